@@ -1,0 +1,97 @@
+"""The C++ targets of the project: one place for warnings, visibility and defaults."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
+# -Wno-missing-field-initializers: options are aggregates, set by designated initialisers.
+# -Wno-error=...: these depend on the optimiser, and GCC 12 has false positives in all of them.
+_WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Wnon-virtual-dtor",
+    "-Woverloaded-virtual",
+    "-Wno-missing-field-initializers",
+    "-Wno-restrict",
+    "-Werror",
+    "-Wno-error=array-bounds",
+    "-Wno-error=free-nonheap-object",
+    "-Wno-error=maybe-uninitialized",
+    "-Wno-error=stringop-overflow",
+    "-Wno-error=stringop-overread",
+]
+
+def _copts(copts, deps):
+    # Only who names Eigen can include it: it never reaches a user through a public header.
+    eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in deps else []
+    return _WARNINGS + eigen + copts
+
+def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], **kwargs):
+    """A library: by default of every source and header of the folder, tests apart.
+
+    Includes are written from the repository root: `#include "core/base/error.h"`. A library that registers
+    something from a static object (an op, a kernel, a gradient) needs `alwayslink = True`.
+    """
+    kwargs.setdefault("visibility", ["//visibility:public"])
+    cc_library(
+        name = name,
+        srcs = native.glob(["*.cc"], exclude = ["*_test.cc"]) if srcs == None else srcs,
+        hdrs = native.glob(["*.h"]) if hdrs == None else hdrs,
+        copts = _copts(copts, deps),
+        deps = deps,
+        **kwargs
+    )
+
+def cohort_test(name, srcs = None, deps = [], copts = [], size = "small", **kwargs):
+    """A GoogleTest program; `srcs` defaults to NAME.cc."""
+    cc_test(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        copts = _copts(copts, deps),
+        size = size,
+        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers"],
+        **kwargs
+    )
+
+def cohort_binary(name, srcs = None, deps = [], copts = [], **kwargs):
+    """A program; `srcs` defaults to NAME.cc."""
+    kwargs.setdefault("visibility", ["//visibility:public"])
+    cc_binary(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        copts = _copts(copts, deps),
+        deps = deps + ["//tools:sanitizers"],
+        **kwargs
+    )
+
+def cohort_proto(name, src = None, deps = [], grpc = False, **kwargs):
+    """The C++ library of one .proto file, which defaults to NAME.proto.
+
+    Args:
+      deps: the `cohort_proto` targets of the files it imports, written "//folder:name" or ":name".
+      grpc: whether to generate its services too (NAME.grpc.pb.h).
+    """
+    src = src or name + ".proto"
+    kwargs.setdefault("visibility", ["//visibility:public"])
+
+    # protoc reads imported files as well, so that each target carries the sources of all below it.
+    native.filegroup(
+        name = name + "_protos",
+        srcs = [src] + [dep + "_protos" for dep in deps],
+        **kwargs
+    )
+
+    stem = src[:-len(".proto")]
+    kinds = [".pb"] + ([".grpc.pb"] if grpc else [])
+    plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)" if grpc else ""
+    native.genrule(
+        name = name + "_protoc",
+        srcs = [name + "_protos"],
+        outs = [stem + kind + ext for kind in kinds for ext in [".cc", ".h"]],
+        cmd = "protoc -I. --cpp_out=$(GENDIR) %s %s" % (plugin, native.package_name() + "/" + src),
+    )
+    cc_library(
+        name = name,
+        srcs = [stem + kind + ".cc" for kind in kinds],
+        hdrs = [stem + kind + ".h" for kind in kinds],
+        deps = deps + ["//third_party:grpc" if grpc else "//third_party:protobuf"],
+        **kwargs
+    )

@@ -1,0 +1,26 @@
+// What the sanitizers must know in every program, its child processes included. Without a sanitizer
+// nothing calls these functions.
+
+extern "C" {
+
+const char* __tsan_default_suppressions();
+
+// Debian's libraries are not built for ThreadSanitizer, which sees their memory traffic through the
+// C library but not the atomics that order it. Our own code stays under watch wherever it is called
+// from.
+const char* __tsan_default_suppressions() {
+  return "called_from_lib:libabsl_cord.so\n"
+         "called_from_lib:libabsl_graphcycles_internal.so\n"
+         "called_from_lib:libabsl_random_internal_pool_urbg.so\n"
+         "called_from_lib:libabsl_status.so\n"
+         "called_from_lib:libabsl_strings.so\n"
+         "called_from_lib:libabsl_synchronization.so\n"
+         "called_from_lib:libdnnl.so\n"
+         "called_from_lib:libgomp.so\n"
+         "called_from_lib:libgpr.so\n"
+         "called_from_lib:libgrpc++.so\n"
+         "called_from_lib:libgrpc.so\n"
+         "called_from_lib:libprotobuf.so\n";
+}
+
+}  // extern "C"
