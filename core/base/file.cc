@@ -1,0 +1,146 @@
+#include "core/base/file.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+Code code_of(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return Code::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return Code::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return Code::kResourceExhausted;
+    case EISDIR:
+    case ENAMETOOLONG:
+      return Code::kInvalidArgument;
+    default:
+      return Code::kUnknown;
+  }
+}
+
+[[noreturn]] void fail_errno(std::string_view action, const std::string& path) {
+  const int error = errno;
+  fail(code_of(error), "cannot ", action, " ", path, ": ", std::strerror(error));
+}
+
+// Closes on every way out; release() first where the result of close() matters.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+void write_all(int descriptor, std::string_view content, const std::string& path) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(descriptor, content.data(), content.size());
+    if (written < 0 && errno != EINTR) fail_errno("write", path);
+    if (written > 0) content.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void write_and_sync(const std::string& path, std::string_view content) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.get() < 0) fail_errno("create", path);
+  write_all(file.get(), content, path);
+  if (::fsync(file.get()) != 0) fail_errno("sync", path);
+  if (::close(file.release()) != 0) fail_errno("close", path);
+}
+
+// Makes a rename in the folder survive a crash.
+void sync_folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() < 0) fail_errno("open", folder);
+  // Some network file systems cannot sync a folder and say so with EINVAL.
+  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail_errno("sync", folder);
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
+  // O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on a regular file.
+  Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) fail_errno("open", path_);
+  struct stat status;
+  if (::fstat(file.get(), &status) != 0) fail_errno("inspect", path_);
+  if (!S_ISREG(status.st_mode)) invalid("cannot read ", path_, ": it is not a regular file");
+  size_ = static_cast<uint64_t>(status.st_size);
+  descriptor_ = file.release();
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+size_t InputFile::read(void* to, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t count = ::read(descriptor_, static_cast<char*>(to) + done, bytes - done);
+    if (count < 0 && errno != EINTR) fail_errno("read", path_);
+    if (count == 0) break;
+    if (count > 0) done += static_cast<size_t>(count);
+  }
+  return done;
+}
+
+std::string read_file(const std::string& path, uint64_t max_bytes) {
+  InputFile file(path);
+  if (file.size() > max_bytes)
+    fail(Code::kResourceExhausted, path, " has ", file.size(), " bytes; at most ", max_bytes,
+         " are read");
+  std::string content(file.size(), '\0');
+  content.resize(file.read(content.data(), content.size()));
+  return content;
+}
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  // Process and serial number keep writers of the same path out of each other's way.
+  static std::atomic<uint64_t> serial{0};
+  const std::string aside = str(path, ".", ::getpid(), ".", serial++, ".tmp");
+  try {
+    write_and_sync(aside, content);
+    if (::rename(aside.c_str(), path.c_str()) != 0) fail_errno("replace", path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_folder_of(path);
+}
+
+void create_folders(const std::string& path) {
+  std::error_code error;
+  if (!path.empty()) std::filesystem::create_directories(path, error);
+  if (!error) return;
+  fail(code_of(error.value()), "cannot create the folder ", path, ": ", error.message());
+}
+
+}  // namespace cohort

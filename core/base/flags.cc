@@ -1,0 +1,146 @@
+#include "core/base/flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <iostream>
+#include <numeric>
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+// The least number of inserted, removed and replaced letters between two words.
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+template <typename T, typename Range>
+T parse(const std::string& name, const std::string& text, std::string_view kind,
+        const Range& range) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
+  if (whole && value >= range.min && value <= range.max) return value;
+  constexpr Range unlimited{};
+  std::string allowed(kind);
+  if (range.min != unlimited.min) allowed += str(", at least ", range.min);
+  if (range.max != unlimited.max) allowed += str(", at most ", range.max);
+  invalid("--", name, "=", text, " is not allowed: expected ", allowed);
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
+}  // namespace
+
+Flags::Flags(int argc, char** argv, std::string description)
+    : program_(argc > 0 ? argv[0] : "program"), description_(std::move(description)) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    if (text == "--help" || text == "-h")
+      help_requested_ = true;
+    else
+      arguments_.push_back({text});
+  }
+}
+
+bool Flags::take(const std::string& name, bool needs_value, std::string& value) {
+  bool found = false;
+  const std::string flag = "--" + name;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    Argument& argument = arguments_[i];
+    if (argument.text.starts_with(flag + "=")) {
+      value = argument.text.substr(flag.size() + 1);
+    } else if (argument.text == flag && !needs_value) {
+      value = "true";
+    } else if (argument.text == flag) {
+      if (i + 1 == arguments_.size()) invalid(flag, " needs a value: ", flag, "=...");
+      argument.used = true;
+      value = arguments_[++i].text;
+    } else {
+      continue;
+    }
+    arguments_[i].used = found = true;
+  }
+  return found && !help_requested_;
+}
+
+int64_t Flags::integer(const std::string& name, int64_t fallback, const std::string& help,
+                       IntegerRange range) {
+  described_.push_back({name, str(fallback), help});
+  std::string value;
+  return take(name, true, value) ? parse<int64_t>(name, value, "an integer", range) : fallback;
+}
+
+double Flags::number(const std::string& name, double fallback, const std::string& help,
+                     NumberRange range) {
+  described_.push_back({name, str(fallback), help});
+  std::string value;
+  return take(name, true, value) ? parse<double>(name, value, "a number", range) : fallback;
+}
+
+std::string Flags::text(const std::string& name, const std::string& fallback,
+                        const std::string& help, const TextOptions& options) {
+  const auto& choices = options.choices;
+  described_.push_back({name, str('"', fallback, '"'),
+                        choices.empty() ? help : str(help, " (", join(choices), ")")});
+  std::string value;
+  if (!take(name, true, value)) return fallback;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
+    invalid("--", name, "=", value, " is not allowed: expected one of ", join(choices));
+  }
+  return value;
+}
+
+bool Flags::boolean(const std::string& name, bool fallback, const std::string& help) {
+  described_.push_back({name, fallback ? "true" : "false", help});
+  std::string value;
+  if (!take(name, false, value)) return fallback;
+  if (value == "true" || value == "1") return true;
+  if (value == "false" || value == "0") return false;
+  invalid("--", name, "=", value, " is not allowed: expected true or false");
+}
+
+void Flags::finish() {
+  if (help_requested_) {
+    std::cout << help();
+    std::exit(0);
+  }
+  for (const Argument& argument : arguments_) {
+    if (argument.used) continue;
+    if (!argument.text.starts_with("--")) invalid("unexpected argument \"", argument.text, "\"");
+    const std::string name = argument.text.substr(2, argument.text.find('=') - 2);
+    const auto nearest = std::min_element(
+        described_.begin(), described_.end(), [&](const Described& a, const Described& b) {
+          return edit_distance(name, a.name) < edit_distance(name, b.name);
+        });
+    invalid("unknown flag --", name,
+            nearest == described_.end() ? "" : str("; did you mean --", nearest->name, "?"),
+            " (--help lists the flags)");
+  }
+}
+
+std::string Flags::help() const {
+  std::string out = str(description_, "\n\nUsage: ", program_, " [flags]\n\n");
+  for (const Described& flag : described_) {
+    out += str("  --", flag.name, "  ", flag.help, "; default ", flag.fallback, "\n");
+  }
+  return out;
+}
+
+}  // namespace cohort

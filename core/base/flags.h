@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort {
+
+struct IntegerRange {
+  int64_t min = std::numeric_limits<int64_t>::min();
+  int64_t max = std::numeric_limits<int64_t>::max();
+};
+struct NumberRange {
+  double min = std::numeric_limits<double>::lowest();
+  double max = std::numeric_limits<double>::max();
+};
+struct TextOptions {
+  std::vector<std::string> choices;  // the allowed values; empty: any
+};
+
+// The command line of a program, read flag by flag:
+//
+//   Flags flags(argc, argv, "Trains a small CNN on MNIST.");
+//   const int64_t epochs = flags.integer("epochs", 3, "passes over the data", {.min = 1});
+//   flags.finish();
+//
+// A flag is written --name=value or --name value; a boolean also --name alone. The last of several
+// wins. Errors are kInvalidArgument and name the flag, its value and what is allowed.
+class Flags {
+ public:
+  Flags(int argc, char** argv, std::string description);
+
+  // Each returns the flag's value, or `fallback` when it is absent.
+  int64_t integer(const std::string& name, int64_t fallback, const std::string& help,
+                  IntegerRange range = {});
+  double number(const std::string& name, double fallback, const std::string& help,
+                NumberRange range = {});
+  std::string text(const std::string& name, const std::string& fallback, const std::string& help,
+                   const TextOptions& options = {});
+  bool boolean(const std::string& name, bool fallback, const std::string& help);
+
+  // To be called when all flags have been asked for. With --help, prints them and exits with 0;
+  // an argument that nobody asked for is an error that suggests the nearest flag.
+  void finish();
+  // What --help prints.
+  std::string help() const;
+
+ private:
+  struct Argument {
+    std::string text;
+    bool used = false;
+  };
+  struct Described {
+    std::string name, fallback, help;
+  };
+  // Takes the value of the last --name, or returns false.
+  bool take(const std::string& name, bool needs_value, std::string& value);
+
+  std::string program_, description_;
+  std::vector<Argument> arguments_;
+  std::vector<Described> described_;
+  bool help_requested_ = false;
+};
+
+}  // namespace cohort

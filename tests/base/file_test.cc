@@ -1,0 +1,72 @@
+#include "core/base/file.h"
+
+#include <filesystem>
+#include <sys/stat.h>
+
+#include "tests/data/testing.h"
+
+namespace cohort {
+namespace {
+
+using data::expect_error;
+using data::TempDir;
+
+size_t files_in(const std::string& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder),
+                       std::filesystem::directory_iterator());
+}
+
+TEST(ReadFile, ReturnsTheContent) {
+  const TempDir dir;
+  const std::string content("a\0b\n", 4);
+  EXPECT_EQ(read_file(dir.write("f", content)), content);
+  EXPECT_EQ(read_file(dir.write("empty", "")), "");
+}
+
+TEST(ReadFile, NamesTheFileAndTheReason) {
+  const TempDir dir;
+  expect_error([&] { read_file(dir.path("none")); }, Code::kNotFound,
+               {dir.path("none"), "No such file"});
+  expect_error([&] { read_file(dir.root()); }, Code::kInvalidArgument,
+               {dir.root(), "not a regular file"});
+  expect_error([&] { read_file(dir.write("f", "12345"), 4); }, Code::kResourceExhausted,
+               {dir.path("f"), "5 bytes", "4"});
+}
+
+TEST(ReadFile, DoesNotWaitForAPipe) {
+  const TempDir dir;
+  ASSERT_EQ(mkfifo(dir.path("pipe").c_str(), 0600), 0);
+  expect_error([&] { read_file(dir.path("pipe")); }, Code::kInvalidArgument, {dir.path("pipe")});
+}
+
+TEST(InputFile, ReadsInPieces) {
+  const TempDir dir;
+  InputFile file(dir.write("f", "12345"));
+  EXPECT_EQ(file.size(), 5u);
+  char buffer[4] = {};
+  EXPECT_EQ(file.read(buffer, 3), 3u);
+  EXPECT_STREQ(buffer, "123");
+  EXPECT_EQ(file.read(buffer, 3), 2u);
+  EXPECT_EQ(file.read(buffer, 3), 0u);
+}
+
+TEST(WriteFileAtomically, CreatesAndReplaces) {
+  const TempDir dir;
+  write_file_atomically(dir.path("f"), "first");
+  write_file_atomically(dir.path("f"), std::string("\0second", 7));
+  EXPECT_EQ(read_file(dir.path("f")), std::string("\0second", 7));
+  EXPECT_EQ(files_in(dir.root()), 1u);
+}
+
+TEST(WriteFileAtomically, LeavesNothingBehindWhenItFails) {
+  const TempDir dir;
+  expect_error([&] { write_file_atomically(dir.path("none/f"), "x"); }, Code::kNotFound,
+               {dir.path("none/f")});
+  std::filesystem::create_directories(dir.path("folder/inside"));
+  expect_error([&] { write_file_atomically(dir.path("folder"), "x"); }, Code::kInvalidArgument,
+               {dir.path("folder")});
+  EXPECT_EQ(files_in(dir.root()), 1u);
+}
+
+}  // namespace
+}  // namespace cohort
