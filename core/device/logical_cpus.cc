@@ -1,0 +1,47 @@
+#include "core/device/logical_cpus.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <sched.h>
+
+#include "core/device/device.h"
+
+namespace cohort {
+namespace {
+
+// Cores this process may use: its affinity mask, lowered by OMP_NUM_THREADS where set.
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    const int asked = std::atoi(text);
+    if (asked > 0) cores = std::min(cores, asked);
+  }
+  return std::max(cores, 1);
+}
+
+std::mutex mutex;
+
+LogicalCpus& state() {
+  static LogicalCpus cpus{1, usable_cores()};
+  return cpus;
+}
+
+}  // namespace
+
+LogicalCpus logical_cpus() {
+  const std::lock_guard lock(mutex);
+  return state();
+}
+
+void set_logical_cpus(int count, int threads_each) {
+  if (count < 1) invalid("at least 1 logical cpu is needed, got ", count);
+  if (threads_each < 0)
+    invalid("threads for each logical cpu must not be negative, got ", threads_each);
+  const std::lock_guard lock(mutex);
+  state() = {count, threads_each > 0 ? threads_each : std::max(usable_cores() / count, 1)};
+}
+
+}  // namespace cohort

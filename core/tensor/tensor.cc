@@ -1,0 +1,123 @@
+#include "core/tensor/tensor.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ostream>
+
+namespace cohort {
+
+std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes) {
+  // A zero-size tensor still gets an address of its own.
+  const size_t rounded =
+      (std::max<size_t>(bytes, 1) + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kBufferAlignment, rounded);
+  if (data == nullptr)
+    fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of host memory");
+  return std::shared_ptr<Buffer>(new Buffer{data, bytes}, [](Buffer* b) {
+    std::free(b->data);
+    delete b;
+  });
+}
+
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
+  return out << spec.dtype << spec.shape;
+}
+
+Tensor::Tensor(DType dtype, Shape shape) : spec_{dtype, shape} {
+  buffer_ = allocate_host_buffer(spec_.bytes());
+  data_ = buffer_->data;
+}
+
+Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, size_t offset)
+    : spec_{dtype, shape}, buffer_(std::move(buffer)) {
+  if (offset > buffer_->bytes || spec_.bytes() > buffer_->bytes - offset)
+    invalid("a ", spec_, " does not fit at byte ", offset, " of a buffer of ", buffer_->bytes,
+            " bytes");
+  data_ = static_cast<char*>(buffer_->data) + offset;
+}
+
+Tensor Tensor::zeros(DType dtype, Shape shape) {
+  Tensor t(dtype, shape);
+  std::memset(t.data_, 0, t.bytes());
+  return t;
+}
+
+Tensor Tensor::full(DType dtype, Shape shape, double value) {
+  Tensor t(dtype, shape);
+  dispatch(AllTypes{}, dtype, "full", [&]<typename T>() {
+    std::fill_n(static_cast<T*>(t.data_), t.num_elements(), static_cast<T>(value));
+  });
+  return t;
+}
+
+double Tensor::item() const {
+  if (num_elements() != 1) invalid("item() needs exactly one element, the tensor is ", spec_);
+  double value = 0;
+  dispatch(AllTypes{}, dtype(), "item",
+           [&]<typename T>() { value = static_cast<double>(*static_cast<const T*>(data_)); });
+  return value;
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  if (shape.num_elements() != num_elements()) invalid("cannot reshape ", spec_, " to ", shape);
+  Tensor t = *this;
+  t.spec_.shape = shape;
+  return t;
+}
+
+Tensor Tensor::slice_rows(int64_t begin, int64_t end) const {
+  if (shape().rank() == 0 || begin < 0 || end < begin || end > shape()[0])
+    invalid("rows ", begin, " to ", end, " are not within ", spec_);
+  Tensor t = *this;
+  t.spec_.shape = shape().with_dim(0, end - begin);
+  const size_t row_bytes =
+      dtype_size(dtype()) * static_cast<size_t>(shape().count(1, shape().rank()));
+  t.data_ = static_cast<char*>(data_) + static_cast<size_t>(begin) * row_bytes;
+  return t;
+}
+
+Tensor Tensor::clone() const {
+  Tensor t(dtype(), shape());
+  t.copy_from(data_, bytes());
+  return t;
+}
+
+Tensor Tensor::cast(DType to) const {
+  if (to == dtype()) return clone();
+  Tensor t(to, shape());
+  dispatch(AllTypes{}, dtype(), "cast", [&]<typename From>() {
+    dispatch(AllTypes{}, to, "cast", [&]<typename To>() {
+      const From* in = static_cast<const From*>(data_);
+      To* out = static_cast<To*>(t.data_);
+      std::transform(in, in + num_elements(), out, [](From x) { return static_cast<To>(x); });
+    });
+  });
+  return t;
+}
+
+void Tensor::assign(const Tensor& value) {
+  if (!(value.spec() == spec_)) invalid("cannot assign ", value.spec(), " to ", spec_);
+  if (data_ != value.data_) copy_from(value.data_, value.bytes());
+}
+
+void Tensor::check_dtype(DType wanted) const {
+  if (wanted != dtype()) invalid("a ", spec_, " tensor was accessed as ", wanted);
+}
+
+void Tensor::copy_from(const void* source, size_t size) {
+  if (size != bytes())
+    invalid(size, " bytes of values given for ", spec_, ", which holds ", bytes());
+  if (size > 0) std::memcpy(data_, source, size);
+}
+
+std::string to_string(const Tensor& tensor) {
+  constexpr int64_t kShown = 8;
+  const Tensor values = tensor.cast(DType::kFloat64);
+  std::string out = str(tensor.spec(), " {");
+  for (int64_t i = 0; i < std::min(kShown, values.num_elements()); ++i)
+    out += str(i ? ", " : "", values.data<double>()[i]);
+  return out + (values.num_elements() > kShown ? ", ...}" : "}");
+}
+
+}  // namespace cohort

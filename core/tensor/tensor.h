@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
+
+namespace cohort {
+
+// A block of memory that tensors share. `data` is aligned to kBufferAlignment.
+struct Buffer {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+inline constexpr size_t kBufferAlignment = 64;  // a cache line, and the widest vector register
+
+// Allocates uninitialised host memory; kResourceExhausted that names the size when there is none.
+std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes);
+
+// What a graph knows about a value before it exists.
+struct TensorSpec {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  size_t bytes() const { return dtype_size(dtype) * static_cast<size_t>(shape.num_elements()); }
+  bool operator==(const TensorSpec&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);  // "float32[2,3]"
+
+// A dense row-major array. A value type: copies share the buffer, `clone` copies the elements.
+// Not synchronised: concurrent reads are safe, a write needs the callers to agree.
+class Tensor {
+ public:
+  Tensor() = default;  // float32 scalar without storage: defined() is false
+  // Uninitialised elements in host memory.
+  Tensor(DType dtype, Shape shape);
+  // A view of existing memory starting `offset` bytes into `buffer`; kInvalidArgument when it is
+  // too small.
+  Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, size_t offset = 0);
+
+  static Tensor zeros(DType dtype, Shape shape);
+  static Tensor full(DType dtype, Shape shape, double value);
+  template <typename T>
+  static Tensor scalar(T value) {
+    Tensor t(dtype_of<T>, Shape{});
+    *t.data<T>() = value;
+    return t;
+  }
+  // Copies `values`; kInvalidArgument when their number is not the shape's.
+  template <typename T>
+  static Tensor from(const std::vector<T>& values, Shape shape) {
+    return from(std::span<const T>(values), shape);
+  }
+  template <typename T>
+  static Tensor from(std::span<const T> values, Shape shape) {
+    Tensor t(dtype_of<T>, shape);
+    t.copy_from(values.data(), values.size() * sizeof(T));
+    return t;
+  }
+
+  bool defined() const { return buffer_ != nullptr; }
+  DType dtype() const { return spec_.dtype; }
+  const Shape& shape() const { return spec_.shape; }
+  const TensorSpec& spec() const { return spec_; }
+  int64_t num_elements() const { return spec_.shape.num_elements(); }
+  size_t bytes() const { return spec_.bytes(); }
+
+  void* raw() { return data_; }
+  const void* raw() const { return data_; }
+  // Typed access; kInvalidArgument when T is not the dtype.
+  template <typename T>
+  T* data() {
+    check_dtype(dtype_of<T>);
+    return static_cast<T*>(data_);
+  }
+  template <typename T>
+  const T* data() const {
+    check_dtype(dtype_of<T>);
+    return static_cast<const T*>(data_);
+  }
+  template <typename T>
+  std::span<const T> values() const {
+    return {data<T>(), static_cast<size_t>(num_elements())};
+  }
+  // The only element, converted to double; kInvalidArgument when there are several.
+  double item() const;
+
+  // The same elements under another shape of the same count.
+  Tensor reshape(Shape shape) const;
+  // Rows [begin, end) of the first axis, sharing memory.
+  Tensor slice_rows(int64_t begin, int64_t end) const;
+  Tensor clone() const;
+  // Elements converted one by one; to bool is "not zero", to an integer truncates.
+  Tensor cast(DType dtype) const;
+  // Copies elements over this tensor's own memory; spec must match.
+  void assign(const Tensor& value);
+  // Number of owners of the buffer; 1 means that nobody else can see a write.
+  long use_count() const { return buffer_.use_count(); }
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
+
+ private:
+  void check_dtype(DType wanted) const;
+  void copy_from(const void* source, size_t bytes);
+
+  TensorSpec spec_;
+  std::shared_ptr<Buffer> buffer_;
+  void* data_ = nullptr;
+};
+
+// "float32[2,3] {1, 2, 3, ...}", at most a few elements; for messages and debugging.
+std::string to_string(const Tensor& tensor);
+
+}  // namespace cohort
