@@ -1,0 +1,166 @@
+#include "core/graph/gradients.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/graph/op.h"
+
+namespace cohort {
+namespace {
+
+Value reshape(const Value& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return x.graph().add("Reshape", {x}, {{"shape", shape.to_vector()}}).output();
+}
+
+Value concat_rows(const std::vector<Value>& values) {
+  if (values.size() == 1) return values[0];
+  return values[0].graph().add("Concat", values, {{"axis", int64_t{0}}}).output();
+}
+
+Value as_int64(const Value& x) {
+  if (x.dtype() == DType::kInt64) return x;
+  return x.graph().add("Cast", {x}, {{"dtype", DType::kInt64}}).output();
+}
+
+// The sum in the order given, so that it is the same on every run and replica.
+Value sum(const std::vector<Value>& values) {
+  Value total = values[0];
+  for (size_t i = 1; i < values.size(); ++i)
+    total = total.graph().add("Add", {total, values[i]}).output();
+  return total;
+}
+
+// Slices of x's gradient as one set of rows.
+Gradient join(const std::vector<Gradient>& slices) {
+  const bool same_dtype = std::all_of(slices.begin(), slices.end(), [&](const Gradient& s) {
+    return s.indices.dtype() == slices[0].indices.dtype();
+  });
+  std::vector<Value> values, indices;
+  for (const Gradient& s : slices) {
+    values.push_back(s.values);
+    indices.push_back(same_dtype ? s.indices : as_int64(s.indices));
+  }
+  return {concat_rows(values), concat_rows(indices), slices[0].rows};
+}
+
+// The reverse sweep over one graph.
+class Backward {
+ public:
+  Backward(const Value& loss, const std::vector<Value>& xs)
+      : graph_(loss.graph()), xs_(xs.begin(), xs.end()) {
+    mark_dependents(loss.node().id());
+    const Tensor one = Tensor::full(loss.dtype(), {}, 1);
+    dense_[loss].push_back(graph_.add("Constant", {}, {{"value", one}}).output());
+    for (int id = loss.node().id(); id >= 0; --id) visit(*graph_.nodes()[id]);
+  }
+
+  Gradient of(const Value& x) const {
+    const auto dense = dense_.find(x);
+    const auto sparse = sparse_.find(x);
+    if (sparse == sparse_.end()) return {dense == dense_.end() ? Value() : sum(dense->second)};
+    const Gradient slices = join(sparse->second);
+    if (dense == dense_.end()) return slices;
+    std::vector<Value> all = dense->second;
+    all.push_back(slices.dense());
+    return {sum(all)};
+  }
+
+ private:
+  // Marks the nodes up to `last` that have an x above them: only they pass gradients on.
+  void mark_dependents(int last) {
+    dependent_.resize(last + 1);
+    for (int id = 0; id <= last; ++id) {
+      const auto& inputs = graph_.nodes()[id]->inputs();
+      dependent_[id] = std::any_of(inputs.begin(), inputs.end(),
+                                   [&](const Value& v) { return wants_gradient(v); });
+    }
+  }
+
+  bool wants_gradient(const Value& v) const {
+    return is_floating(v.dtype()) && (xs_.count(v) > 0 || dependent_[v.node().id()]);
+  }
+
+  void visit(Node& node) {
+    if (!dependent_[node.id()]) return;
+    std::vector<Value> output_gradients;
+    for (size_t i = 0; i < node.outputs().size(); ++i) {
+      const auto it = dense_.find(node.output(static_cast<int>(i)));
+      output_gradients.push_back(it == dense_.end() ? Value() : total(it->second));
+    }
+    if (std::none_of(output_gradients.begin(), output_gradients.end(),
+                     [](const Value& g) { return bool(g); }))
+      return;
+    const NameScope scope(str("gradient/", node.name()));
+    if (is_lookup(node)) {
+      add_slices(node, output_gradients[0]);
+    } else {
+      propagate(node, output_gradients);
+    }
+  }
+
+  void propagate(const Node& node, const std::vector<Value>& output_gradients) {
+    if (!node.op().gradient)
+      fail(Code::kUnimplemented, node.name(), ": op ", node.op().name, " has no gradient");
+    const auto gradients = node.op().gradient(node, output_gradients);
+    COHORT_CHECK(gradients.size() == node.inputs().size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Value& input = node.inputs()[i];
+      if (!gradients[i] || !wants_gradient(input)) continue;
+      COHORT_CHECK(gradients[i].spec() == input.spec());
+      dense_[input].push_back(gradients[i]);
+    }
+  }
+
+  // Rows gathered from an x that is a whole variable or feed.
+  bool is_lookup(const Node& node) const {
+    if (node.op().name != "Gather" || node.attributes().get<int64_t>("axis") != 0) return false;
+    const Value& table = node.inputs()[0];
+    return xs_.count(table) > 0 && table.node().inputs().empty();
+  }
+
+  void add_slices(const Node& node, const Value& dy) {
+    const Value &table = node.inputs()[0], &indices = node.inputs()[1];
+    const int64_t count = indices.shape().num_elements();
+    sparse_[table].push_back({reshape(dy, table.shape().with_dim(0, count)),
+                              reshape(indices, Shape{count}), table.shape()[0]});
+  }
+
+  // The sum of what a value received, which stays in the list as its only member.
+  static Value total(std::vector<Value>& received) {
+    received = {sum(received)};
+    return received[0];
+  }
+
+  Graph& graph_;
+  const std::set<Value> xs_;
+  std::vector<bool> dependent_;                // by node
+  std::map<Value, std::vector<Value>> dense_;  // gradients received so far, in order of arrival
+  std::map<Value, std::vector<Gradient>> sparse_;
+};
+
+}  // namespace
+
+Value Gradient::dense() const {
+  if (!sparse()) return values;
+  return values.graph().add("ScatterAdd", {indices, values}, {{"rows", rows}}).output();
+}
+
+std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs) {
+  if (!is_floating(loss.dtype()) || loss.shape().rank() != 0)
+    invalid("the loss must be a floating scalar, is ", loss.spec(), "; reduce it first");
+  for (const Value& x : xs)
+    if (&x.graph() != &loss.graph())
+      invalid("the loss and ", x.node().name(), " belong to different functions");
+  const GraphScope graph_scope(loss.graph());
+  const Backward backward(loss, xs);
+  std::map<Value, Gradient> results;  // each summed once, even if asked for twice
+  for (const Value& x : xs)
+    if (!results.contains(x)) results[x] = backward.of(x);
+  std::vector<Gradient> out;
+  for (const Value& x : xs) out.push_back(results[x]);
+  return out;
+}
+
+}  // namespace cohort

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace cohort {
+
+// The gradient of a scalar with respect to one value. Dense when `indices` is none; otherwise a set
+// of indexed slices: row indices[i] of the gradient receives values[i], duplicates add up. Slices
+// come from a Gather of whole rows (an embedding lookup), so a large table is never densified.
+struct Gradient {
+  Value values;      // none: the loss does not depend on it
+  Value indices;     // integer [n], or none
+  int64_t rows = 0;  // where sparse, the first extent of x
+
+  explicit operator bool() const { return static_cast<bool>(values); }
+  bool sparse() const { return static_cast<bool>(indices); }
+  // The gradient as one tensor of x's shape, slices added up; none stays none.
+  Value dense() const;
+};
+
+// Adds the nodes that compute d loss / d x for every x, in the graph of `loss`. Reverse mode: each
+// node on a path from an x to the loss is visited once, last first. `loss` must be a floating
+// scalar (kInvalidArgument). An x given twice gets the same gradient twice.
+std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs);
+
+}  // namespace cohort

@@ -1,0 +1,122 @@
+#include "core/graph/graph.h"
+
+#include <ostream>
+
+#include "core/graph/op.h"
+
+namespace cohort {
+namespace {
+
+thread_local Graph* t_graph = nullptr;
+thread_local std::string t_scope;
+
+std::string spec_list(const std::vector<TensorSpec>& specs) {
+  std::string out;
+  for (const auto& spec : specs) out += str(out.empty() ? "" : ", ", spec);
+  return out;
+}
+
+void require_value(const Value& value) {
+  if (!value) invalid("an empty value was used; it was never assigned");
+}
+
+// Sizes in bytes, and sums of them over a graph, then fit in 64 bits. Far above any memory.
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+
+void require_size(const TensorSpec& spec) {
+  if (spec.shape.num_elements() > kMaxElements) invalid("the result ", spec, " is too large");
+}
+
+}  // namespace
+
+const TensorSpec& Value::spec() const {
+  require_value(*this);
+  return node_->outputs()[index_];
+}
+
+Graph& Value::graph() const {
+  require_value(*this);
+  return node_->graph();
+}
+
+Value Graph::add_input(std::string name, TensorSpec spec) {
+  Attributes attributes;
+  attributes.set("dtype", spec.dtype);
+  attributes.set("shape", spec.shape.to_vector());
+  inputs_.push_back(add_named(std::move(name), "Input", {}, std::move(attributes)).output());
+  return inputs_.back();
+}
+
+Node& Graph::add(std::string_view op, std::vector<Value> inputs, Attributes attributes,
+                 std::shared_ptr<Resource> resource) {
+  const std::string& scope = NameScope::current();
+  return add_named(scope.empty() ? std::string(op) : str(scope, "/", op), op, std::move(inputs),
+                   std::move(attributes), std::move(resource));
+}
+
+Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value> inputs,
+                       Attributes attributes, std::shared_ptr<Resource> resource) {
+  const OpDef& def = find_op(op);
+  std::vector<TensorSpec> specs;
+  for (const Value& input : inputs) {
+    if (!input) invalid(name, ": op ", op, " was given an empty value");
+    if (&input.graph() != this)
+      fail(Code::kFailedPrecondition, name, ": op ", op,
+           " mixes values of different functions; pass a value as an argument instead of capturing "
+           "it");
+    specs.push_back(input.spec());
+  }
+  if (def.num_inputs != OpDef::kVariadic && static_cast<size_t>(def.num_inputs) != inputs.size())
+    invalid(name, ": op ", op, " takes ", def.num_inputs, " inputs, got ", inputs.size());
+  auto node = std::make_unique<Node>();
+  try {
+    node->outputs_ = def.infer({op, specs, attributes, resource.get()});
+    for (const TensorSpec& spec : node->outputs_) require_size(spec);
+  } catch (const Error& error) {
+    throw error.with_context(str(name, ": op ", op, "(", spec_list(specs), ")"));
+  }
+  node->id_ = static_cast<int>(nodes_.size());
+  node->op_ = &def;
+  node->name_ = std::move(name);
+  node->inputs_ = std::move(inputs);
+  node->attributes_ = std::move(attributes);
+  node->resource_ = std::move(resource);
+  node->graph_ = this;
+  nodes_.push_back(std::move(node));
+  return *nodes_.back();
+}
+
+std::ostream& operator<<(std::ostream& out, const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    out << '%' << node->id() << " = " << node->op().name << '(';
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      const Value& v = node->inputs()[i];
+      out << (i ? ", %" : "%") << v.node().id();
+      if (v.index() > 0) out << '.' << v.index();
+    }
+    out << ") : " << spec_list(node->outputs());
+    if (node->resource() != nullptr) out << " @" << node->resource()->name();
+    out << "  # " << node->name() << '\n';
+  }
+  return out;
+}
+
+GraphScope::GraphScope(Graph& graph) : previous_(t_graph) { t_graph = &graph; }
+GraphScope::~GraphScope() { t_graph = previous_; }
+
+bool has_current_graph() { return t_graph != nullptr; }
+
+Graph& current_graph() {
+  if (t_graph == nullptr)
+    fail(Code::kFailedPrecondition,
+         "no function is being traced; call this inside function(...) or strategy.run");
+  return *t_graph;
+}
+
+NameScope::NameScope(std::string_view name) : previous_(t_scope) {
+  t_scope = previous_.empty() ? std::string(name) : str(previous_, "/", name);
+}
+NameScope::~NameScope() { t_scope = previous_; }
+const std::string& NameScope::current() { return t_scope; }
+
+}  // namespace cohort

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor/attributes.h"
+
+namespace cohort {
+
+class Graph;
+class Node;
+struct OpDef;
+
+// Something outside the graph that stateful nodes name: a variable. Its storage is the runtime's
+// affair.
+class Resource {
+ public:
+  virtual ~Resource() = default;
+  virtual const std::string& name() const = 0;
+  virtual const TensorSpec& spec() const = 0;
+};
+
+// One output of a node: what user code computes with while a function is traced. A small value; it
+// lives as long as its graph. A default-constructed Value is "none" and converts to false.
+class Value {
+ public:
+  Value() = default;
+  Value(Node* node, int index) : node_(node), index_(index) {}
+
+  explicit operator bool() const { return node_ != nullptr; }
+  Node& node() const { return *node_; }
+  int index() const { return index_; }
+  const TensorSpec& spec() const;
+  DType dtype() const { return spec().dtype; }
+  const Shape& shape() const { return spec().shape; }
+  Graph& graph() const;
+
+  bool operator==(const Value&) const = default;
+  auto operator<=>(const Value&) const = default;
+
+ private:
+  Node* node_ = nullptr;
+  int index_ = 0;
+};
+
+// One application of an op. Created by Graph::add only; afterwards immutable but for passes.
+class Node {
+ public:
+  int id() const { return id_; }  // position in the graph's order, which is a topological one
+  const OpDef& op() const { return *op_; }
+  const std::string& name() const { return name_; }  // "dense_1/MatMul": the scope it was traced in
+  const std::vector<Value>& inputs() const { return inputs_; }
+  const Attributes& attributes() const { return attributes_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+  Resource* resource() const { return resource_.get(); }  // null but for state ops
+  const std::shared_ptr<Resource>& shared_resource() const { return resource_; }
+  Graph& graph() const { return *graph_; }
+  Value output(int index = 0) { return Value(this, index); }
+
+ private:
+  friend class Graph;
+  int id_ = 0;
+  const OpDef* op_ = nullptr;
+  std::string name_;
+  std::vector<Value> inputs_;
+  Attributes attributes_;
+  std::vector<TensorSpec> outputs_;
+  std::shared_ptr<Resource> resource_;
+  Graph* graph_ = nullptr;
+};
+
+// A dataflow graph with static shapes. Nodes are kept in the order in which they were added: every
+// input comes before its users, and state ops on one resource take effect in this order. Not
+// thread-safe.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // A value that the caller feeds; its position among inputs() is its feed number.
+  Value add_input(std::string name, TensorSpec spec);
+  // Adds a node after inferring its output specs. Errors carry the scope, the op and the input
+  // specs. All inputs must belong to this graph.
+  Node& add(std::string_view op, std::vector<Value> inputs, Attributes attributes = {},
+            std::shared_ptr<Resource> resource = nullptr);
+  // As above under a full name of its own rather than the current NameScope's; for passes and
+  // import.
+  Node& add_named(std::string name, std::string_view op, std::vector<Value> inputs,
+                  Attributes attributes, std::shared_ptr<Resource> resource = nullptr);
+
+  const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
+  const std::vector<Value>& inputs() const { return inputs_; }
+
+ private:
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<Value> inputs_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Graph& graph);  // one line a node, for people
+
+// While alive, the graph of this thread to which ops without inputs (constants, random, variable
+// reads) are added. Scopes nest; the previous graph is current again afterwards.
+class GraphScope {
+ public:
+  explicit GraphScope(Graph& graph);
+  ~GraphScope();
+  GraphScope(const GraphScope&) = delete;
+  GraphScope& operator=(const GraphScope&) = delete;
+
+ private:
+  Graph* previous_;
+};
+// kFailedPrecondition when no function is being traced on this thread.
+Graph& current_graph();
+bool has_current_graph();
+
+// While alive, prefixes the names of nodes and variables made on this thread: "encoder/dense_1".
+class NameScope {
+ public:
+  explicit NameScope(std::string_view name);
+  ~NameScope();
+  NameScope(const NameScope&) = delete;
+  NameScope& operator=(const NameScope&) = delete;
+  static const std::string& current();  // "" at the top
+
+ private:
+  std::string previous_;
+};
+
+}  // namespace cohort

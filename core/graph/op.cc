@@ -1,0 +1,30 @@
+#include "core/graph/op.h"
+
+#include <map>
+
+namespace cohort {
+namespace {
+
+std::map<std::string, OpDef, std::less<>>& registry() {
+  static std::map<std::string, OpDef, std::less<>> ops;
+  return ops;
+}
+
+}  // namespace
+
+std::vector<Value> no_gradient(const Node& node, const std::vector<Value>&) {
+  return std::vector<Value>(node.inputs().size());
+}
+
+const OpDef& find_op(std::string_view name) {
+  const auto it = registry().find(name);
+  if (it == registry().end()) fail(Code::kNotFound, "there is no op \"", name, "\"");
+  return it->second;
+}
+
+OpRegistration::OpRegistration(OpDef def) {
+  std::string name = def.name;
+  COHORT_CHECK(registry().emplace(std::move(name), std::move(def)).second);
+}
+
+}  // namespace cohort

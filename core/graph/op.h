@@ -1,0 +1,61 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace cohort {
+
+// What shape inference sees of a node that is about to be added.
+struct InferenceContext {
+  std::string_view op;
+  const std::vector<TensorSpec>& inputs;
+  const Attributes& attributes;
+  const Resource* resource = nullptr;
+};
+
+// Returns the specs of the outputs. Throws kInvalidArgument that says what about the inputs or
+// attributes is wrong; Graph::add puts the node's name, the op and all input specs in front.
+using InferFunction = std::function<std::vector<TensorSpec>(const InferenceContext&)>;
+
+// Adds the nodes that compute the gradients of `node`'s inputs from those of its outputs. An output
+// that the loss does not depend on has no gradient (a none Value), and neither may an input get
+// one. The result has one entry per input.
+using GradientFunction =
+    std::function<std::vector<Value>(const Node& node, const std::vector<Value>& output_gradients)>;
+
+// A none gradient for each input: the op's result does not change smoothly with them.
+std::vector<Value> no_gradient(const Node& node, const std::vector<Value>& output_gradients);
+
+// The definition of an op: everything but its kernels.
+struct OpDef {
+  static constexpr int kVariadic = -1;
+
+  std::string name;
+  int num_inputs = 0;  // or kVariadic
+  InferFunction infer;
+  GradientFunction gradient;  // empty: asking for a gradient through it is kUnimplemented
+  // Has an effect or differs from call to call: never folded, merged with an equal node, or dropped
+  // when its results are unused.
+  bool stateful = false;
+};
+
+// kNotFound naming the op when it is not registered.
+const OpDef& find_op(std::string_view name);
+
+// Registers an op; a second definition of a name is a bug (kInternal).
+struct OpRegistration {
+  explicit OpRegistration(OpDef def);
+};
+
+}  // namespace cohort
+
+#define COHORT_OP_CONCAT_(a, b) a##b
+#define COHORT_OP_CONCAT(a, b) COHORT_OP_CONCAT_(a, b)
+// COHORT_REGISTER_OP({.name = "Relu", .num_inputs = 1, .infer = ..., .gradient = ...});
+#define COHORT_REGISTER_OP(...)                                            \
+  static const ::cohort::OpRegistration COHORT_OP_CONCAT(op_registration_, \
+                                                         __COUNTER__)(::cohort::OpDef __VA_ARGS__)

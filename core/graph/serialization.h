@@ -1,0 +1,25 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/graph/graph_function.h"
+
+namespace cohort {
+
+// A traced function as bytes (proto/graph.proto), to be sent to another process. Variables travel
+// as names and specs. kResourceExhausted when it is larger than protobuf allows (2 GiB).
+std::string serialize_function(const GraphFunction& function);
+
+// Finds the variable of a name; returns null or throws when there is none.
+using ResourceResolver = std::function<std::shared_ptr<Resource>(const std::string& name)>;
+
+// The inverse. The bytes may be hostile: every field is checked, and every node passes through
+// shape inference again. kDataLoss when they are no function; kNotFound for a variable that
+// `resolve` does not have; kInvalidArgument that names the node for anything else that does not
+// fit.
+GraphFunction import_function(std::string_view bytes, const ResourceResolver& resolve);
+
+}  // namespace cohort

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "core/graph/op.h"
+#include "core/tensor/elementwise_program.h"
+
+namespace cohort::ops {
+
+// The gradient of each elementwise op; empty where there is none (the gradient of GeluTanhGrad's
+// input).
+GradientFunction elementwise_gradient(Scalar op);
+
+}  // namespace cohort::ops

@@ -1,0 +1,110 @@
+#pragma once
+
+#include "core/graph/graph.h"
+
+// Elementwise arithmetic, reductions and matrix products. Every function adds nodes to the graph of
+// its arguments (or to the current graph where it has none) and throws kInvalidArgument at once
+// when shapes or dtypes do not fit. Binary functions broadcast as NumPy does and need equal dtypes;
+// a C++ number takes the dtype of the other operand. Unless said otherwise every op is
+// differentiable.
+namespace cohort {
+namespace ops {
+
+// A tensor known while tracing, embedded in the graph.
+Value constant(const Tensor& value);
+// A scalar constant of the given dtype.
+Value constant(double value, DType dtype);
+
+Value add(const Value& a, const Value& b);
+Value sub(const Value& a, const Value& b);
+Value mul(const Value& a, const Value& b);
+Value div(const Value& a, const Value& b);
+Value pow(const Value& a, const Value& b);
+Value maximum(const Value& a, const Value& b);  // gradient goes to a where a >= b, else to b
+Value minimum(const Value& a, const Value& b);
+
+// Comparisons and logic give bool; not differentiable.
+Value equal(const Value& a, const Value& b);
+Value not_equal(const Value& a, const Value& b);
+Value less(const Value& a, const Value& b);
+Value less_equal(const Value& a, const Value& b);
+Value greater(const Value& a, const Value& b);
+Value greater_equal(const Value& a, const Value& b);
+Value logical_and(const Value& a, const Value& b);
+Value logical_or(const Value& a, const Value& b);
+Value logical_not(const Value& x);
+Value is_finite(const Value& x);
+
+// condition ? a : b element by element, all three broadcast; `condition` is bool.
+Value where(const Value& condition, const Value& a, const Value& b);
+Value clip(const Value& x, double low, double high);
+Value cast(const Value& x, DType dtype);  // to bool is "not zero", to an integer truncates
+
+Value neg(const Value& x);
+Value abs(const Value& x);
+Value sign(const Value& x);   // gradient 0
+Value floor(const Value& x);  // gradient 0
+Value exp(const Value& x);
+Value expm1(const Value& x);
+Value log(const Value& x);
+Value log1p(const Value& x);
+Value sqrt(const Value& x);
+Value rsqrt(const Value& x);
+Value square(const Value& x);
+Value reciprocal(const Value& x);
+Value sin(const Value& x);
+Value cos(const Value& x);
+Value erf(const Value& x);
+Value tanh(const Value& x);
+Value sigmoid(const Value& x);
+Value softplus(const Value& x);  // log(1 + exp(x)), stable
+Value relu(const Value& x);
+// x * Phi(x) with the exact normal distribution function, or with its tanh approximation.
+Value gelu(const Value& x, bool approximate = false);
+Value silu(const Value& x);  // x * sigmoid(x)
+
+// Reductions over `axes` (negative ones count from the end; none at all means every axis). An empty
+// sum is 0, product 1; the mean, max and min of no elements are NaN, -inf/lowest and +inf/highest.
+// The gradient of max and min is shared equally among ties.
+Value reduce_sum(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+Value reduce_mean(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+Value reduce_max(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+Value reduce_min(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+Value reduce_prod(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+// int64 index of the first largest element along `axis`, which is removed; not differentiable.
+Value argmax(const Value& x, int64_t axis = -1);
+// Running sums along `axis`. Exclusive starts with 0; reverse runs from the end.
+Value cumsum(const Value& x, int64_t axis, bool exclusive = false, bool reverse = false);
+// The k largest along the last axis in falling order (ties: lower index first) and their int32
+// indices.
+struct TopK {
+  Value values, indices;
+};
+TopK top_k(const Value& x, int64_t k);
+
+struct MatMulOptions {
+  bool transpose_a = false;
+  bool transpose_b = false;
+};
+// Matrix product of the last two axes, [.., m, k] x [.., k, n] -> [.., m, n]; leading axes are
+// batches that must be equal, or absent on b, which is then shared.
+Value matmul(const Value& a, const Value& b, const MatMulOptions& options = {});
+
+}  // namespace ops
+
+// Arithmetic notation for values; numbers take the value's dtype.
+Value operator+(const Value& a, const Value& b);
+Value operator-(const Value& a, const Value& b);
+Value operator*(const Value& a, const Value& b);
+Value operator/(const Value& a, const Value& b);
+Value operator-(const Value& x);
+Value operator+(const Value& a, double b);
+Value operator-(const Value& a, double b);
+Value operator*(const Value& a, double b);
+Value operator/(const Value& a, double b);
+Value operator+(double a, const Value& b);
+Value operator-(double a, const Value& b);
+Value operator*(double a, const Value& b);
+Value operator/(double a, const Value& b);
+
+}  // namespace cohort

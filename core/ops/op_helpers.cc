@@ -1,0 +1,44 @@
+#include "core/ops/op_helpers.h"
+
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort::ops {
+
+Node& apply_node(std::string_view op, Values inputs, Attributes attributes) {
+  Graph& graph = inputs.empty() ? current_graph() : inputs.front().graph();
+  return graph.add(op, std::move(inputs), std::move(attributes));
+}
+
+Value apply(std::string_view op, Values inputs, Attributes attributes) {
+  return apply_node(op, std::move(inputs), std::move(attributes)).output();
+}
+
+Value output_of(const Node& node, int index) {
+  return node.graph().nodes()[node.id()]->output(index);
+}
+
+Values outputs_of(const Node& node) {
+  Values outputs;
+  for (size_t i = 0; i < node.outputs().size(); ++i)
+    outputs.push_back(output_of(node, static_cast<int>(i)));
+  return outputs;
+}
+
+Value scalar_like(const Value& x, double value) {
+  GraphScope scope(x.graph());
+  return constant(value, x.dtype());
+}
+
+Value zeros_like(const Value& x) { return broadcast_to(scalar_like(x, 0), x.shape()); }
+
+Value sum_to_shape(const Value& g, const Shape& shape) {
+  if (g.shape() == shape) return g;
+  std::vector<int64_t> axes;
+  const int added = g.shape().rank() - shape.rank();
+  for (int i = 0; i < g.shape().rank(); ++i)
+    if (g.shape()[i] != (i < added ? 1 : shape[i - added])) axes.push_back(i);
+  return reshape(axes.empty() ? g : reduce_sum(g, axes), shape.to_vector());
+}
+
+}  // namespace cohort::ops

@@ -1,0 +1,65 @@
+#include "core/ops/state_ops.h"
+
+#include <algorithm>
+
+#include "core/ops/shape_checks.h"
+
+namespace cohort::ops {
+namespace {
+
+const TensorSpec& variable_spec(const InferenceContext& c) {
+  if (c.resource == nullptr) invalid("names no variable");
+  return c.resource->spec();
+}
+
+Specs infer_read(const InferenceContext& c) { return {variable_spec(c)}; }
+
+Specs infer_assign(const InferenceContext& c) {
+  require_spec(c.inputs[0], variable_spec(c), "the value");
+  return {c.inputs[0]};
+}
+
+Specs infer_assign_scatter_add(const InferenceContext& c) {
+  const TensorSpec &variable = variable_spec(c), &indices = c.inputs[0];
+  require_number(variable, "the variable");
+  require_min_rank(variable, 1, "the variable");
+  require_integer(indices, "indices");
+  auto dims = indices.shape.to_vector();
+  dims.insert(dims.end(), variable.shape.begin() + 1, variable.shape.end());
+  require_spec(c.inputs[1], {variable.dtype, Shape(dims)}, "updates");
+  return {};
+}
+
+COHORT_REGISTER_OP({.name = "ReadVariable",
+                    .num_inputs = 0,
+                    .infer = infer_read,
+                    .gradient = no_gradient,
+                    .stateful = true});
+COHORT_REGISTER_OP(
+    {.name = "AssignVariable", .num_inputs = 1, .infer = infer_assign, .stateful = true});
+COHORT_REGISTER_OP({.name = "AssignScatterAdd",
+                    .num_inputs = 2,
+                    .infer = infer_assign_scatter_add,
+                    .stateful = true});
+
+}  // namespace
+
+// Reads between the same writes share a node.
+Value read_variable(const std::shared_ptr<Resource>& variable) {
+  const auto& nodes = current_graph().nodes();
+  const auto last = std::find_if(nodes.rbegin(), nodes.rend(),
+                                 [&](const auto& n) { return n->resource() == variable.get(); });
+  if (last != nodes.rend() && (*last)->op().name == "ReadVariable") return (*last)->output();
+  return current_graph().add("ReadVariable", {}, {}, variable).output();
+}
+
+Value assign(const std::shared_ptr<Resource>& variable, const Value& value) {
+  return value.graph().add("AssignVariable", {value}, {}, variable).output();
+}
+
+void assign_scatter_add(const std::shared_ptr<Resource>& variable, const Value& indices,
+                        const Value& updates) {
+  indices.graph().add("AssignScatterAdd", {indices, updates}, {}, variable);
+}
+
+}  // namespace cohort::ops

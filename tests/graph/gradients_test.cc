@@ -1,0 +1,157 @@
+#include "core/graph/gradients.h"
+
+#include <gtest/gtest.h>
+
+#include "core/graph/op.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
+#include "core/ops/state_ops.h"
+#include "tests/testing/evaluate.h"
+
+namespace cohort {
+namespace {
+
+using namespace ops;
+using testing::evaluate;
+using testing::TestVariable;
+
+class Gradients : public ::testing::Test {
+ protected:
+  Value input(Shape shape, DType dtype = DType::kFloat64) {
+    return graph_.add_input(str("x", graph_.inputs().size()), {dtype, shape});
+  }
+  Graph graph_;
+  GraphScope scope_{graph_};
+};
+
+TEST_F(Gradients, OfWhatTheLossDoesNotDependOnIsNone) {
+  const Value x = input({2}), unused = input({2});
+  const auto d = gradients(reduce_sum(x * 2.0), {x, unused});
+  EXPECT_TRUE(d[0]);
+  EXPECT_FALSE(d[1]);
+}
+
+TEST_F(Gradients, OfTheLossItselfIsOne) {
+  const Value x = input({});
+  EXPECT_EQ(evaluate({gradients(x, {x})[0].values}, {Tensor::scalar(7.0)})[0].item(), 1);
+}
+
+TEST_F(Gradients, AddUpOverAllUses) {
+  const Value x = input({});
+  const auto d = gradients(x * x + x * 3.0 + x, {x, x});
+  EXPECT_EQ(d[0].values, d[1].values);
+  EXPECT_EQ(evaluate({d[0].values}, {Tensor::scalar(5.0)})[0].item(), 14);
+}
+
+TEST_F(Gradients, OfAnIntermediateValueAndOfWhatItComesFrom) {
+  const Value x = input({}), y = x * 2.0, loss = y * y;
+  const auto d = gradients(loss, {y, x});
+  const auto result = evaluate({d[0].values, d[1].values}, {Tensor::scalar(3.0)});
+  EXPECT_EQ(result[0].item(), 12);
+  EXPECT_EQ(result[1].item(), 24);
+}
+
+TEST_F(Gradients, StopAtStopGradientAndAtIntegers) {
+  const Value x = input({3});
+  EXPECT_FALSE(gradients(reduce_sum(stop_gradient(x)), {x})[0]);
+  EXPECT_FALSE(gradients(reduce_sum(cast(cast(x, DType::kInt32), DType::kFloat64)), {x})[0]);
+  const Value labels = input({3}, DType::kInt64);
+  EXPECT_FALSE(gradients(reduce_sum(cast(labels, DType::kFloat64)), {labels})[0]);
+}
+
+TEST_F(Gradients, NameTheOpThatHasNone) {
+  const NameScope scope("pool");
+  const Value x = input({1, 4, 4, 1});
+  const Value dx = gradients(reduce_sum(max_pool2d(x)), {x})[0].values;
+  try {
+    gradients(reduce_sum(dx * x), {x});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnimplemented);
+    EXPECT_NE(error.message().find("op MaxPool2DGrad has no gradient"), std::string::npos)
+        << error.message();
+  }
+}
+
+TEST_F(Gradients, NeedAFloatingScalarOfTheSameGraph) {
+  const Value x = input({2});
+  EXPECT_THROW(gradients(x, {x}), Error);
+  EXPECT_THROW(gradients(reduce_sum(argmax(x)), {x}), Error);
+  Graph other;
+  EXPECT_THROW(gradients(reduce_sum(x), {other.add_input("y", {DType::kFloat64, {}})}), Error);
+}
+
+TEST_F(Gradients, AreNamedAfterTheNodeTheyDifferentiate) {
+  const Value x = input({2, 2});
+  const Value loss = [&] {
+    const NameScope scope("dense_1");
+    return reduce_sum(tanh(x));
+  }();
+  const Value dx = gradients(loss, {x})[0].values;
+  EXPECT_EQ(dx.node().name(), "gradient/dense_1/Tanh/TanhGrad");
+}
+
+TEST_F(Gradients, AddNothingForBranchesWithoutAnX) {
+  const Value x = input({2, 2}), other = input({2, 2});
+  const Value loss = reduce_sum(x + matmul(other, other));
+  const size_t before = graph_.nodes().size();
+  gradients(loss, {x});
+  for (size_t i = before; i < graph_.nodes().size(); ++i)
+    EXPECT_NE(graph_.nodes()[i]->op().name, "MatMul");
+}
+
+class SparseGradients : public Gradients {
+ protected:
+  // As one dense tensor, whatever the form.
+  Tensor dense(const Gradient& g, int64_t rows) {
+    return evaluate({g.sparse() ? scatter_add(g.indices, g.values, rows) : g.values})[0];
+  }
+  Value indices(std::vector<int64_t> values, Shape shape) {
+    return constant(Tensor::from<int64_t>(values, shape));
+  }
+
+  std::shared_ptr<TestVariable> table_ =
+      std::make_shared<TestVariable>("embedding", Tensor::full(DType::kFloat64, {4, 2}, 1));
+};
+
+TEST_F(SparseGradients, ComeFromALookup) {
+  const Value table = read_variable(table_);
+  const Value rows = gather(table, indices({3, 0, 3, 1}, {2, 2}));
+  const Gradient d = gradients(reduce_sum(rows * 2.0), {table})[0];
+  ASSERT_TRUE(d.sparse());
+  EXPECT_EQ(d.values.shape(), (Shape{4, 2}));
+  EXPECT_EQ(d.indices.shape(), (Shape{4}));
+  EXPECT_EQ(to_string(dense(d, 4)),
+            to_string(Tensor::from<double>({2, 2, 2, 2, 0, 0, 4, 4}, {4, 2})));
+}
+
+TEST_F(SparseGradients, OfSeveralLookupsAreJoined) {
+  const Value table = read_variable(table_);
+  const Value first = gather(table, indices({3}, {1}));
+  const Value second = gather(table, cast(indices({1, 3}, {2}), DType::kInt32));
+  const Gradient d = gradients(reduce_sum(first) + reduce_sum(second), {table})[0];
+  ASSERT_TRUE(d.sparse());
+  EXPECT_EQ(d.indices.shape(), (Shape{3}));
+  EXPECT_EQ(to_string(dense(d, 4)),
+            to_string(Tensor::from<double>({0, 0, 1, 1, 0, 0, 2, 2}, {4, 2})));
+}
+
+TEST_F(SparseGradients, BecomeDenseWhenTheTableIsAlsoUsedWhole) {
+  const Value table = read_variable(table_);
+  const Value loss = reduce_sum(gather(table, indices({2, 2}, {2}))) + reduce_sum(table);
+  const Gradient d = gradients(loss, {table})[0];
+  ASSERT_FALSE(d.sparse());
+  EXPECT_EQ(to_string(dense(d, 4)),
+            to_string(Tensor::from<double>({1, 1, 1, 1, 3, 3, 1, 1}, {4, 2})));
+}
+
+TEST_F(SparseGradients, AreNotTakenAlongOtherAxesOrThroughOtherOps) {
+  const Value table = read_variable(table_);
+  EXPECT_FALSE(gradients(reduce_sum(gather(table, indices({1}, {1}), 1)), {table})[0].sparse());
+  EXPECT_FALSE(
+      gradients(reduce_sum(gather(square(table), indices({1}, {1}))), {table})[0].sparse());
+}
+
+}  // namespace
+}  // namespace cohort

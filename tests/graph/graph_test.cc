@@ -1,0 +1,86 @@
+#include "core/graph/graph.h"
+
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "core/graph/op.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort {
+namespace {
+
+using namespace ops;
+
+Code code_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Code::kUnknown;
+}
+
+TEST(Graph, KeepsNodesInTheOrderOfTracing) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {2}});
+  const Value y = relu(x + x);
+  for (size_t i = 0; i < graph.nodes().size(); ++i)
+    EXPECT_EQ(graph.nodes()[i]->id(), static_cast<int>(i));
+  EXPECT_GT(y.node().id(), y.node().inputs()[0].node().id());
+  EXPECT_EQ(graph.inputs(), std::vector<Value>{x});
+}
+
+TEST(Graph, ErrorsNameTheLayerTheOpAndTheInputs) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {2, 3}}),
+              y = graph.add_input("y", {DType::kInt32, {3}});
+  const NameScope outer("model"), inner("dense");
+  try {
+    add(x, y);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "model/dense/Add: op Add(float32[2,3], int32[3]): dtypes differ: the first is "
+              "float32, the second is "
+              "int32; cast one of them");
+  }
+}
+
+TEST(Graph, RefusesValuesOfAnotherGraphUnknownOpsAndWrongCounts) {
+  Graph graph, other;
+  const Value x = graph.add_input("x", {DType::kFloat32, {}}),
+              y = other.add_input("y", {DType::kFloat32, {}});
+  EXPECT_EQ(code_of([&] { add(x, y); }), Code::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { graph.add("NoSuchOp", {}); }), Code::kNotFound);
+  EXPECT_EQ(code_of([&] { graph.add("Add", {x}); }), Code::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { graph.add("Add", {x, Value()}); }), Code::kInvalidArgument);
+  EXPECT_EQ(graph.nodes().size(), 1u);
+}
+
+TEST(Graph, ConstantsNeedAFunctionBeingTraced) {
+  EXPECT_EQ(code_of([] { constant(1, DType::kFloat32); }), Code::kFailedPrecondition);
+  Graph outer, inner;
+  const GraphScope outer_scope(outer);
+  {
+    const GraphScope inner_scope(inner);
+    EXPECT_EQ(&constant(1, DType::kFloat32).graph(), &inner);
+  }
+  EXPECT_EQ(&constant(1, DType::kFloat32).graph(), &outer);
+}
+
+TEST(Graph, PrintsOneLineANode) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {2, 3}});
+  const NameScope scope("layer");
+  top_k(relu(x), 1);
+  std::ostringstream out;
+  out << graph;
+  EXPECT_EQ(out.str(),
+            "%0 = Input() : float32[2,3]  # x\n"
+            "%1 = Relu(%0) : float32[2,3]  # layer/Relu\n"
+            "%2 = TopK(%1) : float32[2,1], int32[2,1]  # layer/TopK\n");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include "core/graph/gradients.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "tests/testing/evaluate.h"
+#include "tests/testing/gradient_check.h"
+
+namespace cohort {
+namespace {
+
+using namespace ops;
+using testing::check_gradients;
+using Values = std::vector<Value>;
+
+TEST(ArrayGradient, OfShapeChanges) {
+  check_gradients([](const Values& v) { return identity(v[0]); }, {{{2, 3}}});
+  check_gradients([](const Values& v) { return reshape(v[0], {3, -1}); }, {{{2, 3}}});
+  check_gradients([](const Values& v) { return flatten_from(expand_dims(v[0], 0), 1); },
+                  {{{2, 3}}});
+  check_gradients([](const Values& v) { return squeeze(v[0], -1); }, {{{2, 1}}});
+  check_gradients([](const Values& v) { return broadcast_to(v[0], {4, 2, 3}); }, {{{2, 1}}});
+}
+
+TEST(ArrayGradient, OfTranspose) {
+  check_gradients([](const Values& v) { return transpose(v[0]); }, {{{2, 3, 4}}});
+  check_gradients([](const Values& v) { return transpose(v[0], {1, 2, 0}); }, {{{2, 3, 4}}});
+  check_gradients([](const Values& v) { return transpose(v[0], {0, -1, 1}); }, {{{2, 3, 4}}});
+}
+
+TEST(ArrayGradient, OfJoiningAndCutting) {
+  check_gradients(
+      [](const Values& v) {
+        return concat({v[0], v[1], v[0]}, -1);
+      },
+      {{{2, 3}}, {{2, 1}}});
+  check_gradients([](const Values& v) { return slice(v[0], {1, 0}, {-1, 2}); }, {{{3, 3}}});
+  check_gradients([](const Values& v) { return pad(v[0], {1, 0}, {0, 2}, 7); }, {{{2, 3}}});
+}
+
+TEST(ArrayGradient, OfSplitWhereAPartIsUnused) {
+  check_gradients(
+      [](const Values& v) {
+        const Values parts = split(v[0], {1, 2, 1}, 0);
+        return concat({square(parts[2]), parts[0]}, 0);
+      },
+      {{{4, 2}}});
+}
+
+TEST(ArrayGradient, OfGatherAlongAnyAxis) {
+  const Tensor indices = Tensor::from<int32_t>({2, 0, 2, 1, 1, 2}, {2, 3});
+  for (int64_t axis : {0, 1, -1})
+    check_gradients([&](const Values& v) { return gather(v[0], v[1], axis); }, {{{3, 3, 3}}},
+                    {indices});
+  const Tensor scalar = Tensor::scalar<int64_t>(1);
+  for (int64_t axis : {0, 1})
+    check_gradients([&](const Values& v) { return gather(v[0], v[1], axis); }, {{{3, 2}}},
+                    {scalar});
+}
+
+TEST(ArrayGradient, OfGatherFromAComputedTable) {
+  const Tensor indices = Tensor::from<int64_t>({2, 0, 2}, {3});
+  check_gradients([](const Values& v) { return gather(square(v[0]), v[1]); }, {{{3, 2}}},
+                  {indices});
+}
+
+TEST(ArrayGradient, OfScatterAdd) {
+  const Tensor indices = Tensor::from<int64_t>({2, 0, 2}, {3});
+  check_gradients([](const Values& v) { return scatter_add(v[1], v[0], 4); }, {{{3, 2}}},
+                  {indices});
+}
+
+TEST(ArrayGradient, SecondDerivativesThroughGatherAndPad) {
+  const Tensor indices = Tensor::from<int64_t>({1, 0, 1}, {3});
+  testing::check_second_gradients(
+      [](const Values& v) {
+        return square(pad(gather(square(v[0]), v[1], 1), {0, 1}, {1, 0}));
+      },
+      {{{2, 2}}}, {indices});
+}
+
+class Shapes : public ::testing::Test {
+ protected:
+  Value input(Shape shape) { return graph_.add_input("x", {DType::kFloat32, shape}); }
+  Graph graph_;
+};
+
+TEST_F(Shapes, ReshapeInfersOneExtent) {
+  EXPECT_EQ(reshape(input({4, 6}), {2, -1, 3}).shape(), (Shape{2, 4, 3}));
+  EXPECT_THROW(reshape(input({4, 6}), {-1, 5}), Error);
+  EXPECT_THROW(reshape(input({4, 6}), {-1, -1}), Error);
+  EXPECT_THROW(reshape(input({4, 6}), {5, 5}), Error);
+  EXPECT_THROW(reshape(input({0, 6}), {-1, 0}), Error);
+}
+
+TEST_F(Shapes, FlattenExpandAndSqueeze) {
+  EXPECT_EQ(flatten_from(input({2, 3, 4}), 1).shape(), (Shape{2, 12}));
+  EXPECT_EQ(flatten_from(input({}), 0).shape(), (Shape{1}));
+  EXPECT_EQ(expand_dims(input({2, 3}), -1).shape(), (Shape{2, 3, 1}));
+  EXPECT_THROW(expand_dims(input({2, 3}), 3), Error);
+  EXPECT_EQ(squeeze(input({2, 1, 3}), 1).shape(), (Shape{2, 3}));
+  EXPECT_THROW(squeeze(input({2, 1, 3}), 0), Error);
+}
+
+TEST_F(Shapes, SliceAndPadCheckEveryAxis) {
+  EXPECT_EQ(slice(input({5, 4}), {1, 0}, {-1, 3}).shape(), (Shape{4, 3}));
+  EXPECT_THROW(slice(input({5, 4}), {1, 0}, {5, 4}), Error);
+  EXPECT_THROW(slice(input({5, 4}), {-1, 0}, {1, 4}), Error);
+  EXPECT_THROW(slice(input({5, 4}), {1}, {1}), Error);
+  EXPECT_EQ(pad(input({5, 4}), {1, 0}, {1, 2}).shape(), (Shape{7, 6}));
+  EXPECT_THROW(pad(input({5, 4}), {-1, 0}, {0, 0}), Error);
+}
+
+TEST_F(Shapes, ConcatAndSplitAreInverse) {
+  EXPECT_EQ(concat({input({2, 3}), input({2, 4})}, 1).shape(), (Shape{2, 7}));
+  EXPECT_THROW(concat({input({2, 3}), input({3, 4})}, 1), Error);
+  EXPECT_THROW(concat({}, 0), Error);
+  EXPECT_THROW(split(input({7}), {3, 3}, 0), Error);
+  EXPECT_THROW(split(input({7}), {8, -1}, 0), Error);
+}
+
+TEST_F(Shapes, AnEmptyValueIsTheCallersError) {
+  try {
+    reduce_sum(Value());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  }
+}
+
+TEST_F(Shapes, ResultsLargerThanAnyMemoryAreRefused) {
+  EXPECT_THROW(broadcast_to(input({}), {int64_t{1} << 31, int64_t{1} << 31}), Error);
+}
+
+TEST(MatMulGradient, OfAllTransposesAndBatches) {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true}) {
+      const Shape a = ta ? Shape{4, 2} : Shape{2, 4}, b = tb ? Shape{3, 4} : Shape{4, 3};
+      const auto product = [&](const Values& v) { return matmul(v[0], v[1], {ta, tb}); };
+      SCOPED_TRACE(str("transposes ", ta, tb));
+      check_gradients(product, {{a}, {b}});
+      check_gradients(product, {{a.with_inserted(0, 2)}, {b.with_inserted(0, 2)}});
+      check_gradients(product, {{a.with_inserted(0, 2)}, {b}});
+      testing::check_second_gradients(product, {{a}, {b}});
+    }
+}
+
+TEST(MatMul, SaysWhatDoesNotFit) {
+  Graph graph;
+  const NameScope scope("dense_1");
+  const Value a = graph.add_input("a", {DType::kFloat32, {128, 784}});
+  const Value b = graph.add_input("b", {DType::kFloat32, {512, 10}});
+  try {
+    matmul(a, b);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "dense_1/MatMul: op MatMul(float32[128,784], float32[512,10]): inner sizes differ: a "
+              "has 784 columns, "
+              "b has 512 rows");
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,154 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "core/graph/gradients.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "tests/testing/evaluate.h"
+#include "tests/testing/gradient_check.h"
+
+namespace cohort {
+namespace {
+
+using namespace ops;
+using testing::check_gradients;
+using testing::check_second_gradients;
+using testing::evaluate;
+using testing::RandomInput;
+using Values = std::vector<Value>;
+
+struct UnaryCase {
+  const char* name;
+  Value (*function)(const Value&);
+  double low = -2, high = 2;
+};
+
+class UnaryGradient : public ::testing::TestWithParam<UnaryCase> {};
+
+TEST_P(UnaryGradient, AgreesWithDifferences) {
+  const auto& c = GetParam();
+  check_gradients([&](const Values& v) { return c.function(v[0]); }, {{{7}, c.low, c.high}});
+}
+
+TEST_P(UnaryGradient, HasASecondDerivative) {
+  const auto& c = GetParam();
+  check_second_gradients([&](const Values& v) { return c.function(v[0]); }, {{{5}, c.low, c.high}});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ops, UnaryGradient,
+    ::testing::Values(UnaryCase{"neg", neg}, UnaryCase{"abs", ops::abs}, UnaryCase{"sign", sign},
+                      UnaryCase{"floor", ops::floor, 0.1, 0.9}, UnaryCase{"exp", ops::exp},
+                      UnaryCase{"expm1", ops::expm1}, UnaryCase{"log", ops::log, 0.5, 2},
+                      UnaryCase{"log1p", ops::log1p, -0.5, 2}, UnaryCase{"sqrt", ops::sqrt, 0.5, 2},
+                      UnaryCase{"rsqrt", rsqrt, 0.5, 2}, UnaryCase{"square", square},
+                      UnaryCase{"reciprocal", reciprocal, 0.5, 2}, UnaryCase{"sin", ops::sin},
+                      UnaryCase{"cos", ops::cos}, UnaryCase{"erf", ops::erf},
+                      UnaryCase{"tanh", ops::tanh}, UnaryCase{"sigmoid", sigmoid},
+                      UnaryCase{"softplus", softplus}, UnaryCase{"relu", relu},
+                      UnaryCase{"silu", silu},
+                      UnaryCase{"gelu", [](const Value& x) { return gelu(x); }},
+                      UnaryCase{"clip", [](const Value& x) { return clip(x, -1, 0.5); }}),
+    [](const auto& info) { return info.param.name; });
+
+struct BinaryCase {
+  const char* name;
+  Value (*function)(const Value&, const Value&);
+  double low = -2, high = 2;
+};
+
+class BinaryGradient : public ::testing::TestWithParam<BinaryCase> {};
+
+TEST_P(BinaryGradient, AgreesWithDifferencesForEveryBroadcast) {
+  const auto& c = GetParam();
+  const Shape shapes[][2] = {
+      {{2, 3}, {2, 3}}, {{2, 3}, {3}}, {{2, 3}, {2, 1}}, {{}, {2, 3}}, {{2, 1, 3}, {4, 1}}};
+  for (const auto& [a, b] : shapes) {
+    SCOPED_TRACE(str(a, " with ", b));
+    check_gradients([&](const Values& v) { return c.function(v[0], v[1]); },
+                    {{a, c.low, c.high}, {b, c.low, c.high}});
+  }
+}
+
+TEST_P(BinaryGradient, HasASecondDerivative) {
+  const auto& c = GetParam();
+  check_second_gradients([&](const Values& v) { return c.function(v[0], v[1]); },
+                         {{{2, 2}, c.low, c.high}, {{2}, c.low, c.high}});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ops, BinaryGradient,
+    ::testing::Values(BinaryCase{"add", add}, BinaryCase{"sub", sub}, BinaryCase{"mul", mul},
+                      BinaryCase{"div", ops::div, 0.5, 2}, BinaryCase{"pow", ops::pow, 0.5, 2},
+                      BinaryCase{"maximum", maximum}, BinaryCase{"minimum", minimum}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ElementwiseGradient, OfApproximateGelu) {
+  check_gradients([](const Values& v) { return gelu(v[0], true); }, {{{7}, -2, 2}});
+}
+
+TEST(ElementwiseGradient, OfWhereBroadcasts) {
+  const Tensor condition = Tensor::from<double>({1, 0, 0, 1, 1, 0}, {2, 3}).cast(DType::kBool);
+  check_gradients([](const Values& v) { return where(v[2], v[0], v[1]); }, {{{2, 3}}, {{3}}},
+                  {condition});
+}
+
+TEST(ElementwiseGradient, OfNumbersMixedWithValues) {
+  check_gradients([](const Values& v) { return 2.0 / (1.0 + v[0] * 3.0) - (v[0] - 4.0) / 5.0; },
+                  {{{4}, 0, 1}});
+}
+
+TEST(ElementwiseGradient, OfCastReturnsToTheInputsType) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {3}});
+  const auto dx = gradients(reduce_sum(square(cast(x, DType::kFloat64))), {x});
+  const auto result = evaluate({dx[0].values}, {Tensor::from<float>({1, 2, 3}, {3})});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<float>({2, 4, 6}, {3})));
+}
+
+TEST(ElementwiseGradient, OfPowIsFiniteAtBaseZero) {
+  Graph graph;
+  const Value a = graph.add_input("a", {DType::kFloat64, {3}}),
+              b = graph.add_input("b", {DType::kFloat64, {3}});
+  const auto d = gradients(reduce_sum(ops::pow(a, b)), {a, b});
+  const auto result = evaluate({d[0].values, d[1].values}, {Tensor::from<double>({0, 0, 0}, {3}),
+                                                            Tensor::from<double>({0, 1, 2}, {3})});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({0, 1, 0}, {3})));
+  EXPECT_EQ(to_string(result[1]), to_string(Tensor::from<double>({0, 0, 0}, {3})));
+}
+
+TEST(ElementwiseGradient, OfMaximumGoesToTheFirstAmongEquals) {
+  Graph graph;
+  const Value a = graph.add_input("a", {DType::kFloat64, {}}),
+              b = graph.add_input("b", {DType::kFloat64, {}});
+  for (auto* function : {maximum, minimum}) {
+    const auto d = gradients(function(a, b), {a, b});
+    const auto result =
+        evaluate({d[0].values, d[1].values}, {Tensor::scalar(2.0), Tensor::scalar(2.0)});
+    EXPECT_EQ(result[0].item(), 1);
+    EXPECT_EQ(result[1].item(), 0);
+  }
+}
+
+TEST(Constant, RefusesNumbersThatItsTypeDoesNotHave) {
+  Graph graph;
+  const GraphScope scope(graph);
+  EXPECT_THROW(constant(0.5, DType::kInt32), Error);
+  EXPECT_THROW(constant(-1, DType::kUInt8), Error);
+  EXPECT_THROW(constant(NAN, DType::kInt64), Error);
+  EXPECT_THROW(constant(Tensor()), Error);
+  EXPECT_EQ(constant(255, DType::kUInt8).dtype(), DType::kUInt8);
+}
+
+TEST(Constant, KeepsItsValueWhenTheTensorChanges) {
+  Graph graph;
+  const GraphScope scope(graph);
+  Tensor tensor = Tensor::scalar(1.0);
+  const Value value = constant(tensor);
+  *tensor.data<double>() = 2;
+  EXPECT_EQ(evaluate({value})[0].item(), 1);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include "core/graph/gradients.h"
+#include "core/ops/math_ops.h"
+#include "tests/testing/evaluate.h"
+#include "tests/testing/gradient_check.h"
+
+namespace cohort {
+namespace {
+
+using namespace ops;
+using testing::check_gradients;
+using testing::check_gradients_at;
+using testing::check_second_gradients;
+using testing::evaluate;
+using Values = std::vector<Value>;
+using Reduce = Value (*)(const Value&, const std::vector<int64_t>&, bool);
+
+class ReduceGradient : public ::testing::TestWithParam<std::pair<const char*, Reduce>> {};
+
+TEST_P(ReduceGradient, AgreesWithDifferencesOverAnyAxes) {
+  const Reduce reduce = GetParam().second;
+  for (const std::vector<int64_t>& axes : {std::vector<int64_t>{}, {0}, {-1}, {0, 2}, {1}})
+    for (bool keep_dims : {false, true})
+      check_gradients([&](const Values& v) { return reduce(v[0], axes, keep_dims); },
+                      {{{2, 3, 2}, 0.5, 2}});
+  check_gradients([&](const Values& v) { return reduce(v[0], {}, false); }, {{{}}});
+}
+
+TEST_P(ReduceGradient, HasASecondDerivative) {
+  check_second_gradients(
+      [](const Values& v) { return GetParam().second(square(v[0]), {1}, false); },
+      {{{2, 3}, 0.5, 2}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, ReduceGradient,
+                         ::testing::Values(std::pair{"sum", &reduce_sum},
+                                           std::pair{"mean", &reduce_mean},
+                                           std::pair{"max", &reduce_max},
+                                           std::pair{"min", &reduce_min},
+                                           std::pair{"prod", &reduce_prod}),
+                         [](const auto& info) { return info.param.first; });
+
+TEST(ReduceProd, GradientIsRightWithZeros) {
+  const Tensor rows = Tensor::from<double>({2, 3, 4, 2, 0, 4, 0, 3, 0}, {3, 3});
+  check_gradients_at([](const Values& v) { return reduce_prod(v[0], {1}); }, {rows});
+}
+
+TEST(ReduceMax, GradientIsSharedAmongTies) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat64, {4}});
+  const auto dx = gradients(reduce_max(x), {x});
+  const auto result = evaluate({dx[0].values}, {Tensor::from<double>({1, 5, 5, 2}, {4})});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({0, 0.5, 0.5, 0}, {4})));
+}
+
+TEST(Reduce, RefusesAnAxisGivenTwice) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {2, 3}});
+  EXPECT_THROW(reduce_sum(x, {1, -1}), Error);
+  EXPECT_THROW(reduce_sum(x, {2}), Error);
+}
+
+TEST(CumSum, GradientRunsTheOtherWay) {
+  for (int64_t axis : {0, 1})
+    for (bool exclusive : {false, true})
+      for (bool reverse : {false, true})
+        check_gradients([&](const Values& v) { return cumsum(v[0], axis, exclusive, reverse); },
+                        {{{3, 4}}});
+}
+
+TEST(TopK, GradientGoesToTheChosen) {
+  check_gradients([](const Values& v) { return top_k(v[0], 2).values; }, {{{3, 5}}});
+  check_gradients([](const Values& v) { return top_k(v[0], 3).values; }, {{{4}}});
+}
+
+TEST(TopK, RefusesMoreThanThereAre) {
+  Graph graph;
+  EXPECT_THROW(top_k(graph.add_input("x", {DType::kFloat32, {2, 3}}), 4), Error);
+}
+
+}  // namespace
+}  // namespace cohort

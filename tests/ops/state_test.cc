@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "core/graph/gradients.h"
+#include "core/graph/op.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/state_ops.h"
+#include "tests/testing/evaluate.h"
+
+namespace cohort {
+namespace {
+
+using namespace ops;
+using testing::evaluate;
+using testing::TestVariable;
+
+class State : public ::testing::Test {
+ protected:
+  Graph graph_;
+  GraphScope scope_{graph_};
+  std::shared_ptr<TestVariable> variable_ =
+      std::make_shared<TestVariable>("w", Tensor::from<double>({1, 2, 3, 4}, {2, 2}));
+};
+
+TEST_F(State, ReadsBetweenTheSameWritesShareANode) {
+  const Value before = read_variable(variable_);
+  EXPECT_EQ(read_variable(variable_), before);
+  assign(variable_, before * 2.0);
+  const Value after = read_variable(variable_);
+  EXPECT_NE(after, before);
+  EXPECT_EQ(read_variable(variable_), after);
+}
+
+TEST_F(State, EffectsFollowProgramOrder) {
+  const Value before = read_variable(variable_);
+  const Value stored = assign(variable_, before * 2.0);
+  const Value after = read_variable(variable_);
+  const auto result = evaluate({before, stored, after});
+  EXPECT_EQ(result[0].data<double>()[3], 4);
+  EXPECT_EQ(result[1].data<double>()[3], 8);
+  EXPECT_EQ(result[2].data<double>()[3], 8);
+  EXPECT_EQ(variable_->value.data<double>()[0], 2);
+}
+
+TEST_F(State, ScatterAddAddsDuplicatesToTheirRow) {
+  const Value indices = constant(Tensor::from<int64_t>({1, 1}, {2}));
+  assign_scatter_add(variable_, indices, constant(Tensor::from<double>({10, 20, 30, 40}, {2, 2})));
+  const auto result = evaluate({read_variable(variable_)});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({1, 2, 43, 64}, {2, 2})));
+}
+
+TEST_F(State, RefusesAnotherSpec) {
+  EXPECT_THROW(assign(variable_, constant(1, DType::kFloat64)), Error);
+  EXPECT_THROW(assign(variable_, cast(read_variable(variable_), DType::kFloat32)), Error);
+  const Value indices = constant(Tensor::from<int64_t>({1}, {1}));
+  EXPECT_THROW(
+      assign_scatter_add(variable_, indices, constant(Tensor::full(DType::kFloat64, {1, 3}, 0))),
+      Error);
+  EXPECT_THROW(graph_.add("ReadVariable", {}), Error);
+}
+
+TEST_F(State, NoGradientFlowsThroughAWrite) {
+  const Value w = read_variable(variable_);
+  const Value loss = reduce_sum(assign(variable_, w * 2.0));
+  try {
+    gradients(loss, {w});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnimplemented);
+    EXPECT_EQ(error.message(), "AssignVariable: op AssignVariable has no gradient");
+  }
+}
+
+TEST_F(State, GradientOfAnAllReducedSumIsTheAllReducedGradient) {
+  const Value w = read_variable(variable_);
+  const auto reduced = all_reduce({w * 3.0, w});
+  const Gradient dw = gradients(reduce_sum(reduced[0]), {w})[0];
+  const auto result = evaluate({dw.values});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::full(DType::kFloat64, {2, 2}, 3)));
+  const auto& nodes = graph_.nodes();
+  EXPECT_EQ(std::count_if(nodes.begin(), nodes.end(),
+                          [](const auto& n) { return n->op().name == "AllReduce"; }),
+            2);
+}
+
+TEST_F(State, OnlySumsAndMeansOfReplicasHaveAGradient) {
+  const Value w = read_variable(variable_);
+  EXPECT_THROW(gradients(reduce_sum(all_reduce({w}, ReduceOp::kMax)[0]), {w}), Error);
+  EXPECT_THROW(all_reduce({}), Error);
+  EXPECT_THROW(all_reduce({argmax(w)}, ReduceOp::kMean), Error);
+}
+
+}  // namespace
+}  // namespace cohort
