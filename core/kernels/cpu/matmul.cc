@@ -1,0 +1,102 @@
+#include <utility>
+
+#include <Eigen/Core>
+
+#include "core/kernels/cpu/dnnl_sequence.h"
+#include "core/kernels/cpu/floating_kernel.h"
+
+// MatMul(a, b) and FusedMatMul(a, b, bias): oneDNN for float32 and, where the processor has it,
+// bfloat16; Eigen for float64 and for empty operands.
+namespace cohort {
+namespace {
+
+using dnnl::memory;
+
+// A product of [batch, m, k] and [batch, k, n]. One b for all batches of an a that is not
+// transposed makes a single tall product.
+struct MatMulSizes {
+  int64_t batch, m, n, k;
+  bool transpose_a, transpose_b, fused;
+  std::string activation;
+
+  explicit MatMulSizes(const KernelSpec& spec)
+      : transpose_a(spec.attributes.get<bool>("transpose_a")),
+        transpose_b(spec.attributes.get<bool>("transpose_b")),
+        fused(spec.inputs.size() == 3),
+        activation(spec.attributes.get_or<std::string>("activation", "")) {
+    const Shape &a = spec.inputs[0].shape, &b = spec.inputs[1].shape;
+    const int rank = a.rank();
+    batch = a.count(0, rank - 2);
+    m = a.dim(transpose_a ? -1 : -2);
+    k = a.dim(transpose_a ? -2 : -1);
+    n = b.dim(transpose_b ? -2 : -1);
+    if (b.rank() == 2 && !transpose_a) m *= std::exchange(batch, 1);
+  }
+};
+
+// Rows and columns of a batch of matrices, stored transposed or not.
+memory::desc matrix(DType dtype, int64_t batch, int64_t rows, int64_t columns, bool transposed) {
+  const memory::dims strides =
+      transposed ? memory::dims{rows * columns, 1, rows} : memory::dims{rows * columns, columns, 1};
+  return {{batch, rows, columns}, dnnl_type(dtype), strides};
+}
+
+std::unique_ptr<Kernel> make_dnnl_matmul(const KernelSpec& spec) {
+  const MatMulSizes s(spec);
+  const auto a = matrix(spec.inputs[0].dtype, s.batch, s.m, s.k, s.transpose_a);
+  const auto b = matrix(spec.inputs[1].dtype, s.batch, s.k, s.n, s.transpose_b);
+  const auto y = matrix(spec.outputs[0].dtype, s.batch, s.m, s.n, false);
+  const auto bias = s.fused ? matrix(spec.inputs[2].dtype, 1, 1, s.n, false) : memory::desc();
+  const auto desc = s.fused ? dnnl::matmul::desc(a, b, bias, y) : dnnl::matmul::desc(a, b, y);
+  const dnnl::matmul::primitive_desc prepared(desc, DnnlSequence::attributes(s.activation),
+                                              dnnl_engine());
+
+  auto kernel = std::make_unique<DnnlSequence>();
+  std::vector<DnnlSequence::Argument> arguments = {{DNNL_ARG_SRC, a, DnnlSequence::input(0)},
+                                                   {DNNL_ARG_WEIGHTS, b, DnnlSequence::input(1)},
+                                                   {DNNL_ARG_DST, y, DnnlSequence::output(0)}};
+  if (s.fused) arguments.push_back({DNNL_ARG_BIAS, bias, DnnlSequence::input(2)});
+  kernel->add(dnnl::matmul(prepared), std::move(arguments));
+  kernel->finish_with(s.activation, s.batch * s.m * s.n);
+  return kernel;
+}
+
+template <typename T>
+class EigenMatMul final : public Kernel {
+ public:
+  explicit EigenMatMul(const KernelSpec& spec) : s_(spec), epilogue_(s_.activation) {}
+
+  void run(const KernelContext& context) override {
+    const T *a = context.input<T>(0), *b = context.input<T>(1);
+    T* y = context.output<T>(0);
+    for (int64_t i = 0; i < s_.batch; ++i)
+      product(a + i * s_.m * s_.k, b + i * s_.k * s_.n, y + i * s_.m * s_.n);
+    epilogue_.run(y, s_.batch * s_.m, s_.n, s_.fused ? context.input<T>(2) : nullptr);
+  }
+
+ private:
+  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
+  using View = Eigen::Map<const Matrix, Eigen::Unaligned, Strides>;
+
+  static View view(const T* data, int64_t rows, int64_t columns, bool transposed) {
+    return View(data, rows, columns, transposed ? Strides(1, rows) : Strides(columns, 1));
+  }
+  void product(const T* a, const T* b, T* y) const {
+    Eigen::Map<Matrix>(y, s_.m, s_.n).noalias() =
+        view(a, s_.m, s_.k, s_.transpose_a) * view(b, s_.k, s_.n, s_.transpose_b);
+  }
+
+  MatMulSizes s_;
+  Epilogue<T> epilogue_;
+};
+
+std::unique_ptr<Kernel> make_matmul(const KernelSpec& spec) {
+  return make_dnnl_or<EigenMatMul>(spec, make_dnnl_matmul);
+}
+
+COHORT_REGISTER_KERNEL("MatMul", kCpu, make_matmul);
+COHORT_REGISTER_KERNEL("FusedMatMul", kCpu, make_matmul);
+
+}  // namespace
+}  // namespace cohort

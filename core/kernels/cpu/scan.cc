@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/threads.h"
+#include "core/kernels/common/convert.h"
+#include "core/kernels/common/functors.h"
+#include "core/kernels/kernel.h"
+
+// Ops that walk along one axis: ArgMax, CumSum and TopK.
+namespace cohort {
+namespace {
+
+constexpr int64_t kMinElementsPerThread = 16384;
+
+// A shape around one axis: element i of line (o, j) is at (o * count + i) * inner + j.
+struct Lines {
+  int64_t outer, count, inner;
+
+  Lines(const Shape& shape, int axis)
+      : outer(shape.count(0, axis)),
+        count(shape[axis]),
+        inner(shape.count(axis + 1, shape.rank())) {}
+  int64_t number() const { return outer * inner; }
+  int64_t start(int64_t line) const { return line / inner * count * inner + line % inner; }
+  int64_t grain() const { return kMinElementsPerThread / (count + 1) + 1; }
+};
+
+Lines lines_along_axis(const KernelCall& call) {
+  return Lines(call.input_specs[0].shape, static_cast<int>(call.attributes.get<int64_t>("axis")));
+}
+
+// NaN counts as larger than any number, as in NumPy and PyTorch.
+template <typename T>
+bool larger(T a, T b) {
+  return a > b || (a != a && b == b);
+}
+
+void argmax(const KernelCall& call, const KernelContext& context) {
+  const Lines lines = lines_along_axis(call);
+  int64_t* out = context.output<int64_t>(0);
+  dispatch(NumberTypes{}, call.input_specs[0].dtype, "ArgMax", [&]<typename T>() {
+    const T* x = context.input<T>(0);
+    parallel_for(lines.number(), lines.grain(), [&](int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line) {
+        const T* first = x + lines.start(line);
+        int64_t best = 0;
+        for (int64_t i = 1; i < lines.count; ++i)
+          if (larger(first[i * lines.inner], first[best * lines.inner])) best = i;
+        out[line] = best;
+      }
+    });
+  });
+}
+
+void cumsum(const KernelCall& call, const KernelContext& context) {
+  const Lines lines = lines_along_axis(call);
+  const bool exclusive = call.attributes.get<bool>("exclusive"),
+             reverse = call.attributes.get<bool>("reverse");
+  dispatch(NumberTypes{}, call.input_specs[0].dtype, "CumSum", [&]<typename T>() {
+    using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+    parallel_for(lines.number(), lines.grain(), [&](int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line) {
+        const int64_t start = lines.start(line);
+        Sum sum = 0;
+        for (int64_t k = 0; k < lines.count; ++k) {
+          const int64_t i = start + (reverse ? lines.count - 1 - k : k) * lines.inner;
+          const Sum next = functors::Add{}(sum, convert<Sum>(context.input<T>(0)[i]));
+          context.output<T>(0)[i] = convert<T>(exclusive ? sum : next);
+          sum = next;
+        }
+      }
+    });
+  });
+}
+
+// Sorts the indices of each row in scratch, one stretch of it for each worker.
+class TopKKernel final : public Kernel {
+ public:
+  explicit TopKKernel(const KernelSpec& spec)
+      : input_(spec.inputs[0]),
+        lines_(input_.shape, input_.shape.rank() - 1),
+        k_(spec.attributes.get<int64_t>("k")),
+        workers_(std::clamp<int64_t>(lines_.number() / lines_.grain(), 1, spec.num_threads)) {}
+
+  size_t scratch_bytes() const override { return workers_ * lines_.count * sizeof(int32_t); }
+
+  void run(const KernelContext& context) override {
+    dispatch(NumberTypes{}, input_.dtype, "TopK", [&]<typename T>() {
+      parallel_for(workers_, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t w = begin; w < end; ++w) {
+          int32_t* order = static_cast<int32_t*>(context.scratch) + w * lines_.count;
+          for (int64_t row = lines_.outer * w / workers_; row < lines_.outer * (w + 1) / workers_;
+               ++row)
+            run_row(context.input<T>(0) + row * lines_.count, order,
+                    context.output<T>(0) + row * k_, context.output<int32_t>(1) + row * k_);
+        }
+      });
+    });
+  }
+
+ private:
+  template <typename T>
+  void run_row(const T* x, int32_t* order, T* values, int32_t* indices) const {
+    std::iota(order, order + lines_.count, 0);
+    std::partial_sort(order, order + k_, order + lines_.count, [x](int32_t a, int32_t b) {
+      return larger(x[a], x[b]) || (!larger(x[b], x[a]) && a < b);
+    });
+    for (int64_t i = 0; i < k_; ++i) {
+      values[i] = x[order[i]];
+      indices[i] = order[i];
+    }
+  }
+
+  TensorSpec input_;
+  Lines lines_;
+  int64_t k_, workers_;
+};
+
+COHORT_REGISTER_KERNEL("ArgMax", kCpu, stateless_kernel(argmax));
+COHORT_REGISTER_KERNEL("CumSum", kCpu, stateless_kernel(cumsum));
+COHORT_REGISTER_KERNEL("TopK", kCpu,
+                       [](const KernelSpec& spec) { return std::make_unique<TopKKernel>(spec); });
+
+}  // namespace
+}  // namespace cohort

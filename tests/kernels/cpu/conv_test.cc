@@ -1,0 +1,137 @@
+#include "tests/kernels/cpu/nn_testing.h"
+
+namespace cohort {
+namespace {
+
+// Calls visit(index into x, into the filter, into y) for every product of a convolution.
+template <typename F>
+void for_each_product(const Shape& x, const Shape& filter, const Shape& y,
+                      const Attributes& attributes, F visit) {
+  const List strides = attributes.get<List>("strides"),
+             dilations = attributes.get<List>("dilations");
+  const List pads = attributes.get<List>("pads");
+  const int64_t group_in = filter[2], group_out = filter[3] / attributes.get<int64_t>("groups");
+  for (int64_t n = 0; n < y[0]; ++n)
+    for (int64_t oh = 0; oh < y[1]; ++oh)
+      for (int64_t ow = 0; ow < y[2]; ++ow)
+        for (int64_t o = 0; o < y[3]; ++o)
+          for (int64_t kh = 0; kh < filter[0]; ++kh)
+            for (int64_t kw = 0; kw < filter[1]; ++kw)
+              for (int64_t i = 0; i < group_in; ++i) {
+                const int64_t h = oh * strides[0] - pads[0] + kh * dilations[0];
+                const int64_t w = ow * strides[1] - pads[2] + kw * dilations[1];
+                if (h < 0 || h >= x[1] || w < 0 || w >= x[2]) continue;
+                visit(((n * x[1] + h) * x[2] + w) * x[3] + o / group_out * group_in + i,
+                      ((kh * filter[1] + kw) * group_in + i) * filter[3] + o,
+                      ((n * y[1] + oh) * y[2] + ow) * y[3] + o);
+              }
+}
+
+struct Case {
+  Shape x, filter;
+  List strides = {1, 1}, pads = {0, 0, 0, 0}, dilations = {1, 1};
+  int64_t groups = 1;
+
+  Attributes attributes() const {
+    return {{"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"groups", groups}};
+  }
+  Shape y() const {
+    const auto extent = [&](int i) {
+      const int64_t span = (filter[i] - 1) * dilations[i] + 1;
+      return (x[i + 1] + pads[2 * i] + pads[2 * i + 1] - span) / strides[i] + 1;
+    };
+    return {x[0], extent(0), extent(1), filter[3]};
+  }
+};
+
+const Case kCases[] = {
+    {{2, 5, 6, 1}, {3, 3, 1, 8}},
+    {{2, 8, 8, 3}, {3, 3, 3, 16}, {1, 1}, {1, 1, 1, 1}},
+    {{2, 8, 8, 16}, {3, 3, 16, 16}, {1, 1}, {1, 1, 1, 1}},
+    {{1, 9, 7, 16}, {3, 3, 16, 32}, {2, 2}, {1, 1, 1, 1}},
+    {{2, 8, 8, 16}, {1, 1, 16, 32}, {2, 2}},
+    {{1, 7, 9, 5}, {3, 2, 5, 7}, {2, 3}, {0, 2, 1, 0}},
+    {{1, 9, 9, 4}, {3, 3, 4, 6}, {1, 1}, {2, 2, 2, 2}, {2, 2}},
+    {{2, 6, 6, 6}, {3, 3, 3, 4}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 2},
+    {{1, 6, 6, 16}, {3, 3, 1, 16}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 16},
+    {{1, 6, 6, 3}, {3, 3, 1, 6}, {2, 2}, {0, 1, 0, 1}, {1, 1}, 3},
+    {{1, 2, 2, 3}, {5, 5, 3, 4}, {1, 1}, {2, 2, 2, 2}},
+    {{1, 3, 3, 2}, {1, 1, 2, 3}, {1, 1}, {2, 2, 2, 2}},
+    {{0, 4, 4, 3}, {3, 3, 3, 4}},
+    {{2, 4, 4, 0}, {3, 3, 0, 4}},
+    {{2, 4, 4, 3}, {3, 3, 3, 0}},
+};
+
+TEST(Conv2D, MatchesTheDefinition) {
+  for (const Case& c : kCases)
+    check_kernel("Conv2D", {random_tensor(c.x, 1), random_tensor(c.filter, 2)}, c.attributes(),
+                 [&](const Tensors& in, const Attributes& attributes) -> Tensors {
+                   Tensor y = Tensor::zeros(DType::kFloat64, c.y());
+                   for_each_product(
+                       c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
+                         y.data<double>()[o] += in[0].data<double>()[i] * in[1].data<double>()[f];
+                       });
+                   return {y};
+                 });
+}
+
+TEST(Conv2DGradInput, IsTheTransposeOfConv2D) {
+  for (const Case& c : kCases) {
+    Attributes attributes = c.attributes();
+    attributes.set("input_size", List{c.x[1], c.x[2]});
+    check_kernel("Conv2DGradInput", {random_tensor(c.y(), 1), random_tensor(c.filter, 2)},
+                 attributes, [&](const Tensors& in, const Attributes& attributes) -> Tensors {
+                   Tensor dx = Tensor::zeros(DType::kFloat64, c.x);
+                   for_each_product(
+                       c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
+                         dx.data<double>()[i] += in[0].data<double>()[o] * in[1].data<double>()[f];
+                       });
+                   return {dx};
+                 });
+  }
+}
+
+TEST(Conv2DGradFilter, SumsOverAllPixels) {
+  for (const Case& c : kCases) {
+    Attributes attributes = c.attributes();
+    attributes.set("filter_size", List{c.filter[0], c.filter[1]});
+    check_kernel(
+        "Conv2DGradFilter", {random_tensor(c.x, 1), random_tensor(c.y(), 2)}, attributes,
+        [&](const Tensors& in, const Attributes& attributes) -> Tensors {
+          Tensor dfilter = Tensor::zeros(DType::kFloat64, c.filter);
+          for_each_product(c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
+            dfilter.data<double>()[f] += in[0].data<double>()[i] * in[1].data<double>()[o];
+          });
+          return {dfilter};
+        });
+  }
+}
+
+TEST(FusedConv2D, AddsBiasAndActivates) {
+  for (const char* activation : {"", "Relu", "Sigmoid"})
+    for (const Case& c : {kCases[0], kCases[2], kCases[7], kCases[13]}) {
+      Attributes attributes = c.attributes();
+      attributes.set("activation", std::string(activation));
+      check_kernel(
+          "FusedConv2D",
+          {random_tensor(c.x, 1), random_tensor(c.filter, 2), random_tensor({c.filter[3]}, 3)},
+          attributes, [&](const Tensors& in, const Attributes& attributes) -> Tensors {
+            Tensor y = Tensor::zeros(DType::kFloat64, c.y());
+            for_each_product(
+                c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
+                  y.data<double>()[o] += in[0].data<double>()[i] * in[1].data<double>()[f];
+                });
+            for (int64_t i = 0; i < y.num_elements(); ++i) {
+              double& v = y.data<double>()[i];
+              v += in[2].data<double>()[i % c.filter[3]];
+              if (attributes.get<std::string>("activation") == "Relu") v = v < 0 ? 0 : v;
+              if (attributes.get<std::string>("activation") == "Sigmoid")
+                v = 1 / (1 + std::exp(-v));
+            }
+            return {y};
+          });
+    }
+}
+
+}  // namespace
+}  // namespace cohort

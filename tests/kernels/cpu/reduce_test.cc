@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <functional>
+
+#include "tests/kernels/cpu/kernel_testing.h"
+
+namespace cohort::testing {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Reduction {
+  std::string op;
+  double identity;
+  std::function<double(double, double)> combine;
+};
+
+double nan_max(double a, double b) {
+  return std::isnan(a) || std::isnan(b) ? a + b : std::max(a, b);
+}
+double nan_min(double a, double b) {
+  return std::isnan(a) || std::isnan(b) ? a + b : std::min(a, b);
+}
+
+const std::vector<Reduction> kReductions = {{"ReduceSum", 0, std::plus<double>()},
+                                            {"ReduceMean", 0, std::plus<double>()},
+                                            {"ReduceProd", 1, std::multiplies<double>()},
+                                            {"ReduceMax", -kInf, nan_max},
+                                            {"ReduceMin", kInf, nan_min}};
+
+Shape kept_shape(const Shape& shape, const std::vector<int64_t>& axes) {
+  Shape kept = shape;
+  for (int64_t axis : axes) kept = kept.with_dim(static_cast<int>(axis), 1);
+  return kept;
+}
+
+std::vector<double> reference(const Reduction& reduction, const Tensor& x,
+                              const std::vector<int64_t>& axes) {
+  const Shape kept = kept_shape(x.shape(), axes);
+  std::vector<double> out(kept.num_elements(), reduction.identity);
+  const auto values = to_doubles(x);
+  for (size_t i = 0; i < values.size(); ++i) {
+    double& sum = out[ravel_broadcast(unravel(static_cast<int64_t>(i), x.shape()), kept)];
+    sum = reduction.combine(sum, values[i]);
+  }
+  if (reduction.op == "ReduceMean")
+    for (double& sum : out)
+      sum /= static_cast<double>(x.num_elements()) / static_cast<double>(out.size());
+  return out;
+}
+
+struct Case {
+  Shape shape;
+  std::vector<int64_t> axes;
+};
+
+const std::vector<Case> kCases = {{{}, {}},
+                                  {{1}, {0}},
+                                  {{7}, {0}},
+                                  {{5000}, {0}},
+                                  {{100003}, {0}},
+                                  {{300, 70}, {1}},
+                                  {{300, 70}, {0}},
+                                  {{300, 70}, {0, 1}},
+                                  {{2, 9000}, {1}},
+                                  {{9000, 2}, {0}},
+                                  {{9001, 3}, {0}},
+                                  {{700, 256}, {0}},
+                                  {{3, 3000}, {0}},
+                                  {{3, 4, 5}, {1}},
+                                  {{3, 4, 5}, {0, 2}},
+                                  {{2, 3, 4, 5}, {1, 3}},
+                                  {{2, 3, 4, 5}, {0, 2}},
+                                  {{6, 1, 4, 1}, {1, 3}},
+                                  {{40, 5, 5, 33}, {0, 1, 2}},
+                                  {{0, 4}, {0}},
+                                  {{4, 0}, {1}},
+                                  {{4, 0}, {0}},
+                                  {{0}, {0}},
+                                  {{0, 4, 0}, {0, 2}},
+                                  {{2, 3, 2, 2, 2, 1, 2, 3}, {1, 3, 6}}};
+
+TEST(Reduce, AllOpsShapesAndDtypes) {
+  for (const auto& reduction : kReductions)
+    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16,
+                        DType::kInt32, DType::kInt64})
+      for (const Case& c : kCases) {
+        const bool product = reduction.op == "ReduceProd", integer = is_integer(dtype);
+        if (integer && reduction.op == "ReduceMean") continue;
+        // Products near 1 neither overflow nor vanish.
+        const double low = product ? (integer ? 1 : 0.99) : -4,
+                     high = product ? (integer ? 1 : 1.01) : 5;
+        const Tensor x = random_tensor(dtype, c.shape, low, high);
+        auto expected = reference(reduction, x, c.axes);
+        if (integer)
+          for (double& value : expected)
+            if (std::isinf(value))
+              value = dtype == DType::kInt32
+                          ? (value < 0 ? INT32_MIN : INT32_MAX)
+                          : static_cast<double>(value < 0 ? INT64_MIN : INT64_MAX);
+        // Kept or removed, the axes give the same elements.
+        const TensorSpec output{dtype, kept_shape(c.shape, c.axes)};
+        for (int threads : {1, 2, 3})
+          expect_near(
+              expected,
+              run_kernel(reduction.op, {x}, {output}, {{"axes", c.axes}, {"keep_dims", true}},
+                         {threads, {}, threads == 2})[0],
+              (product ? 50 : 5) * tolerance(dtype),
+              str(reduction.op, " ", x.spec(), " to ", output.shape));
+      }
+}
+
+TEST(Reduce, SameBitsForAnyNumberOfThreads) {
+  for (const Case& c : {Case{{300001}, {0}}, Case{{5000, 130}, {0}}, Case{{130, 5000}, {1}},
+                        Case{{50, 40, 30}, {0, 2}}}) {
+    const Tensor x = random_tensor(DType::kFloat32, c.shape, -1, 1);
+    const TensorSpec output{x.dtype(), kept_shape(c.shape, c.axes)};
+    const Attributes attributes = {{"axes", c.axes}, {"keep_dims", true}};
+    const auto one = run_kernel("ReduceSum", {x}, {output}, attributes)[0];
+    for (int threads : {2, 3})
+      expect_same_bytes(one, run_kernel("ReduceSum", {x}, {output}, attributes, {threads})[0],
+                        "ReduceSum");
+  }
+}
+
+TEST(Reduce, LongSumsStayAccurate) {
+  const Tensor ones = Tensor::full(DType::kFloat32, {20'000'000}, 1.0),
+               tenths = Tensor::full(DType::kFloat32, {3'000'000}, 0.1);
+  const Attributes attributes = {{"axes", std::vector<int64_t>{0}}, {"keep_dims", false}};
+  EXPECT_EQ(run_kernel("ReduceSum", {ones}, {{DType::kFloat32, {}}}, attributes)[0].item(),
+            20'000'000);
+  EXPECT_NEAR(run_kernel("ReduceSum", {tenths}, {{DType::kFloat32, {}}}, attributes)[0].item(), 3e5,
+              0.1);
+  const Tensor halves = Tensor::full(DType::kBFloat16, {100'000}, 1.0);
+  EXPECT_EQ(run_kernel("ReduceMean", {halves}, {{DType::kBFloat16, {}}}, attributes)[0].item(), 1);
+}
+
+TEST(Reduce, ExtremesPassNaNOn) {
+  for (int64_t n : {1, 40, 9000})
+    for (int64_t inner : {1, 3, 100}) {
+      Tensor x = random_tensor(DType::kFloat32, {n, inner}, -1, 1);
+      x.data<float>()[(n / 2) * inner] = NAN;
+      for (const char* op : {"ReduceMax", "ReduceMin"}) {
+        const auto y = run_kernel(op, {x}, {{DType::kFloat32, {inner}}},
+                                  {{"axes", std::vector<int64_t>{0}}, {"keep_dims", false}})[0];
+        EXPECT_TRUE(std::isnan(y.values<float>()[0])) << op;
+        EXPECT_EQ(std::isnan(y.values<float>()[inner - 1]), inner == 1) << op;
+      }
+    }
+}
+
+TEST(ArgMax, FirstLargestAlongAnyAxisAndNaNWins) {
+  for (DType dtype :
+       {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kInt32, DType::kUInt8})
+    for (int64_t axis : {0, 1, 2}) {
+      const Shape shape{7, 60, 11};
+      const Tensor x = random_tensor(dtype, shape, 0, 9);
+      const auto values = to_doubles(x);
+      const Shape kept = kept_shape(shape, {axis});
+      std::vector<double> best(kept.num_elements(), -1), expected(kept.num_elements());
+      for (int64_t i = 0; i < x.num_elements(); ++i) {
+        const auto position = unravel(i, shape);
+        const int64_t line = ravel_broadcast(position, kept);
+        if (values[i] > best[line]) {
+          best[line] = values[i];
+          expected[line] = static_cast<double>(position[axis]);
+        }
+      }
+      for (int threads : {1, 2})
+        expect_near(expected,
+                    run_kernel("ArgMax", {x}, {{DType::kInt64, kept}}, {{"axis", axis}},
+                               {threads, {}, threads == 2})[0],
+                    0, str("ArgMax of ", x.spec(), " along ", axis));
+    }
+  const auto x = Tensor::from<float>({1, NAN, 5, NAN}, {4});
+  EXPECT_EQ(run_kernel("ArgMax", {x}, {{DType::kInt64, {}}}, {{"axis", int64_t{0}}})[0].item(), 1);
+}
+
+TEST(CumSum, AllDirectionsAndAxes) {
+  for (DType dtype :
+       {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt64, DType::kInt32})
+    for (const Shape& shape : {Shape{5, 60, 9}, Shape{1, 0, 3}, Shape{2, 1, 1}})
+      for (int64_t axis : {0, 1, 2})
+        for (bool exclusive : {false, true})
+          for (bool reverse : {false, true}) {
+            const Tensor x = random_tensor(dtype, shape, -3, 3);
+            const auto values = to_doubles(x);
+            std::vector<double> expected(values.size());
+            const int64_t n = shape[static_cast<int>(axis)];
+            const int64_t stride = shape.count(static_cast<int>(axis) + 1, 3);
+            for (int64_t i = 0; i < x.num_elements(); ++i) {
+              const int64_t at = i / stride % n;
+              for (int64_t k = 0; k < n; ++k) {
+                const bool before = reverse ? k > at : k < at;
+                if (before || (k == at && !exclusive)) expected[i] += values[i + (k - at) * stride];
+              }
+            }
+            const Attributes attributes = {
+                {"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}};
+            expect_near(expected,
+                        run_kernel("CumSum", {x}, {x.spec()}, attributes,
+                                   {.threads = 2, .misaligned = true})[0],
+                        tolerance(dtype), str("CumSum of ", x.spec()));
+          }
+}
+
+TEST(TopK, FallingOrderWithLowerIndexFirst) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt32})
+    for (int64_t k : {0, 1, 3, 50}) {
+      const Tensor x = random_tensor(dtype, {400, 50}, 0, 20);
+      const auto values = to_doubles(x);
+      std::vector<double> expected_values, expected_indices;
+      for (int64_t row = 0; row < 400; ++row) {
+        std::vector<int64_t> order(50);
+        for (int64_t i = 0; i < 50; ++i) order[i] = i;
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          return values[row * 50 + a] > values[row * 50 + b];
+        });
+        for (int64_t i = 0; i < k; ++i) {
+          expected_values.push_back(values[row * 50 + order[i]]);
+          expected_indices.push_back(static_cast<double>(order[i]));
+        }
+      }
+      for (int threads : {1, 2, 3}) {
+        const auto y = run_kernel("TopK", {x}, {{dtype, {400, k}}, {DType::kInt32, {400, k}}},
+                                  {{"k", k}}, {threads});
+        expect_near(expected_values, y[0], 0, "values");
+        expect_near(expected_indices, y[1], 0, "indices");
+      }
+    }
+}
+
+}  // namespace
+}  // namespace cohort::testing
