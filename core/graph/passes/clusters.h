@@ -1,0 +1,43 @@
+#pragma once
+
+#include <vector>
+
+#include "core/graph/graph_function.h"
+
+namespace cohort {
+
+// Groups of nodes that a pass means to replace by one node each. A group may only grow while the
+// graph of groups stays free of cycles, counting the order of effects.
+class Clusters {
+ public:
+  explicit Clusters(const GraphFunction& function);
+
+  // The cluster of a node, or -1.
+  int of(const Node& node) const { return cluster_[static_cast<size_t>(node.id())]; }
+  const std::vector<Node*>& members(int cluster) const {
+    return members_[static_cast<size_t>(cluster)];
+  }
+  // A new cluster with one node.
+  int create(Node& node);
+  // Adds `node` to `cluster`, or leaves all as it is and returns false when that would close a
+  // cycle.
+  bool try_add(int cluster, Node& node);
+  // Moves all of `from` into `into`, or returns false when that would close a cycle.
+  bool try_merge(int into, int from);
+
+  // All nodes in an order that runs each cluster at once: each entry is a whole cluster, members in
+  // graph order, or a single node.
+  std::vector<std::vector<Node*>> order() const;
+
+ private:
+  bool closes_cycle(const std::vector<Node*>& group);
+
+  const GraphFunction& function_;
+  std::vector<std::vector<const Node*>> predecessors_;
+  std::vector<int> cluster_;
+  std::vector<std::vector<Node*>> members_;
+  std::vector<int> mark_;  // visit stamps of closes_cycle
+  int stamp_ = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/graph/graph_function.h"
+
+// Graph-to-graph passes. Each takes a function and returns an equivalent one; results are the same
+// up to floating-point rounding. They run in the order in which they stand here; the first two are
+// needed, the others optimise.
+namespace cohort {
+
+// Evaluates one node on constant inputs; the runtime supplies it, because passes do not know
+// kernels.
+using Evaluator =
+    std::function<std::vector<Tensor>(const Node& node, const std::vector<Tensor>& inputs)>;
+
+// Drops nodes that nothing needs, merges equal ones, folds what depends on constants only, and
+// removes identities: casts and reshapes to the same, multiplication by 1, addition of 0.
+GraphFunction simplify(const GraphFunction& function, const Evaluator& evaluate);
+
+// Copies a variable's value at its read where it is needed after the variable's next write: reads
+// are the variable's own memory, which then holds the new value.
+GraphFunction copy_outlived_reads(const GraphFunction& function);
+
+// Multiplies matrices and convolves in bfloat16: casts the floating inputs of those nodes, which
+// then give float32.
+GraphFunction lower_precision(const GraphFunction& function);
+
+// MatMul or Conv2D + bias [+ activation] become one node, which adds and activates while the result
+// is still in registers.
+GraphFunction fuse_bias_activation(const GraphFunction& function);
+
+// BatchNorm + Relu become one node, and so do their gradients.
+GraphFunction fuse_batch_norm_activation(const GraphFunction& function);
+
+// Chains and trees of floating elementwise nodes of one shape become single FusedElementwise nodes.
+// Values that stay inside keep the precision of the arithmetic, at least float32.
+GraphFunction fuse_elementwise(const GraphFunction& function);
+
+// Fused updates with the same program that only feed assignments (an optimizer's step for every
+// variable) become one MultiElementwise node, which runs over all of them as if they were one
+// array.
+GraphFunction fuse_updates(const GraphFunction& function);
+
+}  // namespace cohort

@@ -1,0 +1,108 @@
+#include "core/graph/passes/rewriter.h"
+
+#include "core/graph/op.h"
+
+namespace cohort {
+
+Value Rewriter::operator()(const Value& old) const {
+  const auto it = values_.find(old);
+  COHORT_CHECK(it != values_.end());
+  return it->second;
+}
+
+std::vector<Value> Rewriter::operator()(const std::vector<Value>& old) const {
+  std::vector<Value> mapped;
+  for (const Value& v : old) mapped.push_back((*this)(v));
+  return mapped;
+}
+
+Node& Rewriter::copy(const Node& node) {
+  if (node.op().name == "Input") {
+    const Value input = graph().add_input(node.name(), node.outputs()[0]);
+    map(Value(const_cast<Node*>(&node), 0), input);
+    return input.node();
+  }
+  Node& added = graph().add_named(node.name(), node.op().name, (*this)(node.inputs()),
+                                  node.attributes(), node.shared_resource());
+  for (size_t i = 0; i < added.outputs().size(); ++i)
+    map(Value(const_cast<Node*>(&node), static_cast<int>(i)), added.output(static_cast<int>(i)));
+  return added;
+}
+
+Node& Rewriter::add(const Node& origin, std::string_view op, std::vector<Value> inputs,
+                    Attributes attributes) {
+  return graph().add_named(origin.name(), op, std::move(inputs), std::move(attributes));
+}
+
+GraphFunction Rewriter::finish() {
+  result_.outputs = (*this)(source_.outputs);
+  return std::move(result_);
+}
+
+Users::Users(const GraphFunction& function)
+    : outputs_(function.outputs.begin(), function.outputs.end()) {
+  for (const auto& node : function.graph->nodes())
+    for (const Value& input : node->inputs()) {
+      auto& users = users_[input];
+      if (users.empty() || users.back() != node.get()) users.push_back(node.get());
+    }
+}
+
+const std::vector<Node*>& Users::of(const Value& value) const {
+  static const std::vector<Node*> none;
+  const auto it = users_.find(value);
+  return it == users_.end() ? none : it->second;
+}
+
+Node* Users::only_user(const Value& value) const {
+  const auto& users = of(value);
+  return users.size() == 1 && outputs_.count(value) == 0 ? users[0] : nullptr;
+}
+
+bool is_write(const Node& node) { return node.resource() != nullptr && !is_read(node); }
+bool is_read(const Node& node) { return node.op().name == "ReadVariable"; }
+bool is_alias(const Node& node) {
+  return node.op().name == "Reshape" || node.op().name == "Identity" ||
+         node.op().name == "StopGradient";
+}
+
+namespace {
+
+// The users of a value and of everything that shares its memory.
+void collect_users(const Users& users, const Value& value, std::vector<const Node*>& out) {
+  for (Node* user : users.of(value)) {
+    out.push_back(user);
+    if (is_alias(*user)) collect_users(users, user->output(), out);
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<const Node*>> predecessors(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  const Users users(function);
+  std::vector<std::vector<const Node*>> before(nodes.size());
+  std::map<const Resource*, std::vector<Node*>> reads;
+  std::map<const Resource*, const Node*> last_write;
+  for (const auto& node : nodes) {
+    auto& list = before[static_cast<size_t>(node->id())];
+    for (const Value& input : node->inputs()) list.push_back(&input.node());
+    if (node->resource() == nullptr) continue;
+    if (const auto it = last_write.find(node->resource()); it != last_write.end())
+      list.push_back(it->second);
+    if (is_read(*node)) {
+      reads[node->resource()].push_back(node.get());
+      continue;
+    }
+    for (Node* read : reads[node->resource()]) {
+      collect_users(users, read->output(), list);
+      list.push_back(read);
+    }
+    std::erase(list, node.get());
+    reads[node->resource()].clear();
+    last_write[node->resource()] = node.get();
+  }
+  return before;
+}
+
+}  // namespace cohort

@@ -1,0 +1,139 @@
+#include <optional>
+
+#include "core/graph/op.h"
+#include "core/graph/passes/passes.h"
+#include "core/graph/passes/rewriter.h"
+
+namespace cohort {
+namespace {
+
+// Folding must not replace a small graph by a large constant.
+constexpr size_t kMaxFoldedBytes = 1 << 20;
+
+std::vector<bool> find_live(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  std::vector<bool> live(nodes.size(), false);
+  for (const Value& v : function.outputs) live[static_cast<size_t>(v.node().id())] = true;
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = *nodes[i];
+    // Inputs stay so that feeds keep their numbers; reads have no effect of their own.
+    if ((node.op().stateful && !is_read(node)) || node.op().name == "Input") live[i] = true;
+    if (!live[i]) continue;
+    for (const Value& input : node.inputs()) live[static_cast<size_t>(input.node().id())] = true;
+  }
+  return live;
+}
+
+const Tensor* constant_of(const Value& value) {
+  if (value.node().op().name != "Constant") return nullptr;
+  return &value.node().attributes().get<Tensor>("value");
+}
+
+bool is_scalar_constant(const Value& value, double number) {
+  const Tensor* constant = constant_of(value);
+  return constant != nullptr && constant->num_elements() == 1 && constant->item() == number;
+}
+
+class Simplifier {
+ public:
+  Simplifier(const GraphFunction& source, const Evaluator& evaluate)
+      : source_(source), evaluate_(evaluate), rewrite_(source) {}
+
+  GraphFunction run() {
+    const auto live = find_live(source_);
+    for (const auto& node : source_.graph->nodes())
+      if (live[static_cast<size_t>(node->id())]) visit(*node);
+    return rewrite_.finish();
+  }
+
+ private:
+  void visit(Node& node) {
+    if (is_write(node)) ++writes_[node.resource()];
+    if (const auto same = identity_of(node)) return rewrite_.map(node.output(), *same);
+    if (fold(node)) return;
+    if (node.op().stateful && !is_read(node)) {
+      rewrite_.copy(node);
+      // What was assigned keeps its value even if the variable is written again.
+      if (node.op().name == "AssignVariable")
+        rewrite_.map(node.output(), rewrite_(node.inputs()[0]));
+      return;
+    }
+    Node* equal = find_equal(node);
+    if (equal == nullptr) {
+      seen_[key(node)].push_back(&rewrite_.copy(node));
+      return;
+    }
+    for (size_t i = 0; i < node.outputs().size(); ++i)
+      rewrite_.map(node.output(static_cast<int>(i)), equal->output(static_cast<int>(i)));
+  }
+
+  // The new value that `node` merely repeats, if it does.
+  std::optional<Value> identity_of(const Node& node) const {
+    const std::string& op = node.op().name;
+    if (op == "Identity" || op == "StopGradient") return rewrite_(node.inputs()[0]);
+    if ((op == "Cast" || op == "Reshape") && node.inputs()[0].spec() == node.outputs()[0])
+      return rewrite_(node.inputs()[0]);
+    if (op == "Add" || op == "Mul") {
+      const double neutral = op == "Add" ? 0 : 1;
+      for (int i : {0, 1}) {
+        const Value kept = rewrite_(node.inputs()[static_cast<size_t>(i)]);
+        const Value other = rewrite_(node.inputs()[static_cast<size_t>(1 - i)]);
+        if (is_scalar_constant(other, neutral) && kept.spec() == node.outputs()[0]) return kept;
+      }
+    }
+    if ((op == "Sub" && is_scalar_constant(rewrite_(node.inputs()[1]), 0)) ||
+        (op == "Div" && is_scalar_constant(rewrite_(node.inputs()[1]), 1))) {
+      const Value kept = rewrite_(node.inputs()[0]);
+      if (kept.spec() == node.outputs()[0]) return kept;
+    }
+    return std::nullopt;
+  }
+
+  bool fold(Node& node) {
+    if (node.op().stateful || node.inputs().empty()) return false;
+    std::vector<Tensor> constants;
+    for (const Value& input : node.inputs()) {
+      const Tensor* constant = constant_of(rewrite_(input));
+      if (constant == nullptr) return false;
+      constants.push_back(*constant);
+    }
+    for (const TensorSpec& spec : node.outputs())
+      if (spec.bytes() > kMaxFoldedBytes) return false;
+    const auto results = evaluate_(node, constants);
+    for (size_t i = 0; i < results.size(); ++i) {
+      Attributes attributes;
+      attributes.set("value", results[i]);
+      rewrite_.map(node.output(static_cast<int>(i)),
+                   rewrite_.add(node, "Constant", {}, std::move(attributes)).output());
+    }
+    return true;
+  }
+
+  // Nodes can only be equal when these are. Reads of a variable are equal between the same writes.
+  using Key = std::tuple<std::string, std::vector<Value>, const Resource*, int>;
+  Key key(const Node& node) {
+    return {node.op().name, rewrite_(node.inputs()), node.resource(),
+            node.resource() != nullptr ? writes_[node.resource()] : 0};
+  }
+
+  Node* find_equal(const Node& node) {
+    for (Node* candidate : seen_[key(node)])
+      if (candidate->attributes() == node.attributes() && node.op().name != "Input")
+        return candidate;
+    return nullptr;
+  }
+
+  const GraphFunction& source_;
+  const Evaluator& evaluate_;
+  Rewriter rewrite_;
+  std::map<const Resource*, int> writes_;
+  std::map<Key, std::vector<Node*>> seen_;
+};
+
+}  // namespace
+
+GraphFunction simplify(const GraphFunction& function, const Evaluator& evaluate) {
+  return Simplifier(function, evaluate).run();
+}
+
+}  // namespace cohort

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph_function.h"
+#include "core/runtime/plan.h"
+
+namespace cohort {
+
+// A C++ function over values, turned into a graph: called once for each new input signature (dtypes
+// and shapes) to record nodes, then only the compiled Plan runs. The body must depend on nothing
+// but its arguments, captured constants and variables. Thread-safe; a cheap handle, copies share
+// the cache.
+class Function {
+ public:
+  using Body = std::function<std::vector<Value>(const std::vector<Value>&)>;
+
+  explicit Function(Body body, std::string name = "function");
+
+  // Runs on cpu:0 as the only replica. Each call advances the step that keys the random ops.
+  std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
+  // Runs as one replica of a strategy, on the calling thread. The step in `info` keys the random
+  // ops.
+  std::vector<Tensor> run(std::span<const Tensor> inputs, const PlanOptions& replica,
+                          const StepInfo& info) const;
+
+  // The graph for a signature, traced on first use.
+  const GraphFunction& trace(const std::vector<TensorSpec>& signature) const;
+  // How many signatures have been traced so far.
+  int trace_count() const;
+  const std::string& name() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Wraps a lambda over single values: function([](Value x, Value y) { return x * y; }). It may
+// return one Value or a vector of them.
+template <typename F>
+Function function(F f, std::string name = "function");
+
+// --- implementation ---
+
+namespace internal {
+
+template <typename F, typename... Args>
+struct Arity;
+template <typename F, typename R, typename... Args>
+struct Arity<R (F::*)(Args...) const> {
+  static constexpr size_t value = sizeof...(Args);
+};
+
+void check_arity(const std::string& name, size_t wanted, size_t given);
+
+template <typename F, size_t... I>
+std::vector<Value> call(const F& f, const std::vector<Value>& inputs, std::index_sequence<I...>) {
+  if constexpr (std::is_same_v<decltype(f(inputs[I]...)), Value>) {
+    return {f(inputs[I]...)};
+  } else {
+    return f(inputs[I]...);
+  }
+}
+
+}  // namespace internal
+
+template <typename F>
+Function function(F f, std::string name) {
+  if constexpr (std::is_invocable_v<F, const std::vector<Value>&>) {
+    return Function(Function::Body(std::move(f)), std::move(name));
+  } else {
+    constexpr size_t n = internal::Arity<decltype(&F::operator())>::value;
+    auto body = [f = std::move(f), name](const std::vector<Value>& inputs) {
+      internal::check_arity(name, n, inputs.size());
+      return internal::call(f, inputs, std::make_index_sequence<n>());
+    };
+    return Function(std::move(body), name);
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "core/graph/graph_function.h"
+#include "core/kernels/kernel.h"
+
+namespace cohort {
+
+// Where a value lies while a plan runs.
+struct Location {
+  enum class Kind { kArena, kVariable, kFeed, kConstant };
+  Kind kind = Kind::kArena;
+  size_t index = 0;   // of the feed
+  size_t offset = 0;  // in the arena
+  Resource* variable = nullptr;
+  const Tensor* constant = nullptr;  // owned by the graph
+};
+
+// A node that runs a kernel, at its place in the schedule.
+struct ScheduledKernel {
+  const Node* node;
+  std::unique_ptr<Kernel> kernel;
+};
+
+// The places of all values of a scheduled function, such that nothing is overwritten while it is
+// needed. Reads give the variable's own memory; results are written straight into a variable where
+// nobody still needs its old value, and over a dead input where the kernel allows it.
+struct Layout {
+  std::map<Value, Location> locations;
+  std::vector<const Node*>
+      elided;  // assignments that need no copy, because their value is in place already
+  size_t arena_bytes = 0;
+  size_t unshared_bytes = 0;
+};
+
+Layout make_layout(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule);
+
+}  // namespace cohort

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/device/device.h"
+#include "core/graph/graph_function.h"
+#include "core/kernels/kernel.h"
+#include "core/runtime/precision.h"
+
+namespace cohort {
+
+// Where and how a plan runs.
+struct PlanOptions {
+  Device device;
+  int local_replica = 0;  // which copy of each variable it reads and writes
+  Precision precision = Precision::kFloat32;
+  bool optimize = true;  // false: no folding and no fusion, for comparing results
+};
+
+// What a compiled plan holds, for reports and tests.
+struct PlanStats {
+  int kernels = 0;
+  size_t arena_bytes = 0;     // all intermediates, after sharing memory
+  size_t unshared_bytes = 0;  // what they would take without sharing
+  size_t scratch_bytes = 0;   // the largest kernel's working memory
+};
+
+// A graph compiled for one replica: optimised, scheduled, with every intermediate at a fixed place
+// in one arena and every kernel prepared. `run` then only executes; after the first call it
+// allocates no memory, except where the caller still holds the tensors of the call before (outputs
+// are reused when nobody else refers to them). One thread at a time.
+class Plan {
+ public:
+  Plan(const GraphFunction& function, const PlanOptions& options);
+  ~Plan();
+  Plan(Plan&&) noexcept;
+
+  // `feeds` are the graph's inputs in order; their specs must match (kInvalidArgument naming the
+  // input). They are only read, and only during the call.
+  std::vector<Tensor> run(std::span<const Tensor> feeds, const StepInfo& info);
+  // As run, without making a vector: writes the outputs into `outputs`, replacing what it held.
+  void run(std::span<const Tensor> feeds, const StepInfo& info, std::vector<Tensor>& outputs);
+  const PlanStats& stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

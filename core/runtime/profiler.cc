@@ -1,0 +1,85 @@
+#include "core/runtime/profiler.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+
+namespace cohort {
+namespace {
+
+double microseconds(Profiler::Clock::duration d) {
+  return std::chrono::duration<double, std::micro>(d).count();
+}
+
+}  // namespace
+
+std::atomic<Profiler*> Profiler::active_ = nullptr;
+
+Profiler::Profiler() {
+  Profiler* none = nullptr;
+  if (!active_.compare_exchange_strong(none, this))
+    fail(Code::kFailedPrecondition, "a profiler is active already; end it first");
+}
+
+Profiler::~Profiler() { active_.store(nullptr); }
+
+Profiler* Profiler::active() { return active_.load(std::memory_order_acquire); }
+
+void Profiler::record(const std::string& name, const std::string& kind, int replica,
+                      Clock::time_point begin, Clock::time_point end) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back({name, kind, replica, begin, end});
+}
+
+void Profiler::write(const std::string& path) const {
+  const std::lock_guard lock(mutex_);
+  nlohmann::json trace = nlohmann::json::array();
+  std::map<std::pair<int, std::string>, int> rows;
+  for (const Event& e : events_) {
+    const auto [row, added] = rows.try_emplace({e.replica, e.kind}, static_cast<int>(rows.size()));
+    if (added)
+      trace.push_back({{"ph", "M"},
+                       {"name", "thread_name"},
+                       {"pid", e.replica},
+                       {"tid", row->second},
+                       {"args", {{"name", e.kind}}}});
+    trace.push_back({{"ph", "X"},
+                     {"name", e.name},
+                     {"cat", e.kind},
+                     {"pid", e.replica},
+                     {"tid", row->second},
+                     {"ts", microseconds(e.begin - start_)},
+                     {"dur", microseconds(e.end - e.begin)}});
+  }
+  write_file_atomically(path, nlohmann::json{{"traceEvents", std::move(trace)}}.dump());
+}
+
+std::string Profiler::summary() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::pair<double, int>> totals;
+  double all = 0;
+  for (const Event& e : events_) {
+    auto& [time, calls] = totals[e.kind];
+    time += microseconds(e.end - e.begin);
+    all += microseconds(e.end - e.begin);
+    ++calls;
+  }
+  std::vector<std::pair<std::string, std::pair<double, int>>> rows(totals.begin(), totals.end());
+  std::sort(rows.begin(), rows.end(),
+            [](auto& a, auto& b) { return a.second.first > b.second.first; });
+  std::string out;
+  for (const auto& [kind, total] : rows) {
+    char line[160];
+    std::snprintf(line, sizeof(line), "%-32s %8d calls %12.1f us %5.1f %%\n", kind.c_str(),
+                  total.second, total.first, 100 * total.first / std::max(all, 1e-9));
+    out += line;
+  }
+  return out;
+}
+
+}  // namespace cohort

@@ -1,0 +1,315 @@
+#include "core/runtime/plan.h"
+
+#include <cmath>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "core/graph/gradients.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
+#include "core/ops/state_ops.h"
+#include "core/runtime/function.h"
+#include "core/runtime/variable.h"
+
+namespace cohort {
+namespace {
+
+Tensor ramp(Shape shape, double scale = 0.1) {
+  Tensor t(DType::kFloat32, shape);
+  for (int64_t i = 0; i < t.num_elements(); ++i)
+    t.data<float>()[i] = static_cast<float>(std::sin(i + 1.0) * scale);
+  return t;
+}
+
+std::shared_ptr<Variable> variable(const std::string& name, const Tensor& value) {
+  return make_local_variable(
+      {.name = name, .spec = value.spec(), .initial_value = [value] { return value.clone(); }});
+}
+
+GraphFunction trace(const std::vector<TensorSpec>& inputs,
+                    const std::function<std::vector<Value>(const std::vector<Value>&)>& body) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  std::vector<Value> values;
+  for (const auto& spec : inputs) values.push_back(f.graph->add_input("x", spec));
+  f.outputs = body(values);
+  return f;
+}
+
+void expect_near(const Tensor& a, const Tensor& b, double tolerance) {
+  ASSERT_EQ(a.spec(), b.spec());
+  const Tensor x = a.cast(DType::kFloat64), y = b.cast(DType::kFloat64);
+  for (int64_t i = 0; i < x.num_elements(); ++i)
+    ASSERT_NEAR(x.data<double>()[i], y.data<double>()[i], tolerance) << "element " << i;
+}
+
+TEST(PlanTest, RunsWhatWasTraced) {
+  const auto f = function([](Value x, Value y) { return x * y + 1.0; });
+  const auto out = f({Tensor::from<float>({1, 2, 3}, {3}), Tensor::from<float>({4, 5, 6}, {3})});
+  expect_near(out[0], Tensor::from<float>({5, 11, 19}, {3}), 0);
+}
+
+TEST(PlanTest, RefusesFeedsOfAnotherShapeNamingTheInput) {
+  const auto traced =
+      trace({{DType::kFloat32, {2}}}, [](auto& x) { return std::vector<Value>{x[0] + 1.0}; });
+  Plan plan(traced, {});
+  try {
+    plan.run(std::vector<Tensor>{ramp({3})}, {});
+    FAIL() << "a wrong feed was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("float32[2]"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("float32[3]"), std::string::npos) << error.message();
+  }
+}
+
+TEST(PlanTest, FusesADenseLayerIntoOneKernel) {
+  const auto w = variable("w", ramp({4, 3})), b = variable("b", ramp({3}));
+  const auto traced = trace({{DType::kFloat32, {5, 4}}}, [&](auto& x) {
+    return std::vector<Value>{ops::relu(ops::matmul(x[0], w->read()) + b->read())};
+  });
+  Plan fused(traced, {}), plain(traced, {.optimize = false});
+  EXPECT_EQ(fused.stats().kernels, 1);
+  EXPECT_EQ(plain.stats().kernels, 3);
+  const std::vector<Tensor> feeds = {ramp({5, 4})};
+  expect_near(fused.run(feeds, {})[0], plain.run(feeds, {})[0], 1e-6);
+}
+
+TEST(PlanTest, FusesAnElementwiseTreeIntoOneKernel) {
+  const auto traced = trace({{DType::kFloat32, {7, 3}}, {DType::kFloat32, {3}}}, [](auto& x) {
+    const Value a = ops::tanh(x[0] + x[1]), b = ops::exp(-x[0]);
+    return std::vector<Value>{a * b + 2.0, b};
+  });
+  Plan fused(traced, {}), plain(traced, {.optimize = false});
+  EXPECT_EQ(fused.stats().kernels, 1);
+  const std::vector<Tensor> feeds = {ramp({7, 3}), ramp({3})};
+  const auto x = fused.run(feeds, {}), y = plain.run(feeds, {});
+  expect_near(x[0], y[0], 1e-6);
+  expect_near(x[1], y[1], 1e-6);
+}
+
+TEST(PlanTest, ACastToBoolInAChainIsStillZeroOrOne) {
+  const auto traced = trace({{DType::kFloat32, {3}}}, [](auto& x) {
+    const Value truth = ops::cast(x[0] * 2.0, DType::kBool);
+    return std::vector<Value>{ops::cast(truth, DType::kFloat32) + 1.0};
+  });
+  Plan plan(traced, {});
+  expect_near(plan.run(std::vector<Tensor>{Tensor::from<float>({0, 2.5, -3}, {3})}, {})[0],
+              Tensor::from<float>({1, 2, 2}, {3}), 0);
+}
+
+TEST(PlanTest, DoesNotFuseAcrossANodeInBetween) {
+  // mean depends on a, and the last subtraction on mean: they cannot all be one kernel.
+  const auto traced = trace({{DType::kFloat32, {6}}}, [](auto& x) {
+    const Value a = ops::exp(x[0]);
+    return std::vector<Value>{a - ops::reduce_mean(a)};
+  });
+  Plan plan(traced, {});
+  EXPECT_EQ(plan.stats().kernels, 3);
+  double sum = 0;
+  for (float v : plan.run(std::vector<Tensor>{ramp({6})}, {})[0].values<float>()) sum += v;
+  EXPECT_NEAR(sum, 0, 1e-5);
+}
+
+TEST(PlanTest, FoldsConstantsAndMergesEqualNodes) {
+  const auto traced = trace({{DType::kFloat32, {2}}}, [](auto& x) {
+    const Value c = ops::exp(ops::constant(1.0, DType::kFloat32));
+    return std::vector<Value>{ops::exp(x[0]) * c, ops::exp(x[0]) * c};
+  });
+  Plan plan(traced, {});
+  EXPECT_EQ(plan.stats().kernels, 1);
+  const auto out = plan.run(std::vector<Tensor>{Tensor::from<float>({0, 1}, {2})}, {});
+  expect_near(out[0], Tensor::from<float>({std::exp(1.0f), std::exp(2.0f)}, {2}), 1e-5);
+  expect_near(out[0], out[1], 0);
+}
+
+TEST(PlanTest, ReadsSeeTheWritesTracedBeforeThemOnly) {
+  const auto v = variable("v", Tensor::from<float>({1, 2}, {2}));
+  const auto traced = trace({}, [&](auto&) {
+    const Value before = v->read();
+    v->assign(before * 10.0);
+    const Value between = v->read();
+    v->assign(between + 1.0);
+    return std::vector<Value>{before, between, v->read(), before + between};
+  });
+  for (bool optimize : {true, false}) {
+    v->set_value(Tensor::from<float>({1, 2}, {2}));
+    Plan plan(traced, {.optimize = optimize});
+    const auto out = plan.run({}, {});
+    expect_near(out[0], Tensor::from<float>({1, 2}, {2}), 0);
+    expect_near(out[1], Tensor::from<float>({10, 20}, {2}), 0);
+    expect_near(out[2], Tensor::from<float>({11, 21}, {2}), 0);
+    expect_near(out[3], Tensor::from<float>({11, 22}, {2}), 0);
+    expect_near(v->value(), Tensor::from<float>({11, 21}, {2}), 0);
+  }
+}
+
+TEST(PlanTest, SwappingTwoVariablesKeepsBothValues) {
+  const auto a = variable("a", Tensor::from<float>({1, 2}, {2})),
+             b = variable("b", Tensor::from<float>({3, 4}, {2}));
+  const auto traced = trace({}, [&](auto&) {
+    const Value x = a->read() + 0.5, y = b->read() + 0.5;
+    a->assign(y);
+    b->assign(x);
+    return std::vector<Value>{};
+  });
+  Plan plan(traced, {});
+  plan.run({}, {});
+  expect_near(a->value(), Tensor::from<float>({3.5, 4.5}, {2}), 0);
+  expect_near(b->value(), Tensor::from<float>({1.5, 2.5}, {2}), 0);
+}
+
+TEST(PlanTest, UpdatesOfAllVariablesRunAsOneKernel) {
+  std::vector<std::shared_ptr<Variable>> weights, momenta;
+  for (int64_t n : {3, 1, 17}) {
+    weights.push_back(variable("w", ramp({n})));
+    momenta.push_back(variable("m", ramp({n}, 0.5)));
+  }
+  const auto body = [&](auto& x) {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const Value m = momenta[i]->read() * 0.9 + x[i];
+      momenta[i]->assign(m);
+      weights[i]->assign(weights[i]->read() - m * 0.1);
+    }
+    return std::vector<Value>{};
+  };
+  std::vector<TensorSpec> specs;
+  std::vector<Tensor> feeds, expected;
+  for (const auto& w : weights) {
+    specs.push_back(w->spec());
+    feeds.push_back(ramp(w->spec().shape, 2));
+  }
+  const auto traced = trace(specs, body);
+  Plan fused(traced, {});
+  EXPECT_EQ(fused.stats().kernels, 1);
+  EXPECT_EQ(fused.stats().arena_bytes, 0u)
+      << "every result should be written straight into its variable";
+  fused.run(feeds, {});
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Tensor w = ramp(weights[i]->spec().shape), m = ramp(w.shape(), 0.5);
+    for (int64_t k = 0; k < w.num_elements(); ++k) {
+      const float momentum = m.data<float>()[k] * 0.9f + feeds[i].data<float>()[k];
+      EXPECT_NEAR(momenta[i]->value().data<float>()[k], momentum, 1e-6);
+      EXPECT_NEAR(weights[i]->value().data<float>()[k], w.data<float>()[k] - 0.1f * momentum, 1e-6);
+    }
+  }
+}
+
+TEST(PlanTest, MixedPrecisionRoundsOnlyWhatIsMultiplied) {
+  const auto filter = variable("filter", ramp({3, 3, 2, 4}, 1)), w = variable("w", ramp({4, 3}, 1)),
+             b = variable("b", ramp({3}, 1));
+  const auto traced = trace({{DType::kFloat32, {2, 5, 5, 2}}}, [&](auto& x) {
+    const Value conv =
+        ops::relu(ops::conv2d(x[0], filter->read(), {.padding = ops::Padding::same()}));
+    const Value loss = ops::reduce_sum(
+        ops::tanh(ops::matmul(ops::reduce_mean(conv, {1, 2}), w->read()) + b->read()));
+    const auto g = gradients(loss, {filter->read(), w->read(), b->read(), x[0]});
+    std::vector<Value> outputs = {loss};
+    for (const Gradient& gradient : g)
+      if (gradient) outputs.push_back(gradient.values);
+    return outputs;
+  });
+  Plan exact(traced, {}), mixed(traced, {.precision = Precision::kMixedBFloat16});
+  const std::vector<Tensor> feeds = {ramp({2, 5, 5, 2}, 1)};
+  const auto a = exact.run(feeds, {}), c = mixed.run(feeds, {});
+  double difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    expect_near(a[i], c[i], 0.05);
+    for (int64_t k = 0; k < a[i].num_elements(); ++k)
+      difference += std::abs(a[i].data<float>()[k] - c[i].data<float>()[k]);
+  }
+  EXPECT_GT(difference, 0) << "nothing was rounded to bfloat16";
+}
+
+TEST(PlanTest, IntermediatesShareMemory) {
+  const auto traced = trace({{DType::kFloat32, {64, 64}}}, [](auto& x) {
+    Value y = x[0];
+    for (int i = 0; i < 8; ++i) y = ops::softmax(ops::matmul(y, y));
+    return std::vector<Value>{y};
+  });
+  Plan plan(traced, {});
+  EXPECT_LE(plan.stats().arena_bytes, plan.stats().unshared_bytes / 4);
+}
+
+TEST(PlanTest, ResultsSurviveTheNextRunWhileTheCallerHoldsThem) {
+  const auto traced =
+      trace({{DType::kFloat32, {2}}}, [](auto& x) { return std::vector<Value>{x[0] * 2.0}; });
+  Plan plan(traced, {});
+  const auto first = plan.run(std::vector<Tensor>{Tensor::from<float>({1, 2}, {2})}, {});
+  const auto second = plan.run(std::vector<Tensor>{Tensor::from<float>({5, 6}, {2})}, {});
+  expect_near(first[0], Tensor::from<float>({2, 4}, {2}), 0);
+  expect_near(second[0], Tensor::from<float>({10, 12}, {2}), 0);
+}
+
+// Grows a random function over [3,4] values: elementwise ops, products, reductions, reads and
+// writes.
+std::vector<Value> random_body(std::mt19937_64& random, const std::vector<Value>& inputs,
+                               const std::vector<std::shared_ptr<Variable>>& variables) {
+  std::vector<Value> pool = inputs;
+  const auto pick = [&] { return pool[random() % pool.size()]; };
+  for (int i = 0; i < 30; ++i) {
+    const Value a = pick(), b = pick();
+    switch (random() % 9) {
+      case 0:
+        pool.push_back(ops::tanh(a + b));
+        break;
+      case 1:
+        pool.push_back(ops::relu(a - b));
+        break;
+      case 2:
+        pool.push_back(a * ops::sigmoid(b));
+        break;
+      case 3:
+        pool.push_back(ops::softmax(a));
+        break;
+      case 4:
+        pool.push_back(ops::tanh(ops::matmul(a, ops::matmul(b, a, {.transpose_a = true}))));
+        break;
+      case 5:
+        pool.push_back(a - ops::reduce_mean(b, {0}, true));
+        break;
+      case 6:
+        pool.push_back(variables[random() % variables.size()]->read());
+        break;
+      case 7:
+        variables[random() % variables.size()]->assign(ops::tanh(a));
+        break;
+      case 8:
+        pool.push_back(ops::reshape(ops::reshape(a, {12}), {3, 4}));
+        break;
+    }
+  }
+  return {pick(), pick(), pool.back()};
+}
+
+TEST(PlanTest, OptimisedPlansComputeWhatPlainOnesDo) {
+  const uint64_t seed = std::random_device{}();
+  RecordProperty("seed", std::to_string(seed));
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::shared_ptr<Variable>> variables = {variable("v", ramp({3, 4})),
+                                                        variable("w", ramp({3, 4}, 1))};
+    const std::vector<TensorSpec> specs(2, {DType::kFloat32, {3, 4}});
+    const auto traced = trace(specs, [&](auto& x) { return random_body(random, x, variables); });
+    Plan optimised(traced, {}), plain(traced, {.optimize = false});
+    const std::vector<Tensor> feeds = {ramp({3, 4}), ramp({3, 4}, 0.7)};
+    std::vector<std::vector<Tensor>> results;
+    for (Plan* plan : {&optimised, &plain}) {
+      variables[0]->set_value(ramp({3, 4}));
+      variables[1]->set_value(ramp({3, 4}, 1));
+      results.push_back(plan->run(feeds, {}));
+      results.push_back(plan->run(feeds, {}));
+      results.push_back({variables[0]->value(), variables[1]->value()});
+    }
+    SCOPED_TRACE(testing::Message() << "round " << round << "\n" << *traced.graph);
+    for (size_t i = 0; i < 3; ++i)
+      for (size_t k = 0; k < results[i].size(); ++k)
+        expect_near(results[i][k], results[i + 3][k], 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace cohort
