@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/distribute/strategy.h"
+
+namespace cohort {
+
+// Synchronous training on several devices of this process (tf.distribute.MirroredStrategy). Every
+// device has a copy of each variable and runs one replica on its own thread; gradients are summed
+// over the replicas inside the step, and each replica applies the same update, so the copies stay
+// equal bit for bit. Sparse gradients are made dense before they are summed.
+//
+//   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+//   auto scope = strategy.scope();
+//   auto model = nn::Sequential({...});
+//
+// `run` may be called from one thread at a time.
+class MirroredStrategy final : public Strategy {
+ public:
+  struct Options {
+    // Device names; none means every logical CPU (see set_logical_cpus). Duplicates are
+    // kInvalidArgument, devices that do not exist kNotFound.
+    std::vector<std::string> devices;
+  };
+
+  explicit MirroredStrategy(const Options& options);
+  MirroredStrategy() : MirroredStrategy(Options{}) {}
+  ~MirroredStrategy() override;
+
+  std::string name() const override { return "MirroredStrategy"; }
+  int num_replicas_in_sync() const override;
+  const std::vector<Device>& devices() const override;
+  std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
+  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients) override;
+  PerReplica<std::vector<Tensor>> run(const Function& function,
+                                      const PerReplica<std::vector<Tensor>>& inputs,
+                                      const RunOptions& options = {}) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

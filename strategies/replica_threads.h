@@ -1,0 +1,35 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cohort {
+
+// One lasting thread for each local replica. Threads last because an OpenMP team belongs to the
+// thread that starts it: a new thread each step would start a new team each step.
+class ReplicaThreads {
+ public:
+  explicit ReplicaThreads(int count);
+  ~ReplicaThreads();  // ends and joins the threads
+  ReplicaThreads(const ReplicaThreads&) = delete;
+  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
+
+  // Calls work(replica) on every thread at once and returns when all have. `work` must not throw.
+  void run(const std::function<void(int)>& work);
+
+ private:
+  void loop(int replica);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void(int)>* work_ = nullptr;
+  int64_t generation_ = 0;  // of the current work
+  int unfinished_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace cohort

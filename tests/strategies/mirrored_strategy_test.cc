@@ -1,0 +1,163 @@
+#include "strategies/mirrored_strategy.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "strategies/one_device_strategy.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kMaxReplicas = 7;
+
+class MirroredStrategyTest : public testing::TestWithParam<int> {
+ protected:
+  static void SetUpTestSuite() { set_logical_cpus(kMaxReplicas, 1); }
+  static void TearDownTestSuite() { set_logical_cpus(1); }
+
+  static MirroredStrategy::Options first_cpus(int count) {
+    MirroredStrategy::Options options;
+    for (int i = 0; i < count; ++i) options.devices.push_back(str("cpu:", i));
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Replicas, MirroredStrategyTest, testing::Values(1, 2, 3, 4, kMaxReplicas));
+
+std::shared_ptr<Variable> make_weights() {
+  return create_variable({.name = "w", .spec = {DType::kFloat64, {2}}, .initial_value = [] {
+                            return Tensor::from<double>({0.5, -0.25}, {2});
+                          }});
+}
+
+// Least squares on rows [x0, x1, y]; the rows' total is a feed, so that shares add up to the mean.
+Function make_step(const std::shared_ptr<Variable>& w, Strategy& strategy) {
+  return function([&strategy, w](Value rows, Value total) {
+    const Value weights = w->read();
+    const Value x = ops::slice(rows, {0, 0}, {-1, 2}), y = ops::slice(rows, {0, 2}, {-1, 1});
+    const Value error = ops::matmul(x, ops::reshape(weights, {2, 1})) - y;
+    const Value loss = ops::reduce_sum(error * error) / total;
+    const auto gradient = strategy.reduce_gradients(gradients(loss, {weights}));
+    w->assign(weights - gradient[0].values * 0.1);
+    return loss;
+  });
+}
+
+std::pair<double, Tensor> train(Strategy& strategy, int64_t rows) {
+  const auto scope = strategy.scope();
+  const auto w = make_weights();
+  const Function step = make_step(w, strategy);
+  Tensor batch(DType::kFloat64, {rows, 3});
+  for (int64_t i = 0; i < batch.num_elements(); ++i)
+    batch.data<double>()[i] = std::sin(static_cast<double>(3 * i));
+  auto inputs = strategy.split_batch({batch});
+  for (auto& replica : inputs) replica.push_back(Tensor::scalar(static_cast<double>(rows)));
+  double loss = 0;
+  for (int i = 0; i < 5; ++i) {
+    loss = 0;
+    for (const auto& outputs : strategy.run(step, inputs)) loss += outputs[0].item();
+  }
+  for (size_t r = 0; r < strategy.devices().size(); ++r)
+    for (int k : {0, 1})
+      EXPECT_EQ(w->storage(static_cast<int>(r)).data<double>()[k], w->storage(0).data<double>()[k])
+          << "the copy of replica " << r << " went its own way";
+  return {loss, w->value()};
+}
+
+TEST_P(MirroredStrategyTest, TrainsExactlyLikeOneDeviceForAnyNumberOfRows) {
+  for (int64_t rows : {1, 5, 8, 13}) {
+    const auto one = OneDeviceStrategy();
+    MirroredStrategy mirrored(first_cpus(GetParam()));
+    const auto [expected_loss, expected] = train(*one, rows);
+    const auto [loss, weights] = train(mirrored, rows);
+    EXPECT_NEAR(loss, expected_loss, 1e-12) << rows << " rows";
+    for (int k : {0, 1}) EXPECT_NEAR(weights.data<double>()[k], expected.data<double>()[k], 1e-12);
+  }
+}
+
+TEST_P(MirroredStrategyTest, AnErrorInAReplicaIsThrownAndTheNextRunWorks) {
+  MirroredStrategy strategy(first_cpus(GetParam()));
+  const auto scope = strategy.scope();
+  const auto w = make_weights();
+  const auto table = Function([&](const std::vector<Value>& in) {
+    const Value picked = ops::gather(w->read(), in[0]);
+    return std::vector<Value>{strategy.reduce_gradients({{picked, Value()}})[0].values};
+  });
+  PerReplica<std::vector<Tensor>> good, bad;
+  for (int r = 0; r < GetParam(); ++r) {
+    good.push_back({Tensor::from<int32_t>({1}, {1})});
+    bad.push_back({Tensor::from<int32_t>({r == GetParam() - 1 ? 9 : 1}, {1})});
+  }
+  for (int round = 0; round < 2; ++round) {
+    try {
+      strategy.run(table, bad);
+      FAIL() << "an index out of range was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
+    }
+    for (const auto& outputs : strategy.run(table, good))
+      EXPECT_DOUBLE_EQ(outputs[0].item(), -0.25 * GetParam());
+  }
+}
+
+TEST_F(MirroredStrategyTest, RefusesADeviceGivenTwiceOrAbsent) {
+  EXPECT_THROW(MirroredStrategy({.devices = {"cpu:0", "cpu:0"}}), Error);
+  try {
+    MirroredStrategy({.devices = {"cpu:0", "cpu:99"}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kNotFound);
+    EXPECT_NE(error.message().find("cpu:99"), std::string::npos);
+  }
+}
+
+TEST_F(MirroredStrategyTest, VariablesReadInReplicasMergeOutside) {
+  MirroredStrategy strategy(first_cpus(3));
+  const auto scope = strategy.scope();
+  const auto make = [](Aggregation aggregation) {
+    return create_variable({.spec = {DType::kFloat32, {}},
+                            .initial_value = [] { return Tensor::scalar(0.0f); },
+                            .trainable = false,
+                            .synchronization = Synchronization::kOnRead,
+                            .aggregation = aggregation});
+  };
+  const auto sum = make(Aggregation::kSum), mean = make(Aggregation::kMean),
+             none = make(Aggregation::kNone);
+  const auto step = function([&](Value x) {
+    sum->assign(sum->read() + x);
+    mean->assign(x);
+    none->assign(x);
+    return x;
+  });
+  PerReplica<std::vector<Tensor>> inputs;
+  for (float x : {1.f, 2.f, 6.f}) inputs.push_back({Tensor::scalar(x)});
+  strategy.run(step, inputs);
+  strategy.run(step, inputs);
+  EXPECT_EQ(sum->value().item(), 18);
+  EXPECT_EQ(mean->value().item(), 3);
+  EXPECT_THROW(none->value(), Error);
+  sum->set_value(Tensor::scalar(9.0f));
+  EXPECT_EQ(sum->value().item(), 9);
+  EXPECT_EQ(sum->storage(1).item(), 3);
+}
+
+TEST_F(MirroredStrategyTest, ScopesDoNotMix) {
+  MirroredStrategy a(first_cpus(2)), b(first_cpus(2));
+  const auto outer = a.scope();
+  EXPECT_NO_THROW(a.scope());
+  EXPECT_THROW(b.scope(), Error);
+  EXPECT_EQ(&current_strategy(), &a);
+}
+
+TEST(SplitRowsTest, SizesDifferByAtMostOne) {
+  EXPECT_EQ(split_rows(7, 3), (std::vector<int64_t>{3, 2, 2}));
+  EXPECT_EQ(split_rows(10, 4), (std::vector<int64_t>{3, 3, 2, 2}));
+  EXPECT_EQ(split_rows(2, 4), (std::vector<int64_t>{1, 1, 0, 0}));
+  EXPECT_EQ(split_rows(0, 2), (std::vector<int64_t>{0, 0}));
+  EXPECT_THROW(split_rows(-1, 2), Error);
+}
+
+}  // namespace
+}  // namespace cohort
