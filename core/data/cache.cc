@@ -1,0 +1,86 @@
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/data/dataset.h"
+#include "core/data/source.h"
+
+namespace cohort::data {
+namespace {
+
+using Items = std::vector<Item>;
+
+// The elements of a complete pass, once there was one. Thread-safe.
+class CachedPass {
+ public:
+  std::shared_ptr<const Items> get() const {
+    std::lock_guard lock(mutex_);
+    return items_;
+  }
+  void set(std::shared_ptr<const Items> items) {
+    std::lock_guard lock(mutex_);
+    if (!items_) items_ = std::move(items);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Items> items_;
+};
+
+// Reads what is cached, or else the input, which it then caches if it gets to the end.
+class CacheStream : public Stream {
+ public:
+  CacheStream(std::unique_ptr<Stream> input, CachedPass& cache)
+      : input_(std::move(input)), cache_(cache), cached_(cache.get()) {}
+
+  std::optional<Item> next() override {
+    if (!cached_) return read();
+    if (index_ == cached_->size()) return std::nullopt;
+    return (*cached_)[index_++];
+  }
+  Position save() const override { return {"cache", {static_cast<int64_t>(index_)}, {}}; }
+  void restore(const Position& position) override {
+    position.expect("cache", 1, 0);
+    if (skip(position.number(0)) != position.number(0)) position.fail_corrupt();
+  }
+
+ private:
+  std::optional<Item> read() {
+    std::optional<Item> item = input_->next();
+    if (item) {
+      read_.push_back(*item);
+      ++index_;
+    } else {
+      cached_ = std::make_shared<Items>(std::move(read_));
+      cache_.set(cached_);
+    }
+    return item;
+  }
+
+  std::unique_ptr<Stream> input_;
+  CachedPass& cache_;
+  std::shared_ptr<const Items> cached_;
+  Items read_;  // by this pass, while nothing is cached
+  size_t index_ = 0;
+};
+
+class CacheSource : public Decorator {
+ public:
+  using Decorator::Decorator;
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    // Always the same epoch: which pass fills the cache must not matter.
+    return std::make_unique<CacheStream>(input().open({.epoch = 0, .place = pass.place}), cache_);
+  }
+
+ private:
+  mutable CachedPass cache_;
+};
+
+}  // namespace
+
+Dataset Dataset::cache() const {
+  if (cardinality() == kInfinite) invalid("cache(): an endless dataset cannot be kept in memory");
+  return Dataset(std::make_shared<CacheSource>(source_));
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,150 @@
+#include "core/data/csv.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/data/csv_records.h"
+#include "core/data/table.h"
+
+namespace cohort::data {
+namespace {
+
+// A field as a message can show it: short, and without control characters.
+std::string shown(std::string_view field) {
+  constexpr size_t kMost = 40;
+  std::string out = "\"";
+  for (const char c : field.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
+  return out + (field.size() > kMost ? "...\"" : "\"");
+}
+
+std::string_view trimmed(std::string_view field) {
+  const size_t first = field.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return field.substr(first, field.find_last_not_of(" \t") - first + 1);
+}
+
+bool fits(double value, DType dtype) {
+  if (is_floating(dtype)) return true;
+  // The integers of a float64 are exact up to 2^53; what is beyond could not have been read
+  // exactly.
+  double low = -0x1p53, high = 0x1p53;
+  if (dtype == DType::kInt32)
+    low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
+  if (dtype == DType::kUInt8) low = 0, high = std::numeric_limits<uint8_t>::max();
+  if (dtype == DType::kBool) low = 0, high = 1;
+  return value == std::trunc(value) && value >= low && value <= high;
+}
+
+class Reader {
+ public:
+  Reader(const std::string& path, const CsvOptions& options)
+      : path_(path),
+        options_(options),
+        text_(read_file(path)),
+        records_(text_, path, options.delimiter) {}
+
+  Dataset read() {
+    std::vector<std::string> fields;
+    bool more = records_.next(fields);
+    if (!more) fail(Code::kDataLoss, path_, ":1: the file is empty");
+    columns_ = fields.size();
+    first_line_ = records_.line();
+    if (options_.has_header) names_ = fields;
+    find_label();
+    if (options_.has_header) more = records_.next(fields);
+    for (; more; more = records_.next(fields)) add(fields);
+    if (rows_ == 0)
+      fail(Code::kDataLoss, path_, ":", first_line_, ": there are no records after the header");
+    return to_dataset();
+  }
+
+ private:
+  void find_label() {
+    if (options_.label_column.empty()) return;
+    label_ = columns_;
+    for (size_t i = 0; i < names_.size(); ++i)
+      if (trimmed(names_[i]) == options_.label_column) label_ = i;
+    if (label_ < columns_) return;
+    int64_t number = 0;
+    const char* end = options_.label_column.data() + options_.label_column.size();
+    const auto [stop, error] = std::from_chars(options_.label_column.data(), end, number);
+    const int64_t columns = static_cast<int64_t>(columns_);
+    if (error != std::errc() || stop != end || number < -columns || number >= columns)
+      fail(Code::kNotFound, path_, ":", first_line_, ": there is no column \"",
+           options_.label_column, "\" among the ", columns_);
+    label_ = static_cast<size_t>(number < 0 ? number + columns : number);
+  }
+
+  void add(const std::vector<std::string>& fields) {
+    if (fields.size() != columns_)
+      fail(Code::kDataLoss, path_, ":", records_.line(), ": ", fields.size(), " fields where line ",
+           first_line_, " has ", columns_);
+    for (size_t i = 0; i < columns_; ++i) {
+      if (i == label_)
+        labels_.push_back(label(i, fields[i]));
+      else
+        features_.push_back(number(i, fields[i], options_.dtype));
+    }
+    ++rows_;
+  }
+
+  double label(size_t column, const std::string& field) const {
+    const double value = number(column, field, options_.label_dtype);
+    if (options_.num_classes && !(value >= 0 && value < static_cast<double>(*options_.num_classes)))
+      fail_field(column, str("label ", shown(field), " is out of range; there are ",
+                             *options_.num_classes, " classes"));
+    return value;
+  }
+
+  double number(size_t column, const std::string& field, DType dtype) const {
+    const std::string_view digits = trimmed(field);
+    double value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size())
+      fail_field(column, str(shown(field), " is not a number"));
+    if (!fits(value, dtype)) fail_field(column, str(shown(field), " is not a value of ", dtype));
+    return value;
+  }
+
+  [[noreturn]] void fail_field(size_t column, std::string_view problem) const {
+    const std::string name = names_.empty() ? "" : str(" (", shown(names_[column]), ")");
+    fail(Code::kDataLoss, path_, ":", records_.line(), ": column ", column + 1, name, ": ",
+         problem);
+  }
+
+  Dataset to_dataset() const {
+    std::vector<Table::Column> columns;
+    const int64_t width = static_cast<int64_t>(columns_) - (labels_.empty() ? 0 : 1);
+    columns.push_back(
+        {"features", Tensor::from(features_, {rows_, width}).cast(options_.dtype), std::nullopt});
+    if (!labels_.empty())
+      columns.push_back(
+          {"label", Tensor::from(labels_, {rows_}).cast(options_.label_dtype), std::nullopt});
+    return from_table(std::make_shared<Table>(std::move(columns)));
+  }
+
+  static constexpr size_t kNoLabel = std::numeric_limits<size_t>::max();
+
+  const std::string& path_;
+  const CsvOptions& options_;
+  std::string text_;
+  CsvRecords records_;
+  std::vector<std::string> names_;
+  size_t columns_ = 0, label_ = kNoLabel;
+  int64_t first_line_ = 1, rows_ = 0;
+  std::vector<double> features_, labels_;
+};
+
+}  // namespace
+
+Dataset csv(const std::string& path, CsvOptions options) {
+  if (options.delimiter == '"' || options.delimiter == '\n' || options.delimiter == '\r')
+    invalid("csv(): a quote or a line end cannot be the delimiter");
+  return Reader(path, options).read();
+}
+
+}  // namespace cohort::data

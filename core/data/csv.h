@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/data/dataset.h"
+
+namespace cohort::data {
+
+struct CsvOptions {
+  // The column that is the label: a name from the header, or a number from 0, counted from the end
+  // when negative. Empty: there is no label.
+  std::string label_column;
+  bool has_header = true;              // the first record holds names
+  char delimiter = ',';                // not a quote or a line end
+  DType dtype = DType::kFloat32;       // of the features
+  DType label_dtype = DType::kInt32;   // float32 for regression
+  std::optional<int64_t> num_classes;  // when set, labels have to be from 0 to num_classes - 1
+};
+
+// A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold
+// delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped.
+// {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
+// kDataLoss "FILE:LINE: column C (NAME): ..." (both counted from 1) for what is not a number or
+// does not fit the dtype, a record of another length, a label out of range, and a file without
+// records; kNotFound when there is no such label column.
+Dataset csv(const std::string& path, CsvOptions options = {});
+
+}  // namespace cohort::data

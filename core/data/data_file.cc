@@ -1,0 +1,98 @@
+#include "core/data/data_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace cohort::data {
+namespace {
+
+// The most that deflate can do: 258 bytes out of two bits.
+constexpr uint64_t kMaxGzipRatio = 1032;
+constexpr size_t kFirstChunk = size_t{1} << 20;
+
+bool is_gzip(const std::string& path) {
+  InputFile file(path);
+  unsigned char magic[2] = {};
+  return file.read(magic, sizeof(magic)) == sizeof(magic) && magic[0] == 0x1f && magic[1] == 0x8b;
+}
+
+}  // namespace
+
+DataFile::DataFile(const std::string& path) : file_(path) {
+  if (!is_gzip(path)) return;
+  gzip_.reset(gzopen(path.c_str(), "rb"));
+  if (!gzip_) cohort::fail(Code::kResourceExhausted, "cannot open ", path, " for decompression");
+}
+
+size_t DataFile::read_some(void* to, size_t bytes) {
+  if (!gzip_) return file_.read(to, bytes);
+  size_t done = 0;
+  while (done < bytes) {
+    const unsigned chunk =
+        static_cast<unsigned>(std::min<size_t>(bytes - done, std::numeric_limits<int>::max()));
+    const int count = gzread(gzip_.get(), static_cast<char*>(to) + done, chunk);
+    int error = Z_OK;
+    const char* message = gzerror(gzip_.get(), &error);
+    if (error != Z_OK && error != Z_STREAM_END)
+      cohort::fail(Code::kDataLoss, path(), ": byte ", gzoffset(gzip_.get()), " of ", file_.size(),
+                   ": the gzip file is truncated or corrupt: ", message);
+    if (count <= 0) break;
+    done += static_cast<size_t>(count);
+  }
+  return done;
+}
+
+void DataFile::check_can_hold(uint64_t bytes, std::string_view what) const {
+  if (!gzip_) {
+    if (bytes > file_.size() - std::min(file_.size(), offset_))
+      fail_at(offset_, what, " should take ", bytes, " bytes, but the file ends at byte ",
+              file_.size());
+  } else if (bytes / kMaxGzipRatio > file_.size()) {
+    fail_at(offset_, what, " should take ", bytes, " bytes, more than ", file_.size(),
+            " compressed bytes can hold");
+  }
+}
+
+void DataFile::read(void* to, size_t bytes, std::string_view what) {
+  check_can_hold(bytes, what);
+  const size_t count = read_some(to, bytes);
+  if (count < bytes)
+    fail_at(offset_, what, " should take ", bytes, " bytes, but the content ends at byte ",
+            offset_ + count);
+  offset_ += bytes;
+}
+
+Tensor DataFile::read_array(std::span<const int64_t> dims, size_t item_bytes) {
+  int64_t bytes = static_cast<int64_t>(item_bytes);
+  bool empty = false;
+  for (const int64_t dim : dims) {
+    empty |= dim == 0;
+    if (dim < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes))
+      fail_at(offset_,
+              "the extents in the header are impossible: their product is beyond 2^63 bytes");
+  }
+  if (empty) bytes = 0;
+  check_can_hold(static_cast<uint64_t>(bytes), "the array");
+  if (!gzip_) {
+    Tensor array(DType::kUInt8, {bytes});
+    read(array.raw(), array.bytes(), "the array");
+    return array;
+  }
+  // The buffer grows with what has been decompressed, at most to twice that.
+  std::string content;
+  while (content.size() < static_cast<size_t>(bytes)) {
+    const size_t have = content.size();
+    content.resize(std::min(static_cast<size_t>(bytes), std::max(2 * have, kFirstChunk)));
+    read(content.data() + have, content.size() - have, "the array");
+  }
+  return Tensor::from(std::span(reinterpret_cast<const uint8_t*>(content.data()), content.size()),
+                      {bytes});
+}
+
+void DataFile::expect_end() {
+  char extra;
+  if (read_some(&extra, 1) > 0) fail_at(offset_, "there is data after the end of the array");
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,53 @@
+#include "core/data/dataset.h"
+
+#include <utility>
+
+#include "core/data/source.h"
+
+namespace cohort::data {
+
+// The stream comes last, so that it goes before the source it refers to.
+struct Iterator::State {
+  std::shared_ptr<const Source> source;
+  uint64_t epoch;
+  std::unique_ptr<Stream> stream;
+
+  State(std::shared_ptr<const Source> s, uint64_t e)
+      : source(std::move(s)), epoch(e), stream(source->open({.epoch = epoch})) {}
+};
+
+Iterator::Iterator(std::shared_ptr<const Source> source, uint64_t epoch)
+    : state_(std::make_unique<State>(std::move(source), epoch)) {}
+Iterator::Iterator(Iterator&&) noexcept = default;
+Iterator& Iterator::operator=(Iterator&&) noexcept = default;
+Iterator::~Iterator() = default;
+
+std::optional<Element> Iterator::next() {
+  std::optional<Item> item = state_->stream->next();
+  if (!item) return std::nullopt;
+  return std::move(*item).make();
+}
+
+uint64_t Iterator::epoch() const { return state_->epoch; }
+
+std::string Iterator::save() const {
+  return to_json({"iterator", {static_cast<int64_t>(state_->epoch)}, {state_->stream->save()}});
+}
+
+void Iterator::restore(std::string_view text) {
+  const Position position = position_from_json(text);
+  position.expect("iterator", 1, 1);
+  auto state = std::make_unique<State>(state_->source, static_cast<uint64_t>(position.numbers[0]));
+  state->stream->restore(position.inputs[0]);
+  state_ = std::move(state);
+}
+
+Iterator Dataset::iterate(IterateOptions options) const {
+  return Iterator(source_, options.epoch ? *options.epoch : source_->count_pass());
+}
+
+int64_t Dataset::cardinality() const { return source_->cardinality(); }
+
+std::optional<int64_t> Dataset::batch_size() const { return source_->batch_size(); }
+
+}  // namespace cohort::data

@@ -1,0 +1,206 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/data/element.h"
+
+namespace cohort::data {
+
+class Dataset;
+class Source;
+
+// What cardinality() returns when there is no count to return.
+inline constexpr int64_t kInfinite = -1;
+inline constexpr int64_t kUnknown = -2;
+
+using MapFunction = std::function<Element(const Element&)>;
+using FilterFunction = std::function<bool(const Element&)>;
+using InterleaveFunction = std::function<Dataset(const Element&)>;
+// Returns the next element, or nothing at the end.
+using NextFunction = std::function<std::optional<Element>()>;
+
+struct ShuffleOptions {
+  // Without a seed, one is derived from global_seed() as it was when shuffle() was called, and from
+  // the place in the pipeline. Shuffles with the same seed and buffer put equally long inputs in
+  // the same order.
+  std::optional<uint64_t> seed;
+  bool reshuffle_each_iteration = true;  // another order in each epoch
+};
+
+struct BatchOptions {
+  bool drop_remainder = false;  // leave out a last batch that has fewer rows
+};
+
+struct MapOptions {
+  // Threads that call the function; with 1, the thread that calls next() does.
+  int num_parallel = 1;
+  bool deterministic = true;  // yield in the order of the input, not in that of completion
+};
+
+struct InterleaveOptions {
+  int64_t cycle_length = 1;  // inputs that are read in turn
+  int64_t block_length = 1;  // elements taken from one before its turn ends
+};
+
+struct IterateOptions {
+  // Which pass this is; shuffles depend on it. Without one, the passes begun on this dataset and
+  // its copies are counted: 0, 1, 2, ...
+  std::optional<uint64_t> epoch;
+};
+
+// One pass over a dataset. Movable; used by one thread at a time. Its threads, if the pipeline has
+// any, start with the first next() and end with the iterator, at the latest once the user functions
+// they are in return.
+class Iterator {
+ public:
+  Iterator(Iterator&&) noexcept;
+  Iterator& operator=(Iterator&&) noexcept;
+  ~Iterator();
+
+  // The next element, or nothing at the end. Throws what a reader or a user function threw, also
+  // when that was on another thread; after an error only restore() and destruction are meaningful.
+  std::optional<Element> next();
+  uint64_t epoch() const;
+
+  // Where the iterator stands, as compact JSON: counts, never elements.
+  std::string save() const;
+  // Continues, from then on, with exactly the elements (and the epoch) that followed a save() of
+  // the same pipeline over the same data, in this process or another. User functions must depend on
+  // their arguments alone. A shuffle reads its buffer anew, generator() and an unfilled cache()
+  // replay what came before.
+  // kFailedPrecondition when another pipeline saved the position, kDataLoss when the text is
+  // corrupt or the data has changed; the iterator is then as it was.
+  void restore(std::string_view position);
+
+ private:
+  friend class Dataset;
+  Iterator(std::shared_ptr<const Source> source, uint64_t epoch);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// What range-for uses: an input iterator over one pass.
+class ElementIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Element;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Element*;
+  using reference = Element&;
+
+  explicit ElementIterator(Iterator pass) : pass_(std::move(pass)), current_(pass_.next()) {}
+  Element& operator*() { return *current_; }
+  Element* operator->() { return &*current_; }
+  ElementIterator& operator++() {
+    current_ = pass_.next();
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const { return !current_; }
+
+ private:
+  Iterator pass_;
+  std::optional<Element> current_;
+};
+
+// A sequence of elements, described rather than held: a chain of transformations over a source,
+// with the semantics of tf.data. Each transformation returns a new dataset and leaves this one as
+// it is.
+//
+//   auto train = data::images_from_idx(dir, "train").shuffle(10'000).batch(128).prefetch(2);
+//   for (auto& batch : train) step(batch["image"], batch["label"]);
+//
+// A value type that is cheap to copy; immutable and thread-safe, if the user's functions are.
+// Nothing is read before an iterator asks for it. Every order is reproducible: it depends on seeds
+// and epoch alone. Arguments that make no sense (a batch of 0 rows) throw kInvalidArgument at once.
+class Dataset {
+ public:
+  explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+
+  // --- Transformations of elements
+
+  // What `function` returns for each element. With num_parallel > 1, several threads call it at a
+  // time.
+  Dataset map(MapFunction function, MapOptions options = {}) const;
+  // The elements for which `keep` returns true.
+  Dataset filter(FilterFunction keep) const;
+  // Stacks `size` elements along a new first axis. A tensor whose name, dtype or shape differs from
+  // the batch's first is kInvalidArgument, naming element, tensor and both specs.
+  Dataset batch(int64_t size, BatchOptions options = {}) const;
+
+  // --- Transformations of order
+
+  // Draws from a buffer that always holds the next `buffer_size` elements not yet drawn; uniform
+  // when the buffer is as large as the dataset.
+  Dataset shuffle(int64_t buffer_size, ShuffleOptions options = {}) const;
+  // `count` passes over this dataset, endless when -1. Pass r of epoch e is epoch e * count + r of
+  // the input, e * 2^32 + r when endless. A pass without elements is the last.
+  Dataset repeat(int64_t count = -1) const;
+  // The first `count` elements, all when -1.
+  Dataset take(int64_t count) const;
+  // All but the first `count` elements.
+  Dataset skip(int64_t count) const;
+  // Elements index, index + num, index + 2 num, ...
+  Dataset shard(int64_t num, int64_t index) const;
+  // Datasets made from the elements of this one, `cycle_length` of them in turn.
+  Dataset interleave(InterleaveFunction function, InterleaveOptions options = {}) const;
+
+  // --- Where and when elements are made
+
+  // Keeps the elements of the first complete pass in memory, for all later passes over this dataset
+  // and its copies. The input is always read as epoch 0: what is random above a cache() stays as it
+  // was.
+  Dataset cache() const;
+  // A background thread keeps up to `count` elements ready.
+  Dataset prefetch(int64_t count) const;
+
+  // --- Reading
+
+  Iterator iterate(IterateOptions options = {}) const;
+  // One pass, as iterate() without an epoch: for (auto& element : dataset) ...
+  ElementIterator begin() const { return ElementIterator(iterate()); }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  // The number of elements, kInfinite, or kUnknown when only reading would tell (filter,
+  // interleave).
+  int64_t cardinality() const;
+  // The n of the last batch(n) in the pipeline; nothing when there is none. map() is taken to keep
+  // the rows of a batch.
+  std::optional<int64_t> batch_size() const;
+
+  // What the dataset is made of; never null. For transformations.
+  const std::shared_ptr<const Source>& source() const { return source_; }
+
+ private:
+  std::shared_ptr<const Source> source_;
+};
+
+// --- Sources
+
+// The rows of `tensors`: element i has row i of each, without the first axis. The tensors are
+// shared, not copied. kInvalidArgument when there is none, one is a scalar, or two differ in rows
+// (names both).
+Dataset from_tensor_slices(const Element& tensors);
+
+// {"value": int64[]} from 0 to count - 1.
+Dataset range(int64_t count);
+
+struct GeneratorOptions {
+  int64_t cardinality = kUnknown;  // what cardinality() is to say; has to be true
+};
+// The elements of `start()`, which is called once for each pass.
+Dataset generator(std::function<NextFunction()> start, GeneratorOptions options = {});
+
+// The tensors of both in one element, until the shorter ends. A name that both have is
+// kInvalidArgument when the first element is read.
+Dataset zip(const Dataset& a, const Dataset& b);
+
+}  // namespace cohort::data

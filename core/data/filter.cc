@@ -1,0 +1,50 @@
+#include <utility>
+
+#include "core/data/dataset.h"
+#include "core/data/source.h"
+
+namespace cohort::data {
+namespace {
+
+class FilterStream : public Stream {
+ public:
+  FilterStream(std::unique_ptr<Stream> input, const FilterFunction& keep)
+      : input_(std::move(input)), keep_(keep) {}
+
+  std::optional<Item> next() override {
+    while (std::optional<Item> item = input_->next())
+      if (keep_(item->make())) return item;
+    return std::nullopt;
+  }
+  Position save() const override { return {"filter", {}, {input_->save()}}; }
+  void restore(const Position& position) override {
+    position.expect("filter", 0, 1);
+    input_->restore(position.inputs[0]);
+  }
+
+ private:
+  std::unique_ptr<Stream> input_;
+  const FilterFunction& keep_;
+};
+
+class FilterSource : public Decorator {
+ public:
+  FilterSource(std::shared_ptr<const Source> input, FilterFunction keep)
+      : Decorator(std::move(input)), keep_(std::move(keep)) {}
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    return std::make_unique<FilterStream>(input().open(pass), keep_);
+  }
+  int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
+
+ private:
+  FilterFunction keep_;
+};
+
+}  // namespace
+
+Dataset Dataset::filter(FilterFunction keep) const {
+  if (!keep) invalid("filter(): the function is empty");
+  return Dataset(std::make_shared<FilterSource>(source_, std::move(keep)));
+}
+
+}  // namespace cohort::data

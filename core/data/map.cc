@@ -1,0 +1,56 @@
+#include <utility>
+
+#include "core/data/dataset.h"
+#include "core/data/parallel_map.h"
+#include "core/data/source.h"
+
+namespace cohort::data {
+namespace {
+
+class MapStream : public Stream {
+ public:
+  MapStream(std::unique_ptr<Stream> input, const MapFunction& function)
+      : input_(std::move(input)), function_(function) {}
+
+  std::optional<Item> next() override {
+    std::optional<Item> item = input_->next();
+    if (!item) return std::nullopt;
+    return Item{.element = function_(std::move(*item).make())};
+  }
+  int64_t skip(int64_t count) override { return input_->skip(count); }
+  Position save() const override { return {"map", {}, {input_->save()}}; }
+  void restore(const Position& position) override {
+    position.expect("map", 0, 1);
+    input_->restore(position.inputs[0]);
+  }
+
+ private:
+  std::unique_ptr<Stream> input_;
+  const MapFunction& function_;
+};
+
+class MapSource : public Decorator {
+ public:
+  MapSource(std::shared_ptr<const Source> input, MapFunction function, const MapOptions& options)
+      : Decorator(std::move(input)), function_(std::move(function)), options_(options) {}
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    if (options_.num_parallel > 1)
+      return parallel_map_stream(input().open(pass), function_, options_);
+    return std::make_unique<MapStream>(input().open(pass), function_);
+  }
+
+ private:
+  MapFunction function_;
+  MapOptions options_;
+};
+
+}  // namespace
+
+Dataset Dataset::map(MapFunction function, MapOptions options) const {
+  if (!function) invalid("map(): the function is empty");
+  if (options.num_parallel < 1)
+    invalid("map(): num_parallel is ", options.num_parallel, "; it has to be 1 or more");
+  return Dataset(std::make_shared<MapSource>(source_, std::move(function), options));
+}
+
+}  // namespace cohort::data

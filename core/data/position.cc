@@ -1,0 +1,64 @@
+#include "core/data/position.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace cohort::data {
+namespace {
+
+using Json = nlohmann::json;
+
+// Far above any pipeline that is written by hand, far below what recursion can take.
+constexpr int kMaxDepth = 1000;
+
+Json to_value(const Position& position) {
+  Json value = {position.kind, position.numbers};
+  for (const Position& input : position.inputs) value.push_back(to_value(input));
+  return value;
+}
+
+bool is_position(const Json& value) {
+  return value.is_array() && value.size() >= 2 && value[0].is_string() && value[1].is_array();
+}
+
+Position from_value(const Json& value, int depth) {
+  if (!is_position(value) || depth > kMaxDepth)
+    fail(Code::kDataLoss, "this is not the saved position of a dataset iterator");
+  Position position{.kind = value[0].get<std::string>()};
+  for (const Json& number : value[1]) {
+    if (!number.is_number_integer()) position.fail_corrupt();
+    position.numbers.push_back(number.get<int64_t>());
+  }
+  for (size_t i = 2; i < value.size(); ++i)
+    position.inputs.push_back(from_value(value[i], depth + 1));
+  return position;
+}
+
+}  // namespace
+
+void Position::expect(std::string_view wanted_kind, size_t wanted_numbers,
+                      size_t wanted_inputs) const {
+  if (kind != wanted_kind)
+    fail(Code::kFailedPrecondition, "this position was saved by another pipeline: it has \"", kind,
+         "\" where this one has \"", wanted_kind, "\"");
+  if (numbers.size() != wanted_numbers || inputs.size() != wanted_inputs) fail_corrupt();
+}
+
+int64_t Position::number(size_t index, int64_t most) const {
+  if (index >= numbers.size() || numbers[index] < 0 || numbers[index] > most) fail_corrupt();
+  return numbers[index];
+}
+
+void Position::fail_corrupt() const {
+  fail(Code::kDataLoss, "the saved position of \"", kind,
+       "\" is corrupt, or its dataset has changed");
+}
+
+std::string to_json(const Position& position) { return to_value(position).dump(); }
+
+Position position_from_json(std::string_view text) {
+  return from_value(Json::parse(text, /*callback=*/nullptr, /*allow_exceptions=*/false), 0);
+}
+
+}  // namespace cohort::data

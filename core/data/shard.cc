@@ -1,0 +1,56 @@
+#include <utility>
+
+#include "core/data/dataset.h"
+#include "core/data/source.h"
+
+namespace cohort::data {
+namespace {
+
+class ShardStream : public Stream {
+ public:
+  ShardStream(std::unique_ptr<Stream> input, int64_t num, int64_t index)
+      : input_(std::move(input)), num_(num), to_skip_(index) {}
+
+  std::optional<Item> next() override {
+    input_->skip(std::exchange(to_skip_, num_ - 1));
+    return input_->next();
+  }
+  Position save() const override { return {"shard", {to_skip_}, {input_->save()}}; }
+  void restore(const Position& position) override {
+    position.expect("shard", 1, 1);
+    to_skip_ = position.number(0, num_ - 1);
+    input_->restore(position.inputs[0]);
+  }
+
+ private:
+  std::unique_ptr<Stream> input_;
+  const int64_t num_;
+  int64_t to_skip_;  // elements of other shards before our next one
+};
+
+class ShardSource : public Decorator {
+ public:
+  ShardSource(std::shared_ptr<const Source> input, int64_t num, int64_t index)
+      : Decorator(std::move(input)), num_(num), index_(index) {}
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    return std::make_unique<ShardStream>(input().open(pass), num_, index_);
+  }
+  int64_t cardinality() const override {
+    const int64_t there = input().cardinality();
+    return there < 0 ? there : there / num_ + (index_ < there % num_ ? 1 : 0);
+  }
+
+ private:
+  int64_t num_, index_;
+};
+
+}  // namespace
+
+Dataset Dataset::shard(int64_t num, int64_t index) const {
+  if (num < 1) invalid("shard(", num, ", ", index, "): there has to be at least 1 shard");
+  if (index < 0 || index >= num)
+    invalid("shard(", num, ", ", index, "): the index has to be 0 to ", num - 1);
+  return Dataset(std::make_shared<ShardSource>(source_, num, index));
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/base/random.h"
+#include "core/data/element.h"
+#include "core/data/position.h"
+#include "core/data/table.h"
+
+// What a dataset is made of: a chain of immutable Sources, each of which opens Streams, one for
+// each pass. A transformation is a Source and a Stream in a file of its own, which also defines the
+// Dataset method that makes it. Only the sources of core/data include this header.
+namespace cohort::data {
+
+// Which pass over the data a stream makes; all that its random numbers depend on, apart from seeds.
+struct Pass {
+  uint64_t epoch = 0;
+  // Differs between the places of a pipeline, so that two shuffles without seeds shuffle
+  // differently.
+  uint64_t place = 0;
+
+  Pass branch(uint64_t index) const { return {epoch, mix(place, index)}; }
+};
+
+// An element that need not exist yet: it may be named by its row in a table, so that reordering
+// costs next to nothing and batch() can copy rows straight to where they belong.
+struct Item {
+  Element element;  // when there is no table
+  std::shared_ptr<const Table> table = nullptr;
+  int64_t row = 0;
+
+  Element make() const& { return table ? table->row(row) : element; }
+  Element make() && { return table ? table->row(row) : std::move(element); }
+};
+
+// One pass over a source. Used by one thread at a time; may refer to its source, which outlives it.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // The next item, or nothing at the end, also when called again.
+  virtual std::optional<Item> next() = 0;
+  // Passes over up to `count` items without making them where that is possible; returns over how
+  // many.
+  virtual int64_t skip(int64_t count) {
+    int64_t skipped = 0;
+    while (skipped < count && next()) ++skipped;
+    return skipped;
+  }
+  // Where the stream stands: what the next call of next() depends on.
+  virtual Position save() const = 0;
+  // Continues from a saved position of the same pass.
+  // REQUIRES: the stream is fresh; after an error it is dropped.
+  virtual void restore(const Position& position) = 0;
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual std::unique_ptr<Stream> open(const Pass& pass) const = 0;
+  // A count, kInfinite or kUnknown.
+  virtual int64_t cardinality() const = 0;
+  // The n of the last batch(n) above, if there is one.
+  virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
+
+  // Numbers the passes that were begun without an epoch of their own: 0, 1, 2, ...
+  uint64_t count_pass() const { return passes_++; }
+
+ private:
+  mutable std::atomic<uint64_t> passes_{0};
+};
+
+// A source with one input, which it resembles unless it says otherwise.
+class Decorator : public Source {
+ public:
+  explicit Decorator(std::shared_ptr<const Source> input) : input_(std::move(input)) {}
+  int64_t cardinality() const override { return input_->cardinality(); }
+  std::optional<int64_t> batch_size() const override { return input_->batch_size(); }
+
+ protected:
+  const Source& input() const { return *input_; }
+
+ private:
+  std::shared_ptr<const Source> input_;
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/data/dataset.h"
+#include "core/data/source.h"
+
+namespace cohort::data {
+namespace {
+
+Element merge(Element a, const Element& b) {
+  for (const Field& field : b) {
+    if (a.contains(field.name))
+      invalid("zip(): both datasets have a tensor named \"", field.name, "\"");
+    a.set(field.name, field.tensor);
+  }
+  return a;
+}
+
+class ZipStream : public Stream {
+ public:
+  ZipStream(std::unique_ptr<Stream> a, std::unique_ptr<Stream> b)
+      : a_(std::move(a)), b_(std::move(b)) {}
+
+  std::optional<Item> next() override {
+    if (ended_) return std::nullopt;
+    std::optional<Item> a = a_->next();
+    std::optional<Item> b = a ? b_->next() : std::nullopt;
+    ended_ = !a || !b;
+    if (ended_) return std::nullopt;
+    return Item{.element = merge(std::move(*a).make(), std::move(*b).make())};
+  }
+  Position save() const override { return {"zip", {ended_}, {a_->save(), b_->save()}}; }
+  void restore(const Position& position) override {
+    position.expect("zip", 1, 2);
+    ended_ = position.number(0, 1) != 0;
+    a_->restore(position.inputs[0]);
+    b_->restore(position.inputs[1]);
+  }
+
+ private:
+  std::unique_ptr<Stream> a_, b_;
+  bool ended_ = false;  // with the shorter; the longer may have more
+};
+
+class ZipSource : public Source {
+ public:
+  ZipSource(std::shared_ptr<const Source> a, std::shared_ptr<const Source> b)
+      : a_(std::move(a)), b_(std::move(b)) {}
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    return std::make_unique<ZipStream>(a_->open(pass.branch(0)), b_->open(pass.branch(1)));
+  }
+  int64_t cardinality() const override {
+    const int64_t a = a_->cardinality(), b = b_->cardinality();
+    if (a == kInfinite) return b;
+    if (b == kInfinite) return a;
+    return a == kUnknown || b == kUnknown ? kUnknown : std::min(a, b);
+  }
+  std::optional<int64_t> batch_size() const override {
+    return a_->batch_size() == b_->batch_size() ? a_->batch_size() : std::nullopt;
+  }
+
+ private:
+  std::shared_ptr<const Source> a_, b_;
+};
+
+}  // namespace
+
+Dataset zip(const Dataset& a, const Dataset& b) {
+  return Dataset(std::make_shared<ZipSource>(a.source(), b.source()));
+}
+
+}  // namespace cohort::data

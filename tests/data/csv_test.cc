@@ -1,0 +1,129 @@
+#include "core/data/csv.h"
+
+#include "tests/data/testing.h"
+
+namespace cohort::data {
+namespace {
+
+class Csv : public ::testing::Test {
+ protected:
+  // All rows of a file with this content as one batch.
+  Element read(std::string_view content, CsvOptions options = {}) const {
+    return *csv(dir_.write("f.csv", content), options).batch(1000).iterate().next();
+  }
+  void expect_bad(std::string_view content, std::vector<std::string> texts,
+                  CsvOptions options = {}) const {
+    texts.push_back(dir_.path("f.csv") + ":");
+    expect_error([&] { read(content, options); }, Code::kDataLoss, texts);
+  }
+
+  const TempDir dir_;
+};
+
+TEST_F(Csv, SplitsFeaturesFromTheLabel) {
+  const Element rows = read("width,kind,height\n1.5,2,3\n-4e1,0,.25\n", {.label_column = "kind"});
+  EXPECT_EQ(to_string(rows["features"]), "float32[2,2] {1.5, 3, -40, 0.25}");
+  EXPECT_EQ(to_string(rows["label"]), "int32[2] {2, 0}");
+}
+
+TEST_F(Csv, FindsTheLabelByNumberToo) {
+  EXPECT_EQ(to_string(read("1,2,3\n", {.label_column = "0", .has_header = false})["label"]),
+            "int32[1] {1}");
+  EXPECT_EQ(to_string(read("1,2,3\n", {.label_column = "-1", .has_header = false})["label"]),
+            "int32[1] {3}");
+  EXPECT_EQ(to_string(read("0,1\n5,6\n", {.label_column = "1"})["label"]), "int32[1] {6}");
+  expect_error([&] { read("a,b\n1,2\n", {.label_column = "c"}); }, Code::kNotFound,
+               {"f.csv:1", "\"c\""});
+  expect_error([&] { read("a,b\n1,2\n", {.label_column = "2"}); }, Code::kNotFound,
+               {"\"2\" among the 2"});
+  expect_error([&] { read("a,b\n1,2\n", {.label_column = "-3"}); }, Code::kNotFound, {"\"-3\""});
+}
+
+TEST_F(Csv, HasNoLabelUnlessAsked) {
+  const Element rows = read("a,b\n1,2\n");
+  EXPECT_EQ(rows.names(), std::vector<std::string>{"features"});
+}
+
+TEST_F(Csv, ReadsWhatSpreadsheetsWrite) {
+  const Element rows =
+      read("\xEF\xBB\xBF\"a\"\"x,\n\",b\r\n\r\n\"1\", 2\r\n 3,\"4\"", {.label_column = "b"});
+  EXPECT_EQ(to_string(rows["label"]), "int32[2] {2, 4}");
+}
+
+TEST_F(Csv, TakesOtherDelimitersAndDtypes) {
+  const Element rows = read("1;2\t\n3; 4\n", {.label_column = "1",
+                                              .has_header = false,
+                                              .delimiter = ';',
+                                              .dtype = DType::kInt64,
+                                              .label_dtype = DType::kFloat32});
+  EXPECT_EQ(to_string(rows["features"]), "int64[2,1] {1, 3}");
+  EXPECT_EQ(to_string(rows["label"]), "float32[2] {2, 4}");
+}
+
+TEST_F(Csv, SaysInWhichLineAndColumnAFieldIsWrong) {
+  expect_bad("a,b\n1,2\n3,x1\n", {"f.csv:3: column 2 (\"b\"): \"x1\" is not a number"});
+  expect_bad("1,2\n3,\n", {"f.csv:2: column 2: \"\" is not a number"}, {.has_header = false});
+  expect_bad("1,2x\n", {"f.csv:1: column 2: \"2x\""}, {.has_header = false});
+  expect_bad("a,b\n\"1\n\n\",2\n5,?\n", {"f.csv:2: column 1", "\"1??\" is not a number"});
+  expect_bad("a,b\n\n\n5,?\n", {"f.csv:4: column 2"});
+  expect_bad("a\n" + std::string(1000, 'x'), {"xxx...\" is not a number"});
+}
+
+TEST_F(Csv, RefusesRecordsOfAnotherLength) {
+  expect_bad("a,b\n1,2\n3\n", {"f.csv:3: 1 fields where line 1 has 2"});
+  expect_bad("1,2\n3,4,5\n", {"f.csv:2: 3 fields where line 1 has 2"}, {.has_header = false});
+}
+
+TEST_F(Csv, RefusesValuesThatDoNotFit) {
+  expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
+  expect_bad("y\n3e9\n", {"\"3e9\" is not a value of int32"}, {.label_column = "y"});
+  expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});
+  expect_bad("y\n256\n", {"uint8"}, {.dtype = DType::kUInt8});
+  expect_bad("y\nnan\n", {"int64"}, {.dtype = DType::kInt64});
+  expect_bad("y\n3\n",
+             {"f.csv:2: column 1 (\"y\"): label \"3\" is out of range; there are 3 classes"},
+             {.label_column = "y", .num_classes = 3});
+  expect_bad("y\n-1\n", {"label \"-1\" is out of range"}, {.label_column = "y", .num_classes = 3});
+}
+
+TEST_F(Csv, RefusesFilesWithoutRecords) {
+  expect_bad("", {"f.csv:1", "empty"});
+  expect_bad("\n\n", {"empty"});
+  expect_bad("a,b\n", {"f.csv:1", "no records after the header"});
+  expect_error([&] { csv(dir_.path("none.csv")); }, Code::kNotFound, {dir_.path("none.csv")});
+}
+
+TEST_F(Csv, RefusesADelimiterThatMeansSomethingElse) {
+  expect_error([&] { read("1", {.delimiter = '"'}); }, Code::kInvalidArgument, {"delimiter"});
+}
+
+TEST_F(Csv, RefusesBrokenQuotes) {
+  expect_bad("a\n\"1\n2\n", {"f.csv:2", "does not end"});
+  expect_bad("a\n\"1\"2\n", {"f.csv:2", "after the closing quote"});
+}
+
+TEST(CsvFile, SurvivesDamagedFiles) {
+  const std::string good = "\"wi\"\"dth\",kind\r\n1.5,2\r\n\"-4e1\",0";
+  const auto read = [](const std::string& path) {
+    try {
+      csv(path, {.label_column = "-1"});
+    } catch (const Error& error) {
+      if (error.code() != Code::kNotFound)
+        throw;  // fewer columns, as the header may have lost its comma
+    }
+  };
+  const TempDir dir;
+  // A file cut after a complete record is a good one, so that prefixes may be read.
+  for (size_t size = 0; size < good.size(); ++size) {
+    try {
+      read(dir.write("f.csv", good.substr(0, size)));
+    } catch (const Error& error) {
+      EXPECT_NE(error.message().find(dir.path("f.csv") + ":"), std::string::npos)
+          << error.message();
+    }
+  }
+  expect_robust_to_flips("f.csv", good, read);
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,245 @@
+// An iterator that is restored from a saved position continues as the one that was saved would
+// have.
+
+#include <algorithm>
+
+#include "core/data/synthetic.h"
+#include "tests/data/testing.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr uint64_t kEpoch = 3;
+
+int64_t value_of(const Element& element) { return element["value"].values<int64_t>()[0]; }
+Element tripled(const Element& element) {
+  return Element{{"value", Tensor::scalar(3 * value_of(element))}};
+}
+bool not_multiple_of_4(const Element& element) { return value_of(element) % 4 != 0; }
+Dataset count_to_value(const Element& element) { return range(value_of(element) % 5).shuffle(3); }
+Element renamed(const Element& element) { return Element{{"other", element["value"]}}; }
+
+Dataset from_generator(int64_t count) {
+  return generator([count] {
+    return [count, next = int64_t{0}]() mutable -> std::optional<Element> {
+      if (next == count) return std::nullopt;
+      return Element{{"value", Tensor::scalar(next++)}};
+    };
+  });
+}
+
+struct Pipeline {
+  std::string name;
+  std::function<Dataset()> make;  // made anew for each iterator: a restart is another process
+};
+
+std::ostream& operator<<(std::ostream& out, const Pipeline& pipeline) {
+  return out << pipeline.name;
+}
+
+// Everything that an element is.
+std::string print(const Element& element) {
+  std::string out;
+  for (const Field& field : element) out += field.name + "=" + to_string(field.tensor) + " ";
+  return out;
+}
+
+std::vector<std::string> rest(Iterator& iterator) {
+  std::vector<std::string> elements;
+  while (const auto element = iterator.next()) elements.push_back(print(*element));
+  return elements;
+}
+
+class Restart : public ::testing::TestWithParam<Pipeline> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Restart,
+    ::testing::Values(
+        Pipeline{"rows", [] { return range(20); }},
+        Pipeline{"generator", [] { return from_generator(20).shuffle(6); }},
+        Pipeline{"order", [] { return range(60).skip(3).shard(2, 1).take(25).skip(2); }},
+        Pipeline{"repeat", [] { return range(7).filter(not_multiple_of_4).shuffle(3).repeat(4); }},
+        Pipeline{"endless", [] { return range(5).shuffle(9).repeat().shuffle(7).take(60); }},
+        Pipeline{"small_shuffle", [] { return range(200).shuffle(5); }},
+        Pipeline{"large_shuffle", [] { return range(50).shuffle(1000); }},
+        Pipeline{
+            "two_shuffles",
+            [] { return range(80).map(tripled).shuffle(9).filter(not_multiple_of_4).shuffle(20); }},
+        Pipeline{"images", [] { return synthetic_digits(40).shuffle(20).batch(3); }},
+        Pipeline{"batch", [] { return range(50).shuffle(16).map(tripled).batch(4).prefetch(3); }},
+        Pipeline{"drop_remainder",
+                 [] { return range(50).batch(4, {.drop_remainder = true}).repeat(2); }},
+        Pipeline{"cache", [] { return range(20).shuffle(20).cache().shuffle(5).repeat(3); }},
+        Pipeline{
+            "zip",
+            [] { return zip(range(30).shuffle(9), range(25).repeat(2).map(renamed).shuffle(8)); }},
+        Pipeline{"interleave",
+                 [] {
+                   return range(30).shuffle(8).interleave(count_to_value,
+                                                          {.cycle_length = 3, .block_length = 2});
+                 }},
+        Pipeline{
+            "nested_interleave",
+            [] {
+              return range(4)
+                  .interleave(
+                      [](const Element&) {
+                        return range(6).interleave(count_to_value, {.cycle_length = 2}).prefetch(2);
+                      },
+                      {.cycle_length = 3})
+                  .shuffle(5);
+            }},
+        Pipeline{
+            "prefetch",
+            [] { return range(40).prefetch(3).shuffle(4).prefetch(10).filter(not_multiple_of_4); }},
+        Pipeline{
+            "parallel_map",
+            [] { return range(60).shuffle(10).map(tripled, {.num_parallel = 3}).shuffle(10); }},
+        Pipeline{"everything",
+                 [] {
+                   return zip(range(90)
+                                  .shuffle(30)
+                                  .repeat()
+                                  .map(tripled, {.num_parallel = 2})
+                                  .filter(not_multiple_of_4),
+                              range(12)
+                                  .interleave(count_to_value, {.cycle_length = 4})
+                                  .map(renamed)
+                                  .repeat(9))
+                       .shuffle(11)
+                       .batch(3)
+                       .cache()
+                       .repeat(2)
+                       .shuffle(2)
+                       .prefetch(2);
+                 }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(Restart, AtAnyElementContinuesTheSequence) {
+  Iterator uninterrupted = GetParam().make().iterate({.epoch = kEpoch});
+  const std::vector<std::string> expected = rest(uninterrupted);
+  ASSERT_GE(expected.size(), 10u);
+  Iterator saved = GetParam().make().iterate({.epoch = kEpoch});
+  for (size_t at = 0; at <= expected.size(); ++at) {
+    const std::string position = saved.save();
+    Iterator restored = GetParam().make().iterate();
+    restored.restore(position);
+    EXPECT_EQ(restored.epoch(), kEpoch);
+    EXPECT_EQ(restored.save(), position);
+    EXPECT_EQ(rest(restored), std::vector<std::string>(expected.begin() + at, expected.end()))
+        << "restored at element " << at << " from " << position;
+    saved.next();
+  }
+}
+
+TEST_P(Restart, AfterEachElementGivesTheWholeSequence) {
+  Iterator uninterrupted = GetParam().make().iterate({.epoch = kEpoch});
+  std::vector<std::string> elements;
+  std::string position = GetParam().make().iterate({.epoch = kEpoch}).save();
+  while (true) {
+    Iterator iterator = GetParam().make().iterate();
+    iterator.restore(position);
+    const auto element = iterator.next();
+    if (!element) break;
+    elements.push_back(print(*element));
+    position = iterator.save();
+  }
+  EXPECT_EQ(elements, rest(uninterrupted));
+}
+
+TEST(RestartOfUnorderedMap, NeitherLosesNorRepeatsElements) {
+  const auto make = [] {
+    return range(50).map(tripled, {.num_parallel = 3, .deterministic = false});
+  };
+  std::vector<int64_t> seen;
+  std::string position = make().iterate({.epoch = 0}).save();
+  for (int round = 0; round < 25; ++round) {
+    Iterator iterator = make().iterate();
+    iterator.restore(position);
+    for (int i = 0; i < 2; ++i) seen.push_back(value_of(*iterator.next()));
+    position = iterator.save();
+  }
+  std::sort(seen.begin(), seen.end());
+  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(seen[i], 3 * i);
+}
+
+TEST(RestartOfShuffle, MakesOnlyTheElementsThatAreStillToCome) {
+  int calls = 0;
+  const Dataset dataset = range(1000).map([&](const Element& e) { return ++calls, e; }).shuffle(10);
+  Iterator iterator = dataset.iterate();
+  for (int i = 0; i < 900; ++i) iterator.next();
+  const std::string position = iterator.save();
+  calls = 0;
+  iterator.restore(position);
+  EXPECT_LE(calls, 10);
+}
+
+TEST(RestartOfShuffle, OfAnEndlessInputDoesNotReadItsWholePast) {
+  int calls = 0;
+  const auto count = [&](const Element&) { return ++calls, true; };
+  const Dataset dataset = range(10).filter(count).repeat().shuffle(10);
+  Iterator iterator = dataset.iterate();
+  for (int i = 0; i < 5000; ++i) iterator.next();
+  const std::string position = iterator.save();
+  EXPECT_LT(position.size(), 200u);
+  calls = 0;
+  iterator.restore(position);
+  EXPECT_LT(calls, 500);
+}
+
+TEST(RestartOfShuffle, RefusesAnotherBuffer) {
+  const std::string position = range(9).shuffle(3).iterate().save();
+  expect_error([&] { range(9).shuffle(4).iterate().restore(position); }, Code::kFailedPrecondition,
+               {"shuffle(3)", "shuffle(4)"});
+}
+
+TEST(Restore, RefusesThePositionOfAnotherPipeline) {
+  const std::string position = range(9).shuffle(3).batch(2).iterate().save();
+  expect_error([&] { range(9).batch(2).iterate().restore(position); }, Code::kFailedPrecondition,
+               {"\"shuffle\"", "\"rows\""});
+  expect_error([&] { range(8).shuffle(3).batch(2).iterate().restore(position); },
+               Code::kFailedPrecondition, {"9 rows", "8"});
+}
+
+TEST(Restore, LeavesTheIteratorAsItWasWhenItFails) {
+  Iterator iterator = range(9).shuffle(3).iterate({.epoch = 0});
+  iterator.next();
+  const std::string before = iterator.save();
+  expect_error([&] { iterator.restore("nonsense"); }, Code::kDataLoss, {"not the saved position"});
+  expect_error([&] { iterator.restore(range(9).iterate().save()); }, Code::kFailedPrecondition, {});
+  EXPECT_EQ(iterator.save(), before);
+}
+
+TEST(Restore, RefusesDamagedPositions) {
+  const Dataset dataset =
+      zip(range(30).shuffle(9), from_generator(25).map(renamed))
+          .interleave([](const Element&) { return range(4).repeat(2); }, {.cycle_length = 2})
+          .batch(2)
+          .prefetch(2);
+  Iterator iterator = dataset.iterate();
+  for (int i = 0; i < 7; ++i) iterator.next();
+  const std::string position = iterator.save();
+  for (size_t size = 0; size < position.size(); ++size)
+    expect_error([&] { dataset.iterate().restore(position.substr(0, size)); }, Code::kDataLoss,
+                 {"position"});
+  // Any digit that changed either fails or stands for another position; nothing is read out of
+  // bounds.
+  for (size_t at = 0; at < position.size(); ++at) {
+    for (const char replacement : {'0', '9', '-', '"', '.'}) {
+      std::string damaged = position;
+      damaged[at] = replacement;
+      try {
+        Iterator other = dataset.iterate();
+        other.restore(damaged);
+        remaining(other);
+      } catch (const Error& error) {
+        EXPECT_NE(error.message(), "");
+      }
+    }
+  }
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  expect_error([&] { dataset.iterate().restore(deep); }, Code::kDataLoss, {"position"});
+}
+
+}  // namespace
+}  // namespace cohort::data

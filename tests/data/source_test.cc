@@ -1,0 +1,156 @@
+// Datasets from tensors, numbers and generators; passes and what a dataset knows about itself.
+
+#include "core/base/random.h"
+#include "tests/data/testing.h"
+
+namespace cohort::data {
+namespace {
+
+TEST(FromTensorSlices, YieldsTheRowsWithoutTheFirstAxis) {
+  const Dataset dataset =
+      from_tensor_slices({{"x", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2})},
+                          {"label", Tensor::from<int32_t>({7, 8, 9}, {3})}});
+  EXPECT_EQ(dataset.cardinality(), 3);
+  Iterator iterator = dataset.iterate();
+  iterator.next();
+  const auto second = iterator.next();
+  ASSERT_TRUE(second);
+  EXPECT_EQ((*second)["x"].shape(), Shape({2}));
+  EXPECT_EQ((*second)["x"].values<float>()[1], 4);
+  EXPECT_EQ((*second)["label"].shape(), Shape());
+  EXPECT_EQ((*second)["label"].item(), 8);
+  EXPECT_TRUE(iterator.next());
+  EXPECT_FALSE(iterator.next());
+  EXPECT_FALSE(iterator.next());
+}
+
+TEST(FromTensorSlices, NamesBothTensorsThatDifferInRows) {
+  const Tensor two = Tensor::zeros(DType::kFloat32, {2}),
+               three = Tensor::zeros(DType::kFloat32, {3});
+  expect_error(
+      [&] {
+        from_tensor_slices({{"x", two}, {"label", three}});
+      },
+      Code::kInvalidArgument, {"\"label\" has 3 rows", "\"x\" has 2"});
+  expect_error(
+      [&] {
+        from_tensor_slices({{"x", Tensor::scalar(1)}});
+      },
+      Code::kInvalidArgument, {"\"x\" is a scalar"});
+  expect_error([&] { from_tensor_slices({}); }, Code::kInvalidArgument, {"without tensors"});
+}
+
+TEST(FromTensorSlices, OfNoRowsIsEmpty) {
+  const Dataset empty = from_tensor_slices({{"value", Tensor::zeros(DType::kInt64, {0})}});
+  EXPECT_EQ(empty.cardinality(), 0);
+  EXPECT_TRUE(values(empty).empty());
+  EXPECT_TRUE(values(empty.shuffle(3).batch(2).repeat().prefetch(1)).empty());
+}
+
+TEST(Range, CountsUpAndIsCheapWhateverItsLength) {
+  EXPECT_EQ(values(range(4)), count_up(0, 4));
+  EXPECT_EQ(values(range(INT64_MAX).skip(INT64_MAX - 2)), count_up(INT64_MAX - 2, INT64_MAX));
+  expect_error([] { range(-1); }, Code::kInvalidArgument, {"range(-1)"});
+}
+
+Dataset three_from_a_generator() {
+  return generator([] {
+    return [next = int64_t{0}]() mutable -> std::optional<Element> {
+      if (next == 3) return std::nullopt;
+      return Element{{"value", Tensor::scalar(next++)}};
+    };
+  });
+}
+
+TEST(Generator, StartsAnewForEachPass) {
+  const Dataset dataset = three_from_a_generator();
+  EXPECT_EQ(dataset.cardinality(), kUnknown);
+  EXPECT_EQ(values(dataset.repeat(2)), (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(generator([] { return [] { return std::nullopt; }; }, {.cardinality = 0}).cardinality(),
+            0);
+}
+
+TEST(Dataset, IsReadByRangeForAsOftenAsOneLikes) {
+  const Dataset dataset = range(5).batch(2);
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<int64_t> rows;
+    for (auto& batch : dataset) rows.push_back(batch.rows());
+    EXPECT_EQ(rows, (std::vector<int64_t>{2, 2, 1}));
+  }
+}
+
+TEST(Dataset, NumbersThePassesThatDoNotSayTheirEpoch) {
+  const Dataset dataset = range(100).shuffle(100);
+  const Dataset copy = dataset;
+  std::vector<std::vector<int64_t>> passes;
+  for (int pass = 0; pass < 2; ++pass) {
+    passes.emplace_back();
+    for (auto& element : dataset)
+      passes.back().push_back(static_cast<int64_t>(element["value"].item()));
+  }
+  EXPECT_EQ(passes[0], values(dataset, 0));
+  EXPECT_EQ(passes[1], values(dataset, 1));
+  EXPECT_EQ(copy.iterate().epoch(), 2u);
+}
+
+TEST(Dataset, KnowsItsCardinality) {
+  const Dataset ten = range(10), endless = range(3).repeat(), unknown = three_from_a_generator();
+  const auto keep_all = [](const Element&) { return true; };
+  const auto same = [](const Element& e) { return e; };
+  const auto ranges = [](const Element&) { return range(2); };
+  EXPECT_EQ(ten.batch(4).cardinality(), 3);
+  EXPECT_EQ(ten.batch(4, {.drop_remainder = true}).cardinality(), 2);
+  EXPECT_EQ(ten.take(4).cardinality(), 4);
+  EXPECT_EQ(ten.take(20).cardinality(), 10);
+  EXPECT_EQ(ten.take(-1).cardinality(), 10);
+  EXPECT_EQ(endless.take(7).cardinality(), 7);
+  EXPECT_EQ(unknown.take(7).cardinality(), kUnknown);
+  EXPECT_EQ(unknown.take(0).cardinality(), 0);
+  EXPECT_EQ(ten.skip(4).cardinality(), 6);
+  EXPECT_EQ(ten.skip(40).cardinality(), 0);
+  EXPECT_EQ(endless.skip(4).cardinality(), kInfinite);
+  EXPECT_EQ(ten.shard(3, 0).cardinality(), 4);
+  EXPECT_EQ(ten.shard(3, 1).cardinality(), 3);
+  EXPECT_EQ(ten.shard(20, 15).cardinality(), 0);
+  EXPECT_EQ(ten.repeat(3).cardinality(), 30);
+  EXPECT_EQ(ten.repeat(0).cardinality(), 0);
+  EXPECT_EQ(range(0).repeat().cardinality(), 0);
+  EXPECT_EQ(unknown.repeat(2).cardinality(), kUnknown);
+  EXPECT_EQ(endless.cardinality(), kInfinite);
+  EXPECT_EQ(ten.filter(keep_all).cardinality(), kUnknown);
+  EXPECT_EQ(ten.interleave(ranges).cardinality(), kUnknown);
+  EXPECT_EQ(ten.shuffle(3).map(same).cache().prefetch(1).cardinality(), 10);
+  EXPECT_EQ(zip(ten, endless).cardinality(), 10);
+  EXPECT_EQ(zip(ten, range(4)).cardinality(), 4);
+  EXPECT_EQ(zip(ten, unknown).cardinality(), kUnknown);
+}
+
+TEST(Dataset, KnowsItsBatchSize) {
+  const auto same = [](const Element& e) { return e; };
+  const auto ranges = [](const Element&) { return range(2); };
+  const Dataset batched = range(10).batch(4);
+  EXPECT_EQ(range(10).batch_size(), std::nullopt);
+  EXPECT_EQ(batched.batch_size(), 4);
+  EXPECT_EQ(
+      batched.map(same).shuffle(2).repeat().take(5).skip(1).shard(2, 0).prefetch(2).batch_size(),
+      4);
+  EXPECT_EQ(batched.cache().batch_size(), 4);
+  EXPECT_EQ(batched.batch(2).batch_size(), 2);
+  EXPECT_EQ(batched.interleave(ranges).batch_size(), std::nullopt);
+  EXPECT_EQ(zip(batched, range(9).batch(4)).batch_size(), 4);
+  EXPECT_EQ(zip(batched, range(9).batch(3)).batch_size(), std::nullopt);
+}
+
+TEST(Iterator, KeepsItsDatasetAlive) {
+  std::optional<Iterator> iterator;
+  {
+    const Dataset dataset = range(3).map([](const Element& e) { return e; }).prefetch(1);
+    iterator.emplace(dataset.iterate());
+  }
+  EXPECT_EQ(remaining(*iterator), count_up(0, 3));
+  *iterator = range(2).iterate();
+  EXPECT_EQ(remaining(*iterator), count_up(0, 2));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/data/dataset.h"
+
+namespace cohort::data {
+
+// The "value" of each element of a pass, as range() has it.
+std::vector<int64_t> values(const Dataset& dataset, uint64_t epoch = 0);
+// The values still to come from an iterator.
+std::vector<int64_t> remaining(Iterator& iterator);
+// begin, begin + 1, ..., end - 1.
+std::vector<int64_t> count_up(int64_t begin, int64_t end);
+
+// Runs `action`, which has to throw a cohort::Error, and returns that.
+Error error_of(const std::function<void()>& action);
+// Fails the test unless `action` throws an Error of this code with each of these texts in its
+// message.
+void expect_error(const std::function<void()>& action, Code code,
+                  const std::vector<std::string>& texts);
+
+// An empty folder that goes with the test.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  std::string path(std::string_view name) const;
+  // Writes a file and returns its path.
+  std::string write(std::string_view name, std::string_view content) const;
+  const std::string& root() const { return root_; }
+
+ private:
+  std::string root_;
+};
+
+std::string gzip(std::string_view content);
+std::string big_endian(uint32_t value);
+// An IDX file of unsigned bytes.
+std::string idx_bytes(const std::vector<uint32_t>& dims, std::string_view content);
+
+// Calls `read` on copies of a file with random bits flipped (the seed is printed when a check
+// fails). It may succeed, or throw an Error that names the file and the place in it, and nothing
+// else.
+void expect_robust_to_flips(const std::string& name, std::string_view content,
+                            const std::function<void(const std::string& path)>& read);
+// That, and has to throw such an Error for each proper prefix of the file.
+void expect_robust(const std::string& name, std::string_view content,
+                   const std::function<void(const std::string& path)>& read);
+
+}  // namespace cohort::data

@@ -1,0 +1,214 @@
+// map, filter, cache and prefetch: when, where and how often elements are made.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "core/base/threads.h"
+#include "tests/data/testing.h"
+
+namespace cohort::data {
+namespace {
+
+using Values = std::vector<int64_t>;
+
+int64_t value_of(const Element& element) { return element["value"].values<int64_t>()[0]; }
+Element with_value(int64_t value) { return Element{{"value", Tensor::scalar(value)}}; }
+Element doubled(const Element& element) { return with_value(2 * value_of(element)); }
+Element same(const Element& element) { return element; }
+
+// A number that threads raise and wait for, with a deadline.
+class Level {
+ public:
+  void raise() {
+    std::lock_guard lock(mutex_);
+    ++level_;
+    raised_.notify_all();
+  }
+  bool reaches(int level) {
+    std::unique_lock lock(mutex_);
+    return raised_.wait_for(lock, std::chrono::seconds(30), [&] { return level_ >= level; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable raised_;
+  int level_ = 0;
+};
+
+TEST(Map, AppliesTheFunctionToEachElement) {
+  EXPECT_EQ(values(range(4).map(doubled)), (Values{0, 2, 4, 6}));
+  expect_error([] { range(1).map(doubled, {.num_parallel = 0}); }, Code::kInvalidArgument,
+               {"num_parallel is 0"});
+}
+
+TEST(Filter, KeepsWhatThePredicateHolds) {
+  const auto even = [](const Element& e) { return value_of(e) % 2 == 0; };
+  EXPECT_EQ(values(range(7).filter(even)), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(values(range(7).map(doubled).filter(even).batch(2)), (Values{0, 2, 4, 6, 8, 10, 12}));
+}
+
+TEST(Transformations, RefuseEmptyFunctions) {
+  expect_error([] { range(1).map(nullptr); }, Code::kInvalidArgument, {"map()", "empty"});
+  expect_error([] { range(1).filter(nullptr); }, Code::kInvalidArgument, {"filter()", "empty"});
+  expect_error([] { range(1).interleave(nullptr); }, Code::kInvalidArgument, {"interleave()"});
+  expect_error([] { generator(nullptr); }, Code::kInvalidArgument, {"generator()", "empty"});
+}
+
+TEST(ParallelMap, KeepsTheOrder) {
+  Values expected;
+  for (int64_t i = 0; i < 1000; ++i) expected.push_back(2 * i);
+  EXPECT_EQ(values(range(1000).map(doubled, {.num_parallel = 4})), expected);
+  EXPECT_EQ(values(range(0).map(doubled, {.num_parallel = 4})), Values());
+}
+
+TEST(ParallelMap, RunsTheFunctionOnSeveralThreadsAtATime) {
+  Level running;
+  const auto wait_for_another = [&](const Element& e) {
+    running.raise();
+    EXPECT_TRUE(running.reaches(2));
+    return e;
+  };
+  EXPECT_EQ(values(range(2).map(wait_for_another, {.num_parallel = 2})), count_up(0, 2));
+}
+
+TEST(ParallelMap, MayYieldInTheOrderOfCompletion) {
+  Level taken;
+  const auto first_is_slow = [&](const Element& e) {
+    EXPECT_TRUE(value_of(e) != 0 || taken.reaches(2));
+    return e;
+  };
+  Iterator iterator =
+      range(3).map(first_is_slow, {.num_parallel = 2, .deterministic = false}).iterate();
+  EXPECT_NE(value_of(*iterator.next()), 0);
+  taken.raise();
+  EXPECT_NE(value_of(*iterator.next()), 0);
+  taken.raise();
+  EXPECT_EQ(remaining(iterator), Values{0});
+}
+
+TEST(ParallelMap, DoesNotRunFarAheadOfASlowElement) {
+  std::atomic<int> calls{0};
+  Level release;
+  const auto first_is_stuck = [&](const Element& e) {
+    ++calls;
+    EXPECT_TRUE(value_of(e) != 0 || release.reaches(1));
+    return e;
+  };
+  Iterator iterator =
+      range(1000).map(first_is_stuck, {.num_parallel = 2, .deterministic = false}).iterate();
+  for (int i = 0; i < 3; ++i) iterator.next();
+  EXPECT_LE(calls, 4);
+  release.raise();
+  EXPECT_EQ(remaining(iterator).size(), 997u);
+}
+
+Element fail_at_3(const Element& element) {
+  if (value_of(element) == 3) invalid("element 3 is bad");
+  return element;
+}
+
+class ErrorsInThreads : public ::testing::TestWithParam<Dataset> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, ErrorsInThreads,
+    ::testing::Values(range(9).map(fail_at_3), range(9).map(fail_at_3, {.num_parallel = 3}),
+                      range(9).map(fail_at_3).prefetch(2),
+                      range(9).map(fail_at_3).map(same, {.num_parallel = 3}),
+                      range(9).map(fail_at_3, {.num_parallel = 3}).batch(1).prefetch(9)),
+    [](const auto& info) { return str("Pipeline", info.index); });
+
+TEST_P(ErrorsInThreads, AreThrownByNextAfterTheElementsBefore) {
+  Iterator iterator = GetParam().iterate();
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(value_of(*iterator.next()), i);
+  expect_error([&] { iterator.next(); }, Code::kInvalidArgument, {"element 3 is bad"});
+}
+
+TEST(Prefetch, YieldsTheSameElements) {
+  EXPECT_EQ(values(range(100).prefetch(3)), count_up(0, 100));
+  EXPECT_EQ(values(range(10).prefetch(1).prefetch(50).batch(3).prefetch(2)), count_up(0, 10));
+  expect_error([] { range(5).prefetch(0); }, Code::kInvalidArgument, {"at least 1"});
+}
+
+TEST(Prefetch, ReadsAheadByItsCountAndNoFurther) {
+  Level made;
+  std::atomic<int> calls{0};
+  const auto count = [&](const Element& e) {
+    ++calls;
+    made.raise();
+    return e;
+  };
+  Iterator iterator = range(100).map(count).prefetch(5).iterate();
+  EXPECT_EQ(calls, 0);
+  iterator.next();
+  EXPECT_TRUE(made.reaches(6));
+  EXPECT_LE(calls, 6);
+}
+
+TEST(Prefetch, MakesElementsOnAThreadThatUsesOneCore) {
+  std::thread::id thread;
+  int threads = 0;
+  const auto look = [&](const Element& e) {
+    thread = std::this_thread::get_id();
+    threads = num_threads();
+    return e;
+  };
+  values(range(3).map(look).prefetch(1));
+  EXPECT_NE(thread, std::this_thread::get_id());
+  EXPECT_EQ(threads, 1);
+}
+
+TEST(Iterator, EndsItsThreadsWhereverTheyAre) {
+  const Dataset endless = range(7).shuffle(7).repeat().map(doubled, {.num_parallel = 3});
+  for (int taken = 0; taken < 20; ++taken) {
+    Iterator iterator = endless.prefetch(2)
+                            .map(same, {.num_parallel = 2, .deterministic = false})
+                            .prefetch(4)
+                            .iterate();
+    for (int i = 0; i < taken; ++i) EXPECT_TRUE(iterator.next());
+  }
+}
+
+TEST(Cache, ReadsItsInputOnce) {
+  int calls = 0;
+  const Dataset dataset =
+      range(5).map([&](const Element& e) { return ++calls, doubled(e); }).cache();
+  for (int pass = 0; pass < 3; ++pass) EXPECT_EQ(values(dataset), (Values{0, 2, 4, 6, 8}));
+  EXPECT_EQ(values(dataset.repeat(2)).size(), 10u);
+  EXPECT_EQ(calls, 5);
+}
+
+TEST(Cache, IgnoresIncompletePasses) {
+  int calls = 0;
+  const Dataset dataset = range(5).map([&](const Element& e) { return ++calls, e; }).cache();
+  EXPECT_EQ(values(dataset.take(3)), count_up(0, 3));
+  EXPECT_EQ(values(dataset), count_up(0, 5));
+  EXPECT_EQ(calls, 8);
+  EXPECT_EQ(values(dataset), count_up(0, 5));
+  EXPECT_EQ(calls, 8);
+}
+
+TEST(Cache, FreezesTheOrderAboveItWhicheverPassFillsIt) {
+  const auto make = [] { return range(50).shuffle(50).cache(); };
+  const Dataset dataset = make();
+  EXPECT_EQ(values(dataset, 3), values(dataset, 4));
+  EXPECT_EQ(values(dataset, 3), values(make(), 0));
+  EXPECT_NE(values(dataset.shuffle(50), 3), values(dataset.shuffle(50), 4));
+}
+
+TEST(Cache, RefusesAnEndlessDataset) {
+  expect_error([] { range(5).repeat().cache(); }, Code::kInvalidArgument, {"cache()", "endless"});
+}
+
+TEST(Cache, IsFilledByPassesOnSeveralThreads) {
+  const Dataset dataset = range(200).map(doubled).cache();
+  std::vector<std::jthread> threads;
+  std::array<Values, 4> seen;
+  for (Values& pass : seen) threads.emplace_back([&] { pass = values(dataset); });
+  threads.clear();
+  for (const Values& pass : seen) EXPECT_EQ(pass, values(dataset));
+}
+
+}  // namespace
+}  // namespace cohort::data
