@@ -1,0 +1,178 @@
+#include "core/nn/composite.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/nn/layer_inputs.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort::nn {
+
+// What makes a symbol: a layer on other symbols, or none for an input.
+struct Symbol::Node {
+  std::string name;  // of an input
+  TensorSpec spec;   // with a batch extent that stands for any
+  Layer layer;
+  std::vector<Symbol> inputs;
+};
+
+namespace {
+
+// The batch extent with which shapes are checked while a network is drawn: not 1, which would
+// broadcast.
+constexpr int64_t kAnyBatch = 2;
+
+std::vector<Layer> distinct(const std::vector<Layer>& layers) {
+  std::vector<Layer> out;
+  for (const Layer& layer : layers)
+    if (std::find(out.begin(), out.end(), layer) == out.end()) out.push_back(layer);
+  return out;
+}
+
+Value chain(const std::vector<Layer>& layers, Value x, const CallContext& context) {
+  for (const Layer& layer : layers) x = layer(x, context);
+  return x;
+}
+
+void check_layers(const std::string& type, const std::vector<Layer>& layers) {
+  for (const Layer& layer : layers)
+    if (!layer) invalid(type, " was given an empty layer");
+}
+
+class SequentialLayer final : public LayerBase {
+ public:
+  SequentialLayer(const std::vector<Layer>& layers, std::string name)
+      : LayerBase("Sequential", std::move(name)), layers_(layers) {}
+  std::vector<Layer> sublayers() const override { return distinct(layers_); }
+
+ protected:
+  Value call(const std::vector<Value>& inputs, const CallContext& context) override {
+    // The first layer may take several inputs.
+    return chain({layers_.begin() + 1, layers_.end()}, layers_[0](inputs, context), context);
+  }
+  bool is_nameless_alone() const override { return true; }
+
+ private:
+  std::vector<Layer> layers_;
+};
+
+class ResidualLayer final : public LayerBase {
+ public:
+  ResidualLayer(const std::vector<Layer>& inner, const std::vector<Layer>& shortcut,
+                const ResidualOptions& options)
+      : LayerBase("Residual", options.name),
+        inner_(inner),
+        shortcut_(shortcut),
+        activation_(options.activation) {}
+  std::vector<Layer> sublayers() const override {
+    std::vector<Layer> all = inner_;
+    all.insert(all.end(), shortcut_.begin(), shortcut_.end());
+    return distinct(all);
+  }
+
+ protected:
+  Value call(const std::vector<Value>& inputs, const CallContext& context) override {
+    const Value& x = only_input(inputs);
+    const Value inner = chain(inner_, x, context), shortcut = chain(shortcut_, x, context);
+    if (inner.shape() != shortcut.shape())
+      invalid("layer \"", NameScope::current(), "\" (Residual): the inner layers give ",
+              inner.shape(), ", the shortcut ", shortcut.shape());
+    const Value sum = inner + shortcut;
+    return activation_ ? activation_(sum) : sum;
+  }
+
+ private:
+  std::vector<Layer> inner_, shortcut_;
+  Activation activation_;
+};
+
+class FunctionalLayer final : public LayerBase {
+ public:
+  FunctionalLayer(const std::vector<Symbol>& inputs, const Symbol& output, std::string name)
+      : LayerBase("Functional", std::move(name)), inputs_(inputs), output_(output) {
+    std::set<const Symbol::Node*> seen;
+    visit(output.node(), seen);
+    for (const Symbol& input : inputs_)
+      if (seen.count(&input.node()) == 0)
+        invalid("the network does not use its input \"", input.node().name, "\"");
+  }
+
+  std::vector<Layer> sublayers() const override {
+    std::vector<Layer> layers;
+    for (const Symbol::Node* node : order_) layers.push_back(node->layer);
+    return distinct(layers);
+  }
+
+ protected:
+  Value call(const std::vector<Value>& inputs, const CallContext& context) override {
+    if (inputs.size() != inputs_.size())
+      invalid("the network takes ", inputs_.size(), " inputs, got ", inputs.size());
+    std::map<const Symbol::Node*, Value> values;
+    for (size_t i = 0; i < inputs.size(); ++i) values[&inputs_[i].node()] = inputs[i];
+    for (const Symbol::Node* node : order_) {
+      std::vector<Value> arguments;
+      for (const Symbol& input : node->inputs) arguments.push_back(values.at(&input.node()));
+      values[node] = node->layer(arguments, context);
+    }
+    return values.at(&output_.node());
+  }
+  bool is_nameless_alone() const override { return true; }
+
+ private:
+  // Appends to order_ what leads from the inputs to `node`, every node after those it uses.
+  void visit(const Symbol::Node& node, std::set<const Symbol::Node*>& seen) {
+    if (!seen.insert(&node).second || is_input(node)) return;
+    if (!node.layer)
+      invalid("the network needs input \"", node.name, "\", which is not among its inputs");
+    for (const Symbol& input : node.inputs) visit(input.node(), seen);
+    order_.push_back(&node);
+  }
+  bool is_input(const Symbol::Node& node) const {
+    return std::any_of(inputs_.begin(), inputs_.end(),
+                       [&](const Symbol& s) { return &s.node() == &node; });
+  }
+
+  std::vector<Symbol> inputs_;
+  Symbol output_;  // keeps the nodes alive
+  std::vector<const Symbol::Node*> order_;
+};
+
+}  // namespace
+
+Shape Symbol::shape() const { return node_->spec.shape.without_axis(0); }
+DType Symbol::dtype() const { return node_->spec.dtype; }
+
+Symbol Input(const Shape& shape, const InputOptions& options) {
+  const TensorSpec spec{options.dtype, shape.with_inserted(0, kAnyBatch)};
+  return Symbol(std::make_shared<Symbol::Node>(Symbol::Node{.name = options.name, .spec = spec}));
+}
+
+Symbol Layer::operator()(const Symbol& x) const { return (*this)(std::vector<Symbol>{x}); }
+
+Symbol Layer::operator()(const std::vector<Symbol>& inputs) const {
+  std::vector<TensorSpec> specs;
+  for (const Symbol& input : inputs) specs.push_back(input.node().spec);
+  return Symbol(std::make_shared<Symbol::Node>(
+      Symbol::Node{.spec = output_spec(specs), .layer = *this, .inputs = inputs}));
+}
+
+Layer make_sequential(const std::vector<Layer>& layers, std::string name) {
+  if (layers.empty()) invalid("a Sequential network needs at least one layer");
+  check_layers("Sequential", layers);
+  return std::make_shared<SequentialLayer>(layers, std::move(name));
+}
+
+Layer make_functional(const std::vector<Symbol>& inputs, const Symbol& output, std::string name) {
+  return std::make_shared<FunctionalLayer>(inputs, output, std::move(name));
+}
+
+Layer Residual(const std::vector<Layer>& inner, const std::vector<Layer>& shortcut,
+               const ResidualOptions& options) {
+  if (inner.empty()) invalid("Residual needs at least one inner layer");
+  check_layers("Residual", inner);
+  check_layers("Residual", shortcut);
+  return std::make_shared<ResidualLayer>(inner, shortcut, options);
+}
+
+}  // namespace cohort::nn

@@ -1,0 +1,189 @@
+#include "core/nn/convolution.h"
+
+#include <algorithm>
+
+#include "core/nn/layer_inputs.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort::nn {
+namespace {
+
+int64_t channels_of(const std::vector<TensorSpec>& inputs) {
+  if (only_input(inputs).shape.rank() != 4)
+    invalid("needs images [batch, height, width, channels], got ", inputs[0]);
+  return features_of(inputs[0], 4);
+}
+
+// What the three convolutions share: their options as the op wants them, bias and activation.
+struct Common {
+  ops::Conv2DOptions convolution;
+  bool use_bias;
+  initializers::Initializer bias_initializer;
+  Activation activation;
+};
+
+template <typename Options>
+Common common_of(const Options& options, int64_t groups) {
+  return {.convolution = {.strides = options.strides.pair(),
+                          .dilations = options.dilations.pair(),
+                          .padding = options.padding,
+                          .groups = groups},
+          .use_bias = options.use_bias,
+          .bias_initializer = options.bias_initializer,
+          .activation = options.activation};
+}
+
+class ConvolutionLayer : public LayerBase {
+ public:
+  ConvolutionLayer(std::string type, std::string name, Common common)
+      : LayerBase(std::move(type), std::move(name)), common_(std::move(common)) {}
+
+ protected:
+  virtual Value convolve(const Value& x) = 0;
+
+  void add_bias(int64_t filters, DType dtype) {
+    if (common_.use_bias)
+      bias_ = &add_weight("bias", {filters}, {.initializer = common_.bias_initializer}, dtype);
+  }
+
+  Value call(const std::vector<Value>& inputs, const CallContext&) final {
+    Value y = convolve(only_input(inputs));
+    if (bias_ != nullptr) y = y + bias_->read();
+    return common_.activation ? common_.activation(y) : y;
+  }
+
+  const ops::Conv2DOptions& convolution() const { return common_.convolution; }
+
+ private:
+  Common common_;
+  Weight* bias_ = nullptr;
+};
+
+class Conv2DLayer final : public ConvolutionLayer {
+ public:
+  Conv2DLayer(int64_t filters, Size2D kernel_size, const Conv2DOptions& options)
+      : ConvolutionLayer("Conv2D", options.name, common_of(options, options.groups)),
+        filters_(filters),
+        size_(kernel_size),
+        kernel_options_{.initializer = options.kernel_initializer,
+                        .regularizer = options.kernel_regularizer} {}
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    const int64_t channels = channels_of(inputs), groups = convolution().groups;
+    if (channels % groups != 0)
+      invalid(channels, " input channels cannot be divided into ", groups, " groups");
+    const Shape shape{size_.height, size_.width, channels / groups, filters_};
+    kernel_ = &add_weight("kernel", shape, kernel_options_, weight_dtype(inputs[0]));
+    add_bias(filters_, weight_dtype(inputs[0]));
+  }
+  Value convolve(const Value& x) override { return ops::conv2d(x, kernel_->read(), convolution()); }
+
+ private:
+  int64_t filters_;
+  Size2D size_;
+  WeightOptions kernel_options_;
+  Weight* kernel_ = nullptr;
+};
+
+class Conv2DTransposeLayer final : public ConvolutionLayer {
+ public:
+  Conv2DTransposeLayer(int64_t filters, Size2D kernel_size, const Conv2DOptions& options)
+      : ConvolutionLayer("Conv2DTranspose", options.name, common_of(options, 1)),
+        filters_(filters),
+        size_(kernel_size),
+        kernel_options_{.initializer = options.kernel_initializer,
+                        .regularizer = options.kernel_regularizer} {}
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    const Shape shape{size_.height, size_.width, filters_, channels_of(inputs)};
+    kernel_ = &add_weight("kernel", shape, kernel_options_, weight_dtype(inputs[0]));
+    add_bias(filters_, weight_dtype(inputs[0]));
+  }
+  Value convolve(const Value& y) override {
+    const auto& [strides, dilations, padding, groups] = convolution();
+    const int64_t height = image_size(y.shape()[1], size_.height, strides.first, dilations.first,
+                                      padding.top + padding.bottom);
+    const int64_t width = image_size(y.shape()[2], size_.width, strides.second, dilations.second,
+                                     padding.left + padding.right);
+    return ops::conv2d_transpose(y, kernel_->read(), {height, width}, convolution());
+  }
+
+ private:
+  int64_t image_size(int64_t input, int64_t kernel, int64_t stride, int64_t dilation,
+                     int64_t padding) const {
+    if (convolution().padding.kind == Padding::Kind::kSame) return input * stride;
+    return (input - 1) * stride + (kernel - 1) * dilation + 1 - padding;
+  }
+
+  int64_t filters_;
+  Size2D size_;
+  WeightOptions kernel_options_;
+  Weight* kernel_ = nullptr;
+};
+
+class DepthwiseConv2DLayer final : public ConvolutionLayer {
+ public:
+  DepthwiseConv2DLayer(Size2D kernel_size, const DepthwiseConv2DOptions& options)
+      : ConvolutionLayer("DepthwiseConv2D", options.name, common_of(options, 1)),
+        multiplier_(options.depth_multiplier),
+        size_(kernel_size),
+        kernel_options_{.initializer = options.depthwise_initializer,
+                        .regularizer = options.depthwise_regularizer} {}
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    const int64_t channels = channels_of(inputs);
+    kernel_ = &add_weight("kernel", {size_.height, size_.width, channels, multiplier_},
+                          kernel_options_, weight_dtype(inputs[0]));
+    add_bias(channels * multiplier_, weight_dtype(inputs[0]));
+  }
+  // One group for each channel.
+  Value convolve(const Value& x) override {
+    ops::Conv2DOptions options = convolution();
+    options.groups = x.shape().dim(-1);
+    const Value filter =
+        ops::reshape(kernel_->read(), {size_.height, size_.width, 1, options.groups * multiplier_});
+    return ops::conv2d(x, filter, options);
+  }
+
+ private:
+  int64_t multiplier_;
+  Size2D size_;
+  WeightOptions kernel_options_;
+  Weight* kernel_ = nullptr;
+};
+
+void check_sizes(std::string_view layer, Size2D kernel_size, Size2D strides, Size2D dilations) {
+  check_positive(layer, "kernel_size", std::min(kernel_size.height, kernel_size.width));
+  check_positive(layer, "strides", std::min(strides.height, strides.width));
+  check_positive(layer, "dilations", std::min(dilations.height, dilations.width));
+}
+
+}  // namespace
+
+Layer Conv2D(int64_t filters, Size2D kernel_size, const Conv2DOptions& options) {
+  check_positive("Conv2D", "filters", filters);
+  check_positive("Conv2D", "groups", options.groups);
+  check_sizes("Conv2D", kernel_size, options.strides, options.dilations);
+  if (filters % options.groups != 0)
+    invalid("Conv2D: ", filters, " filters cannot be divided into ", options.groups, " groups");
+  return std::make_shared<Conv2DLayer>(filters, kernel_size, options);
+}
+
+Layer Conv2DTranspose(int64_t filters, Size2D kernel_size, const Conv2DOptions& options) {
+  check_positive("Conv2DTranspose", "filters", filters);
+  check_sizes("Conv2DTranspose", kernel_size, options.strides, options.dilations);
+  if (options.groups != 1) invalid("Conv2DTranspose: groups must be 1, got ", options.groups);
+  return std::make_shared<Conv2DTransposeLayer>(filters, kernel_size, options);
+}
+
+Layer DepthwiseConv2D(Size2D kernel_size, const DepthwiseConv2DOptions& options) {
+  check_positive("DepthwiseConv2D", "depth_multiplier", options.depth_multiplier);
+  check_sizes("DepthwiseConv2D", kernel_size, options.strides, options.dilations);
+  return std::make_shared<DepthwiseConv2DLayer>(kernel_size, options);
+}
+
+}  // namespace cohort::nn

@@ -1,0 +1,221 @@
+#include "core/nn/layer.h"
+
+#include <cctype>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/base/random.h"
+#include "core/distribute/strategy.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort::nn {
+namespace {
+
+// While true, this thread only finds out shapes: weights are stand-ins and are not created.
+thread_local bool t_rehearsing = false;
+
+class Rehearsal {
+ public:
+  Rehearsal() : previous_(std::exchange(t_rehearsing, true)) {}
+  ~Rehearsal() { t_rehearsing = previous_; }
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// "MaxPooling2D" to "max_pooling2d", as Keras does.
+std::string snake_case(const std::string& type) {
+  std::string out;
+  for (size_t i = 0; i < type.size(); ++i) {
+    const bool upper = std::isupper(static_cast<unsigned char>(type[i])) != 0;
+    const bool before_lower =
+        i + 1 < type.size() && std::islower(static_cast<unsigned char>(type[i + 1]));
+    const bool after_lower = i > 0 && std::islower(static_cast<unsigned char>(type[i - 1]));
+    if (i > 0 && upper && (before_lower || after_lower)) out += '_';
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(type[i])));
+  }
+  return out;
+}
+
+// `base`, or `base` with the lowest number that makes it new; adds it to `taken`.
+std::string unique_name(const std::string& base, std::set<std::string>& taken) {
+  std::string name = base;
+  for (int i = 1; !taken.insert(name).second; ++i) name = str(base, "_", i);
+  return name;
+}
+
+// The name of a layer that is used by itself: numbered within the process.
+std::string standalone_name(const std::string& base) {
+  static std::mutex mutex;
+  static std::map<std::string, int> used;
+  const std::lock_guard lock(mutex);
+  const int number = used[base]++;
+  return number == 0 ? base : str(base, "_", number);
+}
+
+// FNV-1a: the same number on every machine, as std::hash is not.
+uint64_t name_hash(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::vector<TensorSpec> specs_of(const std::vector<Value>& values) {
+  std::vector<TensorSpec> specs;
+  for (const Value& v : values) specs.push_back(v.spec());
+  return specs;
+}
+
+Shape without_batch(const Shape& shape) { return shape.rank() > 0 ? shape.without_axis(0) : shape; }
+
+}  // namespace
+
+Weight::Weight(std::string name, TensorSpec spec, WeightOptions options)
+    : name_(std::move(name)), spec_(spec), options_(std::move(options)) {}
+
+Value Weight::read() const {
+  if (t_rehearsing) return current_graph().add_input(name_, spec_);
+  COHORT_CHECK(variable_ != nullptr);
+  return variable_->read();
+}
+
+void Weight::assign(const Value& value) const {
+  if (!t_rehearsing) variable_->assign(value);
+}
+
+void Weight::create() {
+  if (variable_ != nullptr) return;
+  const std::string full_name = str(NameScope::current(), "/", name_);
+  const auto initial_value = [this, full_name] {
+    return options_.initializer(spec_, mix(global_seed(), name_hash(full_name)));
+  };
+  variable_ = create_variable({.name = name_,
+                               .spec = spec_,
+                               .initial_value = initial_value,
+                               .trainable = options_.trainable,
+                               .synchronization = options_.synchronization,
+                               .aggregation = options_.aggregation});
+}
+
+std::vector<Layer> LayerBase::sublayers() const { return {}; }
+
+Weight& LayerBase::add_weight(std::string name, Shape shape, WeightOptions options, DType dtype) {
+  weights_.push_back(
+      std::make_unique<Weight>(std::move(name), TensorSpec{dtype, shape}, std::move(options)));
+  return *weights_.back();
+}
+
+void LayerBase::name_sublayers() {
+  const std::vector<Layer> layers = sublayers();
+  std::set<std::string> taken;
+  for (const Layer& layer : layers)
+    if (!layer.name().empty() && !taken.insert(layer.name()).second)
+      invalid("two layers of one network are named \"", layer.name(), "\"; names must differ");
+  for (const Layer& layer : layers)
+    if (layer.name().empty()) layer.base_->name_ = unique_name(snake_case(layer.type()), taken);
+}
+
+Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& context) {
+  const bool needs_name = name_.empty() && !is_nameless_alone();
+  if (needs_name && !t_rehearsing) name_ = standalone_name(snake_case(type_));
+  const std::string& scope_name = needs_name && t_rehearsing ? snake_case(type_) : name_;
+  std::optional<NameScope> scope;
+  if (!scope_name.empty()) scope.emplace(scope_name);
+  name_sublayers();
+  try {
+    if (!built_) build(specs_of(inputs));
+    built_ = true;
+    if (!t_rehearsing)
+      for (const auto& weight : weights_) weight->create();
+    const Value y = call(inputs, context);
+    output_ = y.spec();
+    return y;
+  } catch (const Error& error) {
+    if (!built_) weights_.clear();
+    if (!sublayers().empty()) throw;  // the layer inside has said it
+    throw error.with_context(str("layer \"", NameScope::current(), "\" (", type_, ")"));
+  }
+}
+
+Value Layer::operator()(const Value& x, const CallContext& context) const {
+  return base_->apply({x}, context);
+}
+
+Value Layer::operator()(const std::vector<Value>& inputs, const CallContext& context) const {
+  return base_->apply(inputs, context);
+}
+
+TensorSpec Layer::rehearse(const std::vector<TensorSpec>& inputs) const {
+  Graph graph;
+  const GraphScope scope(graph);
+  std::vector<Value> values;
+  for (const TensorSpec& spec : inputs) values.push_back(graph.add_input("input", spec));
+  return base_->apply(values, {}).spec();
+}
+
+void Layer::build(const std::vector<TensorSpec>& inputs) const { rehearse(inputs); }
+
+TensorSpec Layer::output_spec(const std::vector<TensorSpec>& inputs) const {
+  const Rehearsal rehearsal;
+  return rehearse(inputs);
+}
+
+void Layer::each_weight(const std::function<void(const LayerBase&, const Weight&)>& visit) const {
+  std::set<const LayerBase*> seen;
+  const auto walk = [&](const Layer& layer, const auto& self) -> void {
+    if (!seen.insert(layer.base_.get()).second) return;
+    for (const auto& weight : layer.base_->weights_) visit(*layer.base_, *weight);
+    for (const Layer& sublayer : layer.sublayers()) self(sublayer, self);
+  };
+  walk(*this, walk);
+}
+
+std::vector<std::shared_ptr<Variable>> Layer::variables() const {
+  std::vector<std::shared_ptr<Variable>> variables;
+  each_weight([&](const LayerBase&, const Weight& w) {
+    if (w.variable() != nullptr) variables.push_back(w.variable());
+  });
+  return variables;
+}
+
+std::vector<std::shared_ptr<Variable>> Layer::trainable_variables() const {
+  std::vector<std::shared_ptr<Variable>> variables;
+  each_weight([&](const LayerBase& layer, const Weight& w) {
+    if (w.variable() != nullptr && w.options().trainable && layer.trainable())
+      variables.push_back(w.variable());
+  });
+  return variables;
+}
+
+void Layer::set_trainable(bool trainable) const {
+  base_->trainable_ = trainable;
+  for (const Layer& layer : sublayers()) layer.set_trainable(trainable);
+}
+
+Value Layer::regularization_loss() const {
+  Value total;
+  each_weight([&](const LayerBase&, const Weight& w) {
+    if (!w.options().regularizer || w.variable() == nullptr) return;
+    const Value penalty = w.options().regularizer(w.read());
+    total = total ? total + penalty : penalty;
+  });
+  return total;
+}
+
+LayerSummary Layer::summary() const {
+  LayerSummary summary{
+      .name = name(), .type = type(), .output_shape = without_batch(base_->output_.shape)};
+  each_weight([&](const LayerBase& layer, const Weight& w) {
+    const int64_t count = w.spec().shape.num_elements();
+    summary.parameters += count;
+    if (w.options().trainable && layer.trainable()) summary.trainable_parameters += count;
+  });
+  return summary;
+}
+
+}  // namespace cohort::nn

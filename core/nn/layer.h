@@ -1,0 +1,163 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/nn/initializers.h"
+#include "core/nn/regularizers.h"
+#include "core/runtime/variable.h"
+
+namespace cohort::nn {
+
+class Layer;
+class Symbol;
+
+// How a layer is being used.
+struct CallContext {
+  bool training =
+      false;  // dropout drops, batch normalisation uses and records the batch's statistics
+};
+
+// What it takes to make a weight, apart from its name and shape.
+struct WeightOptions {
+  initializers::Initializer initializer = initializers::glorot_uniform();
+  bool trainable = true;
+  Synchronization synchronization = Synchronization::kAuto;
+  Aggregation aggregation = Aggregation::kNone;
+  regularizers::Regularizer regularizer;
+};
+
+// A variable of a layer. It is declared when the layer is built and created, under the strategy
+// that is current then, when the layer is first called in earnest.
+class Weight {
+ public:
+  Weight(std::string name, TensorSpec spec, WeightOptions options);
+
+  // While the layer is called: the value, and a new value for it.
+  Value read() const;
+  void assign(const Value& value) const;
+
+  const std::string& name() const { return name_; }  // within its layer: "kernel"
+  const TensorSpec& spec() const { return spec_; }
+  const WeightOptions& options() const { return options_; }
+  const std::shared_ptr<Variable>& variable() const { return variable_; }  // null until created
+  void create();
+
+ private:
+  std::string name_;
+  TensorSpec spec_;
+  WeightOptions options_;
+  std::shared_ptr<Variable> variable_;
+};
+
+// What a layer is: derive from it to write one of your own, and hand
+// `std::make_shared<YourLayer>()` over as a Layer. Calling a layer is part of tracing and not
+// thread-safe.
+class LayerBase {
+ public:
+  // `type` is the class as users know it ("Dense"); an empty `name` takes a default made from it
+  // ("dense"), numbered among its siblings ("dense_1") where the layer is part of another, and
+  // within the process where it is used by itself.
+  explicit LayerBase(std::string type, std::string name = "")
+      : type_(std::move(type)), name_(std::move(name)) {}
+  virtual ~LayerBase() = default;
+  LayerBase(const LayerBase&) = delete;
+  LayerBase& operator=(const LayerBase&) = delete;
+
+  // Layers that this one is made of, each once, in the order in which summaries list them.
+  virtual std::vector<Layer> sublayers() const;
+
+  const std::string& type() const { return type_; }
+  bool trainable() const { return trainable_; }
+
+ protected:
+  // Declares the weights by `add_weight`. Called once, before the first call, with that call's
+  // inputs.
+  virtual void build(const std::vector<TensorSpec>& /*inputs*/) {}
+  // Adds the layer's nodes. Errors of both are reported with the layer's name and its inputs.
+  virtual Value call(const std::vector<Value>& inputs, const CallContext& context) = 0;
+  // Whether the layer, used by itself and not given a name, has none: the weights of a whole
+  // network are then "dense/kernel", not "sequential/dense/kernel".
+  virtual bool is_nameless_alone() const { return false; }
+
+  // The reference stays valid as long as the layer.
+  Weight& add_weight(std::string name, Shape shape, WeightOptions options = {},
+                     DType dtype = DType::kFloat32);
+
+ private:
+  friend class Layer;
+  Value apply(const std::vector<Value>& inputs, const CallContext& context);
+  void name_sublayers();
+
+  std::string type_;
+  std::string name_;
+  bool trainable_ = true;
+  bool built_ = false;
+  TensorSpec output_;
+  std::vector<std::unique_ptr<Weight>> weights_;
+};
+
+// One line of a summary.
+struct LayerSummary {
+  std::string name;
+  std::string type;
+  Shape output_shape;  // of the last call, without the batch
+  int64_t parameters = 0;
+  int64_t trainable_parameters = 0;
+};
+
+// A piece of a network: weights, and a function of values. A cheap handle; copies are the same
+// layer, and a layer called twice uses the same weights twice.
+class Layer {
+ public:
+  Layer() = default;
+  template <typename L>
+  Layer(std::shared_ptr<L> base) : base_(std::move(base)) {}  // NOLINT: a layer class is a layer
+
+  // Adds the layer to the function that is being traced; the first call creates its weights.
+  Value operator()(const Value& x, const CallContext& context = {}) const;
+  Value operator()(const std::vector<Value>& inputs, const CallContext& context = {}) const;
+  // Connects the layer in a network that is being drawn from nn::Input.
+  Symbol operator()(const Symbol& x) const;
+  Symbol operator()(const std::vector<Symbol>& inputs) const;
+
+  // Creates all weights, for inputs of these specs (batch included, its extent does not matter),
+  // unless a call has already done so.
+  void build(const std::vector<TensorSpec>& inputs) const;
+  // The spec of the result for inputs of these specs. Creates nothing.
+  TensorSpec output_spec(const std::vector<TensorSpec>& inputs) const;
+
+  // All variables created so far, of this layer first and then of its sublayers, each once.
+  std::vector<std::shared_ptr<Variable>> variables() const;
+  // Those an optimizer may change: made trainable, and in a layer that is not frozen.
+  std::vector<std::shared_ptr<Variable>> trainable_variables() const;
+  // Freezes or thaws this layer and all below it. Functions traced before keep what they were
+  // traced with. A frozen batch normalisation uses its moving statistics even in training, as in
+  // Keras.
+  void set_trainable(bool trainable) const;
+  bool trainable() const { return base_->trainable(); }
+  // While tracing: the sum of all penalties of the weights' regularizers, or none. Where every
+  // replica adds it to its loss, divide it by the number of replicas in sync.
+  Value regularization_loss() const;
+
+  // "" until a name was given or found.
+  const std::string& name() const { return base_->name_; }
+  const std::string& type() const { return base_->type_; }
+  std::vector<Layer> sublayers() const { return base_->sublayers(); }
+  bool built() const { return base_->built_; }
+  LayerSummary summary() const;
+
+  explicit operator bool() const { return base_ != nullptr; }
+  bool operator==(const Layer&) const = default;
+
+ private:
+  friend class LayerBase;
+  void each_weight(const std::function<void(const LayerBase&, const Weight&)>& visit) const;
+  // Calls the layer on inputs of these specs in a graph that is thrown away.
+  TensorSpec rehearse(const std::vector<TensorSpec>& inputs) const;
+
+  std::shared_ptr<LayerBase> base_;
+};
+
+}  // namespace cohort::nn

@@ -1,0 +1,8 @@
+#pragma once
+
+// All layers.
+#include "core/nn/basic_layers.h"   // IWYU pragma: export
+#include "core/nn/composite.h"      // IWYU pragma: export
+#include "core/nn/convolution.h"    // IWYU pragma: export
+#include "core/nn/normalization.h"  // IWYU pragma: export
+#include "core/nn/transformer.h"    // IWYU pragma: export

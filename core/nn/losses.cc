@@ -1,0 +1,172 @@
+#include "core/nn/losses.h"
+
+#include "core/graph/op.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
+
+namespace cohort::losses {
+namespace {
+
+// Keras' fuzz factor, which keeps probabilities away from log(0).
+constexpr double kEpsilon = 1e-7;
+
+Value clip_probabilities(const Value& p) { return ops::clip(p, kEpsilon, 1 - kEpsilon); }
+
+// The argument of the op of that name which gave `x`, or none: from probabilities back to exact
+// logits.
+Value argument_of(const char* op, const Value& x) {
+  return x.node().op().name == op ? x.node().inputs()[0] : Value();
+}
+
+// Logits (up to a constant for each row) of a categorical prediction.
+Value logits_of(const Value& y_pred, bool from_logits) {
+  if (from_logits) return y_pred;
+  if (const Value logits = argument_of("Softmax", y_pred)) return logits;
+  return ops::log(clip_probabilities(y_pred));
+}
+
+// Targets moved by `smoothing` towards `uniform`.
+Value smoothed(const Value& targets, double smoothing, double uniform) {
+  return smoothing > 0 ? targets * (1 - smoothing) + smoothing * uniform : targets;
+}
+
+void check_smoothing(const char* loss, double smoothing) {
+  if (!(smoothing >= 0 && smoothing < 1))
+    invalid(loss, ": label_smoothing must be in [0, 1), got ", smoothing);
+}
+
+Value binary_crossentropy(const Value& targets, const Value& y_pred, bool from_logits) {
+  const Value logits = from_logits ? y_pred : argument_of("Sigmoid", y_pred);
+  if (logits) return ops::sigmoid_cross_entropy(logits, targets);
+  const Value p = clip_probabilities(y_pred);
+  return -(targets * ops::log(p) + (1.0 - targets) * ops::log(1.0 - p));
+}
+
+// The mean of `function`(targets, predictions) over the last axis.
+template <typename F>
+Loss last_axis_mean(std::string name, Reduction reduction, F function) {
+  return Loss(
+      std::move(name),
+      [function](const Value& y_true, const Value& y_pred) {
+        const Value loss = function(match_prediction(y_true, y_pred), y_pred);
+        return loss.shape().rank() > 1 ? ops::reduce_mean(loss, {-1}) : loss;
+      },
+      reduction);
+}
+
+bool ends_with_one(const Shape& shape) { return shape.rank() > 0 && shape.dim(-1) == 1; }
+
+Value with_dtype(const Value& x, DType dtype) {
+  return x.dtype() == dtype ? x : ops::cast(x, dtype);
+}
+
+}  // namespace
+
+Value Loss::per_example(const Value& y_true, const Value& y_pred) const {
+  try {
+    if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
+    const NameScope scope(name_);
+    const Value loss = function_(y_true, y_pred);
+    if (loss.shape().rank() == 0 || loss.shape()[0] != y_pred.shape()[0])
+      invalid("the loss function returned ", loss.spec(), ", not one value a row");
+    if (loss.shape().rank() == 1) return loss;
+    const Value rows = ops::flatten_from(loss, 1);
+    return reduction_ == Reduction::kSum ? ops::reduce_sum(rows, {1}) : ops::reduce_mean(rows, {1});
+  } catch (const Error& error) {
+    throw error.with_context(
+        str("loss ", name_, " of y_true ", y_true.spec(), " and y_pred ", y_pred.spec()));
+  }
+}
+
+Loss SparseCategoricalCrossentropy(const SparseClassificationOptions& options) {
+  return Loss(
+      "SparseCategoricalCrossentropy",
+      [from_logits = options.from_logits](const Value& y_true, const Value& y_pred) {
+        return sparse_softmax_cross_entropy(logits_of(y_pred, from_logits), y_true);
+      },
+      options.reduction);
+}
+
+Loss CategoricalCrossentropy(const ClassificationOptions& options) {
+  check_smoothing("CategoricalCrossentropy", options.label_smoothing);
+  return Loss(
+      "CategoricalCrossentropy",
+      [options](const Value& y_true, const Value& y_pred) {
+        const Value targets = match_prediction(y_true, y_pred);
+        const double uniform = 1.0 / static_cast<double>(y_pred.shape().dim(-1));
+        return ops::softmax_cross_entropy(logits_of(y_pred, options.from_logits),
+                                          smoothed(targets, options.label_smoothing, uniform));
+      },
+      options.reduction);
+}
+
+Loss BinaryCrossentropy(const ClassificationOptions& options) {
+  check_smoothing("BinaryCrossentropy", options.label_smoothing);
+  return last_axis_mean("BinaryCrossentropy", options.reduction,
+                        [options](const Value& y, const Value& y_pred) {
+                          return binary_crossentropy(smoothed(y, options.label_smoothing, 0.5),
+                                                     y_pred, options.from_logits);
+                        });
+}
+
+Loss MeanSquaredError(const RegressionOptions& options) {
+  return last_axis_mean(
+      "MeanSquaredError", options.reduction,
+      [](const Value& y, const Value& y_pred) { return ops::square(y_pred - y); });
+}
+
+Loss MeanAbsoluteError(const RegressionOptions& options) {
+  return last_axis_mean("MeanAbsoluteError", options.reduction,
+                        [](const Value& y, const Value& y_pred) { return ops::abs(y_pred - y); });
+}
+
+Loss Huber(double delta, const RegressionOptions& options) {
+  if (!(delta > 0)) invalid("Huber: delta must be positive, got ", delta);
+  return last_axis_mean("Huber", options.reduction, [delta](const Value& y, const Value& y_pred) {
+    const Value error = ops::abs(y_pred - y);
+    return ops::where(ops::less_equal(error, ops::constant(delta, error.dtype())),
+                      ops::square(error) * 0.5, error * delta - delta * delta / 2);
+  });
+}
+
+Loss KLDivergence(const RegressionOptions& options) {
+  return Loss(
+      "KLDivergence",
+      [](const Value& y_true, const Value& y_pred) {
+        const Value p = ops::clip(match_prediction(y_true, y_pred), kEpsilon, 1);
+        const Value q = ops::clip(y_pred, kEpsilon, 1);
+        return ops::reduce_sum(p * ops::log(p / q), {-1});
+      },
+      options.reduction);
+}
+
+Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels) {
+  return ops::sparse_softmax_cross_entropy(logits, match_labels(labels, logits));
+}
+
+Value match_prediction(const Value& y_true, const Value& y_pred) {
+  const Shape &wanted = y_pred.shape(), &given = y_true.shape();
+  const bool lacks_one = ends_with_one(wanted) && given == wanted.without_axis(wanted.rank() - 1);
+  const bool has_one_more = ends_with_one(given) && given.without_axis(given.rank() - 1) == wanted;
+  if (given != wanted && !lacks_one && !has_one_more)
+    invalid("y_true has shape ", given, ", y_pred has shape ", wanted, "; they must be equal");
+  const Value targets = given == wanted ? y_true : ops::reshape(y_true, wanted.to_vector());
+  return with_dtype(targets, y_pred.dtype());
+}
+
+Value match_labels(const Value& labels, const Value& y_pred) {
+  if (y_pred.shape().rank() < 2)
+    invalid("y_pred needs shape [rows, .., classes], got ", y_pred.shape());
+  const Shape wanted = y_pred.shape().without_axis(y_pred.shape().rank() - 1);
+  const Shape& given = labels.shape();
+  const bool has_one_more = ends_with_one(given) && given.without_axis(given.rank() - 1) == wanted;
+  if (given != wanted && !has_one_more)
+    invalid("class numbers of shape ", given, " do not fit predictions of shape ", y_pred.shape(),
+            "; they need shape ", wanted);
+  const Value classes = given == wanted ? labels : ops::reshape(labels, wanted.to_vector());
+  const bool index = classes.dtype() == DType::kInt32 || classes.dtype() == DType::kInt64;
+  return index ? classes : ops::cast(classes, DType::kInt64);
+}
+
+}  // namespace cohort::losses

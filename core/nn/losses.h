@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "core/graph/graph.h"
+
+// Losses by Keras' names, defaults and formulas.
+namespace cohort::losses {
+
+// How the losses of a batch become one number: their sum divided by the number of rows of the
+// global batch, whatever number of replicas it is split over; or just their sum.
+enum class Reduction { kSumOverBatchSize, kSum };
+
+// A loss: a function of (y_true, y_pred) to one number a sample. A value type; make one of your own
+// from any such function.
+class Loss {
+ public:
+  // Maps to [rows, ..]: losses of the samples, or of the parts of each.
+  using Function = std::function<Value(const Value& y_true, const Value& y_pred)>;
+
+  Loss(std::string name, Function function, Reduction reduction = Reduction::kSumOverBatchSize)
+      : name_(std::move(name)), function_(std::move(function)), reduction_(reduction) {}
+
+  // [rows]: for outputs such as [rows, t, classes], the mean over t (the sum for kSum). Training
+  // code computes sum(per_example * weight), over the global rows unless reduction() is kSum.
+  // kInvalidArgument, naming the loss and both specs, when they do not fit.
+  Value per_example(const Value& y_true, const Value& y_pred) const;
+  const std::string& name() const { return name_; }
+  Reduction reduction() const { return reduction_; }
+
+ private:
+  std::string name_;
+  Function function_;
+  Reduction reduction_;
+};
+
+struct ClassificationOptions {
+  bool from_logits = false;    // y_pred is before the softmax (or sigmoid): faster and more exact
+  double label_smoothing = 0;  // in [0, 1); targets move towards the uniform distribution
+  Reduction reduction = Reduction::kSumOverBatchSize;
+};
+struct SparseClassificationOptions {
+  bool from_logits = false;
+  Reduction reduction = Reduction::kSumOverBatchSize;
+};
+struct RegressionOptions {
+  Reduction reduction = Reduction::kSumOverBatchSize;
+};
+
+// y_true: class numbers [rows, ..] (or [rows, .., 1]); y_pred: [rows, .., classes].
+Loss SparseCategoricalCrossentropy(const SparseClassificationOptions& options = {});
+// y_true: distributions, [rows, .., classes] as y_pred.
+Loss CategoricalCrossentropy(const ClassificationOptions& options = {});
+// y_true: 0 or 1 (or between), of y_pred's shape; the mean over the last axis. The others too:
+// a last axis of 1 may be left out on either side.
+Loss BinaryCrossentropy(const ClassificationOptions& options = {});
+Loss MeanSquaredError(const RegressionOptions& options = {});
+Loss MeanAbsoluteError(const RegressionOptions& options = {});
+// Quadratic within `delta` of the target and linear beyond (Huber 1964).
+Loss Huber(double delta = 1, const RegressionOptions& options = {});
+// sum(y_true * log(y_true / y_pred)) over the last axis.
+Loss KLDivergence(const RegressionOptions& options = {});
+
+// For loops of one's own: class numbers [..] and logits [.., classes] -> [..]. Labels may be of any
+// number type, and may have a last axis of 1 more.
+Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels);
+
+// y_true of y_pred's dtype and shape, where it only lacks (or has too many of) a last axis of 1.
+// kInvalidArgument naming both otherwise.
+Value match_prediction(const Value& y_true, const Value& y_pred);
+// Class numbers for predictions [.., classes] as integers [..], from any number type and with a
+// last axis of 1 or without. kInvalidArgument naming both otherwise.
+Value match_labels(const Value& labels, const Value& y_pred);
+
+}  // namespace cohort::losses

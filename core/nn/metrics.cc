@@ -1,0 +1,210 @@
+#include "core/nn/metrics.h"
+
+#include <algorithm>
+
+#include "core/nn/losses.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort::metrics {
+namespace {
+
+using losses::match_labels;
+using losses::match_prediction;
+
+// numerator / denominator, 0 where there is nothing to divide by.
+double ratio(double numerator, double denominator) {
+  return denominator != 0 ? numerator / denominator : 0;
+}
+
+// [rows]: the mean of each row's elements.
+Value row_means(const Value& x) {
+  return x.shape().rank() > 1 ? ops::reduce_mean(ops::flatten_from(x, 1), {1}) : x;
+}
+
+Value as_float(const Value& x) {
+  return is_floating(x.dtype()) ? x : ops::cast(x, DType::kFloat32);
+}
+
+Value greater_than(const Value& x, double threshold) {
+  return ops::greater(x, ops::constant(threshold, x.dtype()));
+}
+
+// `x` [rows, ..] with each row multiplied by its weight, if there are weights.
+Value weighted(const Value& x, const Value& weights) {
+  if (!weights) return x;
+  std::vector<int64_t> dims(static_cast<size_t>(x.shape().rank()), 1);
+  dims[0] = weights.shape()[0];
+  return x * ops::cast(ops::reshape(weights, dims), x.dtype());
+}
+
+// The binary metrics look at elements one by one: predictions and targets (0 or 1) as [n], and the
+// weight of each.
+struct Binary {
+  Value predicted, target, weight;
+};
+
+Binary binary(const Value& y_true, const Value& y_pred, const Value& weights) {
+  const Value predicted = as_float(y_pred);
+  const Value one = ops::constant(Tensor::full(predicted.dtype(), predicted.shape(), 1));
+  const auto flat = [](const Value& x) { return ops::flatten_from(x, 0); };
+  return {flat(predicted), flat(match_prediction(y_true, predicted)), flat(weighted(one, weights))};
+}
+
+// state[0] / (state[0] + state[1])
+double share_of_first(const State& state) { return ratio(state[0], state[0] + state[1]); }
+
+// Keras' thresholds: evenly spaced, the outermost just beyond 0 and 1.
+std::vector<double> auc_thresholds(int64_t count) {
+  constexpr double kBeyond = 1e-7;
+  std::vector<double> thresholds;
+  for (int64_t i = 0; i < count; ++i)
+    thresholds.push_back(static_cast<double>(i) / static_cast<double>(count - 1));
+  thresholds.front() -= kBeyond;
+  thresholds.back() += kBeyond;
+  return thresholds;
+}
+
+// `state` holds, for each threshold, the true positives and then the false positives; above the
+// lowest threshold everything is positive.
+double area_under_roc(const State& state) {
+  const size_t n = state.size() / 2;
+  const double positives = state[0], negatives = state[n];
+  double area = 0;
+  for (size_t i = 0; i + 1 < n; ++i) {
+    const double width = ratio(state[n + i] - state[n + i + 1], negatives);
+    area += width * ratio(state[i] + state[i + 1], 2 * positives);
+  }
+  return area;
+}
+
+}  // namespace
+
+std::vector<Value> Metric::increments(const Value& y_true, const Value& y_pred,
+                                      const Value& weights) const {
+  try {
+    const NameScope scope(name_);
+    if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
+    if (weights && weights.shape() != Shape{y_pred.shape()[0]})
+      invalid("weights have shape ", weights.shape(), ", not one a row");
+    return update_(y_true, y_pred, weights);
+  } catch (const Error& error) {
+    throw error.with_context(
+        str("metric ", name_, " of y_true ", y_true.spec(), " and y_pred ", y_pred.spec()));
+  }
+}
+
+void accumulate(State& state, std::span<const Tensor> increments) {
+  size_t size = 0;
+  for (const Tensor& t : increments) size += static_cast<size_t>(t.num_elements());
+  if (state.empty()) state.resize(size);
+  COHORT_CHECK(state.size() == size);
+  double* target = state.data();
+  for (const Tensor& t : increments) {
+    dispatch(FloatTypes{}, t.dtype(), "a metric", [&]<typename T>() {
+      for (const T& value : t.values<T>()) *target++ += static_cast<double>(value);
+    });
+  }
+}
+
+Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> function) {
+  return Metric(
+      std::move(name),
+      [function = std::move(function)](const Value& y_true, const Value& y_pred,
+                                       const Value& weights) {
+        const Value rows = row_means(as_float(function(y_true, y_pred)));
+        const auto count = static_cast<double>(rows.shape()[0]);
+        const Value total =
+            weights ? ops::reduce_sum(as_float(weights)) : ops::constant(count, DType::kFloat32);
+        return std::vector<Value>{ops::reduce_sum(weighted(rows, weights)), total};
+      },
+      [](const State& state) { return ratio(state[0], state[1]); });
+}
+
+Metric SparseCategoricalAccuracy(std::string name) {
+  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+    return ops::equal(ops::cast(match_labels(y_true, y_pred), DType::kInt64), ops::argmax(y_pred));
+  });
+}
+
+Metric CategoricalAccuracy(std::string name) {
+  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+    return ops::equal(ops::argmax(match_prediction(y_true, y_pred)), ops::argmax(y_pred));
+  });
+}
+
+Metric BinaryAccuracy(double threshold, std::string name) {
+  return Mean(std::move(name), [threshold](const Value& y_true, const Value& y_pred) {
+    const Value predicted = ops::cast(greater_than(as_float(y_pred), threshold), DType::kFloat32);
+    return ops::equal(match_prediction(y_true, predicted), predicted);
+  });
+}
+
+Metric SparseTopKCategoricalAccuracy(int64_t k, std::string name) {
+  if (k < 1) invalid("SparseTopKCategoricalAccuracy: k must be at least 1, got ", k);
+  return Mean(std::move(name), [k](const Value& y_true, const Value& y_pred) {
+    const Value best = ops::top_k(y_pred, std::min(k, y_pred.shape().dim(-1))).indices;
+    const Value label = ops::expand_dims(ops::cast(match_labels(y_true, y_pred), best.dtype()), -1);
+    return ops::reduce_max(ops::cast(ops::equal(best, label), DType::kFloat32), {-1});
+  });
+}
+
+Metric MeanSquaredError(std::string name) {
+  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+    return ops::square(y_pred - match_prediction(y_true, y_pred));
+  });
+}
+
+Metric MeanAbsoluteError(std::string name) {
+  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+    return ops::abs(y_pred - match_prediction(y_true, y_pred));
+  });
+}
+
+Metric Precision(double threshold, std::string name) {
+  return Metric(
+      std::move(name),
+      [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
+        const Binary b = binary(y_true, y_pred, weights);
+        const Value positive =
+            b.weight * ops::cast(greater_than(b.predicted, threshold), b.weight.dtype());
+        return std::vector<Value>{ops::reduce_sum(positive * b.target),
+                                  ops::reduce_sum(positive * (1.0 - b.target))};
+      },
+      share_of_first);
+}
+
+Metric Recall(double threshold, std::string name) {
+  return Metric(
+      std::move(name),
+      [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
+        const Binary b = binary(y_true, y_pred, weights);
+        const Value found = ops::cast(greater_than(b.predicted, threshold), b.weight.dtype());
+        const Value positive = b.weight * b.target;
+        return std::vector<Value>{ops::reduce_sum(positive * found),
+                                  ops::reduce_sum(positive * (1.0 - found))};
+      },
+      share_of_first);
+}
+
+Metric AUC(const AucOptions& options) {
+  if (options.num_thresholds < 2)
+    invalid("AUC: num_thresholds must be at least 2, got ", options.num_thresholds);
+  const auto update = [options](const Value& y_true, const Value& y_pred, const Value& weights) {
+    Binary b = binary(y_true, y_pred, weights);
+    if (options.from_logits) b.predicted = ops::sigmoid(b.predicted);
+    const Tensor thresholds =
+        Tensor::from(auc_thresholds(options.num_thresholds), {options.num_thresholds, 1});
+    // [thresholds, n] and [n, 1]: the sums over all elements are matrix products.
+    const Value positive =
+        ops::cast(ops::greater(b.predicted, ops::constant(thresholds.cast(b.predicted.dtype()))),
+                  b.weight.dtype());
+    const auto total = [&](const Value& x) {
+      return ops::matmul(positive, ops::expand_dims(x, 1));
+    };
+    return std::vector<Value>{total(b.weight * b.target), total(b.weight * (1.0 - b.target))};
+  };
+  return Metric(options.name, update, area_under_roc);
+}
+
+}  // namespace cohort::metrics

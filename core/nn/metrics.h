@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+// Metrics by Keras' names, defaults and formulas. A metric is computed from sums, so that it is
+// exact over batches of any size and over replicas.
+namespace cohort::metrics {
+
+// The sums of a metric since the last reset: the elements of its increments, in order.
+using State = std::vector<double>;
+
+class Metric {
+ public:
+  // While tracing: what a batch adds to the state, as floating values. `weights` is [rows] or none.
+  using Update = std::function<std::vector<Value>(const Value& y_true, const Value& y_pred,
+                                                  const Value& weights)>;
+  // The metric's value; of an empty state too (then 0).
+  using Result = std::function<double(const State& state)>;
+
+  Metric(std::string name, Update update, Result result)
+      : name_(std::move(name)), update_(std::move(update)), result_(std::move(result)) {}
+
+  const std::string& name() const { return name_; }
+  // kInvalidArgument, naming the metric and the specs, when they do not fit.
+  std::vector<Value> increments(const Value& y_true, const Value& y_pred,
+                                const Value& weights = {}) const;
+  double result(const State& state) const { return state.empty() ? 0.0 : result_(state); }
+
+ private:
+  std::string name_;
+  Update update_;
+  Result result_;
+};
+
+// Adds the tensors that one replica computed for one batch to `state`, in float64; an empty state
+// takes their size.
+void accumulate(State& state, std::span<const Tensor> increments);
+
+// The weighted mean of `function`(y_true, y_pred), which gives [rows, ..]: how to write a metric of
+// one's own.
+Metric Mean(std::string name,
+            std::function<Value(const Value& y_true, const Value& y_pred)> function);
+
+Metric SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy");
+Metric CategoricalAccuracy(std::string name = "categorical_accuracy");
+Metric BinaryAccuracy(double threshold = 0.5, std::string name = "binary_accuracy");
+Metric SparseTopKCategoricalAccuracy(int64_t k = 5,
+                                     std::string name = "sparse_top_k_categorical_accuracy");
+Metric MeanSquaredError(std::string name = "mean_squared_error");
+Metric MeanAbsoluteError(std::string name = "mean_absolute_error");
+
+// Of binary predictions in [0, 1]; 0 where nothing is predicted (or true).
+Metric Precision(double threshold = 0.5, std::string name = "precision");
+Metric Recall(double threshold = 0.5, std::string name = "recall");
+
+struct AucOptions {
+  int64_t num_thresholds = 200;  // at least 2
+  bool from_logits = false;
+  std::string name = "auc";
+};
+// Area under the ROC curve, by trapezoids between thresholds.
+Metric AUC(const AucOptions& options = {});
+
+}  // namespace cohort::metrics

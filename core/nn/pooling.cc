@@ -1,0 +1,63 @@
+#include <algorithm>
+
+#include "core/nn/convolution.h"
+#include "core/nn/layer_inputs.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort::nn {
+namespace {
+
+class PoolingLayer final : public LayerBase {
+ public:
+  using Function = std::function<Value(const Value&)>;
+  PoolingLayer(std::string type, std::string name, Function pool)
+      : LayerBase(std::move(type), std::move(name)), pool_(std::move(pool)) {}
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    if (only_input(inputs).shape.rank() != 4)
+      invalid("needs images [batch, height, width, channels], got ", inputs[0]);
+  }
+  Value call(const std::vector<Value>& inputs, const CallContext&) override {
+    return pool_(only_input(inputs));
+  }
+
+ private:
+  Function pool_;
+};
+
+Layer window_pooling(std::string type, Value (*pool)(const Value&, const ops::Pool2DOptions&),
+                     Size2D size, const Pool2DOptions& options) {
+  check_positive(type, "pool_size", std::min(size.height, size.width));
+  if (std::min(options.strides.height, options.strides.width) < 0)
+    invalid(type, ": strides must not be negative");
+  const ops::Pool2DOptions pooling{
+      .size = size.pair(), .strides = options.strides.pair(), .padding = options.padding};
+  return std::make_shared<PoolingLayer>(std::move(type), options.name,
+                                        [=](const Value& x) { return pool(x, pooling); });
+}
+
+}  // namespace
+
+Layer MaxPool2D(Size2D pool_size, const Pool2DOptions& options) {
+  return window_pooling("MaxPooling2D", ops::max_pool2d, pool_size, options);
+}
+
+Layer AveragePooling2D(Size2D pool_size, const Pool2DOptions& options) {
+  return window_pooling("AveragePooling2D", ops::avg_pool2d, pool_size, options);
+}
+
+Layer GlobalAveragePooling2D(std::string name) {
+  return std::make_shared<PoolingLayer>("GlobalAveragePooling2D", std::move(name),
+                                        [](const Value& x) {
+                                          return ops::reduce_mean(x, {1, 2});
+                                        });
+}
+
+Layer GlobalMaxPool2D(std::string name) {
+  return std::make_shared<PoolingLayer>("GlobalMaxPooling2D", std::move(name), [](const Value& x) {
+    return ops::reduce_max(x, {1, 2});
+  });
+}
+
+}  // namespace cohort::nn

@@ -1,0 +1,21 @@
+#include "core/nn/regularizers.h"
+
+#include "core/ops/math_ops.h"
+
+namespace cohort::regularizers {
+
+Regularizer l1(double factor) {
+  return [factor](const Value& w) { return ops::reduce_sum(ops::abs(w)) * factor; };
+}
+
+Regularizer l2(double factor) {
+  return [factor](const Value& w) { return ops::reduce_sum(ops::square(w)) * factor; };
+}
+
+Regularizer l1_l2(double l1_factor, double l2_factor) {
+  return [first = l1(l1_factor), second = l2(l2_factor)](const Value& w) {
+    return first(w) + second(w);
+  };
+}
+
+}  // namespace cohort::regularizers

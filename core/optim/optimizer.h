@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/graph/gradients.h"
+#include "core/optim/schedules.h"
+#include "core/optim/update_rule.h"
+#include "core/runtime/variable.h"
+
+namespace cohort::optim {
+
+// What happens to gradients, after they were summed over all replicas, before they are applied.
+// 0 turns a clipping off; at most one may be on.
+struct GradientOptions {
+  double clipvalue = 0;        // each element into [-clipvalue, clipvalue]
+  double clipnorm = 0;         // each gradient scaled down to this L2 norm at most
+  double global_clipnorm = 0;  // all gradients scaled down together to this L2 norm at most
+  // Applies the mean of the gradients of this many calls at the last of them. Replicas reduce at
+  // each call.
+  int64_t accumulation_steps = 1;
+};
+
+// Decoupled weight decay: variable -= variable * learning rate * factor before each update.
+struct WeightDecay {
+  double factor = 0;
+  std::vector<std::string>
+      exclude;  // leaves variables alone whose name contains one of these: {"bias"}
+};
+
+// What every optimizer is made of besides its rule.
+struct OptimizerOptions {
+  LearningRate learning_rate = 0.001;
+  GradientOptions gradients;
+  WeightDecay weight_decay;
+  std::string name = "optimizer";  // in front of its variables' names
+};
+
+// The gradient of `loss` with respect to each variable, wherever the function that is being traced
+// has read it; none where the loss does not depend on it.
+std::vector<Gradient> gradients(const Value& loss,
+                                const std::vector<std::shared_ptr<Variable>>& variables);
+
+// Changes variables along gradients. A cheap handle; copies share state. The same under every
+// strategy: it is traced as part of the step. Slots are made when a variable is first seen and
+// named "optimizer/momentum/dense/kernel"; a variable without gradient is left alone and named once
+// in a warning. A sparse gradient touches its own rows only, where that gives the dense result (SGD
+// without momentum, decay, clipping and accumulation); else it is made dense.
+class Optimizer {
+ public:
+  Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);
+
+  // While tracing: gradients of this replica's share of the loss, summed over all replicas, then
+  // applied.
+  void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables) const;
+  // The same for gradients of one's own making, one a variable: they are summed over replicas here.
+  void apply_gradients(const std::vector<Gradient>& gradients,
+                       const std::vector<std::shared_ptr<Variable>>& variables) const;
+
+  // Calls made so far: an int64 scalar, created under the strategy that is current at first use.
+  const std::shared_ptr<Variable>& iterations() const;
+  // The rate that the next update uses. Setting it is kFailedPrecondition under a schedule.
+  double learning_rate() const;
+  void set_learning_rate(double value) const;
+  // Everything to be saved: iterations, the learning rate unless scheduled, and the slots made so
+  // far.
+  std::vector<std::shared_ptr<Variable>> variables() const;
+  // Makes all slots of these variables, so that a checkpoint can be restored before the first step.
+  void build(const std::vector<std::shared_ptr<Variable>>& variables) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cohort::optim

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "core/optim/optimizer.h"
+
+// What the update rules of this folder share.
+namespace cohort::optim {
+
+// The optimizer of a rule, from the options that all optimizers have.
+template <typename Options>
+Optimizer make_optimizer(std::shared_ptr<const UpdateRule> rule, const LearningRate& learning_rate,
+                         const Options& options) {
+  return Optimizer(std::move(rule), {.learning_rate = learning_rate,
+                                     .gradients = options.gradients,
+                                     .weight_decay = options.weight_decay,
+                                     .name = options.name});
+}
+
+// kInvalidArgument naming the optimizer and the argument unless 0 <= value < 1.
+inline void check_fraction(std::string_view optimizer, std::string_view argument, double value) {
+  if (!(value >= 0 && value < 1))
+    invalid(optimizer, ": ", argument, " must be in [0, 1), got ", value);
+}
+
+// kInvalidArgument unless 0 <= value.
+inline void check_not_negative(std::string_view optimizer, std::string_view argument,
+                               double value) {
+  if (!(value >= 0)) invalid(optimizer, ": ", argument, " must not be negative, got ", value);
+}
+
+}  // namespace cohort::optim

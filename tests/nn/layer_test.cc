@@ -1,0 +1,212 @@
+#include "core/nn/layer.h"
+
+#include <gmock/gmock.h>
+
+#include "core/ops/math_ops.h"
+#include "tests/nn/testing.h"
+
+namespace cohort::nn {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::names;
+using testing::random_tensor;
+using testing::run;
+
+const TensorSpec kImages{DType::kFloat32, {1, 8, 8, 3}};
+
+Layer small_network() {
+  return make_sequential({Conv2D(4, 3, {.activation = relu}), BatchNormalization(), MaxPool2D(),
+                          Flatten(), Dense(5), Dense(2)});
+}
+
+TEST(LayerTest, NamesWeightsAsKerasDoes) {
+  const Layer network = small_network();
+  network.build({kImages});
+  EXPECT_THAT(names(network.variables()),
+              ElementsAre("conv2d/kernel", "conv2d/bias", "batch_normalization/gamma",
+                          "batch_normalization/beta", "batch_normalization/moving_mean",
+                          "batch_normalization/moving_variance", "dense/kernel", "dense/bias",
+                          "dense_1/kernel", "dense_1/bias"));
+}
+
+TEST(LayerTest, NamesNestedLayersByTheirPath) {
+  const Layer network = make_sequential(
+      {Residual({Dense(3), Dense(3)}), make_sequential({Dense(2, {.name = "head"})}, "top")});
+  network.build({{DType::kFloat32, {1, 3}}});
+  EXPECT_THAT(names(network.variables()),
+              ElementsAre("residual/dense/kernel", "residual/dense/bias", "residual/dense_1/kernel",
+                          "residual/dense_1/bias", "top/head/kernel", "top/head/bias"));
+}
+
+TEST(LayerTest, NumbersStandaloneLayersWithinTheProcess) {
+  const Layer a = PositionEmbedding(4), b = PositionEmbedding(4);
+  run(a, {random_tensor({1, 2, 3})});
+  run(b, {random_tensor({1, 2, 3})});
+  EXPECT_EQ(a.name(), "position_embedding");
+  EXPECT_EQ(b.name(), "position_embedding_1");
+}
+
+TEST(LayerTest, MakesTheSameWeightsForTheSameNamesAndSeed) {
+  const Layer a = small_network(), b = small_network();
+  a.build({kImages});
+  b.build({kImages});
+  EXPECT_EQ(testing::to_vector(testing::weight(a, "conv2d/kernel")),
+            testing::to_vector(testing::weight(b, "conv2d/kernel")));
+  const Layer c = small_network();
+  set_global_seed(1);
+  c.build({kImages});
+  set_global_seed(0);
+  EXPECT_NE(testing::to_vector(testing::weight(a, "conv2d/kernel")),
+            testing::to_vector(testing::weight(c, "conv2d/kernel")));
+}
+
+TEST(LayerTest, SharesWeightsBetweenCalls) {
+  const Layer dense = Dense(3, {.name = "shared"});
+  const Layer network = make_sequential({dense, dense});
+  network.build({{DType::kFloat32, {1, 3}}});
+  EXPECT_EQ(network.variables().size(), 2u);
+}
+
+TEST(LayerTest, LeavesFrozenAndStatisticalWeightsOutOfTraining) {
+  const Layer network = small_network();
+  network.build({kImages});
+  EXPECT_EQ(network.trainable_variables().size(), 8u);
+  network.sublayers()[0].set_trainable(false);
+  EXPECT_EQ(network.trainable_variables().size(), 6u);
+  network.set_trainable(false);
+  EXPECT_TRUE(network.trainable_variables().empty());
+  EXPECT_EQ(network.variables().size(), 10u);
+}
+
+TEST(LayerTest, SummarisesShapesAndParameters) {
+  const Layer network = small_network();
+  network.build({kImages});
+  const auto layers = network.sublayers();
+  const LayerSummary conv = layers[0].summary(), norm = layers[1].summary(),
+                     all = network.summary();
+  EXPECT_EQ(conv.type, "Conv2D");
+  EXPECT_EQ(conv.output_shape, (Shape{6, 6, 4}));
+  EXPECT_EQ(conv.parameters, 3 * 3 * 3 * 4 + 4);
+  EXPECT_EQ(norm.parameters, 16);
+  EXPECT_EQ(norm.trainable_parameters, 8);
+  EXPECT_EQ(all.output_shape, Shape{2});
+  EXPECT_EQ(all.parameters, 112 + 16 + (36 * 5 + 5) + 12);
+}
+
+TEST(LayerTest, FindsTheOutputSpecWithoutCreatingAnything) {
+  const Layer network = small_network();
+  EXPECT_EQ(network.output_spec({kImages}), (TensorSpec{DType::kFloat32, {1, 2}}));
+  EXPECT_TRUE(network.variables().empty());
+}
+
+TEST(LayerTest, ReportsTheLayerTheOpAndBothShapes) {
+  const Layer network = make_sequential({Dense(4), Dense(3)});
+  network.build({{DType::kFloat32, {1, 5}}});
+  EXPECT_EQ(error_of([&] {
+              run(network, {random_tensor({2, 6})});
+            }),
+            "layer \"dense\" (Dense): dense/MatMul: op MatMul(float32[2,6], float32[5,4]): "
+            "inner sizes differ: a has 6 columns, b has 5 rows");
+}
+
+TEST(LayerTest, ReportsInputsThatALayerCannotTake) {
+  EXPECT_EQ(
+      error_of([] {
+        make_sequential({Conv2D(4, 3)}).build({{DType::kFloat32, {1, 5}}});
+      }),
+      "layer \"conv2d\" (Conv2D): needs images [batch, height, width, channels], got float32[1,5]");
+  EXPECT_EQ(error_of([] {
+              make_sequential({Embedding(4, 3)}).build({{DType::kFloat32, {1, 5}}});
+            }),
+            "layer \"embedding\" (Embedding): looks up integers, got float32[1,5]");
+}
+
+TEST(LayerTest, RefusesArgumentsOutOfRangeAtOnce) {
+  EXPECT_EQ(error_of([] { Dense(0); }), "Dense: units must be at least 1, got 0");
+  EXPECT_EQ(error_of([] { Conv2D(8, {3, 0}); }), "Conv2D: kernel_size must be at least 1, got 0");
+  EXPECT_EQ(error_of([] { Conv2D(8, 3, {.groups = 3}); }),
+            "Conv2D: 8 filters cannot be divided into 3 groups");
+  EXPECT_EQ(error_of([] { Dropout(1); }), "Dropout: the rate must be in [0, 1), got 1");
+  EXPECT_EQ(error_of([] { make_sequential({}); }), "a Sequential network needs at least one layer");
+  EXPECT_EQ(error_of([] {
+              make_sequential({Dense(2, {.name = "a"}), Dense(2, {.name = "a"})})
+                  .build({{DType::kFloat32, {1, 2}}});
+            }),
+            "two layers of one network are named \"a\"; names must differ");
+}
+
+TEST(LayerTest, SumsThePenaltiesOfWeights) {
+  const Layer dense = Dense(1, {.kernel_initializer = initializers::constant(3),
+                                .kernel_regularizer = regularizers::l1_l2(0.1, 0.01)});
+  const Function f([&](const std::vector<Value>& inputs) {
+    dense(inputs[0]);
+    return std::vector<Value>{dense.regularization_loss()};
+  });
+  EXPECT_NEAR(f({random_tensor({1, 2})})[0].item(), 0.1 * 6 + 0.01 * 18, 1e-6);
+}
+
+TEST(FunctionalTest, ConnectsLayersWithBranchesAndSeveralInputs) {
+  const Symbol a = Input({3}), b = Input({3}, {.name = "b"});
+  const Layer shared = Dense(4);
+  const Symbol joined = Concatenate()({shared(a), shared(b)});
+  EXPECT_EQ(joined.shape(), Shape{8});
+  const Layer network = make_functional({a, b}, Add()({Dense(2)(joined), Dense(2)(joined)}));
+  const Tensor y = run(network, {random_tensor({5, 3}), random_tensor({5, 3}, 1)});
+  EXPECT_EQ(y.shape(), (Shape{5, 2}));
+  EXPECT_THAT(names(network.variables()),
+              ElementsAre("dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias",
+                          "dense_2/kernel", "dense_2/bias"));
+}
+
+TEST(FunctionalTest, CutsANetworkOutOfALargerOne) {
+  const Symbol x = Input({3}), hidden = Dense(4)(x), y = Dense(2)(hidden);
+  const Layer head = make_functional({hidden}, y);
+  EXPECT_EQ(run(head, {random_tensor({1, 4})}).shape(), (Shape{1, 2}));
+  EXPECT_EQ(head.sublayers().size(), 1u);
+}
+
+TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
+  const Symbol x = Input({3}), y = Input({4}, {.name = "image"});
+  EXPECT_THAT(error_of([&] {
+                Add()({x, y});
+              }),
+              HasSubstr("adds inputs of one shape, got [2,3] and [2,4]"));
+  EXPECT_THAT(error_of([&] {
+                make_functional({x}, Concatenate()({x, y}));
+              }),
+              HasSubstr("needs input \"image\", which is not among its inputs"));
+  EXPECT_THAT(error_of([&] {
+                make_functional({x, y}, Dense(1)(x));
+              }),
+              HasSubstr("does not use its input \"image\""));
+}
+
+// A layer of a user's own.
+class Scale final : public LayerBase {
+ public:
+  Scale() : LayerBase("Scale") {}
+
+ protected:
+  void build(const std::vector<TensorSpec>&) override {
+    factor_ = &add_weight("factor", {}, {.initializer = initializers::constant(2)});
+  }
+  Value call(const std::vector<Value>& inputs, const CallContext&) override {
+    return inputs[0] * factor_->read();
+  }
+
+ private:
+  Weight* factor_ = nullptr;
+};
+
+TEST(LayerTest, AcceptsLayersOfUsers) {
+  const Layer network =
+      make_sequential({std::make_shared<Scale>(), Lambda([](Value x) { return x + 1.0; })});
+  testing::expect_near(run(network, {Tensor::from<float>({1, 2}, {2, 1})}), {3, 5});
+  EXPECT_THAT(names(network.variables()), ElementsAre("scale/factor"));
+}
+
+}  // namespace
+}  // namespace cohort::nn

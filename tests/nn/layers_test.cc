@@ -1,0 +1,227 @@
+#include "core/nn/layers.h"
+
+#include <cmath>
+
+#include "tests/nn/testing.h"
+
+namespace cohort::nn {
+namespace {
+
+using testing::expect_near;
+using testing::random_tensor;
+using testing::run;
+using testing::to_vector;
+using testing::weight;
+
+Shape output_shape(const Layer& layer, const Shape& input, DType dtype = DType::kFloat32) {
+  return layer.output_spec({{dtype, input}}).shape;
+}
+
+TEST(DenseTest, MultipliesAddsAndActivates) {
+  const Layer dense = Dense(2, {.activation = relu,
+                                .kernel_initializer = initializers::constant(2),
+                                .bias_initializer = initializers::constant(-5)});
+  expect_near(run(dense, {Tensor::from<float>({1, 1, 3, 4}, {2, 2})}), {0, 0, 9, 9});
+  EXPECT_EQ(output_shape(Dense(7), {2, 3, 4}), (Shape{2, 3, 7}));
+}
+
+TEST(ConvolutionTest, HasTheShapesOfKeras) {
+  const Shape image{2, 9, 8, 4};
+  EXPECT_EQ(output_shape(Conv2D(6, 3), image), (Shape{2, 7, 6, 6}));
+  EXPECT_EQ(output_shape(Conv2D(6, {3, 5}, {.strides = 2, .padding = Padding::same()}), image),
+            (Shape{2, 5, 4, 6}));
+  EXPECT_EQ(output_shape(Conv2D(6, 3, {.dilations = 2, .groups = 2}), image), (Shape{2, 5, 4, 6}));
+  EXPECT_EQ(output_shape(DepthwiseConv2D(3, {.depth_multiplier = 2}), image), (Shape{2, 7, 6, 8}));
+  EXPECT_EQ(output_shape(Conv2DTranspose(6, 3, {.strides = 2, .padding = Padding::same()}), image),
+            (Shape{2, 18, 16, 6}));
+  EXPECT_EQ(output_shape(Conv2DTranspose(6, 3, {.strides = 2}), image), (Shape{2, 19, 17, 6}));
+}
+
+TEST(ConvolutionTest, KeepsChannelsApartWhenDepthwise) {
+  const Layer layer =
+      DepthwiseConv2D(1, {.depth_multiplier = 2, .bias_initializer = initializers::ones()});
+  const Tensor x = random_tensor({1, 1, 1, 3});
+  const auto y = to_vector(run(layer, {x})), k = to_vector(weight(layer, "kernel")),
+             in = to_vector(x);
+  for (size_t c = 0; c < 3; ++c)
+    for (size_t m = 0; m < 2; ++m) EXPECT_NEAR(y[c * 2 + m], in[c] * k[c * 2 + m] + 1, 1e-6);
+}
+
+TEST(PoolingTest, PoolsWindowsAndWholeImages) {
+  const Tensor x = Tensor::from<float>({1, 2, 3, 4}, {1, 2, 2, 1});
+  expect_near(run(MaxPool2D(), {x}), {4});
+  expect_near(run(AveragePooling2D(), {x}), {2.5});
+  expect_near(run(GlobalAveragePooling2D(), {x}), {2.5});
+  expect_near(run(GlobalMaxPool2D(), {x}), {4});
+  EXPECT_EQ(output_shape(MaxPool2D(3, {.strides = 2, .padding = Padding::same()}), {1, 7, 7, 2}),
+            (Shape{1, 4, 4, 2}));
+  EXPECT_EQ(output_shape(GlobalMaxPool2D(), {3, 7, 7, 2}), (Shape{3, 2}));
+}
+
+TEST(ShapeLayersTest, ChangeShapesAndKeepTheBatch) {
+  EXPECT_EQ(output_shape(Flatten(), {5, 2, 3}), (Shape{5, 6}));
+  EXPECT_EQ(output_shape(Flatten(), {5}), (Shape{5, 1}));
+  EXPECT_EQ(output_shape(Reshape({3, -1}), {5, 6}), (Shape{5, 3, 2}));
+}
+
+TEST(DropoutTest, DropsInTrainingOnly) {
+  const Tensor x = Tensor::full(DType::kFloat32, {100, 100}, 1);
+  expect_near(run(Dropout(0.25), {x}), to_vector(x));
+  int dropped = 0;
+  double sum = 0;
+  for (const double y : to_vector(run(Dropout(0.25), {x}, true))) {
+    dropped += y == 0;
+    sum += y;
+  }
+  EXPECT_NEAR(dropped, 2500, 200);
+  EXPECT_NEAR(sum, 10000, 300);
+}
+
+struct Moments {
+  double mean = 0, variance = 0;
+};
+Moments moments(const std::vector<double>& values) {
+  Moments m;
+  for (const double v : values) m.mean += v / static_cast<double>(values.size());
+  for (const double v : values)
+    m.variance += (v - m.mean) * (v - m.mean) / static_cast<double>(values.size());
+  return m;
+}
+
+TEST(BatchNormalizationTest, NormalisesByTheBatchAndMovesItsStatistics) {
+  const Layer layer = BatchNormalization();
+  const std::vector<double> in = {1, 2, 3, 10};
+  const Tensor x = Tensor::from<float>({1, 2, 3, 10}, {4, 1});
+  const Moments m = moments(in);
+  const auto y = to_vector(run(layer, {x}, true));
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(y[i], (in[i] - m.mean) / std::sqrt(m.variance + 1e-3), 1e-5);
+  EXPECT_NEAR(weight(layer, "moving_mean").item(), 0.01 * m.mean, 1e-6);
+  EXPECT_NEAR(weight(layer, "moving_variance").item(), 0.99 + 0.01 * m.variance, 1e-5);
+}
+
+TEST(BatchNormalizationTest, UsesMovingStatisticsOutsideTrainingAndWhenFrozen) {
+  const Layer layer =
+      BatchNormalization({.momentum = 0, .epsilon = 0, .center = false, .scale = false});
+  const Tensor x = Tensor::from<float>({2, 6}, {2, 1});
+  run(layer, {x}, true);
+  const Tensor other = Tensor::from<float>({8}, {1, 1});
+  expect_near(run(layer, {other}), {2});
+  layer.set_trainable(false);
+  expect_near(run(layer, {other}, true), {2});
+  EXPECT_EQ(weight(layer, "moving_mean").item(), 4);
+  EXPECT_EQ(layer.variables().size(), 2u);
+}
+
+TEST(BatchNormalizationTest, LeavesItsStatisticsAloneWithoutRows) {
+  const Layer layer = BatchNormalization();
+  EXPECT_EQ(run(layer, {Tensor(DType::kFloat32, {0, 2})}, true).shape(), (Shape{0, 2}));
+  expect_near(weight(layer, "moving_mean"), {0, 0});
+  expect_near(weight(layer, "moving_variance"), {1, 1});
+}
+
+TEST(LayerNormalizationTest, NormalisesEachRow) {
+  const Tensor x = random_tensor({2, 5});
+  const auto in = to_vector(x), y = to_vector(run(LayerNormalization(), {x})),
+             z = to_vector(run(RMSNorm(), {x}));
+  for (size_t r = 0; r < 2; ++r) {
+    const Moments m = moments({in.begin() + 5 * r, in.begin() + 5 * r + 5});
+    for (size_t i = 5 * r; i < 5 * r + 5; ++i) {
+      EXPECT_NEAR(y[i], (in[i] - m.mean) / std::sqrt(m.variance + 1e-3), 1e-5);
+      EXPECT_NEAR(z[i], in[i] / std::sqrt(m.variance + m.mean * m.mean + 1e-6), 1e-5);
+    }
+  }
+}
+
+TEST(EmbeddingTest, LooksUpRowsAndAddsPositions) {
+  const Layer words = Embedding(5, 2), positions = PositionEmbedding(4);
+  const auto y = to_vector(
+      run(make_sequential({words, positions}), {Tensor::from<int32_t>({3, 0, 3}, {1, 3})}));
+  const auto w = to_vector(weight(words, "embeddings")),
+             p = to_vector(weight(positions, "embeddings"));
+  const size_t ids[] = {3, 0, 3};
+  for (size_t t = 0; t < 3; ++t)
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_NEAR(y[2 * t + i], w[2 * ids[t] + i] + p[2 * t + i], 1e-6);
+  EXPECT_NE(testing::error_of([&] {
+              run(positions, {random_tensor({1, 5, 2})});
+            }).find("has 4 positions, the input float32[1,5,2] has 5"),
+            std::string::npos);
+}
+
+std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, size_t n) {
+  const size_t k = b.size() / n, m = a.size() / k;
+  std::vector<double> out(m * n);
+  for (size_t i = 0; i < m; ++i)
+    for (size_t j = 0; j < n; ++j)
+      for (size_t l = 0; l < k; ++l) out[i * n + j] += a[i * k + l] * b[l * n + j];
+  return out;
+}
+
+// One sequence of attention, written out.
+std::vector<double> attend(const Layer& layer, const std::vector<double>& query,
+                           const std::vector<double>& value, size_t heads, size_t size,
+                           bool causal) {
+  const size_t width = heads * size;
+  const auto kernel = [&](const char* name) {
+    return to_vector(weight(layer, str(name, "/kernel")));
+  };
+  const auto q = product(query, kernel("query"), width), k = product(value, kernel("key"), width),
+             v = product(value, kernel("value"), width);
+  const size_t queries = q.size() / width, keys = k.size() / width;
+  std::vector<double> out(q.size());
+  for (size_t h = 0; h < heads; ++h) {
+    for (size_t i = 0; i < queries; ++i) {
+      std::vector<double> p(causal ? i + 1 : keys);
+      double total = 0;
+      for (size_t j = 0; j < p.size(); ++j) {
+        double dot = 0;
+        for (size_t s = h * size; s < h * size + size; ++s)
+          dot += q[i * width + s] * k[j * width + s];
+        total += p[j] = std::exp(dot / std::sqrt(static_cast<double>(size)));
+      }
+      for (size_t j = 0; j < p.size(); ++j)
+        for (size_t s = h * size; s < h * size + size; ++s)
+          out[i * width + s] += p[j] / total * v[j * width + s];
+    }
+  }
+  return product(out, kernel("attention_output"), query.size() / queries);
+}
+
+TEST(MultiHeadAttentionTest, AttendsToItselfAndToAnother) {
+  const Tensor x = random_tensor({1, 5, 6}), memory = random_tensor({1, 3, 6}, 1);
+  const Layer self = MultiHeadAttention(2, 4), causal = MultiHeadAttention(2, 4, {.causal = true});
+  const Tensor of_self = run(self, {x}), of_past = run(causal, {x}),
+               of_memory = run(self, {x, memory});
+  const auto in = to_vector(x);
+  expect_near(of_self, attend(self, in, in, 2, 4, false));
+  expect_near(of_past, attend(causal, in, in, 2, 4, true));
+  expect_near(of_memory, attend(self, in, to_vector(memory), 2, 4, false));
+  EXPECT_EQ(self.variables().size(), 8u);
+}
+
+TEST(ResidualTest, AddsTheShortcut) {
+  const Tensor x = random_tensor({2, 3});
+  const auto in = to_vector(x), y = to_vector(run(Residual({ActivationLayer(relu)}), {x}));
+  for (size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(y[i], std::max(in[i], 0.0) + in[i], 1e-6);
+  EXPECT_NE(testing::error_of([&] {
+              run(Residual({Dense(4)}), {x});
+            }).find("(Residual): the inner layers give [2,4], the shortcut [2,3]"),
+            std::string::npos);
+}
+
+TEST(ActivationTest, FollowKeras) {
+  const auto at = [](const Activation& f, float x) {
+    return run(ActivationLayer(f), {Tensor::from<float>({x}, {1, 1})}).item();
+  };
+  EXPECT_NEAR(at(relu6, 7), 6, 0);
+  EXPECT_NEAR(at(leaky_relu, -2), -0.4, 1e-6);
+  EXPECT_NEAR(at(elu, -1), std::expm1(-1), 1e-6);
+  EXPECT_NEAR(at(selu, -1), 1.05070098 * 1.67326324 * std::expm1(-1), 1e-6);
+  EXPECT_NEAR(at(selu, 2), 1.05070098 * 2, 1e-6);
+  EXPECT_NEAR(at(gelu, 1), 0.8413447, 1e-6);
+  EXPECT_NEAR(at(silu, 1), 1 / (1 + std::exp(-1)), 1e-6);
+}
+
+}  // namespace
+}  // namespace cohort::nn

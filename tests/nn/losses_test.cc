@@ -1,0 +1,126 @@
+#include "core/nn/losses.h"
+
+#include <cmath>
+
+#include "core/nn/activations.h"
+#include "tests/nn/testing.h"
+
+namespace cohort::losses {
+namespace {
+
+using testing::error_of;
+using testing::expect_near;
+
+Tensor per_example(const Loss& loss, const Tensor& y_true, const Tensor& y_pred) {
+  const Function f([&](const std::vector<Value>& in) {
+    return std::vector<Value>{loss.per_example(in[0], in[1])};
+  });
+  return f({y_true, y_pred})[0];
+}
+
+const Tensor kLogits = Tensor::from<float>({1, 2, 0.5, -1, 0, 3}, {2, 3});
+
+// -log softmax(kLogits[row])[label]
+double cross_entropy(size_t row, size_t label) {
+  const auto x = testing::to_vector(kLogits);
+  double sum = 0;
+  for (size_t i = 0; i < 3; ++i) sum += std::exp(x[3 * row + i]);
+  return std::log(sum) - x[3 * row + label];
+}
+
+Tensor probabilities() { return testing::run(nn::Lambda(nn::softmax), {kLogits}); }
+
+TEST(CrossentropyTest, TakesClassNumbersOfAnyTypeWithLogitsOrProbabilities) {
+  const std::vector<double> expected = {cross_entropy(0, 1), cross_entropy(1, 2)};
+  const Loss from_logits = SparseCategoricalCrossentropy({.from_logits = true});
+  const Loss from_probabilities = SparseCategoricalCrossentropy();
+  expect_near(per_example(from_logits, Tensor::from<int64_t>({1, 2}, {2}), kLogits), expected);
+  expect_near(per_example(from_logits, Tensor::from<float>({1, 2}, {2, 1}), kLogits), expected);
+  expect_near(per_example(from_probabilities, Tensor::from<uint8_t>({1, 2}, {2}), probabilities()),
+              expected);
+}
+
+TEST(CrossentropyTest, IsExactThroughASoftmaxThatItCanSee) {
+  const Loss loss = SparseCategoricalCrossentropy();
+  const Function f([&](const std::vector<Value>& in) {
+    return std::vector<Value>{loss.per_example(in[0], nn::softmax(in[1]))};
+  });
+  expect_near(f({Tensor::from<int32_t>({0}, {1}), Tensor::from<float>({0, 60}, {1, 2})})[0], {60});
+}
+
+TEST(CrossentropyTest, TakesDistributionsAndSmoothsThem) {
+  const Tensor one_hot = Tensor::from<float>({0, 1, 0, 0, 0, 1}, {2, 3});
+  expect_near(per_example(CategoricalCrossentropy(), one_hot, probabilities()),
+              {cross_entropy(0, 1), cross_entropy(1, 2)});
+  const auto smoothed = [](size_t row, size_t label) {
+    double mean = 0;
+    for (size_t i = 0; i < 3; ++i) mean += cross_entropy(row, i) / 3;
+    return 0.9 * cross_entropy(row, label) + 0.1 * mean;
+  };
+  expect_near(per_example(CategoricalCrossentropy({.from_logits = true, .label_smoothing = 0.1}),
+                          one_hot, kLogits),
+              {smoothed(0, 1), smoothed(1, 2)});
+}
+
+TEST(CrossentropyTest, OfBinaryTargetsIsTheMeanOverTheLastAxis) {
+  const Tensor y = Tensor::from<float>({1, 0}, {1, 2}),
+               p = Tensor::from<float>({0.8f, 0.3f}, {1, 2});
+  const double expected = -(std::log(0.8) + std::log(0.7)) / 2;
+  expect_near(per_example(BinaryCrossentropy(), y, p), {expected});
+  const auto logit = [](double q) { return static_cast<float>(std::log(q / (1 - q))); };
+  const Tensor logits = Tensor::from<float>({logit(0.8), logit(0.3)}, {1, 2});
+  expect_near(per_example(BinaryCrossentropy({.from_logits = true}), y, logits), {expected});
+}
+
+TEST(LossTest, AveragesOverTheInnerAxesOrSums) {
+  const Tensor y = Tensor::from<int32_t>({1, 2}, {1, 2});
+  const Tensor logits = kLogits.reshape({1, 2, 3});
+  const double sum = cross_entropy(0, 1) + cross_entropy(1, 2);
+  expect_near(per_example(SparseCategoricalCrossentropy({.from_logits = true}), y, logits),
+              {sum / 2});
+  expect_near(per_example(SparseCategoricalCrossentropy(
+                              {.from_logits = true, .reduction = Reduction::kSum}),
+                          y, logits),
+              {sum});
+}
+
+TEST(RegressionTest, FollowsKeras) {
+  const Tensor y = Tensor::from<float>({1, 2, 3, 4}, {2, 2}),
+               p = Tensor::from<float>({1.5, 4, 3, 3.5}, {2, 2});
+  expect_near(per_example(MeanSquaredError(), y, p), {(0.25 + 4) / 2, 0.125});
+  expect_near(per_example(MeanAbsoluteError(), y, p), {1.25, 0.25});
+  expect_near(per_example(Huber(1), y, p), {(0.125 + 1.5) / 2, 0.0625});
+}
+
+TEST(RegressionTest, LeavesALastAxisOfOneOut) {
+  const Tensor rows = Tensor::from<float>({1, 2}, {2}),
+               column = Tensor::from<float>({2, 4}, {2, 1});
+  expect_near(per_example(MeanSquaredError(), rows, column), {1, 4});
+  expect_near(per_example(MeanSquaredError(), column, rows), {1, 4});
+}
+
+TEST(KLDivergenceTest, ComparesDistributions) {
+  const Tensor y = Tensor::from<float>({0.5, 0.5}, {1, 2}),
+               p = Tensor::from<float>({0.25, 0.75}, {1, 2});
+  expect_near(per_example(KLDivergence(), y, p), {0.5 * std::log(2) + 0.5 * std::log(0.5 / 0.75)});
+}
+
+TEST(LossTest, NamesItselfAndBothSpecsInErrors) {
+  const auto message = [](const Loss& loss, const Tensor& y, const Tensor& p) {
+    return error_of([&] { per_example(loss, y, p); });
+  };
+  EXPECT_EQ(
+      message(MeanSquaredError(), Tensor(DType::kFloat32, {2, 3}), Tensor(DType::kFloat32, {2, 4})),
+      "loss MeanSquaredError of y_true float32[2,3] and y_pred float32[2,4]: "
+      "y_true has shape [2,3], y_pred has shape [2,4]; they must be equal");
+  EXPECT_EQ(
+      message(SparseCategoricalCrossentropy(), Tensor(DType::kInt32, {3}),
+              Tensor(DType::kFloat32, {2, 4})),
+      "loss SparseCategoricalCrossentropy of y_true int32[3] and y_pred float32[2,4]: "
+      "class numbers of shape [3] do not fit predictions of shape [2,4]; they need shape [2]");
+  EXPECT_EQ(error_of([] { BinaryCrossentropy({.label_smoothing = 1}); }),
+            "BinaryCrossentropy: label_smoothing must be in [0, 1), got 1");
+}
+
+}  // namespace
+}  // namespace cohort::losses

@@ -1,0 +1,114 @@
+#include "core/nn/metrics.h"
+
+#include "tests/nn/testing.h"
+
+namespace cohort::metrics {
+namespace {
+
+using testing::error_of;
+using testing::kSeed;
+
+// The metric over batches of these rows, of which each is [y_true, y_pred(, weights)].
+double evaluate(const Metric& metric, const std::vector<std::vector<Tensor>>& batches) {
+  const Function f([&](const std::vector<Value>& in) {
+    return metric.increments(in[0], in[1], in.size() > 2 ? in[2] : Value());
+  });
+  State state;
+  for (const auto& batch : batches) accumulate(state, f(batch));
+  return metric.result(state);
+}
+
+const Tensor kScores =
+    Tensor::from<float>({0.1f, 0.7f, 0.2f, 0.5f, 0.3f, 0.2f, 0, 0.4f, 0.6f}, {3, 3});
+const Tensor kLabels = Tensor::from<int32_t>({1, 1, 2}, {3});
+
+TEST(AccuracyTest, CountsTheRightClasses) {
+  EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{kLabels, kScores}}), 2.0 / 3, 1e-6);
+  const Tensor one_hot = Tensor::from<float>({0, 1, 0, 0, 1, 0, 0, 0, 1}, {3, 3});
+  EXPECT_NEAR(evaluate(CategoricalAccuracy(), {{one_hot, kScores}}), 2.0 / 3, 1e-6);
+  EXPECT_NEAR(evaluate(SparseTopKCategoricalAccuracy(2), {{kLabels, kScores}}), 1, 1e-6);
+  EXPECT_NEAR(evaluate(SparseTopKCategoricalAccuracy(9), {{kLabels, kScores}}), 1, 1e-6);
+}
+
+TEST(AccuracyTest, WeighsRows) {
+  const Tensor weights = Tensor::from<float>({1, 2, 0}, {3});
+  EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{kLabels, kScores, weights}}), 1.0 / 3, 1e-6);
+}
+
+TEST(AccuracyTest, OfBatchesOfAnySizeIsThatOfAllRows) {
+  const auto part = [](int64_t begin, int64_t end) {
+    return std::vector<Tensor>{kLabels.slice_rows(begin, end), kScores.slice_rows(begin, end)};
+  };
+  EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {part(0, 2), part(2, 2), part(2, 3)}), 2.0 / 3,
+              1e-6);
+}
+
+TEST(AccuracyTest, OfSequencesCountsEveryStep) {
+  const Tensor labels = Tensor::from<int64_t>({1, 1, 2, 0}, {2, 2});
+  Tensor scores = Tensor::zeros(DType::kFloat32, {2, 2, 3});
+  for (const int64_t hit : {1, 3 + 1, 6 + 2, 9 + 1}) scores.data<float>()[hit] = 1;
+  EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{labels, scores}}), 0.75, 1e-6);
+}
+
+TEST(ErrorMetricsTest, AverageOverAllElements) {
+  const Tensor y = Tensor::from<float>({1, 2, 3, 4}, {2, 2}),
+               p = Tensor::from<float>({2, 2, 3, 1}, {2, 2});
+  EXPECT_NEAR(evaluate(MeanSquaredError(), {{y, p}}), 2.5, 1e-6);
+  EXPECT_NEAR(evaluate(MeanAbsoluteError(), {{y, p}}), 1, 1e-6);
+}
+
+struct Counts {
+  double tp = 0, fp = 0, tn = 0, fn = 0;
+};
+
+Counts count(const std::vector<double>& y, const std::vector<double>& p,
+             const std::vector<double>& w, double at) {
+  Counts c;
+  for (size_t i = 0; i < y.size(); ++i)
+    (p[i] > at ? (y[i] > 0 ? c.tp : c.fp) : (y[i] > 0 ? c.fn : c.tn)) += w[i];
+  return c;
+}
+
+TEST(BinaryMetricsTest, AgreeWithCountingByHand) {
+  const int64_t rows = 60;
+  RandomStream random(kSeed);
+  Tensor y(DType::kInt32, {rows}), p(DType::kFloat32, {rows, 1}), w(DType::kFloat32, {rows});
+  for (int64_t i = 0; i < rows; ++i) {
+    y.data<int32_t>()[i] = random.uniform() < 0.4;
+    p.data<float>()[i] = static_cast<float>((random.uniform() + 0.4 * y.data<int32_t>()[i]) / 1.4);
+    w.data<float>()[i] = static_cast<float>(random.uniform());
+  }
+  const auto ys = testing::to_vector(y), ps = testing::to_vector(p), ws = testing::to_vector(w);
+  const Counts c = count(ys, ps, ws, 0.5);
+  EXPECT_NEAR(evaluate(Precision(), {{y, p, w}}), c.tp / (c.tp + c.fp), 1e-5) << "seed " << kSeed;
+  EXPECT_NEAR(evaluate(Recall(), {{y, p, w}}), c.tp / (c.tp + c.fn), 1e-5) << "seed " << kSeed;
+  EXPECT_NEAR(evaluate(BinaryAccuracy(), {{y, p, w}}), (c.tp + c.tn) / (c.tp + c.tn + c.fp + c.fn),
+              1e-5);
+
+  double area = 0;
+  for (int i = 0; i < 199; ++i) {
+    const Counts low = count(ys, ps, ws, i == 0 ? -1 : i / 199.0);
+    const Counts high = count(ys, ps, ws, i == 198 ? 2 : (i + 1) / 199.0);
+    area += (low.fp - high.fp) / (low.fp + low.tn) * (low.tp + high.tp) / 2 / (low.tp + low.fn);
+  }
+  EXPECT_NEAR(evaluate(AUC(), {{y, p, w}}), area, 1e-4) << "seed " << kSeed;
+}
+
+TEST(BinaryMetricsTest, AreZeroWithoutAnythingToCount) {
+  const Tensor none = Tensor::zeros(DType::kFloat32, {2});
+  EXPECT_EQ(evaluate(Precision(), {{none, none}}), 0);
+  EXPECT_EQ(evaluate(Recall(), {{none, none}}), 0);
+  EXPECT_EQ(Recall().result({}), 0);
+}
+
+TEST(MetricTest, NamesItselfAndTheSpecsInErrors) {
+  EXPECT_EQ(
+      error_of([] {
+        evaluate(SparseCategoricalAccuracy(), {{kLabels.slice_rows(0, 2), kScores}});
+      }),
+      "metric sparse_categorical_accuracy of y_true int32[2] and y_pred float32[3,3]: "
+      "class numbers of shape [2] do not fit predictions of shape [3,3]; they need shape [3]");
+}
+
+}  // namespace
+}  // namespace cohort::metrics

@@ -1,0 +1,192 @@
+#include "core/optim/optimizer.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+
+#include "core/ops/array_ops.h"
+#include "strategies/mirrored_strategy.h"
+#include "tests/optim/testing.h"
+
+namespace cohort::optim {
+namespace {
+
+using testing::error_of;
+using testing::expect_near;
+using testing::make_weight;
+using testing::VariablePtr;
+
+std::vector<std::string> names(const std::vector<VariablePtr>& variables) {
+  std::vector<std::string> out;
+  for (const auto& variable : variables) out.push_back(variable->name());
+  return out;
+}
+
+TEST(OptimizerTest, NamesItsVariablesAfterThoseItTrains) {
+  const auto weight = make_weight("dense/kernel", {1});
+  const Optimizer adam = Adam(0.1);
+  adam.build({weight});
+  EXPECT_THAT(
+      names(adam.variables()),
+      ::testing::ElementsAre("optimizer/iterations", "optimizer/learning_rate",
+                             "optimizer/momentum/dense/kernel", "optimizer/velocity/dense/kernel"));
+}
+
+TEST(OptimizerTest, CountsItsCallsAndObeysANewLearningRate) {
+  const auto weight = make_weight("w", {1});
+  const Optimizer sgd = SGD(0.5);
+  const Function step = testing::step_along_input(sgd, weight);
+  step({testing::vector({1})});
+  sgd.set_learning_rate(0.25);
+  step({testing::vector({1})});
+  expect_near(weight->value(), {0.25});
+  EXPECT_EQ(sgd.iterations()->value().item(), 2);
+  EXPECT_EQ(sgd.learning_rate(), 0.25);
+}
+
+TEST(OptimizerTest, FollowsASchedule) {
+  const auto weight = make_weight("w", {1});
+  const Optimizer sgd = SGD(schedules::PiecewiseConstantDecay({0}, {0.5, 0.125}));
+  const Function step = testing::step_along_input(sgd, weight);
+  EXPECT_EQ(sgd.learning_rate(), 0.5);
+  step({testing::vector({1})});
+  EXPECT_EQ(sgd.learning_rate(), 0.125);
+  step({testing::vector({1})});
+  expect_near(weight->value(), {0.375});
+  EXPECT_EQ(error_of([&] { sgd.set_learning_rate(1); }, Code::kFailedPrecondition),
+            "the learning rate follows a schedule and cannot be set");
+}
+
+TEST(OptimizerTest, LeavesVariablesWithoutGradientAlone) {
+  const auto used = make_weight("used", {1}), unused = make_weight("unused", {1});
+  const Optimizer sgd = SGD(0.5, {.momentum = 0.9});
+  const Function step([&](const std::vector<Value>&) {
+    sgd.minimize(ops::reduce_sum(used->read()), {used, unused});
+    return std::vector<Value>{};
+  });
+  ::testing::internal::CaptureStderr();
+  step({});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: the loss does not depend on variable \"unused\"; it is not trained\n");
+  expect_near(used->value(), {0.5});
+  expect_near(unused->value(), {1});
+}
+
+TEST(OptimizerTest, SumsTheGradientsOfAllPlacesThatReadAVariable) {
+  const auto weight = make_weight("w", {3});
+  const Optimizer sgd = SGD(1);
+  const Function step([&](const std::vector<Value>&) {
+    sgd.minimize(ops::reduce_sum(weight->read() * 2.0 + weight->read() * 0.5), {weight});
+    return std::vector<Value>{};
+  });
+  step({});
+  expect_near(weight->value(), {0.5});
+}
+
+TEST(OptimizerTest, LeavesExcludedVariablesUndecayed) {
+  const auto kernel = make_weight("dense/kernel", {1}), bias = make_weight("dense/bias", {1});
+  const Optimizer sgd = SGD(0.5, {.weight_decay = {.factor = 0.5, .exclude = {"bias"}}});
+  const Function step([&](const std::vector<Value>&) {
+    sgd.minimize(ops::reduce_sum((kernel->read() + bias->read()) * 0.0), {kernel, bias});
+    return std::vector<Value>{};
+  });
+  step({});
+  expect_near(kernel->value(), {0.75});
+  expect_near(bias->value(), {1});
+}
+
+// The weights {3} and {4, 0} after one step of SGD(1) along gradients equal to themselves.
+std::vector<double> after_clipping(const GradientOptions& options) {
+  const auto a = make_weight("a", {3}), b = make_weight("b", {4, 0});
+  const Optimizer sgd = SGD(1, {.gradients = options});
+  const Function step([&](const std::vector<Value>&) {
+    const auto half_square = [](const VariablePtr& v) {
+      return ops::reduce_sum(ops::square(v->read())) * 0.5;
+    };
+    sgd.minimize(half_square(a) + half_square(b), {a, b});
+    return std::vector<Value>{};
+  });
+  step({});
+  auto out = testing::to_vector(a->value());
+  for (const double v : testing::to_vector(b->value())) out.push_back(v);
+  return out;
+}
+
+TEST(ClippingTest, LimitsElementsNormsOrTheGlobalNorm) {
+  using ::testing::DoubleNear;
+  using ::testing::ElementsAre;
+  const auto near = [](double x) { return DoubleNear(x, 1e-12); };
+  EXPECT_THAT(after_clipping({}), ElementsAre(near(0), near(0), near(0)));
+  EXPECT_THAT(after_clipping({.clipvalue = 1}), ElementsAre(near(2), near(3), near(0)));
+  EXPECT_THAT(after_clipping({.clipnorm = 3.5}), ElementsAre(near(0), near(0.5), near(0)));
+  EXPECT_THAT(after_clipping({.global_clipnorm = 1}),
+              ElementsAre(near(3 - 0.6), near(4 - 0.8), near(0)));
+}
+
+TEST(AccumulationTest, EqualsOneStepOnTheMeanGradient) {
+  const auto small = make_weight("small", {1, 2}), big = make_weight("big", {1, 2});
+  const Optimizer accumulating = Adam(0.1, {.gradients = {.accumulation_steps = 3}}),
+                  plain = Adam(0.1);
+  const Function micro = testing::step_along_input(accumulating, small),
+                 full = testing::step_along_input(plain, big);
+  for (int update = 0; update < 2; ++update) {
+    const auto before = testing::to_vector(small->value());
+    micro({testing::vector({1, 0})});
+    micro({testing::vector({2, -3})});
+    expect_near(small->value(), before);
+    micro({testing::vector({6, 0})});
+    full({testing::vector({3, -1})});
+    expect_near(small->value(), testing::to_vector(big->value()));
+  }
+  EXPECT_EQ(accumulating.iterations()->value().item(), 6);
+}
+
+// Rows 1 and 2 of a table of ones after two steps with gradients of 1 a lookup: row 2 twice.
+std::vector<double> after_lookups(const Optimizer& optimizer) {
+  const auto table = make_weight("table", Tensor::full(DType::kFloat64, {4, 1}, 1));
+  const Function step([&](const std::vector<Value>& in) {
+    optimizer.minimize(ops::reduce_sum(ops::gather(table->read(), in[0])), {table});
+    return std::vector<Value>{};
+  });
+  for (int i = 0; i < 2; ++i) step({Tensor::from<int32_t>({2, 1, 2}, {3})});
+  return testing::to_vector(table->value());
+}
+
+TEST(SparseGradientTest, GivesTheDenseResult) {
+  EXPECT_THAT(after_lookups(SGD(0.125)), ::testing::ElementsAre(1, 0.75, 0.5, 1));
+  EXPECT_THAT(after_lookups(SGD(0.125, {.weight_decay = {.factor = 4}})),
+              ::testing::ElementsAre(0.25, 0.0625, -0.125, 0.25));
+  const double first = 0.1 / std::sqrt(1.1 + 1e-7), second = 0.1 / std::sqrt(2.1 + 1e-7);
+  EXPECT_NEAR(after_lookups(Adagrad(0.1))[1], 1 - first - second, 1e-12);
+}
+
+TEST(SparseGradientTest, TouchesItsRowsOnly) {
+  const auto table = make_weight("table", Tensor::full(DType::kFloat64, {4, 1}, 1));
+  const Optimizer sgd = SGD(0.125);
+  const Function step([&](const std::vector<Value>& in) {
+    sgd.minimize(ops::reduce_sum(ops::gather(table->read(), in[0])), {table});
+    return std::vector<Value>{};
+  });
+  std::ostringstream graph;
+  graph << *step.trace({{DType::kInt32, {3}}}).graph;
+  EXPECT_NE(graph.str().find("AssignScatterAdd"), std::string::npos);
+  EXPECT_EQ(graph.str().find(" ScatterAdd"), std::string::npos) << graph.str();
+}
+
+TEST(OptimizerTest, SumsGradientsOverReplicas) {
+  set_logical_cpus(2, 1);
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  const auto scope = strategy.scope();
+  const auto weight = make_weight("w", {1});
+  const Optimizer adam = Adam(0.1);
+  const Function step = testing::step_along_input(adam, weight);
+  strategy.run(step, {{testing::vector({1})}, {testing::vector({3})}});
+  const auto alone = make_weight("alone", {1});
+  const Function same = testing::step_along_input(Adam(0.1), alone);
+  strategy.run(same, {{testing::vector({4})}, {testing::vector({0})}});
+  EXPECT_EQ(testing::to_vector(weight->value()), testing::to_vector(alone->value()));
+  EXPECT_EQ(adam.iterations()->value().item(), 1);
+}
+
+}  // namespace
+}  // namespace cohort::optim
