@@ -1,0 +1,56 @@
+#include <filesystem>
+
+#include "core/train/callbacks.h"
+#include "core/train/training.h"
+
+namespace cohort::callbacks {
+namespace {
+
+constexpr const char* kPositionKey = "training";
+
+class BackupAndRestoreCallback : public Callback {
+ public:
+  BackupAndRestoreCallback(const std::string& directory, const BackupAndRestoreOptions& options)
+      : path_(std::filesystem::path(directory) / "backup.safetensors"), options_(options) {}
+
+  void on_train_begin(Training& training) override {
+    if (!std::filesystem::exists(path_)) return;
+    const Metadata metadata = training.model().load_checkpoint(path_.string());
+    const auto position = metadata.find(kPositionKey);
+    if (position == metadata.end())
+      fail(Code::kDataLoss, path_.string(), " is a checkpoint but not a backup");
+    training.restore_position(position->second);
+  }
+
+  void on_batch_end(Training& training) override {
+    if (options_.save_freq && training.step() % *options_.save_freq == 0) save(training);
+  }
+  void on_epoch_end(Training& training, Logs&) override {
+    if (!training.stopping()) save(training);
+  }
+  void on_train_end(Training& training) override {
+    std::error_code gone_already;
+    if (training.interrupted())
+      save(training);
+    else if (options_.delete_checkpoint)
+      std::filesystem::remove(path_, gone_already);
+  }
+
+ private:
+  void save(Training& training) {
+    training.model().save_checkpoint(path_.string(), {{kPositionKey, training.save_position()}});
+  }
+
+  std::filesystem::path path_;
+  BackupAndRestoreOptions options_;
+};
+
+}  // namespace
+
+CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options) {
+  if (options.save_freq && *options.save_freq < 1)
+    invalid("BackupAndRestore: save_freq must be at least 1, got ", *options.save_freq);
+  return std::make_shared<BackupAndRestoreCallback>(directory, options);
+}
+
+}  // namespace cohort::callbacks

@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "core/train/callbacks/monitor.h"
+
+namespace cohort::callbacks {
+namespace {
+
+class LearningRateSchedulerCallback : public Callback {
+ public:
+  explicit LearningRateSchedulerCallback(std::function<double(int64_t, double)> schedule)
+      : schedule_(std::move(schedule)) {}
+
+  void on_epoch_begin(Training& training) override {
+    const auto& optimizer = training.model().optimizer();
+    optimizer.set_learning_rate(schedule_(training.epoch(), optimizer.learning_rate()));
+  }
+  void on_epoch_end(Training& training, Logs& logs) override {
+    logs["learning_rate"] = training.model().optimizer().learning_rate();
+  }
+
+ private:
+  std::function<double(int64_t, double)> schedule_;
+};
+
+class ReduceLROnPlateauCallback : public Callback {
+ public:
+  explicit ReduceLROnPlateauCallback(const ReduceLROnPlateauOptions& options)
+      : options_(options), monitor_(options.monitor, options.mode, options.min_delta) {}
+
+  void on_train_begin(Training&) override {
+    monitor_ = Monitor(options_.monitor, options_.mode, options_.min_delta);
+    waited_ = cooldown_ = 0;
+  }
+
+  void on_epoch_end(Training& training, Logs& logs) override {
+    const auto& optimizer = training.model().optimizer();
+    const double rate = optimizer.learning_rate();
+    logs["learning_rate"] = rate;
+    const auto value = monitor_.find(training, logs);
+    if (!value) return;
+    const bool cooling = cooldown_ > 0;
+    if (cooling) --cooldown_;
+    if (monitor_.improves(*value) || cooling) {
+      waited_ = 0;
+    } else if (++waited_ >= options_.patience && rate > options_.min_lr) {
+      optimizer.set_learning_rate(std::max(rate * options_.factor, options_.min_lr));
+      cooldown_ = options_.cooldown;
+      waited_ = 0;
+    }
+  }
+
+ private:
+  ReduceLROnPlateauOptions options_;
+  Monitor monitor_;
+  int64_t waited_ = 0;    // epochs since the last improvement or reduction
+  int64_t cooldown_ = 0;  // epochs still to be passed over
+};
+
+}  // namespace
+
+CallbackPtr LearningRateScheduler(
+    std::function<double(int64_t epoch, double learning_rate)> schedule) {
+  return std::make_shared<LearningRateSchedulerCallback>(std::move(schedule));
+}
+
+CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options) {
+  if (!(options.factor > 0 && options.factor < 1)) {
+    invalid("ReduceLROnPlateau: factor must be in (0, 1), got ", options.factor);
+  }
+  return std::make_shared<ReduceLROnPlateauCallback>(options);
+}
+
+}  // namespace cohort::callbacks

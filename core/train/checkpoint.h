@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime/variable.h"
+
+namespace cohort {
+
+using Variables = std::vector<std::shared_ptr<Variable>>;
+using Metadata = std::map<std::string, std::string>;
+
+// Writes the values of `variables` and a few strings to a safetensors file, atomically: a save that
+// fails leaves the file of before. Folders are made as needed. kInvalidArgument when two variables
+// have the same name.
+void save_variables(const std::string& path, const Variables& variables,
+                    const Metadata& metadata = {});
+
+struct LoadOptions {
+  bool ignore_missing = false;     // variables that the file lacks keep their values
+  bool ignore_unexpected = false;  // what the file has beyond the variables is passed over
+};
+// Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
+// first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
+// changed.
+Metadata load_variables(const std::string& path, const Variables& variables,
+                        const LoadOptions& options = {});
+
+}  // namespace cohort

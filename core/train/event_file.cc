@@ -1,0 +1,100 @@
+#include "core/train/event_file.h"
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <unistd.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
+
+namespace cohort {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
+
+template <typename T>
+std::string little_endian(T value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// Protocol Buffers' wire format, as far as events need it.
+enum class WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+std::string varint(uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  return out + static_cast<char>(value);
+}
+std::string key(int field, WireType type) { return varint(field << 3 | static_cast<int>(type)); }
+std::string varint_field(int field, uint64_t value) {
+  return key(field, WireType::kVarint) + varint(value);
+}
+std::string double_field(int field, double value) {
+  return key(field, WireType::kFixed64) + little_endian(value);
+}
+std::string float_field(int field, float value) {
+  return key(field, WireType::kFixed32) + little_endian(value);
+}
+std::string bytes_field(int field, std::string_view value) {
+  return key(field, WireType::kBytes) + varint(value.size()) + std::string(value);
+}
+
+// message Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary =
+// 5; }
+std::string event_header() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return double_field(1, std::chrono::duration<double>(now).count());
+}
+
+// message Summary { message Value { string tag = 1; float simple_value = 2; } repeated Value value
+// = 1; }
+std::string summary(const std::map<std::string, double>& values) {
+  std::string out;
+  for (const auto& [tag, value] : values) {
+    out += bytes_field(1, bytes_field(1, tag) + float_field(2, static_cast<float>(value)));
+  }
+  return out;
+}
+
+// TensorBoard looks for ".tfevents." and reads the files of a folder in the order of their names.
+std::string unique_file_name() {
+  static std::atomic<int> files_of_this_process = 0;
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return str("events.out.tfevents.", std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+             ".", host, ".", getpid(), ".", files_of_this_process++, ".v2");
+}
+
+}  // namespace
+
+EventFile::EventFile(const std::string& directory) {
+  create_folders(directory);
+  path_ = (std::filesystem::path(directory) / unique_file_name()).string();
+  file_.reset(std::fopen(path_.c_str(), "wbx"));
+  if (!file_) fail(Code::kPermissionDenied, "cannot create ", path_, ": ", std::strerror(errno));
+  write_record(event_header() + bytes_field(3, "brain.Event:2"));
+}
+
+void EventFile::write_scalars(int64_t step, const std::map<std::string, double>& values) {
+  write_record(event_header() + varint_field(2, static_cast<uint64_t>(step)) +
+               bytes_field(5, summary(values)));
+}
+
+// A TFRecord: length, its check, the data, its check.
+void EventFile::write_record(std::string_view data) {
+  const std::string length = little_endian(static_cast<uint64_t>(data.size()));
+  const std::string record = length + little_endian(masked_crc32c(length)) + std::string(data) +
+                             little_endian(masked_crc32c(data));
+  if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() ||
+      std::fflush(file_.get()) != 0) {
+    fail(Code::kResourceExhausted, "cannot write to ", path_, ": ", std::strerror(errno));
+  }
+}
+
+}  // namespace cohort

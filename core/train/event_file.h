@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace cohort {
+
+// A TensorBoard event file: TFRecords of `Event` messages, one scalar summary each. The format is
+// described in tensorflow/core/util/event.proto and summary.proto. One thread at a time.
+class EventFile {
+ public:
+  // Creates `directory` and its parents where missing, and a new file in it.
+  explicit EventFile(const std::string& directory);
+
+  const std::string& path() const { return path_; }
+  // Appends one event that holds `values` by tag, and hands it to the system, so that a TensorBoard
+  // that is watching shows it at once.
+  void write_scalars(int64_t step, const std::map<std::string, double>& values);
+
+ private:
+  void write_record(std::string_view data);
+
+  std::string path_;
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Closer> file_;
+};
+
+}  // namespace cohort

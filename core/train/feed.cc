@@ -1,0 +1,51 @@
+#include "core/train/feed.h"
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kBatchesAhead = 2;  // one to take while the next is being made
+
+}  // namespace
+
+Feed::Feed(const data::Dataset& dataset, std::optional<int64_t> steps)
+    : dataset_(dataset.prefetch(kBatchesAhead)), limit_(steps) {
+  if (!steps && dataset.cardinality() == data::kInfinite) {
+    invalid("the dataset never ends: say how many steps to take");
+  }
+}
+
+std::optional<int64_t> Feed::steps() const {
+  if (limit_) return limit_;
+  const int64_t count = dataset_.cardinality();
+  return count >= 0 ? std::optional(count) : std::nullopt;
+}
+
+void Feed::begin_epoch(int64_t epoch) {
+  handed_out_ = 0;
+  if (!limit_ || !iterator_) begin_pass(static_cast<uint64_t>(epoch));
+}
+
+void Feed::begin_pass(uint64_t pass) { iterator_.emplace(dataset_.iterate({.epoch = pass})); }
+
+std::optional<data::Batch> Feed::next() {
+  if (limit_ && handed_out_ == *limit_) return std::nullopt;
+  auto batch = iterator_->next();
+  if (!batch && limit_) {
+    begin_pass(iterator_->epoch() + 1);
+    batch = iterator_->next();
+  }
+  if (!batch && (limit_ || handed_out_ == 0)) invalid("the dataset is empty");
+  if (batch) ++handed_out_;
+  return batch;
+}
+
+std::string Feed::save() const { return iterator_->save(); }
+
+void Feed::restore(std::string_view position, int64_t steps_done) {
+  iterator_->restore(position);
+  handed_out_ = steps_done;
+}
+
+}  // namespace cohort

@@ -1,0 +1,216 @@
+#include "core/train/model.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/train/feed.h"
+#include "core/train/stepper.h"
+#include "core/train/training.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kDefaultBatchSize = 32;
+
+data::Dataset dataset_of(const Tensor& x, const Tensor& y) {
+  return data::from_tensor_slices({{"x", x}, {"label", y}});
+}
+
+Tensor concat_rows(const std::vector<Tensor>& parts) {
+  int64_t rows = 0;
+  for (const Tensor& part : parts) rows += part.shape().dim(0);
+  Tensor whole(parts.front().dtype(), parts.front().shape().with_dim(0, rows));
+  auto* to = static_cast<char*>(whole.raw());
+  for (const Tensor& part : parts) {
+    if (part.bytes() > 0) std::memcpy(to, part.raw(), part.bytes());
+    to += part.bytes();
+  }
+  return whole;
+}
+
+}  // namespace
+
+struct Model::State {
+  nn::Layer network;
+  Strategy& strategy;
+  Function predict;
+  std::unique_ptr<Stepper> stepper;
+};
+
+Model::Model(nn::Layer network)
+    : state_(new State{
+          network, current_strategy(),
+          Function(
+              [network](const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
+              "predict"),
+          nullptr}) {}
+
+void Model::compile(CompileOptions options) {
+  state_->stepper =
+      std::make_unique<Stepper>(state_->network, state_->strategy, std::move(options));
+}
+
+Stepper& Model::stepper() const {
+  if (!state_->stepper)
+    fail(Code::kFailedPrecondition,
+         "the model has no optimizer and loss yet: call compile() first");
+  return *state_->stepper;
+}
+
+void Model::build(const std::vector<TensorSpec>& inputs) {
+  const auto scope = state_->strategy.scope();
+  state_->network.build(inputs);
+}
+
+void Model::build_for(const data::Dataset& dataset) {
+  if (!variables().empty()) return;
+  const auto batch = dataset.iterate({.epoch = 0}).next();
+  if (!batch) invalid("the dataset is empty");
+  std::vector<TensorSpec> inputs;
+  for (const Tensor& feature : features_of(*batch)) {
+    if (feature.shape().rank() == 0)
+      invalid("the elements ", *batch, " are no batches: add batch(n) to the dataset");
+    inputs.push_back(feature.spec());
+  }
+  build(inputs);
+}
+
+History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
+  if (options.batch_size || options.shuffle || options.validation_split) {
+    invalid(
+        "fit: batch_size, shuffle and validation_split are for tensors; a dataset has batch(), "
+        "shuffle(), "
+        "take() and skip()");
+  }
+  stepper();
+  build_for(dataset);
+  return Training(*this, dataset, options).run();
+}
+
+History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) {
+  const double split = options.validation_split.value_or(0);
+  if (!(split >= 0 && split < 1)) invalid("fit: validation_split must be in [0, 1), got ", split);
+  if (split > 0 && options.validation_data)
+    invalid("fit: give validation_data or validation_split, not both");
+  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
+  data::Dataset all = dataset_of(x, y);
+  const auto train_rows =
+      static_cast<int64_t>(std::floor(static_cast<double>(all.cardinality()) * (1 - split)));
+
+  FitOptions rest = options;
+  rest.batch_size.reset();
+  rest.shuffle.reset();
+  rest.validation_split.reset();
+  if (split > 0) rest.validation_data = all.skip(train_rows).batch(batch_size);
+  data::Dataset train = all.take(train_rows);
+  if (options.shuffle.value_or(true) && train_rows > 1) train = train.shuffle(train_rows);
+  return fit(train.batch(batch_size), rest);
+}
+
+Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
+  Stepper& stepper = this->stepper();
+  build_for(dataset);
+  Feed feed(options.steps ? dataset.take(*options.steps) : dataset, std::nullopt);
+  feed.begin_epoch(0);
+  Totals totals;
+  try {
+    while (const auto batch = feed.next()) stepper.test(*batch, totals);
+  } catch (const Error& error) {
+    throw error.with_context("evaluate");
+  }
+  return stepper.logs(totals);
+}
+
+Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
+  return evaluate(dataset_of(x, y).batch(kDefaultBatchSize), options);
+}
+
+Tensor Model::predict(const data::Dataset& dataset) {
+  build_for(dataset);
+  Feed feed(dataset, std::nullopt);
+  feed.begin_epoch(0);
+  std::vector<Tensor> outputs;
+  try {
+    while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));
+  } catch (const Error& error) {
+    throw error.with_context("predict");
+  }
+  return concat_rows(outputs);
+}
+
+Tensor Model::predict(const Tensor& x, int64_t batch_size) {
+  return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size));
+}
+
+Tensor Model::predict_batch(const data::Batch& batch) {
+  RunOptions options;
+  if (state_->stepper) options.precision = state_->stepper->options().precision;
+  Strategy& strategy = state_->strategy;
+  std::vector<Tensor> outputs;
+  for (auto& result :
+       strategy.run(state_->predict, strategy.split_batch(features_of(batch)), options)) {
+    outputs.push_back(result.front());
+  }
+  return concat_rows(outputs);
+}
+
+Value Model::operator()(const Value& x, const nn::CallContext& context) const {
+  return state_->network(x, context);
+}
+
+Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext& context) const {
+  return state_->network(inputs, context);
+}
+
+void Model::save_weights(const std::string& path) const { save_variables(path, built_variables()); }
+
+void Model::load_weights(const std::string& path, const LoadOptions& options) {
+  load_variables(path, built_variables(), options);
+}
+
+void Model::save_checkpoint(const std::string& path, const Metadata& metadata) const {
+  save_variables(path, checkpoint_variables(), metadata);
+}
+
+Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
+  return load_variables(path, checkpoint_variables(), options);
+}
+
+Variables Model::built_variables() const {
+  if (!network().built()) {
+    fail(Code::kFailedPrecondition, "the model has no variables yet: call build() or fit() first");
+  }
+  return variables();
+}
+
+Variables Model::checkpoint_variables() const {
+  const auto scope = state_->strategy.scope();
+  Variables all = built_variables();
+  optimizer().build(trainable_variables());
+  for (auto& variable : optimizer().variables()) all.push_back(std::move(variable));
+  return all;
+}
+
+const nn::Layer& Model::network() const { return state_->network; }
+Strategy& Model::strategy() const { return state_->strategy; }
+const optim::Optimizer& Model::optimizer() const { return stepper().options().optimizer; }
+Variables Model::variables() const { return state_->network.variables(); }
+Variables Model::trainable_variables() const { return state_->network.trainable_variables(); }
+
+namespace nn {
+
+Model Sequential(const std::vector<Layer>& layers, std::string name) {
+  return Model(make_sequential(layers, std::move(name)));
+}
+
+Model Functional(const std::vector<Symbol>& inputs, const Symbol& output, std::string name) {
+  Model model(make_functional(inputs, output, std::move(name)));
+  std::vector<TensorSpec> specs;
+  for (const Symbol& input : inputs)
+    specs.push_back({input.dtype(), input.shape().with_inserted(0, 1)});
+  model.build(specs);
+  return model;
+}
+
+}  // namespace nn
+}  // namespace cohort

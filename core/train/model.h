@@ -1,0 +1,134 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/data/dataset.h"
+#include "core/distribute/strategy.h"
+#include "core/nn/composite.h"
+#include "core/nn/layer.h"
+#include "core/nn/losses.h"
+#include "core/nn/metrics.h"
+#include "core/optim/optimizer.h"
+#include "core/train/callback.h"
+#include "core/train/checkpoint.h"
+#include "core/train/history.h"
+
+namespace cohort {
+
+class Stepper;
+
+struct CompileOptions {
+  optim::Optimizer optimizer;
+  losses::Loss loss;
+  std::vector<metrics::Metric> metrics;
+  Precision precision = Precision::kFloat32;
+};
+
+enum class Verbose {
+  kAuto,  // a progress bar on a terminal, a line for each epoch elsewhere
+  kSilent,
+};
+
+// The arguments of Keras' Model.fit with its names, defaults and meanings.
+struct FitOptions {
+  int64_t epochs = 1;         // the number of the last epoch, not of further ones
+  int64_t initial_epoch = 0;  // the epoch to begin with, when continuing
+  // Batches that make an epoch; without it, the whole dataset. With it, one pass over the dataset
+  // follows the other as if it was repeated, and epochs begin wherever the one before has ended.
+  std::optional<int64_t> steps_per_epoch;
+  std::optional<data::Dataset> validation_data;
+  int64_t validation_freq = 1;  // validate after every so many epochs
+  std::optional<int64_t> validation_steps;
+  std::vector<CallbackPtr> callbacks;
+  Verbose verbose = Verbose::kAuto;
+  // Factors for rows by their integer label; 1 where absent.
+  std::map<int64_t, double> class_weight;
+
+  // For tensors only; a dataset says for itself.
+  std::optional<int64_t> batch_size;  // 32 by default; over all replicas
+  std::optional<bool> shuffle;        // true by default; anew in each epoch
+  // The last part of the rows, as a fraction in [0, 1), is for validation.
+  std::optional<double> validation_split;
+};
+
+struct EvaluateOptions {
+  std::optional<int64_t> steps;  // at most so many batches
+};
+
+// A network with what it takes to train it. A cheap handle; copies are the same model. It belongs
+// to the strategy that was current when it was made, which must outlive it: its variables are made
+// there, and every batch is split over that strategy's replicas. One thread at a time.
+//
+// A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row,
+// everything else in order the inputs of the network. A batch counts by its true rows, so partial
+// ones are exact.
+class Model {
+ public:
+  explicit Model(nn::Layer network);
+
+  // Sets how to train. To be called again after freezing layers; variables keep their values.
+  void compile(CompileOptions options);
+
+  // Trains. Errors name the epoch and step. After an interrupt (see init()) it stops with the step
+  // under way, calls on_train_end, and throws kCancelled.
+  History fit(const data::Dataset& dataset, const FitOptions& options = {});
+  History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
+
+  // Loss and metrics over a dataset, by name; nothing is learned.
+  Logs evaluate(const data::Dataset& dataset, const EvaluateOptions& options = {});
+  Logs evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options = {});
+
+  // The network's output for all rows, one below the other. Labels and weights are passed over.
+  Tensor predict(const data::Dataset& dataset);
+  Tensor predict(const Tensor& x, int64_t batch_size = 32);
+
+  // The network as part of a function that is being traced, for training loops of one's own.
+  Value operator()(const Value& x, const nn::CallContext& context = {}) const;
+  Value operator()(const std::vector<Value>& inputs, const nn::CallContext& context = {}) const;
+
+  // Creates the variables for inputs of these specs, batch included (its extent does not matter).
+  // Training and predicting do so by themselves, and functional models are born built.
+  void build(const std::vector<TensorSpec>& inputs);
+
+  // A table of layers, output shapes and parameter counts. Like all below, it needs a built model
+  // (kFailedPrecondition).
+  std::string summary() const;
+
+  // Weights alone, as a safetensors file.
+  void save_weights(const std::string& path) const;
+  void load_weights(const std::string& path, const LoadOptions& options = {});
+  // Weights and the optimizer's state.
+  void save_checkpoint(const std::string& path, const Metadata& metadata = {}) const;
+  Metadata load_checkpoint(const std::string& path, const LoadOptions& options = {});
+
+  const nn::Layer& network() const;
+  Strategy& strategy() const;
+  const optim::Optimizer& optimizer() const;  // kFailedPrecondition before compile()
+  Variables variables() const;
+  Variables trainable_variables() const;
+
+ private:
+  friend class Training;
+  struct State;
+  Stepper& stepper() const;  // kFailedPrecondition before compile()
+  // Builds an unbuilt network for the first batch of `dataset`.
+  void build_for(const data::Dataset& dataset);
+  Tensor predict_batch(const data::Batch& batch);
+  Variables built_variables() const;
+  Variables checkpoint_variables() const;
+
+  std::shared_ptr<State> state_;
+};
+
+namespace nn {
+
+// A model of layers that follow each other, and one drawn from nn::Input.
+Model Sequential(const std::vector<Layer>& layers, std::string name = "");
+Model Functional(const std::vector<Symbol>& inputs, const Symbol& output, std::string name = "");
+
+}  // namespace nn
+}  // namespace cohort

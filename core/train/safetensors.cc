@@ -1,0 +1,227 @@
+#include "core/train/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/file.h"
+
+namespace cohort {
+namespace {
+
+using Json = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
+
+constexpr uint64_t kLengthBytes = sizeof(uint64_t);
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr size_t kAlignment = 8;                   // of the data, by padding the header with spaces
+
+struct NamedDType {
+  std::string_view name;
+  DType dtype;
+};
+constexpr NamedDType kDTypes[] = {
+    {"F32", DType::kFloat32}, {"F64", DType::kFloat64}, {"BF16", DType::kBFloat16},
+    {"F16", DType::kFloat16}, {"I32", DType::kInt32},   {"I64", DType::kInt64},
+    {"U8", DType::kUInt8},    {"BOOL", DType::kBool},
+};
+
+std::string_view name_of(DType dtype) {
+  return std::ranges::find(kDTypes, dtype, &NamedDType::dtype)->name;
+}
+
+// Where a tensor lies in the data part of a file.
+struct Entry {
+  std::string name;
+  TensorSpec spec;
+  uint64_t begin = 0, end = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : file_(path) {}
+
+  Safetensors read() {
+    const Json header = read_header();
+    Safetensors content;
+    std::vector<Entry> entries;
+    for (const auto& [name, value] : header.items()) {
+      if (name == "__metadata__")
+        content.metadata = read_metadata(value);
+      else
+        entries.push_back(read_entry(name, value));
+    }
+    std::ranges::sort(entries, {},
+                      [](const Entry& entry) { return std::pair(entry.begin, entry.end); });
+    check_layout(entries);
+    for (const Entry& entry : entries) content.tensors[entry.name] = read_tensor(entry);
+    return content;
+  }
+
+ private:
+  template <typename... Parts>
+  [[noreturn]] void corrupt(uint64_t offset, const Parts&... parts) const {
+    fail(Code::kDataLoss, file_.path(), ": at byte ", offset, ": ", parts...);
+  }
+
+  void read_exactly(void* to, uint64_t bytes, uint64_t offset) {
+    if (file_.read(to, bytes) != bytes)
+      corrupt(offset, "the file has become shorter while being read");
+  }
+
+  Json read_header() {
+    uint64_t length = 0;
+    if (file_.size() < kLengthBytes) corrupt(0, "too short for a safetensors file");
+    read_exactly(&length, kLengthBytes, 0);
+    if (length > kMaxHeaderBytes || length > file_.size() - kLengthBytes) {
+      corrupt(0, "a header of ", length, " bytes does not fit in a file of ", file_.size());
+    }
+    data_offset_ = kLengthBytes + length;
+    std::string text(length, '\0');
+    read_exactly(text.data(), length, kLengthBytes);
+    Json header = parse(text);
+    if (!header.is_object()) corrupt(kLengthBytes, "the header is not a JSON object");
+    return header;
+  }
+
+  // JSON would let a later tensor of the same name hide an earlier one: refused here.
+  Json parse(const std::string& text) const {
+    std::set<std::string> names;
+    const auto refuse_duplicates = [&](int depth, Json::parse_event_t event, Json& value) {
+      if (depth == 1 && event == Json::parse_event_t::key &&
+          !names.insert(value.get<std::string>()).second) {
+        corrupt(kLengthBytes, "the header has \"", value.get<std::string>(), "\" twice");
+      }
+      return true;
+    };
+    try {
+      return Json::parse(text, refuse_duplicates);
+    } catch (const Json::parse_error& error) {
+      corrupt(kLengthBytes + error.byte, "the header is not JSON: ", error.what());
+    }
+  }
+
+  std::map<std::string, std::string> read_metadata(const Json& value) const {
+    try {
+      return value.get<std::map<std::string, std::string>>();
+    } catch (const Json::exception&) {
+      corrupt(kLengthBytes, "__metadata__ is not a map of strings");
+    }
+  }
+
+  std::vector<int64_t> read_integers(const std::string& name, const Json& entry,
+                                     const char* key) const {
+    const auto found = entry.is_object() ? entry.find(key) : entry.end();
+    std::vector<int64_t> integers;
+    const auto fits = [](const Json& v) {
+      return v.is_number_integer() && v >= 0 && v <= INT64_MAX;
+    };
+    if (!entry.is_object() || found == entry.end() || !found->is_array() ||
+        !std::ranges::all_of(*found, fits)) {
+      corrupt(kLengthBytes, "tensor \"", name, "\" has no list of non-negative integers \"", key,
+              "\"");
+    }
+    return found->get<std::vector<int64_t>>();
+  }
+
+  DType read_dtype(const std::string& name, const Json& entry) const {
+    const Json text = entry.value("dtype", Json());
+    if (!text.is_string()) corrupt(kLengthBytes, "tensor \"", name, "\" has no dtype");
+    const auto* found = std::ranges::find(kDTypes, text.get<std::string>(), &NamedDType::name);
+    if (found == std::end(kDTypes)) {
+      fail(Code::kUnimplemented, file_.path(), ": tensor \"", name, "\" has the dtype ",
+           text.dump(), ", which is not supported");
+    }
+    return found->dtype;
+  }
+
+  Entry read_entry(const std::string& name, const Json& value) const {
+    const auto dims = read_integers(name, value, "shape");
+    const auto offsets = read_integers(name, value, "data_offsets");
+    if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+      corrupt(kLengthBytes, "tensor \"", name, "\" has no valid data_offsets");
+    }
+    const auto begin = static_cast<uint64_t>(offsets[0]), end = static_cast<uint64_t>(offsets[1]);
+    if (end > file_.size() - data_offset_) {
+      corrupt(data_offset_ + begin, "tensor \"", name, "\" ends ",
+              end - (file_.size() - data_offset_), " bytes behind the end of the file");
+    }
+    TensorSpec spec{read_dtype(name, value), read_shape(name, dims)};
+    const size_t size = dtype_size(spec.dtype);
+    if ((end - begin) % size != 0 ||
+        (end - begin) / size != static_cast<uint64_t>(spec.shape.num_elements())) {
+      corrupt(data_offset_ + begin, "tensor \"", name, "\" is ", spec, " but has ", end - begin,
+              " bytes");
+    }
+    return {name, spec, begin, end};
+  }
+
+  Shape read_shape(const std::string& name, const std::vector<int64_t>& dims) const {
+    try {
+      return Shape(dims);
+    } catch (const Error& error) {
+      corrupt(kLengthBytes, "tensor \"", name, "\": ", error.message());
+    }
+  }
+
+  // The format wants the tensors to cover the data without holes or overlaps.
+  void check_layout(const std::vector<Entry>& sorted) const {
+    uint64_t position = 0;
+    for (const Entry& entry : sorted) {
+      if (entry.begin != position) {
+        corrupt(data_offset_ + position, "tensor \"", entry.name, "\" starts at data byte ",
+                entry.begin, ", expected ", position);
+      }
+      position = entry.end;
+    }
+    if (const uint64_t end = data_offset_ + position; end != file_.size()) {
+      corrupt(end, file_.size() - end, " bytes belong to no tensor");
+    }
+  }
+
+  Tensor read_tensor(const Entry& entry) {
+    Tensor tensor(entry.spec.dtype, entry.spec.shape);
+    read_exactly(tensor.raw(), tensor.bytes(), data_offset_ + entry.begin);
+    return tensor;
+  }
+
+  InputFile file_;
+  uint64_t data_offset_ = 0;
+};
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const Safetensors& content) {
+  // Wide elements first, so that each tensor is aligned to its element size; then by name.
+  std::vector<std::pair<std::string, Tensor>> tensors(content.tensors.begin(),
+                                                      content.tensors.end());
+  std::ranges::stable_sort(tensors, std::greater(),
+                           [](const auto& named) { return dtype_size(named.second.dtype()); });
+  Json header = Json::object();
+  if (!content.metadata.empty()) header["__metadata__"] = content.metadata;
+  size_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    header[name] = {{"dtype", name_of(tensor.dtype())},
+                    {"shape", tensor.shape().to_vector()},
+                    {"data_offsets", {offset, offset + tensor.bytes()}}};
+    offset += tensor.bytes();
+  }
+  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  const uint64_t length = text.size();
+  std::string bytes(reinterpret_cast<const char*>(&length), kLengthBytes);
+  bytes.reserve(kLengthBytes + length + offset);
+  bytes += text;
+  for (const auto& [name, tensor] : tensors)
+    bytes.append(static_cast<const char*>(tensor.raw()), tensor.bytes());
+  write_file_atomically(path, bytes);
+}
+
+Safetensors read_safetensors(const std::string& path) { return Reader(path).read(); }
+
+}  // namespace cohort

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "core/tensor/tensor.h"
+
+namespace cohort {
+
+// The content of a safetensors file, the format in which Hugging Face keeps weights
+// (https://huggingface.co/docs/safetensors): named tensors and a few strings about them.
+struct Safetensors {
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// Replaces or creates `path` atomically: a save that fails leaves the file of before.
+void write_safetensors(const std::string& path, const Safetensors& content);
+
+// Reads a whole file. Every size in it is checked before memory is allocated by it; what does not
+// fit the format is kDataLoss naming the file and the byte offset, a dtype that we lack is
+// kUnimplemented.
+Safetensors read_safetensors(const std::string& path);
+
+}  // namespace cohort

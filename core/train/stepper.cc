@@ -1,0 +1,136 @@
+#include "core/train/stepper.h"
+
+#include <algorithm>
+
+#include "core/base/random.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort {
+namespace {
+
+Value as(DType dtype, const Value& x) { return x.dtype() == dtype ? x : ops::cast(x, dtype); }
+
+// One flat float64 vector of everything a metric adds.
+Value pack(const std::vector<Value>& increments) {
+  std::vector<Value> flat;
+  for (const Value& value : increments)
+    flat.push_back(ops::reshape(as(DType::kFloat64, value), {-1}));
+  return flat.size() == 1 ? flat.front() : ops::concat(flat, 0);
+}
+
+}  // namespace
+
+std::vector<Tensor> features_of(const data::Batch& batch) {
+  std::vector<Tensor> features;
+  for (const data::Field& field : batch) {
+    if (field.name != "label" && field.name != "weight") features.push_back(field.tensor);
+  }
+  if (features.empty())
+    invalid("the batch ", batch, " has no input for the network besides label and weight");
+  return features;
+}
+
+Stepper::Stepper(nn::Layer network, Strategy& strategy, CompileOptions options)
+    : network_(std::move(network)),
+      strategy_(strategy),
+      options_(std::move(options)),
+      train_([this](const std::vector<Value>& inputs) { return trace(inputs, true); },
+             "train_step"),
+      test_([this](const std::vector<Value>& inputs) { return trace(inputs, false); },
+            "test_step") {}
+
+void Stepper::begin(std::map<int64_t, double> class_weight) {
+  class_weight_ = std::move(class_weight);
+  const auto scope = strategy_.scope();
+  options_.optimizer.build(network_.trainable_variables());
+  find_step();
+}
+
+void Stepper::find_step() {
+  step_ = static_cast<int64_t>(options_.optimizer.iterations()->value().item());
+}
+
+std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool training) const {
+  const std::vector<Value> features(inputs.begin(), inputs.end() - 3);
+  const Value label = *(inputs.end() - 3), weights = *(inputs.end() - 2),
+              global_rows = inputs.back();
+  const Value predicted = network_(features, {.training = training});
+  const Value losses = options_.loss.per_example(label, predicted);
+  Value loss = ops::reduce_sum(losses * as(losses.dtype(), weights));
+  if (options_.loss.reduction() == losses::Reduction::kSumOverBatchSize)
+    loss = loss / as(loss.dtype(), global_rows);
+  if (const Value penalty = network_.regularization_loss()) {
+    loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
+  }
+  if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
+  std::vector<Value> outputs = {loss};
+  for (const auto& metric : options_.metrics)
+    outputs.push_back(pack(metric.increments(label, predicted, weights)));
+  return outputs;
+}
+
+void Stepper::train(const data::Batch& batch, Totals& totals) {
+  run(train_, batch, step_++, totals);
+}
+
+void Stepper::test(const data::Batch& batch, Totals& totals) { run(test_, batch, step_, totals); }
+
+void Stepper::run(const Function& function, const data::Batch& batch, int64_t step,
+                  Totals& totals) {
+  const int64_t rows = batch.rows();
+  if (rows == 0) invalid("the batch ", batch, " has no rows");
+  std::vector<Tensor> inputs = features_of(batch);
+  const Tensor& label = batch["label"];
+  inputs.push_back(label);
+  inputs.push_back(row_weights(batch, label));
+  auto shares = strategy_.split_batch(inputs);
+  for (auto& share : shares) share.push_back(Tensor::scalar(static_cast<float>(rows)));
+
+  const auto results = strategy_.run(
+      function, shares, {.seed = global_seed(), .step = step, .precision = options_.precision});
+  totals.metrics.resize(options_.metrics.size());
+  for (const std::vector<Tensor>& result : results) {
+    totals.loss += result[0].item() * static_cast<double>(rows);
+    for (size_t i = 0; i < totals.metrics.size(); ++i)
+      metrics::accumulate(totals.metrics[i], {&result[i + 1], 1});
+  }
+  totals.rows += rows;
+}
+
+Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {
+  const int64_t rows = batch.rows();
+  const Tensor* given = batch.find("weight");
+  if (given == nullptr && class_weight_.empty()) {
+    if (!ones_.defined() || ones_.num_elements() < rows)
+      ones_ = Tensor::full(DType::kFloat32, {rows}, 1);
+    return ones_.slice_rows(0, rows);
+  }
+  if (given != nullptr && given->num_elements() != rows) {
+    invalid("the weights of a batch of ", rows, " rows have the shape ", given->shape(),
+            ", expected [", rows, "]");
+  }
+  Tensor weights = given ? given->cast(DType::kFloat32).clone().reshape({rows})
+                         : Tensor::full(DType::kFloat32, {rows}, 1);
+  if (class_weight_.empty()) return weights;
+  if (!is_integer(label.dtype()) || label.num_elements() != rows) {
+    invalid("class_weight needs one integer label a row, got ", label.spec());
+  }
+  const Tensor classes = label.cast(DType::kInt64);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto factor = class_weight_.find(classes.data<int64_t>()[i]);
+    if (factor != class_weight_.end())
+      weights.data<float>()[i] *= static_cast<float>(factor->second);
+  }
+  return weights;
+}
+
+Logs Stepper::logs(const Totals& totals) const {
+  Logs logs{{"loss", totals.rows > 0 ? totals.loss / static_cast<double>(totals.rows) : 0}};
+  for (size_t i = 0; i < totals.metrics.size(); ++i) {
+    logs[options_.metrics[i].name()] = options_.metrics[i].result(totals.metrics[i]);
+  }
+  return logs;
+}
+
+}  // namespace cohort

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <vector>
+
+#include "core/data/element.h"
+#include "core/train/model.h"
+
+namespace cohort {
+
+// Sums over batches from which losses and metrics follow, in float64.
+struct Totals {
+  double loss = 0;  // of each row's share in its batch's loss
+  int64_t rows = 0;
+  std::vector<metrics::State> metrics;
+};
+
+// Runs single steps of a compiled model on all replicas. A step is one traced function of the
+// network's inputs, the labels, a weight for each row and the number of rows of the global batch,
+// by which each replica divides the sum over its own rows: so shares of any size, and none, add up
+// to the exact loss.
+class Stepper {
+ public:
+  Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
+
+  const CompileOptions& options() const { return options_; }
+  // To be called before train(), once the network has its variables: makes the optimizer's.
+  void begin(std::map<int64_t, double> class_weight);
+  // Continues with the step that the optimizer counts; random ops depend on nothing but it and the
+  // seed.
+  void find_step();
+  int64_t step() const { return step_; }
+  void train(const data::Batch& batch, Totals& totals);
+  void test(const data::Batch& batch, Totals& totals);
+
+  // The results that the sums amount to: "loss" and each metric.
+  Logs logs(const Totals& totals) const;
+
+ private:
+  std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
+  void run(const Function& function, const data::Batch& batch, int64_t step, Totals& totals);
+  Tensor row_weights(const data::Batch& batch, const Tensor& label);
+
+  nn::Layer network_;
+  Strategy& strategy_;
+  CompileOptions options_;
+  Function train_, test_;
+  std::map<int64_t, double> class_weight_;
+  int64_t step_ = 0;
+  Tensor ones_;  // the weights of rows that have none
+};
+
+// The inputs of the network: every tensor but label and weight. kInvalidArgument when there is
+// none.
+std::vector<Tensor> features_of(const data::Batch& batch);
+
+}  // namespace cohort

@@ -1,0 +1,147 @@
+#include "core/train/training.h"
+
+#include <bit>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/program.h"
+#include "core/train/callbacks.h"
+
+namespace cohort {
+namespace {
+
+using Json = nlohmann::json;
+
+void check_at_least(int64_t least, std::string_view name, std::optional<int64_t> value) {
+  if (value && *value < least)
+    invalid("fit: ", name, " must be at least ", least, ", got ", *value);
+}
+
+FitOptions checked(const FitOptions& options) {
+  check_at_least(0, "epochs", options.epochs);
+  check_at_least(0, "initial_epoch", options.initial_epoch);
+  check_at_least(1, "steps_per_epoch", options.steps_per_epoch);
+  check_at_least(1, "validation_freq", options.validation_freq);
+  check_at_least(1, "validation_steps", options.validation_steps);
+  for (const CallbackPtr& callback : options.callbacks) {
+    if (!callback) invalid("fit: one of the callbacks is null");
+  }
+  return options;
+}
+
+}  // namespace
+
+Training::Training(const Model& model, const data::Dataset& dataset, const FitOptions& options)
+    : model_(model),
+      options_(checked(options)),
+      stepper_(model_.stepper()),
+      feed_(dataset, options.steps_per_epoch),
+      callbacks_(options.callbacks),
+      epoch_(options.initial_epoch),
+      steps_(feed_.steps()) {
+  if (options.verbose == Verbose::kAuto) callbacks_.push_back(callbacks::ProgressBar());
+}
+
+History Training::run() {
+  stepper_.begin(options_.class_weight);
+  call(&Callback::on_train_begin);
+  while (epoch_ < options_.epochs && !stopping()) {
+    run_epoch();
+    if (!interrupted_) end_epoch();
+  }
+  call(&Callback::on_train_end);
+  if (interrupted_)
+    fail(Code::kCancelled, "fit: interrupted in epoch ", epoch_ + 1, " after step ", step_);
+  return history_;
+}
+
+void Training::run_epoch() {
+  epoch_began_ = Clock::now();
+  feed_.begin_epoch(epoch_);
+  if (resume_) feed_.restore(*std::exchange(resume_, std::nullopt), step_);
+  call(&Callback::on_epoch_begin);
+  try {
+    while (!stopping()) {
+      const auto batch = feed_.next();
+      if (!batch) return;
+      run_step(*batch);
+    }
+  } catch (const Error& error) {
+    throw error.with_context(str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1));
+  }
+}
+
+void Training::run_step(const data::Batch& batch) {
+  call(&Callback::on_batch_begin);
+  stepper_.train(batch, totals_);
+  ++step_;
+  if (cohort::interrupted()) {
+    interrupted_ = true;
+    stop("interrupted");
+  }
+  call(&Callback::on_batch_end);
+}
+
+void Training::end_epoch() {
+  epoch_ended_ = Clock::now();
+  if (!stopping()) steps_ = step_;
+  Logs logs = this->logs();
+  if (options_.validation_data && !stopping() && (epoch_ + 1) % options_.validation_freq == 0) {
+    const Logs validation =
+        model_.evaluate(*options_.validation_data, {.steps = options_.validation_steps});
+    for (const auto& [name, value] : validation) logs["val_" + name] = value;
+  }
+  call(&Callback::on_epoch_end, logs);
+  history_.epochs.push_back(epoch_);
+  for (const auto& [name, value] : logs) history_.results[name].push_back(value);
+  epoch_ended_.reset();
+  ++epoch_;
+  step_ = 0;
+  totals_ = {};
+}
+
+double Training::seconds() const {
+  return std::chrono::duration<double>(epoch_ended_.value_or(Clock::now()) - epoch_began_).count();
+}
+
+std::string Training::save_position() const {
+  // Sums are kept as the bits of their float64s: exact, whatever they are.
+  const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
+  const bool between_epochs = epoch_ended_.has_value() || step_ == 0;
+  Json position = {{"epoch", epoch_ + (epoch_ended_ ? 1 : 0)}, {"step", 0}};
+  if (!between_epochs) {
+    position["step"] = step_;
+    position["rows"] = totals_.rows;
+    position["loss"] = bits(totals_.loss);
+    position["metrics"] = Json::array();
+    for (const metrics::State& state : totals_.metrics) {
+      position["metrics"].push_back(Json::array());
+      for (const double value : state) position["metrics"].back().push_back(bits(value));
+    }
+  }
+  if (!between_epochs || options_.steps_per_epoch) position["data"] = feed_.save();
+  return position.dump();
+}
+
+void Training::restore_position(std::string_view text) {
+  try {
+    const Json position = Json::parse(text);
+    epoch_ = position.at("epoch").get<int64_t>();
+    step_ = position.at("step").get<int64_t>();
+    if (step_ > 0) {
+      totals_.rows = position.at("rows").get<int64_t>();
+      totals_.loss = std::bit_cast<double>(position.at("loss").get<uint64_t>());
+      for (const auto& bits : position.at("metrics").get<std::vector<std::vector<uint64_t>>>()) {
+        metrics::State& state = totals_.metrics.emplace_back();
+        for (const uint64_t value : bits) state.push_back(std::bit_cast<double>(value));
+      }
+    }
+    if (position.contains("data")) resume_ = position["data"].get<std::string>();
+  } catch (const Json::exception& error) {
+    fail(Code::kDataLoss, "the position of training is corrupt: ", error.what());
+  }
+  stepper_.find_step();
+}
+
+}  // namespace cohort

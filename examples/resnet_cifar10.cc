@@ -1,0 +1,87 @@
+// ResNet-20 (or deeper) on CIFAR-10, after He et al. 2015, section 4.2.
+#include <cstdio>
+
+#include "cohort.h"
+
+using namespace cohort;
+
+namespace {
+
+nn::Layer convolution(int64_t filters, int64_t size, int64_t stride) {
+  return nn::Conv2D(filters, size,
+                    {.strides = stride,
+                     .padding = nn::Padding::same(),
+                     .use_bias = false,
+                     .kernel_initializer = initializers::he_normal(),
+                     .kernel_regularizer = regularizers::l2(1e-4)});
+}
+
+nn::Layer block(int64_t filters, int64_t stride) {
+  std::vector<nn::Layer> shortcut;
+  if (stride != 1) shortcut = {convolution(filters, 1, stride), nn::BatchNormalization()};
+  return nn::Residual(
+      {convolution(filters, 3, stride), nn::BatchNormalization(), nn::ActivationLayer(nn::relu),
+       convolution(filters, 3, 1), nn::BatchNormalization()},
+      shortcut, {.activation = nn::relu});
+}
+
+Model resnet(int64_t depth) {
+  std::vector<nn::Layer> layers = {convolution(16, 3, 1), nn::BatchNormalization(),
+                                   nn::ActivationLayer(nn::relu)};
+  const int64_t blocks = (depth - 2) / 6;
+  for (const int64_t filters : {16, 32, 64}) {
+    for (int64_t i = 0; i < blocks; ++i)
+      layers.push_back(block(filters, i == 0 && filters > 16 ? 2 : 1));
+  }
+  layers.push_back(nn::GlobalAveragePooling2D());
+  layers.push_back(nn::Dense(10));
+  return nn::Sequential(layers);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main([&] {
+    Flags flags(argc, argv, "ResNet on CIFAR-10.");
+    const auto data_dir =
+        flags.text("data_dir", "", "folder with CIFAR-10's .bin files; empty: generated digits");
+    const auto depth = flags.integer("depth", 20, "6 n + 2: 20, 32, 44, 56, 110", {.min = 8});
+    const auto replicas =
+        flags.integer("replicas", 1, "replicas that share the cores", {.min = 1, .max = 64});
+    const auto epochs = flags.integer("epochs", 5, "passes over the training images", {.min = 1});
+    const auto batch =
+        flags.integer("batch", 128, "images in a step, over all replicas", {.min = 1});
+    const auto images =
+        flags.integer("images", 50'000, "train on so many images at most", {.min = 1});
+    const auto precision =
+        flags.text("precision", "float32", "of matrix products and convolutions");
+    const auto backup = flags.text("backup", "", "folder to continue from after a break");
+    flags.finish();
+    if (depth % 6 != 2) invalid("--depth=", depth, " is not allowed: expected 6 n + 2");
+
+    set_logical_cpus(static_cast<int>(replicas));
+    MirroredStrategy strategy;
+    const auto scope = strategy.scope();
+    const auto all = data_dir.empty() ? data::synthetic_digits(12'000)
+                                      : data::images_from_cifar10(data_dir, "train");
+    const auto train =
+        (data_dir.empty() ? all.take(10'000) : all).take(images).shuffle(50'000).batch(batch);
+    const auto test =
+        (data_dir.empty() ? all.skip(10'000) : data::images_from_cifar10(data_dir, "test"))
+            .batch(500);
+
+    const double steps = static_cast<double>(epochs * train.cardinality());
+    auto model = resnet(depth);
+    model.compile({.optimizer = optim::SGD(optim::schedules::PiecewiseConstantDecay(
+                                               {steps / 2, steps * 3 / 4}, {0.1, 0.01, 0.001}),
+                                           {.momentum = 0.9}),
+                   .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {metrics::SparseCategoricalAccuracy("accuracy")},
+                   .precision = precision_from_name(precision)});
+    std::vector<CallbackPtr> callbacks = {callbacks::TerminateOnNaN()};
+    if (!backup.empty())
+      callbacks.push_back(callbacks::BackupAndRestore(backup, {.save_freq = 100}));
+    model.fit(train, {.epochs = epochs, .validation_data = test, .callbacks = callbacks});
+    std::printf("test_accuracy=%.4f\n", model.evaluate(test).at("accuracy"));
+  });
+}

@@ -1,0 +1,219 @@
+#include "tests/train/testing.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::classifier;
+using cohort::testing::error_of;
+using cohort::testing::Hooks;
+using cohort::testing::points;
+
+constexpr auto kSilent = Verbose::kSilent;
+
+TEST(Fit, LearnsASmallProblem) {
+  auto model = classifier();
+  const auto test = points(200, /*seed=*/8).batch(50);
+  const History history = model.fit(points(400).shuffle(400).batch(32),
+                                    {.epochs = 15, .validation_data = test, .verbose = kSilent});
+  EXPECT_LT(history["loss"].back(), 0.3 * history["loss"].front());
+  EXPECT_GT(history["val_accuracy"].back(), 0.95);
+  EXPECT_EQ(history["val_accuracy"].back(), model.evaluate(test).at("accuracy"));
+  EXPECT_EQ(history.epochs.size(), 15u);
+}
+
+TEST(Fit, TensorsAreShuffledBatchedAndSplit) {
+  const auto all = *points(100).batch(100).iterate().next();
+  auto model = classifier();
+  std::vector<int64_t> rows;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->epoch_end = [&](Training& training, Logs&) { rows.push_back(training.examples()); };
+  const History history =
+      model.fit(all["x"], all["label"],
+                {.epochs = 2, .callbacks = {hooks}, .verbose = kSilent, .validation_split = 0.25});
+  EXPECT_EQ(rows, (std::vector<int64_t>{75, 75}));
+  EXPECT_EQ(history["val_loss"].size(), 2u);
+}
+
+TEST(Fit, TheSameProgramTwiceGivesTheSameBits) {
+  const auto train = points(70).shuffle(70, {.seed = 5}).batch(16);
+  auto a = classifier(), b = classifier();
+  const auto first = a.fit(train, {.epochs = 2, .verbose = kSilent});
+  const auto second = b.fit(train, {.epochs = 2, .verbose = kSilent});
+  EXPECT_EQ(first["loss"], second["loss"]);
+  EXPECT_EQ(testing::bits(a), testing::bits(b));
+}
+
+// 37 rows in batches of 8: every batch is uneven over 3 replicas, and the last leaves some replicas
+// few rows.
+TEST(Fit, TheLossCurveDoesNotDependOnTheNumberOfReplicas) {
+  const auto train = points(33).shuffle(33, {.seed = 5}).batch(8);
+  const FitOptions options{.epochs = 4, .verbose = kSilent};
+  const auto alone = classifier().fit(train, options);
+  set_logical_cpus(4, 1);
+  for (const int replicas : {2, 3, 4}) {
+    SCOPED_TRACE(::testing::Message() << replicas << " replicas");
+    std::vector<std::string> devices;
+    for (int i = 0; i < replicas; ++i) devices.push_back(str("cpu:", i));
+    MirroredStrategy strategy({.devices = devices});
+    const auto scope = strategy.scope();
+    const auto together = classifier().fit(train, options);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(together["loss"][i], alone["loss"][i], 1e-5 * alone["loss"][i]);
+      EXPECT_EQ(together["accuracy"][i], alone["accuracy"][i]);
+    }
+  }
+}
+
+TEST(Fit, AWeightCountsLikeThatManyRows) {
+  const auto two = *points(2).batch(2).iterate().next();
+  data::Batch weighted = two;
+  weighted.set("weight", Tensor::from<float>({1, 0}, {2}));
+  auto model = classifier();
+  const auto one_at = [&](data::Batch batch) {
+    return model
+        .evaluate(data::generator([batch] {
+          return [batch, done = false]() mutable {
+            return std::exchange(done, true) ? std::nullopt : std::optional(batch);
+          };
+        }))
+        .at("loss");
+  };
+  const data::Batch first{{"x", two["x"].slice_rows(0, 1)},
+                          {"label", two["label"].slice_rows(0, 1)}};
+  // The sum over the weighted rows is divided by the number of rows, as in Keras.
+  EXPECT_NEAR(one_at(weighted), one_at(first) / 2, 1e-6);
+}
+
+TEST(Fit, AClassWeightOfZeroLeavesAClassOut) {
+  auto model = classifier();
+  const auto history =
+      model.fit(points(50).batch(10), {.verbose = kSilent, .class_weight = {{0, 0.0}, {1, 0.0}}});
+  EXPECT_EQ(history["loss"], std::vector<double>{0});
+}
+
+TEST(Fit, WithStepsPerEpochPassesFollowEachOther) {
+  auto model = classifier();
+  std::vector<int64_t> rows;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [&, before = int64_t{0}](Training& training) mutable {
+    if (training.step() == 1) before = 0;
+    rows.push_back(training.examples() - std::exchange(before, training.examples()));
+  };
+  model.fit(points(25).batch(10),
+            {.epochs = 2, .steps_per_epoch = 4, .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(rows, (std::vector<int64_t>{10, 10, 5, 10, 10, 5, 10, 10}));
+}
+
+TEST(Fit, EpochsAreCountedFromInitialEpoch) {
+  const auto history =
+      classifier().fit(points(10).batch(10), {.epochs = 5, .initial_epoch = 3, .verbose = kSilent});
+  EXPECT_EQ(history.epochs, (std::vector<int64_t>{3, 4}));
+  EXPECT_TRUE(classifier()
+                  .fit(points(10).batch(10), {.epochs = 3, .initial_epoch = 3, .verbose = kSilent})
+                  .epochs.empty());
+}
+
+TEST(Fit, ValidatesAsOftenAsAsked) {
+  const auto history =
+      classifier().fit(points(10).batch(10), {.epochs = 5,
+                                              .validation_data = points(30).repeat().batch(10),
+                                              .validation_freq = 2,
+                                              .validation_steps = 3,
+                                              .verbose = kSilent});
+  EXPECT_EQ(history["loss"].size(), 5u);
+  EXPECT_EQ(history["val_loss"].size(), 2u);
+}
+
+TEST(Fit, CallbacksAreCalledInOrder) {
+  std::string calls;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->train_begin = [&](Training&) { calls += "<"; };
+  hooks->train_end = [&](Training&) { calls += ">"; };
+  hooks->epoch_begin = [&](Training& t) { calls += str("(", t.epoch()); };
+  hooks->epoch_end = [&](Training&, Logs&) { calls += ")"; };
+  hooks->batch_begin = [&](Training&) { calls += "["; };
+  hooks->batch_end = [&](Training& t) { calls += str(t.step(), "]"); };
+  classifier().fit(points(6).batch(4), {.epochs = 2, .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(calls, "<(0[1][2])(1[1][2])>");
+}
+
+TEST(Fit, ACallbackStopsTrainingAfterTheStep) {
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [](Training& training) {
+    if (training.step() == 2) training.stop("enough");
+  };
+  auto model = classifier();
+  const auto history =
+      model.fit(points(40).batch(4), {.epochs = 3, .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(history.stop_reason, "enough");
+  EXPECT_EQ(history.epochs.size(), 1u);
+  EXPECT_EQ(model.optimizer().iterations()->value().item(), 2);
+}
+
+TEST(Fit, PenaltiesOfWeightsAreAddedOnce) {
+  const auto loss_with = [](double factor) {
+    set_global_seed(3);
+    auto model = nn::Sequential({nn::Dense(2, {.kernel_regularizer = regularizers::l2(factor)})});
+    testing::compile(model);
+    return model.evaluate(points(9).batch(9)).at("loss");
+  };
+  set_logical_cpus(3, 1);
+  const double difference = loss_with(0.5) - loss_with(0);
+  EXPECT_GT(difference, 0);
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1", "cpu:2"}});
+  const auto scope = strategy.scope();
+  EXPECT_NEAR(loss_with(0.5) - loss_with(0), difference, 1e-5);
+}
+
+TEST(Fit, OptionsThatMakeNoSenseAreNamed) {
+  auto model = classifier();
+  const auto fit = [&](FitOptions options) {
+    return error_of([&] { model.fit(points(4).batch(2), options); });
+  };
+  EXPECT_EQ(fit({.epochs = -1}), "fit: epochs must be at least 0, got -1");
+  EXPECT_EQ(fit({.steps_per_epoch = 0}), "fit: steps_per_epoch must be at least 1, got 0");
+  EXPECT_EQ(fit({.callbacks = {nullptr}}), "fit: one of the callbacks is null");
+  EXPECT_NE(fit({.batch_size = 4}).find("are for tensors"), std::string::npos);
+  const auto all = *points(4).batch(4).iterate().next();
+  EXPECT_EQ(error_of([&] { model.fit(all["x"], all["label"], {.validation_split = 1}); }),
+            "fit: validation_split must be in [0, 1), got 1");
+}
+
+TEST(Fit, DataThatDoesNotFitIsNamed) {
+  auto model = classifier();
+  const auto fit = [&](const data::Dataset& dataset) {
+    return error_of([&] { model.fit(dataset, {.verbose = kSilent}); });
+  };
+  EXPECT_NE(fit(points(4).take(0).batch(2)).find("the dataset is empty"), std::string::npos);
+  EXPECT_NE(fit(points(4).repeat().batch(2)).find("never ends"), std::string::npos);
+  EXPECT_NE(
+      error_of([&] { model.fit(data::range(4).batch(2), {.verbose = kSilent}); }, Code::kNotFound)
+          .find("\"label\""),
+      std::string::npos);
+  auto unbuilt = nn::Sequential({nn::Dense(2)});
+  testing::compile(unbuilt);
+  EXPECT_NE(error_of([&] { unbuilt.fit(data::range(4)); }).find("add batch(n)"), std::string::npos);
+}
+
+TEST(Fit, ALabelOutOfRangeIsReportedWithItsStep) {
+  auto batch = *points(6).batch(6).iterate().next();
+  Tensor label = batch["label"].clone();
+  label.data<int32_t>()[5] = 2;
+  const auto message = error_of(
+      [&] {
+        classifier().fit(data::from_tensor_slices({{"x", batch["x"]}, {"label", label}}).batch(2),
+                         {.verbose = kSilent});
+      },
+      Code::kOutOfRange);
+  EXPECT_EQ(message.rfind("fit: epoch 1, step 3: ", 0), 0u) << message;
+}
+
+TEST(Fit, NeedsCompile) {
+  auto model = nn::Sequential({nn::Dense(2)});
+  EXPECT_NE(
+      error_of([&] { model.fit(points(4).batch(2)); }, Code::kFailedPrecondition).find("compile()"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,63 @@
+#include <csignal>
+
+#include "tests/train/testing.h"
+
+namespace cohort {
+namespace {
+
+TEST(Interrupt, EndsFitAfterTheStepWithTheCallbacksCalled) {
+  bool ended = false;
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->batch_begin = [](Training& training) {
+    if (training.step() == 1) raise(SIGINT);
+  };
+  hooks->train_end = [&](Training& training) { ended = training.interrupted(); };
+  auto model = testing::classifier();
+  init();
+  EXPECT_EQ(testing::error_of(
+                [&] {
+                  model.fit(testing::points(40).batch(4),
+                            {.callbacks = {hooks}, .verbose = Verbose::kSilent});
+                },
+                Code::kCancelled),
+            "fit: interrupted in epoch 1 after step 2");
+  EXPECT_TRUE(ended);
+}
+
+TEST(Interrupt, LeavesABackupToContinueFrom) {
+  const std::string folder = testing::make_folder();
+  const auto train = testing::points(30).shuffle(30, {.seed = 4}).batch(4);
+  const auto fit = [&](Model& model, CallbackPtr extra) {
+    return model.fit(train, {.epochs = 3,
+                             .callbacks = {callbacks::BackupAndRestore(folder), extra},
+                             .verbose = Verbose::kSilent});
+  };
+  init();
+  auto hooks = std::make_shared<testing::Hooks>();
+  auto whole = testing::classifier();
+  const auto expected = fit(whole, hooks);
+
+  init();
+  hooks->batch_begin = [](Training& training) {
+    if (training.epoch() == 1 && training.step() == 3) raise(SIGINT);
+  };
+  auto broken = testing::classifier();
+  EXPECT_THROW(fit(broken, hooks), Error);
+
+  init();
+  auto resumed = testing::classifier();
+  const auto rest = fit(resumed, std::make_shared<testing::Hooks>());
+  EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
+  EXPECT_EQ(rest["loss"],
+            std::vector<double>(expected["loss"].begin() + 1, expected["loss"].end()));
+}
+
+TEST(RunMain, TurnsErrorsIntoExitCodes) {
+  EXPECT_EQ(run_main([] {}), 0);
+  EXPECT_EQ(run_main([] { invalid("wrong"); }), 2);
+  EXPECT_EQ(run_main([] { fail(Code::kNotFound, "no file"); }), 15);
+  EXPECT_EQ(run_main([] { throw std::runtime_error("other"); }), 1);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,120 @@
+#include "tests/train/testing.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::classifier;
+using cohort::testing::error_of;
+using cohort::testing::points;
+
+TEST(Model, EvaluateDoesNotDependOnTheBatchSize) {
+  auto model = classifier();
+  const Logs whole = model.evaluate(points(50).batch(50)),
+             parts = model.evaluate(points(50).batch(7));
+  EXPECT_NEAR(whole.at("loss"), parts.at("loss"), 1e-6);
+  EXPECT_EQ(whole.at("accuracy"), parts.at("accuracy"));
+}
+
+TEST(Model, EvaluateLearnsNothing) {
+  auto model = classifier();
+  const std::string before = testing::bits(model);
+  model.evaluate(points(50).batch(10));
+  EXPECT_EQ(testing::bits(model), before);
+}
+
+TEST(Model, EvaluateTakesTensorsAndSteps) {
+  auto model = classifier();
+  const auto all = *points(64).batch(64).iterate().next();
+  EXPECT_NEAR(model.evaluate(all["x"], all["label"]).at("loss"),
+              model.evaluate(points(64).batch(64)).at("loss"), 1e-6);
+  EXPECT_NEAR(model.evaluate(points(64).batch(8), {.steps = 2}).at("loss"),
+              model.evaluate(points(64).take(16).batch(16)).at("loss"), 1e-6);
+}
+
+TEST(Model, PredictKeepsTheOrderOfRowsOverBatchesAndReplicas) {
+  const auto all = *points(23).batch(23).iterate().next();
+  const Tensor alone = classifier().predict(all["x"], /*batch_size=*/23);
+  ASSERT_EQ(alone.shape(), (Shape{23, 2}));
+  set_logical_cpus(3, 1);
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1", "cpu:2"}});
+  const auto scope = strategy.scope();
+  const Tensor split = classifier().predict(points(23).batch(7));
+  ASSERT_EQ(split.shape(), alone.shape());
+  for (int64_t i = 0; i < alone.num_elements(); ++i)
+    EXPECT_NEAR(split.data<float>()[i], alone.data<float>()[i], 1e-6);
+}
+
+TEST(Model, BelongsToTheStrategyItWasMadeUnder) {
+  set_logical_cpus(2, 1);
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  std::optional<Model> model;
+  {
+    const auto scope = strategy.scope();
+    model = nn::Sequential({nn::Dense(2)});
+  }
+  testing::compile(*model);
+  model->fit(points(20).batch(5), {.verbose = Verbose::kSilent});
+  EXPECT_EQ(&model->strategy(), &strategy);
+}
+
+TEST(Model, IsAFunctionInLoopsOfOnesOwn) {
+  auto model = classifier();
+  const auto forward = function([&](Value x) { return model(x); });
+  const auto all = *points(5).batch(5).iterate().next();
+  const Tensor by_hand = forward({all["x"]})[0], predicted = model.predict(all["x"]);
+  for (int64_t i = 0; i < predicted.num_elements(); ++i) {
+    EXPECT_EQ(by_hand.data<float>()[i], predicted.data<float>()[i]);
+  }
+}
+
+TEST(Model, SeveralInputsAreTakenInTheOrderOfTheBatch) {
+  const auto a = nn::Input({2}), b = nn::Input({3});
+  auto model = nn::Functional({a, b}, nn::Dense(2)(nn::Concatenate()({a, b})));
+  testing::compile(model);
+  const auto data = data::from_tensor_slices({{"a", Tensor::zeros(DType::kFloat32, {6, 2})},
+                                              {"label", Tensor::zeros(DType::kInt32, {6})},
+                                              {"b", Tensor::zeros(DType::kFloat32, {6, 3})}});
+  const auto history = model.fit(data.batch(3), {.epochs = 10, .verbose = Verbose::kSilent});
+  EXPECT_LT(history["loss"].back(), history["loss"].front());
+}
+
+TEST(Model, SummaryListsLayersShapesAndParameters) {
+  auto model = nn::Sequential({nn::Dense(100), nn::Dense(2)});
+  EXPECT_NE(error_of([&] { model.summary(); }, Code::kFailedPrecondition).find("build()"),
+            std::string::npos);
+  model.build({{DType::kFloat32, {1, 20}}});
+  EXPECT_EQ(model.summary(),
+            "Layer (type)     Output shape  Parameters\n"
+            "dense (Dense)    [100]              2,100\n"
+            "dense_1 (Dense)  [2]                  202\n"
+            "Total parameters: 2,302\n"
+            "Trainable parameters: 2,302\n");
+}
+
+TEST(Model, FrozenLayersStayAsTheyAre) {
+  set_global_seed(3);
+  const auto frozen = nn::Dense(4);
+  auto model = nn::Sequential({frozen, nn::Dense(2)});
+  model.build({{DType::kFloat32, {1, 2}}});
+  frozen.set_trainable(false);
+  testing::compile(model);
+  const Tensor before = frozen.variables()[0]->value().clone();
+  const auto history = model.fit(points(40).batch(10), {.epochs = 3, .verbose = Verbose::kSilent});
+  EXPECT_LT(history["loss"].back(), history["loss"].front());
+  EXPECT_EQ(std::memcmp(frozen.variables()[0]->value().raw(), before.raw(), before.bytes()), 0);
+}
+
+TEST(SyntheticDigits, DependOnSeedAndPlaceAlone) {
+  const auto some = data::synthetic_digits(3, 5), more = data::synthetic_digits(6, 5);
+  auto other = more.begin();
+  for (const auto& element : some) {
+    EXPECT_EQ(element["image"].shape(), (Shape{28, 28, 1}));
+    EXPECT_EQ(element["label"].item(), (*other)["label"].item());
+    EXPECT_EQ(
+        std::memcmp(element["image"].raw(), (*other)["image"].raw(), element["image"].bytes()), 0);
+    ++other;
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,168 @@
+#include "core/train/safetensors.h"
+
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "core/base/file.h"
+#include "core/base/random.h"
+
+namespace cohort {
+namespace {
+
+std::string temporary(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+// A file with this header and data; the length in front is right unless given.
+std::string file_with(const std::string& header, const std::string& data,
+                      std::optional<uint64_t> length = {}) {
+  const uint64_t size = length.value_or(header.size());
+  std::string bytes(reinterpret_cast<const char*>(&size), sizeof size);
+  return bytes + header + data;
+}
+
+std::string error_of(const std::string& content, Code expected = Code::kDataLoss) {
+  const std::string path = temporary("hostile.safetensors");
+  std::ofstream(path, std::ios::binary) << content;
+  try {
+    read_safetensors(path);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), expected) << error.what();
+    EXPECT_EQ(error.message().rfind(path, 0), 0u) << error.what();
+    return error.message().substr(path.size());
+  }
+  return "no error";
+}
+
+TEST(Safetensors, ComesBackAsItWasWritten) {
+  Safetensors content;
+  content.metadata = {{"step", "12"}, {"note", "a \"quoted\" line\n"}};
+  content.tensors["bytes"] = Tensor::from<uint8_t>({1, 2, 3}, {3});
+  content.tensors["weights"] = Tensor::from<float>({1, -2, 3.5f, 4, 5, 6}, {2, 3});
+  content.tensors["none"] = Tensor::zeros(DType::kInt64, {0, 4});
+  content.tensors["scalar"] = Tensor::scalar<int64_t>(-7);
+  for (const DType dtype :
+       {DType::kFloat64, DType::kBFloat16, DType::kFloat16, DType::kInt32, DType::kBool}) {
+    content.tensors[std::string(dtype_name(dtype))] = Tensor::full(dtype, {2}, 1);
+  }
+  const std::string path = temporary("round_trip.safetensors");
+  write_safetensors(path, content);
+
+  const Safetensors read = read_safetensors(path);
+  EXPECT_EQ(read.metadata, content.metadata);
+  ASSERT_EQ(read.tensors.size(), content.tensors.size());
+  for (const auto& [name, tensor] : content.tensors) {
+    const Tensor& other = read.tensors.at(name);
+    ASSERT_EQ(other.spec(), tensor.spec()) << name;
+    EXPECT_EQ(std::memcmp(other.raw(), tensor.raw(), tensor.bytes()), 0) << name;
+  }
+}
+
+TEST(Safetensors, ReadsAFileWrittenByHand) {
+  const std::string header = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  const std::string path = temporary("by_hand.safetensors");
+  const float value = 2.5f;
+  std::ofstream(path, std::ios::binary)
+      << file_with(header, std::string(reinterpret_cast<const char*>(&value), sizeof value));
+  EXPECT_EQ(read_safetensors(path).tensors.at("x").item(), 2.5);
+}
+
+TEST(Safetensors, DataStartsAligned) {
+  const std::string path = temporary("aligned.safetensors");
+  write_safetensors(
+      path, {.tensors = {{"x", Tensor::scalar<uint8_t>(1)}, {"y", Tensor::scalar<double>(1)}}});
+  const std::string bytes = read_file(path);
+  EXPECT_EQ((bytes.size() - 9) % 8, 0u);
+  EXPECT_EQ(read_safetensors(path).tensors.at("y").item(), 1);
+}
+
+TEST(Safetensors, RefusesWhatDoesNotFitTheFile) {
+  EXPECT_EQ(error_of("short"), ": at byte 0: too short for a safetensors file");
+  EXPECT_EQ(error_of(file_with("{}", "", uint64_t{1} << 62)),
+            ": at byte 0: a header of 4611686018427387904 bytes does not fit in a file of 10");
+  EXPECT_EQ(error_of(file_with("[]", "")), ": at byte 8: the header is not a JSON object");
+  EXPECT_NE(error_of(file_with("{\"x\":", "")).find("the header is not JSON"), std::string::npos);
+  EXPECT_EQ(error_of(file_with("{}", "1234")), ": at byte 10: 4 bytes belong to no tensor");
+}
+
+TEST(Safetensors, RefusesTensorsThatDoNotFitTheirData) {
+  const auto error_of_x = [](const std::string& x, const std::string& data = "12345678",
+                             Code code = Code::kDataLoss) {
+    return error_of(file_with("{\"x\":" + x + "}", data), code);
+  };
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[3],"data_offsets":[0,12]})")
+                .find("ends 4 bytes behind the end"),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})")
+                .find("float32[3] but has 8 bytes"),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})").find("expected 0"),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})")
+                .find("no valid data_offsets"),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})").find("\"shape\""),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[2.5],"data_offsets":[0,8]})").find("\"shape\""),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","data_offsets":[0,8]})").find("\"shape\""),
+            std::string::npos);
+  EXPECT_NE(error_of_x(R"({"shape":[2],"data_offsets":[0,8]})").find("no dtype"),
+            std::string::npos);
+  EXPECT_NE(error_of_x("7").find("\"shape\""), std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F8","shape":[8],"data_offsets":[0,8]})", "12345678",
+                       Code::kUnimplemented)
+                .find("\"F8\""),
+            std::string::npos);
+  // Element and byte counts beyond 64 bits.
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]})"),
+            "no error");
+  EXPECT_NE(error_of_x(R"({"dtype":"F64","shape":[2305843009213693953],"data_offsets":[0,8]})"),
+            "no error");
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1,1,2],"data_offsets":[0,8]})"),
+            "no error");
+}
+
+TEST(Safetensors, RefusesNamesThatComeTwiceAndOverlaps) {
+  const std::string x = R"("x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
+  EXPECT_NE(error_of(file_with("{" + x + "," + x + "}", "ab")).find("\"x\" twice"),
+            std::string::npos);
+  EXPECT_NE(error_of(file_with("{" + x + R"(,"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+                               "abc"))
+                .find("starts at data byte 1, expected 2"),
+            std::string::npos);
+}
+
+TEST(Safetensors, DamageAnywhereIsAnErrorOrAnotherValidFile) {
+  const std::string path = temporary("damaged.safetensors");
+  write_safetensors(path, {.tensors = {{"a", Tensor::zeros(DType::kFloat32, {3, 2})},
+                                       {"b", Tensor::scalar(1.0f)}},
+                           .metadata = {{"k", "v"}}});
+  const std::string good = read_file(path);
+  constexpr uint64_t kSeed = 20;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  RandomStream random(kSeed);
+  for (int i = 0; i < 1000; ++i) {
+    std::string bad = good;
+    if (random.below(4) == 0) bad.resize(random.below(bad.size()));
+    for (uint64_t edits = random.below(4); edits-- > 0 && !bad.empty();) {
+      bad[random.below(bad.size())] = static_cast<char>(random.next());
+    }
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
+    try {
+      read_safetensors(path);
+    } catch (const Error& error) {
+      ASSERT_TRUE(error.code() == Code::kDataLoss || error.code() == Code::kUnimplemented)
+          << error.what();
+    }
+  }
+}
+
+TEST(Safetensors, AFailedSaveKeepsThePreviousFile) {
+  const std::string folder = testing::TempDir() + "/no_such_folder";
+  EXPECT_THROW(write_safetensors(folder + "/x.safetensors", {}), Error);
+}
+
+}  // namespace
+}  // namespace cohort
