@@ -1,0 +1,169 @@
+// Measures training steps of one model: forward, backward, update, and the loss read back.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sys/resource.h>
+
+#include "benchmarks/models.h"
+#include "cohort.h"
+
+namespace cohort::benchmarks {
+namespace {
+
+constexpr int kWarmUpSteps = 3;
+
+struct Settings {
+  std::string model;
+  int64_t batch, threads, steps, rounds;
+  Precision precision;
+  std::string profile, peer;
+  bool vs_torch;
+};
+
+Settings parse(int argc, char** argv) {
+  Flags flags(argc, argv, "Measures training steps of one model, alone or against PyTorch.");
+  Settings s;
+  s.model = flags.text("model", "mlp", "which model", {.choices = model_names()});
+  const int64_t usual = s.model == "mlp" ? 128 : s.model == "gpt" ? 8 : 64;
+  s.batch = flags.integer("batch", usual, "rows of a step", {.min = 1});
+  s.threads = flags.integer("threads", 2, "threads", {.min = 1, .max = 1024});
+  s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
+  s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
+  s.precision =
+      precision_from_name(flags.text("precision", "float32", "float32 or mixed_bfloat16"));
+  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file");
+  s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
+  s.peer = flags.text("peer", str(argv[0], ".runfiles/cohort/benchmarks/peers/torch_train.py"),
+                      "the PyTorch program");
+  flags.finish();
+  return s;
+}
+
+int64_t count_parameters(const nn::Layer& network) {
+  int64_t count = 0;
+  for (const auto& variable : network.trainable_variables())
+    count += variable->spec().shape.num_elements();
+  return count;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A training step of the model on its batch.
+class Trainer {
+ public:
+  explicit Trainer(const Settings& settings)
+      : benchmark_(make_benchmark(settings.model, settings.batch)),
+        optimizer_(optim::SGD(0.01, {.momentum = 0.9})),
+        replica_{.precision = settings.precision} {
+    benchmark_.network.build({benchmark_.input.spec()});
+    const auto network = benchmark_.network;
+    const auto optimizer = optimizer_;
+    step_ = std::make_unique<Function>(function(
+        [network, optimizer](Value x, Value label) {
+          const Value loss = ops::reduce_mean(
+              losses::sparse_softmax_cross_entropy(network(x, {.training = true}), label));
+          optimizer.minimize(loss, network.trainable_variables());
+          return loss;
+        },
+        settings.model));
+    run(kWarmUpSteps);
+  }
+
+  // Milliseconds of each step.
+  std::vector<double> run(int64_t steps) {
+    std::vector<double> times;
+    for (int64_t i = 0; i < steps; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      const Tensor inputs[] = {benchmark_.input, benchmark_.label};
+      const double loss = step_->run(inputs, replica_, {.step = count_++})[0].item();
+      times.push_back(
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+              .count());
+      if (!std::isfinite(loss))
+        fail(Code::kInternal, "the loss became ", loss, " after ", count_, " steps");
+    }
+    return times;
+  }
+
+  int64_t parameters() const { return count_parameters(benchmark_.network); }
+
+ private:
+  Benchmark benchmark_;
+  optim::Optimizer optimizer_;
+  PlanOptions replica_;
+  std::unique_ptr<Function> step_;
+  int64_t count_ = 0;
+};
+
+// Runs the peer and returns the milliseconds of its median step; echoes its line.
+double run_peer(const Settings& s) {
+  const std::string command =
+      str("OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-SkylakeX} /usr/bin/python3 ", s.peer,
+          " --model=", s.model, " --batch=", s.batch, " --threads=", s.threads,
+          " --steps=", s.steps, " --precision=", precision_name(s.precision));
+  const auto close = [](FILE* f) { pclose(f); };
+  const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
+  if (!pipe) fail(Code::kUnavailable, "cannot start ", command);
+  char line[512];
+  double milliseconds = 0;
+  while (std::fgets(line, sizeof(line), pipe.get()) != nullptr) {
+    std::fputs(line, stdout);
+    if (const char* found = std::strstr(line, "median_ms=")) milliseconds = std::atof(found + 10);
+  }
+  if (milliseconds <= 0)
+    fail(Code::kUnavailable,
+         "the peer printed no result; it needs the packages python3-torch and libopenblas0: ",
+         command);
+  return milliseconds;
+}
+
+void report(const Settings& s, const Trainer& trainer, double milliseconds) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf(
+      "cohort %s world=1 local_batch=%lld threads=%lld precision=%s params=%lld median_ms=%.2f "
+      "examples_per_s=%.1f "
+      "peak_rss_mb=%.0f\n",
+      s.model.c_str(), static_cast<long long>(s.batch), static_cast<long long>(s.threads),
+      std::string(precision_name(s.precision)).c_str(),
+      static_cast<long long>(trainer.parameters()), milliseconds,
+      1e3 * static_cast<double>(s.batch) / milliseconds,
+      static_cast<double>(usage.ru_maxrss) / 1024);
+  std::fflush(stdout);
+}
+
+void measure(const Settings& s) {
+  set_logical_cpus(1, static_cast<int>(s.threads));
+  Trainer trainer(s);
+  if (!s.profile.empty()) {
+    Profiler profiler;
+    trainer.run(1);
+    profiler.write(s.profile);
+    std::fputs(profiler.summary().c_str(), stdout);
+  }
+  std::vector<double> own, peers;
+  for (int64_t round = 0; round < (s.vs_torch ? s.rounds : 1); ++round) {
+    const auto times = trainer.run(s.steps);
+    own.push_back(median(times));
+    report(s, trainer, own.back());
+    if (s.vs_torch) peers.push_back(run_peer(s));
+  }
+  if (s.vs_torch)
+    std::printf("ratio %s cohort/torch=%.2f (medians of %zu alternating rounds)\n", s.model.c_str(),
+                median(peers) / median(own), own.size());
+}
+
+}  // namespace
+}  // namespace cohort::benchmarks
+
+int main(int argc, char** argv) {
+  return cohort::run_main(
+      [&] { cohort::benchmarks::measure(cohort::benchmarks::parse(argc, argv)); });
+}
