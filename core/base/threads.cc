@@ -20,7 +20,9 @@ namespace cohort {
 
 void set_num_threads(int threads) {
   if (threads < 1) invalid("a device needs at least 1 thread, got ", threads);
-  omp_set_num_threads(threads);
+  // Beyond OpenMP's limit (OMP_THREAD_LIMIT) a team is smaller than asked for, and oneDNN, which
+  // divides its work by the number asked for, would leave part of it undone.
+  omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
 }
 
 int num_threads() { return omp_get_max_threads(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <omp.h>
 #include <sched.h>
 
 #include "core/device/device.h"
@@ -19,6 +20,7 @@ int usable_cores() {
     const int asked = std::atoi(text);
     if (asked > 0) cores = std::min(cores, asked);
   }
+  cores = std::min(cores, omp_get_thread_limit());
   return std::max(cores, 1);
 }
 
@@ -41,7 +43,8 @@ void set_logical_cpus(int count, int threads_each) {
   if (threads_each < 0)
     invalid("threads for each logical cpu must not be negative, got ", threads_each);
   const std::lock_guard lock(mutex);
-  state() = {count, threads_each > 0 ? threads_each : std::max(usable_cores() / count, 1)};
+  const int threads = threads_each > 0 ? threads_each : std::max(usable_cores() / count, 1);
+  state() = {count, std::min(threads, omp_get_thread_limit())};
 }
 
 }  // namespace cohort
