@@ -40,7 +40,7 @@ inline std::vector<Tensor> run_kernel(std::string_view op, const std::vector<Ten
                                       const Attributes& attributes = {},
                                       const RunOptions& options = {}) {
   set_num_threads(options.threads);
-  KernelSpec spec{op, {}, output_specs, attributes, Device{}, options.threads};
+  KernelSpec spec{op, {}, output_specs, attributes, Device{}, num_threads()};
   std::vector<Tensor> sources, outputs;
   std::vector<const void*> input_pointers;
   std::vector<void*> output_pointers;
