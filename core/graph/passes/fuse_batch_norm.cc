@@ -7,11 +7,25 @@
 namespace cohort {
 namespace {
 
-// The ReluGrad that only feeds `node`'s first input; null otherwise.
-Node* relu_grad_before(const Node& node, const Users& users) {
+// The Relu that alone uses a BatchNorm's result, or the ReluGrad that alone feeds a BatchNormGrad;
+// null otherwise.
+Node* relu_of(Node& node, const Users& users) {
+  if (node.op().name == "BatchNorm") {
+    Node* user = users.only_user(node.output(0));
+    return user != nullptr && user->op().name == "Relu" ? user : nullptr;
+  }
+  if (node.op().name != "BatchNormGrad") return nullptr;
   const Value dy = node.inputs()[0];
-  if (dy.node().op().name != "ReluGrad" || users.only_user(dy) != &node) return nullptr;
-  return &dy.node();
+  return dy.node().op().name == "ReluGrad" && users.only_user(dy) == &node ? &dy.node() : nullptr;
+}
+
+// A gradient takes what the ReluGrad took: dy in its place, y at the end.
+std::vector<Value> fused_inputs(const Node& node, const Node& relu) {
+  std::vector<Value> inputs = node.inputs();
+  if (relu.op().name == "Relu") return inputs;
+  inputs[0] = relu.inputs()[0];
+  inputs.push_back(relu.inputs()[1]);
+  return inputs;
 }
 
 Attributes with_relu(const Node& node) {
@@ -30,37 +44,20 @@ void map_outputs(Rewriter& rewrite, Node& from, Node& to) {
 GraphFunction fuse_batch_norm_activation(const GraphFunction& function) {
   const Users users(function);
   Rewriter rewrite(function);
-  std::set<int> absorbed;
+  std::set<const Node*> absorbed;
+  for (const auto& node : function.graph->nodes())
+    if (const Node* relu = relu_of(*node, users)) absorbed.insert(relu);
   for (const auto& node : function.graph->nodes()) {
-    if (node->op().name == "ReluGrad") {
-      Node* user = users.only_user(node->output());
-      if (user != nullptr && user->op().name == "BatchNormGrad" &&
-          user->inputs()[0] == node->output())
-        continue;
+    if (absorbed.count(node.get()) > 0) continue;
+    Node* relu = relu_of(*node, users);
+    if (relu == nullptr) {
+      rewrite.copy(*node);
+      continue;
     }
-    if (absorbed.count(node->id()) > 0) continue;
-    if (node->op().name == "BatchNorm") {
-      Node* relu = users.only_user(node->output(0));
-      if (relu != nullptr && relu->op().name == "Relu") {
-        Node& fused = rewrite.add(*node, "BatchNorm", rewrite(node->inputs()), with_relu(*node));
-        map_outputs(rewrite, *node, fused);
-        rewrite.map(relu->output(), fused.output(0));
-        absorbed.insert(relu->id());
-        continue;
-      }
-    }
-    if (node->op().name == "BatchNormGrad") {
-      if (Node* relu_grad = relu_grad_before(*node, users)) {
-        std::vector<Value> inputs =
-            rewrite(std::vector<Value>(node->inputs().begin() + 1, node->inputs().end()));
-        inputs.insert(inputs.begin(), rewrite(relu_grad->inputs()[0]));
-        inputs.push_back(rewrite(relu_grad->inputs()[1]));
-        map_outputs(rewrite, *node,
-                    rewrite.add(*node, "BatchNormGrad", std::move(inputs), with_relu(*node)));
-        continue;
-      }
-    }
-    rewrite.copy(*node);
+    Node& fused =
+        rewrite.add(*node, node->op().name, rewrite(fused_inputs(*node, *relu)), with_relu(*node));
+    map_outputs(rewrite, *node, fused);
+    if (relu->op().name == "Relu") rewrite.map(relu->output(), fused.output(0));
   }
   return rewrite.finish();
 }
