@@ -1,190 +1,204 @@
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
-#include <optional>
+#include <chrono>
+#include <cstring>
 
 #include "core/base/threads.h"
-#include "core/collective/communicator.h"
+#include "core/collective/background_queue.h"
+#include "core/collective/call.h"
+#include "core/collective/reduction.h"
+#include "core/collective/rendezvous.h"
 
 namespace cohort {
 namespace {
 
-// Elements that one rank combines before it moves to the next block, so that the accumulator stays
-// in cache.
-constexpr int64_t kBlock = 4096;
+// Slices begin at multiples of this many elements, so that ranks do not write the same cache line.
+constexpr int64_t kSliceUnit = 64;
+// What one thread copies at least.
+constexpr int64_t kCopyGrain = int64_t{1} << 17;
 
-struct Call {
-  std::span<const Segment> segments;
-  DType dtype;
-  ReduceOp op;
+// What the ranks of one group share.
+struct Group {
+  Group(int size, InProcessReduction reduction)
+      : calls(static_cast<size_t>(size)), reduction(reduction), rendezvous(size) {}
+
+  std::vector<Call> calls;  // each rank writes its own before a meeting and reads all after it
+  const InProcessReduction reduction;
+  Rendezvous rendezvous;
 };
 
-bool same_call(const Call& a, const Call& b) {
-  return a.dtype == b.dtype && a.op == b.op &&
-         std::equal(a.segments.begin(), a.segments.end(), b.segments.begin(), b.segments.end(),
-                    [](const Segment& x, const Segment& y) { return x.count == y.count; });
+void copy(const void* source, void* target, int64_t bytes) {
+  if (source == target) return;
+  parallel_for(bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<char*>(target) + begin, static_cast<const char*>(source) + begin,
+                static_cast<size_t>(end - begin));
+  });
 }
 
-// What the ranks of one group share: a reusable barrier that an abort breaks, and each rank's
-// current call.
-class Group {
- public:
-  explicit Group(int size) : calls(static_cast<size_t>(size)), size_(size) {}
-
-  void barrier() {
-    std::unique_lock lock(mutex_);
-    const int64_t generation = generation_;
-    if (!error_ && ++arrived_ == size_) {
-      arrived_ = 0;
-      ++generation_;
-      changed_.notify_all();
-    }
-    changed_.wait(lock, [&] { return error_ || generation_ != generation; });
-    if (generation_ == generation) throw *error_;
-  }
-
-  void abort(const Error& error) {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = error;
-    changed_.notify_all();
-  }
-
-  std::vector<Call> calls;  // each rank writes its own before a barrier and reads all after it
-
- private:
-  const int size_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int arrived_ = 0;
-  int64_t generation_ = 0;
-  std::optional<Error> error_;
-};
-
-template <typename A>
-A combine(ReduceOp op, A a, A b) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMean:
-      return a + b;
-    case ReduceOp::kMin:
-      return std::min(a, b);
-    case ReduceOp::kMax:
-      return std::max(a, b);
-    case ReduceOp::kProduct:
-      return a * b;
-  }
-  return a;
-}
-
-// Half types accumulate in float, so that the result is rounded once.
-template <typename T>
-struct Accumulator {
-  using type = T;
-};
-template <>
-struct Accumulator<bfloat16> {
-  using type = float;
-};
-template <>
-struct Accumulator<float16> {
-  using type = float;
-};
-
-// Reduces elements [begin, end) of one segment over all ranks, in rank order, into every rank's
-// target.
-template <typename T>
-void reduce_range(const std::vector<Call>& calls, size_t segment, int64_t begin, int64_t end) {
-  using A = typename Accumulator<T>::type;
-  const ReduceOp op = calls[0].op;
-  A sum[kBlock];
-  for (int64_t at = begin; at < end; at += kBlock) {
-    const int64_t n = std::min(kBlock, end - at);
-    for (size_t r = 0; r < calls.size(); ++r) {
-      const T* source = static_cast<const T*>(calls[r].segments[segment].source) + at;
-      if (r == 0) {
-        for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<A>(source[i]);
-      } else if (op == ReduceOp::kSum || op == ReduceOp::kMean) {
-        for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<A>(source[i]);
-      } else {
-        for (int64_t i = 0; i < n; ++i) sum[i] = combine(op, sum[i], static_cast<A>(source[i]));
-      }
-    }
-    if (op == ReduceOp::kMean)
-      for (int64_t i = 0; i < n; ++i)
-        sum[i] = static_cast<A>(sum[i] / static_cast<A>(calls.size()));
-    for (const Call& call : calls) {
-      T* target = static_cast<T*>(call.segments[segment].target) + at;
-      for (int64_t i = 0; i < n; ++i) target[i] = static_cast<T>(sum[i]);
-    }
-  }
+int64_t total_elements(const AllReduceCall& call) {
+  int64_t total = 0;
+  for (const Segment& segment : call.segments) total += segment.count;
+  return total;
 }
 
 class InProcessCommunicator final : public Communicator {
  public:
   InProcessCommunicator(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
+  // What waits in the background, here or on other ranks, would wait for ever.
+  ~InProcessCommunicator() override {
+    abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group")));
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->calls.size()); }
-  void barrier() override { group_->barrier(); }
-  void abort(const Error& error) override { group_->abort(error); }
 
   void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
-    group_->calls[static_cast<size_t>(rank_)] = {segments, dtype, op};
-    group_->barrier();
-    if (const auto mistake = find_mistake()) {
-      // The others may still be reading this rank's segments.
-      group_->barrier();
-      throw *mistake;
-    }
-    dispatch(NumberTypes{}, dtype, "all_reduce", [&]<typename T>() { reduce_slice<T>(); });
-    group_->barrier();
+    queue_.drain();
+    all_reduce_now(segments, dtype, op);
   }
+
+  int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+    if (size() > 1) return queue_.start(segments, dtype, op);
+    all_reduce_now(segments, dtype, op);
+    return 0;
+  }
+
+  void wait(int64_t operation) override {
+    if (size() > 1) queue_.wait(operation);
+  }
+
+  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) override {
+    queue_.drain();
+    int64_t total = 0;
+    for (const int64_t part : bytes) total += part;
+    collective(AllGatherCall{source, target, bytes}, "AllGather", total, [&] { gather(); });
+  }
+
+  void broadcast(const void* source, void* target, int64_t bytes, int root) override {
+    queue_.drain();
+    collective(BroadcastCall{source, target, bytes, root}, "Broadcast", bytes,
+               [&] { copy(call<BroadcastCall>(root).source, target, bytes); });
+  }
+
+  void barrier() override {
+    queue_.drain();
+    collective(BarrierCall{}, "Barrier", 0, [] {});
+  }
+
+  void abort(const Error& error) override { group_->rendezvous.abort(error); }
+  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
 
  private:
-  // Every rank sees the same calls, so every rank finds the same.
-  std::optional<Error> find_mistake() const {
-    const Call& first = group_->calls[0];
-    if (first.dtype == DType::kBool)
-      return Error(Code::kInvalidArgument, "all_reduce: bool tensors cannot be reduced");
-    for (size_t r = 1; r < group_->calls.size(); ++r) {
-      const Call& other = group_->calls[r];
-      if (same_call(first, other)) continue;
-      return Error(Code::kInvalidArgument,
-                   str("all_reduce: replica 0 reduces ", first.segments.size(), " tensors of ",
-                       first.dtype, " but replica ", r, " ", other.segments.size(), " of ",
-                       other.dtype, "; dtype, op and sizes must be equal on all replicas"));
-    }
-    return std::nullopt;
+  void all_reduce_now(std::span<const Segment> segments, DType dtype, ReduceOp op) {
+    const AllReduceCall call{segments, dtype, op};
+    const int64_t total = total_elements(call);
+    collective(call, "AllReduce", total * static_cast<int64_t>(dtype_size(dtype)), [&] {
+      if (group_->reduction == InProcessReduction::kSlices)
+        reduce_slice(total);
+      else
+        reduce_on_first_rank();
+    });
   }
 
-  // This rank's contiguous share of the bucket that the segments form together.
-  template <typename T>
-  void reduce_slice() {
-    const std::vector<Call>& calls = group_->calls;
-    int64_t total = 0;
-    for (const Segment& s : calls[0].segments) total += s.count;
-    const int64_t first = total * rank_ / size(), last = total * (rank_ + 1) / size();
+  // Meets the others, does this rank's part of the work, for which it may read their memory, and
+  // waits until they have done theirs. `work` must not throw.
+  template <typename Work>
+  void collective(const Call& call, std::string_view kind, int64_t bytes, const Work& work) {
+    group_->calls[static_cast<size_t>(rank_)] = call;
+    group_->rendezvous.meet();
+    const auto begin = std::chrono::steady_clock::now();
+    // All ranks see the same calls, so that all find the same.
+    const auto mistake = find_mistake(group_->calls);
+    if (!mistake) work();
+    group_->rendezvous.part();
+    if (mistake) {
+      abort(*mistake);
+      throw *mistake;
+    }
+    if (observer_ && bytes > 0) observer_({kind, bytes, begin, std::chrono::steady_clock::now()});
+  }
+
+  template <typename C>
+  const C& call(int rank) const {
+    return std::get<C>(group_->calls[static_cast<size_t>(rank)]);
+  }
+  const Segment& segment(int rank, size_t index) const {
+    return call<AllReduceCall>(rank).segments[index];
+  }
+
+  // This rank's contiguous share of the bucket that the segments form together, into everybody's
+  // targets.
+  void reduce_slice(int64_t total) {
+    const auto boundary = [&](int rank) {
+      return rank == size() ? total : total / kSliceUnit * rank / size() * kSliceUnit;
+    };
+    const int64_t first = boundary(rank_), last = boundary(rank_ + 1);
     int64_t offset = 0;
-    for (size_t i = 0; i < calls[0].segments.size(); ++i) {
-      const int64_t count = calls[0].segments[i].count;
+    for (size_t i = 0; i < call<AllReduceCall>(rank_).segments.size(); ++i) {
+      const int64_t count = segment(rank_, i).count;
       const int64_t begin = std::clamp<int64_t>(first - offset, 0, count);
       const int64_t end = std::clamp<int64_t>(last - offset, 0, count);
-      parallel_for(end - begin, kBlock,
-                   [&](int64_t b, int64_t e) { reduce_range<T>(calls, i, begin + b, begin + e); });
+      if (begin < end) reduce(i, begin, end, 0, size());
       offset += count;
+    }
+  }
+
+  // Elements of one segment, into the targets of ranks [first_target, last_target).
+  void reduce(size_t index, int64_t begin, int64_t end, int first_target, int last_target) {
+    sources_.clear();
+    targets_.clear();
+    for (int r = 0; r < size(); ++r) sources_.push_back(segment(r, index).source);
+    for (int r = first_target; r < last_target; ++r)
+      if (void* target = segment(r, index).target) targets_.push_back(target);
+    const auto& [segments, dtype, op] = call<AllReduceCall>(rank_);
+    if (!targets_.empty()) reduce_elements(op, dtype, sources_, targets_, begin, end);
+  }
+
+  // Rank 0 reduces into the first target that anybody wants, from which the others copy.
+  void reduce_on_first_rank() {
+    const auto& [segments, dtype, op] = call<AllReduceCall>(rank_);
+    if (rank_ == 0)
+      for (size_t i = 0; i < segments.size(); ++i)
+        reduce(i, 0, segments[i].count, holder(i), std::min(holder(i) + 1, size()));
+    group_->rendezvous.part();
+    for (size_t i = 0; i < segments.size(); ++i)
+      if (segments[i].target != nullptr)
+        copy(segment(holder(i), i).target, segments[i].target,
+             segments[i].count * static_cast<int64_t>(dtype_size(dtype)));
+  }
+
+  // The first rank that wants a segment's result; size() where none does.
+  int holder(size_t index) const {
+    int rank = 0;
+    while (rank < size() && segment(rank, index).target == nullptr) ++rank;
+    return rank;
+  }
+
+  void gather() {
+    const auto& [own, target, bytes] = call<AllGatherCall>(rank_);
+    auto* to = static_cast<char*>(target);
+    for (int r = 0; r < size(); ++r) {
+      copy(call<AllGatherCall>(r).source, to, bytes[static_cast<size_t>(r)]);
+      to += bytes[static_cast<size_t>(r)];
     }
   }
 
   std::shared_ptr<Group> group_;
   int rank_;
+  CommunicationObserver observer_;
+  std::vector<const void*> sources_;  // of the segment in work
+  std::vector<void*> targets_;
+  BackgroundQueue queue_{[this](std::span<const Segment> segments, DType dtype, ReduceOp op) {
+    all_reduce_now(segments, dtype, op);
+  }};
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_in_process_communicators(int size) {
+std::vector<std::unique_ptr<Communicator>> make_in_process_communicators(
+    int size, InProcessReduction reduction) {
   if (size < 1) invalid("a group needs at least 1 rank, got ", size);
-  const auto group = std::make_shared<Group>(size);
+  const auto group = std::make_shared<Group>(size, reduction);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int r = 0; r < size; ++r)
     communicators.push_back(std::make_unique<InProcessCommunicator>(group, r));

@@ -1,0 +1,96 @@
+#include "core/collective/background_queue.h"
+
+#include <algorithm>
+
+#include "core/base/threads.h"
+
+namespace cohort {
+
+BackgroundQueue::~BackgroundQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+int64_t BackgroundQueue::start(std::span<const Segment> segments, DType dtype, ReduceOp op) {
+  const Lock lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  operations_.push_back({started_, segments, dtype, op});
+  changed_.notify_all();
+  return started_++;
+}
+
+void BackgroundQueue::wait(int64_t id) {
+  Lock lock(mutex_);
+  while (true) {
+    const auto operation = find(id);
+    if (operation == operations_.end())
+      invalid("there is no operation ", id,
+              " to wait for: it was waited for already, or is not one "
+              "of this communicator's");
+    if (operation->state == State::kEnded) {
+      const std::exception_ptr error = operation->error;
+      operations_.erase(operation);
+      if (error) std::rethrow_exception(error);
+      return;
+    }
+    advance(lock);
+  }
+}
+
+void BackgroundQueue::drain() {
+  Lock lock(mutex_);
+  while (next() != nullptr) advance(lock);
+}
+
+void BackgroundQueue::loop() {
+  set_num_threads(1);  // a team of its own would compete with the replica's
+  Lock lock(mutex_);
+  while (!stopping_) {
+    if (next() != nullptr)
+      advance(lock);
+    else
+      changed_.wait(lock);
+  }
+}
+
+std::vector<BackgroundQueue::Operation>::iterator BackgroundQueue::find(int64_t id) {
+  return std::find_if(operations_.begin(), operations_.end(),
+                      [&](const Operation& o) { return o.id == id; });
+}
+
+BackgroundQueue::Operation* BackgroundQueue::next() {
+  const auto next = std::find_if(operations_.begin(), operations_.end(),
+                                 [](const Operation& o) { return o.state != State::kEnded; });
+  return next == operations_.end() ? nullptr : &*next;
+}
+
+void BackgroundQueue::advance(Lock& lock) {
+  Operation& operation = *next();
+  if (operation.state == State::kRunning)
+    changed_.wait(lock);
+  else
+    run(operation, lock);
+}
+
+void BackgroundQueue::run(Operation& operation, Lock& lock) {
+  operation.state = State::kRunning;
+  const Operation running = operation;  // the list may move
+  std::exception_ptr error;
+  lock.unlock();
+  try {
+    all_reduce_(running.segments, running.dtype, running.op);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  const auto ended = find(running.id);
+  ended->state = State::kEnded;
+  ended->error = error;
+  changed_.notify_all();
+}
+
+}  // namespace cohort

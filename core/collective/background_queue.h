@@ -1,0 +1,64 @@
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/collective/communicator.h"
+
+namespace cohort {
+
+// Started all-reduces of one rank, run in order, one at a time, by a background thread: turns a
+// blocking all-reduce into Communicator's start_all_reduce and wait. Who waits lends a hand: its
+// thread, with its team, runs what has not begun instead of sleeping. One caller at a time.
+class BackgroundQueue {
+ public:
+  using AllReduce = std::function<void(std::span<const Segment>, DType, ReduceOp)>;
+
+  // The thread is made by the first start, and uses one thread for its loops.
+  explicit BackgroundQueue(AllReduce all_reduce) : all_reduce_(std::move(all_reduce)) {}
+  // Forgets what has not begun and returns when nothing runs any more.
+  ~BackgroundQueue();
+  BackgroundQueue(const BackgroundQueue&) = delete;
+  BackgroundQueue& operator=(const BackgroundQueue&) = delete;
+
+  // As Communicator's.
+  int64_t start(std::span<const Segment> segments, DType dtype, ReduceOp op);
+  void wait(int64_t id);
+  // Returns when all started operations have ended, for a blocking call to follow them. Their
+  // errors are left to their waits.
+  void drain();
+
+ private:
+  enum class State { kQueued, kRunning, kEnded };
+  struct Operation {
+    int64_t id;
+    std::span<const Segment> segments;
+    DType dtype;
+    ReduceOp op;
+    State state = State::kQueued;
+    std::exception_ptr error = nullptr;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  void loop();
+  std::vector<Operation>::iterator find(int64_t id);
+  // The first operation that is not ended, or null.
+  Operation* next();
+  // Runs the next operation, or waits for the one that runs.
+  void advance(Lock& lock);
+  void run(Operation& operation, Lock& lock);
+
+  const AllReduce all_reduce_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Operation> operations_;  // started and not waited for, in the order of starting
+  int64_t started_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace cohort
