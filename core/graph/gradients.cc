@@ -50,21 +50,22 @@ class Backward {
  public:
   Backward(const Value& loss, const std::vector<Value>& xs)
       : graph_(loss.graph()), xs_(xs.begin(), xs.end()) {
-    mark_dependents(loss.node().id());
+    const int last = loss.node().id();
+    mark_dependents(last);
+    find_first_users(last);
     const Tensor one = Tensor::full(loss.dtype(), {}, 1);
     dense_[loss].push_back(graph_.add("Constant", {}, {{"value", one}}).output());
-    for (int id = loss.node().id(); id >= 0; --id) visit(*graph_.nodes()[id]);
+    for (int id = last; id >= 0; --id) {
+      Node& node = *graph_.nodes()[id];
+      const NameScope scope(str("gradient/", node.name()));
+      visit(node);
+      for (const Value& x : completed_by_[id]) complete(x);
+    }
   }
 
   Gradient of(const Value& x) const {
-    const auto dense = dense_.find(x);
-    const auto sparse = sparse_.find(x);
-    if (sparse == sparse_.end()) return {dense == dense_.end() ? Value() : sum(dense->second)};
-    const Gradient slices = join(sparse->second);
-    if (dense == dense_.end()) return slices;
-    std::vector<Value> all = dense->second;
-    all.push_back(slices.dense());
-    return {sum(all)};
+    const auto it = complete_.find(x);
+    return it == complete_.end() ? Gradient() : it->second;
   }
 
  private:
@@ -82,6 +83,33 @@ class Backward {
     return is_floating(v.dtype()) && (xs_.count(v) > 0 || dependent_[v.node().id()]);
   }
 
+  // The sweep meets the first user of an x last, or, where nothing uses it, the x itself.
+  void find_first_users(int last) {
+    completed_by_.resize(last + 1);
+    std::set<Value> found;
+    for (int id = 0; id <= last; ++id)
+      for (const Value& input : graph_.nodes()[id]->inputs())
+        if (xs_.count(input) > 0 && found.insert(input).second) completed_by_[id].push_back(input);
+    for (const Value& x : xs_)
+      if (found.count(x) == 0 && x.node().id() <= last) completed_by_[x.node().id()].push_back(x);
+  }
+
+  // Adds up what x received. The sum is a node of its own even where there is nothing to add: a
+  // gradient that is only passed on would stand where an earlier node made it, and on another
+  // replica, whose shapes need a reduction here, somewhere else.
+  void complete(const Value& x) {
+    const auto dense = dense_.find(x);
+    const auto sparse = sparse_.find(x);
+    if (dense == dense_.end() && sparse == sparse_.end()) return;
+    if (dense == dense_.end()) {
+      complete_[x] = join(sparse->second);
+      return;
+    }
+    Value whole = total(dense->second);
+    if (sparse != sparse_.end()) whole = sum({whole, join(sparse->second).dense()});
+    complete_[x] = {.values = graph_.add("Identity", {whole}).output()};
+  }
+
   void visit(Node& node) {
     if (!dependent_[node.id()]) return;
     std::vector<Value> output_gradients;
@@ -92,7 +120,6 @@ class Backward {
     if (std::none_of(output_gradients.begin(), output_gradients.end(),
                      [](const Value& g) { return bool(g); }))
       return;
-    const NameScope scope(str("gradient/", node.name()));
     if (is_lookup(node)) {
       add_slices(node, output_gradients[0]);
     } else {
@@ -135,9 +162,11 @@ class Backward {
 
   Graph& graph_;
   const std::set<Value> xs_;
-  std::vector<bool> dependent_;                // by node
-  std::map<Value, std::vector<Value>> dense_;  // gradients received so far, in order of arrival
+  std::vector<bool> dependent_;                   // by node
+  std::vector<std::vector<Value>> completed_by_;  // by node whose visit gives the last part
+  std::map<Value, std::vector<Value>> dense_;     // gradients received so far, in order of arrival
   std::map<Value, std::vector<Gradient>> sparse_;
+  std::map<Value, Gradient> complete_;  // of each x that received something
 };
 
 }  // namespace
@@ -155,11 +184,8 @@ std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs)
       invalid("the loss and ", x.node().name(), " belong to different functions");
   const GraphScope graph_scope(loss.graph());
   const Backward backward(loss, xs);
-  std::map<Value, Gradient> results;  // each summed once, even if asked for twice
-  for (const Value& x : xs)
-    if (!results.contains(x)) results[x] = backward.of(x);
   std::vector<Gradient> out;
-  for (const Value& x : xs) out.push_back(results[x]);
+  for (const Value& x : xs) out.push_back(backward.of(x));
   return out;
 }
 

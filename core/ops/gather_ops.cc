@@ -13,6 +13,7 @@ Specs infer_gather(const InferenceContext& c) {
   const TensorSpec &params = c.inputs[0], &indices = c.inputs[1];
   require_integer(indices, "indices");
   const int axis = axis_attribute(c, params.shape);
+  c.attributes.get_or<bool>("allow_none", false);  // a bool, if anything
   Dims dims = params.shape.to_vector();
   dims.erase(dims.begin() + axis);
   dims.insert(dims.begin() + axis, indices.shape.begin(), indices.shape.end());
@@ -72,7 +73,7 @@ COHORT_REGISTER_OP({.name = "ScatterAdd",
                     .num_inputs = 2,
                     .infer = infer_scatter_add,
                     .gradient = [](const Node& node, const Values& dys) -> Values {
-                      return {Value(), gather(dys[0], node.inputs()[0])};
+                      return {Value(), gather_rows_or_zero(dys[0], node.inputs()[0])};
                     }});
 COHORT_REGISTER_OP(
     {.name = "OneHot", .num_inputs = 1, .infer = infer_one_hot, .gradient = no_gradient});
@@ -81,6 +82,10 @@ COHORT_REGISTER_OP(
 
 Value gather(const Value& params, const Value& indices, int64_t axis) {
   return apply("Gather", {params, indices}, {{"axis", params.shape().normalize_axis(axis)}});
+}
+
+Value gather_rows_or_zero(const Value& params, const Value& indices) {
+  return apply("Gather", {params, indices}, {{"axis", int64_t{0}}, {"allow_none", true}});
 }
 
 Value scatter_add(const Value& indices, const Value& updates, int64_t rows) {

@@ -19,7 +19,9 @@ Specs infer_assign(const InferenceContext& c) {
   return {c.inputs[0]};
 }
 
-Specs infer_assign_scatter_add(const InferenceContext& c) {
+Specs infer_assign_scatter(const InferenceContext& c) {
+  const int64_t op = c.attributes.get<int64_t>("op");
+  if (op < 0 || op > static_cast<int64_t>(ScatterOp::kUpdate)) invalid(op, " is not a scatter op");
   const TensorSpec &variable = variable_spec(c), &indices = c.inputs[0];
   require_number(variable, "the variable");
   require_min_rank(variable, 1, "the variable");
@@ -37,10 +39,8 @@ COHORT_REGISTER_OP({.name = "ReadVariable",
                     .stateful = true});
 COHORT_REGISTER_OP(
     {.name = "AssignVariable", .num_inputs = 1, .infer = infer_assign, .stateful = true});
-COHORT_REGISTER_OP({.name = "AssignScatterAdd",
-                    .num_inputs = 2,
-                    .infer = infer_assign_scatter_add,
-                    .stateful = true});
+COHORT_REGISTER_OP(
+    {.name = "AssignScatter", .num_inputs = 2, .infer = infer_assign_scatter, .stateful = true});
 
 }  // namespace
 
@@ -57,9 +57,10 @@ Value assign(const std::shared_ptr<Resource>& variable, const Value& value) {
   return value.graph().add("AssignVariable", {value}, {}, variable).output();
 }
 
-void assign_scatter_add(const std::shared_ptr<Resource>& variable, const Value& indices,
-                        const Value& updates) {
-  indices.graph().add("AssignScatterAdd", {indices, updates}, {}, variable);
+void assign_scatter(const std::shared_ptr<Resource>& variable, ScatterOp op, const Value& indices,
+                    const Value& updates) {
+  indices.graph().add("AssignScatter", {indices, updates}, {{"op", static_cast<int64_t>(op)}},
+                      variable);
 }
 
 }  // namespace cohort::ops

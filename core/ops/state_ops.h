@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/graph/graph.h"
+#include "core/tensor/scatter_op.h"
 
 // Reads and writes of resources (variables). Effects follow program order: a read sees the writes
 // traced before it and none traced after it. Writes are not differentiable; they take place whether
@@ -10,9 +11,10 @@ namespace cohort::ops {
 Value read_variable(const std::shared_ptr<Resource>& variable);
 // Stores `value`, whose spec must be the variable's; returns the stored value.
 Value assign(const std::shared_ptr<Resource>& variable, const Value& value);
-// variable[indices[i]] += updates[i] for rows of axis 0; duplicates add up. Touches those rows
-// only.
-void assign_scatter_add(const std::shared_ptr<Resource>& variable, const Value& indices,
-                        const Value& updates);
+
+// variable[indices[i]] = variable[indices[i]] op updates[i] for rows of axis 0, in the order of i.
+// Index -1 names no row. Touches those rows only.
+void assign_scatter(const std::shared_ptr<Resource>& variable, ScatterOp op, const Value& indices,
+                    const Value& updates);
 
 }  // namespace cohort::ops

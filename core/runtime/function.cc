@@ -1,20 +1,14 @@
 #include "core/runtime/function.h"
 
+#include <algorithm>
 #include <atomic>
+#include <exception>
+#include <thread>
+
+#include "core/runtime/trace.h"
 
 namespace cohort {
 namespace {
-
-using Signature = std::vector<TensorSpec>;
-
-struct SignatureLess {
-  static auto key(const TensorSpec& s) { return std::pair(s.dtype, s.shape.to_vector()); }
-  bool operator()(const Signature& a, const Signature& b) const {
-    return std::lexicographical_compare(
-        a.begin(), a.end(), b.begin(), b.end(),
-        [](const TensorSpec& x, const TensorSpec& y) { return key(x) < key(y); });
-  }
-};
 
 bool matches(const Signature& signature, std::span<const Tensor> inputs) {
   return signature.size() == inputs.size() &&
@@ -22,18 +16,63 @@ bool matches(const Signature& signature, std::span<const Tensor> inputs) {
                     [](const Tensor& t, const TensorSpec& s) { return t.spec() == s; });
 }
 
-// One compiled plan: of which signature, for which replica.
-struct Specialisation {
+// One graph: of which signature, for which group.
+struct Trace {
   Signature signature;
-  PlanOptions options;
-  std::unique_ptr<Plan> plan;
+  ReplicaGroup group;
+  AskedShapes asked;  // nothing: the other replicas' signatures do not matter
+  GraphFunction function;
 
-  bool serves(std::span<const Tensor> inputs, const PlanOptions& wanted) const {
-    return options.device == wanted.device && options.local_replica == wanted.local_replica &&
-           options.precision == wanted.precision && options.optimize == wanted.optimize &&
-           matches(signature, inputs);
+  bool serves(const ReplicaGroup& wanted) const {
+    return group.strategy == wanted.strategy && group.num_replicas == wanted.num_replicas &&
+           group.same_input == wanted.same_input &&
+           (asked.empty() || group.signatures == wanted.signatures);
   }
 };
+
+// One compiled plan, run by one thread at a time.
+struct Specialisation {
+  const Trace* trace;
+  PlanOptions options;
+  Plan plan;
+  std::mutex running;
+
+  Specialisation(const Trace& of, const PlanOptions& wanted)
+      : trace(&of), options(wanted), plan(of.function, wanted) {}
+
+  bool serves(std::span<const Tensor> inputs, const PlanOptions& wanted,
+              const ReplicaGroup& group) const {
+    return options.device == wanted.device && options.local_replica == wanted.local_replica &&
+           options.precision == wanted.precision && options.optimize == wanted.optimize &&
+           matches(trace->signature, inputs) && trace->serves(group);
+  }
+};
+
+using Known = std::map<Signature, AskedShapes, SignatureLess>;
+
+// A trace, or the error that ended it.
+struct Attempt {
+  Trace trace;
+  std::exception_ptr error;
+};
+
+std::string to_string(const Signature& signature) {
+  std::string text;
+  for (const TensorSpec& spec : signature) text += str(text.empty() ? "" : ", ", spec);
+  return "(" + text + ")";
+}
+
+// Throws unless the replicas that `a` and `b` are for make the same calls in the same order.
+void require_alike(const std::string& name, const Trace& a, const Trace& b) {
+  const auto ours = communication_of(*a.function.graph),
+             theirs = communication_of(*b.function.graph);
+  const auto [x, y] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
+  if (x == ours.end() && y == theirs.end()) return;
+  const auto shown = [](auto at, const auto& all) { return at == all.end() ? "nothing" : *at; };
+  invalid("function \"", name, "\": replicas must communicate alike, but as number ",
+          x - ours.begin() + 1, " the one with inputs ", to_string(a.signature), " does ",
+          shown(x, ours), " and the one with ", to_string(b.signature), " ", shown(y, theirs));
+}
 
 }  // namespace
 
@@ -41,33 +80,123 @@ struct Function::State {
   Body body;
   std::string name;
   std::atomic<int64_t> calls = 0;
-  std::mutex mutex;  // guards the two caches; plans themselves run outside it
-  std::map<Signature, GraphFunction, SignatureLess> traces;
+  std::atomic<int> trace_count = 0;
+  std::atomic<std::thread::id> tracing;  // the thread that is inside the body
+  std::mutex mutex;                      // guards what follows
+  std::vector<std::unique_ptr<Trace>> traces;
   std::vector<std::unique_ptr<Specialisation>> specialisations;
+  std::vector<ReplicaGroup> agreed;  // groups of different signatures that communicate alike
 
-  // REQUIRES: mutex held.
-  const GraphFunction& trace(const Signature& signature) {
-    const auto it = traces.find(signature);
-    if (it != traces.end()) return it->second;
-    GraphFunction traced;
-    const GraphScope scope(*traced.graph);
-    std::vector<Value> inputs;
-    for (size_t i = 0; i < signature.size(); ++i)
-      inputs.push_back(traced.graph->add_input(str(name, ":", i), signature[i]));
-    traced.outputs = body(inputs);
-    return traces.emplace(signature, std::move(traced)).first->second;
+  std::unique_lock<std::mutex> lock() {
+    if (tracing == std::this_thread::get_id())
+      fail(Code::kFailedPrecondition, "function \"", name,
+           "\" cannot be called from its own body while it is traced");
+    return std::unique_lock(mutex);
   }
 
-  Plan& plan(std::span<const Tensor> inputs, const PlanOptions& options) {
-    const std::lock_guard lock(mutex);
-    for (const auto& s : specialisations)
-      if (s->serves(inputs, options)) return *s->plan;
+  Attempt attempt(const Signature& signature, const ReplicaGroup& group, const Known& known) {
+    Attempt result{{signature, group, {}, {}}, nullptr};
+    GraphFunction& function = result.trace.function;
+    const GraphScope graph(*function.graph);
+    const TraceScope scope(*function.graph, group, known);
+    tracing = std::this_thread::get_id();
+    try {
+      std::vector<Value> inputs;
+      for (size_t i = 0; i < signature.size(); ++i)
+        inputs.push_back(function.graph->add_input(str(name, ":", i), signature[i]));
+      function.outputs = body(inputs);
+      check_outputs(function);
+    } catch (...) {
+      result.error = std::current_exception();
+    }
+    tracing = std::thread::id();
+    result.trace.asked = scope.asked();
+    return result;
+  }
+
+  void check_outputs(const GraphFunction& function) const {
+    for (size_t i = 0; i < function.outputs.size(); ++i)
+      if (const Value& output = function.outputs[i];
+          !output || &output.graph() != function.graph.get())
+        invalid("function \"", name, "\": its result ", i, " is not a value that it has computed");
+  }
+
+  const Trace* find(const Signature& signature, const ReplicaGroup& group) const {
+    for (const auto& trace : traces)
+      if (trace->signature == signature && trace->serves(group)) return trace.get();
+    return nullptr;
+  }
+
+  const Trace& keep(Trace trace) {
+    ++trace_count;
+    return *traces.emplace_back(std::make_unique<Trace>(std::move(trace)));
+  }
+
+  // REQUIRES: mutex held, for this and all that follow.
+  const Trace& trace(const Signature& signature, const ReplicaGroup& group) {
+    const Trace& wanted = trace_one(signature, group);
+    if (group.signatures.empty() || std::find(agreed.begin(), agreed.end(), group) != agreed.end())
+      return wanted;
+    for (const Signature& other : group.signatures)
+      require_alike(name, wanted, trace_one(other, group));
+    agreed.push_back(group);
+    return wanted;
+  }
+
+  const Trace& trace_one(const Signature& signature, const ReplicaGroup& group) {
+    if (const Trace* known = find(signature, group)) return *known;
+    Attempt first = attempt(signature, group, {});
+    if (!group.signatures.empty() && !first.trace.asked.empty()) {
+      trace_together(group);
+      return *find(signature, group);
+    }
+    if (first.error) std::rethrow_exception(first.error);
+    return keep(std::move(first.trace));
+  }
+
+  // Traces every signature of the group until none asks for other shapes than the time before: what
+  // one replica gathers may depend on what it gathered earlier. Each round settles at least the
+  // first question that was still open, and only the last round's errors count, because earlier
+  // ones may come from guessed shapes.
+  void trace_together(const ReplicaGroup& group) {
+    Known known;
+    for (size_t round = 0, questions = 0; round <= questions + 1; ++round) {
+      std::vector<Attempt> all;
+      Known asked;
+      for (const Signature& signature : group.signatures) {
+        if (asked.contains(signature)) continue;
+        all.push_back(attempt(signature, group, known));
+        asked[signature] = all.back().trace.asked;
+        questions = std::max(questions, asked[signature].size());
+      }
+      if (asked == known) return keep_together(std::move(all));
+      known = std::move(asked);
+    }
+    fail(Code::kFailedPrecondition, "function \"", name,
+         "\" asks for other shapes each time that it is traced with the same inputs");
+  }
+
+  void keep_together(std::vector<Attempt> all) {
+    for (const Attempt& one : all)
+      if (one.error) std::rethrow_exception(one.error);
+    for (const Attempt& one : all)
+      if (one.trace.asked.size() != all[0].trace.asked.size())
+        invalid("function \"", name, "\": replicas must ask for each other's shapes alike, but ",
+                "the one with inputs ", to_string(all[0].trace.signature), " does so ",
+                all[0].trace.asked.size(), " times and the one with ",
+                to_string(one.trace.signature), " ", one.trace.asked.size());
+    for (Attempt& one : all) keep(std::move(one.trace));
+  }
+
+  Specialisation& specialisation(std::span<const Tensor> inputs, const PlanOptions& options,
+                                 const ReplicaGroup& group) {
+    const auto guard = lock();
+    for (const auto& known : specialisations)
+      if (known->serves(inputs, options, group)) return *known;
     Signature signature;
     for (const Tensor& t : inputs) signature.push_back(t.spec());
-    auto plan = std::make_unique<Plan>(trace(signature), options);
-    specialisations.push_back(std::make_unique<Specialisation>(
-        Specialisation{std::move(signature), options, std::move(plan)}));
-    return *specialisations.back()->plan;
+    return *specialisations.emplace_back(
+        std::make_unique<Specialisation>(trace(signature, group), options));
   }
 };
 
@@ -81,19 +210,18 @@ std::vector<Tensor> Function::operator()(const std::vector<Tensor>& inputs) cons
 }
 
 std::vector<Tensor> Function::run(std::span<const Tensor> inputs, const PlanOptions& replica,
-                                  const StepInfo& info) const {
-  return state_->plan(inputs, replica).run(inputs, info);
+                                  const StepInfo& info, const ReplicaGroup& group) const {
+  Specialisation& chosen = state_->specialisation(inputs, replica, group);
+  const std::lock_guard one_at_a_time(chosen.running);
+  return chosen.plan.run(inputs, info);
 }
 
-const GraphFunction& Function::trace(const std::vector<TensorSpec>& signature) const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->trace(signature);
+const GraphFunction& Function::trace(const Signature& signature, const ReplicaGroup& group) const {
+  const auto guard = state_->lock();
+  return state_->trace(signature, group).function;
 }
 
-int Function::trace_count() const {
-  const std::lock_guard lock(state_->mutex);
-  return static_cast<int>(state_->traces.size());
-}
+int Function::trace_count() const { return state_->trace_count; }
 
 const std::string& Function::name() const { return state_->name; }
 

@@ -10,13 +10,16 @@
 
 #include "core/graph/graph_function.h"
 #include "core/runtime/plan.h"
+#include "core/runtime/replica_group.h"
 
 namespace cohort {
 
 // A C++ function over values, turned into a graph: called once for each new input signature (dtypes
-// and shapes) to record nodes, then only the compiled Plan runs. The body must depend on nothing
-// but its arguments, captured constants and variables. Thread-safe; a cheap handle, copies share
-// the cache.
+// and shapes) to record nodes, then only the compiled Plan runs. A body that asks for the other
+// replicas' shapes (shapes_on_replicas) is called again for each combination of them, as often as
+// it takes to answer. The body must depend on nothing but its arguments, captured constants and
+// variables, and cannot call the function itself (kFailedPrecondition). What it throws arrives as
+// it was thrown. Thread-safe; a cheap handle, copies share the cache.
 class Function {
  public:
   using Body = std::function<std::vector<Value>(const std::vector<Value>&)>;
@@ -25,14 +28,15 @@ class Function {
 
   // Runs on cpu:0 as the only replica. Each call advances the step that keys the random ops.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
-  // Runs as one replica of a strategy, on the calling thread. The step in `info` keys the random
-  // ops.
+  // Runs as one replica of `group`, on the calling thread. The step in `info` keys the random ops.
   std::vector<Tensor> run(std::span<const Tensor> inputs, const PlanOptions& replica,
-                          const StepInfo& info) const;
+                          const StepInfo& info, const ReplicaGroup& group = {}) const;
 
-  // The graph for a signature, traced on first use.
-  const GraphFunction& trace(const std::vector<TensorSpec>& signature) const;
-  // How many signatures have been traced so far.
+  // The graph for a signature, traced on first use. Where the group's replicas have different
+  // signatures, all of them are traced, and kInvalidArgument says so when they do not communicate
+  // alike: they would wait for each other for ever.
+  const GraphFunction& trace(const Signature& signature, const ReplicaGroup& group = {}) const;
+  // How many graphs there are: one for each signature and strategy.
   int trace_count() const;
   const std::string& name() const;
 

@@ -14,6 +14,14 @@ namespace {
 
 constexpr int kEnd = std::numeric_limits<int>::max();
 
+// A piece of the arena that holds one value after the other.
+struct Slot {
+  size_t bytes;
+  int first, last;  // steps
+  bool in_bucket = false;
+  size_t offset = 0;
+};
+
 class LayoutBuilder {
  public:
   LayoutBuilder(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule)
@@ -23,10 +31,10 @@ class LayoutBuilder {
     find_roots();
     find_uses();
     for (size_t step = 0; step < schedule_.size(); ++step) place_outputs(static_cast<int>(step));
-    layout_.arena_bytes = place_blocks(blocks_);
-    for (const auto& [value, block] : block_of_) {
+    place_slots();
+    for (const auto& [value, slot] : slot_of_) {
       layout_.unshared_bytes += value.spec().bytes();
-      layout_.locations[value] = {.kind = Location::Kind::kArena, .offset = blocks_[block].offset};
+      layout_.locations[value] = {.kind = Location::Kind::kArena, .offset = slots_[slot].offset};
     }
     for (const auto& [value, root] : root_of_)
       layout_.locations[value] = layout_.locations.at(root);
@@ -72,9 +80,12 @@ class LayoutBuilder {
       for (const Value& input : schedule_[step].node->inputs())
         uses_[root(input)].push_back(static_cast<int>(step));
     for (const Value& output : function_.outputs) uses_[root(output)].push_back(kEnd);
-    for (const ScheduledKernel& item : schedule_)
-      if (item.node->op().name == "AssignVariable")
-        assignments_[root(item.node->inputs()[0])].push_back(item.node);
+    for (size_t step = 0; step < schedule_.size(); ++step) {
+      const Node& node = *schedule_[step].node;
+      if (is_barrier(node)) barriers_.insert(static_cast<int>(step));
+      if (node.op().name == "AssignVariable")
+        assignments_[root(node.inputs()[0])].push_back(static_cast<int>(step));
+    }
   }
 
   int last_use(const Value& value, int defined) const {
@@ -85,13 +96,48 @@ class LayoutBuilder {
   void place_outputs(int step) {
     const ScheduledKernel& item = schedule_[static_cast<size_t>(step)];
     if (item.node->resource() != nullptr) return;  // writes to its variable
-    std::set<size_t> taken;  // blocks that an earlier output of this node took over
+    std::set<size_t> taken;  // slots that an earlier output of this node took over
     for (int i = 0; i < static_cast<int>(item.node->outputs().size()); ++i) {
       const Value output(const_cast<Node*>(item.node), i);
       if (place_in_variable(step, output) || place_over_input(step, output, taken)) continue;
-      block_of_[output] = blocks_.size();
-      blocks_.push_back(
+      slot_of_[output] = slots_.size();
+      slots_.push_back(
           {.bytes = output.spec().bytes(), .first = step, .last = last_use(output, step)});
+    }
+    if (is_start(*item.node)) make_bucket(*item.node);
+  }
+
+  // Of all results but the last, which identifies the operation.
+  void make_bucket(const Node& start) {
+    auto& bucket = buckets_.emplace_back();
+    for (int i = 0; i + 1 < static_cast<int>(start.outputs().size()); ++i) {
+      bucket.push_back(slot_of_.at(Value(const_cast<Node*>(&start), i)));
+      slots_[bucket.back()].in_bucket = true;
+    }
+  }
+
+  // Every bucket is one block, from its first value to its last use, and so is every other slot.
+  void place_slots() {
+    auto pieces = buckets_;
+    for (size_t s = 0; s < slots_.size(); ++s)
+      if (!slots_[s].in_bucket) pieces.push_back({s});
+    std::vector<MemoryBlock> blocks;
+    for (const auto& piece : pieces) {
+      MemoryBlock block{.first = kEnd, .last = 0};
+      for (const size_t s : piece) {
+        block.bytes += aligned_size(slots_[s].bytes);
+        block.first = std::min(block.first, slots_[s].first);
+        block.last = std::max(block.last, slots_[s].last);
+      }
+      blocks.push_back(block);
+    }
+    layout_.arena_bytes = place_blocks(blocks);
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      size_t offset = blocks[b].offset;
+      for (const size_t s : pieces[b]) {
+        slots_[s].offset = offset;
+        offset += aligned_size(slots_[s].bytes);
+      }
     }
   }
 
@@ -122,8 +168,12 @@ class LayoutBuilder {
     const auto it = assignments_.find(output);
     if (it == assignments_.end() || it->second.size() != 1 || last_use(output, step) == kEnd)
       return false;
-    const Node* assign = it->second[0];
+    const int assign_step = it->second[0];
+    const Node* assign = schedule_[static_cast<size_t>(assign_step)].node;
     const Resource* variable = assign->resource();
+    // Other replicas may read their common copy until the barrier before the assignment.
+    const auto barrier = barriers_.lower_bound(step);
+    if (barrier != barriers_.end() && *barrier < assign_step) return false;
     if (writes_[variable] != 1 || !old_value_is_free(step, output.index(), variable)) return false;
     // Two outputs of one node must not go over the same variable, and a variable is filled once.
     if (!filled_.insert(variable).second) return false;
@@ -136,15 +186,15 @@ class LayoutBuilder {
     const ScheduledKernel& item = schedule_[static_cast<size_t>(step)];
     for (const Value& input : item.node->inputs()) {
       const Value source = root(input);
-      const auto it = block_of_.find(source);
-      if (it == block_of_.end() || taken.count(it->second) > 0) continue;
-      MemoryBlock& block = blocks_[it->second];
-      if (block.last != step || block.bytes != output.spec().bytes() ||
-          !may_overwrite(step, output.index(), source))
+      const auto it = slot_of_.find(source);
+      if (it == slot_of_.end() || taken.count(it->second) > 0) continue;
+      Slot& slot = slots_[it->second];
+      if (slot.last != step || slot.bytes != output.spec().bytes() ||
+          (slot.in_bucket && is_start(*item.node)) || !may_overwrite(step, output.index(), source))
         continue;
-      block.last = last_use(output, step);
+      slot.last = last_use(output, step);
       taken.insert(it->second);
-      block_of_[output] = it->second;
+      slot_of_[output] = it->second;
       return true;
     }
     return false;
@@ -155,12 +205,14 @@ class LayoutBuilder {
   Layout layout_;
   std::map<Value, Value> root_of_;
   std::map<Value, std::vector<int>> uses_;
-  std::map<Value, std::vector<const Node*>> assignments_;
+  std::map<Value, std::vector<int>> assignments_;  // their steps, by the value assigned
+  std::set<int> barriers_;                         // their steps
   std::map<const Resource*, std::vector<Value>> reads_;
   std::map<const Resource*, int> writes_;
   std::set<const Resource*> filled_;
-  std::vector<MemoryBlock> blocks_;
-  std::map<Value, size_t> block_of_;
+  std::vector<Slot> slots_;
+  std::map<Value, size_t> slot_of_;
+  std::vector<std::vector<size_t>> buckets_;  // slots side by side
 };
 
 }  // namespace

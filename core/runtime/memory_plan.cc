@@ -8,15 +8,15 @@
 namespace cohort {
 namespace {
 
-size_t align_up(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 bool overlap_in_time(const MemoryBlock& a, const MemoryBlock& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
 }  // namespace
+
+size_t aligned_size(size_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 size_t place_blocks(std::vector<MemoryBlock>& blocks) {
   std::vector<size_t> by_size(blocks.size());
@@ -27,12 +27,12 @@ size_t place_blocks(std::vector<MemoryBlock>& blocks) {
   size_t total = 0;
   for (size_t index : by_size) {
     MemoryBlock& block = blocks[index];
-    const size_t bytes = align_up(block.bytes);
+    const size_t bytes = aligned_size(block.bytes);
     size_t offset = 0;
     for (const MemoryBlock* other : placed) {
       if (!overlap_in_time(block, *other)) continue;
       if (offset + bytes <= other->offset) break;
-      offset = std::max(offset, other->offset + align_up(other->bytes));
+      offset = std::max(offset, other->offset + aligned_size(other->bytes));
     }
     block.offset = offset;
     total = std::max(total, offset + bytes);

@@ -47,7 +47,12 @@ std::vector<Tensor> evaluate(const Node& node, const std::vector<Tensor>& inputs
 }
 
 GraphFunction transform(const GraphFunction& traced, const PlanOptions& options) {
-  GraphFunction function = copy_outlived_reads(simplify(traced, evaluate));
+  const auto writes = [&](const Resource& resource) {
+    const auto* variable = dynamic_cast<const Variable*>(&resource);
+    return variable == nullptr || variable->is_written_by(options.local_replica);
+  };
+  GraphFunction function = copy_outlived_reads(simplify(schedule_collectives(traced), evaluate));
+  function = prune_writes(function, writes);
   if (options.precision == Precision::kMixedBFloat16) function = lower_precision(function);
   if (!options.optimize) return function;
   function = fuse_batch_norm_activation(fuse_bias_activation(function));
@@ -200,6 +205,15 @@ struct Plan::Impl {
     }
   }
 
+  // Whether nobody else refers to the memory any more. Another thread may have let go of it just
+  // now: counting one more owner puts its last access before ours, which reading the count does
+  // not.
+  static bool is_free(const Tensor& tensor) {
+    if (!tensor.defined() || tensor.use_count() > 1) return false;
+    [[maybe_unused]] const Tensor owner = tensor;
+    return true;
+  }
+
   void collect(std::span<const Tensor> feeds, std::vector<Tensor>& outputs) {
     outputs.resize(function.outputs.size());
     held.resize(function.outputs.size());
@@ -207,8 +221,7 @@ struct Plan::Impl {
       const Value& value = function.outputs[i];
       const Location& place = locations.at(value);
       outputs[i] = Tensor();  // the caller's old result may be the only other owner
-      if (!held[i].defined() || held[i].use_count() > 1)
-        held[i] = Tensor(value.dtype(), value.shape());
+      if (!is_free(held[i])) held[i] = Tensor(value.dtype(), value.shape());
       const void* source =
           place.kind == Location::Kind::kFeed ? feeds[place.index].raw() : address(place);
       if (held[i].bytes() > 0)

@@ -36,6 +36,11 @@ void Profiler::record(const std::string& name, const std::string& kind, int repl
   events_.push_back({name, kind, replica, begin, end});
 }
 
+std::vector<Profiler::Event> Profiler::events() const {
+  const std::lock_guard lock(mutex_);
+  return events_;
+}
+
 void Profiler::write(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   nlohmann::json trace = nlohmann::json::array();

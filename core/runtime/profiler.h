@@ -14,6 +14,11 @@ namespace cohort {
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
+  struct Event {
+    std::string name, kind;
+    int replica;
+    Clock::time_point begin, end;
+  };
 
   // Active from construction to destruction; kFailedPrecondition when another one is.
   Profiler();
@@ -26,18 +31,14 @@ class Profiler {
   // `name` is the node, `kind` the op.
   void record(const std::string& name, const std::string& kind, int replica,
               Clock::time_point begin, Clock::time_point end);
+  // What has been recorded so far, in the order of recording.
+  std::vector<Event> events() const;
   // Writes the JSON file, aside and renamed.
   void write(const std::string& path) const;
   // Total time and calls of each op, the longest first, as a table for people.
   std::string summary() const;
 
  private:
-  struct Event {
-    std::string name, kind;
-    int replica;
-    Clock::time_point begin, end;
-  };
-
   static std::atomic<Profiler*> active_;
   const Clock::time_point start_ = Clock::now();
   mutable std::mutex mutex_;

@@ -1,35 +1,223 @@
 #include "core/runtime/variable.h"
 
+#include "core/runtime/aggregation.h"
+#include "core/runtime/function.h"
+#include "core/runtime/replica_group.h"
+
 namespace cohort {
 namespace {
 
 class LocalVariable final : public Variable {
  public:
-  explicit LocalVariable(const VariableOptions& options)
-      : Variable(options.name, options.spec, options.trainable),
-        storage_(make_initial_value(options)) {}
-  Tensor value() const override { return storage_.clone(); }
-  void set_value(const Tensor& value) override { assign_storage(storage_, value); }
-  Tensor storage(int) override { return storage_; }
+  LocalVariable(const VariableOptions& options, Device device)
+      : Variable(options), device_(device), storage_(make_initial_value(options)) {}
+
+  using Variable::assign;
+  Tensor value() const override {
+    require_value(*this);
+    return storage_.clone();
+  }
+  void assign(const Tensor& value) override { assign_storage(storage_, value); }
+  Tensor storage(int replica) override {
+    require_replica(replica);
+    return storage_;
+  }
+  int num_replicas() const override { return 1; }
+  std::vector<Device> devices() const override { return {device_}; }
 
  private:
+  Device device_;
   Tensor storage_;
 };
 
-}  // namespace
-
-Value Variable::read() {
-  return current_graph().add("ReadVariable", {}, {}, shared_from_this()).output();
+void require_spec(const Variable& variable, const TensorSpec& spec) {
+  if (spec != variable.spec())
+    invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", spec);
 }
 
-void Variable::assign(const Value& value) {
-  value.graph().add("AssignVariable", {value}, {}, shared_from_this());
+void require_rows(const Variable& variable, const TensorSpec& indices, const TensorSpec& updates) {
+  const TensorSpec& spec = variable.spec();
+  if (spec.shape.rank() == 0)
+    invalid("variable \"", variable.name(), "\" is ", spec, ", which has no rows to scatter to");
+  if (indices.shape.rank() == 1 && is_integer(indices.dtype) &&
+      updates == TensorSpec{spec.dtype, spec.shape.with_dim(0, indices.shape[0])})
+    return;
+  invalid("variable \"", variable.name(), "\" is ", spec,
+          "; a scatter takes integer indices [n] and as many rows of it as updates, got ", indices,
+          " and ", updates);
+}
+
+// Whether the function being traced is one that no strategy runs, and the variable has copies that
+// it has to keep together.
+bool is_outside(const Variable& variable) {
+  const ReplicaGroup& group = traced_group();
+  return group.strategy == 0 && group.num_replicas == 1 && !variable.other_copies().empty();
+}
+
+// The copies that the function being traced writes.
+std::vector<std::shared_ptr<Variable>> written_copies(Variable& variable) {
+  std::vector<std::shared_ptr<Variable>> copies = {variable.shared_from_this()};
+  if (!is_outside(variable)) return copies;
+  for (auto& copy : variable.other_copies()) copies.push_back(std::move(copy));
+  return copies;
+}
+
+Value load(const std::shared_ptr<Variable>& copy) {
+  return current_graph().add("ReadVariable", {}, {}, copy).output();
+}
+
+void store(const std::shared_ptr<Variable>& copy, const Value& value) {
+  value.graph().add("AssignVariable", {value}, {}, copy);
+}
+
+void store(const std::shared_ptr<Variable>& copy, ScatterOp op, const RowUpdates& rows) {
+  // An index out of range shows only when the function runs; the node's name tells where.
+  rows.indices.graph().add_named(str(copy->name(), "/AssignScatter"), "AssignScatter",
+                                 {rows.indices, rows.updates}, {{"op", static_cast<int64_t>(op)}},
+                                 copy);
+}
+
+// Adds the nodes of `write`. Where replicas share the copy that it writes, all have read it before,
+// and none reads it until it is written.
+template <typename F>
+void between_barriers(const Variable& variable, Graph& graph, const F& write) {
+  const bool is_shared = traced_group().num_replicas > 1 &&
+                         variable.num_replicas() > static_cast<int>(variable.devices().size());
+  if (is_shared) graph.add("Barrier", {});
+  write();
+  if (is_shared) graph.add("Barrier", {});
+}
+
+void write(Variable& variable, const Value& value) {
+  require_spec(variable, value.spec());
+  const Value aggregated = aggregate(variable, value);
+  const auto copies = written_copies(variable);
+  const auto parts = split_over_copies(variable, aggregated, copies.size());
+  between_barriers(variable, value.graph(), [&] {
+    for (size_t i = 0; i < copies.size(); ++i) store(copies[i], parts[i]);
+  });
+}
+
+// Adds to the variable, or subtracts.
+void change(Variable& variable, std::string_view op, const Value& delta) {
+  require_spec(variable, delta.spec());
+  if (is_outside(variable)) require_addable(variable);
+  const Value aggregated = aggregate(variable, delta);
+  between_barriers(variable, delta.graph(), [&] {
+    for (const auto& copy : written_copies(variable))
+      store(copy, delta.graph().add(op, {load(copy), aggregated}).output());
+  });
+}
+
+void change_outside(Variable& variable, std::string_view op, const Tensor& delta) {
+  require_spec(variable, delta.spec());
+  require_addable(variable);
+  function([&](const std::vector<Value>& inputs) {
+    change(variable, op, inputs[0]);
+    return std::vector<Value>{};
+  })({delta});
+}
+
+}  // namespace
+
+Variable::Variable(const VariableOptions& options)
+    : name_(options.name),
+      spec_(options.spec),
+      trainable_(options.trainable),
+      synchronization_(options.synchronization),
+      aggregation_(options.aggregation) {
+  if (is_made_on_read(*this) && aggregation_ == Aggregation::kMean) require_mean(*this);
+}
+
+Value Variable::read() {
+  require_group();
+  if (!is_outside(*this) || !is_made_on_read(*this)) return load(shared_from_this());
+  std::vector<Value> copies;
+  for (const auto& copy : written_copies(*this)) copies.push_back(load(copy));
+  return merge_copies(*this, copies);
+}
+
+Value Variable::assign(const Value& value) {
+  require_group();
+  write(*this, value);
+  return read();
+}
+
+Value Variable::assign_add(const Value& delta) {
+  require_group();
+  change(*this, "Add", delta);
+  return read();
+}
+
+Value Variable::assign_sub(const Value& delta) {
+  require_group();
+  change(*this, "Sub", delta);
+  return read();
+}
+
+void Variable::scatter(ScatterOp op, const Value& indices, const Value& updates) {
+  require_group();
+  require_rows(*this, indices.spec(), updates.spec());
+  if (synchronization_ == Synchronization::kOnRead)
+    fail(Code::kUnimplemented, "variable \"", name_,
+         "\" is synchronised on read, and has no scatter");
+  const RowUpdates aggregated = aggregate(*this, op, {indices, updates});
+  between_barriers(*this, indices.graph(), [&] {
+    for (const auto& copy : written_copies(*this)) store(copy, op, aggregated);
+  });
+}
+
+void Variable::update(const Value& value) {
+  require_group();
+  for (const auto& copy : written_copies(*this)) store(copy, value);
+}
+
+void Variable::scatter_update(ScatterOp op, const Value& indices, const Value& updates) {
+  require_group();
+  for (const auto& copy : written_copies(*this)) store(copy, op, {indices, updates});
+}
+
+void Variable::assign(const Tensor& value) {
+  require_spec(*this, value.spec());
+  function([this](const std::vector<Value>& inputs) {
+    write(*this, inputs[0]);
+    return std::vector<Value>{};
+  })({value});
+}
+
+void Variable::assign_add(const Tensor& delta) { change_outside(*this, "Add", delta); }
+void Variable::assign_sub(const Tensor& delta) { change_outside(*this, "Sub", delta); }
+
+void Variable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+  function([&](const std::vector<Value>& inputs) {
+    scatter(op, inputs[0], inputs[1]);
+    return std::vector<Value>{};
+  })({indices, updates});
+}
+
+bool Variable::is_same_on_replicas() const {
+  return synchronization_ == Synchronization::kAuto ||
+         synchronization_ == Synchronization::kOnWrite;
 }
 
 void Variable::assign_storage(Tensor& storage, const Tensor& value) const {
-  if (!(value.spec() == spec_))
-    invalid("variable \"", name_, "\" is ", spec_, ", got ", value.spec());
+  require_spec(*this, value.spec());
   storage.assign(value);
+}
+
+void Variable::require_replica(int replica) const {
+  if (replica >= num_replicas())
+    fail(Code::kFailedPrecondition, "variable \"", name_, "\" was made for ", num_replicas(),
+         num_replicas() == 1 ? " replica" : " replicas", ", and replica ", replica,
+         " uses it; create it in the scope of the strategy that runs the function");
+}
+
+void Variable::require_group() const {
+  const ReplicaGroup& group = traced_group();
+  if (group.strategy != 0 && group.num_replicas % num_replicas() != 0)
+    fail(Code::kFailedPrecondition, "variable \"", name_, "\" was made for ", num_replicas(),
+         " replicas, and a function of ", group.num_replicas,
+         " uses it; create it in the scope of the strategy that runs the function");
 }
 
 Tensor make_initial_value(const VariableOptions& options) {
@@ -42,8 +230,8 @@ Tensor make_initial_value(const VariableOptions& options) {
   return value.use_count() > 1 ? value.clone() : value;
 }
 
-std::shared_ptr<Variable> make_local_variable(const VariableOptions& options) {
-  return std::make_shared<LocalVariable>(options);
+std::shared_ptr<Variable> make_local_variable(const VariableOptions& options, Device device) {
+  return std::make_shared<LocalVariable>(options, device);
 }
 
 }  // namespace cohort

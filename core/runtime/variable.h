@@ -3,8 +3,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "core/device/device.h"
 #include "core/graph/graph.h"
+#include "core/tensor/scatter_op.h"
 
 namespace cohort {
 
@@ -32,40 +35,100 @@ struct VariableOptions {
 // and where; nn layers and optimizers hold it by shared_ptr. Reading and writing inside a traced
 // function adds nodes; outside it acts at once. Not synchronised with a running function: do not
 // write while one runs.
+//
+// A write inside a function is made by every replica, and merged as the aggregation says
+// (tf.distribute's rules for a write in replica context):
+// - kSum, kMean: the values are reduced over the replicas, then written to every copy. Under kSum a
+//   constant other than 0, or an argument that every replica was given alike, is kInvalidArgument,
+//   because each replica would count it; the mean of integers is kInvalidArgument as well.
+// - kOnlyFirstReplica: replica 0's value is written to every copy.
+// - kNone: a value that is the same on every replica (is_same_on_replicas) is written; another is
+//   kInvalidArgument, naming the aggregations to choose from.
+// A variable synchronised on read is written by each replica to its own copy, without aggregation.
+// One that is not synchronised at all likewise, and outside its value is the first copy. With one
+// replica, a write is just that.
+//
+// A function that is called by itself, not by a strategy, acts as code outside functions does: it
+// reads the merged value and writes all copies. A function run by a strategy with another number of
+// replicas than the variable was made for is kFailedPrecondition.
 class Variable : public Resource, public std::enable_shared_from_this<Variable> {
  public:
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable) { trainable_ = trainable; }
+  Synchronization synchronization() const { return synchronization_; }
+  Aggregation aggregation() const { return aggregation_; }
 
-  // In a traced function: the value as a replica sees it, and a new value for it.
+  // --- While a function is traced
+
+  // The value as a replica sees it.
   Value read();
-  void assign(const Value& value);
+  // Writes; the result is the value that the replica sees from now on.
+  Value assign(const Value& value);
+  Value assign_add(const Value& delta);
+  Value assign_sub(const Value& delta);
+  // Changes rows of axis 0: indices integer [n] in [0, rows), updates [n, ...]; duplicates take
+  // effect one after the other, in replica order. With kSum the replicas' rows follow each other;
+  // kMean divides their updates by the number of replicas first. kMin, kMax and kUpdate are
+  // kUnimplemented under kSum and kMean, and every scatter is on a variable synchronised on read.
+  void scatter(ScatterOp op, const Value& indices, const Value& updates);
+  // Writes without aggregating: for optimizers, whose values follow from reduced gradients and are
+  // equal on every replica already. Between Strategy::begin_update and end_update only.
+  void update(const Value& value);
+  void scatter_update(ScatterOp op, const Value& indices, const Value& updates);
 
-  // Outside: a copy of the value, merged over replicas as the aggregation says; and an assignment
-  // to all copies. kInvalidArgument when the spec differs, naming the variable.
+  // --- Outside
+
+  // A copy of the value, merged over replicas as the aggregation says. kInvalidArgument for a
+  // variable that is synchronised on read without an aggregation.
   virtual Tensor value() const = 0;
-  virtual void set_value(const Tensor& value) = 0;
+  // To all copies. kInvalidArgument when the spec differs, naming the variable. On read with kSum,
+  // each copy gets its equal part of a value assigned, and adding is kInvalidArgument.
+  virtual void assign(const Tensor& value);
+  void assign_add(const Tensor& delta);
+  void assign_sub(const Tensor& delta);
+  void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates);
+
+  // --- For the runtime
+
   // The memory that local replica `replica` reads and writes; stable for the variable's life.
+  // kFailedPrecondition where the variable was made for fewer replicas.
   virtual Tensor storage(int replica) = 0;
+  // How many local replicas it was made for.
+  virtual int num_replicas() const = 0;
+  // Whether `replica` executes writes: not where replicas share one copy that another one writes.
+  virtual bool is_written_by(int /*replica*/) const { return true; }
+  // Whether reads give every replica the same bits.
+  virtual bool is_same_on_replicas() const;
+  // The devices that hold a copy.
+  virtual std::vector<Device> devices() const = 0;
+  // The copies of the replicas after the first, each as a variable of its own. None where replicas
+  // share one.
+  virtual std::vector<std::shared_ptr<Variable>> other_copies() const { return {}; }
 
  protected:
-  Variable(std::string name, TensorSpec spec, bool trainable)
-      : name_(std::move(name)), spec_(std::move(spec)), trainable_(trainable) {}
+  explicit Variable(const VariableOptions& options);
   // Copies `value` into one copy's memory after checking its spec.
   void assign_storage(Tensor& storage, const Tensor& value) const;
+  // Throws as `storage` does.
+  void require_replica(int replica) const;
 
  private:
+  // kFailedPrecondition where the function being traced has another number of replicas.
+  void require_group() const;
+
   std::string name_;
   TensorSpec spec_;
   bool trainable_;
+  Synchronization synchronization_;
+  Aggregation aggregation_;
 };
 
 // Calls options.initial_value and checks that it returned options.spec.
 Tensor make_initial_value(const VariableOptions& options);
 
-// A variable with one copy in host memory.
-std::shared_ptr<Variable> make_local_variable(const VariableOptions& options);
+// A variable with one copy, for one replica on `device`.
+std::shared_ptr<Variable> make_local_variable(const VariableOptions& options, Device device = {});
 
 }  // namespace cohort

@@ -89,7 +89,43 @@ TEST_F(Gradients, AreNamedAfterTheNodeTheyDifferentiate) {
     return reduce_sum(tanh(x));
   }();
   const Value dx = gradients(loss, {x})[0].values;
-  EXPECT_EQ(dx.node().name(), "gradient/dense_1/Tanh/TanhGrad");
+  EXPECT_EQ(dx.node().inputs()[0].node().name(), "gradient/dense_1/Tanh/TanhGrad");
+}
+
+TEST_F(Gradients, StandWhereTheSweepCompletesThem) {
+  // All three are there before the loss is computed from them, the last first; `shared` is used by
+  // the first and by the last layer.
+  const Value x = input({2, 3}), first = input({3, 3}), shared = input({3, 3}),
+              last = input({3, 3});
+  const Value hidden = matmul(matmul(matmul(x, first), shared), last);
+  const auto d = gradients(reduce_sum(matmul(hidden, shared)), {first, shared, last});
+  const auto id = [&](int i) { return d[static_cast<size_t>(i)].values.node().id(); };
+  EXPECT_LT(id(2), id(1));
+  EXPECT_LT(id(1), id(0));
+  // Each before the sweep goes on, so that nothing has to wait for its end.
+  EXPECT_EQ(id(0), static_cast<int>(graph_.nodes().size()) - 1);
+}
+
+// The order in which the gradients of a row added to all rows, of its product with a weight, and of
+// a bias become ready; with one row there is nothing to reduce and the first is only passed on.
+std::vector<size_t> order_of_gradients(int64_t rows) {
+  Graph graph;
+  const GraphScope scope(graph);
+  const Value x = graph.add_input("x", {DType::kFloat64, {rows, 3}});
+  const std::vector<Value> variables = {graph.add_input("row", {DType::kFloat64, {1, 3}}),
+                                        graph.add_input("w", {DType::kFloat64, {3, 3}}),
+                                        graph.add_input("b", {DType::kFloat64, {1, 3}})};
+  const Value y = matmul(x + variables[0], variables[1]) + variables[2];
+  const auto d = gradients(reduce_sum(y * y), variables);
+  std::vector<size_t> order = {0, 1, 2};
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return d[a].values.node().id() < d[b].values.node().id(); });
+  return order;
+}
+
+TEST_F(Gradients, BecomeReadyInTheSameOrderForAllShapes) {
+  EXPECT_EQ(order_of_gradients(5), (std::vector<size_t>{2, 1, 0}));
+  EXPECT_EQ(order_of_gradients(1), order_of_gradients(5));
 }
 
 TEST_F(Gradients, AddNothingForBranchesWithoutAnX) {

@@ -105,7 +105,7 @@ GraphFunction every_op(const Variables& variables) {
                      where(greater(rows, targets), rows, stop_gradient(rows)), targets)));
   const auto d = gradients(loss, {read_variable(variables.filter), read_variable(variables.table)});
   assign(variables.filter, read_variable(variables.filter) - 0.1 * d[0].values);
-  assign_scatter_add(variables.table, d[1].indices, d[1].values);
+  assign_scatter(variables.table, ScatterOp::kAdd, d[1].indices, d[1].values);
   f.outputs = {loss, read_variable(variables.table)};
   add_fused_ops(f, rows);
   return f;

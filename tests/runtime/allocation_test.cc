@@ -1,12 +1,16 @@
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <new>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "core/collective/communicator.h"
 #include "core/graph/gradients.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/runtime/plan.h"
@@ -87,6 +91,42 @@ TEST(AllocationTest, ATrainingStepAllocatesNothingAfterTheFirst) {
   for (int i = 1; i <= 5; ++i) plan.run(feeds, {.step = i}, outputs);
   EXPECT_EQ(allocations - before, 0);
   EXPECT_LT(outputs[0].item(), first) << "the steps should have trained";
+}
+
+TEST(AllocationTest, NorDoesOneWhoseReplicasReduceBehindIt) {
+  constexpr int kReplicas = 2, kSteps = 5;
+  GraphFunction step;
+  {
+    const GraphScope scope(*step.graph);
+    const Value x = step.graph->add_input("x", {DType::kFloat32, {8, 8}});
+    const Value a = ops::softmax(x), b = ops::softmax(a);
+    const Value first = ops::all_reduce_async({a}, ReduceOp::kSum)[0];
+    const Value second = ops::all_reduce_async({b}, ReduceOp::kSum)[0];
+    step.outputs = {first, second};
+  }
+  const auto communicators = make_in_process_communicators(kReplicas);
+  std::barrier together(kReplicas);
+  int64_t allocated = 0;
+  const auto run = [&](int replica) {
+    Plan plan(step, {.local_replica = replica});
+    const std::vector<Tensor> feeds = {Tensor::full(DType::kFloat32, {8, 8}, 0.5)};
+    const StepInfo info{.replica_id = replica,
+                        .num_replicas = kReplicas,
+                        .communicator = communicators[static_cast<size_t>(replica)].get()};
+    std::vector<Tensor> outputs;
+    plan.run(feeds, info, outputs);
+    together.arrive_and_wait();
+    const int64_t before = allocations;
+    together.arrive_and_wait();
+    for (int i = 0; i < kSteps; ++i) plan.run(feeds, info, outputs);
+    together.arrive_and_wait();
+    if (replica == 0) allocated = allocations - before;
+    together.arrive_and_wait();
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  EXPECT_EQ(allocated, 0);
 }
 
 }  // namespace

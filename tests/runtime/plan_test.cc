@@ -135,7 +135,7 @@ TEST(PlanTest, ReadsSeeTheWritesTracedBeforeThemOnly) {
     return std::vector<Value>{before, between, v->read(), before + between};
   });
   for (bool optimize : {true, false}) {
-    v->set_value(Tensor::from<float>({1, 2}, {2}));
+    v->assign(Tensor::from<float>({1, 2}, {2}));
     Plan plan(traced, {.optimize = optimize});
     const auto out = plan.run({}, {});
     expect_near(out[0], Tensor::from<float>({1, 2}, {2}), 0);
@@ -298,8 +298,8 @@ TEST(PlanTest, OptimisedPlansComputeWhatPlainOnesDo) {
     const std::vector<Tensor> feeds = {ramp({3, 4}), ramp({3, 4}, 0.7)};
     std::vector<std::vector<Tensor>> results;
     for (Plan* plan : {&optimised, &plain}) {
-      variables[0]->set_value(ramp({3, 4}));
-      variables[1]->set_value(ramp({3, 4}, 1));
+      variables[0]->assign(ramp({3, 4}));
+      variables[1]->assign(ramp({3, 4}, 1));
       results.push_back(plan->run(feeds, {}));
       results.push_back(plan->run(feeds, {}));
       results.push_back({variables[0]->value(), variables[1]->value()});

@@ -1,16 +1,37 @@
 #include "core/graph/passes/clusters.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <set>
 
 #include "core/graph/passes/rewriter.h"
 
 namespace cohort {
+namespace {
+
+constexpr int kNever = std::numeric_limits<int>::max();
+
+// By node: the id of the first AllReduceStart that uses its value, or an alias of it.
+std::vector<int> first_starts(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  std::vector<int> first(nodes.size(), kNever);
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const int use = is_start(*nodes[i]) ? nodes[i]->id() : is_alias(*nodes[i]) ? first[i] : kNever;
+    for (const Value& input : nodes[i]->inputs()) {
+      int& known = first[static_cast<size_t>(input.node().id())];
+      known = std::min(known, use);
+    }
+  }
+  return first;
+}
+
+}  // namespace
 
 Clusters::Clusters(const GraphFunction& function)
     : function_(function),
       predecessors_(predecessors(function)),
+      first_start_(first_starts(function)),
       cluster_(function.graph->nodes().size(), -1),
       mark_(function.graph->nodes().size(), 0) {}
 
@@ -23,7 +44,7 @@ int Clusters::create(Node& node) {
 bool Clusters::try_add(int cluster, Node& node) {
   std::vector<Node*> group = members(cluster);
   group.push_back(&node);
-  if (closes_cycle(group)) return false;
+  if (!may_form(group)) return false;
   members_[static_cast<size_t>(cluster)] = std::move(group);
   cluster_[static_cast<size_t>(node.id())] = cluster;
   return true;
@@ -32,12 +53,21 @@ bool Clusters::try_add(int cluster, Node& node) {
 bool Clusters::try_merge(int into, int from) {
   std::vector<Node*> group = members(into);
   group.insert(group.end(), members(from).begin(), members(from).end());
-  if (closes_cycle(group)) return false;
+  if (!may_form(group)) return false;
   for (Node* node : members(from)) cluster_[static_cast<size_t>(node->id())] = into;
   std::sort(group.begin(), group.end(), [](Node* a, Node* b) { return a->id() < b->id(); });
   members_[static_cast<size_t>(into)] = std::move(group);
   members_[static_cast<size_t>(from)].clear();
   return true;
+}
+
+bool Clusters::delays_start(const std::vector<Node*>& group) const {
+  int last = 0, start = kNever;
+  for (const Node* node : group) {
+    last = std::max(last, node->id());
+    start = std::min(start, first_start_[static_cast<size_t>(node->id())]);
+  }
+  return start < last;
 }
 
 // Walks back from what the group needs from outside; meeting the group again means a cycle.

@@ -7,7 +7,8 @@
 namespace cohort {
 
 // Groups of nodes that a pass means to replace by one node each. A group may only grow while the
-// graph of groups stays free of cycles, counting the order of effects.
+// graph of groups stays free of cycles, counting the order of effects, and while no AllReduceStart
+// that uses a member comes before the group's last node, whose place the group takes.
 class Clusters {
  public:
   explicit Clusters(const GraphFunction& function);
@@ -19,10 +20,9 @@ class Clusters {
   }
   // A new cluster with one node.
   int create(Node& node);
-  // Adds `node` to `cluster`, or leaves all as it is and returns false when that would close a
-  // cycle.
+  // Adds `node` to `cluster`, or leaves all as it is and returns false.
   bool try_add(int cluster, Node& node);
-  // Moves all of `from` into `into`, or returns false when that would close a cycle.
+  // Moves all of `from` into `into`, or returns false.
   bool try_merge(int into, int from);
 
   // All nodes in an order that runs each cluster at once: each entry is a whole cluster, members in
@@ -30,10 +30,15 @@ class Clusters {
   std::vector<std::vector<Node*>> order() const;
 
  private:
+  bool may_form(const std::vector<Node*>& group) {
+    return !delays_start(group) && !closes_cycle(group);
+  }
+  bool delays_start(const std::vector<Node*>& group) const;
   bool closes_cycle(const std::vector<Node*>& group);
 
   const GraphFunction& function_;
   std::vector<std::vector<const Node*>> predecessors_;
+  std::vector<int> first_start_;  // by node: the id of the first AllReduceStart that uses it
   std::vector<int> cluster_;
   std::vector<std::vector<Node*>> members_;
   std::vector<int> mark_;  // visit stamps of closes_cycle

@@ -39,7 +39,12 @@ GraphFunction copy_outlived_reads(const GraphFunction& function) {
     if (!is_read(*node)) continue;
     const auto& ids = writes[node->resource()];
     const auto next_write = std::upper_bound(ids.begin(), ids.end(), node->id());
-    if (next_write == ids.end() || last[static_cast<size_t>(node->id())] <= *next_write) continue;
+    if (next_write == ids.end()) continue;
+    const int last_use = last[static_cast<size_t>(node->id())];
+    // A scatter that uses the value would change it row by row while it reads it.
+    const bool scatters =
+        function.graph->nodes()[static_cast<size_t>(*next_write)]->op().name == "AssignScatter";
+    if (last_use < *next_write || (last_use == *next_write && !scatters)) continue;
     const Value read = rewrite(node->output());
     rewrite.map(node->output(),
                 rewrite.add(*node, "Cast", {read}, {{"dtype", read.dtype()}}).output());

@@ -24,12 +24,12 @@ Value bias_of(const Node& add, const Value& product) {
   return fits ? other : Value();
 }
 
-// The contraction moves down to where its activation is; an assignment on the way could change what
-// it reads.
+// The contraction moves down to where its activation is; an assignment on the way, or that of
+// another replica behind a Barrier, could change what it reads.
 bool writes_between(const GraphFunction& function, const Node& first, const Node& last) {
   const auto& nodes = function.graph->nodes();
   return std::any_of(nodes.begin() + first.id(), nodes.begin() + last.id(),
-                     [](const auto& node) { return is_write(*node); });
+                     [](const auto& node) { return is_write(*node) || is_barrier(*node); });
 }
 
 // One contraction with what follows it, ending at `last`.

@@ -27,6 +27,7 @@ class UpdateFusion {
     Clusters clusters(function_);
     std::map<Key, int> groups;
     for (const auto& node : function_.graph->nodes()) {
+      if (is_wait(*node)) groups.clear();
       if (!is_update(*node)) continue;
       const auto it = groups.find(key(*node));
       if (it == groups.end() || !clusters.try_add(it->second, *node))

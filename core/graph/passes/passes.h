@@ -6,8 +6,8 @@
 #include "core/graph/graph_function.h"
 
 // Graph-to-graph passes. Each takes a function and returns an equivalent one; results are the same
-// up to floating-point rounding. They run in the order in which they stand here; the first two are
-// needed, the others optimise.
+// up to floating-point rounding. They run in the order in which they stand here; the first four
+// are needed, the others optimise.
 namespace cohort {
 
 // Evaluates one node on constant inputs; the runtime supplies it, because passes do not know
@@ -15,13 +15,27 @@ namespace cohort {
 using Evaluator =
     std::function<std::vector<Tensor>(const Node& node, const std::vector<Tensor>& inputs)>;
 
+// Lets communication go on behind computation: each AllReduceStart moves up to where its last input
+// has been computed, and each AllReduceWait down to the first use of its results. What is done to
+// the inputs after the backward pass (sums, scaling, clipping by value) moves up with the start,
+// and what is done to the results down with the wait. The order of nodes that communicate is the
+// same for every replica's graph of one function, whatever its shapes; later passes keep it.
+GraphFunction schedule_collectives(const GraphFunction& function);
+
 // Drops nodes that nothing needs, merges equal ones, folds what depends on constants only, and
 // removes identities: casts and reshapes to the same, multiplication by 1, addition of 0.
 GraphFunction simplify(const GraphFunction& function, const Evaluator& evaluate);
 
-// Copies a variable's value at its read where it is needed after the variable's next write: reads
-// are the variable's own memory, which then holds the new value.
+// Copies a variable's value at its read where it is needed after the variable's next write, or by
+// that write if it goes row by row: reads are the variable's own memory, which then holds the new
+// value.
 GraphFunction copy_outlived_reads(const GraphFunction& function);
+
+// Drops the writes of resources for which `writes` is false, because another replica makes them in
+// the shared copy, and what only they needed. Communication stays; where this replica wants none of
+// a value's sum, the AllReduceStart says so in its attribute `unwanted`, a list of outputs.
+GraphFunction prune_writes(const GraphFunction& function,
+                           const std::function<bool(const Resource&)>& writes);
 
 // Multiplies matrices and convolves in bfloat16: casts the floating inputs of those nodes, which
 // then give float32.
@@ -40,7 +54,7 @@ GraphFunction fuse_elementwise(const GraphFunction& function);
 
 // Fused updates with the same program that only feed assignments (an optimizer's step for every
 // variable) become one MultiElementwise node, which runs over all of them as if they were one
-// array.
+// array. One a bucket: none is kept waiting by an AllReduceWait that others need.
 GraphFunction fuse_updates(const GraphFunction& function);
 
 }  // namespace cohort

@@ -1,6 +1,10 @@
 #include "core/graph/passes/rewriter.h"
 
+#include <algorithm>
+#include <set>
+
 #include "core/graph/op.h"
+#include "core/tensor/elementwise_program.h"
 
 namespace cohort {
 
@@ -66,6 +70,37 @@ bool is_alias(const Node& node) {
          node.op().name == "StopGradient";
 }
 
+bool is_light(const Node& node) {
+  Scalar scalar;
+  return is_alias(node) || is_read(node) || node.op().name == "Constant" ||
+         scalar_from_name(node.op().name, scalar);
+}
+bool is_start(const Node& node) { return node.op().name == "AllReduceStart"; }
+bool is_wait(const Node& node) { return node.op().name == "AllReduceWait"; }
+bool is_barrier(const Node& node) { return node.op().name == "Barrier"; }
+bool communicates(const Node& node) {
+  static const std::set<std::string> ops = {"AllReduce", "AllReduceStart", "AllReduceWait",
+                                            "AllGather", "ReduceScatter",  "Broadcast",
+                                            "Barrier"};
+  return ops.count(node.op().name) > 0;
+}
+
+std::vector<bool> find_live(const GraphFunction& function,
+                            const std::function<bool(const Node&)>& dropped) {
+  const auto& nodes = function.graph->nodes();
+  std::vector<bool> live(nodes.size(), false);
+  for (const Value& v : function.outputs) live[static_cast<size_t>(v.node().id())] = true;
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = *nodes[i];
+    // Inputs stay so that feeds keep their numbers; reads have no effect of their own.
+    const bool has_effect = node.op().stateful && !is_read(node) && !(dropped && dropped(node));
+    if (has_effect || node.op().name == "Input") live[i] = true;
+    if (!live[i]) continue;
+    for (const Value& input : node.inputs()) live[static_cast<size_t>(input.node().id())] = true;
+  }
+  return live;
+}
+
 namespace {
 
 // The users of a value and of everything that shares its memory.
@@ -76,9 +111,43 @@ void collect_users(const Users& users, const Value& value, std::vector<const Nod
   }
 }
 
+// By id: whether a node reads or writes the memory of a resource.
+std::vector<bool> find_touching(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  std::vector<bool> in_resource(nodes.size(), false), touching(nodes.size(), false);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto& inputs = nodes[i]->inputs();
+    const bool uses = std::any_of(inputs.begin(), inputs.end(), [&](const Value& input) {
+      return in_resource[static_cast<size_t>(input.node().id())];
+    });
+    touching[i] = uses || nodes[i]->resource() != nullptr;
+    in_resource[i] = is_read(*nodes[i]) || (uses && is_alias(*nodes[i]));
+  }
+  return touching;
+}
+
+// Adds the edges that keep each Barrier between what touches resources before and after it.
+void add_barriers(const GraphFunction& function, std::vector<std::vector<const Node*>>& before) {
+  const auto touching = find_touching(function);
+  const Node* last = nullptr;
+  std::vector<const Node*> since;  // what touches a resource after the last Barrier
+  for (const auto& node : function.graph->nodes()) {
+    const auto id = static_cast<size_t>(node->id());
+    if (is_barrier(*node)) {
+      before[id].insert(before[id].end(), since.begin(), since.end());
+      if (last != nullptr) before[id].push_back(last);
+      since.clear();
+      last = node.get();
+    } else if (touching[id]) {
+      since.push_back(node.get());
+      if (node->resource() != nullptr && last != nullptr) before[id].push_back(last);
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<std::vector<const Node*>> predecessors(const GraphFunction& function) {
+std::vector<std::vector<const Node*>> local_predecessors(const GraphFunction& function) {
   const auto& nodes = function.graph->nodes();
   const Users users(function);
   std::vector<std::vector<const Node*>> before(nodes.size());
@@ -98,9 +167,21 @@ std::vector<std::vector<const Node*>> predecessors(const GraphFunction& function
       collect_users(users, read->output(), list);
       list.push_back(read);
     }
-    std::erase(list, node.get());
+    std::erase_if(list, [&](const Node* user) { return user->id() >= node->id(); });
     reads[node->resource()].clear();
     last_write[node->resource()] = node.get();
+  }
+  add_barriers(function, before);
+  return before;
+}
+
+std::vector<std::vector<const Node*>> predecessors(const GraphFunction& function) {
+  auto before = local_predecessors(function);
+  const Node* last = nullptr;
+  for (const auto& node : function.graph->nodes()) {
+    if (!communicates(*node)) continue;
+    if (last != nullptr) before[static_cast<size_t>(node->id())].push_back(last);
+    last = node.get();
   }
   return before;
 }

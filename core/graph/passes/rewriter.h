@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -50,15 +51,32 @@ class Users {
   std::set<Value> outputs_;
 };
 
-// For each node (by id), the nodes that must run before it: its producers, and what the order of
+// For each node (by id), the nodes that must run before it: its producers; what the order of
 // effects on a resource demands (a write follows the users of every earlier read and every earlier
-// write; a read follows the writes before it).
+// write; a read follows the writes before it; a Barrier follows whatever touches a resource before
+// it, and reads and writes after it follow it); and, because every replica must communicate in the
+// same order, the communication before it.
 std::vector<std::vector<const Node*>> predecessors(const GraphFunction& function);
+// The same, but for the order of communication.
+std::vector<std::vector<const Node*>> local_predecessors(const GraphFunction& function);
 
-bool is_write(const Node& node);  // AssignVariable, AssignScatterAdd
+// By id: whether a node is needed, for an output of the function or for an effect. A write for
+// which `dropped` is true has no effect that counts.
+std::vector<bool> find_live(const GraphFunction& function,
+                            const std::function<bool(const Node&)>& dropped = {});
+
+bool is_write(const Node& node);  // AssignVariable, AssignScatter
 bool is_read(const Node& node);   // ReadVariable
 // True for nodes whose output is their input's memory under another spec: Reshape, Identity,
 // StopGradient.
 bool is_alias(const Node& node);
+// True for nodes that compute one element of the result from one of each input, and for what costs
+// nothing: constants, reads, aliases. Passes may move them about freely.
+bool is_light(const Node& node);
+bool is_start(const Node& node);    // AllReduceStart
+bool is_wait(const Node& node);     // AllReduceWait
+bool is_barrier(const Node& node);  // Barrier
+// True for every node that calls the communicator, a start or a wait too.
+bool communicates(const Node& node);
 
 }  // namespace cohort

@@ -10,20 +10,6 @@ namespace {
 // Folding must not replace a small graph by a large constant.
 constexpr size_t kMaxFoldedBytes = 1 << 20;
 
-std::vector<bool> find_live(const GraphFunction& function) {
-  const auto& nodes = function.graph->nodes();
-  std::vector<bool> live(nodes.size(), false);
-  for (const Value& v : function.outputs) live[static_cast<size_t>(v.node().id())] = true;
-  for (size_t i = nodes.size(); i-- > 0;) {
-    const Node& node = *nodes[i];
-    // Inputs stay so that feeds keep their numbers; reads have no effect of their own.
-    if ((node.op().stateful && !is_read(node)) || node.op().name == "Input") live[i] = true;
-    if (!live[i]) continue;
-    for (const Value& input : node.inputs()) live[static_cast<size_t>(input.node().id())] = true;
-  }
-  return live;
-}
-
 const Tensor* constant_of(const Value& value) {
   if (value.node().op().name != "Constant") return nullptr;
   return &value.node().attributes().get<Tensor>("value");

@@ -1,51 +1,238 @@
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "core/collective/communicator.h"
 #include "core/kernels/kernel.h"
 
+// With one replica there is no communicator, and every op is the identity.
 namespace cohort {
 namespace {
 
-// Reduces its inputs over the replicas as one bucket. With one replica every reduction is the
-// identity.
+void copy(const void* source, void* target, size_t bytes) {
+  if (source != target && bytes > 0) std::memcpy(target, source, bytes);
+}
+
+ReduceOp reduce_op(const KernelSpec& spec) {
+  return static_cast<ReduceOp>(spec.attributes.get<int64_t>("op"));
+}
+
+// Reduces its inputs over the replicas, each run of one dtype as one bucket.
 class AllReduceKernel final : public Kernel {
  public:
   explicit AllReduceKernel(const KernelSpec& spec)
-      : specs_(spec.inputs),
-        op_(static_cast<ReduceOp>(spec.attributes.get<int64_t>("op"))),
-        segments_(specs_.size()) {}
+      : specs_(spec.inputs), op_(reduce_op(spec)), segments_(specs_.size()) {}
 
   bool can_run_in_place(int output, int input) const override { return output == input; }
 
   void run(const KernelContext& context) override {
-    for (size_t i = 0; i < specs_.size(); ++i)
+    Communicator* communicator = context.step.communicator;
+    for (size_t i = 0; i < specs_.size(); ++i) {
       segments_[i] = {context.inputs[i], context.outputs[i], specs_[i].shape.num_elements()};
-    if (context.step.communicator == nullptr) return copy(context);
-    // Runs of one dtype form a bucket each.
-    for (size_t begin = 0; begin < specs_.size();) {
+      if (communicator == nullptr) copy(context.inputs[i], context.outputs[i], specs_[i].bytes());
+    }
+    for (size_t begin = 0; communicator != nullptr && begin < specs_.size();) {
       size_t end = begin + 1;
       while (end < specs_.size() && specs_[end].dtype == specs_[begin].dtype) ++end;
-      context.step.communicator->all_reduce(std::span(segments_).subspan(begin, end - begin),
-                                            specs_[begin].dtype, op_);
+      communicator->all_reduce(std::span(segments_).subspan(begin, end - begin),
+                               specs_[begin].dtype, op_);
       begin = end;
     }
   }
 
  private:
-  void copy(const KernelContext& context) const {
-    for (size_t i = 0; i < specs_.size(); ++i)
-      if (context.outputs[i] != context.inputs[i])
-        std::memcpy(context.outputs[i], context.inputs[i], specs_[i].bytes());
-  }
-
   std::vector<TensorSpec> specs_;
   ReduceOp op_;
   std::vector<Segment> segments_;
 };
 
-COHORT_REGISTER_KERNEL("AllReduce", kCpu, [](const KernelSpec& spec) -> std::unique_ptr<Kernel> {
-  return std::make_unique<AllReduceKernel>(spec);
-});
+// Starts to reduce its values in the memory of its outputs. The segments stay here until the wait.
+// The attribute "unwanted" lists the values whose result this replica does not need.
+class AllReduceStartKernel final : public Kernel {
+ public:
+  explicit AllReduceStartKernel(const KernelSpec& spec)
+      : specs_(spec.outputs.begin(), spec.outputs.end() - 1),
+        op_(reduce_op(spec)),
+        conditional_(spec.attributes.get<bool>("conditional")),
+        wanted_(specs_.size(), true),
+        segments_(specs_.size()) {
+    for (const TensorSpec& value : specs_)
+      if (value.dtype != specs_[0].dtype)
+        invalid("AllReduceStart: all values need one dtype, got ", specs_[0], " and ", value);
+    for (const int64_t i : spec.attributes.get_or<std::vector<int64_t>>("unwanted", {})) {
+      if (i < 0 || i >= static_cast<int64_t>(wanted_.size()))
+        invalid("AllReduceStart: unwanted value ", i, " of ", wanted_.size());
+      wanted_[static_cast<size_t>(i)] = false;
+    }
+  }
+
+  bool can_run_in_place(int output, int input) const override {
+    return output == input && output < static_cast<int>(specs_.size());
+  }
+
+  void run(const KernelContext& context) override {
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      copy(context.inputs[i], context.outputs[i], specs_[i].bytes());
+      segments_[i] = {context.outputs[i], wanted_[i] ? context.outputs[i] : nullptr,
+                      specs_[i].shape.num_elements()};
+    }
+    Communicator* communicator = context.step.communicator;
+    const bool now = !conditional_ || *context.input<bool>(static_cast<int>(specs_.size()));
+    *context.output<int64_t>(static_cast<int>(specs_.size())) =
+        now && communicator != nullptr
+            ? communicator->start_all_reduce(segments_, specs_[0].dtype, op_)
+            : -1;
+  }
+
+ private:
+  std::vector<TensorSpec> specs_;
+  ReduceOp op_;
+  bool conditional_;
+  std::vector<bool> wanted_;
+  std::vector<Segment> segments_;
+};
+
+class AllReduceWaitKernel final : public Kernel {
+ public:
+  explicit AllReduceWaitKernel(const KernelSpec& spec) : specs_(spec.outputs) {}
+
+  bool can_run_in_place(int output, int input) const override { return output == input; }
+
+  void run(const KernelContext& context) override {
+    const int64_t operation = *context.input<int64_t>(static_cast<int>(specs_.size()));
+    if (operation >= 0) context.step.communicator->wait(operation);
+    for (size_t i = 0; i < specs_.size(); ++i)
+      copy(context.inputs[i], context.outputs[i], specs_[i].bytes());
+  }
+
+ private:
+  std::vector<TensorSpec> specs_;
+};
+
+// The rows that every replica has of a value whose replicas' rows lie one behind the other. A graph
+// is traced for certain numbers of rows; another is a mistake of whoever traced it.
+class Extents {
+ public:
+  Extents(const KernelSpec& spec, int64_t own, const TensorSpec& value)
+      : op_(spec.op), extents_(spec.attributes.get<std::vector<int64_t>>("extents")), own_(own) {
+    row_elements_ = value.shape.count(1, value.shape.rank());
+    row_bytes_ = row_elements_ * static_cast<int64_t>(dtype_size(value.dtype));
+  }
+
+  void check(const StepInfo& step) const {
+    const size_t replicas =
+        step.communicator == nullptr ? 1 : static_cast<size_t>(step.communicator->size());
+    if (extents_.size() != replicas)
+      invalid(op_, ": traced for ", extents_.size(), " replicas, run on ", replicas);
+    if (extents_[rank(step)] != own_)
+      invalid(op_, ": replica ", step.replica_id, " has ", own_, " rows where ",
+              extents_[rank(step)], " were announced");
+  }
+
+  size_t count() const { return extents_.size(); }
+  size_t rank(const StepInfo& step) const {
+    return step.communicator == nullptr ? 0 : static_cast<size_t>(step.communicator->rank());
+  }
+  int64_t elements(size_t replica) const { return extents_[replica] * row_elements_; }
+  int64_t bytes(size_t replica) const { return extents_[replica] * row_bytes_; }
+
+ private:
+  std::string op_;
+  std::vector<int64_t> extents_;
+  int64_t own_;
+  int64_t row_elements_, row_bytes_;
+};
+
+class AllGatherKernel final : public Kernel {
+ public:
+  explicit AllGatherKernel(const KernelSpec& spec)
+      : extents_(spec, spec.inputs[0].shape[0], spec.inputs[0]) {
+    for (size_t r = 0; r < extents_.count(); ++r) bytes_.push_back(extents_.bytes(r));
+  }
+
+  void run(const KernelContext& context) override {
+    extents_.check(context.step);
+    if (context.step.communicator != nullptr)
+      context.step.communicator->all_gather(context.inputs[0], context.outputs[0], bytes_);
+    else
+      copy(context.inputs[0], context.outputs[0], static_cast<size_t>(bytes_[0]));
+  }
+
+ private:
+  Extents extents_;
+  std::vector<int64_t> bytes_;
+};
+
+// An all-reduce in which each replica wants only its own rows.
+class ReduceScatterKernel final : public Kernel {
+ public:
+  explicit ReduceScatterKernel(const KernelSpec& spec)
+      : dtype_(spec.inputs[0].dtype),
+        extents_(spec, spec.outputs[0].shape[0], spec.inputs[0]),
+        segments_(extents_.count()) {}
+
+  void run(const KernelContext& context) override {
+    extents_.check(context.step);
+    const auto* source = static_cast<const char*>(context.inputs[0]);
+    const size_t own = extents_.rank(context.step);
+    if (context.step.communicator == nullptr)
+      return copy(source, context.outputs[0], static_cast<size_t>(extents_.bytes(own)));
+    for (size_t r = 0; r < segments_.size(); ++r) {
+      segments_[r] = {source, r == own ? context.outputs[0] : nullptr, extents_.elements(r)};
+      source += extents_.bytes(r);
+    }
+    context.step.communicator->all_reduce(segments_, dtype_, ReduceOp::kSum);
+  }
+
+ private:
+  DType dtype_;
+  Extents extents_;
+  std::vector<Segment> segments_;
+};
+
+class BroadcastKernel final : public Kernel {
+ public:
+  explicit BroadcastKernel(const KernelSpec& spec)
+      : bytes_(spec.inputs[0].bytes()),
+        root_(static_cast<int>(spec.attributes.get<int64_t>("root"))) {}
+
+  bool can_run_in_place(int /*output*/, int /*input*/) const override { return true; }
+
+  void run(const KernelContext& context) override {
+    Communicator* communicator = context.step.communicator;
+    if (root_ >= (communicator == nullptr ? 1 : communicator->size()))
+      invalid("Broadcast: there is no replica ", root_, " among ", context.step.num_replicas);
+    if (communicator == nullptr) return copy(context.inputs[0], context.outputs[0], bytes_);
+    communicator->broadcast(context.inputs[0], context.outputs[0], static_cast<int64_t>(bytes_),
+                            root_);
+  }
+
+ private:
+  size_t bytes_;
+  int root_;
+};
+
+template <typename K>
+std::unique_ptr<Kernel> make(const KernelSpec& spec) {
+  return std::make_unique<K>(spec);
+}
+
+COHORT_REGISTER_KERNEL("AllReduce", kCpu, make<AllReduceKernel>);
+COHORT_REGISTER_KERNEL("AllReduceStart", kCpu, make<AllReduceStartKernel>);
+COHORT_REGISTER_KERNEL("AllReduceWait", kCpu, make<AllReduceWaitKernel>);
+COHORT_REGISTER_KERNEL("AllGather", kCpu, make<AllGatherKernel>);
+COHORT_REGISTER_KERNEL("ReduceScatter", kCpu, make<ReduceScatterKernel>);
+COHORT_REGISTER_KERNEL("Broadcast", kCpu, make<BroadcastKernel>);
+
+COHORT_REGISTER_KERNEL("Barrier", kCpu,
+                       stateless_kernel([](const KernelCall&, const KernelContext& context) {
+                         if (context.step.communicator != nullptr)
+                           context.step.communicator->barrier();
+                       }));
+COHORT_REGISTER_KERNEL("ReplicaId", kCpu,
+                       stateless_kernel([](const KernelCall&, const KernelContext& context) {
+                         *context.output<int64_t>(0) = context.step.replica_id;
+                       }));
 
 }  // namespace
 }  // namespace cohort

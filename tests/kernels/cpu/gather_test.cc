@@ -57,67 +57,29 @@ TEST(Gather, NamesAnIndexOutOfRange) {
             "Gather: index -1 at position 0 is out of range (allowed: 0 to 4)");
 }
 
-TEST(ScatterAdd, AddsDuplicatesInOrderOnAnyNumberOfThreads) {
-  struct Case {
-    int64_t rows, count, columns;
-  };
-  for (const Case& c : {Case{7, 30, 5}, Case{50, 20000, 1}, Case{50, 3000, 7}, Case{30, 400, 100},
-                        Case{3, 0, 4}, Case{4, 5, 0}})
-    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kBFloat16}) {
-      const Tensor indices = random_indices(DType::kInt64, {c.count}, c.rows);
-      const bool half = dtype == DType::kBFloat16;  // small integers, so that sums are exact
-      const Tensor updates =
-          half ? random_tensor(DType::kInt32, {c.count, c.columns}, 0, 2).cast(dtype)
-               : random_tensor(dtype, {c.count, c.columns}, -2, 2);
-      if (half && c.count > 1000) continue;
-      std::vector<double> expected(c.rows * c.columns);
-      const auto values = to_doubles(updates);
-      for (int64_t i = 0; i < c.count; ++i)
-        for (int64_t j = 0; j < c.columns; ++j)
-          expected[indices.values<int64_t>()[i] * c.columns + j] += values[i * c.columns + j];
-      const TensorSpec output{dtype, {c.rows, c.columns}};
-      const auto one =
-          run_kernel("ScatterAdd", {indices, updates}, {output}, {{"rows", c.rows}})[0];
-      expect_near(expected, one, 10 * tolerance(dtype), str("ScatterAdd ", updates.spec()));
-      for (int threads : {2, 3})
-        expect_same_bytes(one,
-                          run_kernel("ScatterAdd", {indices, updates}, {output}, {{"rows", c.rows}},
-                                     {threads, {}, true})[0],
-                          "ScatterAdd");
+TEST(Gather, AnIndexThatNamesNoRowGivesZerosWhereAllowed) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64})
+    for (const int64_t columns : {0, 1, 300}) {
+      const Tensor params = random_tensor(dtype, {4, columns}, 1, 100);
+      const std::vector<int32_t> rows = {2, -1, 0, -1, 3};
+      std::vector<double> expected;
+      for (const int32_t row : rows)
+        for (int64_t j = 0; j < columns; ++j)
+          expected.push_back(row < 0 ? 0 : to_doubles(params)[row * columns + j]);
+      for (const int threads : {1, 2})
+        expect_near(expected,
+                    run_kernel("Gather", {params, Tensor::from(rows, {5})}, {{dtype, {5, columns}}},
+                               {{"axis", int64_t{0}}, {"allow_none", true}}, {threads})[0],
+                    0, str("Gather ", params.spec()));
     }
-}
-
-TEST(ScatterAdd, NamesAnIndexOutOfRange) {
-  EXPECT_EQ(
-      out_of_range_message(
-          "ScatterAdd", {Tensor::from<int32_t>({9}, {1}), Tensor::zeros(DType::kFloat32, {1, 2})},
-          {DType::kFloat32, {3, 2}}, {{"rows", int64_t{3}}}),
-      "ScatterAdd: index 9 at position 0 is out of range (allowed: 0 to 2)");
-}
-
-TEST(AssignScatterAdd, AddsToTheVariableInPlaceAndLeavesItAloneOnErrors) {
-  Tensor variable = Tensor::full(DType::kFloat32, {4, 3}, 1);
-  const Tensor updates = random_tensor(DType::kFloat32, {2, 3}, -1, 1);
-  const auto run = [&](const Tensor& indices) {
-    const Attributes none;
-    const auto kernel = make_kernel({"AssignScatterAdd",
-                                     {indices.spec(), updates.spec()},
-                                     {variable.spec()},
-                                     none,
-                                     Device{},
-                                     1});
-    const void* inputs[] = {indices.raw(), updates.raw()};
-    void* outputs[] = {variable.raw()};
-    kernel->run({inputs, outputs, nullptr, StepInfo{}});
-  };
-  EXPECT_THROW(run(Tensor::from<int32_t>({0, 4}, {2})), Error);
-  expect_near(std::vector<double>(12, 1.0), variable, 0, "variable after an error");
-  run(Tensor::from<int32_t>({2, 2}, {2}));
-  for (int64_t j = 0; j < 3; ++j) {
-    EXPECT_FLOAT_EQ(variable.data<float>()[6 + j],
-                    1 + updates.data<float>()[j] + updates.data<float>()[3 + j]);
-    EXPECT_EQ(variable.data<float>()[j], 1);
-  }
+  const Tensor params = Tensor::zeros(DType::kFloat32, {5, 2});
+  const Tensor indices = Tensor::from<int32_t>({-1, -2}, {2});
+  EXPECT_EQ(out_of_range_message("Gather", {params, indices}, {DType::kFloat32, {2, 2}},
+                                 {{"axis", int64_t{0}}, {"allow_none", true}}),
+            "Gather: index -2 at position 1 is out of range (allowed: 0 to 4)");
+  EXPECT_EQ(out_of_range_message("Gather", {params, indices}, {DType::kFloat32, {2, 2}},
+                                 {{"axis", int64_t{0}}, {"allow_none", false}}),
+            "Gather: index -1 at position 0 is out of range (allowed: 0 to 4)");
 }
 
 TEST(OneHot, LeavesRowsOfOtherIndicesZero) {

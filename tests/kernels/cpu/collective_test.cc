@@ -1,0 +1,357 @@
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "core/collective/communicator.h"
+#include "tests/kernels/cpu/kernel_testing.h"
+
+namespace cohort::testing {
+namespace {
+
+// Runs `work(step)` as each of the replicas, on a thread each; one alone has no communicator. An
+// error of one is thrown to the others too, and then here.
+template <typename Work>
+void on_replicas(int replicas, const Work& work) {
+  if (replicas == 1) return work(StepInfo{});
+  const auto group = make_in_process_communicators(replicas);
+  std::vector<std::exception_ptr> errors(group.size());
+  std::vector<std::thread> threads;
+  for (int r = 0; r < replicas; ++r)
+    threads.emplace_back([&, r] {
+      const auto replica = static_cast<size_t>(r);
+      try {
+        work(StepInfo{
+            .replica_id = r, .num_replicas = replicas, .communicator = group[replica].get()});
+      } catch (const Error& error) {
+        errors[replica] = std::current_exception();
+        group[replica]->abort(error);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+Attributes reduction(ReduceOp op) { return {{"op", static_cast<int64_t>(op)}}; }
+
+Attributes start_attributes(bool conditional) {
+  Attributes attributes = reduction(ReduceOp::kSum);
+  attributes.set("conditional", conditional);
+  return attributes;
+}
+
+class Collectives : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Replicas, Collectives, ::testing::Values(1, 2, 3, 4, 7));
+
+// rows x 2 elements: 1, 2, 3, ... plus 100 for each replica id.
+Tensor rows_of(int replica, int64_t rows, DType dtype = DType::kFloat32) {
+  Tensor wide(DType::kFloat64, {rows, 2});
+  for (int64_t i = 0; i < rows * 2; ++i)
+    wide.data<double>()[i] = static_cast<double>(i + 1 + 100 * replica);
+  return wide.cast(dtype);
+}
+
+std::vector<double> sum_of_rows(int replicas, int64_t rows) {
+  std::vector<double> sum(static_cast<size_t>(rows * 2));
+  for (int r = 0; r < replicas; ++r) {
+    const auto values = to_doubles(rows_of(r, rows));
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+  }
+  return sum;
+}
+
+TEST_P(Collectives, AllReduceTakesValuesOfSeveralDTypes) {
+  on_replicas(GetParam(), [&](const StepInfo& step) {
+    const Tensor a = rows_of(step.replica_id, 5), b = rows_of(step.replica_id, 0),
+                 c = rows_of(step.replica_id, 3, DType::kInt64);
+    for (const int in_place : {-1, 0, 2}) {
+      const auto out = run_kernel(
+          "AllReduce", {a, b, c}, {a.spec(), b.spec(), c.spec()}, reduction(ReduceOp::kSum),
+          {.step = step, .in_place_output = in_place, .in_place_input = in_place});
+      expect_near(sum_of_rows(GetParam(), 5), out[0], 0, "float32");
+      expect_near(sum_of_rows(GetParam(), 3), out[2], 0, "int64");
+    }
+  });
+}
+
+// A start and its wait, with the memory of a plan.
+class StartAndWait {
+ public:
+  StartAndWait(std::vector<Tensor> values, const Attributes& attributes, bool in_place)
+      : values_(std::move(values)), operation_(Tensor::scalar<int64_t>(77)) {
+    std::vector<TensorSpec> inputs, outputs;
+    for (const Tensor& value : values_) {
+      inputs.push_back(value.spec());
+      outputs.push_back(value.spec());
+      buckets_.push_back(in_place ? value : Tensor(value.dtype(), value.shape()));
+      results_.push_back(in_place ? value : Tensor(value.dtype(), value.shape()));
+    }
+    if (attributes.get<bool>("conditional")) inputs.push_back({DType::kBool, {}});
+    outputs.push_back(operation_.spec());
+    start_ = make_kernel({"AllReduceStart", inputs, outputs, attributes, Device{}, 1});
+    wait_ = make_kernel({"AllReduceWait",
+                         outputs,
+                         {inputs.begin(), inputs.begin() + count()},
+                         attributes,
+                         Device{},
+                         1});
+    for (int i = 0; i < count(); ++i) {
+      EXPECT_TRUE(start_->can_run_in_place(i, i) && wait_->can_run_in_place(i, i));
+      EXPECT_FALSE(start_->can_run_in_place(i, i + 1));
+    }
+    EXPECT_FALSE(start_->can_run_in_place(count(), count()));
+  }
+
+  void start(const StepInfo& step, const bool* condition = nullptr) {
+    std::vector<const void*> inputs = pointers<const void*>(values_);
+    if (condition != nullptr) inputs.push_back(condition);
+    std::vector<void*> outputs = pointers<void*>(buckets_);
+    outputs.push_back(operation_.raw());
+    start_->run({inputs, outputs, nullptr, step});
+  }
+
+  std::vector<Tensor> wait(const StepInfo& step) {
+    std::vector<const void*> inputs = pointers<const void*>(buckets_);
+    inputs.push_back(operation_.raw());
+    const std::vector<void*> outputs = pointers<void*>(results_);
+    wait_->run({inputs, outputs, nullptr, step});
+    return results_;
+  }
+
+  int64_t operation() const { return *operation_.data<int64_t>(); }
+
+ private:
+  int count() const { return static_cast<int>(values_.size()); }
+  template <typename P>
+  static std::vector<P> pointers(std::vector<Tensor>& tensors) {
+    std::vector<P> all;
+    for (Tensor& tensor : tensors) all.push_back(tensor.raw());
+    return all;
+  }
+
+  std::vector<Tensor> values_, buckets_, results_;
+  Tensor operation_;
+  std::unique_ptr<Kernel> start_, wait_;
+};
+
+TEST_P(Collectives, StartedReductionsEndWithTheirWaitsStepAfterStep) {
+  for (const bool in_place : {false, true})
+    on_replicas(GetParam(), [&](const StepInfo& step) {
+      const int r = step.replica_id;
+      for (int round = 0; round < 3; ++round) {
+        StartAndWait a({rows_of(r, 4), rows_of(r, 700)}, start_attributes(false), in_place);
+        StartAndWait b({rows_of(r, 9)}, start_attributes(false), in_place);
+        a.start(step);
+        b.start(step);
+        EXPECT_EQ(a.operation() >= 0, step.communicator != nullptr);
+        expect_near(sum_of_rows(GetParam(), 9), b.wait(step)[0], 0, "the second");
+        const auto sums = a.wait(step);
+        expect_near(sum_of_rows(GetParam(), 4), sums[0], 0, "the first");
+        expect_near(sum_of_rows(GetParam(), 700), sums[1], 0, "its second value");
+      }
+    });
+}
+
+TEST_P(Collectives, AConditionSaysAtEachStepWhetherToReduce) {
+  for (const bool in_place : {false, true})
+    on_replicas(GetParam(), [&](const StepInfo& step) {
+      for (const bool when : {false, true, false}) {
+        StartAndWait kernels({rows_of(step.replica_id, 4)}, start_attributes(true), in_place);
+        kernels.start(step, &when);
+        EXPECT_EQ(kernels.operation() >= 0, when && step.communicator != nullptr);
+        const auto expected =
+            when ? sum_of_rows(GetParam(), 4) : to_doubles(rows_of(step.replica_id, 4));
+        expect_near(expected, kernels.wait(step)[0], 0, str("when ", when));
+      }
+    });
+}
+
+TEST_P(Collectives, UnwantedResultsAreNotWritten) {
+  on_replicas(GetParam(), [&](const StepInfo& step) {
+    Attributes attributes = start_attributes(false);
+    if (step.replica_id > 0) attributes.set("unwanted", std::vector<int64_t>{1});
+    const auto value = [&] { return rows_of(step.replica_id, 3); };
+    StartAndWait kernels({value(), value(), value()}, attributes, true);
+    kernels.start(step);
+    const auto results = kernels.wait(step);
+    const auto sum = sum_of_rows(GetParam(), 3);
+    expect_near(sum, results[0], 0, "wanted");
+    expect_near(step.replica_id > 0 ? to_doubles(value()) : sum, results[1], 0, "unwanted");
+    expect_near(sum, results[2], 0, "wanted");
+  });
+}
+
+TEST(CollectiveErrors, ABucketHasOneDType) {
+  const Attributes attributes = start_attributes(false);
+  const std::vector<TensorSpec> values = {{DType::kFloat32, {2}}, {DType::kFloat64, {2}}};
+  try {
+    make_kernel({"AllReduceStart",
+                 values,
+                 {values[0], values[1], {DType::kInt64, {}}},
+                 attributes,
+                 Device{},
+                 1});
+    ADD_FAILURE() << "two dtypes were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(error.message(),
+              "AllReduceStart: all values need one dtype, got float32[2] and float64[2]");
+  }
+}
+
+// Row counts of the replicas, some of them none.
+std::vector<int64_t> uneven(int replicas) {
+  std::vector<int64_t> extents;
+  for (int r = 0; r < replicas; ++r) extents.push_back((r * 2 + 3) % 4);
+  return extents;
+}
+
+TEST_P(Collectives, AllGatherAndReduceScatterTakeUnevenParts) {
+  const auto extents = uneven(GetParam());
+  int64_t total = 0;
+  std::vector<double> joined;
+  for (int r = 0; r < GetParam(); ++r) {
+    const auto values = to_doubles(rows_of(r, extents[static_cast<size_t>(r)]));
+    joined.insert(joined.end(), values.begin(), values.end());
+    total += extents[static_cast<size_t>(r)];
+  }
+  on_replicas(GetParam(), [&](const StepInfo& step) {
+    const int64_t own = extents[static_cast<size_t>(step.replica_id)];
+    const Tensor all =
+        run_kernel("AllGather", {rows_of(step.replica_id, own)}, {{DType::kFloat32, {total, 2}}},
+                   {{"extents", extents}}, {.step = step})[0];
+    expect_near(joined, all, 0, "AllGather");
+    // Everybody has the joined value times 1 + its id.
+    Tensor value = all.clone();
+    for (int64_t i = 0; i < total * 2; ++i)
+      value.data<float>()[i] *= static_cast<float>(step.replica_id + 1);
+    auto part = to_doubles(rows_of(step.replica_id, own));
+    for (double& x : part) x *= GetParam() * (GetParam() + 1) / 2;
+    expect_near(part,
+                run_kernel("ReduceScatter", {value}, {{DType::kFloat32, {own, 2}}},
+                           {{"extents", extents}, {"rows", own}}, {.step = step})[0],
+                0, "ReduceScatter");
+  });
+}
+
+TEST(CollectiveErrors, AGraphTracedForOtherReplicasIsRefused) {
+  const auto message = [](int replicas, std::vector<int64_t> extents) {
+    try {
+      on_replicas(replicas, [&](const StepInfo& step) {
+        run_kernel("AllGather", {rows_of(0, 2)}, {{DType::kFloat32, {4, 2}}},
+                   {{"extents", extents}}, {.step = step});
+      });
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      return error.message();
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(message(1, {2, 2}), "AllGather: traced for 2 replicas, run on 1");
+  EXPECT_EQ(message(3, {2, 2}), "AllGather: traced for 2 replicas, run on 3");
+  EXPECT_EQ(message(2, {2, 3}), "AllGather: replica 1 has 2 rows where 3 were announced");
+}
+
+TEST_P(Collectives, BroadcastGivesTheRootsValue) {
+  on_replicas(GetParam(), [&](const StepInfo& step) {
+    for (int root = 0; root < GetParam(); ++root)
+      for (const int in_place : {-1, 0}) {
+        const Tensor value = rows_of(step.replica_id, 6, DType::kFloat64);
+        const auto out =
+            run_kernel("Broadcast", {value}, {value.spec()}, {{"root", int64_t{root}}},
+                       {.step = step, .in_place_output = in_place, .in_place_input = in_place});
+        expect_near(to_doubles(rows_of(root, 6)), out[0], 0, str("root ", root));
+      }
+  });
+  EXPECT_THROW(on_replicas(GetParam(),
+                           [&](const StepInfo& step) {
+                             const Tensor value = rows_of(0, 1);
+                             run_kernel("Broadcast", {value}, {value.spec()},
+                                        {{"root", int64_t{GetParam()}}}, {.step = step});
+                           }),
+               Error);
+}
+
+TEST_P(Collectives, BarrierAndReplicaId) {
+  std::atomic<int> arrived = 0;
+  on_replicas(GetParam(), [&](const StepInfo& step) {
+    ++arrived;
+    run_kernel("Barrier", {}, {}, {}, {.step = step});
+    EXPECT_EQ(arrived, GetParam());
+    EXPECT_EQ(run_kernel("ReplicaId", {}, {{DType::kInt64, {}}}, {}, {.step = step})[0].item(),
+              step.replica_id);
+  });
+}
+
+TEST(CombineSlices, AddsSlicesOfOneRowAtItsFirstPlace) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    const auto out = run_kernel("CombineSlices",
+                                {Tensor::from<int64_t>({7, 3, -1, 7, 0, 3, 7}, {7}).cast(index),
+                                 Tensor::from<float>({1, 2, 4, 8, 16, 32, 64}, {7})},
+                                {{index, {7}}, {DType::kFloat32, {7}}});
+    expect_near({7, 3, -1, -1, 0, -1, -1}, out[0], 0, "indices");
+    expect_near({73, 34, 0, 0, 16, 0, 0}, out[1], 0, "values");
+  }
+}
+
+TEST(CombineSlices, AgreesWithAMapOnAnyNumberOfThreads) {
+  struct Case {
+    int64_t slices, rows, columns;
+  };
+  for (const Case& c : {Case{0, 1, 4}, Case{1, 1, 0}, Case{500, 20, 7}, Case{4000, 100'000, 3},
+                        Case{60, 5, 700}, Case{3000, 1, 2}})
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt32}) {
+      Tensor indices = random_tensor(DType::kInt64, {c.slices}, 0, static_cast<double>(c.rows));
+      for (int64_t i = 0; i < c.slices; ++i)  // far apart, as rows of a large table are
+        indices.data<int64_t>()[i] = (indices.data<int64_t>()[i] - 1) * 1'000'003;
+      for (int64_t i = 0; i < c.slices; i += 5) indices.data<int64_t>()[i] = -1;
+      const Tensor values = random_tensor(dtype, {c.slices, c.columns}, -2, 2, 3);
+      const auto numbers = to_doubles(values);
+      std::map<int64_t, int64_t> first;
+      std::vector<double> rows(static_cast<size_t>(c.slices), -1), sums(numbers.size());
+      for (int64_t i = 0; i < c.slices; ++i) {
+        const int64_t row = indices.data<int64_t>()[i];
+        if (row == -1) continue;
+        const auto [place, is_new] = first.try_emplace(row, i);
+        if (is_new) rows[static_cast<size_t>(i)] = static_cast<double>(row);
+        for (int64_t j = 0; j < c.columns; ++j)
+          sums[static_cast<size_t>(place->second * c.columns + j)] +=
+              numbers[static_cast<size_t>(i * c.columns + j)];
+      }
+      const std::vector<TensorSpec> specs = {indices.spec(), values.spec()};
+      const auto one = run_kernel("CombineSlices", {indices, values}, specs);
+      expect_near(rows, one[0], 0, "indices");
+      expect_near(sums, one[1], dtype == DType::kFloat32 ? 1e-4 : tolerance(dtype), "values");
+      for (const int threads : {2, 3})
+        expect_same_bytes(
+            one[1],
+            run_kernel("CombineSlices", {indices, values}, specs, {}, {.threads = threads})[1],
+            str(threads, " threads"));
+    }
+}
+
+TEST(CombineSlices, ForgetsTheStepBefore) {
+  const Attributes attributes;
+  Tensor indices = Tensor::from<int64_t>({4, 4}, {2}), values = Tensor::from<float>({1, 2}, {2});
+  Tensor rows(DType::kInt64, {2}), sums(DType::kFloat32, {2});
+  const auto kernel = make_kernel({"CombineSlices",
+                                   {indices.spec(), values.spec()},
+                                   {rows.spec(), sums.spec()},
+                                   attributes,
+                                   Device{},
+                                   1});
+  const auto run = [&] {
+    const void* inputs[] = {indices.raw(), values.raw()};
+    void* outputs[] = {rows.raw(), sums.raw()};
+    kernel->run({inputs, outputs, nullptr, {}});
+  };
+  run();
+  expect_near({3, 0}, sums, 0, "one row");
+  indices = Tensor::from<int64_t>({5, 4}, {2});
+  run();
+  expect_near({5, 4}, rows, 0, "two rows");
+  expect_near({1, 2}, sums, 0, "two rows");
+}
+
+}  // namespace
+}  // namespace cohort::testing

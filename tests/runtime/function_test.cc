@@ -1,0 +1,270 @@
+#include "core/runtime/function.h"
+
+#include <atomic>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
+#include "core/ops/math_ops.h"
+
+namespace cohort {
+namespace {
+
+using Values = std::vector<Value>;
+
+Tensor vector_of(int64_t size, float value) { return Tensor::full(DType::kFloat32, {size}, value); }
+Signature floats(int64_t size) { return {{DType::kFloat32, {size}}}; }
+
+// A group of replicas whose only inputs have these sizes.
+ReplicaGroup group_of(const std::vector<int64_t>& sizes, uint64_t strategy = 1) {
+  ReplicaGroup group{strategy, static_cast<int>(sizes.size()), {}, {}};
+  for (const int64_t size : sizes) group.signatures.push_back(floats(size));
+  return group;
+}
+
+int64_t total_rows(const Value& x) {
+  int64_t total = 0;
+  for (const Shape& shape : shapes_on_replicas(x)) total += shape[0];
+  return total;
+}
+
+std::vector<int64_t> extents_of(const Value& x) {
+  std::vector<int64_t> extents;
+  for (const Shape& shape : shapes_on_replicas(x)) extents.push_back(shape[0]);
+  return extents;
+}
+
+// The error of a call, which must throw one.
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Error(Code::kUnknown, "");
+}
+
+bool contains(const Error& error, const std::string& part) {
+  return error.message().find(part) != std::string::npos;
+}
+
+TEST(FunctionTest, IsTracedOnceForEachSignature) {
+  int calls = 0;
+  const Function f = function([&](Value x) {
+    ++calls;
+    return x + 1.0;
+  });
+  const Function copy = f;
+  for (int round = 0; round < 3; ++round)
+    for (const int64_t size : {2, 5}) EXPECT_EQ(copy({vector_of(size, 1)})[0].shape()[0], size);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(f.trace_count(), 2);
+}
+
+TEST(FunctionTest, IsTracedAnewForAnotherStrategyOrNumberOfReplicas) {
+  int calls = 0;
+  const Function f = function([&](Value x) {
+    ++calls;
+    return x * static_cast<double>(traced_group().num_replicas);
+  });
+  for (int round = 0; round < 2; ++round) {
+    f.trace(floats(3));
+    f.trace(floats(3), {.strategy = 7, .num_replicas = 2});
+    f.trace(floats(3), {.strategy = 8, .num_replicas = 2});
+    f.trace(floats(3), {.strategy = 8, .num_replicas = 2, .signatures = {}, .same_input = {true}});
+  }
+  EXPECT_EQ(calls, 4);
+}
+
+TEST(FunctionTest, OneTraceServesAllGroupsWhileNobodyAsksForTheirShapes) {
+  int calls = 0;
+  const Function f = function([&](Value x) {
+    ++calls;
+    return ops::all_reduce({ops::reduce_sum(x)})[0];
+  });
+  f.trace(floats(3), group_of({3, 2, 2}));
+  EXPECT_EQ(calls, 2) << "one for each size";
+  f.trace(floats(2), group_of({2, 2, 3}));
+  f.trace(floats(3), {.strategy = 1, .num_replicas = 3});
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(f.trace_count(), 2);
+}
+
+TEST(FunctionTest, ShapesOnReplicasAreThoseOfTheGroup) {
+  const Function f = function([](Value x) { return ops::constant(Tensor::scalar(total_rows(x))); });
+  const auto rows = [&](int64_t size, const ReplicaGroup& group) {
+    return f.run(std::vector{vector_of(size, 0)}, {}, {}, group)[0].item();
+  };
+  EXPECT_EQ(rows(3, group_of({3, 2, 0})), 5);
+  EXPECT_EQ(rows(0, group_of({3, 2, 0})), 5);
+  EXPECT_EQ(rows(3, group_of({3, 3, 2})), 8);
+  EXPECT_EQ(rows(3, {.strategy = 1, .num_replicas = 4}), 12);
+  EXPECT_EQ(f({vector_of(3, 0)})[0].item(), 3);
+}
+
+TEST(FunctionTest, ShapesMayFollowFromEarlierOnesToAnyDepth) {
+  // Each part has a row for every four that all replicas had together before, and its own.
+  const std::vector<int64_t> sizes = {4, 2, 1};
+  for (const int depth : {1, 2, 5, 30}) {
+    const Function f = function([&](Value x) {
+      Value part = x;
+      for (int i = 0; i < depth; ++i) {
+        const Value all = ops::all_gather(part, extents_of(part));
+        part = ops::concat({ops::slice(all, {0}, {all.shape()[0] / 4}), x}, 0);
+      }
+      return part;
+    });
+    std::vector<int64_t> rows = sizes;
+    for (int i = 0; i < depth; ++i) {
+      const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+      for (size_t r = 0; r < rows.size(); ++r) rows[r] = total / 4 + sizes[r];
+    }
+    for (size_t r = 0; r < rows.size(); ++r)
+      EXPECT_EQ(f.trace(floats(sizes[r]), group_of(sizes)).outputs[0].shape()[0], rows[r])
+          << "replica " << r << " at depth " << depth;
+  }
+}
+
+TEST(FunctionTest, WhatFailsOnlyForGuessedShapesDoesNotFail) {
+  const Function f = function([](Value x) {
+    const Value all = ops::all_gather(x, extents_of(x));
+    return ops::reshape(all, {5});  // true of the group, not of one size everywhere
+  });
+  EXPECT_EQ(f.trace(floats(3), group_of({3, 2})).outputs[0].shape(), (Shape{5}));
+  const Error error = error_of([&] { f.trace(floats(3), group_of({3, 1})); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+}
+
+TEST(FunctionTest, ABodyThatAsksForOtherShapesEachTimeIsRefused) {
+  int64_t calls = 0;
+  const Function f = function([&](Value x) {
+    ++calls;
+    const Value part = ops::concat({x, ops::constant(vector_of(calls, 0))}, 0);
+    return ops::constant(Tensor::scalar(total_rows(part)));
+  });
+  const Error error = error_of([&] { f.trace(floats(3), group_of({3, 2})); });
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(contains(error, "each time")) << error.what();
+}
+
+TEST(FunctionTest, ReplicasMustAskAlike) {
+  const Function f = function([](Value x) {
+    return ops::constant(Tensor::scalar(x.shape()[0] == 2 ? total_rows(x) : int64_t{0}));
+  });
+  for (const int64_t first : {2, 3}) {
+    const Error error = error_of([&] { f.trace(floats(first), group_of({2, 3})); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_TRUE(contains(error, "float32[2]") && contains(error, "float32[3]")) << error.what();
+  }
+}
+
+TEST(FunctionTest, ReplicasMustCommunicateAlike) {
+  using Body = std::function<Value(const Value&)>;
+  // What replicas of 2 rows do, and others; part of the complaint.
+  const std::tuple<Body, Body, std::string> cases[] = {
+      {[](const Value& x) { return ops::all_reduce({ops::reduce_sum(x)})[0]; },
+       [](const Value& x) { return ops::reduce_sum(x); }, "nothing"},
+      {[](const Value& x) { return ops::all_reduce({x})[0]; },
+       [](const Value& x) { return ops::all_reduce({x})[0]; }, "AllReduce by sum of float32[2]"},
+      {[](const Value& x) { return ops::all_reduce({ops::reduce_sum(x)}, ReduceOp::kMax)[0]; },
+       [](const Value& x) { return ops::all_reduce({ops::reduce_sum(x)})[0]; }, "by max"},
+      {[](const Value& x) { return ops::broadcast(ops::reduce_sum(x), 0); },
+       [](const Value& x) { return ops::broadcast(ops::reduce_sum(x), 1); }, "from 1"},
+      {[](const Value& x) {
+         return ops::all_gather(x, {2, 3});
+       },
+       [](const Value& x) {
+         return ops::all_gather(x, {3, 3});
+       },
+       "2, 3"},
+      {[](const Value& x) {
+         ops::barrier();
+         return x;
+       },
+       [](const Value& x) { return ops::all_reduce({ops::reduce_sum(x)})[0]; }, "Barrier"}};
+  for (const auto& [two, other, complaint] : cases) {
+    const Function f =
+        function([&](Value x) { return x.shape()[0] == 2 ? two(x) : other(x); }, "uneven");
+    for (const int64_t first : {2, 3}) {
+      const Error error = error_of([&] { f.trace(floats(first), group_of({2, 3})); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      for (const std::string& part :
+           {std::string("\"uneven\""), std::string("number 1"), complaint})
+        EXPECT_TRUE(contains(error, part)) << part << " in: " << error.what();
+    }
+    EXPECT_NO_THROW(f.trace(floats(2), {.strategy = 1, .num_replicas = 2}));
+  }
+}
+
+TEST(FunctionTest, CannotCallItself) {
+  std::function<void()> again;
+  const Function f = function([&](Value x) {
+    again();
+    return x;
+  });
+  again = [&] { f({vector_of(1, 1)}); };
+  for (int round = 0; round < 2; ++round) {
+    const Error error = error_of(again);
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    EXPECT_TRUE(contains(error, "its own body")) << error.what();
+  }
+  again = [] {};
+  EXPECT_EQ(f({vector_of(1, 4)})[0].item(), 4) << "usable after the refusal";
+}
+
+TEST(FunctionTest, MayCallAnotherWhileItIsTraced) {
+  const Function twice = function([](Value x) { return x * 2.0; });
+  const Function f =
+      function([&](Value x) { return x + ops::constant(twice({vector_of(2, 3)})[0]); });
+  EXPECT_EQ(f({vector_of(2, 1)})[0].data<float>()[1], 7);
+}
+
+TEST(FunctionTest, WhatTheBodyThrowsArrivesAsItWasThrown) {
+  bool broken = true;
+  const Function f = function([&](Value x) {
+    if (broken) throw std::length_error("mine");
+    return x;
+  });
+  EXPECT_THROW(f({vector_of(1, 1)}), std::length_error);
+  EXPECT_THROW(f.trace(floats(2), group_of({2, 3})), std::length_error);
+  EXPECT_EQ(f.trace_count(), 0);
+  EXPECT_FALSE(has_current_graph());
+  broken = false;
+  EXPECT_EQ(f({vector_of(1, 1)})[0].item(), 1);
+}
+
+TEST(FunctionTest, ResultsMustBeValuesOfTheTrace) {
+  const Function none = function([](Value) { return Value(); });
+  EXPECT_TRUE(contains(error_of([&] { none({vector_of(1, 1)}); }), "result 0"));
+  Graph other;
+  const Value foreign = other.add_input("x", {DType::kFloat32, {}});
+  const Function f = function([&](Value x) { return Values{x, foreign}; });
+  EXPECT_TRUE(contains(error_of([&] { f({vector_of(1, 1)}); }), "result 1"));
+}
+
+TEST(FunctionTest, SeveralThreadsMayCallIt) {
+  std::atomic<int> calls = 0;
+  const Function f = function([&](Value x) {
+    ++calls;
+    return ops::reduce_sum(x * x);
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 100; ++i) {
+        const int64_t size = 1 + (t + i) % 3;
+        EXPECT_EQ(f({vector_of(size, 2)})[0].item(), 4 * size);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(calls, 3);
+}
+
+}  // namespace
+}  // namespace cohort
