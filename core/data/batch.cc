@@ -1,10 +1,11 @@
+#include "core/data/batch.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "core/data/dataset.h"
-#include "core/data/source.h"
 
 namespace cohort::data {
 namespace {
@@ -70,16 +71,9 @@ class BatchStream : public Stream {
       : input_(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
 
   std::optional<Item> next() override {
-    std::vector<Item> items;
-    while (static_cast<int64_t>(items.size()) < size_) {
-      std::optional<Item> item = input_->next();
-      if (!item) break;
-      items.push_back(*std::move(item));
-    }
-    const int64_t rows = static_cast<int64_t>(items.size());
-    if (rows == 0 || (drop_remainder_ && rows < size_)) return std::nullopt;
-    const int64_t start = std::exchange(read_, read_ + rows);
-    return Item{.element = make_batch(items, start)};
+    std::optional<Element> batch = read_batch(*input_, size_, drop_remainder_, read_);
+    if (!batch) return std::nullopt;
+    return Item{.element = *std::move(batch)};
   }
   Position save() const override { return {"batch", {read_}, {input_->save()}}; }
   void restore(const Position& position) override {
@@ -95,25 +89,29 @@ class BatchStream : public Stream {
   int64_t read_ = 0;  // elements so far
 };
 
-class BatchSource : public Decorator {
- public:
-  BatchSource(std::shared_ptr<const Source> input, int64_t size, bool drop_remainder)
-      : Decorator(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
-  std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<BatchStream>(input().open(pass), size_, drop_remainder_);
-  }
-  int64_t cardinality() const override {
-    const int64_t there = input().cardinality();
-    return there < 0 ? there : there / size_ + (!drop_remainder_ && there % size_ > 0 ? 1 : 0);
-  }
-  std::optional<int64_t> batch_size() const override { return size_; }
-
- private:
-  int64_t size_;
-  bool drop_remainder_;
-};
-
 }  // namespace
+
+std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read) {
+  std::vector<Item> items;
+  while (static_cast<int64_t>(items.size()) < size) {
+    std::optional<Item> item = input.next();
+    if (!item) break;
+    items.push_back(*std::move(item));
+  }
+  const int64_t rows = static_cast<int64_t>(items.size());
+  if (rows == 0 || (drop_remainder && rows < size)) return std::nullopt;
+  const int64_t start = std::exchange(read, read + rows);
+  return make_batch(items, start);
+}
+
+std::unique_ptr<Stream> BatchSource::open(const Pass& pass) const {
+  return std::make_unique<BatchStream>(input().open(pass), size_, drop_remainder_);
+}
+
+int64_t BatchSource::cardinality() const {
+  const int64_t there = input().cardinality();
+  return there < 0 ? there : there / size_ + (!drop_remainder_ && there % size_ > 0 ? 1 : 0);
+}
 
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {
   if (size < 1) invalid("batch(", size, "): a batch has at least 1 element");

@@ -64,9 +64,11 @@ class CacheStream : public Stream {
   size_t index_ = 0;
 };
 
-class CacheSource : public Decorator {
+class CacheSource : public Decorator<CacheSource> {
  public:
   using Decorator::Decorator;
+  // Of another input, another pass is kept.
+  CacheSource(const CacheSource& other) : Decorator(other) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     // Always the same epoch: which pass fills the cache must not matter.
     return std::make_unique<CacheStream>(input().open({.epoch = 0, .place = pass.place}), cache_);

@@ -6,6 +6,14 @@
 
 namespace cohort::data {
 
+SourcePtr Source::with_inputs(const std::vector<SourcePtr>&) const {
+  fail(Code::kInternal, "this source has no inputs");
+}
+
+SourcePtr Source::with_files(std::vector<std::string>) const {
+  fail(Code::kInternal, "this source reads no files");
+}
+
 // The stream comes last, so that it goes before the source it refers to.
 struct Iterator::State {
   std::shared_ptr<const Source> source;

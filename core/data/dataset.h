@@ -88,18 +88,19 @@ class Iterator {
 };
 
 // What range-for uses: an input iterator over one pass.
-class ElementIterator {
+template <typename Pass, typename T>
+class PassIterator {
  public:
   using iterator_category = std::input_iterator_tag;
-  using value_type = Element;
+  using value_type = T;
   using difference_type = std::ptrdiff_t;
-  using pointer = Element*;
-  using reference = Element&;
+  using pointer = T*;
+  using reference = T&;
 
-  explicit ElementIterator(Iterator pass) : pass_(std::move(pass)), current_(pass_.next()) {}
-  Element& operator*() { return *current_; }
-  Element* operator->() { return &*current_; }
-  ElementIterator& operator++() {
+  explicit PassIterator(Pass pass) : pass_(std::move(pass)), current_(pass_.next()) {}
+  T& operator*() { return *current_; }
+  T* operator->() { return &*current_; }
+  PassIterator& operator++() {
     current_ = pass_.next();
     return *this;
   }
@@ -107,9 +108,10 @@ class ElementIterator {
   bool operator==(std::default_sentinel_t) const { return !current_; }
 
  private:
-  Iterator pass_;
-  std::optional<Element> current_;
+  Pass pass_;
+  std::optional<T> current_;
 };
+using ElementIterator = PassIterator<Iterator, Element>;
 
 // A sequence of elements, described rather than held: a chain of transformations over a source,
 // with the semantics of tf.data. Each transformation returns a new dataset and leaves this one as

@@ -27,14 +27,15 @@ class FilterStream : public Stream {
   const FilterFunction& keep_;
 };
 
-class FilterSource : public Decorator {
+class FilterSource : public Decorator<FilterSource> {
  public:
-  FilterSource(std::shared_ptr<const Source> input, FilterFunction keep)
+  FilterSource(SourcePtr input, FilterFunction keep)
       : Decorator(std::move(input)), keep_(std::move(keep)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<FilterStream>(input().open(pass), keep_);
   }
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
+  ShardBelow shard_below() const override { return ShardBelow::kFiles; }
 
  private:
   FilterFunction keep_;

@@ -40,6 +40,7 @@ class GeneratorSource : public Source {
     return std::make_unique<GeneratorStream>(start_());
   }
   int64_t cardinality() const override { return cardinality_; }
+  bool may_yield_batches() const override { return true; }
 
  private:
   std::function<NextFunction()> start_;

@@ -125,10 +125,9 @@ class InterleaveStream : public Stream {
   bool input_ended_ = false;
 };
 
-class InterleaveSource : public Decorator {
+class InterleaveSource : public Decorator<InterleaveSource> {
  public:
-  InterleaveSource(std::shared_ptr<const Source> input, InterleaveFunction function,
-                   const InterleaveOptions& options)
+  InterleaveSource(SourcePtr input, InterleaveFunction function, const InterleaveOptions& options)
       : Decorator(std::move(input)), function_(std::move(function)), options_(options) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     auto open_inner = [pass](const Dataset& dataset, int64_t number) {
@@ -140,6 +139,8 @@ class InterleaveSource : public Decorator {
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
   // That of the datasets made by the function, which are not known yet.
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
+  bool may_yield_batches() const override { return true; }
+  ShardBelow shard_below() const override { return ShardBelow::kFiles; }
 
  private:
   InterleaveFunction function_;

@@ -29,15 +29,16 @@ class MapStream : public Stream {
   const MapFunction& function_;
 };
 
-class MapSource : public Decorator {
+class MapSource : public Decorator<MapSource> {
  public:
-  MapSource(std::shared_ptr<const Source> input, MapFunction function, const MapOptions& options)
+  MapSource(SourcePtr input, MapFunction function, const MapOptions& options)
       : Decorator(std::move(input)), function_(std::move(function)), options_(options) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     if (options_.num_parallel > 1)
       return parallel_map_stream(input().open(pass), function_, options_);
     return std::make_unique<MapStream>(input().open(pass), function_);
   }
+  bool may_yield_batches() const override { return true; }
 
  private:
   MapFunction function_;

@@ -1,11 +1,7 @@
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
 #include <utility>
 
-#include "core/data/background.h"
 #include "core/data/dataset.h"
+#include "core/data/read_ahead.h"
 #include "core/data/source.h"
 
 namespace cohort::data {
@@ -14,82 +10,31 @@ namespace {
 class PrefetchStream : public Stream {
  public:
   PrefetchStream(std::unique_ptr<Stream> input, int64_t count)
-      : input_(std::move(input)), count_(count) {}
+      : input_(std::move(input)),
+        ahead_([this] { return read(); }, [this] { return input_->save(); }, count) {}
 
-  std::optional<Item> next() override {
-    start();
-    std::unique_lock lock(mutex_);
-    filled_.wait(lock, [&] { return !ready_.empty(); });
-    Ready& front = ready_.front();
-    if (front.error) std::rethrow_exception(front.error);
-    if (!front.item) return std::nullopt;
-    std::optional<Item> item = std::move(front.item);
-    position_ = std::move(front.after);
-    ready_.pop_front();
-    room_.notify_one();
-    return item;
-  }
-  Position save() const override {
-    return {"prefetch", {}, {started_ ? *position_ : input_->save()}};
-  }
+  std::optional<Item> next() override { return ahead_.next(); }
+  Position save() const override { return {"prefetch", {}, {ahead_.save()}}; }
   void restore(const Position& position) override {
     position.expect("prefetch", 0, 1);
     input_->restore(position.inputs[0]);
   }
 
  private:
-  // An element, an error or the end; the last two stay for every later next().
-  struct Ready {
-    std::optional<Item> item;
-    std::exception_ptr error;
-    Position after;  // of the input
-  };
-
-  void start() {
-    if (started_) return;
-    position_ = input_->save();
-    thread_ = start_background([this](std::stop_token stop) { produce(stop); });
-    started_ = true;
+  // Rows are read here, not by whoever takes them.
+  std::optional<Item> read() {
+    std::optional<Item> item = input_->next();
+    if (!item) return std::nullopt;
+    return Item{.element = std::move(*item).make()};
   }
 
-  void produce(std::stop_token stop) {
-    bool more = true;
-    while (more && !stop.stop_requested()) {
-      Ready made = make();
-      more = made.item.has_value();
-      std::unique_lock lock(mutex_);
-      ready_.push_back(std::move(made));
-      filled_.notify_one();
-      room_.wait(lock, stop, [&] { return static_cast<int64_t>(ready_.size()) < count_; });
-    }
-  }
-
-  Ready make() {
-    try {
-      std::optional<Item> item = input_->next();
-      if (!item) return {};
-      // Rows are read here, not by whoever takes them.
-      return {Item{.element = std::move(*item).make()}, nullptr, input_->save()};
-    } catch (...) {
-      return {std::nullopt, std::current_exception(), {}};
-    }
-  }
-
-  std::unique_ptr<Stream> input_;  // the thread's, once started
-  const int64_t count_;
-  bool started_ = false;
-  std::optional<Position> position_;  // of the input after the last element that was taken
-
-  std::mutex mutex_;
-  std::condition_variable_any filled_, room_;
-  std::deque<Ready> ready_;  // guarded by mutex_
-  std::jthread thread_;      // last: it ends before what it uses
+  std::unique_ptr<Stream> input_;
+  ReadAhead<Item> ahead_;  // last: its thread reads the input
 };
 
-class PrefetchSource : public Decorator {
+class PrefetchSource : public Decorator<PrefetchSource> {
  public:
-  PrefetchSource(std::shared_ptr<const Source> input, int64_t count)
-      : Decorator(std::move(input)), count_(count) {}
+  PrefetchSource(SourcePtr input, int64_t count) : Decorator(std::move(input)), count_(count) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<PrefetchStream>(input().open(pass), count_);
   }

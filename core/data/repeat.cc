@@ -78,10 +78,9 @@ class RepeatStream : public Stream {
   std::unique_ptr<Stream> input_;  // the current pass; none at the end
 };
 
-class RepeatSource : public Decorator {
+class RepeatSource : public Decorator<RepeatSource> {
  public:
-  RepeatSource(std::shared_ptr<const Source> input, int64_t count)
-      : Decorator(std::move(input)), count_(count) {}
+  RepeatSource(SourcePtr input, int64_t count) : Decorator(std::move(input)), count_(count) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<RepeatStream>(input(), count_, pass);
   }

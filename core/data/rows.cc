@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "core/data/dataset.h"
 #include "core/data/source.h"
@@ -61,11 +60,7 @@ Dataset from_table(std::shared_ptr<const Table> table) {
       rows, [table = std::move(table)](int64_t row) { return Item{.table = table, .row = row}; }));
 }
 
-Dataset from_tensor_slices(const Element& tensors) {
-  std::vector<Table::Column> columns;
-  for (const Field& field : tensors) columns.push_back({field.name, field.tensor, std::nullopt});
-  return from_table(std::make_shared<Table>(std::move(columns)));
-}
+Dataset from_tensor_slices(const Element& tensors) { return from_table(table_of(tensors)); }
 
 Dataset range(int64_t count) {
   if (count < 0) invalid("range(", count, "): a count cannot be negative");

@@ -28,9 +28,9 @@ class ShardStream : public Stream {
   int64_t to_skip_;  // elements of other shards before our next one
 };
 
-class ShardSource : public Decorator {
+class ShardSource : public Decorator<ShardSource> {
  public:
-  ShardSource(std::shared_ptr<const Source> input, int64_t num, int64_t index)
+  ShardSource(SourcePtr input, int64_t num, int64_t index)
       : Decorator(std::move(input)), num_(num), index_(index) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<ShardStream>(input().open(pass), num_, index_);
@@ -39,6 +39,7 @@ class ShardSource : public Decorator {
     const int64_t there = input().cardinality();
     return there < 0 ? there : there / num_ + (index_ < there % num_ ? 1 : 0);
   }
+  ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:
   int64_t num_, index_;

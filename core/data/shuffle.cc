@@ -125,10 +125,9 @@ class ShuffleStream : public Stream {
   bool input_ended_ = false;
 };
 
-class ShuffleSource : public Decorator {
+class ShuffleSource : public Decorator<ShuffleSource> {
  public:
-  ShuffleSource(std::shared_ptr<const Source> input, int64_t buffer_size,
-                const ShuffleOptions& options)
+  ShuffleSource(SourcePtr input, int64_t buffer_size, const ShuffleOptions& options)
       : Decorator(std::move(input)),
         buffer_size_(buffer_size),
         options_(options),

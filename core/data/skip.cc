@@ -32,10 +32,9 @@ class SkipStream : public Stream {
   int64_t to_skip_;  // before the first element
 };
 
-class SkipSource : public Decorator {
+class SkipSource : public Decorator<SkipSource> {
  public:
-  SkipSource(std::shared_ptr<const Source> input, int64_t count)
-      : Decorator(std::move(input)), count_(count) {}
+  SkipSource(SourcePtr input, int64_t count) : Decorator(std::move(input)), count_(count) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<SkipStream>(input().open(pass), count_);
   }
@@ -43,6 +42,7 @@ class SkipSource : public Decorator {
     const int64_t there = input().cardinality();
     return there < 0 ? there : std::max<int64_t>(there - count_, 0);
   }
+  ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:
   int64_t count_;

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/random.h"
 #include "core/data/element.h"
@@ -58,35 +60,75 @@ class Stream {
   virtual void restore(const Position& position) = 0;
 };
 
+class Source;
+using SourcePtr = std::shared_ptr<const Source>;
+
+// Where a dataset can be divided into shards, seen from one of its transformations: on which side
+// of it that makes no difference, but that less is read below.
+enum class ShardBelow {
+  kElements,  // below it, by element and by file: it takes its input's elements one by one
+  kFiles,     // below it by file only: how many elements it makes of one, only reading would tell
+  kNothing    // on it: what it yields depends on where elements are in the whole
+};
+
 class Source {
  public:
+  Source() = default;
   virtual ~Source() = default;
+  Source& operator=(const Source&) = delete;
 
   virtual std::unique_ptr<Stream> open(const Pass& pass) const = 0;
   // A count, kInfinite or kUnknown.
   virtual int64_t cardinality() const = 0;
   // The n of the last batch(n) above, if there is one.
   virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
+  // Whether the elements can be batches: there is a batch(n) above, or a function that may have
+  // made them.
+  virtual bool may_yield_batches() const { return false; }
+
+  // --- Rewriting, for sharding
+
+  virtual std::vector<SourcePtr> inputs() const { return {}; }
+  // The same transformation of as many other inputs.
+  virtual SourcePtr with_inputs(const std::vector<SourcePtr>& inputs) const;
+  virtual ShardBelow shard_below() const { return ShardBelow::kNothing; }
+  // The files that a source reads, and the same source reading others; null for a source that reads
+  // none, or holds all that it has read.
+  virtual const std::vector<std::string>* files() const { return nullptr; }
+  virtual SourcePtr with_files(std::vector<std::string> files) const;
 
   // Numbers the passes that were begun without an epoch of their own: 0, 1, 2, ...
   uint64_t count_pass() const { return passes_++; }
+
+ protected:
+  Source(const Source&) {}  // a copy counts its own passes
 
  private:
   mutable std::atomic<uint64_t> passes_{0};
 };
 
-// A source with one input, which it resembles unless it says otherwise.
+// A source with one input, which it resembles unless it says otherwise. `Derived` has to be
+// copyable.
+template <typename Derived>
 class Decorator : public Source {
  public:
-  explicit Decorator(std::shared_ptr<const Source> input) : input_(std::move(input)) {}
+  explicit Decorator(SourcePtr input) : input_(std::move(input)) {}
   int64_t cardinality() const override { return input_->cardinality(); }
   std::optional<int64_t> batch_size() const override { return input_->batch_size(); }
+  bool may_yield_batches() const override { return input_->may_yield_batches(); }
+  std::vector<SourcePtr> inputs() const override { return {input_}; }
+  SourcePtr with_inputs(const std::vector<SourcePtr>& inputs) const override {
+    auto copy = std::make_shared<Derived>(static_cast<const Derived&>(*this));
+    static_cast<Decorator&>(*copy).input_ = inputs.at(0);
+    return copy;
+  }
+  ShardBelow shard_below() const override { return ShardBelow::kElements; }
 
  protected:
   const Source& input() const { return *input_; }
 
  private:
-  std::shared_ptr<const Source> input_;
+  SourcePtr input_;
 };
 
 }  // namespace cohort::data

@@ -39,6 +39,12 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   rows_ = Element(std::move(fields)).rows();
 }
 
+std::shared_ptr<const Table> table_of(const Element& tensors) {
+  std::vector<Table::Column> columns;
+  for (const Field& field : tensors) columns.push_back({field.name, field.tensor, std::nullopt});
+  return std::make_shared<Table>(std::move(columns));
+}
+
 Element Table::row(int64_t row) const {
   std::vector<Field> fields;
   fields.reserve(columns_.size());

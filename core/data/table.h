@@ -40,6 +40,8 @@ class Table {
   int64_t rows_ = 0;
 };
 
+// The tensors given as columns, sharing memory.
+std::shared_ptr<const Table> table_of(const Element& tensors);
 // The rows of a table in order.
 Dataset from_table(std::shared_ptr<const Table> table);
 

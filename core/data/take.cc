@@ -36,10 +36,9 @@ class TakeStream : public Stream {
   int64_t taken_ = 0;
 };
 
-class TakeSource : public Decorator {
+class TakeSource : public Decorator<TakeSource> {
  public:
-  TakeSource(std::shared_ptr<const Source> input, int64_t count)
-      : Decorator(std::move(input)), count_(count) {}
+  TakeSource(SourcePtr input, int64_t count) : Decorator(std::move(input)), count_(count) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<TakeStream>(input().open(pass), count_);
   }
@@ -48,6 +47,7 @@ class TakeSource : public Decorator {
     if (there == kInfinite || count_ == 0) return count_;
     return there == kUnknown ? kUnknown : std::min(there, count_);
   }
+  ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:
   int64_t count_;

@@ -44,8 +44,7 @@ class ZipStream : public Stream {
 
 class ZipSource : public Source {
  public:
-  ZipSource(std::shared_ptr<const Source> a, std::shared_ptr<const Source> b)
-      : a_(std::move(a)), b_(std::move(b)) {}
+  ZipSource(SourcePtr a, SourcePtr b) : a_(std::move(a)), b_(std::move(b)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<ZipStream>(a_->open(pass.branch(0)), b_->open(pass.branch(1)));
   }
@@ -58,9 +57,16 @@ class ZipSource : public Source {
   std::optional<int64_t> batch_size() const override {
     return a_->batch_size() == b_->batch_size() ? a_->batch_size() : std::nullopt;
   }
+  bool may_yield_batches() const override {
+    return a_->may_yield_batches() && b_->may_yield_batches();
+  }
+  std::vector<SourcePtr> inputs() const override { return {a_, b_}; }
+  SourcePtr with_inputs(const std::vector<SourcePtr>& inputs) const override {
+    return std::make_shared<ZipSource>(inputs.at(0), inputs.at(1));
+  }
 
  private:
-  std::shared_ptr<const Source> a_, b_;
+  SourcePtr a_, b_;
 };
 
 }  // namespace

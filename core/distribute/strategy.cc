@@ -1,9 +1,13 @@
 #include "core/distribute/strategy.h"
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "core/distribute/replica_scope.h"
+
 namespace cohort {
 namespace {
-
-thread_local Strategy* t_strategy = nullptr;
 
 class SingleDeviceStrategy final : public Strategy {
  public:
@@ -14,19 +18,21 @@ class SingleDeviceStrategy final : public Strategy {
   int num_replicas_in_sync() const override { return 1; }
   const std::vector<Device>& devices() const override { return devices_; }
   std::shared_ptr<Variable> create_variable(const VariableOptions& options) override {
-    return make_local_variable(options);
+    return make_local_variable(options, devices_[0]);
   }
-  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients) override {
+  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
+                                         const Value&) override {
     return gradients;
   }
 
-  PerReplica<std::vector<Tensor>> run(const Function& function,
-                                      const PerReplica<std::vector<Tensor>>& inputs,
-                                      const RunOptions& options) override {
-    if (inputs.size() != 1) invalid(name_, " has 1 replica, got inputs for ", inputs.size());
-    const Scope inside(*this);
+ protected:
+  PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
+                                               const PerReplica<std::vector<Tensor>>& inputs,
+                                               const ReplicaGroup& group,
+                                               const RunOptions& options) override {
     const PlanOptions replica{.device = devices_[0], .precision = options.precision};
-    return {function.run(inputs[0], replica, {.seed = options.seed, .step = options.step})};
+    const StepInfo step{.seed = options.seed, .step = options.step};
+    return {function.run(inputs[0], replica, step, group)};
   }
 
  private:
@@ -34,14 +40,76 @@ class SingleDeviceStrategy final : public Strategy {
   std::vector<Device> devices_;
 };
 
+Signature signature_of(const std::vector<Tensor>& inputs) {
+  Signature signature;
+  for (const Tensor& t : inputs) signature.push_back(t.spec());
+  return signature;
+}
+
+// The group that runs with these inputs. What makes no difference is left out, so that it makes no
+// other trace either.
+ReplicaGroup group_of(uint64_t strategy, int replicas,
+                      const PerReplica<std::vector<Tensor>>& inputs,
+                      const std::vector<bool>& same_input) {
+  ReplicaGroup group{strategy, replicas, {}, {}};
+  if (replicas == 1) return group;
+  if (std::find(same_input.begin(), same_input.end(), true) != same_input.end())
+    group.same_input = same_input;
+  for (const auto& tensors : inputs) group.signatures.push_back(signature_of(tensors));
+  const auto equals_first = [&](const Signature& s) { return s == group.signatures[0]; };
+  if (std::all_of(group.signatures.begin(), group.signatures.end(), equals_first))
+    group.signatures.clear();
+  return group;
+}
+
 }  // namespace
+
+struct Strategy::State {
+  uint64_t id = next_id++;
+  std::mutex running;
+  static std::atomic<uint64_t> next_id;
+};
+std::atomic<uint64_t> Strategy::State::next_id = 1;
+
+Strategy::Strategy() : state_(std::make_unique<State>()) {}
+Strategy::~Strategy() = default;
+
+InputContext Strategy::input_context() const {
+  const int local = static_cast<int>(devices().size());
+  if (num_replicas_in_sync() % local != 0 || first_replica() % local != 0)
+    invalid(name(), " has ", num_replicas_in_sync(), " replicas, of which ", local,
+            " are here: all workers need equally many");
+  return {num_replicas_in_sync() / local, first_replica() / local, num_replicas_in_sync()};
+}
+
+PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
+                                              const PerReplica<std::vector<Tensor>>& inputs,
+                                              const RunOptions& options) {
+  require_cross_replica("run", "call the function's body itself");
+  if (inputs.size() != devices().size())
+    invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
+  const std::lock_guard one_at_a_time(state_->running);
+  const ReplicaGroup group =
+      group_of(state_->id, num_replicas_in_sync(), inputs, options.same_input);
+  {
+    // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
+    const ReplicaScope inside(*this);
+    function.trace(signature_of(inputs[0]), group);
+  }
+  return run_replicas(function, inputs, group, options);
+}
+
+void Strategy::require_cross_replica(std::string_view method, std::string_view instead) const {
+  if (!has_current_graph()) return;
+  const bool replica = get_replica_context() != nullptr;
+  fail(Code::kFailedPrecondition, name(), "::", method, " cannot be called inside a ",
+       replica ? "replica" : "function that is being traced", "; ", instead);
+}
 
 std::vector<int64_t> split_rows(int64_t rows, int replicas) {
   if (rows < 0 || replicas < 1)
     invalid("cannot split ", rows, " rows over ", replicas, " replicas");
-  std::vector<int64_t> sizes(static_cast<size_t>(replicas), rows / replicas);
-  for (int64_t i = 0; i < rows % replicas; ++i) ++sizes[static_cast<size_t>(i)];
-  return sizes;
+  return rebatch_sizes(rows, 1, replicas, 0);
 }
 
 PerReplica<std::vector<Tensor>> Strategy::split_batch(const std::vector<Tensor>& batch) const {
@@ -61,23 +129,19 @@ PerReplica<std::vector<Tensor>> Strategy::split_batch(const std::vector<Tensor>&
   return parts;
 }
 
-Strategy::Scope Strategy::scope() { return Scope(*this); }
-
-Strategy::Scope::Scope(Strategy& strategy) : previous_(t_strategy) {
-  if (previous_ != nullptr && previous_ != &strategy)
-    fail(Code::kFailedPrecondition, "the scope of ", strategy.name(),
-         " cannot be entered inside the scope of ", previous_->name(), "; leave that one first");
-  t_strategy = &strategy;
+PerReplica<Tensor> Strategy::distribute_values_from_function(
+    const std::function<Tensor(const ValueContext&)>& function) {
+  require_cross_replica("distribute_values_from_function", "use the replica's own values there");
+  PerReplica<Tensor> values(devices().size());
+  for (size_t r = 0; r < values.size(); ++r)
+    values[r] = function({first_replica() + static_cast<int>(r), num_replicas_in_sync()});
+  return values;
 }
-
-Strategy::Scope::~Scope() { t_strategy = previous_; }
 
 Strategy& default_strategy() {
   static SingleDeviceStrategy strategy("default strategy", Device{});
   return strategy;
 }
-
-Strategy& current_strategy() { return t_strategy != nullptr ? *t_strategy : default_strategy(); }
 
 std::shared_ptr<Variable> create_variable(VariableOptions options) {
   const std::string& scope = NameScope::current();

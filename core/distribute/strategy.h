@@ -1,29 +1,35 @@
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/collective/communicator.h"
 #include "core/device/device.h"
+#include "core/distribute/cross_device_ops.h"
+#include "core/distribute/input_options.h"
+#include "core/distribute/per_replica.h"
+#include "core/distribute/replica_context.h"
+#include "core/distribute/step_function.h"
 #include "core/graph/gradients.h"
 #include "core/runtime/function.h"
 #include "core/runtime/variable.h"
 
 namespace cohort {
 
-class Strategy;
+namespace data {
+class Dataset;
+class DistributedDataset;
+}  // namespace data
 
-// What code running as one replica may ask. Exists while a function is traced or run by a strategy.
-struct ReplicaContext {
-  const Strategy* strategy = nullptr;
+// Which replica a value is made for.
+struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
 };
-
-// One value per local replica, in replica order.
-template <typename T>
-using PerReplica = std::vector<T>;
 
 // How a batch of `rows` rows is divided over `replicas`: sizes differ by at most one, larger ones
 // first (7 over 3 is 3, 2, 2), so some may be 0.
@@ -34,6 +40,8 @@ struct RunOptions {
   uint64_t seed = 0;  // keys random ops, with the step and the replica
   int64_t step = 0;
   Precision precision = Precision::kFloat32;
+  // By input: whether every replica is given the same tensor (ReplicaGroup::same_input).
+  std::vector<bool> same_input;
 };
 
 // Decides where variables live, how replicas run and how their gradients meet: the contract that
@@ -41,15 +49,22 @@ struct RunOptions {
 // against this class and never ask which strategy it is. Entered with `scope()`; outside any scope
 // the default strategy, with one replica on cpu:0, is current.
 //
-// A new strategy implements the virtual functions. While a step is traced, gradients pass through
-// `reduce_gradients` and variables through the Variable objects it made; nothing else is specific
-// to it.
+// Everything under "cross-replica" is kFailedPrecondition inside a replica, or any function that is
+// being traced, naming what to call there. A strategy may be used from several threads; their runs
+// take turns. It cannot be copied, which the compiler says: its replicas, variables and threads are
+// one thing.
 class Strategy {
  public:
-  virtual ~Strategy() = default;
+  Strategy();
+  virtual ~Strategy();
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
+
+  // --- What it is
 
   // Makes this strategy current on this thread until the returned object is destroyed. Re-entering
-  // the same strategy is allowed; entering another inside is kFailedPrecondition.
+  // the same strategy is allowed; entering another inside, or any inside a replica, is
+  // kFailedPrecondition.
   class Scope;
   [[nodiscard]] Scope scope();
 
@@ -59,32 +74,133 @@ class Strategy {
   virtual int num_replicas_in_sync() const = 0;
   // Devices of this process's replicas, in replica order.
   virtual const std::vector<Device>& devices() const = 0;
+  // The replica_id_in_sync_group of the first of them.
+  virtual int first_replica() const { return 0; }
+  // The input pipeline of this process, one for each worker.
+  InputContext input_context() const;
 
-  // Makes a variable; called by create_variable.
+  // --- Cross-replica: steps
+
+  // A step of one's own, traced once for each input signature and run on every replica:
+  //
+  //   auto step = strategy.function([&](const BatchValues& batch) {
+  //     auto loss = ...;  optimizer.minimize(loss, variables);  return loss;
+  //   });
+  //   for (const auto& batch : strategy.distribute_dataset(data)) strategy.run(step, batch);
+  //
+  // Parameters are Value (an argument of run that is a Tensor, a number, or a PerReplica of either)
+  // or const BatchValues& (a batch of named tensors, or a PerReplica of them); the result is Value,
+  // std::vector<Value> or void.
+  template <typename F>
+  auto function(F body, std::string name = "step") const {
+    return StepFunction(std::function(std::move(body)), std::move(name));
+  }
+  // Runs `step` on every replica at the same time, with its component of each per-replica argument
+  // and every other argument as it is. Returns a PerReplica<Tensor> where the body returns a Value,
+  // and a vector of them where it returns several. What the body throws arrives as it was thrown.
+  // Random ops are keyed by global_seed() and the number of runs of `step` so far.
+  template <typename Result, typename... Parameters, typename... Arguments>
+  auto run(const StepFunction<Result, Parameters...>& step, const Arguments&... arguments) {
+    return step.run(*this, arguments...);
+  }
+
+  // --- Cross-replica: values
+
+  // The sum or mean over replicas; in multi-worker strategies over all workers. Without an axis,
+  // element by element (equal shapes needed). With one, also along it: a mean is the sum of all
+  // elements over their true number, so uneven and empty parts weigh correctly. The axis may be
+  // negative; beyond the rank is kInvalidArgument. Integers are summed exactly, and their mean is
+  // float64.
+  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value,
+                std::optional<int64_t> axis = std::nullopt);
+  // By name, in any case: reduce("sum", ...).
+  template <typename V>
+  Tensor reduce(std::string_view op, const V& value, std::optional<int64_t> axis = std::nullopt) {
+    return reduce(reduce_op_from_name(op), value, axis);
+  }
+  // Of a value that is not distributed: its mean is itself. Its sum is itself with one replica or
+  // where it is 0, else kInvalidArgument.
+  Tensor reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis = std::nullopt);
+  // All replicas' values one behind the other along `axis`; the other extents must be equal.
+  Tensor gather(const PerReplica<Tensor>& value, int64_t axis);
+  // The components of this process's replicas; a value that is not distributed is its only one.
+  template <typename T>
+  std::vector<T> local_results(const PerReplica<T>& value) const {
+    return value.values();
+  }
+  std::vector<Tensor> local_results(const Tensor& value) const { return {value}; }
+  PerReplica<Tensor> distribute_values_from_function(
+      const std::function<Tensor(const ValueContext&)>& function);
+
+  // --- Cross-replica: input (core/data/distributed_dataset.h)
+
+  // Batches of `dataset`, which are global ones, divided over the replicas. kInvalidArgument for a
+  // dataset without batch().
+  data::DistributedDataset distribute_dataset(const data::Dataset& dataset,
+                                              const InputOptions& options = {});
+  // Calls `function` for this process's pipeline; its batches are those of one replica, handed out
+  // in turn.
+  data::DistributedDataset distribute_datasets_from_function(
+      const std::function<data::Dataset(const InputContext&)>& function,
+      const InputOptions& options = {});
+
+  // --- The contract that a new strategy implements
+
+  // Makes a variable; called by cohort::create_variable.
   virtual std::shared_ptr<Variable> create_variable(const VariableOptions& options) = 0;
-  // While a step is traced: the sums over all replicas of each replica's gradients. None stays
-  // none.
-  virtual std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients) = 0;
+  // While a step is traced: the sums over all replicas of each replica's gradients, dense or
+  // sparse. None stays none. `when`, a bool scalar that is the same on every replica, says at run
+  // time whether to: without it the results are undefined and nothing is communicated.
+  virtual std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
+                                                 const Value& when = {}) = 0;
+  // While a step is traced: between them are the updates of variables (Variable::update), which
+  // follow from reduced gradients.
+  virtual void begin_update() {}
+  virtual void end_update() {}
   // Runs `function` once on every local replica at the same time, with that replica's inputs, and
-  // waits for all. Result: one list of outputs per local replica. The first replica's error is
-  // thrown after all have stopped.
-  virtual PerReplica<std::vector<Tensor>> run(const Function& function,
-                                              const PerReplica<std::vector<Tensor>>& inputs,
-                                              const RunOptions& options = {}) = 0;
+  // waits for all. Result: one list of outputs per local replica. An error of a replica stops the
+  // others, and the first one is thrown when all have; the next run works again.
+  PerReplica<std::vector<Tensor>> run(const Function& function,
+                                      const PerReplica<std::vector<Tensor>>& inputs,
+                                      const RunOptions& options = {});
 
   // The global rows of `batch` for each local replica, by split_rows, sharing memory.
   PerReplica<std::vector<Tensor>> split_batch(const std::vector<Tensor>& batch) const;
+
+ protected:
+  // What `run` does after its checks and the tracing; one call at a time.
+  virtual PerReplica<std::vector<Tensor>> run_replicas(
+      const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+      const ReplicaGroup& group, const RunOptions& options) = 0;
+  // What `reduce` and `gather` do across local replicas.
+  virtual CrossDeviceOps& cross_device_ops();
+  // kFailedPrecondition inside a replica or another function that is being traced: "NAME::`method`
+  // cannot be called inside a replica; `instead`".
+  void require_cross_replica(std::string_view method, std::string_view instead) const;
+
+ private:
+  void require_value_of_each_replica(const PerReplica<Tensor>& value) const;
+
+  struct State;
+  std::unique_ptr<State> state_;
 };
+
+struct ScopeEntry;
 
 class Strategy::Scope {
  public:
   explicit Scope(Strategy& strategy);
+  // Leaves the scope. Out of order, it prints a warning and leaves when the inner ones have.
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
+  // Leaves the scope early. kFailedPrecondition, and nothing happens, unless it is the innermost
+  // one of this thread and no NameScope entered inside is still open: the message names what is.
+  void exit();
+
  private:
-  Strategy* previous_;
+  std::shared_ptr<ScopeEntry> entry_;
 };
 
 // The strategy of the innermost scope on this thread, or the default strategy.

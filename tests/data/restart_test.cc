@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/data/distributed_sampler.h"
+#include "core/data/files.h"
 #include "core/data/synthetic.h"
 #include "tests/data/testing.h"
 
@@ -78,6 +80,22 @@ INSTANTIATE_TEST_SUITE_P(
                    return range(30).shuffle(8).interleave(count_to_value,
                                                           {.cycle_length = 3, .block_length = 2});
                  }},
+        Pipeline{"files",
+                 [] {
+                   return from_files({"5", "3", "8", "1"},
+                                     [](const std::string& path) {
+                                       return range(std::stoi(path)).shuffle(4);
+                                     },
+                                     {.cycle_length = 2})
+                       .batch(2)
+                       .repeat(2);
+                 }},
+        Pipeline{
+            "sampler",
+            [] {
+              const auto all = range(33).batch(33).iterate().next();
+              return from_sampler(*all, {33, {.num_replicas = 3, .rank = 1}}).batch(2).repeat(2);
+            }},
         Pipeline{
             "nested_interleave",
             [] {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +28,25 @@ Error error_of(const std::function<void()>& action);
 // message.
 void expect_error(const std::function<void()>& action, Code code,
                   const std::vector<std::string>& texts);
+
+// A number that threads raise and wait for, with a deadline.
+class Level {
+ public:
+  void raise() {
+    std::lock_guard lock(mutex_);
+    ++level_;
+    raised_.notify_all();
+  }
+  bool reaches(int level) {
+    std::unique_lock lock(mutex_);
+    return raised_.wait_for(lock, std::chrono::seconds(30), [&] { return level_ >= level; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable raised_;
+  int level_ = 0;
+};
 
 // An empty folder that goes with the test.
 class TempDir {

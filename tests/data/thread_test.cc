@@ -1,9 +1,6 @@
 // map, filter, cache and prefetch: when, where and how often elements are made.
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "core/base/threads.h"
@@ -18,25 +15,6 @@ int64_t value_of(const Element& element) { return element["value"].values<int64_
 Element with_value(int64_t value) { return Element{{"value", Tensor::scalar(value)}}; }
 Element doubled(const Element& element) { return with_value(2 * value_of(element)); }
 Element same(const Element& element) { return element; }
-
-// A number that threads raise and wait for, with a deadline.
-class Level {
- public:
-  void raise() {
-    std::lock_guard lock(mutex_);
-    ++level_;
-    raised_.notify_all();
-  }
-  bool reaches(int level) {
-    std::unique_lock lock(mutex_);
-    return raised_.wait_for(lock, std::chrono::seconds(30), [&] { return level_ >= level; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable raised_;
-  int level_ = 0;
-};
 
 TEST(Map, AppliesTheFunctionToEachElement) {
   EXPECT_EQ(values(range(4).map(doubled)), (Values{0, 2, 4, 6}));

@@ -1,0 +1,128 @@
+#include "core/data/auto_shard.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/data/batch.h"
+#include "core/data/sharding.h"
+
+namespace cohort::data {
+namespace {
+
+bool reads_files(const Source& source) {
+  if (source.files()) return true;
+  const auto inputs = source.inputs();
+  return std::any_of(inputs.begin(), inputs.end(), [](const auto& i) { return reads_files(*i); });
+}
+
+// Whether files may be shared out without changing what all shares together are.
+bool can_share_files(const Source& source) {
+  if (source.files()) return true;
+  if (source.shard_below() == ShardBelow::kNothing) return false;
+  return can_share_files(*source.inputs()[0]);
+}
+
+SourcePtr share_files(const SourcePtr& source, int64_t num, int64_t index) {
+  if (const std::vector<std::string>* files = source->files()) {
+    std::vector<std::string> mine;
+    for (auto i = static_cast<size_t>(index); i < files->size(); i += static_cast<size_t>(num))
+      mine.push_back((*files)[i]);
+    return source->with_files(std::move(mine));
+  }
+  std::vector<SourcePtr> inputs = source->inputs();
+  if (inputs.empty()) return source;
+  for (SourcePtr& input : inputs) input = share_files(input, num, index);
+  return source->with_inputs(inputs);
+}
+
+bool is_batch(const Source& source) { return dynamic_cast<const BatchSource*>(&source) != nullptr; }
+
+// Whether elements can be shared out below `source`: never below a second batch, whose elements
+// are batches that each share would fill differently.
+bool is_above_elements(const Source& source, bool may_enter_batch) {
+  return source.shard_below() == ShardBelow::kElements && (may_enter_batch || !is_batch(source));
+}
+
+SourcePtr share_elements(const SourcePtr& source, int64_t num, int64_t index,
+                         bool may_enter_batch) {
+  if (!is_above_elements(*source, may_enter_batch))
+    return Dataset(source).shard(num, index).source();
+  const bool may_enter_next = may_enter_batch && !is_batch(*source);
+  return source->with_inputs({share_elements(source->inputs()[0], num, index, may_enter_next)});
+}
+
+// The source whose elements share_elements() shares out.
+SourcePtr shared_elements(SourcePtr source) {
+  bool may_enter_batch = true;
+  while (is_above_elements(*source, may_enter_batch)) {
+    may_enter_batch = may_enter_batch && !is_batch(*source);
+    source = source->inputs()[0];
+  }
+  return source;
+}
+
+void collect_files(const Source& source, std::vector<std::string>& files) {
+  if (source.files()) files.insert(files.end(), source.files()->begin(), source.files()->end());
+  for (const SourcePtr& input : source.inputs()) collect_files(*input, files);
+}
+
+std::string describe_files(const SourcePtr& source, int64_t num) {
+  std::string text = "by file:";
+  for (int64_t index = 0; index < num; ++index) {
+    std::vector<std::string> files;
+    collect_files(*share_files(source, num, index), files);
+    text += str("\n  pipeline ", index, " of ", num, " reads ");
+    if (files.empty()) text += "nothing";
+    for (size_t i = 0; i < files.size(); ++i) text += (i > 0 ? ", " : "") + files[i];
+  }
+  return text;
+}
+
+std::string describe_elements(const SourcePtr& source, int64_t num) {
+  const int64_t count = shared_elements(source)->cardinality();
+  std::string text = str("by element: pipeline i of ", num, " reads elements i, i + ", num,
+                         ", i + ", 2 * num, ", ...");
+  if (count >= 0) text += str(" of ", count);
+  if (count >= 0 && count < num) text += str("; pipelines from ", count, " on read nothing");
+  return text;
+}
+
+}  // namespace
+
+AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy) {
+  if (policy == AutoShardPolicy::kAuto)
+    return can_share_files(source) ? AutoShardPolicy::kFile : AutoShardPolicy::kData;
+  if (policy == AutoShardPolicy::kFile && !reads_files(source))
+    fail(Code::kNotFound,
+         "this dataset cannot be divided by file, because it reads none: only data::from_files() "
+         "does; AutoShardPolicy::kData divides it by element");
+  return policy;
+}
+
+SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t num, int64_t index,
+                       bool may_enter_batch) {
+  if (num == 1 || policy == AutoShardPolicy::kOff) return source;
+  return policy == AutoShardPolicy::kFile ? share_files(source, num, index)
+                                          : share_elements(source, num, index, may_enter_batch);
+}
+
+Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index) {
+  if (num < 1 || index < 0 || index >= num)
+    invalid("auto_shard(): there is no pipeline ", index, " among ", num);
+  if (num == 1) return dataset;
+  policy = resolve_policy(*dataset.source(), policy);
+  return Dataset(shard_source(dataset.source(), policy, num, index, /*may_enter_batch=*/true));
+}
+
+std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, int64_t num) {
+  if (num < 1) invalid("describe_sharding(): ", num, " pipelines; there has to be at least 1");
+  if (num == 1) return "not at all: the only pipeline reads everything";
+  policy = resolve_policy(*dataset.source(), policy);
+  if (policy == AutoShardPolicy::kOff)
+    return str("not at all: each of ", num, " pipelines reads everything");
+  return policy == AutoShardPolicy::kFile ? describe_files(dataset.source(), num)
+                                          : describe_elements(dataset.source(), num);
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/data/dataset.h"
+#include "core/distribute/input_options.h"
+
+namespace cohort::data {
+
+// The part of `dataset` that pipeline `index` of `num` reads. The parts are disjoint, and together
+// they are the whole. Of one pipeline, or with kOff, it is the dataset itself.
+// By file, every from_files() of the dataset reads files index, index + num, ...; pipelines beyond
+// the number of files get nothing. kNotFound when there is none.
+// By element, it has elements index, index + num, ... They are chosen as far below shuffles,
+// batches, repeats and maps as it makes no difference which elements there are, so that a pipeline
+// makes only its own; each pipeline shuffles and batches these. But they are chosen after a filter,
+// take, skip or interleave.
+// kAuto goes by file where the files are below nothing but transformations that are blind to the
+// rest of the dataset: not below take, skip, shard and zip.
+Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index);
+
+// Who reads what of `dataset` under auto_shard(), for people to read.
+std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, int64_t num);
+
+}  // namespace cohort::data

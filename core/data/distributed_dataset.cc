@@ -1,0 +1,207 @@
+#include "core/data/distributed_dataset.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/data/pipeline_batch.h"
+#include "core/data/read_ahead.h"
+#include "core/data/source.h"
+
+namespace cohort::data {
+
+struct Distribution {
+  // How the batches of `source` become steps.
+  enum class Kind {
+    kSplit,  // each is one step, split over the replicas
+    kDeal    // each is one replica's
+  };
+  SourcePtr source;
+  Kind kind;
+  size_t replicas;  // of this process
+  int64_t prefetch;
+};
+
+namespace {
+
+void require_no_trace(std::string_view what) {
+  if (get_replica_context() != nullptr && has_current_graph())
+    fail(Code::kFailedPrecondition, what,
+         " cannot be called inside a replica: its function is traced once, and would keep what it "
+         "saw then; give the batch to Strategy::run");
+}
+
+constexpr std::string_view kAddBatch =
+    " are no batches: add batch(n), with the rows of all replicas together, to the dataset";
+
+void require_batches(const Dataset& dataset) {
+  if (!dataset.source()->may_yield_batches()) invalid("the elements of this dataset", kAddBatch);
+}
+
+int64_t rows_of(const Batch& batch) {
+  for (const Field& field : batch)
+    if (field.tensor.shape().rank() == 0) invalid("the elements ", batch, kAddBatch);
+  return batch.rows();
+}
+
+Batch slice(const Batch& batch, int64_t begin, int64_t end) {
+  std::vector<Field> fields;
+  for (const auto& [name, tensor] : batch) fields.push_back({name, tensor.slice_rows(begin, end)});
+  return Batch(std::move(fields));
+}
+
+DistributedBatch split(Batch batch, size_t replicas) {
+  const auto sizes = split_rows(rows_of(batch), static_cast<int>(replicas));
+  DistributedBatch parts(replicas);
+  int64_t begin = 0;
+  for (size_t r = 0; r < replicas; begin += sizes[r++])
+    parts[r] = slice(batch, begin, begin + sizes[r]);
+  return parts;
+}
+
+// The steps of one pass.
+class Steps {
+ public:
+  Steps(const Distribution& distribution, const Pass& pass)
+      : kind_(distribution.kind),
+        replicas_(distribution.replicas),
+        batches_(distribution.source->open(pass)) {
+    if (distribution.prefetch > 0)
+      ahead_.emplace([this] { return make(); }, [this] { return batches_->save(); },
+                     distribution.prefetch);
+  }
+
+  std::optional<DistributedBatch> next() { return ahead_ ? ahead_->next() : make(); }
+  Position save() const { return ahead_ ? ahead_->save() : batches_->save(); }
+  // REQUIRES: fresh.
+  void restore(const Position& position) { batches_->restore(position); }
+
+ private:
+  std::optional<DistributedBatch> make() {
+    return kind_ == Distribution::Kind::kSplit ? split_next() : deal_next();
+  }
+
+  std::optional<DistributedBatch> split_next() {
+    std::optional<Item> item = batches_->next();
+    if (!item) return std::nullopt;
+    return split(std::move(*item).make(), replicas_);
+  }
+
+  std::optional<DistributedBatch> deal_next() {
+    DistributedBatch dealt(replicas_);
+    for (size_t r = 0; r < replicas_; ++r) {
+      std::optional<Item> item = batches_->next();
+      if (!item && r == 0) return std::nullopt;
+      dealt[r] = item ? std::move(*item).make() : slice(dealt[0], 0, 0);
+      rows_of(dealt[r]);  // throws for elements that are no batches
+    }
+    return dealt;
+  }
+
+  const Distribution::Kind kind_;
+  const size_t replicas_;
+  std::unique_ptr<Stream> batches_;                   // of the background thread, once it runs
+  std::optional<ReadAhead<DistributedBatch>> ahead_;  // last: its thread uses what is above
+};
+
+}  // namespace
+
+int64_t DistributedBatch::rows() const {
+  int64_t total = 0;
+  for (const Batch& batch : *this) total += batch.rows();
+  return total;
+}
+
+struct DistributedIterator::State {
+  std::shared_ptr<const Distribution> distribution;
+  uint64_t epoch;
+  Steps steps;  // last: it refers to the distribution's source
+
+  State(std::shared_ptr<const Distribution> d, uint64_t e)
+      : distribution(std::move(d)), epoch(e), steps(*distribution, {.epoch = epoch}) {}
+};
+
+DistributedIterator::DistributedIterator(std::shared_ptr<const Distribution> distribution,
+                                         uint64_t epoch)
+    : state_(std::make_unique<State>(std::move(distribution), epoch)) {}
+DistributedIterator::DistributedIterator(DistributedIterator&&) noexcept = default;
+DistributedIterator& DistributedIterator::operator=(DistributedIterator&&) noexcept = default;
+DistributedIterator::~DistributedIterator() = default;
+
+std::optional<DistributedBatch> DistributedIterator::next() {
+  require_no_trace("next() of a distributed dataset");
+  return state_->steps.next();
+}
+
+uint64_t DistributedIterator::epoch() const { return state_->epoch; }
+
+std::string DistributedIterator::save() const {
+  return to_json({"iterator", {static_cast<int64_t>(state_->epoch)}, {state_->steps.save()}});
+}
+
+void DistributedIterator::restore(std::string_view text) {
+  const Position position = position_from_json(text);
+  position.expect("iterator", 1, 1);
+  auto state =
+      std::make_unique<State>(state_->distribution, static_cast<uint64_t>(position.numbers[0]));
+  state->steps.restore(position.inputs[0]);
+  state_ = std::move(state);
+}
+
+DistributedDataset::DistributedDataset(std::shared_ptr<const Distribution> distribution)
+    : distribution_(std::move(distribution)) {}
+
+DistributedIterator DistributedDataset::iterate(IterateOptions options) const {
+  require_no_trace("iterate() of a distributed dataset");
+  return DistributedIterator(distribution_,
+                             options.epoch ? *options.epoch : distribution_->source->count_pass());
+}
+
+PassIterator<DistributedIterator, DistributedBatch> DistributedDataset::begin() const {
+  return PassIterator<DistributedIterator, DistributedBatch>(iterate());
+}
+
+int64_t DistributedDataset::cardinality() const {
+  const int64_t batches = distribution_->source->cardinality();
+  if (batches < 0 || distribution_->kind == Distribution::Kind::kSplit) return batches;
+  const auto replicas = static_cast<int64_t>(distribution_->replicas);
+  return batches / replicas + (batches % replicas > 0 ? 1 : 0);
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+namespace {
+
+int64_t checked_prefetch(const InputOptions& options) {
+  if (options.prefetch < 0)
+    invalid("InputOptions: prefetch is ", options.prefetch, "; give a number of steps, or 0");
+  return options.prefetch;
+}
+
+}  // namespace
+
+data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& dataset,
+                                                      const InputOptions& options) {
+  data::require_no_trace("distribute_dataset");
+  data::require_batches(dataset);
+  const InputContext context = input_context();
+  const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
+                                static_cast<int>(devices().size())};
+  return data::DistributedDataset(std::make_shared<data::Distribution>(
+      data::pipeline_batches(dataset, options.auto_shard, pipeline),
+      data::Distribution::Kind::kSplit, devices().size(), checked_prefetch(options)));
+}
+
+data::DistributedDataset Strategy::distribute_datasets_from_function(
+    const std::function<data::Dataset(const InputContext&)>& function,
+    const InputOptions& options) {
+  data::require_no_trace("distribute_datasets_from_function");
+  if (!function) invalid("distribute_datasets_from_function: the function is empty");
+  const data::Dataset dataset = function(input_context());
+  data::require_batches(dataset);
+  return data::DistributedDataset(
+      std::make_shared<data::Distribution>(dataset.source(), data::Distribution::Kind::kDeal,
+                                           devices().size(), checked_prefetch(options)));
+}
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/data/dataset.h"
+#include "core/distribute/per_replica.h"
+#include "core/distribute/strategy.h"
+
+namespace cohort::data {
+
+// What each replica of this process is given at one step. A replica may have 0 rows; names, dtypes
+// and the shapes of rows are those of the others. Strategy::run takes it.
+class DistributedBatch : public PerReplica<Batch> {
+ public:
+  using PerReplica<Batch>::PerReplica;
+  // Of all replicas of this process together.
+  int64_t rows() const;
+};
+
+struct Distribution;
+
+// One pass over a distributed dataset. Movable; used by one thread at a time, which ends its
+// background thread with it.
+class DistributedIterator {
+ public:
+  DistributedIterator(DistributedIterator&&) noexcept;
+  DistributedIterator& operator=(DistributedIterator&&) noexcept;
+  ~DistributedIterator();
+
+  // The batches of the next step, or nothing at the end. Throws as Iterator::next() does; inside a
+  // replica it is kFailedPrecondition, because a trace would keep the one batch that it saw.
+  std::optional<DistributedBatch> next();
+  uint64_t epoch() const;
+
+  // As Iterator's: where the pass stands, and going on there. With one input pipeline, a position
+  // does not depend on the strategy.
+  std::string save() const;
+  void restore(std::string_view position);
+
+ private:
+  friend class DistributedDataset;
+  DistributedIterator(std::shared_ptr<const Distribution> distribution, uint64_t epoch);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The batches of a dataset, divided over the replicas of a strategy: what
+// Strategy::distribute_dataset and distribute_datasets_from_function return. The end of a pipeline:
+// it has no transformations.
+//
+//   for (auto& batch : strategy.distribute_dataset(train)) strategy.run(step, batch);
+//
+// distribute_dataset: the rows of each global batch go to the replicas one behind the other, by
+// split_rows, sharing memory with it; so a partial batch is spread evenly, and the last replicas
+// may have no row. With several input pipelines, each reads its share of the elements
+// (InputOptions:: auto_shard) and cuts it into steps by rebatch_sizes(). Where the number of
+// elements is known, all pipelines have the same number of steps, at the end perhaps without rows;
+// functions above batch() then see batches of 0 rows, too. distribute_datasets_from_function: the
+// batches of the function's dataset go to the replicas in turn; at the end, replicas for which none
+// is left get batches of 0 rows.
+//
+// A value type that is cheap to copy; immutable and thread-safe, as Dataset.
+class DistributedDataset {
+ public:
+  DistributedIterator iterate(IterateOptions options = {}) const;
+  // One pass, as iterate() without an epoch.
+  PassIterator<DistributedIterator, DistributedBatch> begin() const;
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  // The number of steps, kInfinite or kUnknown.
+  int64_t cardinality() const;
+
+ private:
+  friend class cohort::Strategy;
+  explicit DistributedDataset(std::shared_ptr<const Distribution> distribution);
+  std::shared_ptr<const Distribution> distribution_;
+};
+
+}  // namespace cohort::data

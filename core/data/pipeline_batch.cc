@@ -1,0 +1,142 @@
+#include "core/data/pipeline_batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/data/batch.h"
+#include "core/data/sharding.h"
+
+namespace cohort::data {
+namespace {
+
+Element without_rows(const Element& batch) {
+  std::vector<Field> fields;
+  for (const auto& [name, tensor] : batch)
+    fields.push_back({name, Tensor(tensor.dtype(), tensor.shape().with_dim(0, 0))});
+  return Element(std::move(fields));
+}
+
+struct PipelineBatchOptions {
+  StepSchedule schedule;
+  bool drop_remainder;
+  SourcePtr whole;  // the global batches
+};
+
+class PipelineBatchStream : public Stream {
+ public:
+  PipelineBatchStream(std::unique_ptr<Stream> input, const PipelineBatchOptions& options)
+      : input_(std::move(input)), options_(options) {}
+
+  std::optional<Item> next() override {
+    const int64_t steps = options_.schedule.steps();
+    if (step_ == steps) return std::nullopt;
+    const int64_t size = options_.schedule.rows(step_);
+    std::optional<Element> batch = read_batch(*input_, size, options_.drop_remainder, read_);
+    if (!batch && (size == 0 || steps != kUnknown)) batch = make_empty();
+    if (!batch) return std::nullopt;
+    if (empty_.empty()) empty_ = without_rows(*batch);
+    ++step_;
+    return Item{.element = *std::move(batch)};
+  }
+  Position save() const override { return {"pipeline_batch", {step_, read_}, {input_->save()}}; }
+  void restore(const Position& position) override {
+    position.expect("pipeline_batch", 2, 1);
+    const int64_t steps = options_.schedule.steps();
+    step_ = position.number(0, steps < 0 ? INT64_MAX : steps);
+    read_ = position.number(1);
+    input_->restore(position.inputs[0]);
+  }
+
+ private:
+  // A pipeline that has not seen an element yet looks at what the others see. Nothing when there is
+  // nothing at all.
+  std::optional<Element> make_empty() {
+    if (empty_.empty()) {
+      std::optional<Item> other = options_.whole->open({})->next();
+      if (!other) return std::nullopt;
+      empty_ = without_rows(std::move(*other).make());
+    }
+    return empty_;
+  }
+
+  std::unique_ptr<Stream> input_;
+  const PipelineBatchOptions& options_;
+  int64_t step_ = 0;
+  int64_t read_ = 0;  // elements so far
+  Element empty_;     // a batch of 0 rows, once one is known
+};
+
+class PipelineBatchSource : public Decorator<PipelineBatchSource> {
+ public:
+  PipelineBatchSource(SourcePtr input, PipelineBatchOptions options)
+      : Decorator(std::move(input)), options_(std::move(options)) {}
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    return std::make_unique<PipelineBatchStream>(input().open(pass), options_);
+  }
+  int64_t cardinality() const override { return options_.schedule.steps(); }
+  std::optional<int64_t> batch_size() const override { return std::nullopt; }
+  bool may_yield_batches() const override { return true; }
+
+ private:
+  PipelineBatchOptions options_;
+};
+
+// What `pipeline` has in the place of `batch`, which is also `whole`.
+SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShardPolicy policy,
+                      const Pipeline& pipeline) {
+  const SourcePtr elements = batch.inputs()[0];
+  const auto share = [&](int index) {
+    return shard_source(elements, policy, pipeline.count, index, /*may_enter_batch=*/false);
+  };
+  std::vector<int64_t> counts;
+  for (int index = 0; index < pipeline.count; ++index)
+    counts.push_back(share(index)->cardinality());
+  return std::make_shared<PipelineBatchSource>(
+      share(pipeline.index),
+      PipelineBatchOptions{
+          StepSchedule(*batch.batch_size(), batch.drop_remainder(), pipeline, std::move(counts)),
+          batch.drop_remainder(), whole});
+}
+
+// `source` with the last batch(n) on each path replaced.
+SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const Pipeline& pipeline) {
+  if (const auto* batch = dynamic_cast<const BatchSource*>(source.get()))
+    return share_batch(source, *batch, policy, pipeline);
+  std::vector<SourcePtr> inputs = source->inputs();
+  for (SourcePtr& input : inputs) input = share_batches(input, policy, pipeline);
+  return source->with_inputs(inputs);
+}
+
+// Each pipeline reads all batches and keeps its rows: the only way where a function makes them.
+Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
+  return dataset.map([pipeline](const Element& batch) {
+    const auto parts = rebatch_sizes(batch.rows(), 1, pipeline.count * pipeline.replicas, 0);
+    const auto first = parts.begin() + pipeline.index * pipeline.replicas;
+    const int64_t begin = std::accumulate(parts.begin(), first, int64_t{0});
+    const int64_t end = std::accumulate(first, first + pipeline.replicas, begin);
+    std::vector<Field> fields;
+    for (const auto& [name, tensor] : batch)
+      fields.push_back({name, tensor.slice_rows(begin, end)});
+    return Element(std::move(fields));
+  });
+}
+
+}  // namespace
+
+SourcePtr pipeline_batches(const Dataset& dataset, AutoShardPolicy policy,
+                           const Pipeline& pipeline) {
+  if (pipeline.count == 1) return dataset.source();
+  if (dataset.batch_size())
+    return share_batches(dataset.source(), resolve_policy(*dataset.source(), policy), pipeline);
+  if (policy == AutoShardPolicy::kFile || policy == AutoShardPolicy::kOff)
+    invalid(
+        "the batches of this dataset are made by a function, so only their rows can be divided "
+        "over ",
+        pipeline.count,
+        " pipelines: choose AutoShardPolicy::kAuto or kData, or batch with batch(n)");
+  return share_rows(dataset, pipeline).source();
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "core/data/dataset.h"
+#include "core/data/source.h"
+#include "core/data/step_schedule.h"
+#include "core/distribute/input_options.h"
+
+namespace cohort::data {
+
+// What `pipeline` reads of a dataset of global batches: for each step the rows of its replicas, in
+// one batch. The elements below batch(n) are divided by `policy`, then batched by a StepSchedule;
+// where that knows the number of steps, it comes about with batches of 0 rows if need be. Of one
+// pipeline, the dataset itself.
+SourcePtr pipeline_batches(const Dataset& dataset, AutoShardPolicy policy,
+                           const Pipeline& pipeline);
+
+}  // namespace cohort::data

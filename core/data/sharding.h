@@ -1,0 +1,16 @@
+#pragma once
+
+#include "core/data/source.h"
+#include "core/distribute/input_options.h"
+
+namespace cohort::data {
+
+// What kAuto is for this source. kNotFound for kFile and a source that reads no files.
+AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy);
+
+// The share of pipeline `index` of `num` in a source of elements, or of batches when
+// `may_enter_batch`: then it is elements that are shared out. `policy` is resolved.
+SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t num, int64_t index,
+                       bool may_enter_batch);
+
+}  // namespace cohort::data

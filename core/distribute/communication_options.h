@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace cohort {
+
+// What carries collectives: chosen by device (kAuto), host memory and sockets (kRing), or NCCL.
+enum class CommunicationImplementation { kAuto, kRing, kNccl };
+// "auto", "ring", "nccl", in any case; kInvalidArgument lists the allowed names.
+CommunicationImplementation communication_implementation_from_name(std::string_view name);
+
+// Hints for collectives (tf.distribute.experimental.CommunicationOptions).
+struct CommunicationOptions {
+  // Gradients are reduced in buckets of about this size, in the order in which they become ready. 0
+  // chooses: a small first bucket, so that reduction starts early, and larger ones after it.
+  int64_t bytes_per_pack = 0;
+  // How long a replica may wait for the others in one collective; then the step is
+  // kDeadlineExceeded, naming the replica. For debugging, since it costs a thread for each replica.
+  // None: for ever.
+  std::optional<double> timeout_seconds;
+  CommunicationImplementation implementation = CommunicationImplementation::kAuto;
+
+  // kInvalidArgument for a negative size, or a time-out that is not positive.
+  void validate() const;
+  // These options with the fields of `other` that are not at their default.
+  CommunicationOptions merge(const CommunicationOptions& other) const;
+};
+
+}  // namespace cohort

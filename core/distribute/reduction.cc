@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "core/distribute/strategy.h"
+
+// Strategy's reductions of values between steps.
+namespace cohort {
+namespace {
+
+constexpr std::string_view kInsteadOfReduce = "use ReplicaContext::all_reduce there";
+
+void require_sum_or_mean(ReduceOp op) {
+  if (op != ReduceOp::kSum && op != ReduceOp::kMean)
+    invalid("values are reduced over replicas by sum or mean, not by ", reduce_op_name(op));
+}
+
+bool is_zero(const Tensor& value) {
+  const Tensor wide = value.cast(DType::kFloat64);
+  return std::all_of(wide.data<double>(), wide.data<double>() + wide.num_elements(),
+                     [](double x) { return x == 0; });
+}
+
+// The sum along one axis, as T.
+template <typename T>
+Tensor sum_as(const Tensor& value, int axis) {
+  const Shape& shape = value.shape();
+  const int64_t outer = shape.count(0, axis), extent = shape[axis],
+                inner = shape.count(axis + 1, shape.rank());
+  Tensor sums = Tensor::full(dtype_of<T>, shape.without_axis(axis), 0);
+  const Tensor wide = value.cast(dtype_of<T>);
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t e = 0; e < extent; ++e)
+      for (int64_t i = 0; i < inner; ++i)
+        sums.data<T>()[o * inner + i] += wide.data<T>()[(o * extent + e) * inner + i];
+  return sums;
+}
+
+// In the widest dtype of its kind: integers stay exact.
+Tensor sum_along(const Tensor& value, int axis) {
+  if (value.dtype() == DType::kBool)
+    invalid("reduce: ", value.spec(), " cannot be added; cast it first");
+  return is_integer(value.dtype()) ? sum_as<int64_t>(value, axis) : sum_as<double>(value, axis);
+}
+
+// `total` over `count` elements of `dtype`; the mean of integers is float64.
+Tensor mean_of(const Tensor& total, double count, DType dtype) {
+  Tensor mean = total.cast(DType::kFloat64).clone();
+  for (int64_t i = 0; i < mean.num_elements(); ++i) mean.data<double>()[i] /= count;
+  return is_integer(dtype) ? mean : mean.cast(dtype);
+}
+
+}  // namespace
+
+void Strategy::require_value_of_each_replica(const PerReplica<Tensor>& value) const {
+  if (value.size() != devices().size())
+    invalid(name(), " has ", devices().size(), " replicas, got values of ", value.size());
+}
+
+Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
+  require_cross_replica("reduce", kInsteadOfReduce);
+  require_sum_or_mean(op);
+  require_value_of_each_replica(value);
+  if (!axis) return cross_device_ops().reduce(op, value);
+  const DType dtype = value[0].dtype();
+  PerReplica<Tensor> sums(value.size()), counts(value.size());
+  for (size_t r = 0; r < value.size(); ++r) {
+    if (value[r].dtype() != dtype || value[r].shape().rank() != value[0].shape().rank())
+      invalid("reduce: replica 0 has ", value[0].spec(), " but replica ", r, " has ",
+              value[r].spec(), "; only extents along the axis may differ");
+    const int at = value[r].shape().normalize_axis(*axis);
+    sums[r] = sum_along(value[r], at);
+    counts[r] = Tensor::scalar(value[r].shape()[at]);
+  }
+  const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums);
+  if (op == ReduceOp::kSum) return total.cast(dtype);
+  return mean_of(total, cross_device_ops().reduce(ReduceOp::kSum, counts).item(), dtype);
+}
+
+Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis) {
+  require_cross_replica("reduce", kInsteadOfReduce);
+  require_sum_or_mean(op);
+  if (num_replicas_in_sync() > 1 && op == ReduceOp::kSum && !is_zero(value))
+    invalid(name(), "::reduce: a sum over ", num_replicas_in_sync(),
+            " replicas needs a value of each, got one value that is not distributed; pass what run "
+            "returned, or take the mean");
+  if (!axis) return value;
+  const int at = value.shape().normalize_axis(*axis);
+  const Tensor total = sum_along(value, at);
+  if (op == ReduceOp::kSum) return total.cast(value.dtype());
+  return mean_of(total, static_cast<double>(value.shape()[at]), value.dtype());
+}
+
+Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
+  require_cross_replica("gather", "use ReplicaContext::all_gather there");
+  require_value_of_each_replica(value);
+  return cross_device_ops().gather(value, axis);
+}
+
+CrossDeviceOps& Strategy::cross_device_ops() {
+  static const auto ops = ReductionToOneDevice();
+  return *ops;
+}
+
+}  // namespace cohort

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <vector>
+
+#include "core/collective/communicator.h"
+#include "core/distribute/communication_options.h"
+#include "core/graph/gradients.h"
+
+namespace cohort {
+
+class Strategy;
+
+// What code running as one replica may ask and do (tf.distribute.ReplicaContext): inside a function
+// that is being traced for `Strategy::run`, and, with one replica, outside any scope. Every replica
+// makes the same calls in the same order, because one trace serves all that have inputs of the same
+// shapes, and those of others must communicate alike (kInvalidArgument). That is also why there is
+// no merge_call: what it was for, looking at all replicas' values at one point, is done by these
+// collectives, by a variable's aggregation, and by the update of an optimizer.
+class ReplicaContext {
+ public:
+  explicit ReplicaContext(Strategy& strategy) : strategy_(strategy) {}
+
+  Strategy& strategy() const { return strategy_; }
+  int num_replicas_in_sync() const;
+  // An int64 scalar from 0 to num_replicas_in_sync - 1, a value of the traced function.
+  Value replica_id_in_sync_group() const;
+
+  // The sum or mean over all replicas (kInvalidArgument for other ops, and for the mean of
+  // integers); the same bits on each. Differentiable: the gradient of a sum is the sum of the
+  // gradients, likewise the mean. `options` may set bytes_per_pack: how much to reduce at a time.
+  Value all_reduce(ReduceOp op, const Value& value, const CommunicationOptions& options = {}) const;
+  // Of several values, which may have several dtypes; the results are in their order.
+  std::vector<Value> all_reduce(ReduceOp op, const std::vector<Value>& values,
+                                const CommunicationOptions& options = {}) const;
+  // Sparse ones stay sparse: all replicas' slices one behind the other, with each row once. A mean
+  // divides by the number of replicas. None stays none.
+  Gradient all_reduce(ReduceOp op, const Gradient& value,
+                      const CommunicationOptions& options = {}) const;
+  std::vector<Gradient> all_reduce(ReduceOp op, const std::vector<Gradient>& values,
+                                   const CommunicationOptions& options = {}) const;
+  // All replicas' values one behind the other along `axis` (negative: from the end); extents along
+  // it may differ, and be 0. A scalar is kInvalidArgument. Differentiable.
+  Value all_gather(const Value& value, int64_t axis) const;
+  // Over all replicas: the sum of the extents of their values along `axis`; known while tracing.
+  int64_t global_extent(const Value& value, int64_t axis = 0) const;
+
+ private:
+  Gradient gather_slices(ReduceOp op, const Gradient& slices) const;
+
+  Strategy& strategy_;
+};
+
+// The context of the replica whose function is being traced; the default strategy's outside any
+// scope; null in cross-replica context: inside a scope, but in no replica.
+const ReplicaContext* get_replica_context();
+bool in_cross_replica_context();
+// Whether a scope of a strategy other than the default one is entered on this thread.
+bool has_strategy();
+
+}  // namespace cohort

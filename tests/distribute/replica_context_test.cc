@@ -1,0 +1,278 @@
+#include "core/distribute/replica_context.h"
+
+#include "core/graph/op.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
+#include "core/ops/math_ops.h"
+#include "tests/distribute/testing.h"
+
+namespace cohort {
+namespace {
+
+using testing::elements;
+using testing::expect_error;
+using testing::floats;
+using testing::ints;
+
+using Numbers = std::vector<double>;
+
+const ReplicaContext& replica() { return *get_replica_context(); }
+
+// float64 [rows, columns], counting up from `first`.
+Tensor counting(double first, int64_t rows, int64_t columns) {
+  Tensor t(DType::kFloat64, {rows, columns});
+  for (int64_t i = 0; i < t.num_elements(); ++i) t.data<double>()[i] = first + i;
+  return t;
+}
+
+class ReplicaContextTest : public testing::ReplicasTest {
+ protected:
+  // The sum over replicas r of f(r).
+  double over_replicas(const std::function<double(int)>& f) const {
+    double sum = 0;
+    for (int r = 0; r < replicas(); ++r) sum += f(r);
+    return sum;
+  }
+};
+COHORT_FOR_ALL_REPLICA_COUNTS(ReplicaContextTest);
+
+TEST_P(ReplicaContextTest, ReducesSumsAndMeansInOrder) {
+  const auto step = strategy.function([](Value x, Value n) {
+    auto results = replica().all_reduce(ReduceOp::kSum, std::vector{x, n, x * 10.0});
+    results.push_back(replica().all_reduce(ReduceOp::kMean, x));
+    return results;
+  });
+  const auto results = strategy.run(step, each([](int r) {
+                                      return floats({1.0f + r, 2.0f + 3 * r});
+                                    }),
+                                    each([](int r) { return Tensor::scalar(int64_t{r}); }));
+  const double a = over_replicas([](int r) { return 1 + r; }),
+               b = over_replicas([](int r) { return 2 + 3 * r; });
+  for (int r = 0; r < replicas(); ++r) {
+    EXPECT_EQ(elements(results[0][r]), (Numbers{a, b}));
+    EXPECT_EQ(results[1][r].item(), over_replicas([](int k) { return k; }));
+    EXPECT_EQ(elements(results[2][r]), (Numbers{10 * a, 10 * b}));
+    EXPECT_NEAR(elements(results[3][r])[1], b / replicas(), 1e-6);
+  }
+}
+
+TEST_P(ReplicaContextTest, PacksHoldAboutTheBytesAskedFor) {
+  const auto count_reductions = [&](int64_t bytes_per_pack) {
+    int count = 0;
+    const auto step = strategy.function([&](Value x) {
+      std::vector<Value> values(5, x);
+      values[2] = ops::cast(x, DType::kFloat64);
+      const auto sums =
+          replica().all_reduce(ReduceOp::kSum, values, {.bytes_per_pack = bytes_per_pack});
+      for (const auto& node : current_graph().nodes()) count += node->op().name == "AllReduce";
+      return sums;
+    });
+    const auto results = strategy.run(step, floats({1, 2}));
+    for (const auto& result : results)
+      EXPECT_EQ(elements(result[0]), (Numbers{1.0 * replicas(), 2.0 * replicas()}));
+    return count;
+  };
+  const bool communicates = replicas() > 1;
+  EXPECT_EQ(count_reductions(0), communicates ? 2 : 0) << "one for each dtype";
+  EXPECT_EQ(count_reductions(16), communicates ? 3 : 0) << "two float32 in one, and one float64";
+  EXPECT_EQ(count_reductions(1), communicates ? 5 : 0);
+}
+
+TEST_P(ReplicaContextTest, GradientsPassThroughReductions) {
+  const auto step = strategy.function([](Value x, Value weight) {
+    const Value sum = replica().all_reduce(ReduceOp::kSum, x),
+                mean = replica().all_reduce(ReduceOp::kMean, x);
+    const Value sum_gradient = gradients(ops::reduce_sum(sum * weight), {x})[0].values;
+    const Value mean_gradient = gradients(ops::reduce_sum(mean * weight), {x})[0].values;
+    return std::vector<Value>{sum_gradient, mean_gradient};
+  });
+  const auto results = strategy.run(step, each([](int r) { return Tensor::scalar(1.0 * r); }),
+                                    each([](int r) { return Tensor::scalar(1.0 + 2 * r); }));
+  const double expected = over_replicas([](int r) { return 1 + 2 * r; });
+  for (int r = 0; r < replicas(); ++r) {
+    EXPECT_DOUBLE_EQ(results[0][r].item(), expected);
+    EXPECT_DOUBLE_EQ(results[1][r].item(), expected / replicas());
+  }
+}
+
+TEST_P(ReplicaContextTest, GathersEqualParts) {
+  const auto step = strategy.function([](Value x) {
+    return std::vector<Value>{replica().all_gather(x, 0), replica().all_gather(x, 1),
+                              replica().all_gather(x, -1), replica().all_gather(x, -2)};
+  });
+  const auto results = strategy.run(step, each([](int r) { return counting(10 * r, 2, 3); }));
+  Numbers rows, columns;
+  for (int r = 0; r < replicas(); ++r)
+    for (int i = 0; i < 6; ++i) rows.push_back(10 * r + i);
+  for (int row = 0; row < 2; ++row)
+    for (int r = 0; r < replicas(); ++r)
+      for (int i = 0; i < 3; ++i) columns.push_back(10 * r + 3 * row + i);
+  for (int r = 0; r < replicas(); ++r) {
+    EXPECT_EQ(results[0][r].shape(), (Shape{2 * replicas(), 3}));
+    EXPECT_EQ(elements(results[0][r]), rows);
+    EXPECT_EQ(results[1][r].shape(), (Shape{2, 3 * replicas()}));
+    EXPECT_EQ(elements(results[1][r]), columns);
+    EXPECT_EQ(elements(results[2][r]), columns);
+    EXPECT_EQ(elements(results[3][r]), rows);
+  }
+}
+
+TEST_P(ReplicaContextTest, GathersUnequalAndEmptyParts) {
+  for (const bool by_rows : {true, false}) {
+    const auto step = strategy.function([&](Value x) {
+      const int64_t axis = by_rows ? 0 : 1;
+      const int64_t total = replica().global_extent(x, axis);
+      return std::vector<Value>{replica().all_gather(x, axis),
+                                ops::constant(Tensor::scalar(total))};
+    });
+    const auto results =
+        strategy.run(step, each([&](int r) {
+                       const int64_t extent = (2 * r) % 3;  // 0, 2, 1, ...
+                       return by_rows ? counting(100 * r, extent, 1) : counting(100 * r, 1, extent);
+                     }));
+    Numbers all;
+    for (int r = 0; r < replicas(); ++r)
+      for (int i = 0; i < (2 * r) % 3; ++i) all.push_back(100 * r + i);
+    for (int r = 0; r < replicas(); ++r) {
+      EXPECT_EQ(elements(results[0][r]), all);
+      EXPECT_EQ(results[1][r].item(), all.size());
+    }
+  }
+}
+
+TEST_P(ReplicaContextTest, GathersPartsWhoseSizeFollowsFromAnEarlierGather) {
+  // Each part has as many rows as all replicas had together before, and its own once more.
+  const auto step = strategy.function([](Value x) {
+    Value part = x;
+    for (int depth = 0; depth < 3; ++depth)
+      part = ops::concat({replica().all_gather(part, 0), x}, 0);
+    return part;
+  });
+  const auto results = strategy.run(step, each([](int r) { return counting(r, 1 + r % 2, 1); }));
+  std::vector<int64_t> own, rows;
+  for (int r = 0; r < replicas(); ++r) own.push_back(1 + r % 2);
+  rows = own;
+  for (int depth = 0; depth < 3; ++depth) {
+    int64_t total = 0;
+    for (const int64_t n : rows) total += n;
+    for (int r = 0; r < replicas(); ++r) rows[r] = total + own[r];
+  }
+  for (int r = 0; r < replicas(); ++r) EXPECT_EQ(results[r].shape()[0], rows[r]);
+}
+
+TEST_P(ReplicaContextTest, GradientsPassThroughGathers) {
+  // loss_r = sum_i w_i (r + 1) g_i over the gathered g, so d(sum of losses)/dx_k = w_k * sum(r +
+  // 1).
+  const auto step = strategy.function([](Value x, Value scale) {
+    const Value all = replica().all_gather(x, 0);
+    const Value weights = ops::constant(counting(0, all.shape()[0], 1));
+    return gradients(ops::reduce_sum(all * weights) * scale, {x})[0].values;
+  });
+  const auto results = strategy.run(step, each([](int r) { return counting(r, r % 3, 1); }),
+                                    each([](int r) { return Tensor::scalar(1.0 + r); }));
+  const double scale = over_replicas([](int r) { return 1 + r; });
+  int row = 0;
+  for (int r = 0; r < replicas(); ++r)
+    for (const double gradient : elements(results[r])) EXPECT_DOUBLE_EQ(gradient, scale * row++);
+}
+
+constexpr int64_t kRows = 10;
+
+// What slices amount to as a table of `rows` rows; each row may come only once.
+Numbers table_of(const Tensor& indices, const Tensor& values, int64_t rows) {
+  Numbers table(static_cast<size_t>(rows), 0);
+  const auto index = elements(indices), value = elements(values);
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (index[i] < 0) {
+      EXPECT_EQ(value[i], 0);
+      continue;
+    }
+    EXPECT_EQ(table[static_cast<size_t>(index[i])], 0) << "row " << index[i] << " comes twice";
+    table[static_cast<size_t>(index[i])] = value[i];
+  }
+  return table;
+}
+
+TEST_P(ReplicaContextTest, SparseValuesStaySparseWithEachRowOnce) {
+  const auto step = strategy.function([](Value indices, Value values) {
+    const Gradient slices{values, indices, kRows};
+    const Gradient sum = replica().all_reduce(ReduceOp::kSum, slices),
+                   mean = replica().all_reduce(ReduceOp::kMean, slices);
+    EXPECT_TRUE(sum.sparse());
+    EXPECT_EQ(sum.rows, kRows);
+    return std::vector<Value>{sum.indices, sum.values, mean.indices, mean.values};
+  });
+  // Replica r names r + 1 rows from r on, and the first of them twice.
+  Numbers expected(kRows, 0);
+  const auto indices_of = [](int r) {
+    std::vector<int64_t> rows = {r};
+    for (int i = 0; i <= r; ++i) rows.push_back((r + i) % kRows);
+    return rows;
+  };
+  for (int r = 0; r < replicas(); ++r)
+    for (const int64_t row : indices_of(r)) expected[row] += 1 + r;
+  const auto results = strategy.run(
+      step, each([&](int r) { return ints(indices_of(r)); }),
+      each([&](int r) { return floats(std::vector<float>(indices_of(r).size(), 1.0f + r)); }));
+  Numbers mean = expected;
+  for (double& x : mean) x /= replicas();
+  for (int r = 0; r < replicas(); ++r) {
+    EXPECT_EQ(table_of(results[0][r], results[1][r], kRows), expected);
+    const Numbers found = table_of(results[2][r], results[3][r], kRows);
+    for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(found[i], mean[i], 1e-5);
+  }
+}
+
+TEST_P(ReplicaContextTest, DenseAndSparseTogetherKeepTheirPlaces) {
+  const auto step = strategy.function([](Value x, Value indices) {
+    const auto reduced = replica().all_reduce(
+        ReduceOp::kSum,
+        std::vector<Gradient>{
+            {.values = x}, {}, {.values = x, .indices = indices, .rows = 5}, {.values = x * 2.0}});
+    EXPECT_FALSE(reduced[1]);
+    EXPECT_TRUE(reduced[2].sparse());
+    return std::vector<Value>{reduced[0].values, reduced[2].indices, reduced[2].values,
+                              reduced[3].values};
+  });
+  const auto results = strategy.run(step, floats({1, 2}), ints({4, 0}));
+  const double n = replicas();
+  for (int r = 0; r < replicas(); ++r) {
+    EXPECT_EQ(elements(results[0][r]), (Numbers{n, 2 * n}));
+    EXPECT_EQ(table_of(results[1][r], results[2][r], 5), (Numbers{2 * n, 0, 0, 0, n}));
+    EXPECT_EQ(elements(results[3][r]), (Numbers{2 * n, 4 * n}));
+  }
+}
+
+TEST_P(ReplicaContextTest, MistakesAreRefusedWhateverTheNumberOfReplicas) {
+  const auto expect_refused = [&](const std::vector<std::string>& parts,
+                                  const std::function<Value(const Value&)>& body) {
+    const auto step = strategy.function([&](Value x) { return body(x); });
+    expect_error(Code::kInvalidArgument, parts, [&] { strategy.run(step, floats({1, 2})); });
+  };
+  for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct})
+    expect_refused({"sum or mean", std::string(reduce_op_name(op))},
+                   [&](const Value& x) { return replica().all_reduce(op, x); });
+  expect_refused({"mean", "int64"}, [](const Value& x) {
+    return replica().all_reduce(ReduceOp::kMean, ops::cast(x, DType::kInt64));
+  });
+  expect_refused({"scalar", "reshape"},
+                 [](const Value& x) { return replica().all_gather(ops::reduce_sum(x), 0); });
+  expect_refused({"axis 1", "-1 to 0"}, [](const Value& x) { return replica().all_gather(x, 1); });
+  expect_refused({"axis -3"}, [](const Value& x) { return replica().all_gather(x, -3); });
+  expect_refused({"bytes_per_pack", "-1"}, [](const Value& x) {
+    return replica().all_reduce(ReduceOp::kSum, x, {.bytes_per_pack = -1});
+  });
+  expect_refused({"timeout_seconds", "constructor"}, [](const Value& x) {
+    return replica().all_reduce(ReduceOp::kSum, x, {.timeout_seconds = 3});
+  });
+}
+
+TEST_P(ReplicaContextTest, OnlyTheGatheredAxisMayDiffer) {
+  if (replicas() == 1) return;
+  const auto step = strategy.function([](Value x) { return replica().all_gather(x, 0); });
+  expect_error(Code::kInvalidArgument, {"all_gather", "only the axis"},
+               [&] { strategy.run(step, each([](int r) { return counting(0, 2, r + 1); })); });
+}
+
+}  // namespace
+}  // namespace cohort
