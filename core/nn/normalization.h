@@ -13,15 +13,21 @@ struct BatchNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;  // false: no beta
   bool scale = true;   // false: no gamma
+  // Whether the statistics are those of all replicas' rows together, so that training is the same
+  // for any number of replicas; else of the replica's own rows. One exchange a layer and direction.
+  bool synchronized = false;
   initializers::Initializer beta_initializer = initializers::zeros();
   initializers::Initializer gamma_initializer = initializers::ones();
   std::string name;
 };
-// Over all axes but the last (Ioffe and Szegedy 2015). In training it uses the statistics of the
-// replica's own rows and moves moving_mean and moving_variance towards them; these are kept per
-// replica, and read outside of replicas they are the mean over them. A replica without rows leaves
-// them alone. Weights: gamma, beta, moving_mean, moving_variance, all [channels].
+// Over all axes but the last (Ioffe and Szegedy 2015). In training it normalises by the statistics
+// of the batch and moves moving_mean and moving_variance towards them. Each replica moves its own
+// by its share of the rows, so that their mean, which is their value outside replicas and what all
+// replicas normalise by otherwise, has moved by the mean over all rows; a replica without rows adds
+// nothing. Weights: gamma, beta, moving_mean, moving_variance, all [channels].
 Layer BatchNormalization(const BatchNormalizationOptions& options = {});
+// The same with options.synchronized on.
+Layer SyncBatchNormalization(BatchNormalizationOptions options = {});
 
 struct LayerNormalizationOptions {
   double epsilon = 1e-3;

@@ -14,6 +14,7 @@ class AdagradRule final : public UpdateRule {
   std::vector<Value> scalars(const Value& learning_rate, const Value&) const override {
     return {learning_rate};
   }
+  bool row_wise() const override { return true; }
 
   Value update(const Value& w, const Value& g, std::vector<Value>& slots,
                const std::vector<Value>& scalars) const override {

@@ -32,6 +32,7 @@ class AdamRule final : public UpdateRule {
     return {learning_rate * ops::sqrt(bias_correction(options_.beta_2, step)) /
             bias_correction(options_.beta_1, step)};
   }
+  bool row_wise() const override { return options_.lazy; }
 
   Value update(const Value& w, const Value& g, std::vector<Value>& slots,
                const std::vector<Value>& scalars) const override {

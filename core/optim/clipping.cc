@@ -18,10 +18,6 @@ Value scaled(const Value& x, const Value& factor) { return x * ops::cast(factor,
 
 }  // namespace
 
-bool clips(const GradientOptions& options) {
-  return options.clipvalue > 0 || options.clipnorm > 0 || options.global_clipnorm > 0;
-}
-
 void check_clipping(const GradientOptions& options) {
   int used = 0;
   for (const double limit : {options.clipvalue, options.clipnorm, options.global_clipnorm}) {
@@ -32,24 +28,19 @@ void check_clipping(const GradientOptions& options) {
   if (used > 1) invalid("only one of clipvalue, clipnorm and global_clipnorm may be set");
 }
 
-std::vector<Value> clip_gradients(const std::vector<Value>& gradients,
-                                  const GradientOptions& options) {
-  Value global_factor;
-  if (options.global_clipnorm > 0 && !gradients.empty()) {
-    Value sum = squared_norm(gradients[0]);
-    for (size_t i = 1; i < gradients.size(); ++i) sum = sum + squared_norm(gradients[i]);
-    global_factor = shrinking(sum, options.global_clipnorm);
-  }
-  std::vector<Value> clipped;
-  for (const Value& g : gradients) {
-    if (options.clipvalue > 0)
-      clipped.push_back(ops::clip(g, -options.clipvalue, options.clipvalue));
-    else if (options.clipnorm > 0)
-      clipped.push_back(scaled(g, shrinking(squared_norm(g), options.clipnorm)));
-    else
-      clipped.push_back(global_factor ? scaled(g, global_factor) : g);
-  }
-  return clipped;
+Clipping::Clipping(const std::vector<Value>& gradients, const GradientOptions& options)
+    : options_(options) {
+  if (options.global_clipnorm == 0 || gradients.empty()) return;
+  Value sum = squared_norm(gradients[0]);
+  for (size_t i = 1; i < gradients.size(); ++i) sum = sum + squared_norm(gradients[i]);
+  global_factor_ = shrinking(sum, options.global_clipnorm);
+}
+
+Value Clipping::operator()(const Value& gradient) const {
+  if (options_.clipvalue > 0) return ops::clip(gradient, -options_.clipvalue, options_.clipvalue);
+  if (options_.clipnorm > 0)
+    return scaled(gradient, shrinking(squared_norm(gradient), options_.clipnorm));
+  return global_factor_ ? scaled(gradient, global_factor_) : gradient;
 }
 
 }  // namespace cohort::optim

@@ -6,12 +6,19 @@
 
 namespace cohort::optim {
 
-bool clips(const GradientOptions& options);
-
-// The dense gradients clipped as the options say. kInvalidArgument where they are negative or more
-// than one is on.
+// kInvalidArgument where the options are negative or more than one is on.
 void check_clipping(const GradientOptions& options);
-std::vector<Value> clip_gradients(const std::vector<Value>& gradients,
-                                  const GradientOptions& options);
+
+// Clips the gradients of one step: each is given as its elements, for a sparse one those of its
+// rows, each row once.
+class Clipping {
+ public:
+  Clipping(const std::vector<Value>& gradients, const GradientOptions& options);
+  Value operator()(const Value& gradient) const;
+
+ private:
+  GradientOptions options_;
+  Value global_factor_;  // none unless by the global norm
+};
 
 }  // namespace cohort::optim

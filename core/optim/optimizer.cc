@@ -1,13 +1,15 @@
 #include "core/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <map>
 #include <set>
 
 #include "core/distribute/strategy.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
-#include "core/ops/state_ops.h"
 #include "core/optim/clipping.h"
 
 namespace cohort::optim {
@@ -15,13 +17,28 @@ namespace {
 
 using VariablePtr = std::shared_ptr<Variable>;
 
-VariablePtr make_state(std::string name, const TensorSpec& spec, double initial) {
+// What an optimizer keeps: the same on every replica, unless the options say otherwise.
+VariablePtr make_state(std::string name, const TensorSpec& spec, double initial,
+                       Synchronization synchronization = Synchronization::kAuto,
+                       Aggregation aggregation = Aggregation::kOnlyFirstReplica) {
   return create_variable(
       {.name = std::move(name),
        .spec = spec,
        .initial_value = [=] { return Tensor::full(spec.dtype, spec.shape, initial); },
        .trainable = false,
-       .aggregation = Aggregation::kOnlyFirstReplica});
+       .synchronization = synchronization,
+       .aggregation = aggregation});
+}
+
+// The places of those gradients that exist, in the order in which these become ready.
+std::vector<size_t> ready_order(const std::vector<Gradient>& gradients) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (gradients[i]) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return gradients[a].values.node().id() < gradients[b].values.node().id();
+  });
+  return order;
 }
 
 // A variable with the gradient to move it along.
@@ -30,17 +47,24 @@ struct Move {
   Gradient gradient;
 };
 
+// The value of a variable, or of the rows that a sparse gradient names.
+Value load(Variable& variable, const Gradient& gradient) {
+  if (!gradient.sparse()) return variable.read();
+  return ops::gather_rows_or_zero(variable.read(), gradient.indices);
+}
+
 }  // namespace
 
 struct Optimizer::State {
   // What is kept for one variable.
   struct Slots {
     std::vector<VariablePtr> of_rule;
-    VariablePtr
-        accumulator;  // the sum of gradients since the last update; null without accumulation
+    // The sum of this replica's gradients since the last update; null without accumulation.
+    VariablePtr accumulator;
   };
   // What all variables share while one step is traced.
   struct Step {
+    Value calls;                 // made before this one: int64
     Value learning_rate;         // float64
     std::vector<Value> scalars;  // float64, of the rule
     Value is_update;             // bool, or none: every call is one
@@ -73,13 +97,15 @@ struct Optimizer::State {
   const Slots& slots_of(const VariablePtr& variable) {
     const auto [it, is_new] = slots.try_emplace(variable);
     if (!is_new) return it->second;
-    const auto make = [&](const std::string& slot, double initial) {
-      return add(make_state(str(options.name, "/", slot, "/", variable->name()), variable->spec(),
-                            initial));
+    const auto name_of = [&](const std::string& slot) {
+      return str(options.name, "/", slot, "/", variable->name());
     };
     for (const UpdateRule::Slot& slot : rule->slots())
-      it->second.of_rule.push_back(make(slot.name, slot.initial));
-    if (accumulates()) it->second.accumulator = make("gradient_accumulator", 0);
+      it->second.of_rule.push_back(
+          add(make_state(name_of(slot.name), variable->spec(), slot.initial)));
+    if (accumulates())
+      it->second.accumulator = add(make_state(name_of("gradient_accumulator"), variable->spec(), 0,
+                                              Synchronization::kOnRead, Aggregation::kSum));
     return it->second;
   }
 
@@ -101,18 +127,16 @@ struct Optimizer::State {
                 << "\"; it is not trained\n";
   }
 
-  // Counts the call and computes what all variables share.
+  // Computes what all variables share.
   Step begin_step() {
     make_counters();
-    const Value count = iterations->read();
-    iterations->assign(count + 1.0);
-    const Value calls = ops::cast(count, DType::kFloat64);
     Step step;
-    Value updates = calls;
+    step.calls = iterations->read();
+    Value updates = ops::cast(step.calls, DType::kFloat64);
     if (accumulates()) {
+      const Value calls = updates;
       updates = ops::floor(calls / accumulation_steps());
-      const Value last_call = (updates + 1.0) * accumulation_steps() - 1.0;
-      step.is_update = ops::equal(calls, last_call);
+      step.is_update = ops::equal(calls, (updates + 1.0) * accumulation_steps() - 1.0);
     }
     const Schedule& schedule = options.learning_rate.schedule();
     step.learning_rate = schedule ? schedule(updates) : learning_rate->read();
@@ -120,62 +144,75 @@ struct Optimizer::State {
     return step;
   }
 
-  // Adds the gradient to those of the calls before; their mean, if this call is an update.
-  Value accumulate(const Step& step, const Slots& kept, const Value& gradient) const {
-    const Value sum = kept.accumulator->read() + gradient;
-    kept.accumulator->assign(ops::where(step.is_update, ops::constant(0, sum.dtype()), sum));
-    return sum * (1 / accumulation_steps());
+  // Adds each of a replica's gradients to those of the calls before. The result is what to sum over
+  // the replicas if this call is an update: the means.
+  std::vector<Gradient> accumulate(const Step& step, const std::vector<Gradient>& gradients,
+                                   const std::vector<VariablePtr>& variables) {
+    std::vector<Gradient> means(gradients.size());
+    for (const size_t i : ready_order(gradients)) {
+      Variable& kept = *slots_of(variables[i]).accumulator;
+      const Value sum = kept.read() + gradients[i].dense();
+      kept.assign(ops::where(step.is_update, ops::constant(0, sum.dtype()), sum));
+      means[i].values = sum * (1 / accumulation_steps());
+    }
+    return means;
   }
 
-  void apply_dense(Step& step, const VariablePtr& variable, const Value& gradient) {
-    const DType dtype = variable->spec().dtype;
-    const Slots& kept = slots_of(variable);
+  // The reduced gradient in the form in which it is applied: by rows, each once, or dense.
+  Gradient prepared(const Variable& variable, const Gradient& gradient) const {
+    if (gradient.sparse() && rule->row_wise() && !decays(variable))
+      return ops::combine_slices(gradient);
+    return {.values = gradient.dense()};
+  }
+
+  void update(Step& step, const Move& move) {
+    const DType dtype = move.variable->spec().dtype;
+    const Slots& kept = slots_of(move.variable);
     const auto store = [&](Variable& target, const Value& before, const Value& after) {
-      target.assign(step.is_update ? ops::where(step.is_update, after, before) : after);
+      if (move.gradient.sparse())
+        target.scatter_update(ScatterOp::kUpdate, move.gradient.indices, after);
+      else
+        target.update(step.is_update ? ops::where(step.is_update, after, before) : after);
     };
-    const Value before = variable->read();
+    const Value before = load(*move.variable, move.gradient);
     Value start = before;
-    if (decays(*variable))
+    if (decays(*move.variable))
       start = before - before * step.as(dtype, step.learning_rate) * options.weight_decay.factor;
     std::vector<Value> scalars, slots_before;
     for (const Value& scalar : step.scalars) scalars.push_back(step.as(dtype, scalar));
-    for (const VariablePtr& slot : kept.of_rule) slots_before.push_back(slot->read());
+    for (const VariablePtr& slot : kept.of_rule) slots_before.push_back(load(*slot, move.gradient));
     std::vector<Value> slots_after = slots_before;
-    store(*variable, before, rule->update(start, gradient, slots_after, scalars));
+    store(*move.variable, before, rule->update(start, move.gradient.values, slots_after, scalars));
     for (size_t i = 0; i < kept.of_rule.size(); ++i)
       store(*kept.of_rule[i], slots_before[i], slots_after[i]);
   }
 
-  void apply_rows(Step& step, const Move& move) {
-    const DType dtype = move.variable->spec().dtype;
-    std::vector<Value> scalars, no_slots;
-    for (const Value& scalar : step.scalars) scalars.push_back(step.as(dtype, scalar));
-    const Value rows =
-        rule->update(ops::constant(0, dtype), move.gradient.values, no_slots, scalars);
-    ops::assign_scatter_add(move.variable, move.gradient.indices, rows);
-  }
-
-  bool by_rows(const Move& move) const {
-    return move.gradient.sparse() && rule->row_wise() && !accumulates() &&
-           !clips(options.gradients) && !decays(*move.variable);
-  }
-
-  void apply(const std::vector<Move>& moves) {
+  void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables) {
     Step step = begin_step();
-    std::vector<const Move*> dense;
-    std::vector<Value> values;
-    for (const Move& move : moves) {
-      if (by_rows(move)) {
-        apply_rows(step, move);
-        continue;
-      }
-      dense.push_back(&move);
-      values.push_back(accumulates()
-                           ? accumulate(step, slots_of(move.variable), move.gradient.dense())
-                           : move.gradient.dense());
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (gradients[i])
+        slots_of(variables[i]);
+      else
+        warn_without_gradient(*variables[i]);
     }
-    values = clip_gradients(values, options.gradients);
-    for (size_t i = 0; i < dense.size(); ++i) apply_dense(step, dense[i]->variable, values[i]);
+    Strategy& strategy = current_strategy();
+    const std::vector<Gradient> reduced = strategy.reduce_gradients(
+        accumulates() ? accumulate(step, gradients, variables) : gradients, step.is_update);
+    std::vector<Move> moves;
+    std::vector<Value> values;
+    for (const size_t i : ready_order(reduced)) {
+      moves.push_back({variables[i], prepared(*variables[i], reduced[i])});
+      values.push_back(moves.back().gradient.values);
+    }
+    const Clipping clip(values, options.gradients);
+
+    strategy.begin_update();
+    iterations->update(step.calls + 1.0);
+    for (Move& move : moves) {
+      move.gradient.values = clip(move.gradient.values);
+      update(step, move);
+    }
+    strategy.end_update();
   }
 };
 
@@ -199,15 +236,10 @@ void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
   if (gradients.size() != variables.size())
     invalid("apply_gradients was given ", gradients.size(), " gradients for ", variables.size(),
             " variables");
-  const std::vector<Gradient> reduced = current_strategy().reduce_gradients(gradients);
-  std::vector<Move> moves;
-  for (size_t i = 0; i < variables.size(); ++i) {
-    if (reduced[i])
-      moves.push_back({variables[i], reduced[i]});
-    else
-      state_->warn_without_gradient(*variables[i]);
-  }
-  state_->apply(moves);
+  if (in_cross_replica_context() && current_strategy().num_replicas_in_sync() > 1)
+    fail(Code::kFailedPrecondition, "an optimizer updates the variables of all replicas of ",
+         current_strategy().name(), ": run the step by the strategy's run()");
+  state_->apply(gradients, variables);
 }
 
 const VariablePtr& Optimizer::iterations() const {
@@ -232,7 +264,7 @@ void Optimizer::set_learning_rate(double value) const {
   state_->make_counters();
   if (state_->learning_rate == nullptr)
     fail(Code::kFailedPrecondition, "the learning rate follows a schedule and cannot be set");
-  state_->learning_rate->set_value(Tensor::scalar(value));
+  state_->learning_rate->assign(Tensor::scalar(value));
 }
 
 std::vector<VariablePtr> Optimizer::variables() const {

@@ -17,8 +17,8 @@ struct GradientOptions {
   double clipvalue = 0;        // each element into [-clipvalue, clipvalue]
   double clipnorm = 0;         // each gradient scaled down to this L2 norm at most
   double global_clipnorm = 0;  // all gradients scaled down together to this L2 norm at most
-  // Applies the mean of the gradients of this many calls at the last of them. Replicas reduce at
-  // each call.
+  // Applies the mean of the gradients of this many calls at the last of them. Each replica adds up
+  // its own; only the last call communicates.
   int64_t accumulation_steps = 1;
 };
 
@@ -45,8 +45,10 @@ std::vector<Gradient> gradients(const Value& loss,
 // Changes variables along gradients. A cheap handle; copies share state. The same under every
 // strategy: it is traced as part of the step. Slots are made when a variable is first seen and
 // named "optimizer/momentum/dense/kernel"; a variable without gradient is left alone and named once
-// in a warning. A sparse gradient touches its own rows only, where that gives the dense result (SGD
-// without momentum, decay, clipping and accumulation); else it is made dense.
+// in a warning. A sparse gradient touches its own rows only, of the variable and of its slots,
+// where the rule says so (UpdateRule::row_wise: plain SGD, Adagrad, lazy Adam); else, and with
+// decay or accumulation, which touch every row, it is made dense. Variables are updated in the
+// order in which their gradients become ready.
 class Optimizer {
  public:
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);
@@ -55,6 +57,7 @@ class Optimizer {
   // applied.
   void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables) const;
   // The same for gradients of one's own making, one a variable: they are summed over replicas here.
+  // kFailedPrecondition where there are several replicas and the step is not run by their strategy.
   void apply_gradients(const std::vector<Gradient>& gradients,
                        const std::vector<std::shared_ptr<Variable>>& variables) const;
 

@@ -22,6 +22,9 @@ struct AdamOptions {
   double beta_2 = 0.999;
   double epsilon = 1e-7;
   bool amsgrad = false;
+  // Whether a sparse gradient moves its own rows and their slots only, where Adam itself lets the
+  // slots of all rows decay and moves all rows (TensorFlow Addons' LazyAdam).
+  bool lazy = false;
   WeightDecay weight_decay;
   GradientOptions gradients;
   std::string name = "optimizer";

@@ -28,8 +28,9 @@ class UpdateRule {
   // the new one.
   virtual Value update(const Value& variable, const Value& gradient, std::vector<Value>& slots,
                        const std::vector<Value>& scalars) const = 0;
-  // Whether a row with zero gradient is left unchanged and `update` is linear in the gradient, so
-  // that it may be applied to the rows of a sparse gradient alone as `variable += update(0, row)`.
+  // Whether a sparse gradient is applied to its rows alone: `update` is then given the rows of the
+  // variable, of the gradient and of the slots. So it is where a row with zero gradient is left as
+  // it is.
   virtual bool row_wise() const { return false; }
 };
 

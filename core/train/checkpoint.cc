@@ -41,7 +41,7 @@ Metadata load_variables(const std::string& path, const Variables& variables,
       problems += str("\n  unexpected: ", name, " ", tensor.spec());
   }
   if (!problems.empty()) invalid(path, " does not fit the variables:", problems);
-  for (const auto& [variable, value] : values) variable->set_value(value);
+  for (const auto& [variable, value] : values) variable->assign(value);
   return content.metadata;
 }
 

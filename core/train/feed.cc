@@ -9,9 +9,9 @@ constexpr int64_t kBatchesAhead = 2;  // one to take while the next is being mad
 
 }  // namespace
 
-Feed::Feed(const data::Dataset& dataset, std::optional<int64_t> steps)
-    : dataset_(dataset.prefetch(kBatchesAhead)), limit_(steps) {
-  if (!steps && dataset.cardinality() == data::kInfinite) {
+Feed::Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps)
+    : dataset_(strategy.distribute_dataset(dataset, {.prefetch = kBatchesAhead})), limit_(steps) {
+  if (!steps && dataset_.cardinality() == data::kInfinite) {
     invalid("the dataset never ends: say how many steps to take");
   }
 }
@@ -29,7 +29,7 @@ void Feed::begin_epoch(int64_t epoch) {
 
 void Feed::begin_pass(uint64_t pass) { iterator_.emplace(dataset_.iterate({.epoch = pass})); }
 
-std::optional<data::Batch> Feed::next() {
+std::optional<data::DistributedBatch> Feed::next() {
   if (limit_ && handed_out_ == *limit_) return std::nullopt;
   auto batch = iterator_->next();
   if (!batch && limit_) {

@@ -4,21 +4,22 @@
 #include <string>
 #include <string_view>
 
-#include "core/data/dataset.h"
+#include "core/data/distributed_dataset.h"
 
 namespace cohort {
 
-// The batches of one epoch after the other, made ready in the background. Without `steps`, epoch e
-// is pass e over the dataset; with it, an epoch has that many batches and passes follow each other.
+// The batches of one epoch after the other, divided over the replicas and made ready in the
+// background. Without `steps`, epoch e is pass e over the dataset; with it, an epoch has that many
+// batches and passes follow each other.
 class Feed {
  public:
-  Feed(const data::Dataset& dataset, std::optional<int64_t> steps);
+  Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps);
 
   // The number of batches of an epoch, where it can be known beforehand.
   std::optional<int64_t> steps() const;
   void begin_epoch(int64_t epoch);
   // Nothing at the end of the epoch. kInvalidArgument when the dataset turns out to be empty.
-  std::optional<data::Batch> next();
+  std::optional<data::DistributedBatch> next();
 
   // Where the feed stands within its epoch, as JSON, and continuing there after begin_epoch().
   std::string save() const;
@@ -27,9 +28,9 @@ class Feed {
  private:
   void begin_pass(uint64_t pass);
 
-  data::Dataset dataset_;
+  data::DistributedDataset dataset_;
   std::optional<int64_t> limit_;
-  std::optional<data::Iterator> iterator_;
+  std::optional<data::DistributedIterator> iterator_;
   int64_t handed_out_ = 0;  // in this epoch
 };
 

@@ -110,7 +110,7 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
   Stepper& stepper = this->stepper();
   build_for(dataset);
-  Feed feed(options.steps ? dataset.take(*options.steps) : dataset, std::nullopt);
+  Feed feed(state_->strategy, options.steps ? dataset.take(*options.steps) : dataset, std::nullopt);
   feed.begin_epoch(0);
   Totals totals;
   try {
@@ -127,7 +127,7 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 
 Tensor Model::predict(const data::Dataset& dataset) {
   build_for(dataset);
-  Feed feed(dataset, std::nullopt);
+  Feed feed(state_->strategy, dataset, std::nullopt);
   feed.begin_epoch(0);
   std::vector<Tensor> outputs;
   try {
@@ -142,15 +142,14 @@ Tensor Model::predict(const Tensor& x, int64_t batch_size) {
   return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size));
 }
 
-Tensor Model::predict_batch(const data::Batch& batch) {
+Tensor Model::predict_batch(const data::DistributedBatch& batch) {
   RunOptions options;
   if (state_->stepper) options.precision = state_->stepper->options().precision;
-  Strategy& strategy = state_->strategy;
+  PerReplica<std::vector<Tensor>> inputs(batch.size());
+  for (size_t r = 0; r < batch.size(); ++r) inputs[r] = features_of(batch[r]);
   std::vector<Tensor> outputs;
-  for (auto& result :
-       strategy.run(state_->predict, strategy.split_batch(features_of(batch)), options)) {
+  for (auto& result : state_->strategy.run(state_->predict, inputs, options))
     outputs.push_back(result.front());
-  }
   return concat_rows(outputs);
 }
 
@@ -188,6 +187,14 @@ Variables Model::checkpoint_variables() const {
   Variables all = built_variables();
   optimizer().build(trainable_variables());
   for (auto& variable : optimizer().variables()) all.push_back(std::move(variable));
+  return all;
+}
+
+Variables Model::all_variables() const {
+  const auto scope = state_->strategy.scope();
+  Variables all = variables();
+  if (state_->stepper)
+    for (auto& variable : optimizer().variables()) all.push_back(std::move(variable));
   return all;
 }
 

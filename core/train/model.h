@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/dataset.h"
+#include "core/data/distributed_dataset.h"
 #include "core/distribute/strategy.h"
 #include "core/nn/composite.h"
 #include "core/nn/layer.h"
@@ -94,8 +94,9 @@ class Model {
   // Training and predicting do so by themselves, and functional models are born built.
   void build(const std::vector<TensorSpec>& inputs);
 
-  // A table of layers, output shapes and parameter counts. Like all below, it needs a built model
-  // (kFailedPrecondition).
+  // A table of layers, output shapes and parameter counts; with several replicas also the bytes of
+  // variables that each device holds: the weights and, of a compiled model, what its optimizer
+  // keeps so far. Like all below, it needs a built model (kFailedPrecondition).
   std::string summary() const;
 
   // Weights alone, as a safetensors file.
@@ -117,9 +118,11 @@ class Model {
   Stepper& stepper() const;  // kFailedPrecondition before compile()
   // Builds an unbuilt network for the first batch of `dataset`.
   void build_for(const data::Dataset& dataset);
-  Tensor predict_batch(const data::Batch& batch);
+  Tensor predict_batch(const data::DistributedBatch& batch);
   Variables built_variables() const;
   Variables checkpoint_variables() const;
+  // Of the network and, once compiled, those its optimizer has made so far.
+  Variables all_variables() const;
 
   std::shared_ptr<State> state_;
 };

@@ -70,25 +70,28 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   return outputs;
 }
 
-void Stepper::train(const data::Batch& batch, Totals& totals) {
+void Stepper::train(const data::DistributedBatch& batch, Totals& totals) {
   run(train_, batch, step_++, totals);
 }
 
-void Stepper::test(const data::Batch& batch, Totals& totals) { run(test_, batch, step_, totals); }
+void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {
+  run(test_, batch, step_, totals);
+}
 
-void Stepper::run(const Function& function, const data::Batch& batch, int64_t step,
+void Stepper::run(const Function& function, const data::DistributedBatch& batch, int64_t step,
                   Totals& totals) {
   const int64_t rows = batch.rows();
-  if (rows == 0) invalid("the batch ", batch, " has no rows");
-  std::vector<Tensor> inputs = features_of(batch);
-  const Tensor& label = batch["label"];
-  inputs.push_back(label);
-  inputs.push_back(row_weights(batch, label));
-  auto shares = strategy_.split_batch(inputs);
-  for (auto& share : shares) share.push_back(Tensor::scalar(static_cast<float>(rows)));
-
+  if (rows == 0) invalid("the batch ", batch[0], " has no rows");
+  PerReplica<std::vector<Tensor>> inputs(batch.size());
+  for (size_t r = 0; r < batch.size(); ++r) {
+    inputs[r] = features_of(batch[r]);
+    const Tensor& label = batch[r]["label"];
+    inputs[r].push_back(label);
+    inputs[r].push_back(row_weights(batch[r], label));
+    inputs[r].push_back(Tensor::scalar(static_cast<float>(rows)));
+  }
   const auto results = strategy_.run(
-      function, shares, {.seed = global_seed(), .step = step, .precision = options_.precision});
+      function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
   totals.metrics.resize(options_.metrics.size());
   for (const std::vector<Tensor>& result : results) {
     totals.loss += result[0].item() * static_cast<double>(rows);

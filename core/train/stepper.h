@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/data/element.h"
+#include "core/data/distributed_dataset.h"
 #include "core/train/model.h"
 
 namespace cohort {
@@ -29,15 +29,17 @@ class Stepper {
   // seed.
   void find_step();
   int64_t step() const { return step_; }
-  void train(const data::Batch& batch, Totals& totals);
-  void test(const data::Batch& batch, Totals& totals);
+  void train(const data::DistributedBatch& batch, Totals& totals);
+  void test(const data::DistributedBatch& batch, Totals& totals);
 
   // The results that the sums amount to: "loss" and each metric.
   Logs logs(const Totals& totals) const;
 
  private:
   std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
-  void run(const Function& function, const data::Batch& batch, int64_t step, Totals& totals);
+  void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
+           Totals& totals);
+  // For the rows of one replica.
   Tensor row_weights(const data::Batch& batch, const Tensor& label);
 
   nn::Layer network_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iomanip>
+#include <map>
 
 #include "core/train/model.h"
 
@@ -11,6 +12,19 @@ std::string with_thousands(int64_t number) {
   std::string text = std::to_string(number);
   for (auto at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, ",");
   return text;
+}
+
+// A line for each device that runs a replica or holds a variable.
+std::string memory_lines(const std::vector<Device>& replicas, const Variables& variables) {
+  std::map<Device, int64_t> bytes;
+  for (const Device device : replicas) bytes[device] = 0;
+  for (const auto& variable : variables)
+    for (const Device device : variable->devices())
+      bytes[device] += static_cast<int64_t>(variable->spec().bytes());
+  std::ostringstream out;
+  for (const auto& [device, held] : bytes)
+    out << "Variables on " << device << ": " << with_thousands(held) << " B\n";
+  return out.str();
 }
 
 }  // namespace
@@ -42,6 +56,8 @@ std::string Model::summary() const {
   const nn::LayerSummary total = network.summary();
   out << "Total parameters: " << with_thousands(total.parameters) << '\n'
       << "Trainable parameters: " << with_thousands(total.trainable_parameters) << '\n';
+  if (strategy().num_replicas_in_sync() > 1)
+    out << memory_lines(strategy().devices(), all_variables());
   return out.str();
 }
 

@@ -36,7 +36,7 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
     : model_(model),
       options_(checked(options)),
       stepper_(model_.stepper()),
-      feed_(dataset, options.steps_per_epoch),
+      feed_(model_.strategy(), dataset, options.steps_per_epoch),
       callbacks_(options.callbacks),
       epoch_(options.initial_epoch),
       steps_(feed_.steps()) {
@@ -72,7 +72,7 @@ void Training::run_epoch() {
   }
 }
 
-void Training::run_step(const data::Batch& batch) {
+void Training::run_step(const data::DistributedBatch& batch) {
   call(&Callback::on_batch_begin);
   stepper_.train(batch, totals_);
   ++step_;

@@ -47,7 +47,7 @@ class Training {
   using Clock = std::chrono::steady_clock;
 
   void run_epoch();
-  void run_step(const data::Batch& batch);
+  void run_step(const data::DistributedBatch& batch);
   void end_epoch();
   // Calls one hook of all callbacks, in order.
   template <typename... Parameters, typename... Arguments>

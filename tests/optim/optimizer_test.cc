@@ -160,19 +160,6 @@ TEST(SparseGradientTest, GivesTheDenseResult) {
   EXPECT_NEAR(after_lookups(Adagrad(0.1))[1], 1 - first - second, 1e-12);
 }
 
-TEST(SparseGradientTest, TouchesItsRowsOnly) {
-  const auto table = make_weight("table", Tensor::full(DType::kFloat64, {4, 1}, 1));
-  const Optimizer sgd = SGD(0.125);
-  const Function step([&](const std::vector<Value>& in) {
-    sgd.minimize(ops::reduce_sum(ops::gather(table->read(), in[0])), {table});
-    return std::vector<Value>{};
-  });
-  std::ostringstream graph;
-  graph << *step.trace({{DType::kInt32, {3}}}).graph;
-  EXPECT_NE(graph.str().find("AssignScatterAdd"), std::string::npos);
-  EXPECT_EQ(graph.str().find(" ScatterAdd"), std::string::npos) << graph.str();
-}
-
 TEST(OptimizerTest, SumsGradientsOverReplicas) {
   set_logical_cpus(2, 1);
   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});

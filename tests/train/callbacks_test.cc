@@ -141,8 +141,8 @@ TEST(TerminateOnNaN, EndsTrainingAtOnce) {
   hooks->batch_begin = [&](Training& training) {
     if (training.step() != 1) return;
     const auto variable = training.model().variables()[0];
-    variable->set_value(Tensor::full(DType::kFloat32, variable->spec().shape,
-                                     std::numeric_limits<double>::quiet_NaN()));
+    variable->assign(Tensor::full(DType::kFloat32, variable->spec().shape,
+                                  std::numeric_limits<double>::quiet_NaN()));
   };
   const auto history =
       model.fit(points(40).batch(8), {.epochs = 3,

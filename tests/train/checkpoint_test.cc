@@ -60,17 +60,163 @@ TEST(Checkpoint, MissingAndUnexpectedNamesMayBeIgnored) {
   EXPECT_EQ(model.variables().back()->value().data<float>()[1], 7);
 }
 
-TEST(Checkpoint, MovesBetweenNumbersOfReplicas) {
-  const std::string path = make_folder() + "/model.safetensors";
-  auto alone = classifier();
-  alone.fit(points(40).batch(8), {.verbose = kSilent});
-  alone.save_checkpoint(path);
-  set_logical_cpus(2, 1);
-  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
-  const auto scope = strategy.scope();
-  auto mirrored = classifier();
-  mirrored.load_checkpoint(path);
-  EXPECT_EQ(bits(mirrored), bits(alone));
+// Strategies whose checkpoints must be of one kind: "one", or "mirrored" or "central" over
+// replicas.
+struct Setting {
+  std::string kind;
+  int replicas;
+
+  std::unique_ptr<Strategy> make() const {
+    std::vector<std::string> devices;
+    for (int r = 0; r < replicas; ++r) devices.push_back(str("cpu:", r));
+    if (kind == "mirrored")
+      return std::make_unique<MirroredStrategy>(MirroredStrategy::Options{.devices = devices});
+    if (kind == "central")
+      return std::make_unique<CentralStorageStrategy>(
+          CentralStorageStrategy::Options{.compute_devices = devices});
+    return OneDeviceStrategy();
+  }
+};
+const std::vector<Setting> kSettings = {{"one", 1},      {"mirrored", 1}, {"mirrored", 2},
+                                        {"mirrored", 3}, {"central", 2},  {"central", 4}};
+
+// Calls save(path) in each setting, and load(path, from) in each for each of the files.
+void move_between_strategies(
+    const std::function<void(const std::string& path, const Setting&)>& save,
+    const std::function<void(const std::string& path, const Setting& from, const Setting& to)>&
+        load) {
+  const std::string folder = make_folder();
+  const auto path = [&](const Setting& s) { return str(folder, "/", s.kind, s.replicas); };
+  set_logical_cpus(4, 1);
+  for (const Setting& setting : kSettings) {
+    const auto strategy = setting.make();
+    const auto scope = strategy->scope();
+    save(path(setting), setting);
+  }
+  for (const Setting& to : kSettings) {
+    const auto strategy = to.make();
+    const auto scope = strategy->scope();
+    for (const Setting& from : kSettings) {
+      SCOPED_TRACE(
+          str("from ", from.kind, " of ", from.replicas, " to ", to.kind, " of ", to.replicas));
+      load(path(from), from, to);
+    }
+  }
+  set_logical_cpus(1);
+}
+
+TEST(Checkpoint, ModelsMoveBetweenStrategies) {
+  const auto make = [] {
+    set_global_seed(3);
+    auto model = nn::Sequential({nn::Dense(6), nn::BatchNormalization(), nn::Dense(2)});
+    model.build({{DType::kFloat32, {1, 2}}});
+    testing::compile(model);
+    return model;
+  };
+  std::map<std::string, std::string> saved;
+  move_between_strategies(
+      [&](const std::string& path, const Setting&) {
+        auto model = make();
+        model.fit(points(20).batch(8), {.verbose = kSilent});
+        model.save_checkpoint(path);
+        saved[path] = bits(model);
+      },
+      [&](const std::string& path, const Setting&, const Setting& to) {
+        auto model = make();
+        model.load_checkpoint(path);
+        EXPECT_EQ(bits(model), saved[path]);
+        for (const auto& variable : model.variables())
+          for (int r = 1; r < to.replicas; ++r)
+            EXPECT_EQ(to_string(variable->storage(r)), to_string(variable->storage(0)))
+                << variable->name();
+      });
+}
+
+// A scalar variable of each aggregation that there is.
+Variables make_scalars(DType dtype, Synchronization synchronization) {
+  Variables variables;
+  for (const Aggregation aggregation : {Aggregation::kSum, Aggregation::kOnlyFirstReplica,
+                                        Aggregation::kMean, Aggregation::kNone}) {
+    if (synchronization == Synchronization::kOnRead && aggregation == Aggregation::kNone) continue;
+    if (!is_floating(dtype) && aggregation == Aggregation::kMean) continue;
+    variables.push_back(
+        create_variable({.name = str(dtype, " ", static_cast<int>(aggregation)),
+                         .spec = {dtype, {}},
+                         .initial_value = [dtype] { return Tensor::zeros(dtype, {}); },
+                         .synchronization = synchronization,
+                         .aggregation = aggregation}));
+  }
+  return variables;
+}
+
+Variables make_scalars(Synchronization synchronization) {
+  Variables variables = make_scalars(DType::kFloat32, synchronization);
+  for (auto& v : make_scalars(DType::kInt64, synchronization)) variables.push_back(v);
+  return variables;
+}
+
+TEST(Checkpoint, VariablesWrittenTogetherMoveAsOneValue) {
+  move_between_strategies(
+      [&](const std::string& path, const Setting&) {
+        const Variables variables = make_scalars(Synchronization::kAuto);
+        for (const auto& v : variables) v->assign(Tensor::full(v->spec().dtype, {}, 2.5));
+        save_variables(path, variables);
+      },
+      [&](const std::string& path, const Setting&, const Setting& to) {
+        const Variables variables = make_scalars(Synchronization::kOnWrite);
+        load_variables(path, variables);
+        for (const auto& v : variables)
+          for (int r = 0; r < to.replicas; ++r)
+            EXPECT_EQ(v->storage(r).item(), is_floating(v->spec().dtype) ? 2.5 : 2) << v->name();
+      });
+}
+
+TEST(Checkpoint, VariablesMergedOnReadMoveAsTheirMergedValue) {
+  const auto own = [](int replica) { return 4 + 3 * replica; };
+  const auto merged = [&](const Variable& v, int replicas) {
+    if (v.aggregation() == Aggregation::kOnlyFirstReplica) return 1.0 * own(0);
+    double sum = 0;
+    for (int r = 0; r < replicas; ++r) sum += own(r);
+    return v.aggregation() == Aggregation::kSum ? sum : sum / replicas;
+  };
+  move_between_strategies(
+      [&](const std::string& path, const Setting& from) {
+        const Variables variables = make_scalars(Synchronization::kOnRead);
+        for (const auto& v : variables)
+          for (int r = 0; r < from.replicas; ++r)
+            v->storage(r).assign(Tensor::full(v->spec().dtype, {}, own(r)));
+        save_variables(path, variables);
+      },
+      [&](const std::string& path, const Setting& from, const Setting& to) {
+        const Variables variables = make_scalars(Synchronization::kOnRead);
+        load_variables(path, variables);
+        for (const auto& v : variables) {
+          const auto expected = static_cast<float>(merged(*v, from.replicas));
+          EXPECT_FLOAT_EQ(static_cast<float>(v->value().item()), expected) << v->name();
+          double sum = 0;
+          for (int r = 0; r < to.replicas; ++r) sum += v->storage(r).item();
+          if (v->aggregation() != Aggregation::kSum) sum /= to.replicas;
+          EXPECT_FLOAT_EQ(static_cast<float>(sum), expected) << v->name();
+        }
+        // Variables of the other kind take the values too.
+        const Variables plain = make_scalars(Synchronization::kAuto);
+        load_variables(path, plain, {.ignore_missing = true});
+        for (const auto& v : plain) {
+          if (v->aggregation() == Aggregation::kNone) continue;
+          EXPECT_EQ(v->value().item(),
+                    Tensor::full(v->spec().dtype, {}, merged(*v, from.replicas)).item());
+        }
+      });
+}
+
+TEST(Checkpoint, AVariableWithoutAValueOutsideReplicasCannotBeSaved) {
+  const auto v = create_variable({.name = "v",
+                                  .initial_value = [] { return Tensor::scalar(1.0f); },
+                                  .synchronization = Synchronization::kOnRead});
+  const std::string path = make_folder() + "/v.safetensors";
+  EXPECT_NE(error_of([&] { save_variables(path, {v}); }).find("\"v\" is synchronised on read"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 // A network with dropout, in which the step number matters too.

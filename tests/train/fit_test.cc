@@ -64,6 +64,39 @@ TEST(Fit, TheLossCurveDoesNotDependOnTheNumberOfReplicas) {
   }
 }
 
+// Batches of 5 rows leave some of 3 replicas fewer rows than others, and the last of 2 rows one
+// none.
+TEST(Fit, WeightsGoWithTheirRowsToTheReplicas) {
+  const auto all = *points(12).batch(12).iterate().next();
+  Tensor weight(DType::kFloat32, {12});
+  for (int i = 0; i < 12; ++i) weight.data<float>()[i] = static_cast<float>(i % 4);
+  const auto train =
+      data::from_tensor_slices({{"x", all["x"]}, {"label", all["label"]}, {"weight", weight}})
+          .batch(5);
+  const FitOptions options{.epochs = 3, .verbose = kSilent, .class_weight = {{1, 0.5}}};
+  auto one = classifier();
+  const auto alone = one.fit(train, options);
+  const Tensor a = one.predict(all["x"], 5);
+  set_logical_cpus(3, 1);
+  MirroredStrategy strategy;
+  const auto scope = strategy.scope();
+  auto three = classifier();
+  const auto together = three.fit(train, options);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(together["loss"][i], alone["loss"][i], 1e-6);
+  const Tensor b = three.predict(all["x"], 5);
+  ASSERT_EQ(a.shape(), b.shape());
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], 1e-5);
+}
+
+TEST(Fit, AsksForBatches) {
+  auto model = classifier();
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { model.fit(points(4), {.verbose = kSilent}); }, [&] { model.evaluate(points(4)); },
+           [&] { model.predict(points(4)); }})
+    EXPECT_NE(error_of(call).find("add batch(n)"), std::string::npos);
+}
+
 TEST(Fit, AWeightCountsLikeThatManyRows) {
   const auto two = *points(2).batch(2).iterate().next();
   data::Batch weighted = two;

@@ -28,7 +28,7 @@ class EarlyStoppingCallback : public Callback {
   void on_train_end(Training& training) override {
     if (best_weights_.empty() || training.interrupted()) return;
     const Variables variables = training.model().variables();
-    for (size_t i = 0; i < variables.size(); ++i) variables[i]->set_value(best_weights_[i]);
+    for (size_t i = 0; i < variables.size(); ++i) variables[i]->assign(best_weights_[i]);
   }
 
  private:

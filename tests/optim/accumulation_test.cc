@@ -1,0 +1,177 @@
+#include <atomic>
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "core/graph/op.h"
+#include "tests/optim/replicas.h"
+
+// Gradient accumulation, and the order of updates, under replicas.
+namespace cohort::optim {
+namespace {
+
+using testing::make_weight;
+using testing::to_vector;
+using testing::VariablePtr;
+
+// Counts the calls of one rank.
+class CountingCommunicator final : public Communicator {
+ public:
+  CountingCommunicator(std::unique_ptr<Communicator> inner, std::atomic<int>& calls)
+      : inner_(std::move(inner)), calls_(calls) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+    ++calls_;
+    inner_->all_reduce(segments, dtype, op);
+  }
+  int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+    ++calls_;
+    return inner_->start_all_reduce(segments, dtype, op);
+  }
+  void wait(int64_t operation) override { inner_->wait(operation); }
+  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) override {
+    ++calls_;
+    inner_->all_gather(source, target, bytes);
+  }
+  void broadcast(const void* source, void* target, int64_t bytes, int root) override {
+    ++calls_;
+    inner_->broadcast(source, target, bytes, root);
+  }
+  void barrier() override {
+    ++calls_;
+    inner_->barrier();
+  }
+  void abort(const Error& error) override { inner_->abort(error); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  std::atomic<int>& calls_;
+};
+
+class CountingOps final : public CrossDeviceOps {
+ public:
+  std::string name() const override { return "CountingOps"; }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<Device>& devices) override {
+    auto group = make_in_process_communicators(static_cast<int>(devices.size()));
+    for (auto& communicator : group)
+      communicator = std::make_unique<CountingCommunicator>(std::move(communicator), calls_);
+    return group;
+  }
+  // Since the last time.
+  int take_calls() { return calls_.exchange(0); }
+
+ private:
+  std::atomic<int> calls_ = 0;
+};
+
+class AccumulationReplicasTest : public testing::ReplicasTest {
+ protected:
+  // A gradient for each replica that depends on the step.
+  static PerReplica<std::vector<Tensor>> gradients(int step) {
+    PerReplica<std::vector<Tensor>> inputs(static_cast<size_t>(GetParam()));
+    for (size_t r = 0; r < inputs.size(); ++r)
+      inputs[r] = {testing::vector({1.0 + static_cast<double>(r), step - 2.0 * r})};
+    return inputs;
+  }
+  static std::vector<double> total(const PerReplica<std::vector<Tensor>>& inputs) {
+    std::vector<double> sum = {0, 0};
+    for (const auto& replica : inputs)
+      for (size_t i = 0; i < 2; ++i) sum[i] += to_vector(replica[0])[i];
+    return sum;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Replicas, AccumulationReplicasTest, ::testing::Values(1, 2, 3, 4, 7));
+
+TEST_P(AccumulationReplicasTest, CommunicatesAtTheUpdateOnly) {
+  constexpr int kSteps = 3;
+  const auto counting = std::make_shared<CountingOps>();
+  auto options = first_cpus(GetParam());
+  options.cross_device_ops = counting;
+  MirroredStrategy strategy(options);
+  const auto scope = strategy.scope();
+  const auto small = make_weight("small", {1, 2}), big = make_weight("big", {1, 2});
+  const Function micro = testing::step_along_input(
+                     Adam(0.1, {.gradients = {.accumulation_steps = kSteps}}), small),
+                 full = testing::step_along_input(Adam(0.1), big);
+  std::vector<double> sum = {0, 0};
+  for (int step = 0; step < 3 * kSteps; ++step) {
+    const auto before = to_vector(small->value());
+    counting->take_calls();
+    strategy.run(micro, gradients(step));
+    const int calls = counting->take_calls();
+    const auto here = total(gradients(step));
+    for (size_t i = 0; i < 2; ++i) sum[i] += here[i] / kSteps;
+    if (step % kSteps != kSteps - 1) {
+      EXPECT_EQ(calls, 0) << "at step " << step;
+      EXPECT_EQ(to_vector(small->value()), before);
+      continue;
+    }
+    EXPECT_EQ(calls > 0, GetParam() > 1) << "at step " << step;
+    PerReplica<std::vector<Tensor>> whole(static_cast<size_t>(GetParam()));
+    for (auto& replica : whole) replica = {testing::vector({0, 0})};
+    whole[0] = {testing::vector(std::exchange(sum, {0, 0}))};
+    strategy.run(full, whole);
+    testing::expect_near(small->value(), to_vector(big->value()));
+    for (int r = 1; r < GetParam(); ++r)
+      EXPECT_EQ(to_vector(small->storage(r)), to_vector(small->storage(0)));
+  }
+}
+
+TEST_P(AccumulationReplicasTest, SavesTheSumOverReplicas) {
+  MirroredStrategy strategy(first_cpus(GetParam()));
+  const auto scope = strategy.scope();
+  const auto weight = make_weight("w", {1, 2});
+  const Optimizer sgd = SGD(1, {.gradients = {.accumulation_steps = 2}});
+  const Function step = testing::step_along_input(sgd, weight);
+  strategy.run(step, gradients(5));
+  const VariablePtr kept = sgd.variables().back();
+  EXPECT_EQ(kept->name(), "optimizer/gradient_accumulator/w");
+  testing::expect_near(kept->value(), total(gradients(5)));
+
+  kept->assign(testing::vector({2, 4}));  // as a checkpoint of any number of replicas is restored
+  PerReplica<std::vector<Tensor>> nothing(static_cast<size_t>(GetParam()));
+  for (auto& replica : nothing) replica = {testing::vector({0, 0})};
+  strategy.run(step, nothing);
+  testing::expect_near(weight->value(), {0, 0});
+}
+
+TEST_P(AccumulationReplicasTest, NeedsItsStrategyToRunTheStep) {
+  if (GetParam() == 1) return;
+  MirroredStrategy strategy(first_cpus(GetParam()));
+  const auto scope = strategy.scope();
+  const Function step = testing::step_along_input(SGD(1), make_weight("w", {1}));
+  EXPECT_THAT(testing::error_of([&] { step({testing::vector({1})}); }, Code::kFailedPrecondition),
+              ::testing::HasSubstr("run()"));
+}
+
+TEST_P(AccumulationReplicasTest, UpdatesInTheOrderInWhichGradientsAreReduced) {
+  auto options = first_cpus(GetParam());
+  options.communication.bytes_per_pack = 1;  // a bucket for each gradient
+  MirroredStrategy strategy(options);
+  const auto scope = strategy.scope();
+  const std::vector<VariablePtr> weights = {make_weight("a", {1}), make_weight("b", {1}),
+                                            make_weight("c", {1})};
+  const Optimizer sgd = SGD(0.1, {.momentum = 0.5});
+  const Function step([&](const std::vector<Value>& in) {
+    Value x = in[0];
+    for (const VariablePtr& w : weights) x = x * w->read();
+    sgd.minimize(ops::reduce_sum(x), weights);
+    return std::vector<Value>{};
+  });
+  std::vector<std::string> written;
+  for (const auto& node : testing::trace_in(strategy, step, {{DType::kFloat64, {1}}}).nodes())
+    if (node->op().name == "AssignVariable") written.push_back(node->resource()->name());
+  EXPECT_THAT(written,
+              ::testing::ElementsAre("optimizer/iterations", "c", "optimizer/momentum/c", "b",
+                                     "optimizer/momentum/b", "a", "optimizer/momentum/a"));
+  std::vector<std::string> made;
+  for (const VariablePtr& variable : sgd.variables()) made.push_back(variable->name());
+  EXPECT_THAT(made, ::testing::ElementsAre("optimizer/iterations", "optimizer/learning_rate",
+                                           "optimizer/momentum/a", "optimizer/momentum/b",
+                                           "optimizer/momentum/c"));
+}
+
+}  // namespace
+}  // namespace cohort::optim

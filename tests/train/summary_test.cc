@@ -1,0 +1,54 @@
+#include <gmock/gmock.h>
+
+#include "tests/train/testing.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// 2 * 3 weights and 3 biases of float32.
+Model small_model() { return nn::Sequential({nn::Dense(3)}); }
+
+class SummaryTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { set_logical_cpus(2, 1); }
+  static void TearDownTestSuite() { set_logical_cpus(1); }
+};
+
+TEST_F(SummaryTest, TellsWhatEachDeviceHolds) {
+  MirroredStrategy strategy;
+  const auto scope = strategy.scope();
+  auto model = small_model();
+  model.build({{DType::kFloat32, {1, 2}}});
+  EXPECT_THAT(model.summary(), HasSubstr("Variables on cpu:0: 36 B\nVariables on cpu:1: 36 B\n"));
+}
+
+TEST_F(SummaryTest, ShowsThatCentralStorageHoldsEverythingOnce) {
+  CentralStorageStrategy strategy;
+  const auto scope = strategy.scope();
+  auto model = small_model();
+  model.build({{DType::kFloat32, {1, 2}}});
+  EXPECT_THAT(model.summary(), HasSubstr("Variables on cpu:0: 36 B\nVariables on cpu:1: 0 B\n"));
+}
+
+TEST_F(SummaryTest, CountsWhatTheOptimizerKeeps) {
+  MirroredStrategy strategy;
+  const auto scope = strategy.scope();
+  auto model = small_model();
+  model.compile({.optimizer = optim::Adam(), .loss = losses::MeanSquaredError()});
+  model.build({{DType::kFloat32, {1, 2}}});
+  model.optimizer().build(model.trainable_variables());
+  // Thrice the weights, and two counters of 8 bytes.
+  EXPECT_THAT(model.summary(), HasSubstr("Variables on cpu:0: 124 B\nVariables on cpu:1: 124 B\n"));
+}
+
+TEST_F(SummaryTest, DoesNotSpeakOfDevicesWhereThereIsOneReplica) {
+  auto model = small_model();
+  model.build({{DType::kFloat32, {1, 2}}});
+  EXPECT_THAT(model.summary(), Not(HasSubstr("cpu")));
+}
+
+}  // namespace
+}  // namespace cohort
