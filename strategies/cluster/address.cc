@@ -1,0 +1,125 @@
+#include "strategies/cluster/address.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+
+#include "core/base/error.h"
+#include "strategies/cluster/parsing.h"
+
+namespace cohort {
+namespace {
+
+using config::quote;
+using config::refuse;
+
+constexpr std::string_view kExample = "\"worker0.example.com:2222\" or \"[2001:db8::1]:2222\"";
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+bool is_name_part(std::string_view part) {
+  return !part.empty() && part.size() <= 63 && part.front() != '-' && part.back() != '-' &&
+         std::all_of(part.begin(), part.end(),
+                     [](char c) { return is_digit(c) || is_letter(c) || c == '-' || c == '_'; });
+}
+
+// A name as DNS knows it, with the underscores that containers add, and perhaps a dot at the end.
+bool is_name(std::string_view host) {
+  if (host.ends_with('.')) host.remove_suffix(1);
+  if (host.empty() || host.size() > 253) return false;
+  for (size_t begin = 0; begin <= host.size();) {
+    const size_t end = std::min(host.find('.', begin), host.size());
+    const std::string_view part = host.substr(begin, end - begin);
+    if (!is_name_part(part)) return false;
+    // A name that ends in a number would be taken for an IPv4 address by some resolvers.
+    if (end == host.size() && begin > 0 && std::all_of(part.begin(), part.end(), is_digit)) {
+      return false;
+    }
+    begin = end + 1;
+  }
+  return true;
+}
+
+// The shortest form of an IPv6 address, with its zone if it has one, or "".
+std::string canonical_ipv6(std::string_view text) {
+  const size_t percent = std::min(text.find('%'), text.size());
+  const std::string_view zone = text.substr(percent);
+  if (!zone.empty() && !is_name_part(zone.substr(1))) return "";
+  std::array<char, INET6_ADDRSTRLEN> shortest{};
+  in6_addr bytes{};
+  if (inet_pton(AF_INET6, std::string(text.substr(0, percent)).c_str(), &bytes) != 1) return "";
+  inet_ntop(AF_INET6, &bytes, shortest.data(), shortest.size());
+  return str(shortest.data(), zone);
+}
+
+bool is_ipv4(std::string_view text) {
+  in_addr bytes{};
+  return inet_pton(AF_INET, std::string(text).c_str(), &bytes) == 1;
+}
+
+std::string canonical_host(std::string_view host, std::string_view whole, std::string_view place) {
+  std::string canonical(host);
+  if (host.find(':') != std::string_view::npos) {
+    canonical = canonical_ipv6(host);
+    if (canonical.empty()) {
+      refuse(place, str(quote(whole), ", whose host is no IPv6 address"), "host:port", kExample);
+    }
+  } else if (!is_ipv4(host) && !is_name(host)) {
+    refuse(place, str(quote(whole), ", whose host is ", quote(host)),
+           "a host name of letters, digits, '-', '_' and '.', an IPv4 address, or an IPv6 address "
+           "in brackets",
+           kExample);
+  }
+  std::transform(canonical.begin(), canonical.end(), canonical.begin(),
+                 [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  if (canonical == "0.0.0.0" || canonical == "::") {
+    refuse(place, str(quote(whole), ", on which a task can listen but not be reached"),
+           "the address under which the others reach this task", kExample);
+  }
+  return canonical;
+}
+
+}  // namespace
+
+Address Address::parse(std::string_view text, std::string_view place) {
+  const size_t colon = text.rfind(':');
+  const size_t bracket = text.rfind(']');
+  if (colon == std::string_view::npos || (bracket != std::string_view::npos && colon < bracket)) {
+    refuse(place, str(quote(text), ", which has no port"), "host:port", kExample);
+  }
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') != host.ends_with(']')) {
+    refuse(place, str(quote(text), ", with one bracket"), "host:port", kExample);
+  }
+  if (host.starts_with('[')) {
+    host = host.substr(1, host.size() - 2);
+    if (host.find(':') == std::string_view::npos) {
+      refuse(place, str(quote(text), ", with brackets around what is no IPv6 address"), "host:port",
+             kExample);
+    }
+  } else if (host.find(':') != std::string_view::npos) {
+    refuse(place, str(quote(text), ", with several colons"),
+           "host:port, and brackets around an IPv6 address", kExample);
+  }
+  const int64_t port =
+      config::parse_integer(text.substr(colon + 1), str(place, ": port of ", quote(text)),
+                            {.min = 1, .max = 65535}, kExample);
+  return Address(canonical_host(host, text, place), static_cast<int>(port));
+}
+
+Address Address::of(std::string_view host, int64_t port, std::string_view place) {
+  if (port < 1 || port > 65535) {
+    refuse(place, str("port ", port), "a port from 1 to 65535", kExample);
+  }
+  std::string_view bare = host;
+  if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
+  return Address(canonical_host(bare, host, place), static_cast<int>(port));
+}
+
+std::string Address::text() const {
+  const bool ipv6 = host_.find(':') != std::string::npos;
+  return ipv6 ? str("[", host_, "]:", port_) : str(host_, ":", port_);
+}
+
+}  // namespace cohort

@@ -1,0 +1,146 @@
+#include "strategies/cluster/cluster_check.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+using Json = nlohmann::json;
+using Row = std::array<std::string, 3>;
+
+std::string aligned(const std::vector<Row>& rows) {
+  std::array<size_t, 3> width{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    out += row[0] + std::string(width[0] - row[0].size() + 2, ' ') + row[1] +
+           std::string(width[1] - row[1].size() + 2, ' ') + row[2] + "\n";
+  }
+  return out;
+}
+
+std::string own_name(const ClusterResolver& resolver) {
+  if (resolver.task_type().empty() || !resolver.task_id()) return "";
+  return str(resolver.task_type(), ":", *resolver.task_id());
+}
+
+// A parameter server has no place among the workers.
+std::optional<World> world_of(const ClusterResolver& resolver) {
+  if (resolver.task_type() == "ps") return {};
+  return resolver.world();
+}
+
+std::vector<ClusterCheck::Peer> peers_of(const ClusterResolver& resolver) {
+  std::vector<ClusterCheck::Peer> peers;
+  const ClusterSpec& spec = resolver.cluster_spec();
+  for (const std::string& job : spec.jobs()) {
+    for (const int id : spec.task_ids(job)) {
+      peers.push_back({str(job, ":", id), spec.address(job, id), {}});
+    }
+  }
+  if (const auto leader = resolver.leader(); leader && spec.empty()) {
+    peers.push_back({"leader", *leader, {}});
+  }
+  return peers;
+}
+
+bool is_own(const ClusterCheck::Peer& peer, const ClusterResolver& resolver) {
+  if (peer.name == "leader") return resolver.world().rank == 0;
+  return peer.name == own_name(resolver);
+}
+
+void try_peers(std::vector<ClusterCheck::Peer>& peers, const ClusterResolver& resolver,
+               std::chrono::milliseconds timeout) {
+  std::vector<Address> addresses;
+  std::vector<ClusterCheck::Peer*> others;
+  for (ClusterCheck::Peer& peer : peers) {
+    if (is_own(peer, resolver)) {
+      peer.reachability = probe_listening(peer.address);
+    } else {
+      addresses.push_back(peer.address);
+      others.push_back(&peer);
+    }
+  }
+  auto results = probe(addresses, timeout);
+  for (size_t i = 0; i < others.size(); ++i) others[i]->reachability = std::move(results[i]);
+}
+
+}  // namespace
+
+ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout) {
+  ClusterCheck check{.cluster = std::move(cluster)};
+  if (timeout.count() == 0) return check;
+  check.peers = peers_of(*check.cluster.resolver);
+  try_peers(check.peers, *check.cluster.resolver, timeout);
+  return check;
+}
+
+std::string ClusterCheck::table() const {
+  const ClusterResolver& resolver = *cluster.resolver;
+  std::string out = str("cluster from ", resolver.launcher(), ": ", cluster.reason, "\n");
+  const std::string own = own_name(resolver);
+  if (!own.empty()) out += str("this is ", own);
+  if (const auto world = world_of(resolver)) {
+    out += str(own.empty() ? "this is " : ", ", "rank ", world->rank, " of ", world->size);
+  }
+  const auto leader = resolver.leader();
+  out += str(leader ? str(", led from ", leader->text()) : "", "\n");
+  if (!resolver.facts().empty()) {
+    std::vector<Row> rows = {{"WHAT", "VALUE", "FROM"}};
+    for (const Fact& fact : resolver.facts()) rows.push_back({fact.name, fact.value, fact.source});
+    out += "\n" + aligned(rows);
+  }
+  if (!peers.empty()) {
+    std::vector<Row> rows = {{"TASK", "ADDRESS", "REACHED"}};
+    for (const Peer& peer : peers) {
+      const Reachability& result = peer.reachability;
+      rows.push_back({peer.name, peer.address.text(),
+                      str(result.reachable ? "yes, " : "no, ", result.detail)});
+    }
+    out += "\n" + aligned(rows);
+  }
+  return out;
+}
+
+std::string ClusterCheck::json() const {
+  const ClusterResolver& resolver = *cluster.resolver;
+  Json json = {{"launcher", resolver.launcher()},
+               {"reason", cluster.reason},
+               {"cluster", Json::parse(resolver.cluster_spec().json())},
+               {"facts", Json::array()},
+               {"peers", Json::array()}};
+  if (!resolver.task_type().empty()) json["task"]["type"] = resolver.task_type();
+  if (resolver.task_id()) json["task"]["index"] = *resolver.task_id();
+  if (const auto world = world_of(resolver)) {
+    json["world"] = {{"rank", world->rank}, {"size", world->size}};
+  }
+  if (const auto leader = resolver.leader()) json["leader"] = leader->text();
+  for (const Fact& fact : resolver.facts()) {
+    json["facts"].push_back({{"name", fact.name}, {"value", fact.value}, {"source", fact.source}});
+  }
+  for (const Peer& peer : peers) {
+    json["peers"].push_back({{"name", peer.name},
+                             {"address", peer.address.text()},
+                             {"reachable", peer.reachability.reachable},
+                             {"detail", peer.reachability.detail}});
+  }
+  return json.dump(2, ' ', true, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> ClusterCheck::unreachable() const {
+  std::vector<std::string> names;
+  for (const Peer& peer : peers) {
+    if (!peer.reachability.reachable) names.push_back(peer.name);
+  }
+  return names;
+}
+
+}  // namespace cohort

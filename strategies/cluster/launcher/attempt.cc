@@ -1,0 +1,263 @@
+#include "strategies/cluster/launcher/attempt.h"
+
+#include <algorithm>
+#include <csignal>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "strategies/cluster/launcher/child.h"
+#include "strategies/cluster/launcher/descendants.h"
+
+namespace cohort::launcher {
+namespace {
+
+// How long killed processes may take to disappear before they are given up, and how often those are
+// killed that were adopted in the meantime.
+constexpr std::chrono::seconds kPatience(5);
+constexpr int kKillInterval = 10;  // milliseconds
+
+std::string prefix(const std::string& name, size_t task, bool coloured) {
+  constexpr int kColours[] = {36, 33, 35, 32, 34};  // red is left to errors
+  const std::string text = str("[", name, "]");
+  if (!coloured) return text + " ";
+  return str("\033[", kColours[task % std::size(kColours)], "m", text, "\033[0m ");
+}
+
+Log open_log(const std::string& log_dir, int restart, const Task& task, const char* stream) {
+  if (log_dir.empty()) return {};
+  const std::string folder = str(log_dir, "/attempt-", restart);
+  create_folders(folder);
+  const std::string path = str(folder, "/", task.job, "-", task.index, ".", stream);
+  Log log = {Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)), path};
+  if (!log.file.is_open()) fail_system("cannot write ", path);
+  return log;
+}
+
+}  // namespace
+
+Attempt::Attempt(const Setting& setting, int restart) : setting_(setting) {
+  for (size_t i = 0; i < setting.cluster.tasks().size(); ++i) start(i, restart);
+}
+
+void Attempt::start(size_t task, int restart) {
+  const LocalCluster& cluster = setting_.cluster;
+  const Descriptor socket = cluster.socket(task);
+  const Program program = {
+      setting_.program, setting_.options.command,
+      cluster.environment(task, setting_.environment, restart, socket.get()).strings()};
+  Child child = launcher::start(program, socket, setting_.signals);
+
+  TaskRun& run = tasks_.emplace_back();
+  run.name = cluster.tasks()[task].name();
+  run.pid = child.pid;
+  run.last_lines = std::make_shared<LastLines>();
+  const auto add = [&](Descriptor pipe, const std::shared_ptr<OutputSink>& sink, const char* name) {
+    run.streams.emplace_back(
+        std::move(pipe), prefix(run.name, task, sink->has_colours()), sink,
+        open_log(setting_.options.log_dir, restart, cluster.tasks()[task], name), run.last_lines);
+  };
+  add(std::move(child.output), setting_.console.output, "stdout");
+  add(std::move(child.errors), setting_.console.errors, "stderr");
+}
+
+void Attempt::run() {
+  while (!is_over_) {
+    wait_for_events();
+    move_output();
+    handle_signals();
+    advance();
+    check_deadline();
+  }
+  for (TaskRun& run : tasks_) {
+    for (TaskOutput& stream : run.streams) stream.finish();
+  }
+}
+
+void Attempt::wait_for_events() const {
+  std::vector<pollfd> events = {{setting_.signal_queue.get(), POLLIN, 0},
+                                {setting_.lifeline.get(), POLLIN, 0}};
+  for (const auto* sink : {setting_.console.output.get(), setting_.console.errors.get()}) {
+    if (!sink->is_empty()) events.push_back({sink->descriptor(), POLLOUT, 0});
+  }
+  for (const TaskRun& run : tasks_) {
+    for (const TaskOutput& stream : run.streams) events.push_back({stream.readable(), POLLIN, 0});
+  }
+  poll(events.data(), events.size(), milliseconds_to_wait());
+  if (events[1].revents) {
+    kill_descendants(kPatience);
+    fail(Code::kAborted, "cohort-run was killed; its tasks were killed too");
+  }
+}
+
+int Attempt::milliseconds_to_wait() const {
+  if (phase_ == Phase::kKilling) return kKillInterval;
+  if (!deadline_) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
+
+void Attempt::move_output() {
+  for (TaskRun& run : tasks_) {
+    for (TaskOutput& stream : run.streams) {
+      if (stream.readable() >= 0) stream.read_some();
+    }
+  }
+  setting_.console.output->write_some();
+  setting_.console.errors->write_some();
+}
+
+void Attempt::handle_signals() {
+  while (const int signal = next_signal(setting_.signal_queue)) {
+    if (signal == SIGCHLD) {
+      reap();
+    } else {
+      pass_on(signal);
+    }
+  }
+}
+
+void Attempt::pass_on(int signal) {
+  if (signal == SIGINT && was_interrupted_) {
+    setting_.note("interrupted again; killing ", what_runs());
+    kill_all();
+    return;
+  }
+  was_interrupted_ |= signal == SIGINT;
+  passed_on_ = signal;
+  setting_.note("passing ", signal_name(signal), " on to ", what_runs());
+  send_to_all(signal);
+  if (phase_ < Phase::kEnding) {
+    phase_ = Phase::kEnding;
+    start_grace();
+  }
+}
+
+void Attempt::reap() {
+  int status = 0;
+  pid_t pid = 0;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    const auto ended = std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
+      return run.pid == pid && !run.ended;
+    });
+    if (ended != tasks_.end()) record(*ended, ExitStatus(status));
+  }
+  is_over_ = pid < 0;  // not even adopted children are left
+}
+
+void Attempt::record(TaskRun& run, ExitStatus status) {
+  run.ended = true;
+  run.status = status;
+  for (TaskOutput& stream : run.streams) stream.read_available();
+  if (status.ok() || !failures_count_) return;
+  if (!failed_ || weight(status) > weight(tasks_[*failed_].status)) {
+    failed_ = static_cast<size_t>(&run - tasks_.data());
+  }
+}
+
+int Attempt::weight(ExitStatus status) const {
+  if (status.was_killed_by(passed_on_)) return 0;
+  return status.resumable() ? 1 : 2;
+}
+
+void Attempt::advance() {
+  if (phase_ >= Phase::kEnding) return;
+  if (failed_ && !tasks_[*failed_].status.resumable()) {
+    const TaskRun& failed = tasks_[*failed_];
+    const std::string others = running();
+    setting_.note(failed.name, " ", failed.status.describe(),
+                  others.empty() ? "" : str("; ending ", others));
+    end_all();
+  } else if (trainers_have_ended()) {
+    end_all();
+  } else if (phase_ == Phase::kRunning && failed_) {
+    settle(str(tasks_[*failed_].name, " ", tasks_[*failed_].status.describe()));
+  } else if (phase_ == Phase::kRunning && has_ended("chief:0")) {
+    settle("chief:0 has finished");
+  }
+}
+
+void Attempt::settle(const std::string& reason) {
+  setting_.note(reason, "; ", what_runs(), " may take ", setting_.options.grace.count(),
+                " s to end");
+  phase_ = Phase::kSettling;
+  start_grace();
+}
+
+void Attempt::end_all() {
+  failures_count_ = false;
+  send_to_all(SIGTERM);
+  phase_ = Phase::kEnding;
+  start_grace();
+}
+
+void Attempt::kill_all() {
+  phase_ = Phase::kKilling;
+  deadline_ = Clock::now() + kPatience;
+  send_to_all(SIGKILL);
+}
+
+void Attempt::start_grace() {
+  deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(setting_.options.grace);
+}
+
+void Attempt::check_deadline() {
+  if (is_over_) return;
+  if (phase_ == Phase::kKilling) send_to_all(SIGKILL);
+  if (!deadline_ || Clock::now() < *deadline_) return;
+  switch (phase_) {
+    case Phase::kRunning:
+      break;
+    case Phase::kSettling:
+      setting_.note("ending ", what_runs());
+      end_all();
+      break;
+    case Phase::kEnding:
+      setting_.note("killing ", what_runs(), ", ", setting_.options.grace.count(),
+                    " s after asking it to end");
+      kill_all();
+      break;
+    case Phase::kKilling:
+      for (const pid_t pid : children()) setting_.note("cannot end process ", pid);
+      is_over_ = true;
+  }
+}
+
+void Attempt::send_to_all(int signal) const {
+  for (const TaskRun& run : tasks_) {
+    if (!run.ended && kill(-run.pid, signal) != 0) kill(run.pid, signal);
+  }
+  // What tasks that have ended left behind.
+  for (const pid_t pid : children()) {
+    const bool is_task = std::any_of(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
+      return run.pid == pid && !run.ended;
+    });
+    if (!is_task) kill(pid, signal);
+  }
+}
+
+bool Attempt::has_ended(const std::string& name) const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [&](const TaskRun& run) { return run.name == name && run.ended; });
+}
+
+bool Attempt::trainers_have_ended() const {
+  return std::all_of(tasks_.begin(), tasks_.begin() + setting_.cluster.num_trainers(),
+                     [](const TaskRun& run) { return run.ended; });
+}
+
+std::string Attempt::running() const {
+  std::string out;
+  for (const TaskRun& run : tasks_) {
+    if (!run.ended) out += (out.empty() ? "" : ", ") + run.name;
+  }
+  return out;
+}
+
+std::string Attempt::what_runs() const {
+  const std::string names = running();
+  return names.empty() ? "what tasks left behind" : names;
+}
+
+}  // namespace cohort::launcher

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "strategies/cluster/launcher/descriptor.h"
+#include "strategies/cluster/launcher/environment.h"
+#include "strategies/cluster/launcher/exit_status.h"
+#include "strategies/cluster/launcher/local_cluster.h"
+#include "strategies/cluster/launcher/options.h"
+#include "strategies/cluster/launcher/output_sink.h"
+#include "strategies/cluster/launcher/signals.h"
+#include "strategies/cluster/launcher/task_output.h"
+
+namespace cohort::launcher {
+
+// What all attempts share.
+struct Setting {
+  const Options& options;
+  const LocalCluster& cluster;
+  const std::string& program;      // the file to run
+  const Environment& environment;  // of the launcher, as far as tasks should see it
+  const Signals& signals;
+  const Descriptor& signal_queue;
+  const Descriptor& lifeline;  // readable when the guard is gone
+  Console& console;
+
+  // Queues a line of the launcher itself.
+  template <typename... Parts>
+  void note(const Parts&... parts) const {
+    console.errors->append(str("cohort-run: ", parts..., "\n"));
+  }
+};
+
+// One run of all tasks, from the start of the first to the end of the last process below this one.
+class Attempt {
+ public:
+  struct TaskRun {
+    std::string name;
+    pid_t pid = 0;
+    bool ended = false;
+    ExitStatus status;  // when it has ended
+    std::shared_ptr<LastLines> last_lines;
+    std::vector<TaskOutput> streams;
+  };
+
+  // Starts all tasks; when one cannot be started, the guard ends the others.
+  Attempt(const Setting& setting, int restart);
+
+  // Returns when nothing is left to run. Errors: kAborted when the guard is gone, with all
+  // processes killed.
+  void run();
+
+  const std::vector<TaskRun>& tasks() const { return tasks_; }
+  // The position of the task whose failure ended the attempt; nothing after a success.
+  std::optional<size_t> failed() const { return failed_; }
+  // Whether a signal asked for the end.
+  bool was_told_to_end() const { return passed_on_ != 0; }
+
+ private:
+  // In the order in which an attempt may pass through them.
+  enum class Phase {
+    kRunning,
+    kSettling,  // one task has said that the run is over: the others may end by themselves
+    kEnding,    // all have been asked to end
+    kKilling,
+  };
+  using Clock = std::chrono::steady_clock;
+
+  void start(size_t task, int restart);
+  void wait_for_events() const;
+  int milliseconds_to_wait() const;
+  void move_output();
+  void handle_signals();
+  void pass_on(int signal);
+  void reap();
+  void record(TaskRun& run, ExitStatus status);
+  // How likely a failure is the cause of others: those who did what a signal asked for, or ask to
+  // be resumed, may only have noticed what happened to another.
+  int weight(ExitStatus status) const;
+  // Draws the consequences of tasks that have ended.
+  void advance();
+  void settle(const std::string& reason);
+  // Asks all processes to end. What becomes of them then is no failure of theirs.
+  void end_all();
+  void kill_all();
+  void check_deadline();
+  void start_grace();
+
+  void send_to_all(int signal) const;
+  bool has_ended(const std::string& name) const;
+  bool trainers_have_ended() const;
+  // The names of tasks that have not ended; the second says something even when there is none.
+  std::string running() const;
+  std::string what_runs() const;
+
+  const Setting& setting_;
+  std::vector<TaskRun> tasks_;
+  Phase phase_ = Phase::kRunning;
+  std::optional<Clock::time_point> deadline_;  // of the phase
+  bool failures_count_ = true;                 // the tasks' ends are their own doing
+  std::optional<size_t> failed_;
+  int passed_on_ = 0;  // the last signal that asked for the end
+  bool was_interrupted_ = false;
+  bool is_over_ = false;
+};
+
+}  // namespace cohort::launcher

@@ -1,0 +1,80 @@
+#include "strategies/cluster/launcher/launch.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <sched.h>
+#include <thread>
+
+#include "strategies/cluster/launcher/descriptor.h"
+#include "strategies/cluster/launcher/environment.h"
+#include "strategies/cluster/launcher/guard.h"
+#include "strategies/cluster/launcher/options.h"
+#include "strategies/cluster/launcher/outer_launcher.h"
+#include "strategies/cluster/launcher/signals.h"
+#include "strategies/cluster/launcher/supervisor.h"
+
+namespace cohort::launcher {
+namespace {
+
+// Becomes the program, as one of several that `outer` started.
+[[noreturn]] void become_task(const Options& options, const std::string& program,
+                              const OuterLauncher& outer) {
+  if (outer.rank == 0) {
+    std::fprintf(stderr,
+                 "cohort-run: one of %d tasks of %s: they are the cluster, and run %s themselves "
+                 "(--standalone starts a cluster in each)\n",
+                 outer.size, outer.name.c_str(), options.command[0].c_str());
+  }
+  std::vector<char*> arguments;
+  for (const auto& text : options.command) arguments.push_back(const_cast<char*>(text.c_str()));
+  arguments.push_back(nullptr);
+  execvp(program.c_str(), arguments.data());
+  fail_system("cannot run ", program);
+}
+
+// So that no pipe takes the place of a standard stream that the caller closed.
+void open_standard_streams() {
+  for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDWR) != descriptor) {
+      fail_system("cannot open /dev/null");
+    }
+  }
+}
+
+int available_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
+  return static_cast<int>(std::thread::hardware_concurrency());  // a very large machine
+}
+
+void divide_cores(const Options& options, Environment& environment) {
+  const int tasks = options.chief + options.workers + options.ps + options.evaluator;
+  if (environment.has("OMP_NUM_THREADS") || tasks == 1) return;
+  const int cores = available_cores(), threads = std::max(1, cores / tasks);
+  std::fprintf(
+      stderr,
+      "cohort-run: OMP_NUM_THREADS=%d for each of %d tasks on %d cores (set it yourself to "
+      "choose)\n",
+      threads, tasks, cores);
+  environment.set("OMP_NUM_THREADS", std::to_string(threads));
+}
+
+}  // namespace
+
+int launch(int argc, char** argv) {
+  const Options options = parse_options(argc, argv);
+  const std::string program = find_program(options.command[0]);
+  Environment environment = Environment::current();
+  const auto outer = find_outer_launcher(environment);
+  if (outer && !options.standalone) become_task(options, program, *outer);
+
+  open_standard_streams();
+  forget_outer_launcher(environment);
+  divide_cores(options, environment);
+  const Signals signals;
+  return guarded(signals, [&](const Descriptor& lifeline) {
+    return supervise(options, program, environment, signals, lifeline);
+  });
+}
+
+}  // namespace cohort::launcher

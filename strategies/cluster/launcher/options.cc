@@ -1,0 +1,102 @@
+#include "strategies/cluster/launcher/options.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/base/flags.h"
+
+namespace cohort::launcher {
+namespace {
+
+constexpr int64_t kMaxTasks = 1000;          // of one job
+constexpr double kMaxGrace = 7 * 24 * 3600;  // seconds
+
+// Flags that never take the next argument as their value.
+constexpr std::array<std::string_view, 5> kSwitches = {"--chief", "--evaluator", "--standalone",
+                                                       "--help", "-h"};
+
+// The index of the first argument that belongs to the program.
+int end_of_flags(int argc, char** argv) {
+  int i = 1;
+  while (i < argc && argv[i][0] == '-') {
+    const std::string_view flag = argv[i++];
+    if (flag == "--") break;
+    const bool is_switch = std::find(kSwitches.begin(), kSwitches.end(), flag) != kSwitches.end();
+    const bool value_follows = !is_switch && flag.find('=') == std::string_view::npos;
+    if (value_follows && i < argc) ++i;
+  }
+  return i;
+}
+
+bool is_file(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool is_executable(const std::string& path) {
+  return is_file(path) && access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+Options parse_options(int argc, char** argv) {
+  const int first = end_of_flags(argc, argv);
+  std::vector<char*> own(argv, argv + first);
+  if (own.back() == std::string_view("--")) own.pop_back();
+  std::string name = "cohort-run";
+  own[0] = name.data();
+
+  Flags flags(static_cast<int>(own.size()), own.data(),
+              "Starts a local cluster of any program: cohort-run [flags] PROGRAM [ARGS...]");
+  Options options;
+  options.workers = static_cast<int>(
+      flags.integer("workers", options.workers, "tasks that train", {.min = 0, .max = kMaxTasks}));
+  options.ps = static_cast<int>(
+      flags.integer("ps", options.ps, "parameter servers", {.min = 0, .max = kMaxTasks}));
+  options.chief = flags.boolean("chief", options.chief, "a chief beside the workers");
+  options.evaluator = flags.boolean("evaluator", options.evaluator, "an evaluator on the side");
+  options.restarts = static_cast<int>(flags.integer(
+      "restarts", options.restarts, "how often all tasks are restarted after a failure",
+      {.min = 0, .max = 1'000'000}));
+  options.grace = std::chrono::duration<double>(flags.number(
+      "grace", options.grace.count(), "seconds between asking a task to end and killing it",
+      {.min = 0, .max = kMaxGrace}));
+  options.log_dir = flags.text("log_dir", options.log_dir, "folder for a log file of each task");
+  options.standalone =
+      flags.boolean("standalone", options.standalone,
+                    "start a cluster even as one of several tasks of srun or mpirun");
+  flags.finish();
+  if (options.workers == 0 && !options.chief) {
+    invalid("--workers=0 leaves nobody to train: expected at least 1, or --chief");
+  }
+  options.command.assign(argv + first, argv + argc);
+  if (options.command.empty() || options.command[0].empty()) {
+    invalid("no program is given: expected cohort-run [flags] PROGRAM [ARGS...]");
+  }
+  return options;
+}
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (access(name.c_str(), F_OK) != 0) fail(Code::kNotFound, "no such program: ", name);
+    if (is_executable(name)) return name;
+    fail(Code::kPermissionDenied, name,
+         is_file(name) ? " is not executable (chmod +x makes it so)" : " is not a file");
+  }
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/bin:/usr/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string candidate = str(folder.empty() ? "." : folder, "/", name);
+    if (is_executable(candidate)) return candidate;
+  }
+  fail(Code::kNotFound, "no program ", name, " in PATH",
+       is_executable("./" + name) ? str("; did you mean ./", name, "?") : "");
+}
+
+}  // namespace cohort::launcher

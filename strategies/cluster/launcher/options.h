@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace cohort::launcher {
+
+// What the command line of cohort-run asks for.
+struct Options {
+  int workers = 1;
+  int ps = 0;
+  bool chief = false;
+  bool evaluator = false;
+  int restarts = 0;                         // how often a failed run is repeated
+  std::chrono::duration<double> grace{30};  // between asking a task to end and killing it
+  std::string log_dir;                      // "": no log files
+  bool standalone = false;  // start a cluster even as one of several tasks of srun or mpirun
+  std::vector<std::string> command;  // the program as the user wrote it, and its arguments
+};
+
+// Flags end at the first argument that is none, or at "--". Errors are kInvalidArgument.
+Options parse_options(int argc, char** argv);
+
+// Where the program is that a shell would run for `name`: itself when it holds a slash, else found
+// in PATH. kNotFound, or kPermissionDenied when it is no executable file.
+std::string find_program(const std::string& name);
+
+}  // namespace cohort::launcher

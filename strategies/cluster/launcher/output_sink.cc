@@ -1,0 +1,61 @@
+#include "strategies/cluster/launcher/output_sink.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace cohort::launcher {
+namespace {
+
+bool wants_colours(int descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return isatty(descriptor) && !(no_color && *no_color) &&
+         !(terminal && terminal == std::string_view("dumb"));
+}
+
+bool is_same_file(int a, int b) {
+  struct stat of_a {
+  }, of_b{};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
+}
+
+// Whether a write of up to PIPE_BUF bytes returns at once, be it with an error.
+bool takes_more(int descriptor) {
+  pollfd state{descriptor, POLLOUT, 0};
+  return poll(&state, 1, 0) > 0;
+}
+
+}  // namespace
+
+OutputSink::OutputSink(int descriptor)
+    : descriptor_(descriptor), has_colours_(wants_colours(descriptor)) {}
+
+void OutputSink::write_some() {
+  while (!is_empty() && takes_more(descriptor_)) {
+    const size_t size = std::min<size_t>(queue_.size() - written_, PIPE_BUF);
+    const ssize_t count = write(descriptor_, queue_.data() + written_, size);
+    if (count >= 0) {
+      written_ += static_cast<size_t>(count);
+    } else if (errno == EAGAIN) {
+      break;  // somebody else made the descriptor non-blocking
+    } else if (errno != EINTR) {
+      broken_ = true;
+      written_ = queue_.size();
+    }
+  }
+  if (is_empty() || written_ > kCapacity) queue_.erase(0, std::exchange(written_, 0));
+}
+
+Console::Console() : output(std::make_shared<OutputSink>(STDOUT_FILENO)) {
+  errors = is_same_file(STDOUT_FILENO, STDERR_FILENO) ? output
+                                                      : std::make_shared<OutputSink>(STDERR_FILENO);
+}
+
+}  // namespace cohort::launcher

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace cohort::launcher {
+
+// Where lines of many tasks go: a queue before an inherited descriptor, written only as fast as the
+// other end reads, so that a reader who pauses never blocks the supervisor.
+class OutputSink {
+ public:
+  explicit OutputSink(int descriptor);
+
+  int descriptor() const { return descriptor_; }
+  // Whether a person looks at it and may like colours (NO_COLOR and TERM=dumb say no).
+  bool has_colours() const { return has_colours_; }
+  void append(std::string_view text) {
+    if (!broken_) queue_ += text;
+  }
+  // Whether readers of tasks' output should pause.
+  bool is_full() const { return queue_.size() - written_ > kCapacity; }
+  bool is_empty() const { return written_ == queue_.size(); }
+  // Whether nobody reads the other end any more: what is appended then is dropped.
+  bool is_broken() const { return broken_; }
+  // Writes as much as the other end takes without waiting.
+  void write_some();
+
+ private:
+  static constexpr size_t kCapacity = 1 << 20;
+
+  int descriptor_;
+  bool has_colours_;
+  bool broken_ = false;
+  std::string queue_;
+  size_t written_ = 0;
+};
+
+// The sinks of standard output and standard error: one and the same when both are the same file, so
+// that lines of the one never end up inside lines of the other.
+struct Console {
+  Console();
+
+  std::shared_ptr<OutputSink> output, errors;
+};
+
+}  // namespace cohort::launcher

@@ -1,0 +1,52 @@
+#include "strategies/cluster/launcher/signals.h"
+
+#include <sys/signalfd.h>
+
+namespace cohort::launcher {
+namespace {
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+Signals::Signals() {
+  std::signal(SIGCHLD, SIG_DFL);  // ignored, it would hide how children end
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGQUIT, SIG_DFL);
+  sigemptyset(&queued_);
+  for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(signal)) sigaddset(&queued_, signal);
+  }
+  sigset_t blocked = queued_;
+  sigaddset(&blocked, SIGPIPE);
+  sigaddset(&blocked, SIGTTOU);
+  sigprocmask(SIG_BLOCK, &blocked, &original_);
+  // A caller that blocks these signals does not mean the programs that we start.
+  for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
+    sigdelset(&original_, signal);
+  }
+}
+
+int Signals::wait() const {
+  int signal = 0;
+  while (sigwait(&queued_, &signal) != 0) {
+  }
+  return signal;
+}
+
+Descriptor Signals::queue() const {
+  Descriptor queue(signalfd(-1, &queued_, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!queue.is_open()) fail_system("cannot make a queue of signals");
+  return queue;
+}
+
+int next_signal(const Descriptor& queue) {
+  signalfd_siginfo information{};
+  const ssize_t size = read(queue.get(), &information, sizeof(information));
+  return size == sizeof(information) ? static_cast<int>(information.ssi_signo) : 0;
+}
+
+}  // namespace cohort::launcher

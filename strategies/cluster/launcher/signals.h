@@ -1,0 +1,33 @@
+#pragma once
+
+#include <csignal>
+
+#include "strategies/cluster/launcher/descriptor.h"
+
+namespace cohort::launcher {
+
+// From its making on, this process takes its signals from a queue: SIGCHLD, and SIGINT, SIGTERM,
+// SIGHUP and SIGQUIT that are to be passed on. SIGHUP and SIGTERM stay ignored where they were
+// (nohup); SIGINT and SIGQUIT do not, which shells set to be ignored for whatever a script starts
+// in the background. SIGPIPE and SIGTTOU are blocked: writes report errors instead. For a process
+// of one thread.
+class Signals {
+ public:
+  Signals();
+
+  // Waits for a signal and returns its number.
+  int wait() const;
+  // A descriptor that is readable while signals are queued. It must be made by the process that
+  // reads it.
+  Descriptor queue() const;
+  // To be called in a new process before it becomes another program.
+  void restore() const { sigprocmask(SIG_SETMASK, &original_, nullptr); }
+
+ private:
+  sigset_t original_, queued_;
+};
+
+// Takes the next signal from the queue; 0 when it is empty.
+int next_signal(const Descriptor& queue);
+
+}  // namespace cohort::launcher

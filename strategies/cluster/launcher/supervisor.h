@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "strategies/cluster/launcher/descriptor.h"
+#include "strategies/cluster/launcher/environment.h"
+#include "strategies/cluster/launcher/options.h"
+#include "strategies/cluster/launcher/signals.h"
+
+namespace cohort::launcher {
+
+// Runs the cluster that `options` ask for, as often as they allow, and reports failures on standard
+// error. Returns the exit code of the whole: 0, or that of the task that failed. For Setting's
+// fields of the same names see attempt.h.
+int supervise(const Options& options, const std::string& program, const Environment& environment,
+              const Signals& signals, const Descriptor& lifeline);
+
+}  // namespace cohort::launcher

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/environment.h"
+
+namespace cohort {
+
+// The variables that MPI launchers give each process. The first family that is set counts:
+//
+//   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE, and _LOCAL_RANK, _LOCAL_SIZE
+//   PMI        PMI_RANK, PMI_SIZE, and MPI_LOCALRANKID, MPI_LOCALNRANKS (MPICH, Intel MPI)
+//   PMIx       PMIX_RANK, WORLD_SIZE, and LOCAL_RANK, LOCAL_WORLD_SIZE: PMIx itself tells the size
+//              only to MPI, so that it has to be passed on: prun -x WORLD_SIZE=8
+//
+// Each process is a worker. The launchers do not tell where rank 0 runs. The leader's address is
+// MASTER_ADDR and MASTER_PORT where they are set (mpirun -x MASTER_ADDR=$(hostname) -x
+// MASTER_PORT=29500); otherwise 127.0.0.1 where all ranks are on this host, with a port that
+// follows from the id of the run (PMIX_NAMESPACE, PMI_JOBID); otherwise not known, and the ranks
+// have to agree on one over MPI.
+class MpiResolver : public ClusterResolver {
+ public:
+  explicit MpiResolver(const Environment& environment = process_environment);
+};
+
+}  // namespace cohort

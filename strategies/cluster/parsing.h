@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/flags.h"
+
+// What the parsers of cluster configurations share: how they quote, refuse and read numbers.
+namespace cohort::config {
+
+// `text` in double quotes, shortened to some 60 bytes and with control bytes escaped: whatever an
+// environment holds, an error stays one readable line.
+std::string quote(std::string_view text);
+
+// Throws kInvalidArgument: "PLACE: found FOUND; expected EXPECTED, as in EXAMPLE".
+[[noreturn]] void refuse(std::string_view place, std::string_view found, std::string_view expected,
+                         std::string_view example);
+
+// A decimal integer in `range`, both ends of which must be given; refuses anything else.
+int64_t parse_integer(std::string_view text, std::string_view place, IntegerRange range,
+                      std::string_view example);
+
+// The most tasks, hosts or ranks that any configuration may name.
+inline constexpr int kMaxTasks = 1'000'000;
+
+}  // namespace cohort::config

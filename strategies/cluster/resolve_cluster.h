@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/environment.h"
+
+namespace cohort {
+
+struct ResolvedCluster {
+  std::shared_ptr<const ClusterResolver> resolver;
+  // Why this resolver, and which others would have applied, in one line for people.
+  std::string reason;
+};
+
+// The cluster that the environment describes. The first of these counts, from what a person wrote
+// to what a launcher sets by itself, and an inner launcher before the one that it runs under:
+//
+//   1. TF_CONFIG      TF_CONFIG is set
+//   2. torchrun       RANK and WORLD_SIZE are set
+//   3. Open MPI       OMPI_COMM_WORLD_RANK is set
+//   4. PMI            PMI_RANK is set, and this is no Slurm step of PMI_SIZE tasks
+//   5. Slurm          SLURM_STEP_NUM_TASKS is set: a process that srun started
+//   6. PMIx           PMIX_RANK is set
+//   7. Kubernetes     JOB_COMPLETION_INDEX and COHORT_KUBERNETES_SERVICE or _PODS are set
+//   8. literal        none of these: a program on its own
+//
+// What counts must be right: a mistake in it is an error, and the next is not tried.
+ResolvedCluster resolve_cluster(const Environment& environment = process_environment);
+
+}  // namespace cohort

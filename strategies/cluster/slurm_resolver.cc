@@ -1,0 +1,257 @@
+#include "strategies/cluster/slurm_resolver.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "strategies/cluster/host_list.h"
+#include "strategies/cluster/parsing.h"
+
+namespace cohort {
+namespace {
+
+using config::kMaxTasks;
+using config::refuse;
+
+constexpr const char* kNodeList = "SLURM_STEP_NODELIST";
+constexpr const char* kTasksPerNode = "SLURM_STEP_TASKS_PER_NODE";
+
+// The tasks of a step as Slurm laid them out.
+struct Step {
+  std::vector<ListedHost> nodes;
+  std::vector<int> tasks_per_node;
+  std::vector<int> node_of_rank, local_of_rank;
+};
+
+struct PortBase {
+  int port;
+  std::string source;
+};
+
+// How many neighbouring ranks a node gets at a time while ranks are dealt out, from
+// SLURM_DISTRIBUTION: "block", "cyclic:block", "plane=4", ...
+int plane_size(const Environment& environment) {
+  constexpr int kBlock = std::numeric_limits<int>::max();
+  const std::string text = environment("SLURM_DISTRIBUTION").value_or("block");
+  const std::string nodes = text.substr(0, text.find_first_of(":,"));
+  if (nodes == "block" || nodes == "*" || nodes.empty()) return kBlock;
+  if (nodes == "cyclic") return 1;
+  constexpr std::string_view kPlane = "plane=";
+  if (nodes.starts_with(kPlane)) {
+    return static_cast<int>(config::parse_integer(nodes.substr(kPlane.size()), "SLURM_DISTRIBUTION",
+                                                  {.min = 1, .max = kMaxTasks},
+                                                  "SLURM_DISTRIBUTION=plane=4"));
+  }
+  refuse("SLURM_DISTRIBUTION", config::quote(text), "block, cyclic or plane=SIZE",
+         "srun --distribution=block");
+}
+
+void deal_ranks(Step& step, int num_tasks, int plane) {
+  std::vector<int> dealt(step.nodes.size());
+  while (static_cast<int>(step.node_of_rank.size()) < num_tasks) {
+    for (size_t node = 0; node < step.nodes.size(); ++node) {
+      const int count = std::min(plane, step.tasks_per_node[node] - dealt[node]);
+      for (int i = 0; i < count; ++i) {
+        step.node_of_rank.push_back(static_cast<int>(node));
+        step.local_of_rank.push_back(dealt[node]++);
+      }
+    }
+  }
+}
+
+Step read_step(const Environment& environment, int num_tasks) {
+  Step step;
+  const std::string nodes = config::required_text(environment, kNodeList, "n[1-4]");
+  const std::string counts = config::required_text(environment, kTasksPerNode, "2(x4)");
+  // Every node has a task, so that there cannot be more nodes than tasks.
+  step.nodes = expand_host_list(nodes, kNodeList, num_tasks);
+  step.tasks_per_node = expand_task_counts(counts, kTasksPerNode, num_tasks);
+  if (step.tasks_per_node.size() != step.nodes.size()) {
+    refuse(str(kTasksPerNode, "=", config::quote(counts)),
+           str(step.tasks_per_node.size(), " hosts"),
+           str("the ", step.nodes.size(), " of ", kNodeList, "=", config::quote(nodes)),
+           str(kTasksPerNode, "=1(x", step.nodes.size(), ")"));
+  }
+  int64_t sum = 0;
+  for (const int count : step.tasks_per_node) sum += count;
+  if (sum != num_tasks) {
+    refuse(str(kTasksPerNode, "=", config::quote(counts)), str(sum, " tasks"),
+           str("the ", num_tasks, " of SLURM_STEP_NUM_TASKS"), "2(x4) for 8 tasks");
+  }
+  deal_ranks(step, num_tasks, plane_size(environment));
+  return step;
+}
+
+// That Slurm agrees on where this task is: a wrong address would be waited for in vain.
+void check_place(const Environment& environment, const Step& step, int rank) {
+  const auto check = [&](const char* name, int expected) {
+    const auto told =
+        config::optional_integer(environment, name, {.min = 0, .max = kMaxTasks}, "0");
+    if (told && *told != expected) {
+      refuse(name, str(*told), str(expected, " for rank ", rank, " of ", kNodeList),
+             "srun --distribution=block");
+    }
+  };
+  check("SLURM_NODEID", step.node_of_rank[static_cast<size_t>(rank)]);
+  check("SLURM_LOCALID", step.local_of_rank[static_cast<size_t>(rank)]);
+}
+
+PortBase port_base(const SlurmResolverOptions& options, const Environment& environment) {
+  if (options.port_base) return {*options.port_base, "the program's port"};
+  constexpr IntegerRange kIds{.min = 0, .max = std::numeric_limits<int>::max()};
+  const auto job = config::optional_integer(environment, "SLURM_JOB_ID", kIds, "1234");
+  if (!job) return {8888, "port 8888"};
+  // Slurm numbers the job's own script and the like from the top of 32 bits.
+  const auto step = environment("SLURM_STEP_ID");
+  const int64_t step_id =
+      step ? config::parse_integer(*step, "SLURM_STEP_ID", {.min = 0, .max = UINT32_MAX},
+                                   "SLURM_STEP_ID=0")
+           : 0;
+  // Blocks of 20 ports from 10000 to 29999, below those that systems hand out for outgoing ones.
+  const uint64_t block = mix(0, static_cast<uint64_t>(*job), static_cast<uint64_t>(step_id)) % 1000;
+  return {static_cast<int>(10000 + 20 * block),
+          str("ports of job ", *job, step ? str(" step ", *step) : "")};
+}
+
+std::vector<RankedTask> place_ranks(const Step& step, const PortBase& base) {
+  // Ports follow a host, not an entry of the list, for it may have several.
+  std::unordered_map<std::string, int> ports_taken;
+  std::vector<int> first_port;
+  for (size_t node = 0; node < step.nodes.size(); ++node) {
+    int& taken = ports_taken[step.nodes[node].name];
+    first_port.push_back(base.port + taken);
+    taken += step.tasks_per_node[node];
+  }
+  std::vector<RankedTask> ranks;
+  ranks.reserve(step.node_of_rank.size());
+  for (size_t rank = 0; rank < step.node_of_rank.size(); ++rank) {
+    const auto node = static_cast<size_t>(step.node_of_rank[rank]);
+    const std::string source =
+        str(kNodeList, " column ", step.nodes[node].column, ", ", base.source);
+    ranks.push_back(
+        {Address::of(step.nodes[node].name, first_port[node] + step.local_of_rank[rank], source),
+         source});
+  }
+  return ranks;
+}
+
+// The GPUs that CUDA would show: the list ends at its first entry that is none.
+std::vector<std::string> listed_gpus(const std::string& text) {
+  std::vector<std::string> gpus;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string gpu = text.substr(begin, end - begin);
+    if (gpu.empty() || gpu == "-1" || gpu == "NoDevFiles") break;
+    gpus.push_back(gpu);
+    begin = end + 1;
+  }
+  return gpus;
+}
+
+std::vector<std::string> numbered_gpus(int count) {
+  std::vector<std::string> gpus;
+  for (int i = 0; i < count; ++i) gpus.push_back(std::to_string(i));
+  return gpus;
+}
+
+// How many GPUs the driver of this host knows.
+int host_gpus() {
+  std::error_code none;
+  const std::filesystem::directory_iterator gpus("/proc/driver/nvidia/gpus", none);
+  return none ? 0 : static_cast<int>(std::distance(begin(gpus), end(gpus)));
+}
+
+struct Gpus {
+  std::vector<std::string> ids;
+  std::string source;
+};
+
+Gpus node_gpus(const SlurmResolverOptions& options, const Environment& environment) {
+  const auto visible = environment("CUDA_VISIBLE_DEVICES");
+  if (options.gpus_per_node) {
+    auto gpus = numbered_gpus(*options.gpus_per_node);
+    if (visible && listed_gpus(*visible).size() == gpus.size()) gpus = listed_gpus(*visible);
+    return {gpus, "the program's GPUs per node"};
+  }
+  if (visible) return {listed_gpus(*visible), "CUDA_VISIBLE_DEVICES"};
+  constexpr IntegerRange kCounts{.min = 0, .max = 4096};
+  if (const auto count =
+          config::optional_integer(environment, "SLURM_GPUS_ON_NODE", kCounts, "8")) {
+    return {numbered_gpus(*count), "SLURM_GPUS_ON_NODE"};
+  }
+  return {numbered_gpus(host_gpus()), "the host's driver"};
+}
+
+// This task's share of the GPUs of its node.
+Gpus task_gpus(const SlurmResolverOptions& options, const Environment& environment,
+               const Step& step, int rank) {
+  Gpus gpus = node_gpus(options, environment);
+  if (!options.gpus_per_node && !options.gpus_per_task && environment("SLURM_GPUS_PER_TASK")) {
+    return {gpus.ids, gpus.source + ", divided by Slurm"};
+  }
+  const int fullest = *std::max_element(step.tasks_per_node.begin(), step.tasks_per_node.end());
+  const int available = static_cast<int>(gpus.ids.size());
+  const int share = options.gpus_per_task.value_or(available / fullest);
+  if (static_cast<int64_t>(share) * fullest > available) {
+    refuse("GPUs", str(share, " for each of ", fullest, " tasks of a host"),
+           str("at most the ", available, " of ", gpus.source), "gpus_per_task = 0");
+  }
+  const int first = share * step.local_of_rank[static_cast<size_t>(rank)];
+  return {{gpus.ids.begin() + first, gpus.ids.begin() + first + share}, gpus.source};
+}
+
+void check_options(const SlurmResolverOptions& options) {
+  const auto check = [](const char* name, std::optional<int> value, int least, int most) {
+    if (value && (*value < least || *value > most)) {
+      refuse(name, str(*value), str("an integer from ", least, " to ", most),
+             str(name, " = ", least));
+    }
+  };
+  check("port_base", options.port_base, 1, 65535);
+  check("gpus_per_node", options.gpus_per_node, 0, 4096);
+  check("gpus_per_task", options.gpus_per_task, 0, 4096);
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ",") + word;
+  return out;
+}
+
+ClusterFacts read(const SlurmResolverOptions& options, const Environment& environment) {
+  check_options(options);
+  const int num_tasks = config::required_integer(environment, "SLURM_STEP_NUM_TASKS",
+                                                 {.min = 1, .max = kMaxTasks}, "8");
+  const int rank =
+      config::required_integer(environment, "SLURM_PROCID", {.min = 0, .max = num_tasks - 1}, "0");
+  const Step step = read_step(environment, num_tasks);
+  check_place(environment, step, rank);
+  const auto tasks = assign_jobs(options.jobs, place_ranks(step, port_base(options, environment)));
+  Gpus gpus = task_gpus(options, environment, step, rank);
+
+  ClusterFacts facts{.launcher = "Slurm"};
+  facts.spec = ClusterSpec::from_tasks(tasks);
+  facts.task_type = tasks[static_cast<size_t>(rank)].job;
+  facts.task_id = tasks[static_cast<size_t>(rank)].index;
+  facts.rpc_layer = options.rpc_layer;
+  for (const ClusterSpec::Task& task : tasks) {
+    facts.facts.push_back({str(task.job, ":", task.index), task.address.text(), task.place});
+  }
+  facts.facts.push_back({"task", str(facts.task_type, ":", *facts.task_id), "SLURM_PROCID"});
+  facts.facts.push_back({"GPUs", gpus.ids.empty() ? "none" : join(gpus.ids), gpus.source});
+  facts.gpus = std::move(gpus.ids);
+  return facts;
+}
+
+}  // namespace
+
+SlurmResolver::SlurmResolver(const SlurmResolverOptions& options, const Environment& environment)
+    : ClusterResolver(read(options, environment)) {}
+
+}  // namespace cohort

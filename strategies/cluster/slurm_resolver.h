@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/environment.h"
+#include "strategies/cluster/task_placement.h"
+
+namespace cohort {
+
+struct SlurmResolverOptions {
+  // Tasks of each job; ranks go to jobs in alphabetical order. Default: all are workers.
+  JobSizes jobs;
+  // The port of the first task of a host; the next ones have the ports after it. Default: one that
+  // follows from the ids of job and step, so that steps that share a host do not meet; 8888 where
+  // these ids are not set.
+  std::optional<int> port_base;
+  // Default: the number of GPUs in CUDA_VISIBLE_DEVICES, else SLURM_GPUS_ON_NODE, else of the host.
+  std::optional<int> gpus_per_node;
+  // Default: an equal share of them for each task of the fullest host. 0: none.
+  std::optional<int> gpus_per_task;
+  std::string rpc_layer = "grpc";
+};
+
+// A step of a Slurm job: each process that srun starts is a task. Reads
+//
+//   SLURM_PROCID, SLURM_STEP_NUM_TASKS         the rank of this process, and how many there are
+//   SLURM_STEP_NODELIST                        the hosts, in the order in which they get ranks
+//   SLURM_STEP_TASKS_PER_NODE                  how many ranks each gets
+//   SLURM_DISTRIBUTION                         whether in blocks (the default), cyclic or in planes
+//   SLURM_NODEID, SLURM_LOCALID                if set, compared with the place worked out
+//   SLURM_JOB_ID, SLURM_STEP_ID                the ports
+//   CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_TASK    the GPUs of this task
+//
+// A host that the list names twice is one host with the tasks of both. With SLURM_GPUS_PER_TASK,
+// Slurm has divided the GPUs itself, and all visible ones are this task's.
+class SlurmResolver : public ClusterResolver {
+ public:
+  explicit SlurmResolver(const SlurmResolverOptions& options = {},
+                         const Environment& environment = process_environment);
+};
+
+}  // namespace cohort

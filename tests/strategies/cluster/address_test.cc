@@ -1,0 +1,85 @@
+#include "strategies/cluster/address.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/testing.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Address, ReadsHostAndPort) {
+  const Address address = Address::parse("worker-0.example.com:2222");
+  EXPECT_EQ(address.host(), "worker-0.example.com");
+  EXPECT_EQ(address.port(), 2222);
+  EXPECT_EQ(address.text(), "worker-0.example.com:2222");
+}
+
+TEST(Address, TakesEveryKindOfHost) {
+  for (const char* text :
+       {"localhost:1", "10.0.0.7:65535", "[::1]:80", "[2001:db8::17]:80", "[fe80::1%eth0]:80",
+        "my_service:80", "a.b.c.:80", "7:80", "3com.net:80"}) {
+    EXPECT_EQ(Address::parse(text).text(), text);
+  }
+}
+
+TEST(Address, EqualHostsAreEqualHoweverWritten) {
+  EXPECT_EQ(Address::parse("NODE1:80"), Address::parse("node1:80"));
+  EXPECT_EQ(Address::parse("[2001:DB8:0:0::0001]:80"), Address::parse("[2001:db8::1]:80"));
+  EXPECT_NE(Address::parse("node1:80"), Address::parse("node1:81"));
+}
+
+TEST(Address, HostAndPortMayBeGivenApart) {
+  EXPECT_EQ(Address::of("2001:db8::1", 80).text(), "[2001:db8::1]:80");
+  EXPECT_EQ(Address::of("[2001:db8::1]", 80).text(), "[2001:db8::1]:80");
+  EXPECT_EQ(Address::of("node1", 80), Address::parse("node1:80"));
+  EXPECT_THROW(Address::of("node1", 0), Error);
+  EXPECT_THROW(Address::of("node1", 65536), Error);
+  EXPECT_THROW(Address::of("", 80), Error);
+}
+
+TEST(Address, RefusesWhatCannotBeReached) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "no port"},
+      {"host", "no port"},
+      {"[::1]", "no port"},
+      {"host:", "from 1 to 65535"},
+      {"host:0", "from 1 to 65535"},
+      {"host:65536", "from 1 to 65535"},
+      {"host:70000", "from 1 to 65535"},
+      {"host:-1", "from 1 to 65535"},
+      {"host:+1", "from 1 to 65535"},
+      {"host:http", "from 1 to 65535"},
+      {"host:80 ", "from 1 to 65535"},
+      {"host:99999999999999999999", "from 1 to 65535"},
+      {":80", "host name"},
+      {"::1:80", "brackets"},
+      {"grpc://host:80", "several colons"},
+      {"[::1:80", "one bracket"},
+      {"::1]:80", "one bracket"},
+      {"[host]:80", "no IPv6"},
+      {"[1::2::3]:80", "no IPv6"},
+      {"[:]:80", "no IPv6"},
+      {"[fe80::1%]:80", "no IPv6"},
+      {"256.1.1.1:80", "host name"},
+      {"10.0.0:80", "host name"},
+      {"a..b:80", "host name"},
+      {"-a:80", "host name"},
+      {"a b:80", "host name"},
+      {std::string(254, 'a') + ":80", "host name"},
+      {std::string("a\0b:80", 6), "\\x00"},
+      {"0.0.0.0:80", "not be reached"},
+      {"[::]:80", "not be reached"},
+  };
+  for (const auto& [text, part] : cases) {
+    EXPECT_THAT(cohort::testing::refusal([&] { Address::parse(text, "the place"); }),
+                AllOf(HasSubstr("the place"), HasSubstr(part)))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,75 @@
+// The program, as a user runs it.
+
+#include <cstdio>
+#include <memory>
+#include <sys/wait.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int exit_code;
+  std::string output;  // stdout and stderr
+};
+
+// Runs the program with nothing in its environment but `variables`.
+Outcome run(const std::string& variables, const std::string& arguments) {
+  const std::string command =
+      str("env -i ", variables, " strategies/cluster/cohort_cluster ", arguments, " 2>&1");
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {-1, "popen failed"};
+  Outcome outcome{};
+  char buffer[4096];
+  for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.output.append(buffer, n);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+TEST(CohortCluster, PrintsWhatWasResolvedAndFromWhere) {
+  const Outcome result = run(
+      R"(TF_CONFIG='{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}')",
+      "check --timeout=0");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("TF_CONFIG is set"), HasSubstr("worker:1, rank 1 of 2"),
+                    HasSubstr("TF_CONFIG.cluster.worker[0]")));
+}
+
+TEST(CohortCluster, ExitCodesAreThoseOfErrors) {
+  const Outcome malformed = run("TF_CONFIG='{'", "check");
+  EXPECT_EQ(malformed.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(malformed.output, HasSubstr("TF_CONFIG, line 1, column 2"));
+
+  const Outcome alone = run("", "check");
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_THAT(alone.output, HasSubstr("rank 0 of 1"));
+
+  // Port 1 of this host: nobody listens there.
+  const Outcome unreachable =
+      run("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "check --json");
+  EXPECT_EQ(unreachable.exit_code, exit_code(Code::kUnavailable));
+  EXPECT_THAT(unreachable.output, AllOf(HasSubstr(R"("launcher": "torchrun")"),
+                                        HasSubstr("cannot be reached: leader")));
+}
+
+TEST(CohortCluster, WrongUsage) {
+  EXPECT_EQ(run("", "").exit_code, 2);
+  EXPECT_EQ(run("", "chekc").exit_code, 2);
+  EXPECT_EQ(run("", "check --timeuot=1").exit_code, 2);
+  EXPECT_EQ(run("", "check --timeout=-1").exit_code, 2);
+  EXPECT_EQ(run("", "--help").exit_code, 0);
+  EXPECT_EQ(run("", "check --help").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace cohort

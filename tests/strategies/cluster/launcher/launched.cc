@@ -1,0 +1,225 @@
+#include "tests/strategies/cluster/launcher/launched.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <poll.h>
+#include <pty.h>
+#include <sstream>
+#include <stdexcept>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace cohort::testing {
+namespace {
+
+constexpr double kPatience = 40;  // seconds for a whole launch
+constexpr char kMark[] = "COHORT_TEST_MARK=";
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string needed_variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value) throw std::runtime_error(std::string(name) + " is unset: run this test by Bazel");
+  return value;
+}
+
+// The processes that carry `mark` in their environment. One that has ended and waits to be buried
+// carries none.
+std::vector<pid_t> marked_processes(const std::string& mark) {
+  std::vector<pid_t> out;
+  DIR* folder = opendir("/proc");
+  while (const dirent* entry = readdir(folder)) {
+    const pid_t pid = std::atoi(entry->d_name);
+    if (pid <= 0) continue;
+    std::ifstream file(std::string("/proc/") + entry->d_name + "/environ", std::ios::binary);
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(mark) != std::string::npos) out.push_back(pid);
+  }
+  closedir(folder);
+  return out;
+}
+
+std::string fresh_mark() {
+  static int launches = 0;
+  return std::string(kMark) + std::to_string(getpid()) + "-" + std::to_string(++launches);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  for (auto& text : strings) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+std::vector<std::string> environment_of(const Launch& launch, const std::string& mark) {
+  std::vector<std::string> out = {mark + ";", "PATH=/usr/bin:/bin", "TERM=xterm"};
+  for (const char* name : {"LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(name)) out.push_back(std::string(name) + "=" + value);
+  }
+  for (const auto& [name, value] : launch.environment) {
+    out.push_back(std::string(name).append("=").append(value));
+  }
+  return out;
+}
+
+std::vector<std::string> arguments_of(const Launch& launch) {
+  std::vector<std::string> out = {needed_variable("COHORT_RUN")};
+  out.insert(out.end(), launch.flags.begin(), launch.flags.end());
+  out.push_back(launch.program.empty() ? needed_variable("ACTOR") : launch.program);
+  if (out.back() == "none") out.pop_back();
+  out.insert(out.end(), launch.actions.begin(), launch.actions.end());
+  return out;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+Launched::Launched(const Launch& launch) : mark_(fresh_mark()), deadline_(now() + kPatience) {
+  auto arguments = arguments_of(launch), environment = environment_of(launch, mark_);
+  int output[2], errors[2];
+  if (launch.on_terminal) {
+    if (openpty(&output[0], &output[1], nullptr, nullptr, nullptr) != 0) {
+      throw std::runtime_error("no terminal");
+    }
+    fcntl(output[0], F_SETFD, FD_CLOEXEC);
+    fcntl(output[1], F_SETFD, FD_CLOEXEC);
+  } else if (pipe2(output, O_CLOEXEC) != 0) {
+    throw std::runtime_error("no pipe");
+  }
+  if (pipe2(errors, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(output[1], STDOUT_FILENO);
+    dup2(launch.one_stream || launch.on_terminal ? output[1] : errors[1], STDERR_FILENO);
+    if (launch.ignored_signal) std::signal(launch.ignored_signal, SIG_IGN);
+    execve(arguments[0].c_str(), pointers(arguments).data(), pointers(environment).data());
+    _exit(127);
+  }
+  close(output[1]);
+  close(errors[1]);
+  streams_[0].descriptor = output[0];
+  streams_[1].descriptor = errors[0];
+}
+
+Launched::~Launched() {
+  try {
+    if (!waited_) wait();
+    wait_until_nothing_is_left();
+  } catch (const std::runtime_error&) {  // reported already
+  }
+  for (const Stream& stream : streams_) {
+    if (stream.descriptor >= 0) close(stream.descriptor);
+  }
+}
+
+void Launched::wait_until_output_waits() {
+  // The launcher fills the pipe by pieces of up to a page, which need not fill their pages.
+  const int capacity = fcntl(streams_[0].descriptor, F_GETPIPE_SZ);
+  for (int size = 0; size < capacity / 2;) {
+    check_deadline("a full pipe");
+    read_streams(1, 1);
+    ioctl(streams_[0].descriptor, FIONREAD, &size);
+  }
+}
+
+void Launched::send(int signal) const { kill(pid_, signal); }
+
+void Launched::stop_reading() {
+  close(streams_[0].descriptor);
+  streams_[0].descriptor = -1;
+}
+
+void Launched::wait_for(size_t stream, const std::string& text, int times) {
+  while (count(streams_[stream].text, text) < times) {
+    check_deadline("\"" + text + "\"");
+    if (!read_streams(stream, stream)) {
+      throw std::runtime_error("ended before printing \"" + text + "\":\n" + streams_[0].text +
+                               streams_[1].text);
+    }
+  }
+}
+
+int Launched::wait() {
+  while (read_streams(0, 1)) check_deadline("the end");
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  waited_ = true;
+  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+  EXPECT_EQ(marked_processes(mark_ + ";"), std::vector<pid_t>()) << "left behind";
+  return WEXITSTATUS(status);
+}
+
+void Launched::wait_until_nothing_is_left() {
+  while (!marked_processes(mark_ + ";").empty()) {
+    check_deadline("the end of all processes");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+bool Launched::read_streams(size_t first, size_t last) {
+  pollfd events[2] = {{-1, POLLIN, 0}, {-1, POLLIN, 0}};
+  for (size_t i = first; i <= last; ++i) events[i].fd = streams_[i].descriptor;
+  if (events[0].fd < 0 && events[1].fd < 0) return false;
+  poll(events, 2, 100);
+  for (size_t i = first; i <= last; ++i) {
+    if (!events[i].revents) continue;
+    char bytes[1 << 14];
+    const ssize_t size = read(streams_[i].descriptor, bytes, sizeof(bytes));
+    if (size > 0) {
+      streams_[i].text.append(bytes, static_cast<size_t>(size));
+    } else {  // a terminal without writers gives an error
+      close(streams_[i].descriptor);
+      streams_[i].descriptor = -1;
+    }
+  }
+  return true;
+}
+
+void Launched::check_deadline(const std::string& what) {
+  if (now() < deadline_) return;
+  for (const pid_t pid : marked_processes(mark_ + ";")) kill(pid, SIGKILL);
+  deadline_ += kPatience;  // for those that wait for their end
+  ADD_FAILURE() << "waited in vain for " << what << "; printed until then:\n"
+                << streams_[0].text.substr(0, 10000) << streams_[1].text.substr(0, 10000);
+  throw std::runtime_error("deadline exceeded");
+}
+
+Finished finish(const Launch& launch) {
+  Launched launched(launch);
+  const int code = launched.wait();
+  return {code, launched.output(), launched.errors()};
+}
+
+std::vector<std::string> lines_of(const std::string& text, const std::string& prefix) {
+  std::vector<std::string> out;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with(prefix)) out.push_back(line.substr(prefix.size()));
+  }
+  return out;
+}
+
+std::string scratch_folder() {
+  const char* base = std::getenv("TEST_TMPDIR");
+  std::string folder = std::string(base ? base : "/tmp") + "/launcher.XXXXXX";
+  if (!mkdtemp(folder.data())) throw std::runtime_error("cannot make " + folder);
+  return folder;
+}
+
+}  // namespace cohort::testing

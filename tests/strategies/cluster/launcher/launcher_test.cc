@@ -1,0 +1,665 @@
+// cohort-run, as its users meet it: real processes of the real program.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <sched.h>
+#include <set>
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/strategies/cluster/launcher/launched.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+using Json = nlohmann::json;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.is_open()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void touch(const std::string& path) { std::ofstream{path}; }
+
+// What the task `name` showed of `variable`.
+std::string shown(const Finished& run, const std::string& name, const std::string& variable) {
+  const auto values = lines_of(run.output, "[" + name + "] " + variable);
+  EXPECT_EQ(values.size(), 1) << name << " " << variable << "\n" << run.output;
+  if (values.empty()) return "nothing";
+  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
+}
+
+// The processes below `pid`, one level deep.
+std::vector<pid_t> children_of(pid_t pid) {
+  const std::string id = std::to_string(pid);
+  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
+  return {std::istream_iterator<pid_t>(file), {}};
+}
+
+// Runs tasks of which all show variables, the last being `last`; trainers end only when `tasks`
+// tasks have done so.
+Finished show_all(Launch launch, const std::string& last, int tasks) {
+  const std::string folder = scratch_folder();
+  launch.actions.push_back("await_file=" + folder + "/go");
+  Launched launched(launch);
+  launched.wait_for_output(last, tasks);
+  touch(folder + "/go");
+  const int code = launched.wait();
+  return {code, launched.output(), launched.errors()};
+}
+
+TEST(LauncherEnvironment, DescribesTheClusterToEveryTask) {
+  const Finished run = show_all(
+      {.flags = {"--workers=2", "--ps=2", "--chief", "--evaluator"}, .actions = {"show=TF_CONFIG"}},
+      "TF_CONFIG", 6);
+  ASSERT_EQ(run.code, 0) << run.errors;
+  const std::vector<std::string> names = {"chief:0", "worker:0", "worker:1",
+                                          "ps:0",    "ps:1",     "evaluator:0"};
+  const Json cluster = Json::parse(shown(run, "chief:0", "TF_CONFIG"))["cluster"];
+  for (const auto& name : names) {
+    const Json config = Json::parse(shown(run, name, "TF_CONFIG"));
+    EXPECT_EQ(config["cluster"], cluster);
+    EXPECT_EQ(config["task"]["type"], name.substr(0, name.find(':')));
+    EXPECT_EQ(config["task"]["index"], std::stoi(name.substr(name.find(':') + 1)));
+  }
+  EXPECT_EQ(cluster.size(), 3) << "the evaluator is no member: " << cluster;
+  std::set<std::string> addresses;
+  for (const auto& [job, count] :
+       std::map<std::string, int>{{"chief", 1}, {"worker", 2}, {"ps", 2}}) {
+    EXPECT_EQ(cluster[job].size(), count) << job;
+    for (const std::string address : cluster[job]) {
+      EXPECT_TRUE(address.starts_with("127.0.0.1:")) << address;
+      addresses.insert(address);
+    }
+  }
+  EXPECT_EQ(addresses.size(), 5) << cluster;
+}
+
+TEST(LauncherEnvironment, NumbersTheTasksThatTrain) {
+  const std::vector<std::string> variables = {
+      "RANK",       "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+      "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
+  std::vector<std::string> actions = {"show=TF_CONFIG", "show=COHORT_LISTEN_FD"};
+  for (const auto& name : variables) actions.push_back("show=" + name);
+  for (const bool chief : {false, true}) {
+    const Finished run = show_all(
+        {.flags = {"--workers=3", "--ps=1", "--evaluator", chief ? "--chief" : "--chief=false"},
+         .actions = actions,
+         // Those of whoever started cohort-run mean nothing to its tasks.
+         .environment = {{"RANK", "7"}, {"MASTER_PORT", "1"}, {"COHORT_LISTEN_FD", "5"}}},
+        "MASTER_PORT", chief ? 6 : 5);
+    ASSERT_EQ(run.code, 0) << run.errors;
+    std::vector<std::string> trainers = {"worker:0", "worker:1", "worker:2"};
+    if (chief) trainers.insert(trainers.begin(), "chief:0");
+    const Json cluster = Json::parse(shown(run, "worker:0", "TF_CONFIG"))["cluster"];
+    const std::string leader = cluster[chief ? "chief" : "worker"][0];
+    for (size_t rank = 0; rank < trainers.size(); ++rank) {
+      for (const char* name : {"RANK", "LOCAL_RANK"}) {
+        EXPECT_EQ(shown(run, trainers[rank], name), std::to_string(rank));
+      }
+      for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) {
+        EXPECT_EQ(shown(run, trainers[rank], name), std::to_string(trainers.size()));
+      }
+      EXPECT_EQ(shown(run, trainers[rank], "GROUP_RANK"), "0");
+      EXPECT_EQ(shown(run, trainers[rank], "MASTER_ADDR") + ":" +
+                    shown(run, trainers[rank], "MASTER_PORT"),
+                leader);
+    }
+    for (const char* other : {"ps:0", "evaluator:0"}) {
+      for (const auto& name : variables)
+        EXPECT_EQ(shown(run, other, name), " is unset") << other << " " << name;
+    }
+    EXPECT_EQ(shown(run, "evaluator:0", "COHORT_LISTEN_FD"), " is unset");
+  }
+}
+
+TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
+  cpu_set_t cores;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+  const std::string threads = std::to_string(std::max(1, CPU_COUNT(&cores) / 3));
+  const Finished divided = show_all(
+      {.flags = {"--workers=2", "--ps=1"}, .actions = {"show=OMP_NUM_THREADS"}}, "OMP_NUM", 3);
+  EXPECT_EQ(shown(divided, "worker:1", "OMP_NUM_THREADS"), threads);
+  EXPECT_EQ(shown(divided, "ps:0", "OMP_NUM_THREADS"), threads);
+  EXPECT_THAT(divided.errors, HasSubstr("OMP_NUM_THREADS=" + threads + " for each of 3 tasks on "));
+
+  const Finished told = finish({.flags = {"--workers=2"},
+                                .actions = {"show=OMP_NUM_THREADS"},
+                                .environment = {{"OMP_NUM_THREADS", "13"}}});
+  EXPECT_EQ(shown(told, "worker:1", "OMP_NUM_THREADS"), "13");
+  EXPECT_EQ(told.errors, "");
+
+  const Finished alone = finish({.actions = {"show=OMP_NUM_THREADS"}});
+  EXPECT_EQ(shown(alone, "worker:0", "OMP_NUM_THREADS"), " is unset");
+}
+
+// Ports.
+
+class LauncherPort : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LauncherPort, IsThereForTheTaskHoweverItListens) {
+  const Finished run =
+      finish({.flags = {"--workers=2", "--ps=1"},
+              .actions = {"worker:0@call=worker:1", "worker:0@call=ps:0",
+                          "worker:1@serve=" + GetParam(), "ps@serve=" + GetParam()}});
+  EXPECT_EQ(run.code, 0) << run.output << run.errors;
+  EXPECT_THAT(lines_of(run.output, ""),
+              ElementsAre("[worker:0] this is worker:1", "[worker:0] this is ps:0"));
+}
+
+TEST_P(LauncherPort, StaysTheSameAfterARestart) {
+  const Finished run =
+      finish({.flags = {"--workers=2", "--restarts=1"},
+              .actions = {"worker:0@show=MASTER_PORT", "worker:0@serve=" + GetParam(),
+                          "worker:1@call=worker:0", "worker:1@fail_before_restart=1"}});
+  EXPECT_EQ(run.code, 0) << run.output << run.errors;
+  const auto ports = lines_of(run.output, "[worker:0] MASTER_PORT=");
+  ASSERT_EQ(ports.size(), 2);
+  EXPECT_EQ(ports[0], ports[1]);
+  EXPECT_EQ(lines_of(run.output, "[worker:1] this is worker:0").size(), 2);
+}
+
+class LauncherPortOfOne : public LauncherPort {};
+
+TEST_P(LauncherPortOfOne, IsNeverSharedWithASecondListener) {
+  const Finished run = finish({.actions = {"listen=" + GetParam(), "listen=reuseport"}});
+  EXPECT_THAT(lines_of(run.output, "[worker:0] "),
+              ElementsAre("listens", "cannot bind: Address already in use"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Manners, LauncherPort,
+                         ::testing::Values("inherited", "reuseaddr", "reuseport", "wildcard"),
+                         [](const auto& manner) { return manner.param; });
+
+// Who sets SO_REUSEPORT asks for sharing, so that this manner is left out.
+INSTANTIATE_TEST_SUITE_P(Manners, LauncherPortOfOne,
+                         ::testing::Values("inherited", "reuseaddr", "wildcard"),
+                         [](const auto& manner) { return manner.param; });
+
+TEST(LauncherPorts, AreKeptFromThoseWhoDoNotMeanToShareIt) {
+  const Finished run = finish({.actions = {"listen=plain"}});
+  EXPECT_THAT(run.output, HasSubstr("cannot bind: Address already in use"));
+}
+
+// Output.
+
+TEST(LauncherOutput, IsPrefixedLineByLineOnItsOwnStream) {
+  const Finished run =
+      finish({.flags = {"--workers=2"},
+              .actions = {"worker:0@print=one", "worker:0@complain=two", "worker:1@print=three",
+                          "worker:1@print=", "worker:1@write=no end"},
+              .environment = {{"OMP_NUM_THREADS", "1"}}});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(lines_of(run.output, ""), UnorderedElementsAre("[worker:0] one", "[worker:1] three",
+                                                             "[worker:1] ", "[worker:1] no end"));
+  EXPECT_EQ(run.output.back(), '\n');
+  EXPECT_EQ(run.errors, "[worker:0] two\n");
+}
+
+TEST(LauncherOutput, MayBeAnyBytes) {
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  std::string expected = "[worker:0] " + bytes + "\n";
+  expected.insert(expected.find('\n') + 1, "[worker:0] ");
+  EXPECT_EQ(finish({.actions = {"write_binary"}}).output, expected);
+}
+
+TEST(LauncherOutput, MayHaveLongLines) {
+  const Finished run = finish({.actions = {"write_long=1000000", "print=!"}});
+  EXPECT_EQ(run.output, "[worker:0] " + std::string(1'000'000, 'z') + "!\n");
+  // A line without end does not fill the memory.
+  const Finished longer = finish({.actions = {"write_long=5000000"}});
+  EXPECT_EQ(std::count(longer.output.begin(), longer.output.end(), 'z'), 5'000'000);
+  EXPECT_GE(lines_of(longer.output, "[worker:0] ").size(), 4);
+}
+
+// Checks the lines that flooding tasks have printed to both streams.
+void expect_floods(const std::string& text, int workers, int lines, bool output, bool errors) {
+  size_t total = 0;
+  for (int worker = 0; worker < workers; ++worker) {
+    const std::string prefix = "[worker:" + std::to_string(worker) + "] ";
+    std::vector<std::string> expected, expected_errors, found, found_errors;
+    for (int i = 0; i < lines; ++i) {
+      const std::string number = std::to_string(i);
+      if (output) expected.push_back(number + " " + std::string(static_cast<size_t>(i % 97), 'x'));
+      if (errors && i % 7 == 0) {
+        expected_errors.push_back("e" + number + " " +
+                                  std::string(static_cast<size_t>(i % 89), 'y'));
+      }
+    }
+    for (const auto& line : lines_of(text, prefix))
+      (line.starts_with("e") ? found_errors : found).push_back(line);
+    EXPECT_TRUE(found == expected) << prefix << found.size() << " lines";
+    EXPECT_TRUE(found_errors == expected_errors) << prefix << found_errors.size() << " lines";
+    total += found.size() + found_errors.size();
+  }
+  EXPECT_EQ(lines_of(text, "").size(), total) << "lines of nobody";
+}
+
+TEST(LauncherOutput, LosesNothing) {
+  const Finished run = finish({.flags = {"--workers=4"},
+                               .actions = {"flood=20000"},
+                               .environment = {{"OMP_NUM_THREADS", "1"}}});
+  EXPECT_EQ(run.code, 0);
+  expect_floods(run.output, 4, 20000, true, false);
+  expect_floods(run.errors, 4, 20000, false, true);
+}
+
+TEST(LauncherOutput, KeepsLinesWholeWhenBothStreamsAreOneFile) {
+  const Finished run = finish({.flags = {"--workers=3"},
+                               .actions = {"flood=5000"},
+                               .environment = {{"OMP_NUM_THREADS", "1"}},
+                               .one_stream = true});
+  EXPECT_EQ(run.code, 0);
+  expect_floods(run.output, 3, 5000, true, true);
+}
+
+TEST(LauncherOutput, OfAFailedTaskIsComplete) {
+  const Finished run = finish(
+      {.flags = {"--workers=2"}, .actions = {"worker:1@flood=3000", "worker:1@exit=1", "hang"}});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(lines_of(run.output, "[worker:1] ").size(), 3000);
+}
+
+TEST(LauncherOutput, IsColouredOnTerminalsOnly) {
+  const Launch launch = {.actions = {"print=hello"}, .on_terminal = true};
+  EXPECT_EQ(finish(launch).output, "\033[36m[worker:0]\033[0m hello\r\n");
+  Launch plain = launch;
+  plain.environment = {{"NO_COLOR", "1"}};
+  EXPECT_EQ(finish(plain).output, "[worker:0] hello\r\n");
+}
+
+TEST(LauncherOutput, ThatNobodyReadsEndsTheTasksAsItWouldWithoutLauncher) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"flood=2000000000"}});
+  launched.wait_for_output("[worker:1] 9 ");
+  launched.stop_reading();
+  EXPECT_EQ(launched.wait(), 128 + SIGPIPE);
+  EXPECT_THAT(launched.errors(), HasSubstr("was killed by SIGPIPE"));
+}
+
+TEST(LauncherOutput, MayWaitForItsReaderWhileSignalsDoNot) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"flood=2000000000"}});
+  launched.wait_until_output_waits();
+  launched.send(SIGTERM);
+  launched.wait_for_errors("passing SIGTERM on to worker:0, worker:1");
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
+TEST(LauncherOutput, GoesToLogFilesToo) {
+  const std::string folder = scratch_folder() + "/new/logs";
+  const Finished run = finish({.flags = {"--workers=2", "--restarts=1", "--log_dir=" + folder},
+                               .actions = {"show=COHORT_RESTART_COUNT", "worker:1@complain=oh",
+                                           "worker:1@write=x", "worker:1@fail_before_restart=1"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(content(folder + "/attempt-0/worker-1.stdout"), "COHORT_RESTART_COUNT=0\nx");
+  EXPECT_EQ(content(folder + "/attempt-0/worker-1.stderr"), "oh\n");
+  EXPECT_EQ(content(folder + "/attempt-1/worker-0.stdout"), "COHORT_RESTART_COUNT=1\n");
+  EXPECT_EQ(content(folder + "/attempt-1/worker-0.stderr"), "");
+}
+
+TEST(LauncherOutput, IsLoggedEvenIfNobodyElseReadsIt) {
+  const std::string folder = scratch_folder();
+  Launched launched(
+      {.flags = {"--log_dir=" + folder},
+       .actions = {"print=first", "await_file=" + folder + "/go", "flood=10000", "print=last"}});
+  launched.wait_for_output("first");
+  launched.stop_reading();
+  touch(folder + "/go");
+  EXPECT_EQ(launched.wait(), 0) << launched.errors();
+  EXPECT_THAT(content(folder + "/attempt-0/worker-0.stdout"), ::testing::EndsWith("last\n"));
+}
+
+// Ends.
+
+TEST(LauncherEnd, OfTheTrainersIsThatOfAllOthers) {
+  const Finished run = finish({.flags = {"--workers=2", "--ps=2", "--evaluator"},
+                               .actions = {"ps@hang", "evaluator@hang", "print=done"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(lines_of(run.output, "").size(), 2);
+  EXPECT_THAT(run.errors, Not(HasSubstr("failed")));
+}
+
+TEST(LauncherEnd, OfTheChiefIsThatOfTheWorkersAfterTheGrace) {
+  const Finished run =
+      finish({.flags = {"--chief", "--workers=2", "--ps=1", "--grace=0.1"},
+              .actions = {"chief@call=worker:0", "chief@call=worker:1", "chief@exit=0",
+                          "handle_signals=9", "worker@serve=inherited", "hang"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.errors,
+              HasSubstr("chief:0 has finished; worker:0, worker:1, ps:0 may take 0.1 s to end"));
+  EXPECT_THAT(run.output, HasSubstr("[worker:0] got SIGTERM"));
+  EXPECT_THAT(run.output, HasSubstr("[worker:1] got SIGTERM"));
+}
+
+TEST(LauncherEnd, OfTheChiefLeavesTheWorkersTimeToFinish) {
+  const std::string folder = scratch_folder();
+  Launched launched(
+      {.flags = {"--chief", "--workers=1"},
+       .actions = {"chief@exit=0", "await_file=" + folder + "/go", "print=finished"}});
+  launched.wait_for_errors("chief:0 has finished");
+  touch(folder + "/go");
+  EXPECT_EQ(launched.wait(), 0) << launched.errors();
+  EXPECT_EQ(launched.output(), "[worker:0] finished\n");
+}
+
+TEST(LauncherEnd, IsTheFirstFailure) {
+  for (const char* who : {"worker:1", "ps:0", "evaluator:0", "chief:0"}) {
+    SCOPED_TRACE(who);
+    const std::string failing = std::string(who) + "@";
+    const Finished run = finish({.flags = {"--workers=2", "--ps=1", "--chief", "--evaluator"},
+                                 .actions = {failing + "print=so far", failing + "complain=so bad",
+                                             failing + "exit=20", "hang"}});
+    EXPECT_EQ(run.code, 20);
+    EXPECT_THAT(run.errors, HasSubstr(std::string(who) + " exited with code 20; ending "));
+    EXPECT_THAT(run.errors, HasSubstr("cohort-run: failed: " + std::string(who) + " (pid "));
+    EXPECT_THAT(lines_of(run.errors, "cohort-run:   | "), UnorderedElementsAre("so far", "so bad"));
+    const auto ended = lines_of(run.errors, "cohort-run: then ");
+    EXPECT_EQ(ended.size(), 4);
+    for (const auto& line : ended) EXPECT_THAT(line, HasSubstr("was killed by SIGTERM"));
+  }
+}
+
+TEST(LauncherEnd, NamesSignals) {
+  for (const auto& [signal, name] : {std::pair{SIGUSR1, "SIGUSR1"}, {SIGKILL, "SIGKILL"}}) {
+    const Finished run = finish({.flags = {"--workers=2"},
+                                 .actions = {"worker:0@raise=" + std::to_string(signal), "hang"}});
+    EXPECT_EQ(run.code, 128 + signal);
+    EXPECT_THAT(run.errors, HasSubstr("worker:0 was killed by " + std::string(name)));
+    EXPECT_THAT(run.errors, HasSubstr("and printed nothing"));
+  }
+}
+
+TEST(LauncherEnd, ShowsTheLastLinesFitForATerminal) {
+  std::vector<std::string> actions;
+  for (int i = 0; i < 20; ++i) actions.push_back("print=line " + std::to_string(i));
+  actions.insert(actions.end(), {"write_long=2000", "print=", "write=\033[31mred\a", "exit=1"});
+  const Finished run = finish({.actions = actions});
+  const auto lines = lines_of(run.errors, "cohort-run:   | ");
+  ASSERT_EQ(lines.size(), 10);
+  EXPECT_EQ(lines[0], "line 12");
+  EXPECT_EQ(lines[8], std::string(500, 'z') + "...");
+  EXPECT_EQ(lines[9], "?[31mred?");
+}
+
+TEST(LauncherEnd, KillsAfterTheGraceWhatDoesNotEnd) {
+  const Finished run = finish({.flags = {"--workers=3", "--grace=0.2"},
+                               .actions = {"worker:0@handle_signals=0", "worker:1@handle_signals",
+                                           "worker:2@call=worker:0", "worker:2@call=worker:1",
+                                           "worker:2@exit=5", "serve=inherited", "hang", "hang"}});
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.errors, HasSubstr("killing worker:1, 0.2 s after asking it to end"));
+  EXPECT_THAT(run.errors, HasSubstr("then worker:0 exited with code 0"));
+  EXPECT_THAT(run.errors, HasSubstr("then worker:1 was killed by SIGKILL"));
+}
+
+// Signals.
+
+TEST(LauncherSignal, IsPassedOnOnce) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    const std::string name = std::string("SIG") + sigabbrev_np(signal);
+    SCOPED_TRACE(name);
+    Launched launched({.flags = {"--workers=2", "--restarts=3"},
+                       .actions = {"handle_signals=5", "print=ready", "hang"}});
+    launched.wait_for_output("ready", 2);
+    launched.send(signal);
+    EXPECT_EQ(launched.wait(), 5);
+    for (const char* task : {"[worker:0] ", "[worker:1] "}) {
+      EXPECT_THAT(lines_of(launched.output(), task), ElementsAre("ready", "got " + name));
+    }
+    EXPECT_THAT(launched.errors(), HasSubstr("passing " + name + " on to worker:0, worker:1"));
+    EXPECT_THAT(launched.errors(), Not(HasSubstr("restarting")));
+  }
+}
+
+TEST(LauncherSignal, ThatTasksHandleWellIsASuccess) {
+  Launched launched(
+      {.flags = {"--workers=2"}, .actions = {"handle_signals=0", "print=ready", "hang"}});
+  launched.wait_for_output("ready", 2);
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 0);
+}
+
+TEST(LauncherSignal, GivesTheExitCodeOfASignal) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"print=ready", "hang"}});
+  launched.wait_for_output("ready", 2);
+  launched.send(SIGINT);
+  EXPECT_EQ(launched.wait(), 128 + SIGINT);
+}
+
+TEST(LauncherSignal, TellsWhoWantsToBeResumedFromThoseItKilled) {
+  Launched launched({.flags = {"--workers=2", "--ps=1"},
+                     .actions = {"worker@handle_signals=42", "print=ready", "hang"}});
+  launched.wait_for_output("ready", 3);
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 42) << launched.errors();
+}
+
+TEST(LauncherSignal, SentTwiceAsInterruptKills) {
+  Launched launched({.flags = {"--workers=2", "--grace=1000"},
+                     .actions = {"handle_signals", "print=ready", "hang", "hang"}});
+  launched.wait_for_output("ready", 2);
+  launched.send(SIGINT);
+  launched.wait_for_output("got SIGINT", 2);
+  launched.send(SIGINT);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+  EXPECT_THAT(launched.errors(), HasSubstr("interrupted again; killing worker:0, worker:1"));
+}
+
+TEST(LauncherSignal, KillsAfterTheGrace) {
+  Launched launched(
+      {.flags = {"--grace=0.1"}, .actions = {"handle_signals", "print=ready", "hang"}});
+  launched.wait_for_output("ready");
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+}
+
+TEST(LauncherSignal, StaysIgnoredUnderNohup) {
+  Launched launched({.actions = {"print=ready", "hang"}, .ignored_signal = SIGHUP});
+  launched.wait_for_output("ready");
+  launched.send(SIGHUP);
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+  EXPECT_THAT(launched.errors(), Not(HasSubstr("SIGHUP")));
+}
+
+TEST(LauncherSignal, ArrivesThoughAShellHadItIgnored) {
+  Launched launched({.actions = {"print=ready", "hang"}, .ignored_signal = SIGINT});
+  launched.wait_for_output("ready");
+  launched.send(SIGINT);
+  EXPECT_EQ(launched.wait(), 128 + SIGINT);
+}
+
+// Orphans. Launched checks that none are left.
+
+TEST(LauncherOrphans, AreEndedWithTheRun) {
+  EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
+                    .actions = {"leave_child", "leave_child=daemon"}})
+                .code,
+            0);
+  EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
+                    .actions = {"leave_child", "leave_child=daemon", "worker:1@exit=4", "hang"}})
+                .code,
+            4);
+}
+
+TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilled) {
+  Launched launched(
+      {.flags = {"--workers=3"},
+       .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
+  launched.wait_for_output("ready", 3);
+  launched.send(SIGKILL);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+  launched.wait_until_nothing_is_left();
+}
+
+TEST(LauncherOrphans, AreEndedWhenTheSupervisorIsKilled) {
+  Launched launched(
+      {.flags = {"--workers=3"},
+       .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
+  launched.wait_for_output("ready", 3);
+  const auto supervisor = children_of(launched.pid());
+  ASSERT_EQ(supervisor.size(), 1);
+  kill(supervisor[0], SIGKILL);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+  EXPECT_THAT(launched.errors(), HasSubstr("the supervisor was killed by SIGKILL"));
+}
+
+// Restarts.
+
+TEST(LauncherRestart, RepeatsAllTasksUntilTheySucceed) {
+  const Finished run =
+      finish({.flags = {"--workers=2", "--restarts=5"},
+              .actions = {"worker:0@serve=inherited", "worker:1@show=COHORT_RESTART_COUNT",
+                          "worker:1@show=TORCHELASTIC_RESTART_COUNT",
+                          "worker:1@fail_before_restart=2", "worker:1@call=worker:0"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(lines_of(run.output, "[worker:1] COHORT_RESTART_COUNT="), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(lines_of(run.output, "[worker:1] TORCHELASTIC_RESTART_COUNT="),
+              ElementsAre("0", "1", "2"));
+  EXPECT_EQ(lines_of(run.errors, "cohort-run: then worker:0 was killed by SIGTERM").size(), 2);
+  EXPECT_THAT(run.errors, HasSubstr("restarting all tasks (restart 2 of 5)"));
+  EXPECT_THAT(run.errors, HasSubstr("finished after 2 restarts"));
+}
+
+TEST(LauncherRestart, EndsWhenNoneIsLeft) {
+  const Finished run = finish({.flags = {"--restarts=1"}, .actions = {"fail_before_restart=2"}});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.errors, HasSubstr("ended after 1 restart\n"));
+  EXPECT_THAT(run.errors, Not(HasSubstr("restart 2")));
+}
+
+TEST(LauncherRestart, WaitsForAllToSaveWhenOneAsksToBeResumed) {
+  const std::string folder = scratch_folder();
+  Launched launched({.flags = {"--workers=2", "--ps=1", "--restarts=1"},
+                     .actions = {"ps@hang", "worker:0@exit=42", "handle_signals=1",
+                                 "await_file=" + folder + "/go", "print=saved", "exit=42"}});
+  launched.wait_for_errors(
+      "worker:0 exited with code 42 (resumable); worker:1, ps:0 may take 30 s to end");
+  touch(folder + "/go");
+  EXPECT_EQ(launched.wait(), 42);
+  EXPECT_THAT(lines_of(launched.output(), "[worker:1] "), ElementsAre("saved", "saved"));
+  EXPECT_THAT(launched.errors(), HasSubstr("restarting all tasks (restart 1 of 1)"));
+}
+
+TEST(LauncherRestart, BlamesAFailureRatherThanThoseItLedToAskForResumption) {
+  const std::string folder = scratch_folder();
+  Launched launched({.flags = {"--workers=3"},
+                     .actions = {"worker:0@exit=42", "worker:1@await_file=" + folder + "/go",
+                                 "worker:1@exit=7", "hang"}});
+  launched.wait_for_errors("(resumable)");
+  touch(folder + "/go");
+  EXPECT_EQ(launched.wait(), 7);
+  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
+}
+
+// Inside another launcher.
+
+TEST(LauncherInside, AnotherLauncherRunsTheProgramAsItIs) {
+  const auto expect = [](const std::string& rank_variable, const std::string& rank,
+                         std::map<std::string, std::string> others) {
+    SCOPED_TRACE(rank_variable);
+    others[rank_variable] = rank;
+    Launch launch = {
+        .flags = {"--workers=3"}, .actions = {"show=TF_CONFIG", "exit=6"}, .environment = others};
+    const Finished run = finish(launch);
+    EXPECT_EQ(run.code, 6);
+    EXPECT_EQ(run.output, "TF_CONFIG is unset\n");
+    EXPECT_EQ(run.errors.empty(), rank != "0") << "the first one says so: " << run.errors;
+
+    launch.flags.push_back("--standalone");
+    launch.actions = {"show=" + rank_variable};
+    const Finished standalone = finish(launch);
+    EXPECT_EQ(standalone.code, 0);
+    EXPECT_EQ(shown(standalone, "worker:2", rank_variable), " is unset");
+  };
+  expect("SLURM_PROCID", "1", {{"SLURM_NTASKS", "4"}});
+  expect("SLURM_PROCID", "0", {{"SLURM_STEP_NUM_TASKS", "2"}, {"ENVIRONMENT", "BATCH"}});
+  expect("OMPI_COMM_WORLD_RANK", "3", {{"OMPI_COMM_WORLD_SIZE", "4"}});
+  expect("PMI_RANK", "0", {{"PMI_SIZE", "2"}});
+}
+
+TEST(LauncherInside, ABatchScriptOrAStepOfOneTaskStartsACluster) {
+  using Variables = std::map<std::string, std::string>;
+  for (const Variables& variables : {
+           Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"ENVIRONMENT", "BATCH"}},
+           Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}},
+           Variables{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
+           Variables{{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "4"}},
+       }) {
+    const Finished run =
+        finish({.flags = {"--workers=2"}, .actions = {"print=here"}, .environment = variables});
+    EXPECT_EQ(lines_of(run.output, "").size(), 2) << run.output;
+  }
+}
+
+// The command line.
+
+TEST(LauncherFlags, EndWhereTheProgramBegins) {
+  const Finished run = finish({.flags = {"--workers", "2", "--chief", "--grace", "3"},
+                               .actions = {"--workers=9", "--help"},
+                               .program = "/bin/echo"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(lines_of(run.output, "[chief:0] --workers=9 --help").size(), 1) << run.output;
+  EXPECT_EQ(lines_of(run.output, "").size(), 3);
+  EXPECT_EQ(finish({.flags = {"--"}, .actions = {"x"}, .program = "/bin/echo"}).output,
+            "[worker:0] x\n");
+}
+
+TEST(LauncherFlags, AreChecked) {
+  const auto expect = [](std::vector<std::string> flags, const std::string& program, int code,
+                         const std::string& message) {
+    const Finished run = finish({.flags = std::move(flags), .program = program});
+    EXPECT_EQ(run.code, code) << message;
+    EXPECT_THAT(run.errors, HasSubstr(message));
+    EXPECT_THAT(run.output, IsEmpty());
+  };
+  expect({"--workers=0"}, "/bin/true", 2,
+         "--workers=0 leaves nobody to train: expected at least 1, or --chief");
+  expect({"--workers=-1"}, "/bin/true", 2,
+         "--workers=-1 is not allowed: expected an integer, at least 0");
+  expect({"--workers=x"}, "/bin/true", 2, "--workers=x is not allowed");
+  expect({"--workers"}, "none", 2, "--workers needs a value");
+  expect({"--worker=2"}, "/bin/true", 2, "unknown flag --worker; did you mean --workers?");
+  expect({"--nnodes=2"}, "/bin/true", 2, "unknown flag --nnodes");
+  expect({"--restarts=-1"}, "/bin/true", 2, "--restarts=-1 is not allowed");
+  expect({"--grace=nan"}, "/bin/true", 2, "--grace=nan is not allowed");
+  expect({"--chief=maybe"}, "/bin/true", 2, "--chief=maybe is not allowed");
+  expect({"--workers=2"}, "none", 2,
+         "no program is given: expected cohort-run [flags] PROGRAM [ARGS...]");
+  expect({}, "./no/such", 15, "no such program: ./no/such");
+  expect({}, "no-such", 15, "no program no-such in PATH");
+  expect({}, "/etc/passwd", 17, "/etc/passwd is not executable");
+  expect({}, "/etc", 17, "/etc is not a file");
+  expect({"--log_dir=/proc/none"}, "/bin/true", 15, "/proc/none");
+}
+
+TEST(LauncherFlags, HelpNamesThemAll) {
+  const Finished run = finish({.flags = {"--help"}, .program = "none"});
+  EXPECT_EQ(run.code, 0);
+  for (const char* name :
+       {"workers", "ps", "chief", "evaluator", "restarts", "grace", "log_dir", "standalone"}) {
+    EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
+  }
+}
+
+TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
+  const std::string path = scratch_folder() + "/script";
+  std::ofstream(path) << "#!/no/such/interpreter\n";
+  chmod(path.c_str(), 0755);
+  const Finished run = finish({.flags = {"--workers=2"}, .program = path});
+  EXPECT_EQ(run.code, 15);
+  EXPECT_THAT(run.errors, HasSubstr("cannot run " + path + ": No such file or directory"));
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,90 @@
+#include "strategies/cluster/resolve_cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/testing.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::environment;
+using cohort::testing::Variables;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// What each launcher sets, from the first that counts to the last.
+const std::vector<std::pair<std::string, Variables>>& launchers() {
+  static const std::vector<std::pair<std::string, Variables>> all = {
+      {"TF_CONFIG", {{"TF_CONFIG", "{}"}}},
+      {"torchrun",
+       {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}},
+      {"Open MPI", {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}},
+      {"PMI", {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}},
+      {"Slurm",
+       {{"SLURM_PROCID", "0"},
+        {"SLURM_STEP_NUM_TASKS", "2"},
+        {"SLURM_STEP_NODELIST", "a,b"},
+        {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}}},
+      {"Kubernetes",
+       {{"JOB_COMPLETION_INDEX", "0"},
+        {"HOSTNAME", "j-0"},
+        {"COHORT_KUBERNETES_SERVICE", "s"},
+        {"COHORT_KUBERNETES_PODS", "2"}}},
+  };
+  return all;
+}
+
+TEST(ResolveCluster, FindsEachLauncher) {
+  for (const auto& [launcher, variables] : launchers()) {
+    const auto cluster = resolve_cluster(environment(variables));
+    EXPECT_EQ(cluster.resolver->launcher(), launcher);
+    EXPECT_THAT(cluster.reason, HasSubstr("is set")) << launcher;
+  }
+  EXPECT_EQ(
+      resolve_cluster(environment({{"PMIX_RANK", "0"}, {"WORLD_SIZE", "2"}})).resolver->launcher(),
+      "PMIx");
+}
+
+TEST(ResolveCluster, AnEarlierOneComesFirstAndTheReasonNamesTheOther) {
+  const auto& all = launchers();
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = i + 1; j < all.size(); ++j) {
+      Variables variables = all[i].second;
+      variables.insert(all[j].second.begin(), all[j].second.end());
+      const auto cluster = resolve_cluster(environment(variables));
+      EXPECT_EQ(cluster.resolver->launcher(), all[i].first);
+      EXPECT_THAT(cluster.reason, AllOf(HasSubstr("comes before"), HasSubstr(all[j].first)));
+    }
+  }
+}
+
+TEST(ResolveCluster, APmiThatIsSlurmsOwnLeavesTheStepToSlurm) {
+  Variables variables = launchers()[4].second;
+  variables.insert({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMIX_RANK", "0"}});
+  EXPECT_EQ(resolve_cluster(environment(variables)).resolver->launcher(), "Slurm");
+}
+
+TEST(ResolveCluster, NothingIsAProgramOnItsOwn) {
+  const auto cluster = resolve_cluster(environment({{"PATH", "/bin"}}));
+  EXPECT_EQ(cluster.resolver->launcher(), "literal");
+  EXPECT_TRUE(cluster.resolver->cluster_spec().empty());
+  EXPECT_EQ(cluster.resolver->world().size, 1);
+}
+
+TEST(ResolveCluster, OutsideAStepTheReasonSaysWhatIsMissing) {
+  EXPECT_THAT(resolve_cluster(environment({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}})).reason,
+              HasSubstr("srun"));
+  EXPECT_THAT(resolve_cluster(environment({{"JOB_COMPLETION_INDEX", "0"}})).reason,
+              HasSubstr("COHORT_KUBERNETES_SERVICE"));
+}
+
+TEST(ResolveCluster, AMistakeIsNotPassedOver) {
+  Variables variables = launchers()[4].second;
+  variables["TF_CONFIG"] = "{";
+  EXPECT_THAT(cohort::testing::refusal([&] { resolve_cluster(environment(variables)); }),
+              HasSubstr("TF_CONFIG"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,187 @@
+#include "strategies/cluster/slurm_resolver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/testing.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::environment;
+using cohort::testing::refusal;
+using cohort::testing::Variables;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A step of `tasks` tasks without GPUs; `more` is added or replaces.
+Variables step(const std::string& nodes, const std::string& counts, int tasks, int rank,
+               Variables more = {}) {
+  more.insert({{"SLURM_PROCID", std::to_string(rank)},
+               {"SLURM_STEP_NUM_TASKS", std::to_string(tasks)},
+               {"SLURM_STEP_NODELIST", nodes},
+               {"SLURM_STEP_TASKS_PER_NODE", counts},
+               {"CUDA_VISIBLE_DEVICES", ""}});
+  return more;
+}
+
+SlurmResolver resolve(const Variables& variables, const SlurmResolverOptions& options = {}) {
+  return SlurmResolver(options, environment(variables));
+}
+
+std::string workers(const ClusterResolver& resolver, const std::string& job = "worker") {
+  std::string out;
+  for (const int id : resolver.cluster_spec().task_ids(job)) {
+    out += (out.empty() ? "" : " ") + resolver.cluster_spec().address(job, id).text();
+  }
+  return out;
+}
+
+TEST(SlurmResolver, ATaskPerHost) {
+  const auto resolver =
+      resolve(step("t02n13,t02n41,t02n43", "1(x3)", 3, 2, {{"CUDA_VISIBLE_DEVICES", "0"}}));
+  EXPECT_EQ(workers(resolver), "t02n13:8888 t02n41:8888 t02n43:8888");
+  EXPECT_EQ(resolver.task_type(), "worker");
+  EXPECT_EQ(resolver.task_id(), 2);
+  EXPECT_EQ(resolver.rpc_layer(), "grpc");
+  EXPECT_EQ(resolver.master(), "grpc://t02n43:8888");
+  EXPECT_EQ(resolver.world().rank, 2);
+  EXPECT_EQ(resolver.world().size, 3);
+  EXPECT_EQ(resolver.leader()->text(), "t02n13:8888");
+  EXPECT_EQ(resolver.num_accelerators(), 1);
+}
+
+TEST(SlurmResolver, JobsShareHosts) {
+  const SlurmResolverOptions options{
+      .jobs = {{"ps", 1}, {"worker", 4}}, .gpus_per_node = 2, .gpus_per_task = 1};
+  const auto resolver = resolve(
+      step("t02n13,t02n41,t02n43", "2(x2),1", 5, 1, {{"CUDA_VISIBLE_DEVICES", "0,1"}}), options);
+  EXPECT_EQ(workers(resolver, "ps"), "t02n13:8888");
+  EXPECT_EQ(workers(resolver), "t02n13:8889 t02n41:8888 t02n41:8889 t02n43:8888");
+  EXPECT_EQ(resolver.task_type(), "worker");
+  EXPECT_EQ(resolver.task_id(), 0);
+  EXPECT_THAT(*resolver.gpus(), ElementsAre("1"));
+}
+
+TEST(SlurmResolver, EachTaskHasItsShareOfTheGpus) {
+  const auto gpus = [](int rank, const std::string& visible, SlurmResolverOptions options) {
+    return *resolve(step("a,b", "2,1", 3, rank, {{"CUDA_VISIBLE_DEVICES", visible}}), options)
+                .gpus();
+  };
+  EXPECT_THAT(gpus(1, "0,1,2,3", {.gpus_per_node = 4, .gpus_per_task = 2}), ElementsAre("2", "3"));
+  EXPECT_THAT(gpus(1, "0,1,2,3", {}), ElementsAre("2", "3"));
+  EXPECT_THAT(gpus(2, "0,1,2,3", {}), ElementsAre("0", "1"));
+  EXPECT_THAT(gpus(1, "4,5", {}), ElementsAre("5"));
+  EXPECT_THAT(gpus(0, "GPU-aa,GPU-bb", {}), ElementsAre("GPU-aa"));
+  EXPECT_THAT(gpus(1, "", {}), ElementsAre());
+  EXPECT_THAT(gpus(1, "NoDevFiles", {}), ElementsAre());
+  EXPECT_THAT(gpus(1, "0,-1,1", {}), ElementsAre());
+  EXPECT_THAT(gpus(1, "0,1", {.gpus_per_task = 0}), ElementsAre());
+}
+
+TEST(SlurmResolver, GpusThatSlurmHasDividedAreNotDividedAgain) {
+  const auto resolver = resolve(
+      step("a", "2", 2, 1, {{"CUDA_VISIBLE_DEVICES", "2,3"}, {"SLURM_GPUS_PER_TASK", "2"}}));
+  EXPECT_THAT(*resolver.gpus(), ElementsAre("2", "3"));
+}
+
+TEST(SlurmResolver, SlurmsCountOfGpusWhereCudaSaysNothing) {
+  auto variables = step("a", "2", 2, 1, {{"SLURM_GPUS_ON_NODE", "4"}});
+  variables.erase("CUDA_VISIBLE_DEVICES");
+  EXPECT_THAT(*resolve(variables).gpus(), ElementsAre("2", "3"));
+}
+
+TEST(SlurmResolver, MoreGpusThanThereAreIsAnError) {
+  EXPECT_THAT(
+      refusal([] { resolve(step("a", "3", 3, 0), {.gpus_per_node = 2, .gpus_per_task = 1}); }),
+      AllOf(HasSubstr("1 for each of 3 tasks"), HasSubstr("at most the 2")));
+}
+
+TEST(SlurmResolver, RanksFollowTheListAndNotTheAlphabet) {
+  for (int rank = 0; rank < 12; ++rank) {
+    const auto resolver = resolve(step("n[1-12]", "1(x12)", 12, rank));
+    EXPECT_EQ(resolver.master(), str("grpc://n", rank + 1, ":8888"));
+  }
+  EXPECT_EQ(workers(resolve(step("n10,n2", "1,2", 3, 0))), "n10:8888 n2:8888 n2:8889");
+}
+
+TEST(SlurmResolver, AHostThatIsListedTwiceHasTheTasksOfBoth) {
+  EXPECT_EQ(workers(resolve(step("a,b,a", "2,1,1", 4, 0))), "a:8888 a:8889 b:8888 a:8890");
+}
+
+TEST(SlurmResolver, Distributions) {
+  const auto laid_out = [](const std::string& distribution) {
+    return workers(resolve(step("a,b,c", "3,2,1", 6, 0, {{"SLURM_DISTRIBUTION", distribution}})));
+  };
+  EXPECT_EQ(laid_out("block"), "a:8888 a:8889 a:8890 b:8888 b:8889 c:8888");
+  EXPECT_EQ(laid_out("block:cyclic"), laid_out("block"));
+  EXPECT_EQ(laid_out("cyclic"), "a:8888 b:8888 c:8888 a:8889 b:8889 a:8890");
+  EXPECT_EQ(laid_out("cyclic:block,Pack"), laid_out("cyclic"));
+  EXPECT_EQ(laid_out("plane=2"), "a:8888 a:8889 b:8888 b:8889 c:8888 a:8890");
+  EXPECT_THAT(refusal([&] { laid_out("arbitrary"); }), HasSubstr("SLURM_DISTRIBUTION"));
+}
+
+TEST(SlurmResolver, ThePlaceThatSlurmTellsMustAgree) {
+  EXPECT_NO_THROW(
+      resolve(step("a,b", "2(x2)", 4, 3, {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}})));
+  EXPECT_THAT(refusal([] {
+                resolve(step("a,b", "2(x2)", 4, 1, {{"SLURM_NODEID", "1"}}));
+              }),
+              AllOf(HasSubstr("SLURM_NODEID: found 1"), HasSubstr("expected 0")));
+  EXPECT_THAT(refusal([] {
+                resolve(step("a,b", "2(x2)", 4, 1, {{"SLURM_LOCALID", "0"}}));
+              }),
+              HasSubstr("SLURM_LOCALID: found 0"));
+}
+
+TEST(SlurmResolver, StepsThatShareAHostHaveOtherPorts) {
+  const auto first_port = [](const std::string& job, const std::string& step_id) {
+    const auto resolver =
+        resolve(step("a", "2", 2, 0, {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step_id}}));
+    const int port = resolver.cluster_spec().address("worker", 0).port();
+    EXPECT_EQ(resolver.cluster_spec().address("worker", 1).port(), port + 1);
+    EXPECT_GE(port, 10000);
+    EXPECT_LT(port, 30000);
+    return port;
+  };
+  EXPECT_EQ(first_port("70", "0"), first_port("70", "0"));
+  EXPECT_NE(first_port("70", "0"), first_port("71", "0"));  // the tasks of an array
+  EXPECT_NE(first_port("70", "0"), first_port("70", "1"));
+}
+
+TEST(SlurmResolver, APortGivenByTheProgramCounts) {
+  EXPECT_EQ(workers(resolve(step("a", "2", 2, 0, {{"SLURM_JOB_ID", "5"}}), {.port_base = 4000})),
+            "a:4000 a:4001");
+}
+
+TEST(SlurmResolver, JobsMustAddUp) {
+  EXPECT_THAT(refusal([] {
+                resolve(step("a,b", "1(x2)", 2, 0), {.jobs = {{"ps", 1}, {"worker", 2}}});
+              }),
+              AllOf(HasSubstr("3 tasks in all"), HasSubstr("the 2 that were started")));
+}
+
+TEST(SlurmResolver, EveryVariableOfAStepIsNeeded) {
+  for (const char* name : {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",
+                           "SLURM_STEP_TASKS_PER_NODE"}) {
+    auto variables = step("a,b", "1(x2)", 2, 0);
+    variables.erase(name);
+    EXPECT_THAT(refusal([&] { resolve(variables); }), HasSubstr(name));
+  }
+}
+
+TEST(SlurmResolver, FactsNameVariableAndColumn) {
+  const auto resolver = resolve(step("a,b[1-2]", "1(x3)", 3, 1));
+  EXPECT_EQ(resolver.facts()[2].name, "worker:2");
+  EXPECT_EQ(resolver.facts()[2].value, "b2:8888");
+  EXPECT_EQ(resolver.facts()[2].source, "SLURM_STEP_NODELIST column 3, port 8888");
+}
+
+TEST(SlurmResolver, TenThousandTasks) {
+  const auto resolver = resolve(step("n[0000-2499]", "4(x2500)", 10000, 9999));
+  EXPECT_EQ(resolver.master(), "grpc://n2499:8891");
+}
+
+}  // namespace
+}  // namespace cohort
