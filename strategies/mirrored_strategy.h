@@ -8,22 +8,25 @@
 
 namespace cohort {
 
+class LocalReplicas;
+
 // Synchronous training on several devices of this process (tf.distribute.MirroredStrategy). Every
 // device has a copy of each variable and runs one replica on its own thread; gradients are summed
 // over the replicas inside the step, and each replica applies the same update, so the copies stay
-// equal bit for bit. Sparse gradients are made dense before they are summed.
+// equal bit for bit. Reduction goes on behind the backward pass, bucket by bucket.
 //
 //   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
 //   auto scope = strategy.scope();
 //   auto model = nn::Sequential({...});
-//
-// `run` may be called from one thread at a time.
 class MirroredStrategy final : public Strategy {
  public:
   struct Options {
     // Device names; none means every logical CPU (see set_logical_cpus). Duplicates are
     // kInvalidArgument, devices that do not exist kNotFound.
     std::vector<std::string> devices;
+    // How replicas combine values; null chooses by device.
+    std::shared_ptr<CrossDeviceOps> cross_device_ops;
+    CommunicationOptions communication;
   };
 
   explicit MirroredStrategy(const Options& options);
@@ -34,14 +37,18 @@ class MirroredStrategy final : public Strategy {
   int num_replicas_in_sync() const override;
   const std::vector<Device>& devices() const override;
   std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
-  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients) override;
-  PerReplica<std::vector<Tensor>> run(const Function& function,
-                                      const PerReplica<std::vector<Tensor>>& inputs,
-                                      const RunOptions& options = {}) override;
+  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
+                                         const Value& when = {}) override;
+
+ protected:
+  PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
+                                               const PerReplica<std::vector<Tensor>>& inputs,
+                                               const ReplicaGroup& group,
+                                               const RunOptions& options) override;
+  CrossDeviceOps& cross_device_ops() override;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<LocalReplicas> replicas_;
 };
 
 }  // namespace cohort

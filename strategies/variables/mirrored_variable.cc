@@ -1,73 +1,58 @@
 #include "strategies/variables/mirrored_variable.h"
 
-#include <vector>
+#include "core/runtime/aggregation.h"
+#include "core/runtime/function.h"
 
 namespace cohort {
 namespace {
 
-class MirroredVariable : public Variable {
+class MirroredVariable final : public Variable {
  public:
-  MirroredVariable(const VariableOptions& options, int replicas)
-      : Variable(options.name, options.spec, options.trainable),
-        copies_{make_initial_value(options)} {
-    while (copies_.size() < static_cast<size_t>(replicas)) copies_.push_back(copies_[0].clone());
-  }
-
-  Tensor value() const override { return copies_[0].clone(); }
-  void set_value(const Tensor& value) override {
-    for (Tensor& copy : copies_) assign_storage(copy, value);
-  }
-  Tensor storage(int replica) override { return copies_.at(static_cast<size_t>(replica)); }
-
- protected:
-  std::vector<Tensor> copies_;
-};
-
-class SyncOnReadVariable final : public MirroredVariable {
- public:
-  SyncOnReadVariable(const VariableOptions& options, int replicas)
-      : MirroredVariable(options, replicas), aggregation_(options.aggregation) {
-    if (!is_floating(options.spec.dtype) && aggregation_ == Aggregation::kMean)
-      invalid("variable \"", options.name, "\": the mean of ", options.spec.dtype,
-              " copies is not a ", options.spec.dtype);
+  MirroredVariable(const VariableOptions& options, std::vector<Device> devices)
+      : Variable(options), devices_(std::move(devices)) {
+    VariableOptions of_copy = options;
+    of_copy.initial_value = [initial = make_initial_value(options)] { return initial; };
+    for (size_t r = 0; r < devices_.size(); ++r) {
+      if (r > 0) of_copy.name = str(options.name, "/replica_", r);
+      copies_.push_back(make_local_variable(of_copy, devices_[r]));
+    }
   }
 
   Tensor value() const override {
-    if (aggregation_ == Aggregation::kOnlyFirstReplica) return MirroredVariable::value();
-    if (aggregation_ == Aggregation::kNone)
-      invalid("variable \"", name(),
-              "\" is synchronised on read without an aggregation: it has a value only ",
-              "inside a replica");
-    // Summed in float64, so that the result does not depend on the number of copies beyond rounding
-    // once.
-    std::vector<double> sums(static_cast<size_t>(spec().shape.num_elements()), 0.0);
-    for (const Tensor& copy : copies_) {
-      const Tensor values = copy.cast(DType::kFloat64);
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += values.data<double>()[i];
-    }
-    if (aggregation_ == Aggregation::kMean)
-      for (double& sum : sums) sum /= static_cast<double>(copies_.size());
-    return Tensor::from(sums, spec().shape).cast(spec().dtype);
+    if (!is_made_on_read(*this)) return copies_[0]->value();
+    std::vector<Tensor> values;
+    for (const auto& copy : copies_) values.push_back(copy->storage(0));
+    return function([this](const std::vector<Value>& copies) {
+      return std::vector{merge_copies(*this, copies)};
+    })(values)[0];
   }
 
-  void set_value(const Tensor& value) override {
-    if (aggregation_ != Aggregation::kSum) return MirroredVariable::set_value(value);
-    Tensor part = value.cast(DType::kFloat64);
-    for (int64_t i = 0; i < part.num_elements(); ++i)
-      part.data<double>()[i] /= static_cast<double>(copies_.size());
-    MirroredVariable::set_value(part.cast(value.dtype()));
+  using Variable::assign;
+  void assign(const Tensor& value) override {
+    if (is_made_on_read(*this)) return Variable::assign(value);
+    for (const auto& copy : copies_) copy->assign(value);
+  }
+
+  Tensor storage(int replica) override {
+    require_replica(replica);
+    return copies_[static_cast<size_t>(replica)]->storage(0);
+  }
+  int num_replicas() const override { return static_cast<int>(copies_.size()); }
+  std::vector<Device> devices() const override { return devices_; }
+  std::vector<std::shared_ptr<Variable>> other_copies() const override {
+    return {copies_.begin() + 1, copies_.end()};
   }
 
  private:
-  Aggregation aggregation_;
+  std::vector<Device> devices_;
+  std::vector<std::shared_ptr<Variable>> copies_;
 };
 
 }  // namespace
 
-std::shared_ptr<Variable> make_mirrored_variable(const VariableOptions& options, int replicas) {
-  if (options.synchronization == Synchronization::kOnRead)
-    return std::make_shared<SyncOnReadVariable>(options, replicas);
-  return std::make_shared<MirroredVariable>(options, replicas);
+std::shared_ptr<Variable> make_mirrored_variable(const VariableOptions& options,
+                                                 const std::vector<Device>& devices) {
+  return std::make_shared<MirroredVariable>(options, devices);
 }
 
 }  // namespace cohort

@@ -85,7 +85,7 @@ TEST_P(MirroredStrategyTest, AnErrorInAReplicaIsThrownAndTheNextRunWorks) {
     const Value picked = ops::gather(w->read(), in[0]);
     return std::vector<Value>{strategy.reduce_gradients({{picked, Value()}})[0].values};
   });
-  PerReplica<std::vector<Tensor>> good, bad;
+  std::vector<std::vector<Tensor>> good, bad;
   for (int r = 0; r < GetParam(); ++r) {
     good.push_back({Tensor::from<int32_t>({1}, {1})});
     bad.push_back({Tensor::from<int32_t>({r == GetParam() - 1 ? 9 : 1}, {1})});
@@ -131,32 +131,16 @@ TEST_F(MirroredStrategyTest, VariablesReadInReplicasMergeOutside) {
     none->assign(x);
     return x;
   });
-  PerReplica<std::vector<Tensor>> inputs;
+  std::vector<std::vector<Tensor>> inputs;
   for (float x : {1.f, 2.f, 6.f}) inputs.push_back({Tensor::scalar(x)});
   strategy.run(step, inputs);
   strategy.run(step, inputs);
   EXPECT_EQ(sum->value().item(), 18);
   EXPECT_EQ(mean->value().item(), 3);
   EXPECT_THROW(none->value(), Error);
-  sum->set_value(Tensor::scalar(9.0f));
+  sum->assign(Tensor::scalar(9.0f));
   EXPECT_EQ(sum->value().item(), 9);
   EXPECT_EQ(sum->storage(1).item(), 3);
-}
-
-TEST_F(MirroredStrategyTest, ScopesDoNotMix) {
-  MirroredStrategy a(first_cpus(2)), b(first_cpus(2));
-  const auto outer = a.scope();
-  EXPECT_NO_THROW(a.scope());
-  EXPECT_THROW(b.scope(), Error);
-  EXPECT_EQ(&current_strategy(), &a);
-}
-
-TEST(SplitRowsTest, SizesDifferByAtMostOne) {
-  EXPECT_EQ(split_rows(7, 3), (std::vector<int64_t>{3, 2, 2}));
-  EXPECT_EQ(split_rows(10, 4), (std::vector<int64_t>{3, 3, 2, 2}));
-  EXPECT_EQ(split_rows(2, 4), (std::vector<int64_t>{1, 1, 0, 0}));
-  EXPECT_EQ(split_rows(0, 2), (std::vector<int64_t>{0, 0}));
-  EXPECT_THROW(split_rows(-1, 2), Error);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+#include "strategies/central_storage_strategy.h"
+
+#include "core/ops/collective_ops.h"
+#include "strategies/local_replicas.h"
+#include "strategies/variables/central_variable.h"
+#include "strategies/variables/mirrored_variable.h"
+
+namespace cohort {
+namespace {
+
+Device resolve_parameter_device(const std::string& given, const std::vector<Device>& compute) {
+  if (given.empty()) return compute.size() == 1 ? compute[0] : Device{};
+  const Device device = parse_device(given);
+  device_threads(device);  // throws for a device that does not exist
+  return device;
+}
+
+}  // namespace
+
+CentralStorageStrategy::CentralStorageStrategy(const Options& options)
+    : replicas_(std::make_unique<LocalReplicas>(resolve_devices(name(), options.compute_devices),
+                                                options.cross_device_ops, options.communication)),
+      parameter_device_(resolve_parameter_device(options.parameter_device, devices())) {}
+
+CentralStorageStrategy::~CentralStorageStrategy() = default;
+
+int CentralStorageStrategy::num_replicas_in_sync() const { return replicas_->count(); }
+const std::vector<Device>& CentralStorageStrategy::devices() const { return replicas_->devices(); }
+
+std::shared_ptr<Variable> CentralStorageStrategy::create_variable(const VariableOptions& options) {
+  if (options.synchronization == Synchronization::kOnRead ||
+      options.synchronization == Synchronization::kNone)
+    return make_mirrored_variable(options, devices());
+  return make_central_variable(options, parameter_device_, devices());
+}
+
+std::vector<Gradient> CentralStorageStrategy::reduce_gradients(
+    const std::vector<Gradient>& gradients, const Value& when) {
+  return replicas_->reduce_gradients(gradients, when);
+}
+
+void CentralStorageStrategy::begin_update() {
+  if (replicas_->count() > 1) ops::barrier();
+}
+
+void CentralStorageStrategy::end_update() {
+  if (replicas_->count() > 1) ops::barrier();
+}
+
+PerReplica<std::vector<Tensor>> CentralStorageStrategy::run_replicas(
+    const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+    const ReplicaGroup& group, const RunOptions& options) {
+  return replicas_->run(*this, function, inputs, group, options);
+}
+
+CrossDeviceOps& CentralStorageStrategy::cross_device_ops() { return replicas_->cross_device_ops(); }
+
+}  // namespace cohort

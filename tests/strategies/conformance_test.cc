@@ -1,0 +1,439 @@
+// What every strategy promises: the same program trains to the same numbers under each of them, for
+// any number of replicas and rows.
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "cohort.h"
+
+namespace cohort {
+namespace {
+
+using data::Batch;
+using VariablePtr = std::shared_ptr<Variable>;
+
+constexpr int kMaxReplicas = 7;
+
+struct Kind {
+  std::string name;
+  int replicas;
+};
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << kind.replicas; }
+
+std::unique_ptr<Strategy> make_strategy(const Kind& kind) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < kind.replicas; ++i) devices.push_back(str("cpu:", i));
+  if (kind.name == "OneDevice") return OneDeviceStrategy(devices[0]);
+  if (kind.name == "Central")
+    return std::make_unique<CentralStorageStrategy>(
+        CentralStorageStrategy::Options{.compute_devices = devices});
+  MirroredStrategy::Options options{.devices = devices};
+  if (kind.name == "MirroredManyBuckets") options.communication.bytes_per_pack = 1;
+  if (kind.name == "MirroredOneDeviceReduction") options.cross_device_ops = ReductionToOneDevice();
+  return std::make_unique<MirroredStrategy>(options);
+}
+
+std::vector<Kind> all_kinds() {
+  std::vector<Kind> kinds = {{"OneDevice", 1}};
+  for (const char* name : {"Mirrored", "Central"})
+    for (const int replicas : {1, 2, 3, 4, kMaxReplicas}) kinds.push_back({name, replicas});
+  for (const char* name : {"MirroredManyBuckets", "MirroredOneDeviceReduction"})
+    for (const int replicas : {2, 3}) kinds.push_back({name, replicas});
+  return kinds;
+}
+
+class ConformanceTest : public testing::TestWithParam<Kind> {
+ protected:
+  static void SetUpTestSuite() { set_logical_cpus(kMaxReplicas, 1); }
+  static void TearDownTestSuite() { set_logical_cpus(1); }
+};
+INSTANTIATE_TEST_SUITE_P(Strategies, ConformanceTest, testing::ValuesIn(all_kinds()),
+                         [](const auto& info) {
+                           return str(info.param.name, info.param.replicas);
+                         });
+
+// --- Programs: weights, and the loss of a batch, by global rows
+
+struct Program {
+  std::vector<VariablePtr> variables;
+  std::function<Value(const BatchValues&)> loss;
+};
+using MakeProgram = std::function<Program()>;
+using MakeOptimizer = std::function<optim::Optimizer()>;
+
+// Numbers between -1 and 1 that depend on `salt` alone.
+Tensor numbers(DType dtype, const Shape& shape, double salt) {
+  Tensor t(DType::kFloat64, shape);
+  for (int64_t i = 0; i < t.num_elements(); ++i)
+    t.data<double>()[i] = std::sin(salt + 1.7 * static_cast<double>(i));
+  return t.cast(dtype);
+}
+
+VariablePtr weight(const std::string& name, DType dtype, const Shape& shape, double salt) {
+  return create_variable({.name = name, .spec = {dtype, shape}, .initial_value = [=] {
+                            return numbers(dtype, shape, salt);
+                          }});
+}
+
+Value squared_error(const Value& predicted, const BatchValues& batch) {
+  const Value error = predicted - batch["y"];
+  return ops::reduce_sum(error * error) / static_cast<double>(batch.global_rows());
+}
+
+Program perceptron(DType dtype, const std::vector<int64_t>& hidden = {5}) {
+  Program program;
+  int64_t width = 3;
+  double salt = 1;
+  auto sizes = hidden;
+  sizes.push_back(2);
+  for (const int64_t size : sizes) {
+    program.variables.push_back(weight("kernel", dtype, {width, size}, ++salt));
+    program.variables.push_back(weight("bias", dtype, {size}, ++salt));
+    width = size;
+  }
+  program.loss = [weights = program.variables](const BatchValues& batch) {
+    Value x = batch["x"];
+    for (size_t i = 0; i < weights.size(); i += 2) {
+      x = ops::matmul(x, weights[i]->read()) + weights[i + 1]->read();
+      if (i + 2 < weights.size()) x = ops::tanh(x);
+    }
+    return squared_error(x, batch);
+  };
+  return program;
+}
+
+// Two looked-up rows of a table, which get a sparse gradient, through a dense layer.
+Program embedding(DType dtype) {
+  Program program;
+  const auto table = weight("table", dtype, {11, 4}, 3),
+             kernel = weight("kernel", dtype, {8, 2}, 4);
+  program.variables = {table, kernel};
+  program.loss = [=](const BatchValues& batch) {
+    const Value rows = ops::gather(table->read(), batch["ids"]);
+    return squared_error(ops::matmul(ops::reshape(rows, {batch.rows(), 8}), kernel->read()), batch);
+  };
+  return program;
+}
+
+// A kernel that is used twice, one that is not trained, and one that is not used.
+Program odd_parameters(DType dtype) {
+  const auto shared = weight("shared", dtype, {3, 3}, 5),
+             frozen = weight("frozen", dtype, {3, 2}, 6), unused = weight("unused", dtype, {4}, 7);
+  return {{unused, shared}, [=](const BatchValues& batch) {
+            const Value once = ops::tanh(ops::matmul(batch["x"], shared->read()));
+            const Value twice = ops::matmul(once, shared->read());
+            return squared_error(ops::matmul(twice, frozen->read()), batch);
+          }};
+}
+
+// Batch number `index` of these rows: x, ids and y.
+Batch make_batch(DType dtype, int64_t rows, int index) {
+  Tensor ids(DType::kInt64, {rows, 2});
+  for (int64_t i = 0; i < ids.num_elements(); ++i)
+    ids.data<int64_t>()[i] = (3 * index + i * i) % 11;
+  return {{"x", numbers(dtype, {rows, 3}, 10.0 + index)},
+          {"ids", ids},
+          {"y", numbers(dtype, {rows, 2}, 20.0 + index)}};
+}
+
+PerReplica<Batch> split(const Strategy& strategy, const Batch& batch) {
+  PerReplica<Batch> parts(strategy.devices().size());
+  for (const auto& field : batch) {
+    const auto shares = strategy.split_batch({field.tensor});
+    for (size_t r = 0; r < parts.size(); ++r) parts[r].set(field.name, shares[r][0]);
+  }
+  return parts;
+}
+
+// --- Training
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<Tensor> weights;
+};
+
+// Replicas must never see different weights.
+void expect_equal_copies(const Strategy& strategy, const VariablePtr& variable) {
+  const Tensor first = variable->storage(0);
+  for (size_t r = 1; r < strategy.devices().size(); ++r) {
+    const Tensor copy = variable->storage(static_cast<int>(r));
+    EXPECT_EQ(std::memcmp(copy.raw(), first.raw(), first.bytes()), 0)
+        << variable->name() << " of replica " << r << " went its own way";
+  }
+}
+
+const std::vector<int64_t> kBatchSizes = {13, 5, 13, 1, 13, 5};
+
+Trained train(Strategy& strategy, DType dtype, const MakeProgram& make,
+              const MakeOptimizer& make_optimizer,
+              const std::vector<int64_t>& batch_sizes = kBatchSizes) {
+  const auto scope = strategy.scope();
+  const Program program = make();
+  const optim::Optimizer optimizer = make_optimizer();
+  const auto step = strategy.function([&](const BatchValues& batch) {
+    const Value loss = program.loss(batch);
+    optimizer.minimize(loss, program.variables);
+    return loss;
+  });
+  Trained trained;
+  for (size_t i = 0; i < batch_sizes.size(); ++i) {
+    const Batch batch = make_batch(dtype, batch_sizes[i], static_cast<int>(i));
+    const auto losses = strategy.run(step, split(strategy, batch));
+    trained.losses.push_back(strategy.reduce(ReduceOp::kSum, losses).item());
+  }
+  for (const auto& variable : program.variables) {
+    expect_equal_copies(strategy, variable);
+    trained.weights.push_back(variable->value());
+  }
+  for (const auto& variable : optimizer.variables()) expect_equal_copies(strategy, variable);
+  return trained;
+}
+
+void expect_near(const Trained& found, const Trained& expected, double tolerance) {
+  ASSERT_EQ(found.losses.size(), expected.losses.size());
+  for (size_t i = 0; i < found.losses.size(); ++i)
+    EXPECT_NEAR(found.losses[i], expected.losses[i], tolerance * (1 + expected.losses[i]))
+        << "loss of step " << i;
+  for (size_t v = 0; v < found.weights.size(); ++v) {
+    const Tensor a = found.weights[v].cast(DType::kFloat64),
+                 b = expected.weights[v].cast(DType::kFloat64);
+    for (int64_t i = 0; i < a.num_elements(); ++i)
+      ASSERT_NEAR(a.data<double>()[i], b.data<double>()[i], tolerance)
+          << "element " << i << " of variable " << v;
+  }
+}
+
+// Trains under the parameter's strategy and under the default one.
+void expect_conformance(const Kind& kind, DType dtype, const MakeProgram& make,
+                        const MakeOptimizer& make_optimizer, double tolerance,
+                        const std::vector<int64_t>& batch_sizes = kBatchSizes) {
+  const auto strategy = make_strategy(kind);
+  const Trained found = train(*strategy, dtype, make, make_optimizer, batch_sizes);
+  expect_near(found, train(default_strategy(), dtype, make, make_optimizer, batch_sizes),
+              tolerance);
+}
+
+const std::vector<std::pair<std::string, MakeOptimizer>>& optimizers() {
+  static const std::vector<std::pair<std::string, MakeOptimizer>> all = {
+      {"SGD with momentum", [] { return optim::SGD(0.05, {.momentum = 0.9}); }},
+      {"Adam", [] { return optim::Adam(0.02); }},
+      {"SGD", [] { return optim::SGD(0.05); }},
+      {"Adagrad", [] { return optim::Adagrad(0.1); }},
+      {"clipped SGD", [] { return optim::SGD(0.1, {.gradients = {.global_clipnorm = 0.5}}); }}};
+  return all;
+}
+
+TEST_P(ConformanceTest, TrainsAPerceptronLikeOneDevice) {
+  for (const auto& [name, optimizer] : optimizers()) {
+    SCOPED_TRACE(name);
+    expect_conformance(
+        GetParam(), DType::kFloat64,
+        [] {
+          return perceptron(DType::kFloat64, {5, 4});
+        },
+        optimizer, 1e-12);
+  }
+}
+
+TEST_P(ConformanceTest, TrainsASparseEmbeddingLikeOneDevice) {
+  for (const auto& [name, optimizer] : optimizers()) {
+    SCOPED_TRACE(name);
+    expect_conformance(
+        GetParam(), DType::kFloat64, [] { return embedding(DType::kFloat64); }, optimizer, 1e-12);
+  }
+}
+
+TEST_P(ConformanceTest, TrainsInFloat32LikeOneDevice) {
+  const auto& [name, momentum] = optimizers()[0];
+  expect_conformance(
+      GetParam(), DType::kFloat32, [] { return perceptron(DType::kFloat32); }, momentum, 2e-6);
+  expect_conformance(
+      GetParam(), DType::kFloat32, [] { return embedding(DType::kFloat32); }, momentum, 2e-6);
+}
+
+TEST_P(ConformanceTest, SharedFrozenAndUnusedParameters) {
+  testing::internal::CaptureStderr();
+  expect_conformance(
+      GetParam(), DType::kFloat64, [] { return odd_parameters(DType::kFloat64); },
+      [] { return optim::SGD(0.05, {.momentum = 0.9}); }, 1e-12);
+  const std::string said = testing::internal::GetCapturedStderr();
+  const size_t once = said.find("\"unused\"");
+  EXPECT_NE(once, std::string::npos) << said;
+  EXPECT_EQ(said.find("frozen"), std::string::npos) << said;
+}
+
+TEST_P(ConformanceTest, FewerRowsThanReplicas) {
+  for (const int64_t rows : {1, 2, 6})
+    expect_conformance(
+        GetParam(), DType::kFloat64, [] { return perceptron(DType::kFloat64); },
+        [] { return optim::Adam(0.01); }, 1e-12, {rows, rows});
+}
+
+TEST_P(ConformanceTest, AStepIsTracedForEachSizeOfPartOnly) {
+  const auto strategy = make_strategy(GetParam());
+  const auto scope = strategy->scope();
+  const Program program = perceptron(DType::kFloat64);
+  const auto optimizer = optim::SGD(0.1);
+  int calls = 0;
+  const auto step = strategy->function([&](const BatchValues& batch) {
+    ++calls;
+    const Value loss = program.loss(batch);
+    optimizer.minimize(loss, program.variables);
+    return loss;
+  });
+  const int64_t rows = 3 * GetParam().replicas;
+  for (int i = 0; i < 10; ++i)
+    strategy->run(step, split(*strategy, make_batch(DType::kFloat64, rows, i)));
+  EXPECT_EQ(calls, 1);
+  strategy->run(step, split(*strategy, make_batch(DType::kFloat64, rows - 1, 0)));
+  const int traced = calls;
+  for (int i = 0; i < 10; ++i)
+    strategy->run(step, split(*strategy, make_batch(DType::kFloat64, rows - 1, i)));
+  EXPECT_EQ(calls, traced);
+}
+
+// Two networks, each with an optimizer of its own, that learn against each other in one step.
+TEST_P(ConformanceTest, TwoOptimizersInOneStep) {
+  const auto compete = [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    constexpr DType kDType = DType::kFloat64;
+    const auto g = weight("generator", kDType, {3, 2}, 1),
+               d = weight("discriminator", kDType, {2, 1}, 2);
+    const auto g_optimizer = optim::Adam(0.01), d_optimizer = optim::SGD(0.05, {.momentum = 0.5});
+    const auto step = strategy.function([&](const BatchValues& batch) {
+      const double rows = static_cast<double>(batch.global_rows());
+      const auto score = [&](const Value& x) { return ops::tanh(ops::matmul(x, d->read())); };
+      const Value fake = ops::matmul(batch["x"], g->read());
+      const Value gap = score(fake) - score(batch["y"]);
+      const Value d_loss = ops::reduce_sum(gap) / rows, g_loss = ops::reduce_sum(gap * gap) / rows;
+      const auto d_gradient = optim::gradients(d_loss, {d}),
+                 g_gradient = optim::gradients(g_loss, {g});
+      d_optimizer.apply_gradients(d_gradient, {d});
+      g_optimizer.apply_gradients(g_gradient, {g});
+      return std::vector<Value>{d_loss, g_loss};
+    });
+    Trained trained;
+    for (int i = 0; i < 6; ++i) {
+      const auto batch = split(strategy, make_batch(kDType, kBatchSizes[i], i));
+      for (const auto& loss : strategy.run(step, batch))
+        trained.losses.push_back(strategy.reduce("sum", loss).item());
+    }
+    for (const auto& variable : {g, d}) {
+      expect_equal_copies(strategy, variable);
+      trained.weights.push_back(variable->value());
+    }
+    return trained;
+  };
+  expect_near(compete(*make_strategy(GetParam())), compete(default_strategy()), 1e-12);
+}
+
+TEST_P(ConformanceTest, SeveralModelsAndStrategiesInOneProcess) {
+  const auto make = [] { return perceptron(DType::kFloat64); };
+  const auto optimizer = [] { return optim::SGD(0.05, {.momentum = 0.9}); };
+  const Trained expected = train(default_strategy(), DType::kFloat64, make, optimizer);
+  const auto outer = make_strategy(GetParam());
+  for (int round = 0; round < 2; ++round) {
+    expect_near(train(*outer, DType::kFloat64, make, optimizer), expected, 1e-12);
+    for (const Kind& other : {Kind{"Mirrored", 2}, Kind{"Central", 3}}) {
+      const auto inner = make_strategy(other);
+      expect_near(train(*inner, DType::kFloat64, make, optimizer), expected, 1e-12);
+    }
+  }
+}
+
+TEST_P(ConformanceTest, AStepThatFailsLeavesTheStrategyInOrder) {
+  const auto strategy = make_strategy(GetParam());
+  const auto scope = strategy->scope();
+  const auto table = weight("table", DType::kFloat64, {4, 2}, 1);
+  const auto optimizer = optim::SGD(0.5);
+  const auto step = strategy->function([&](Value ids) {
+    const Value loss = ops::reduce_sum(ops::gather(table->read(), ids));
+    optimizer.minimize(loss, {table});
+    return loss;
+  });
+  std::vector<Tensor> good(strategy->devices().size(), Tensor::from<int64_t>({1, 3}, {2})),
+      bad = good;
+  bad.back() = Tensor::from<int64_t>({1, 4}, {2});
+  const double before = table->value().data<double>()[2];
+  for (int i = 0; i < 3; ++i) {
+    try {
+      strategy->run(step, bad);
+      FAIL() << "an id out of range was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
+    }
+    EXPECT_NEAR(table->value().data<double>()[2], before - 0.5 * i * GetParam().replicas, 1e-12)
+        << "a step that fails updates nothing";
+    strategy->run(step, good);
+  }
+  expect_equal_copies(*strategy, table);
+}
+
+TEST_P(ConformanceTest, RandomProgramsTrainLikeOneDevice) {
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(str("seed ", seed));
+    std::mt19937 random(seed);
+    const auto pick = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    std::vector<int64_t> hidden(static_cast<size_t>(pick(0, 3))), sizes(4);
+    for (int64_t& width : hidden) width = pick(1, 9);
+    for (int64_t& rows : sizes) rows = pick(1, 20);
+    const auto& optimizer = optimizers()[static_cast<size_t>(pick(0, 4))].second;
+    const int64_t kind = pick(0, 2);
+    expect_conformance(
+        GetParam(), DType::kFloat64,
+        [&] {
+          if (kind == 0) return embedding(DType::kFloat64);
+          return perceptron(DType::kFloat64, hidden);
+        },
+        optimizer, 1e-11, sizes);
+  }
+}
+
+// --- Through Model
+
+struct Fitted {
+  Trained trained;
+  Tensor predicted;
+  double accuracy;
+};
+
+Fitted fit(Strategy& strategy) {
+  const auto scope = strategy.scope();
+  set_global_seed(3);
+  auto model = nn::Sequential({nn::Dense(8, {.activation = nn::tanh}), nn::Dense(3)});
+  model.compile({.optimizer = optim::Adam(0.01),
+                 .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {metrics::SparseCategoricalAccuracy("accuracy")}});
+  constexpr int64_t kRows = 23;
+  Tensor label(DType::kInt32, {kRows});
+  for (int64_t i = 0; i < kRows; ++i) label.data<int32_t>()[i] = static_cast<int32_t>(i * i % 3);
+  const Tensor x = numbers(DType::kFloat32, {kRows, 4}, 1);
+  const auto rows = data::from_tensor_slices({{"x", x}, {"label", label}}).batch(5);
+  const History history = model.fit(rows, {.epochs = 3, .verbose = Verbose::kSilent});
+  Fitted fitted;
+  fitted.trained.losses = history["loss"];
+  for (const auto& variable : model.variables()) {
+    expect_equal_copies(strategy, variable);
+    fitted.trained.weights.push_back(variable->value());
+  }
+  fitted.predicted = model.predict(x, 5);
+  const Logs logs = model.evaluate(rows);
+  fitted.trained.losses.push_back(logs.at("loss"));
+  fitted.accuracy = logs.at("accuracy");
+  return fitted;
+}
+
+TEST_P(ConformanceTest, FitEvaluateAndPredictGiveTheNumbersOfOneDevice) {
+  const Fitted expected = fit(default_strategy()), found = fit(*make_strategy(GetParam()));
+  expect_near(found.trained, expected.trained, 1e-5);
+  EXPECT_EQ(found.accuracy, expected.accuracy);
+  ASSERT_EQ(found.predicted.shape(), expected.predicted.shape());
+  for (int64_t i = 0; i < expected.predicted.num_elements(); ++i)
+    EXPECT_NEAR(found.predicted.data<float>()[i], expected.predicted.data<float>()[i], 1e-4);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,138 @@
+#include "strategies/cross_device/time_limit.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "strategies/mirrored_strategy.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kForEver = 3600;
+
+std::vector<std::unique_ptr<Communicator>> make_group(int size, double seconds) {
+  auto group = make_in_process_communicators(size);
+  for (auto& rank : group) rank = with_time_limit(std::move(rank), seconds);
+  return group;
+}
+
+Code code_of(const std::function<void()>& call, std::string* message = nullptr) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (message != nullptr) *message = error.message();
+    return error.code();
+  }
+  return Code::kUnknown;
+}
+
+float add_one(Communicator& communicator) {
+  float value = 1;
+  const Segment segment{&value, &value, 1};
+  communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  return value;
+}
+
+TEST(TimeLimitTest, OneThatWaitsTooLongEndsTheGroup) {
+  const auto group = make_group(2, 0.01);
+  std::string message;
+  EXPECT_EQ(code_of([&] { add_one(*group[0]); }, &message), Code::kDeadlineExceeded);
+  EXPECT_NE(message.find("replica 0"), std::string::npos) << message;
+  EXPECT_NE(message.find("all_reduce"), std::string::npos) << message;
+  EXPECT_EQ(code_of([&] { group[1]->barrier(); }), Code::kDeadlineExceeded)
+      << "the one that comes late hears of it";
+}
+
+TEST(TimeLimitTest, EveryKindOfCallIsLimited) {
+  float x = 0, both[2];
+  const int64_t bytes[] = {4, 4};
+  const std::function<void(Communicator&)> calls[] = {
+      [&](Communicator& c) { c.all_gather(&x, both, bytes); },
+      [&](Communicator& c) { c.broadcast(&x, &x, 4, 1); }, [&](Communicator& c) { c.barrier(); },
+      [&](Communicator& c) {
+        const Segment segment{&x, &x, 1};
+        c.wait(c.start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum));
+      }};
+  for (const auto& call : calls) {
+    const auto group = make_group(2, 0.01);
+    EXPECT_EQ(code_of([&] { call(*group[0]); }), Code::kDeadlineExceeded);
+  }
+}
+
+TEST(TimeLimitTest, RanksThatMeetAreLeftAlone) {
+  const auto group = make_group(3, kForEver);
+  std::vector<std::thread> threads;
+  for (const auto& rank : group)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) EXPECT_EQ(add_one(*rank), 3);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+// A communicator of rank 1 that takes no part until its group is ended.
+class Absent final : public Communicator {
+ public:
+  explicit Absent(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [&] { return is_ended_; });
+    inner_->all_reduce(segments, dtype, op);
+  }
+  int64_t start_all_reduce(std::span<const Segment>, DType, ReduceOp) override { return 0; }
+  void wait(int64_t) override {}
+  void all_gather(const void*, void*, std::span<const int64_t>) override {}
+  void broadcast(const void*, void*, int64_t, int) override {}
+  void barrier() override {}
+  void abort(const Error& error) override {
+    inner_->abort(error);
+    {
+      const std::lock_guard lock(mutex_);
+      is_ended_ = true;
+    }
+    ended_.notify_all();
+  }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool is_ended_ = false;
+};
+
+class OneIsAbsentAtFirst final : public CrossDeviceOps {
+ public:
+  std::string name() const override { return "OneIsAbsentAtFirst"; }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<Device>& devices) override {
+    auto group = make_in_process_communicators(static_cast<int>(devices.size()));
+    if (groups++ == 0) group[1] = std::make_unique<Absent>(std::move(group[1]));
+    return group;
+  }
+
+  int groups = 0;
+};
+
+TEST(TimeLimitTest, AStepWhoseReplicasDoNotMeetIsEndedAndTheNextOneRunsInANewGroup) {
+  set_logical_cpus(3, 1);
+  {
+    const auto ops = std::make_shared<OneIsAbsentAtFirst>();
+    MirroredStrategy strategy(
+        {.cross_device_ops = ops, .communication = {.timeout_seconds = 0.01}});
+    const auto step = strategy.function(
+        [](Value x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
+    std::string message;
+    EXPECT_EQ(code_of([&] { strategy.run(step, 1.0f); }, &message), Code::kDeadlineExceeded);
+    EXPECT_NE(message.find("timeout_seconds"), std::string::npos) << message;
+    EXPECT_EQ(ops->groups, 2);
+  }
+  set_logical_cpus(1);
+}
+
+}  // namespace
+}  // namespace cohort
