@@ -93,6 +93,10 @@ const std::vector<std::string>& model_names() {
   return names;
 }
 
+int64_t usual_batch(const std::string& name) {
+  return name == "mlp" ? 128 : name == "gpt" ? 8 : 64;
+}
+
 Benchmark make_benchmark(const std::string& name, int64_t batch) {
   if (name == "mlp") return mlp(batch);
   if (name == "cnn") return cnn(batch);

@@ -16,6 +16,8 @@ struct Benchmark {
 
 // "mlp", "cnn", "resnet20", "resnet56", "gpt".
 const std::vector<std::string>& model_names();
+// The batch size that the model is usually measured with.
+int64_t usual_batch(const std::string& name);
 // The model by name; benchmarks/peers defines the same ones for the peers. kInvalidArgument for
 // another name.
 Benchmark make_benchmark(const std::string& name, int64_t batch);

@@ -1,5 +1,4 @@
 // Measures training steps of one model: forward, backward, update, and the loss read back.
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "benchmarks/models.h"
+#include "benchmarks/statistics.h"
 #include "cohort.h"
 
 namespace cohort::benchmarks {
@@ -28,8 +28,7 @@ Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures training steps of one model, alone or against PyTorch.");
   Settings s;
   s.model = flags.text("model", "mlp", "which model", {.choices = model_names()});
-  const int64_t usual = s.model == "mlp" ? 128 : s.model == "gpt" ? 8 : 64;
-  s.batch = flags.integer("batch", usual, "rows of a step", {.min = 1});
+  s.batch = flags.integer("batch", usual_batch(s.model), "rows of a step", {.min = 1});
   s.threads = flags.integer("threads", 2, "threads", {.min = 1, .max = 1024});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
@@ -48,11 +47,6 @@ int64_t count_parameters(const nn::Layer& network) {
   for (const auto& variable : network.trainable_variables())
     count += variable->spec().shape.num_elements();
   return count;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // A training step of the model on its batch.
@@ -83,9 +77,7 @@ class Trainer {
       const auto begin = std::chrono::steady_clock::now();
       const Tensor inputs[] = {benchmark_.input, benchmark_.label};
       const double loss = step_->run(inputs, replica_, {.step = count_++})[0].item();
-      times.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-              .count());
+      times.push_back(milliseconds_since(begin));
       if (!std::isfinite(loss))
         fail(Code::kInternal, "the loss became ", loss, " after ", count_, " steps");
     }

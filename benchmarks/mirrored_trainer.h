@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/models.h"
+#include "cohort.h"
+
+namespace cohort::benchmarks {
+
+// Training steps of a model under a MirroredStrategy of its own.
+class MirroredTrainer {
+ public:
+  struct Options {
+    std::string model;
+    int64_t batch = 0;  // rows of a global step
+    int replicas = 1;
+    int threads_per_replica = 1;
+    int64_t bytes_per_pack = 0;
+  };
+
+  // Changes the logical CPUs; warms up.
+  explicit MirroredTrainer(const Options& options);
+
+  // Milliseconds of each step. kInternal when the loss is no longer finite.
+  std::vector<double> run(int64_t steps);
+  int threads_per_replica() const { return options_.threads_per_replica; }
+
+ private:
+  using Step = StepFunction<Value, Value, Value>;
+
+  std::unique_ptr<MirroredStrategy> make_strategy() const;
+  Step make_step();
+
+  Options options_;
+  std::unique_ptr<MirroredStrategy> strategy_;
+  Benchmark benchmark_;
+  optim::Optimizer optimizer_;
+  Step step_;
+  PerReplica<Tensor> input_, label_;
+};
+
+}  // namespace cohort::benchmarks
