@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/base/threads.h"
 
 namespace cohort {
@@ -15,10 +16,10 @@ BackgroundQueue::~BackgroundQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-int64_t BackgroundQueue::start(std::span<const Segment> segments, DType dtype, ReduceOp op) {
+int64_t BackgroundQueue::start(const Call& call) {
   const Lock lock(mutex_);
   if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-  operations_.push_back({started_, segments, dtype, op});
+  operations_.push_back({started_, call});
   changed_.notify_all();
   return started_++;
 }
@@ -82,7 +83,7 @@ void BackgroundQueue::run(Operation& operation, Lock& lock) {
   std::exception_ptr error;
   lock.unlock();
   try {
-    all_reduce_(running.segments, running.dtype, running.op);
+    run_(running.call);
   } catch (...) {
     error = std::current_exception();
   }

@@ -7,26 +7,24 @@
 #include <thread>
 #include <vector>
 
-#include "core/collective/communicator.h"
+#include "core/collective/call.h"
 
 namespace cohort {
 
-// Started all-reduces of one rank, run in order, one at a time, by a background thread: turns a
-// blocking all-reduce into Communicator's start_all_reduce and wait. Who waits lends a hand: its
-// thread, with its team, runs what has not begun instead of sleeping. One caller at a time.
+// Started collectives of one rank, run in order, one at a time, by a background thread: turns a
+// blocking `run` into Communicator's start and wait. Who waits lends a hand: its thread, with its
+// team, runs what has not begun instead of sleeping. One caller at a time.
 class BackgroundQueue {
  public:
-  using AllReduce = std::function<void(std::span<const Segment>, DType, ReduceOp)>;
-
   // The thread is made by the first start, and uses one thread for its loops.
-  explicit BackgroundQueue(AllReduce all_reduce) : all_reduce_(std::move(all_reduce)) {}
+  explicit BackgroundQueue(std::function<void(const Call&)> run) : run_(std::move(run)) {}
   // Forgets what has not begun and returns when nothing runs any more.
   ~BackgroundQueue();
   BackgroundQueue(const BackgroundQueue&) = delete;
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
   // As Communicator's.
-  int64_t start(std::span<const Segment> segments, DType dtype, ReduceOp op);
+  int64_t start(const Call& call);
   void wait(int64_t id);
   // Returns when all started operations have ended, for a blocking call to follow them. Their
   // errors are left to their waits.
@@ -36,9 +34,7 @@ class BackgroundQueue {
   enum class State { kQueued, kRunning, kEnded };
   struct Operation {
     int64_t id;
-    std::span<const Segment> segments;
-    DType dtype;
-    ReduceOp op;
+    Call call;
     State state = State::kQueued;
     std::exception_ptr error = nullptr;
   };
@@ -52,7 +48,7 @@ class BackgroundQueue {
   void advance(Lock& lock);
   void run(Operation& operation, Lock& lock);
 
-  const AllReduce all_reduce_;
+  const std::function<void(const Call&)> run_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Operation> operations_;  // started and not waited for, in the order of starting

@@ -1,7 +1,7 @@
 #include "core/collective/call.h"
 
 #include <algorithm>
-#include <string>
+#include <numeric>
 
 namespace cohort {
 namespace {
@@ -17,85 +17,225 @@ std::string list(const Items& items, Number number) {
   return items.size() > kShown ? text + ", ..." : text;
 }
 
-std::string describe(const BarrierCall&) { return "a barrier"; }
-
-std::string describe(const AllReduceCall& c) {
-  return str("an all-reduce (", reduce_op_name(c.op), ") of ", c.segments.size(), " ", c.dtype,
-             " tensors with ", list(c.segments, [](const Segment& s) { return s.count; }),
-             " elements");
+std::string list(std::span<const int64_t> numbers) {
+  return list(numbers, [](int64_t number) { return number; });
 }
 
-std::string describe(const AllGatherCall& c) {
-  return str("an all-gather of ", list(c.bytes, [](int64_t bytes) { return bytes; }), " bytes");
+int64_t sum(std::span<const int64_t> numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
-std::string describe(const BroadcastCall& c) {
-  return str("a broadcast of ", c.bytes, " bytes from rank ", c.root);
+int64_t elements(const AllReduceCall& c) {
+  return std::accumulate(c.segments.begin(), c.segments.end(), int64_t{0},
+                         [](int64_t total, const Segment& s) { return total + s.count; });
 }
 
-bool same(const BarrierCall&, const BarrierCall&) { return true; }
-
-bool same(const AllReduceCall& a, const AllReduceCall& b) {
-  return a.dtype == b.dtype && a.op == b.op &&
-         std::equal(a.segments.begin(), a.segments.end(), b.segments.begin(), b.segments.end(),
-                    [](const Segment& x, const Segment& y) { return x.count == y.count; });
+int64_t bytes(int64_t count, DType dtype) {
+  return count * static_cast<int64_t>(dtype_size(dtype));
 }
 
-bool same(const AllGatherCall& a, const AllGatherCall& b) {
-  return std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end());
-}
+// --- Names
 
-bool same(const BroadcastCall& a, const BroadcastCall& b) {
-  return a.bytes == b.bytes && a.root == b.root;
-}
+struct Kind {
+  std::string_view operator()(const BarrierCall&) const { return "Barrier"; }
+  std::string_view operator()(const AllReduceCall&) const { return "AllReduce"; }
+  std::string_view operator()(const ReduceCall&) const { return "Reduce"; }
+  std::string_view operator()(const ReduceScatterCall&) const { return "ReduceScatter"; }
+  std::string_view operator()(const BroadcastCall&) const { return "Broadcast"; }
+  std::string_view operator()(const AllGatherCall&) const { return "AllGather"; }
+  std::string_view operator()(const GatherCall&) const { return "Gather"; }
+  std::string_view operator()(const ScatterCall&) const { return "Scatter"; }
+  std::string_view operator()(const AllToAllCall&) const { return "AllToAll"; }
+};
 
-bool same(const Call& a, const Call& b) {
-  return a.index() == b.index() &&
-         std::visit([&]<typename C>(const C& c) { return same(c, std::get<C>(b)); }, a);
-}
+struct Description {
+  std::string operator()(const BarrierCall&) const { return "a barrier"; }
+  std::string operator()(const AllReduceCall& c) const {
+    return str("an all-reduce (", reduce_op_name(c.op), ") of ", c.segments.size(), " ", c.dtype,
+               " tensors with ", list(c.segments, [](const Segment& s) { return s.count; }),
+               " elements");
+  }
+  std::string operator()(const ReduceCall& c) const {
+    return str("a reduce (", reduce_op_name(c.op), ") of ", c.count, " ", c.dtype,
+               " elements to rank ", c.root);
+  }
+  std::string operator()(const ReduceScatterCall& c) const {
+    return str("a reduce-scatter (", reduce_op_name(c.op), ") of ", list(c.counts), " ", c.dtype,
+               " elements");
+  }
+  std::string operator()(const BroadcastCall& c) const {
+    return str("a broadcast of ", c.bytes, " bytes from rank ", c.root);
+  }
+  std::string operator()(const AllGatherCall& c) const {
+    return str("an all-gather of ", list(c.bytes), " bytes");
+  }
+  std::string operator()(const GatherCall& c) const {
+    return str("a gather of ", list(c.bytes), " bytes to rank ", c.root);
+  }
+  std::string operator()(const ScatterCall& c) const {
+    return str("a scatter of ", list(c.bytes), " bytes from rank ", c.root);
+  }
+  std::string operator()(const AllToAllCall& c) const {
+    return str("an all-to-all that sends ", list(c.send_bytes), " bytes and receives ",
+               list(c.receive_bytes));
+  }
+};
 
-// What is wrong with a call that all `size` ranks agree on; empty when nothing is.
-std::string fault(const BarrierCall&, size_t /*size*/) { return ""; }
+struct Bytes {
+  int64_t operator()(const BarrierCall&) const { return 0; }
+  int64_t operator()(const AllReduceCall& c) const { return bytes(elements(c), c.dtype); }
+  int64_t operator()(const ReduceCall& c) const { return bytes(c.count, c.dtype); }
+  int64_t operator()(const ReduceScatterCall& c) const { return bytes(sum(c.counts), c.dtype); }
+  int64_t operator()(const BroadcastCall& c) const { return c.bytes; }
+  int64_t operator()(const AllGatherCall& c) const { return sum(c.bytes); }
+  int64_t operator()(const GatherCall& c) const { return sum(c.bytes); }
+  int64_t operator()(const ScatterCall& c) const { return sum(c.bytes); }
+  int64_t operator()(const AllToAllCall& c) const {
+    return std::max(sum(c.send_bytes), sum(c.receive_bytes));
+  }
+};
 
-std::string fault(const AllReduceCall& c, size_t /*size*/) {
-  if (c.dtype == DType::kBool) return "bool tensors cannot be reduced";
-  if (c.op == ReduceOp::kMean && !is_floating(c.dtype))
-    return str("the mean needs a floating dtype, got ", c.dtype, "; sum and divide instead");
-  for (const Segment& s : c.segments)
-    if (s.count < 0) return str("a tensor has ", s.count, " elements");
+// --- Mistakes: what is wrong, or "".
+
+std::string fault_of_reduction(ReduceOp op, DType dtype) {
+  if (dtype == DType::kBool) return "bool tensors cannot be reduced";
+  if (op == ReduceOp::kMean && !is_floating(dtype))
+    return str("the mean needs a floating dtype, got ", dtype, "; sum and divide instead");
+  if (is_bitwise(op) && is_floating(dtype))
+    return str(reduce_op_name(op), " needs an integer dtype, got ", dtype);
   return "";
 }
 
-std::string fault(const AllGatherCall& c, size_t size) {
-  if (c.bytes.size() != size)
-    return str("there are ", c.bytes.size(), " sizes for ", size, " ranks");
-  for (const int64_t bytes : c.bytes)
-    if (bytes < 0) return str("a part has ", bytes, " bytes");
-  return "";
+std::string fault_of_root(int root, int size) {
+  return root >= 0 && root < size ? "" : str("the root must be a rank from 0 to ", size - 1);
 }
 
-std::string fault(const BroadcastCall& c, size_t size) {
-  if (c.root < 0 || c.root >= static_cast<int>(size))
-    return str("the root must be a rank from 0 to ", size - 1);
-  return c.bytes < 0 ? "the size is negative" : "";
+std::string fault_of_sizes(std::span<const int64_t> sizes, int size) {
+  if (sizes.size() != static_cast<size_t>(size))
+    return str("there are ", sizes.size(), " sizes for ", size, " ranks");
+  return std::any_of(sizes.begin(), sizes.end(), [](int64_t s) { return s < 0; })
+             ? "a size is negative"
+             : "";
 }
 
-std::string describe(const Call& call) {
-  return std::visit([](const auto& c) { return describe(c); }, call);
-}
+std::string first(std::string a, std::string b) { return a.empty() ? std::move(b) : std::move(a); }
+
+struct Fault {
+  int rank, size;
+
+  std::string operator()(const BarrierCall&) const { return ""; }
+  std::string operator()(const AllReduceCall& c) const {
+    for (const Segment& s : c.segments)
+      if (s.count < 0) return str("a tensor has ", s.count, " elements");
+    return fault_of_reduction(c.op, c.dtype);
+  }
+  std::string operator()(const ReduceCall& c) const {
+    if (c.count < 0) return str("a tensor has ", c.count, " elements");
+    return first(fault_of_root(c.root, size), fault_of_reduction(c.op, c.dtype));
+  }
+  std::string operator()(const ReduceScatterCall& c) const {
+    return first(fault_of_sizes(c.counts, size), fault_of_reduction(c.op, c.dtype));
+  }
+  std::string operator()(const BroadcastCall& c) const {
+    return first(fault_of_root(c.root, size), c.bytes < 0 ? "the size is negative" : "");
+  }
+  std::string operator()(const AllGatherCall& c) const { return fault_of_sizes(c.bytes, size); }
+  std::string operator()(const GatherCall& c) const {
+    return first(fault_of_root(c.root, size), fault_of_sizes(c.bytes, size));
+  }
+  std::string operator()(const ScatterCall& c) const {
+    return first(fault_of_root(c.root, size), fault_of_sizes(c.bytes, size));
+  }
+  std::string operator()(const AllToAllCall& c) const {
+    std::string fault =
+        first(fault_of_sizes(c.send_bytes, size), fault_of_sizes(c.receive_bytes, size));
+    if (!fault.empty()) return fault;
+    const auto own = static_cast<size_t>(rank);
+    return c.send_bytes[own] == c.receive_bytes[own]
+               ? ""
+               : str("rank ", rank, " sends itself ", c.send_bytes[own], " bytes and expects ",
+                     c.receive_bytes[own]);
+  }
+};
+
+// --- Equality, by a hash of all that must be equal
+
+class Hash {
+ public:
+  // FNV-1a over words, with a stronger mix (splitmix64's).
+  void add(uint64_t word) {
+    value_ = (value_ ^ word) * 0x9E3779B97F4A7C15u;
+    value_ ^= value_ >> 29;
+  }
+  void add(std::span<const int64_t> words) {
+    add(words.size());
+    for (const int64_t word : words) add(static_cast<uint64_t>(word));
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+struct Content {
+  Hash& hash;
+
+  void operator()(const BarrierCall&) const {}
+  void operator()(const AllReduceCall& c) const {
+    reduction(c.op, c.dtype);
+    hash.add(c.segments.size());
+    for (const Segment& segment : c.segments) hash.add(static_cast<uint64_t>(segment.count));
+  }
+  void operator()(const ReduceCall& c) const {
+    reduction(c.op, c.dtype);
+    rooted({&c.count, 1}, c.root);
+  }
+  void operator()(const ReduceScatterCall& c) const {
+    reduction(c.op, c.dtype);
+    hash.add(c.counts);
+  }
+  void operator()(const BroadcastCall& c) const { rooted({&c.bytes, 1}, c.root); }
+  void operator()(const AllGatherCall& c) const { hash.add(c.bytes); }
+  void operator()(const GatherCall& c) const { rooted(c.bytes, c.root); }
+  void operator()(const ScatterCall& c) const { rooted(c.bytes, c.root); }
+  // Ranks see different sizes; those that exchange compare them.
+  void operator()(const AllToAllCall&) const {}
+
+  void reduction(ReduceOp op, DType dtype) const {
+    hash.add(static_cast<uint64_t>(op));
+    hash.add(static_cast<uint64_t>(dtype));
+  }
+  void rooted(std::span<const int64_t> sizes, int root) const {
+    hash.add(sizes);
+    hash.add(static_cast<uint64_t>(root));
+  }
+};
 
 }  // namespace
 
-std::optional<Error> find_mistake(std::span<const Call> calls) {
-  for (size_t r = 1; r < calls.size(); ++r)
-    if (!same(calls[0], calls[r]))
-      return Error(Code::kInvalidArgument,
-                   str("the ranks of a group must make the same calls, but rank 0 asks for ",
-                       describe(calls[0]), " and rank ", r, " for ", describe(calls[r])));
-  const std::string wrong =
-      std::visit([&](const auto& c) { return fault(c, calls.size()); }, calls[0]);
-  if (wrong.empty()) return std::nullopt;
-  return Error(Code::kInvalidArgument, describe(calls[0]) + ": " + wrong);
+std::string_view kind_of(const Call& call) { return std::visit(Kind{}, call); }
+std::string describe(const Call& call) { return std::visit(Description{}, call); }
+int64_t bytes_of(const Call& call) { return std::visit(Bytes{}, call); }
+
+std::optional<Error> find_mistake(const Call& call, int rank, int size) {
+  const std::string fault = std::visit(Fault{rank, size}, call);
+  if (fault.empty()) return std::nullopt;
+  return Error(Code::kInvalidArgument, describe(call) + ": " + fault);
+}
+
+bool same(const Call& a, const Call& b) { return fingerprint(a, 0) == fingerprint(b, 0); }
+
+Error mismatch(int rank_a, std::string_view a, int rank_b, std::string_view b) {
+  return Error(Code::kInvalidArgument,
+               str("the ranks of a group must make the same calls, but rank ", rank_a, " asks for ",
+                   a, " and rank ", rank_b, " for ", b));
+}
+
+Fingerprint fingerprint(const Call& call, uint64_t sequence) {
+  Hash hash;
+  hash.add(call.index());
+  std::visit(Content{hash}, call);
+  return {sequence, hash.value()};
 }
 
 }  // namespace cohort

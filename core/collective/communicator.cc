@@ -1,26 +1,22 @@
 #include "core/collective/communicator.h"
 
-#include <algorithm>
-#include <cctype>
-#include <string>
-
 namespace cohort {
-namespace {
 
-constexpr std::string_view kNames[] = {"sum", "mean", "min", "max", "product"};
-
-}  // namespace
-
-ReduceOp reduce_op_from_name(std::string_view name) {
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto at = std::find(std::begin(kNames), std::end(kNames), lower);
-  if (at == std::end(kNames))
-    invalid("\"", name, "\" is not a reduce op; allowed are sum, mean, min, max, product");
-  return static_cast<ReduceOp>(at - std::begin(kNames));
+void check_send(const SendCall& call, int rank, int size) {
+  if (call.destination < 0 || call.destination >= size || call.destination == rank)
+    invalid("rank ", rank, " of ", size, " sends to rank ", call.destination,
+            "; allowed is another rank of the group");
+  if (call.tag < 0) invalid("a message has the tag ", call.tag, "; allowed are 0 and up");
+  if (call.bytes < 0) invalid("a message has ", call.bytes, " bytes");
 }
 
-std::string_view reduce_op_name(ReduceOp op) { return kNames[static_cast<size_t>(op)]; }
+void check_receive(const ReceiveCall& call, int rank, int size) {
+  if (call.source != kAnyRank && (call.source < 0 || call.source >= size || call.source == rank))
+    invalid("rank ", rank, " of ", size, " receives from rank ", call.source,
+            "; allowed is another rank of the group, or kAnyRank");
+  if (call.tag < 0 && call.tag != kAnyTag)
+    invalid("a receive asks for the tag ", call.tag, "; allowed are 0 and up, or kAnyTag");
+  if (call.capacity < 0) invalid("a receive has room for ", call.capacity, " bytes");
+}
 
 }  // namespace cohort

@@ -7,24 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/collective/call.h"
 #include "core/tensor/tensor.h"
 
 namespace cohort {
-
-// How elements of different ranks combine. The numbers are part of the serialised graph format.
-enum class ReduceOp : int64_t { kSum = 0, kMean = 1, kMin = 2, kMax = 3, kProduct = 4 };
-
-// "sum", "MEAN", ...: in any case. kInvalidArgument lists the allowed names.
-ReduceOp reduce_op_from_name(std::string_view name);
-std::string_view reduce_op_name(ReduceOp op);
-
-// A part of a bucket: `count` elements that a rank reads from `source` and whose result goes to
-// `target`, which may be the same memory, or null where this rank does not want the result.
-struct Segment {
-  const void* source;
-  void* target;
-  int64_t count;
-};
 
 // One collective of one rank: the time in which data moved, without the wait for late ranks.
 struct CommunicationEvent {
@@ -34,47 +20,113 @@ struct CommunicationEvent {
 };
 using CommunicationObserver = std::function<void(const CommunicationEvent&)>;
 
-// A group of ranks that combine data. Every rank makes the same calls in the same order: kinds of
-// call, sizes, dtypes, ops and roots must be equal on every rank. A mistake is kInvalidArgument on
-// all ranks, names both sides, and ends the group as `abort` does; it never gives a wrong number.
-// One thread at a time per rank; ranks may be threads or processes, as the backend says. Destroying
-// one rank's communicator ends the group for the others (kUnavailable).
+// Messages between two ranks. Those of one sender with one tag arrive in the order in which they
+// were sent. Tags are 0 or more.
+inline constexpr int kAnyRank = -1, kAnyTag = -1;
+struct SendCall {
+  const void* source;
+  int64_t bytes;
+  int destination;
+  int tag = 0;
+};
+struct ReceiveCall {
+  void* target;
+  int64_t capacity;  // in bytes; a longer message is kInvalidArgument on both ranks
+  int source = kAnyRank;
+  int tag = kAnyTag;
+};
+struct Received {
+  int source = kAnyRank;
+  int tag = kAnyTag;
+  int64_t bytes = 0;
+};
+
+// A group of ranks that combine data. Every rank makes the same collective calls in the same order:
+// kinds of call, sizes, dtypes, ops and roots must be equal on every rank. A mistake is
+// kInvalidArgument on all ranks, names both sides, and ends the group as `abort` does; it never
+// gives a wrong number. One thread at a time per rank; ranks may be threads or processes, as the
+// backend says. Destroying one rank's communicator ends the group for the others (kUnavailable).
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Combines the segments of all ranks element by element. Every rank gets the same bits, and the
-  // same on every run. Half types are added in float and rounded once; integers wrap around; NaN
-  // wins a min or max; integers and bool have no mean, bool no reduction. Returns when this rank's
-  // targets are written and its sources may be reused.
-  virtual void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) = 0;
-  // Starts an all_reduce that goes on in the background until `wait`. Segments and their memory
-  // must stay until then. Operations take effect in the order of these calls, whether started or
-  // blocking. The result, never negative, identifies the operation; waits may come in any order,
-  // each once, and throw the operation's error.
-  virtual int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) = 0;
-  virtual void wait(int64_t operation) = 0;
+  // Returns when this rank's targets are written and its sources may be reused.
+  virtual void run(const Call& call) = 0;
+  // Starts a collective that goes on in the background until `wait`; its memory, and the arrays
+  // that spans in `call` refer to, must stay until then. Collectives take effect in the order of
+  // these calls, whether started or run. The result, never negative, identifies the operation.
+  virtual int64_t start(const Call& call) = 0;
 
-  // Puts the ranks' parts one behind the other, in rank order, into every rank's `target`.
-  // `bytes[r]` is the size of rank r's part; this rank's is at `source`, which may be its place in
-  // `target`.
-  virtual void all_gather(const void* source, void* target, std::span<const int64_t> bytes) = 0;
-  // Copies `bytes` bytes from `source` on rank `root` to `target` on every rank. `source` is not
-  // read elsewhere; on the root it may be `target`.
-  virtual void broadcast(const void* source, void* target, int64_t bytes, int root) = 0;
-  // Returns when every rank has called it.
-  virtual void barrier() = 0;
+  // Starts to send or receive a message; independent of collectives. Sending ends when the message
+  // has been taken over, which may be when its receiver asks for it. A rank cannot send to itself.
+  virtual int64_t start_send(const SendCall& call) = 0;
+  virtual int64_t start_receive(const ReceiveCall& call) = 0;
+
+  // Waits for something started. Waits may come in any order, each once, and throw the operation's
+  // error. The result tells what a receive has got.
+  virtual Received wait(int64_t operation) = 0;
+
+  // A new group of the ranks that give the same color, in the order of their keys and then their
+  // ranks here. Null for a negative color. A collective call.
+  virtual std::unique_ptr<Communicator> split(int color, int key = 0) = 0;
+
   // Ends the group: calls on any rank that still wait for others, and every later call, throw
   // `error` (the first one given wins). Collectives that all ranks have joined are finished. From
   // any thread.
   virtual void abort(const Error& error) = 0;
 
+  // Memory that the backend can combine in place where memory from elsewhere would have to be
+  // copied; it outlives the group if need be. kResourceExhausted.
+  virtual std::shared_ptr<Buffer> allocate(size_t bytes) { return allocate_host_buffer(bytes); }
+
   // Tells `observer` of every later collective that moves data, on the thread that ran it, before
   // the call (or the wait for it) returns. Not while calls are under way. Backends may ignore it.
   virtual void set_observer(CommunicationObserver /*observer*/) {}
+
+  // The calls by name; call.h says what they do.
+  void barrier() { run(BarrierCall{}); }
+  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) {
+    run(AllReduceCall{segments, dtype, op});
+  }
+  int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) {
+    return start(AllReduceCall{segments, dtype, op});
+  }
+  void reduce(const void* source, void* target, int64_t count, DType dtype, ReduceOp op, int root) {
+    run(ReduceCall{source, target, count, dtype, op, root});
+  }
+  void reduce_scatter(const void* source, void* target, std::span<const int64_t> counts,
+                      DType dtype, ReduceOp op) {
+    run(ReduceScatterCall{source, target, counts, dtype, op});
+  }
+  void broadcast(const void* source, void* target, int64_t bytes, int root) {
+    run(BroadcastCall{source, target, bytes, root});
+  }
+  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) {
+    run(AllGatherCall{source, target, bytes});
+  }
+  void gather(const void* source, void* target, std::span<const int64_t> bytes, int root) {
+    run(GatherCall{source, target, bytes, root});
+  }
+  void scatter(const void* source, void* target, std::span<const int64_t> bytes, int root) {
+    run(ScatterCall{source, target, bytes, root});
+  }
+  void all_to_all(const void* source, std::span<const int64_t> send_bytes, void* target,
+                  std::span<const int64_t> receive_bytes) {
+    run(AllToAllCall{source, send_bytes, target, receive_bytes});
+  }
+  void send(const void* source, int64_t bytes, int destination, int tag = 0) {
+    wait(start_send({source, bytes, destination, tag}));
+  }
+  Received receive(void* target, int64_t capacity, int source = kAnyRank, int tag = kAnyTag) {
+    return wait(start_receive({target, capacity, source, tag}));
+  }
 };
+
+// What is wrong with a message's call, kInvalidArgument, before it waits for anybody.
+void check_send(const SendCall& call, int rank, int size);
+void check_receive(const ReceiveCall& call, int rank, int size);
 
 // How ranks that are threads of this process reduce.
 enum class InProcessReduction {

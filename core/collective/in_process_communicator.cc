@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <numeric>
 
 #include "core/base/threads.h"
 #include "core/collective/background_queue.h"
-#include "core/collective/call.h"
+#include "core/collective/communicator.h"
+#include "core/collective/message_board.h"
 #include "core/collective/reduction.h"
 #include "core/collective/rendezvous.h"
 
@@ -15,29 +18,69 @@ namespace {
 constexpr int64_t kSliceUnit = 64;
 // What one thread copies at least.
 constexpr int64_t kCopyGrain = int64_t{1} << 17;
+// Identifies a message rather than a collective to wait().
+constexpr int64_t kMessage = int64_t{1} << 62;
 
 // What the ranks of one group share.
 struct Group {
   Group(int size, InProcessReduction reduction)
       : calls(static_cast<size_t>(size)), reduction(reduction), rendezvous(size) {}
 
+  void abort(const Error& error) {
+    rendezvous.abort(error);
+    messages.abort(error);
+  }
+
   std::vector<Call> calls;  // each rank writes its own before a meeting and reads all after it
   const InProcessReduction reduction;
   Rendezvous rendezvous;
+  MessageBoard messages;
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<Group>> parts;  // by color, while the group is being split
 };
 
 void copy(const void* source, void* target, int64_t bytes) {
-  if (source == target) return;
+  if (source == target || bytes == 0) return;
   parallel_for(bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
     std::memcpy(static_cast<char*>(target) + begin, static_cast<const char*>(source) + begin,
                 static_cast<size_t>(end - begin));
   });
 }
 
+const void* at(const void* memory, int64_t bytes) {
+  return static_cast<const char*>(memory) + bytes;
+}
+void* at(void* memory, int64_t bytes) { return static_cast<char*>(memory) + bytes; }
+
 int64_t total_elements(const AllReduceCall& call) {
   int64_t total = 0;
   for (const Segment& segment : call.segments) total += segment.count;
   return total;
+}
+
+// Where part `rank` begins.
+int64_t offset(std::span<const int64_t> sizes, size_t rank) {
+  return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(rank),
+                         int64_t{0});
+}
+
+// What is wrong with the calls that all ranks made together, in rank order, or nothing.
+std::optional<Error> find_mistake(std::span<const Call> calls) {
+  const int size = static_cast<int>(calls.size());
+  for (int r = 1; r < size; ++r)
+    if (const auto& [first, other] = std::pair(calls[0], calls[static_cast<size_t>(r)]);
+        !same(first, other))
+      return mismatch(0, describe(first), r, describe(other));
+  for (int r = 0; r < size; ++r)
+    if (auto mistake = cohort::find_mistake(calls[static_cast<size_t>(r)], r, size)) return mistake;
+  if (!std::holds_alternative<AllToAllCall>(calls[0])) return std::nullopt;
+  for (size_t s = 0; s < calls.size(); ++s)
+    for (size_t r = 0; r < calls.size(); ++r)
+      if (std::get<AllToAllCall>(calls[s]).send_bytes[r] !=
+          std::get<AllToAllCall>(calls[r]).receive_bytes[s])
+        return mismatch(static_cast<int>(s), describe(calls[s]), static_cast<int>(r),
+                        describe(calls[r]));
+  return std::nullopt;
 }
 
 class InProcessCommunicator final : public Communicator {
@@ -47,75 +90,91 @@ class InProcessCommunicator final : public Communicator {
   // What waits in the background, here or on other ranks, would wait for ever.
   ~InProcessCommunicator() override {
     abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group")));
+    group_->messages.withdraw(rank_);
   }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->calls.size()); }
 
-  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+  void run(const Call& call) override {
     queue_.drain();
-    all_reduce_now(segments, dtype, op);
+    run_now(call);
   }
 
-  int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
-    if (size() > 1) return queue_.start(segments, dtype, op);
-    all_reduce_now(segments, dtype, op);
+  int64_t start(const Call& call) override {
+    if (size() > 1) return queue_.start(call);
+    run_now(call);
     return 0;
   }
 
-  void wait(int64_t operation) override {
+  int64_t start_send(const SendCall& call) override {
+    check_send(call, rank_, size());
+    return kMessage + group_->messages.post(rank_, call);
+  }
+
+  int64_t start_receive(const ReceiveCall& call) override {
+    check_receive(call, rank_, size());
+    return kMessage + group_->messages.post(rank_, call);
+  }
+
+  Received wait(int64_t operation) override {
+    if (operation >= kMessage) return group_->messages.wait(operation - kMessage);
     if (size() > 1) queue_.wait(operation);
+    return {};
   }
 
-  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) override {
-    queue_.drain();
-    int64_t total = 0;
-    for (const int64_t part : bytes) total += part;
-    collective(AllGatherCall{source, target, bytes}, "AllGather", total, [&] { gather(); });
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    struct Choice {
+      int color, key;
+    };
+    std::vector<Choice> choices(static_cast<size_t>(size()));
+    const Choice own{color, key};
+    const std::vector<int64_t> bytes(choices.size(), sizeof(Choice));
+    all_gather(&own, choices.data(), bytes);
+    int members = 0, place = 0;
+    for (int r = 0; r < size(); ++r) {
+      const Choice& other = choices[static_cast<size_t>(r)];
+      if (other.color != color) continue;
+      ++members;
+      if (other.key < key || (other.key == key && r < rank_)) ++place;
+    }
+    std::unique_ptr<Communicator> part;
+    if (color >= 0) {
+      const std::lock_guard lock(group_->mutex);
+      auto& shared = group_->parts[color];
+      if (shared == nullptr) shared = std::make_shared<Group>(members, group_->reduction);
+      part = std::make_unique<InProcessCommunicator>(shared, place);
+    }
+    barrier();
+    {
+      const std::lock_guard lock(group_->mutex);
+      group_->parts.clear();
+    }
+    barrier();
+    return part;
   }
 
-  void broadcast(const void* source, void* target, int64_t bytes, int root) override {
-    queue_.drain();
-    collective(BroadcastCall{source, target, bytes, root}, "Broadcast", bytes,
-               [&] { copy(call<BroadcastCall>(root).source, target, bytes); });
-  }
-
-  void barrier() override {
-    queue_.drain();
-    collective(BarrierCall{}, "Barrier", 0, [] {});
-  }
-
-  void abort(const Error& error) override { group_->rendezvous.abort(error); }
+  void abort(const Error& error) override { group_->abort(error); }
   void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
 
  private:
-  void all_reduce_now(std::span<const Segment> segments, DType dtype, ReduceOp op) {
-    const AllReduceCall call{segments, dtype, op};
-    const int64_t total = total_elements(call);
-    collective(call, "AllReduce", total * static_cast<int64_t>(dtype_size(dtype)), [&] {
-      if (group_->reduction == InProcessReduction::kSlices)
-        reduce_slice(total);
-      else
-        reduce_on_first_rank();
-    });
-  }
-
   // Meets the others, does this rank's part of the work, for which it may read their memory, and
-  // waits until they have done theirs. `work` must not throw.
-  template <typename Work>
-  void collective(const Call& call, std::string_view kind, int64_t bytes, const Work& work) {
+  // waits until they have done theirs.
+  void run_now(const Call& call) {
     group_->calls[static_cast<size_t>(rank_)] = call;
     group_->rendezvous.meet();
     const auto begin = std::chrono::steady_clock::now();
     // All ranks see the same calls, so that all find the same.
     const auto mistake = find_mistake(group_->calls);
-    if (!mistake) work();
+    if (!mistake) std::visit([&](const auto& own) { work(own); }, call);
     group_->rendezvous.part();
     if (mistake) {
       abort(*mistake);
       throw *mistake;
     }
-    if (observer_ && bytes > 0) observer_({kind, bytes, begin, std::chrono::steady_clock::now()});
+    const int64_t bytes = bytes_of(call);
+    if (observer_ && bytes > 0)
+      observer_({kind_of(call), bytes, begin, std::chrono::steady_clock::now()});
   }
 
   template <typename C>
@@ -125,14 +184,74 @@ class InProcessCommunicator final : public Communicator {
   const Segment& segment(int rank, size_t index) const {
     return call<AllReduceCall>(rank).segments[index];
   }
+  size_t own() const { return static_cast<size_t>(rank_); }
+  // Where this rank's slice of `total` elements begins, or that of the next one.
+  int64_t boundary(int64_t total, int rank) const {
+    return rank == size() ? total : total / kSliceUnit * rank / size() * kSliceUnit;
+  }
+
+  // None of these throws.
+  void work(const BarrierCall&) {}
+
+  void work(const AllReduceCall& own) {
+    if (group_->reduction == InProcessReduction::kSlices)
+      reduce_slice(total_elements(own));
+    else
+      reduce_on_first_rank();
+  }
+
+  // Every rank a slice, all of it into the root's target.
+  void work(const ReduceCall& own) {
+    sources_.clear();
+    for (int r = 0; r < size(); ++r) sources_.push_back(call<ReduceCall>(r).source);
+    void* const target = call<ReduceCall>(own.root).target;
+    reduce_elements(own.op, own.dtype, sources_, {&target, 1}, boundary(own.count, rank_),
+                    boundary(own.count, rank_ + 1));
+  }
+
+  void work(const ReduceScatterCall& own) {
+    const int64_t begin =
+        offset(own.counts, this->own()) * static_cast<int64_t>(dtype_size(own.dtype));
+    sources_.clear();
+    for (int r = 0; r < size(); ++r)
+      sources_.push_back(at(call<ReduceScatterCall>(r).source, begin));
+    void* const target = own.target;
+    reduce_elements(own.op, own.dtype, sources_, {&target, 1}, 0, own.counts[this->own()]);
+  }
+
+  void work(const BroadcastCall& own) {
+    copy(call<BroadcastCall>(own.root).source, own.target, own.bytes);
+  }
+
+  void work(const AllGatherCall& own) {
+    for (int r = 0; r < size(); ++r)
+      copy(call<AllGatherCall>(r).source, at(own.target, offset(own.bytes, static_cast<size_t>(r))),
+           own.bytes[static_cast<size_t>(r)]);
+  }
+
+  void work(const GatherCall& own) {
+    copy(own.source, at(call<GatherCall>(own.root).target, offset(own.bytes, this->own())),
+         own.bytes[this->own()]);
+  }
+
+  void work(const ScatterCall& own) {
+    copy(at(call<ScatterCall>(own.root).source, offset(own.bytes, this->own())), own.target,
+         own.bytes[this->own()]);
+  }
+
+  void work(const AllToAllCall& own) {
+    for (int r = 0; r < size(); ++r) {
+      const auto& other = call<AllToAllCall>(r);
+      const auto sender = static_cast<size_t>(r);
+      copy(at(other.source, offset(other.send_bytes, this->own())),
+           at(own.target, offset(own.receive_bytes, sender)), own.receive_bytes[sender]);
+    }
+  }
 
   // This rank's contiguous share of the bucket that the segments form together, into everybody's
   // targets.
   void reduce_slice(int64_t total) {
-    const auto boundary = [&](int rank) {
-      return rank == size() ? total : total / kSliceUnit * rank / size() * kSliceUnit;
-    };
-    const int64_t first = boundary(rank_), last = boundary(rank_ + 1);
+    const int64_t first = boundary(total, rank_), last = boundary(total, rank_ + 1);
     int64_t offset = 0;
     for (size_t i = 0; i < call<AllReduceCall>(rank_).segments.size(); ++i) {
       const int64_t count = segment(rank_, i).count;
@@ -174,23 +293,12 @@ class InProcessCommunicator final : public Communicator {
     return rank;
   }
 
-  void gather() {
-    const auto& [own, target, bytes] = call<AllGatherCall>(rank_);
-    auto* to = static_cast<char*>(target);
-    for (int r = 0; r < size(); ++r) {
-      copy(call<AllGatherCall>(r).source, to, bytes[static_cast<size_t>(r)]);
-      to += bytes[static_cast<size_t>(r)];
-    }
-  }
-
   std::shared_ptr<Group> group_;
   int rank_;
   CommunicationObserver observer_;
   std::vector<const void*> sources_;  // of the segment in work
   std::vector<void*> targets_;
-  BackgroundQueue queue_{[this](std::span<const Segment> segments, DType dtype, ReduceOp op) {
-    all_reduce_now(segments, dtype, op);
-  }};
+  BackgroundQueue queue_{[this](const Call& call) { run_now(call); }};
 };
 
 }  // namespace

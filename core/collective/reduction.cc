@@ -74,6 +74,31 @@ struct Max : AsItIs {
   }
 };
 
+// Bitwise ops are for integers; callers have checked.
+struct BitAnd : AsItIs {
+  template <typename A>
+  static A combine(A a, A b) {
+    if constexpr (std::is_integral_v<A>) return static_cast<A>(a & b);
+    return a;
+  }
+};
+
+struct BitOr : AsItIs {
+  template <typename A>
+  static A combine(A a, A b) {
+    if constexpr (std::is_integral_v<A>) return static_cast<A>(a | b);
+    return a;
+  }
+};
+
+struct BitXor : AsItIs {
+  template <typename A>
+  static A combine(A a, A b) {
+    if constexpr (std::is_integral_v<A>) return static_cast<A>(a ^ b);
+    return a;
+  }
+};
+
 // Not inlined, because GCC would make the loop over sources the inner one, which is not a vector's.
 template <typename T, typename Op>
 [[gnu::noinline]] void combine_into(Accumulator<T>* sum, const T* source, int64_t n) {
@@ -156,6 +181,12 @@ void with_op(ReduceOp op, DType dtype, F&& f) {
       return f.template operator()<Max>();
     case ReduceOp::kProduct:
       return f.template operator()<Product>();
+    case ReduceOp::kBitAnd:
+      return f.template operator()<BitAnd>();
+    case ReduceOp::kBitOr:
+      return f.template operator()<BitOr>();
+    case ReduceOp::kBitXor:
+      return f.template operator()<BitXor>();
   }
   fail(Code::kInternal, "no reduction ", static_cast<int64_t>(op), " of ", dtype);
 }

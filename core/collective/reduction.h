@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "core/collective/communicator.h"
+#include "core/collective/reduce_op.h"
 
 namespace cohort {
 

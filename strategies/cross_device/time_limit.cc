@@ -1,6 +1,7 @@
 #include "strategies/cross_device/time_limit.h"
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -31,44 +32,42 @@ class TimeLimit final : public Communicator {
   }
   void abort(const Error& error) override { inner_->abort(error); }
 
-  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
-    const Call call(*this, "all_reduce");
-    inner_->all_reduce(segments, dtype, op);
+  void run(const Call& call) override {
+    const Waiting waiting(*this, kind_of(call));
+    inner_->run(call);
   }
-  int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
-    return inner_->start_all_reduce(segments, dtype, op);
+  int64_t start(const Call& call) override {
+    const int64_t operation = inner_->start(call);
+    kinds_[operation] = kind_of(call);
+    return operation;
   }
-  void wait(int64_t operation) override {
-    const Call call(*this, "all_reduce");
-    inner_->wait(operation);
+  int64_t start_send(const SendCall& call) override { return inner_->start_send(call); }
+  int64_t start_receive(const ReceiveCall& call) override { return inner_->start_receive(call); }
+  Received wait(int64_t operation) override {
+    const auto started = kinds_.extract(operation);
+    const Waiting waiting(*this, started ? started.mapped() : "a message");
+    return inner_->wait(operation);
   }
-  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) override {
-    const Call call(*this, "all_gather");
-    inner_->all_gather(source, target, bytes);
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    auto part = inner_->split(color, key);
+    return part == nullptr ? nullptr : with_time_limit(std::move(part), seconds_);
   }
-  void broadcast(const void* source, void* target, int64_t bytes, int root) override {
-    const Call call(*this, "broadcast");
-    inner_->broadcast(source, target, bytes, root);
-  }
-  void barrier() override {
-    const Call call(*this, "barrier");
-    inner_->barrier();
-  }
+  std::shared_ptr<Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
 
  private:
   // While alive, the clock runs.
-  class Call {
+  class Waiting {
    public:
-    Call(TimeLimit& limit, const char* name) : limit_(limit) { limit_.set_current(name); }
-    ~Call() { limit_.set_current(nullptr); }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
+    Waiting(TimeLimit& limit, std::string_view kind) : limit_(limit) { limit_.set_current(kind); }
+    ~Waiting() { limit_.set_current({}); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
 
    private:
     TimeLimit& limit_;
   };
 
-  void set_current(const char* name) {
+  void set_current(std::string_view name) {
     {
       const std::lock_guard lock(mutex_);
       current_ = name;
@@ -82,7 +81,7 @@ class TimeLimit final : public Communicator {
   void watch() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return stopping_ || current_ != nullptr; });
+      changed_.wait(lock, [&] { return stopping_ || !current_.empty(); });
       const int64_t watched = calls_;
       const Clock::time_point deadline = deadline_;
       const auto over = [&] { return stopping_ || calls_ != watched; };
@@ -98,10 +97,11 @@ class TimeLimit final : public Communicator {
 
   const std::unique_ptr<Communicator> inner_;
   const double seconds_;
-  std::mutex mutex_;  // guards what follows
+  std::map<int64_t, std::string_view> kinds_;  // of what was started and not waited for
+  std::mutex mutex_;                           // guards what follows
   std::condition_variable changed_;
-  const char* current_ = nullptr;  // the call that is waiting
-  int64_t calls_ = 0;              // begun or ended
+  std::string_view current_;  // the call that is waiting; none is empty
+  int64_t calls_ = 0;         // begun or ended
   Clock::time_point deadline_;
   bool stopping_ = false;
   std::thread watch_;  // last: it uses everything else
