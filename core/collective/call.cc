@@ -113,9 +113,9 @@ std::string fault_of_root(int root, int size) {
 std::string fault_of_sizes(std::span<const int64_t> sizes, int size) {
   if (sizes.size() != static_cast<size_t>(size))
     return str("there are ", sizes.size(), " sizes for ", size, " ranks");
-  return std::any_of(sizes.begin(), sizes.end(), [](int64_t s) { return s < 0; })
-             ? "a size is negative"
-             : "";
+  for (const int64_t bytes : sizes)
+    if (bytes < 0) return str("a part has ", bytes);
+  return "";
 }
 
 std::string first(std::string a, std::string b) { return a.empty() ? std::move(b) : std::move(a); }

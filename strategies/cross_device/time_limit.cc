@@ -6,15 +6,17 @@
 #include <optional>
 #include <thread>
 
+#include "core/collective/forwarding_communicator.h"
+
 namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class TimeLimit final : public Communicator {
+class TimeLimit final : public ForwardingCommunicator {
  public:
   TimeLimit(std::unique_ptr<Communicator> inner, double seconds)
-      : inner_(std::move(inner)), seconds_(seconds), watch_([this] { watch(); }) {}
+      : ForwardingCommunicator(std::move(inner)), seconds_(seconds), watch_([this] { watch(); }) {}
 
   ~TimeLimit() override {
     {
@@ -25,34 +27,24 @@ class TimeLimit final : public Communicator {
     watch_.join();
   }
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void set_observer(CommunicationObserver observer) override {
-    inner_->set_observer(std::move(observer));
-  }
-  void abort(const Error& error) override { inner_->abort(error); }
-
   void run(const Call& call) override {
     const Waiting waiting(*this, kind_of(call));
-    inner_->run(call);
+    inner().run(call);
   }
   int64_t start(const Call& call) override {
-    const int64_t operation = inner_->start(call);
+    const int64_t operation = inner().start(call);
     kinds_[operation] = kind_of(call);
     return operation;
   }
-  int64_t start_send(const SendCall& call) override { return inner_->start_send(call); }
-  int64_t start_receive(const ReceiveCall& call) override { return inner_->start_receive(call); }
   Received wait(int64_t operation) override {
     const auto started = kinds_.extract(operation);
     const Waiting waiting(*this, started ? started.mapped() : "a message");
-    return inner_->wait(operation);
+    return inner().wait(operation);
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    auto part = inner_->split(color, key);
+    auto part = inner().split(color, key);
     return part == nullptr ? nullptr : with_time_limit(std::move(part), seconds_);
   }
-  std::shared_ptr<Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
 
  private:
   // While alive, the clock runs.
@@ -86,7 +78,7 @@ class TimeLimit final : public Communicator {
       const Clock::time_point deadline = deadline_;
       const auto over = [&] { return stopping_ || calls_ != watched; };
       if (!changed_.wait_until(lock, deadline, over)) {
-        inner_->abort(Error(Code::kDeadlineExceeded,
+        inner().abort(Error(Code::kDeadlineExceeded,
                             str("replica ", rank(), " has waited for ", seconds_, " s in ",
                                 current_, " for the other replicas (timeout_seconds)")));
         changed_.wait(lock, over);
@@ -95,7 +87,6 @@ class TimeLimit final : public Communicator {
     }
   }
 
-  const std::unique_ptr<Communicator> inner_;
   const double seconds_;
   std::map<int64_t, std::string_view> kinds_;  // of what was started and not waited for
   std::mutex mutex_;                           // guards what follows

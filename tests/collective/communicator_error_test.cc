@@ -69,7 +69,7 @@ TEST(CommunicatorErrorTest, WrongCallsAreRefusedThoughAllAgree) {
             std::string::npos);
   EXPECT_NE(refused(reduce(-1)).find("-1 elements"), std::string::npos);
   EXPECT_NE(refused(gather({4, 4})).find("2 sizes for 3 ranks"), std::string::npos);
-  EXPECT_NE(refused(gather({4, -4, 4})).find("-4 bytes"), std::string::npos);
+  EXPECT_NE(refused(gather({4, -4, 4})).find("a part has -4"), std::string::npos);
   EXPECT_NE(refused(broadcast(4, 3)).find("from 0 to 2"), std::string::npos);
   EXPECT_NE(refused(broadcast(4, -1)).find("from 0 to 2"), std::string::npos);
 }

@@ -343,7 +343,8 @@ TEST(ReduceOpTest, IsNamedInAnyCase) {
   for (const ReduceOp op : kOps) EXPECT_EQ(reduce_op_from_name(reduce_op_name(op)), op);
   EXPECT_EQ(reduce_op_from_name("MEAN"), ReduceOp::kMean);
   EXPECT_EQ(error_of([] { reduce_op_from_name("avg"); }).message(),
-            "\"avg\" is not a reduce op; allowed are sum, mean, min, max, product");
+            "\"avg\" is not a reduce op; allowed are sum, mean, min, max, product, bit_and, "
+            "bit_or, bit_xor");
 }
 
 }  // namespace

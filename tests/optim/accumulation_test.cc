@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/collective/forwarding_communicator.h"
 #include "core/graph/op.h"
 #include "tests/optim/replicas.h"
 
@@ -15,37 +16,20 @@ using testing::to_vector;
 using testing::VariablePtr;
 
 // Counts the calls of one rank.
-class CountingCommunicator final : public Communicator {
+class CountingCommunicator final : public ForwardingCommunicator {
  public:
   CountingCommunicator(std::unique_ptr<Communicator> inner, std::atomic<int>& calls)
-      : inner_(std::move(inner)), calls_(calls) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+      : ForwardingCommunicator(std::move(inner)), calls_(calls) {}
+  void run(const Call& call) override {
     ++calls_;
-    inner_->all_reduce(segments, dtype, op);
+    inner().run(call);
   }
-  int64_t start_all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+  int64_t start(const Call& call) override {
     ++calls_;
-    return inner_->start_all_reduce(segments, dtype, op);
+    return inner().start(call);
   }
-  void wait(int64_t operation) override { inner_->wait(operation); }
-  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) override {
-    ++calls_;
-    inner_->all_gather(source, target, bytes);
-  }
-  void broadcast(const void* source, void* target, int64_t bytes, int root) override {
-    ++calls_;
-    inner_->broadcast(source, target, bytes, root);
-  }
-  void barrier() override {
-    ++calls_;
-    inner_->barrier();
-  }
-  void abort(const Error& error) override { inner_->abort(error); }
 
  private:
-  std::unique_ptr<Communicator> inner_;
   std::atomic<int>& calls_;
 };
 

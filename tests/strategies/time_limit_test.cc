@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/collective/forwarding_communicator.h"
 #include "strategies/mirrored_strategy.h"
 
 namespace cohort {
@@ -74,23 +75,16 @@ TEST(TimeLimitTest, RanksThatMeetAreLeftAlone) {
 }
 
 // A communicator of rank 1 that takes no part until its group is ended.
-class Absent final : public Communicator {
+class Absent final : public ForwardingCommunicator {
  public:
-  explicit Absent(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) override {
+  using ForwardingCommunicator::ForwardingCommunicator;
+  void run(const Call& call) override {
     std::unique_lock lock(mutex_);
     ended_.wait(lock, [&] { return is_ended_; });
-    inner_->all_reduce(segments, dtype, op);
+    inner().run(call);
   }
-  int64_t start_all_reduce(std::span<const Segment>, DType, ReduceOp) override { return 0; }
-  void wait(int64_t) override {}
-  void all_gather(const void*, void*, std::span<const int64_t>) override {}
-  void broadcast(const void*, void*, int64_t, int) override {}
-  void barrier() override {}
   void abort(const Error& error) override {
-    inner_->abort(error);
+    inner().abort(error);
     {
       const std::lock_guard lock(mutex_);
       is_ended_ = true;
@@ -99,7 +93,6 @@ class Absent final : public Communicator {
   }
 
  private:
-  std::unique_ptr<Communicator> inner_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_ended_ = false;

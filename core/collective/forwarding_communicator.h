@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "core/collective/communicator.h"
+
+namespace cohort {
+
+// Hands every call on to another communicator: the base of those that add something to it.
+class ForwardingCommunicator : public Communicator {
+ public:
+  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void run(const Call& call) override { inner_->run(call); }
+  int64_t start(const Call& call) override { return inner_->start(call); }
+  int64_t start_send(const SendCall& call) override { return inner_->start_send(call); }
+  int64_t start_receive(const ReceiveCall& call) override { return inner_->start_receive(call); }
+  Received wait(int64_t operation) override { return inner_->wait(operation); }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return inner_->split(color, key);
+  }
+  void abort(const Error& error) override { inner_->abort(error); }
+  std::shared_ptr<Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void set_observer(CommunicationObserver observer) override {
+    inner_->set_observer(std::move(observer));
+  }
+
+ protected:
+  Communicator& inner() { return *inner_; }
+
+ private:
+  const std::unique_ptr<Communicator> inner_;
+};
+
+}  // namespace cohort
