@@ -1,0 +1,112 @@
+#include <utility>
+
+#include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/fault.h"
+#include "strategies/cluster/coordination/leader_state.h"
+#include "strategies/cluster/coordination/limits.h"
+
+// How members are lost.
+namespace cohort::coordination {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+
+}  // namespace
+
+void LeaderState::closed(const ConnectionPtr& connection) {
+  strangers_.erase(connection);
+  std::erase_if(claims_, [&](const auto& claim) { return claim.second.connection == connection; });
+  const auto found = ranks_.find(connection.get());
+  if (found == ranks_.end()) return;
+  const int rank = found->second;
+  lose(rank, Error(Code::kUnavailable,
+                   str(roster_.described(rank),
+                       " is gone: its connection has closed, as when a process ends (incarnation ",
+                       in_hex(members_.at(rank).incarnation), ")"),
+                   name(rank)));
+}
+
+void LeaderState::check_silence(Time now) {
+  std::vector<int> suspects, dead;
+  for (const auto& [rank, member] : members_) {
+    const auto silence = now - member.heard;
+    if (silence >= timing_.dead) {
+      dead.push_back(rank);
+    } else if (silence >= timing_.suspect && !member.suspected) {
+      suspects.push_back(rank);
+    }
+  }
+  for (const int rank : suspects) suspect(rank, now);
+  for (const int rank : dead) {
+    if (!members_.count(rank)) continue;  // the death before has ended the job
+    const auto silence = duration_cast<milliseconds>(now - members_.at(rank).heard);
+    lose(rank, Error(Code::kUnavailable,
+                     str(roster_.described(rank), " counts as dead: silent for ", in_words(silence),
+                         " (incarnation ", in_hex(members_.at(rank).incarnation), ")"),
+                     name(rank)));
+  }
+}
+
+void LeaderState::suspect(int rank, Time now) {
+  Member& member = members_.at(rank);
+  member.suspected = true;
+  proto::FromLeader message;
+  proto::Suspicion& suspicion = *message.mutable_suspicion();
+  suspicion.set_rank(rank);
+  suspicion.set_silent_ms(duration_cast<milliseconds>(now - member.heard).count());
+  broadcast(message);
+}
+
+void LeaderState::clear_suspicion(int rank) {
+  Member& member = members_.at(rank);
+  if (!member.suspected) return;
+  member.suspected = false;
+  proto::FromLeader message;
+  message.mutable_suspicion()->set_rank(rank);
+  message.mutable_suspicion()->set_over(true);
+  broadcast(message);
+}
+
+void LeaderState::lose(int rank, const Error& error) {
+  const auto member = members_.find(rank);
+  if (member == members_.end()) return;
+  const bool was_leaving = member->second.leave_deadline.has_value();
+  // While tasks gather, all but the leader may go and come again.
+  if (was_leaving || (phase_ == Phase::kGathering && rank != 0)) return remove(rank);
+  declare_failure(error);
+}
+
+void LeaderState::declare_failure(const Error& error) {
+  if (phase_ == Phase::kFailed) return;
+  phase_ = Phase::kFailed;
+  failure_ = error;
+  ++epoch_;
+  proto::FromLeader message;
+  write_fault(error, message.mutable_failure()->mutable_fault());
+  message.mutable_failure()->set_epoch(epoch_);
+  broadcast(message);
+  for (const auto& [rank, member] : members_) member.connection->finish();
+  members_.clear();
+  ranks_.clear();
+}
+
+void LeaderState::remove(int rank) {
+  const auto member = members_.find(rank);
+  member->second.connection->finish();
+  ranks_.erase(member->second.connection.get());
+  members_.erase(member);
+  ++epoch_;
+  if (phase_ != Phase::kRunning) return;
+  answer(barriers_.leave(rank));
+  count_stop_votes();
+}
+
+void LeaderState::stop() {
+  declare_failure(
+      Error(Code::kUnavailable,
+            str(roster_.described(0), ", the leader, has ended the job while others were in it"),
+            name(0)));
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,142 @@
+#include <utility>
+
+#include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/fault.h"
+#include "strategies/cluster/coordination/leader_state.h"
+#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/parsing.h"
+
+// How members come in.
+namespace cohort::coordination {
+namespace {
+
+// Ranks that a message about missing members names at most.
+constexpr int kMaxNamedMissing = 32;
+// How many heartbeats may pass without a sign of life of a member whose rank somebody claims.
+constexpr int kHeartbeatsForClaims = 3;
+
+// An error about two tasks that disagree.
+template <typename Theirs, typename Ours>
+Error mismatch(std::string_view what, const Theirs& theirs, const Ours& ours,
+               std::string_view advice) {
+  return Error(Code::kFailedPrecondition,
+               str("this task has ", what, " ", theirs, ", the leader ", ours, "; ", advice));
+}
+
+}  // namespace
+
+void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
+  if (const auto error = refusal(join)) return refuse(from, *error);
+  if (phase_ == Phase::kFailed) return turn_away(from);
+  const int rank = join.rank();
+  const auto member = members_.find(rank);
+  if (member == members_.end()) {
+    // All were here once: whoever comes now comes after one that has left.
+    if (phase_ == Phase::kRunning) return turn_away(from);
+    return admit(from, rank, join.incarnation(), now);
+  }
+  if (claims_.count(rank)) return turn_away(from);
+  claims_[rank] = {from, join.incarnation(), now, now + kHeartbeatsForClaims * timing_.heartbeat};
+}
+
+std::optional<Error> LeaderState::refusal(const proto::Join& join) const {
+  if (join.protocol() != kProtocolVersion) {
+    return mismatch("protocol version", join.protocol(), kProtocolVersion,
+                    "all tasks must run the same version of Cohort");
+  }
+  if (!join.job_id().empty() && join.job_id() != job_id_) {
+    return mismatch("job id", config::quote(join.job_id()), config::quote(job_id_),
+                    "another job may be using the leader's address, or COHORT_JOB_ID differs");
+  }
+  if (join.size() != roster_.size()) {
+    return mismatch("world size", join.size(), roster_.size(),
+                    "all tasks must be started with the same number of tasks");
+  }
+  if (join.cluster_hash() != roster_.cluster_hash()) {
+    return mismatch("cluster hash", in_hex(join.cluster_hash()), in_hex(roster_.cluster_hash()),
+                    "all tasks must be given the same cluster, as in TF_CONFIG");
+  }
+  if (join.rank() < 0 || join.rank() >= roster_.size()) {
+    return mismatch("rank", join.rank(), str("expects ranks 0 to ", roster_.size() - 1),
+                    "every task needs a rank of its own within the world");
+  }
+  return {};
+}
+
+void LeaderState::admit(const ConnectionPtr& connection, int rank, uint64_t incarnation, Time now) {
+  members_[rank] = {.connection = connection, .incarnation = incarnation, .heard = now};
+  ranks_[connection.get()] = rank;
+  ++epoch_;
+  if (static_cast<int>(members_.size()) < roster_.size())
+    return connection->send(waiting_message());
+  phase_ = Phase::kRunning;
+  proto::FromLeader message;
+  proto::Welcome& welcome = *message.mutable_welcome();
+  welcome.set_job_id(job_id_);
+  welcome.set_epoch(epoch_);
+  welcome.set_heartbeat_ms(timing_.heartbeat.count());
+  welcome.set_suspect_ms(timing_.suspect.count());
+  welcome.set_dead_ms(timing_.dead.count());
+  broadcast(message);
+}
+
+void LeaderState::judge_claims(Time now) {
+  const auto claims = claims_;
+  for (const auto& [rank, claim] : claims) {
+    const auto member = members_.find(rank);
+    const bool alive = member != members_.end() && member->second.heard > claim.arrived;
+    if (member != members_.end() && !alive && claim.deadline > now) continue;
+    claims_.erase(rank);
+    if (alive) {
+      refuse(claim.connection,
+             Error(Code::kFailedPrecondition,
+                   str("this task has rank ", rank,
+                       ", which another living task has already: ", roster_.described(rank),
+                       ", incarnation ", in_hex(member->second.incarnation), ", this one ",
+                       in_hex(claim.incarnation), "; every task needs a rank of its own"),
+                   name(rank)));
+      continue;
+    }
+    if (member != members_.end()) {
+      lose(rank, Error(Code::kUnavailable,
+                       str(roster_.described(rank), " was started again: incarnation ",
+                           in_hex(member->second.incarnation), " is silent, and ",
+                           in_hex(claim.incarnation), " has taken its place"),
+                       name(rank)));
+    }
+    if (phase_ == Phase::kGathering) {
+      admit(claim.connection, rank, claim.incarnation, now);
+    } else {
+      turn_away(claim.connection);
+    }
+  }
+}
+
+void LeaderState::refuse(const ConnectionPtr& connection, const Error& error) {
+  proto::FromLeader message;
+  write_fault(error, message.mutable_refused()->mutable_fault());
+  connection->send(message);
+  connection->finish();
+}
+
+void LeaderState::turn_away(const ConnectionPtr& connection) {
+  proto::FromLeader message;
+  write_fault(failure_ ? failure_->with_context("the job before this one is still ending")
+                       : Error(Code::kUnavailable,
+                               "the job is complete, or still busy with another task of this rank"),
+              message.mutable_busy());
+  connection->send(message);
+  connection->finish();
+}
+
+proto::FromLeader LeaderState::waiting_message() const {
+  proto::FromLeader message;
+  proto::Waiting& waiting = *message.mutable_waiting();
+  for (int rank = 0; rank < roster_.size() && waiting.missing_size() < kMaxNamedMissing; ++rank) {
+    if (!members_.count(rank)) waiting.add_missing(rank);
+  }
+  waiting.set_missing_count(roster_.size() - static_cast<int>(members_.size()));
+  return message;
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,132 @@
+#include "strategies/cluster/coordination/leader_link.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "proto/coordination.grpc.pb.h"
+#include "strategies/cluster/coordination/limits.h"
+
+namespace cohort::coordination {
+namespace {
+
+// For TCP and TLS; then the next attempt follows.
+constexpr int kConnectMilliseconds = 3000;
+constexpr int kKeepaliveMilliseconds = 5000;
+constexpr int kMaxMetadataBytes = 4096;
+
+std::shared_ptr<grpc::Channel> open(const Address& leader, const Endpoint& endpoint,
+                                    const Security& security) {
+  grpc::ChannelArguments arguments;
+  const std::pair<const char*, int> values[] = {
+      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
+      {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
+      {GRPC_ARG_ENABLE_RETRIES, 0},
+      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * kKeepaliveMilliseconds},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+  };
+  for (const auto& [name, value] : values) arguments.SetInt(name, value);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(leader));
+  return grpc::CreateCustomChannel(endpoint.target(), security.channel_credentials(), arguments);
+}
+
+}  // namespace
+
+class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto::FromLeader> {
+ public:
+  Call(std::shared_ptr<grpc::Channel> channel, Listener& listener)
+      : channel_(std::move(channel)),
+        stub_(proto::Coordination::NewStub(channel_)),
+        listener_(listener) {
+    stub_->async()->Attend(&context_, this);
+    AddHold();  // for the calls of send() and drain(), until the stream ends
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  ~Call() override {
+    context_.TryCancel();
+    release();
+    std::unique_lock lock(mutex_);
+    done_changed_.wait(lock, [&] { return done_; });
+  }
+
+  void send(const proto::FromMember& message) {
+    std::lock_guard lock(mutex_);
+    if (released_ || half_closed_) return;
+    outgoing_.push_back(message);
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+
+  void drain(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    if (!released_ && !std::exchange(half_closed_, true) && outgoing_.empty()) StartWritesDone();
+    done_changed_.wait_for(lock, timeout, [&] { return done_; });
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return release();
+    listener_.received(incoming_);
+    incoming_.Clear();
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(mutex_);
+    outgoing_.pop_front();
+    if (released_ || !ok) return;
+    if (!outgoing_.empty()) {
+      StartWrite(&outgoing_.front());
+    } else if (half_closed_) {
+      StartWritesDone();
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    listener_.closed(status.ok() ? "it has closed the connection" : status.error_message());
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    done_changed_.notify_all();
+  }
+
+ private:
+  // No more writes: gRPC may finish the call.
+  void release() {
+    {
+      std::lock_guard lock(mutex_);
+      if (std::exchange(released_, true)) return;
+    }
+    RemoveHold();
+  }
+
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<proto::Coordination::Stub> stub_;
+  grpc::ClientContext context_;
+  Listener& listener_;
+  proto::FromLeader incoming_;
+  std::mutex mutex_;
+  std::condition_variable done_changed_;
+  std::deque<proto::FromMember> outgoing_;  // the first is being written
+  bool half_closed_ = false, released_ = false, done_ = false;
+};
+
+LeaderLink::LeaderLink(const Address& leader, const Endpoint& endpoint, const Security& security,
+                       Listener& listener)
+    : call_(std::make_unique<Call>(open(leader, endpoint, security), listener)) {}
+
+LeaderLink::~LeaderLink() = default;
+
+void LeaderLink::send(const proto::FromMember& message) { call_->send(message); }
+
+void LeaderLink::drain(std::chrono::milliseconds timeout) { call_->drain(timeout); }
+
+}  // namespace cohort::coordination

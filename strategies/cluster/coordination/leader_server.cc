@@ -1,0 +1,219 @@
+#include "strategies/cluster/coordination/leader_server.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "proto/coordination.grpc.pb.h"
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/leader_state.h"
+#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/listener.h"
+
+namespace cohort::coordination {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How long the last messages may take to reach members when the leader ends.
+constexpr seconds kFarewell(2);
+constexpr int kMaxMetadataBytes = 4096;
+constexpr int kMaxCallsPerConnection = 4;
+
+std::unique_ptr<grpc::Server> start(
+    grpc::Service* service, const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    Timing timing, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>& acceptor) {
+  grpc::ServerBuilder builder;
+  builder.RegisterService(service);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(-1);
+  const int dead = static_cast<int>(timing.dead.count());
+  const std::pair<const char*, int> arguments[] = {
+      {GRPC_ARG_ALLOW_REUSEPORT, 0},
+      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+      {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
+      // Who connects has to say something soon, or is a waste of descriptors.
+      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, dead},
+      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, dead},
+      // Heartbeats find silent peers; this closes what is left of a connection to one.
+      {GRPC_ARG_KEEPALIVE_TIME_MS, dead},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * dead},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, dead / 4},
+      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
+  };
+  for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
+  acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  return builder.BuildAndStart();
+}
+
+}  // namespace
+
+// One lock guards the state; it is held while messages are queued, never while they travel.
+class LeaderServer::Service : public proto::Coordination::CallbackService {
+ public:
+  Service(const Roster& roster, const std::string& job_id, Timing timing, const Security& security)
+      : clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
+        state_(roster, job_id, timing, clock_.now()) {
+    const Address& address = *roster.leader();
+    const std::vector<Endpoint> endpoints = resolve(address);
+    const bool loopback = std::all_of(endpoints.begin(), endpoints.end(),
+                                      [](const Endpoint& endpoint) { return endpoint.loopback; });
+    security.check(address, loopback);
+    server_ = start(this, security.server_credentials(), timing, acceptor_);
+    if (!server_) {
+      invalid("the leader cannot serve at ", address.text(),
+              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
+              "COHORT_TLS_KEY, COHORT_TLS_CA)");
+    }
+    listener_ = std::make_unique<Listener>(address, endpoints, [this](int descriptor) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = descriptor;
+      acceptor_->HandleNewConnection(&connection);
+    });
+    ticker_ = std::thread([this] { tick(); });
+  }
+
+  ~Service() override {
+    listener_.reset();
+    if (ticker_.joinable()) {
+      {
+        std::lock_guard lock(mutex_);
+        state_.stop();
+        stopping_ = true;
+      }
+      wake_.notify_all();
+      ticker_.join();
+    }
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
+  }
+
+  using proto::Coordination::CallbackService::Attend;
+  grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>* Attend(
+      grpc::CallbackServerContext*) override {
+    const auto session = std::make_shared<Session>(*this);
+    {
+      std::lock_guard lock(mutex_);
+      if (!stopping_) state_.opened(session, clock_.now());
+    }
+    session->begin(session);
+    return session.get();
+  }
+
+ private:
+  // One call. It keeps itself alive until gRPC is done with it.
+  class Session : public grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>,
+                  public Connection {
+   public:
+    explicit Session(Service& service) : service_(service) {}
+
+    void begin(std::shared_ptr<Session> self) {
+      self_ = std::move(self);
+      StartRead(&incoming_);
+    }
+
+    void send(const proto::FromLeader& message) override {
+      std::lock_guard lock(mutex_);
+      if (ending_ || finished_) return;
+      outgoing_.push_back(message);
+      if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+    }
+
+    void finish() override {
+      std::lock_guard lock(mutex_);
+      ending_ = true;
+      if (outgoing_.empty()) finish_now();
+    }
+
+    void OnReadDone(bool ok) override {
+      if (!ok) return end();
+      service_.received(self_, incoming_);
+      incoming_.Clear();
+      StartRead(&incoming_);
+    }
+
+    void OnWriteDone(bool ok) override {
+      std::lock_guard lock(mutex_);
+      outgoing_.pop_front();
+      if (finished_) return;
+      if (!ok) return finish_now();
+      if (!outgoing_.empty()) return StartWrite(&outgoing_.front());
+      if (ending_) finish_now();
+    }
+
+    void OnCancel() override { end(); }
+
+    void OnDone() override {
+      const std::shared_ptr<Session> last = std::move(self_);
+      service_.closed(last);
+    }
+
+   private:
+    // The member has gone.
+    void end() {
+      service_.closed(self_);
+      std::lock_guard lock(mutex_);
+      ending_ = true;
+      finish_now();
+    }
+
+    void finish_now() {
+      if (!std::exchange(finished_, true)) Finish(grpc::Status::OK);
+    }
+
+    Service& service_;
+    std::shared_ptr<Session> self_;
+    proto::FromMember incoming_;
+    std::mutex mutex_;                        // taken inside the service's
+    std::deque<proto::FromLeader> outgoing_;  // the first is being written
+    bool ending_ = false, finished_ = false;
+  };
+
+  void received(const std::shared_ptr<Session>& session, const proto::FromMember& message) {
+    {
+      std::lock_guard lock(mutex_);
+      state_.received(session, message, clock_.now());
+    }
+    wake_.notify_all();
+  }
+
+  void closed(const std::shared_ptr<Session>& session) {
+    std::lock_guard lock(mutex_);
+    state_.closed(session);
+  }
+
+  void tick() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      const auto now = clock_.now();
+      state_.tick(now);
+      wake_.wait_for(lock, state_.next_tick(now) - now);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  RunningClock clock_;
+  LeaderState state_;
+  bool stopping_ = false;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Listener> listener_;
+  std::thread ticker_;
+};
+
+LeaderServer::LeaderServer(const Roster& roster, const std::string& job_id, Timing timing,
+                           const Security& security)
+    : service_(std::make_unique<Service>(roster, job_id, timing, security)) {}
+
+LeaderServer::~LeaderServer() = default;
+
+}  // namespace cohort::coordination

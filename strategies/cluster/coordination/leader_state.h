@@ -1,0 +1,127 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/answer.h"
+#include "strategies/cluster/coordination/barrier_table.h"
+#include "strategies/cluster/coordination/roster.h"
+#include "strategies/cluster/coordination/running_clock.h"
+#include "strategies/cluster/coordination/shared_values.h"
+#include "strategies/cluster/coordination/timing.h"
+
+namespace cohort::proto {
+class FromLeader;
+class FromMember;
+class Join;
+class Request;
+}  // namespace cohort::proto
+
+namespace cohort::coordination {
+
+// The way back to a member.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  // Neither waits nor fails; nothing arrives after finish() or the end of the connection.
+  virtual void send(const proto::FromLeader& message) = 0;
+  // Ends the call when all was sent.
+  virtual void finish() = 0;
+};
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+// All that the leader knows and decides, without network, threads and clock: whoever uses it says
+// what arrived, and when. Not synchronised. Nothing that a member sends can break it: mistakes are
+// answered, and end the connection of who made them.
+class LeaderState {
+ public:
+  using Time = RunningClock::Time;
+  LeaderState(const Roster& roster, std::string job_id, Timing timing, Time now);
+
+  // A connection has come in: it has to join soon.
+  void opened(const ConnectionPtr& connection, Time now) { strangers_[connection] = now; }
+  void received(const ConnectionPtr& from, const proto::FromMember& message, Time now);
+  // The connection has ended, whoever ended it.
+  void closed(const ConnectionPtr& connection);
+  // What the passing of time brings about: heartbeats, deadlines, deaths.
+  void tick(Time now);
+  // When tick() is due, if nothing arrives before.
+  Time next_tick(Time now) const;
+  // The leader ends: members that are still there are told.
+  void stop();
+
+ private:
+  enum class Phase { kGathering, kRunning, kFailed };
+  struct Member {
+    ConnectionPtr connection;
+    uint64_t incarnation = 0;
+    Time heard;
+    bool suspected = false;
+    size_t waiting_calls = 0;
+    std::optional<Time> leave_deadline;  // set once it waits to leave
+    std::optional<int64_t> stop_vote;
+  };
+  // Somebody who claims the rank of a member; it waits while the member is asked for a sign of
+  // life.
+  struct Claimant {
+    ConnectionPtr connection;
+    uint64_t incarnation = 0;
+    Time arrived, deadline;
+  };
+
+  // leader_joining.cc
+  void join(const ConnectionPtr& from, const proto::Join& join, Time now);
+  std::optional<Error> refusal(const proto::Join& join) const;
+  void admit(const ConnectionPtr& connection, int rank, uint64_t incarnation, Time now);
+  void judge_claims(Time now);
+  void refuse(const ConnectionPtr& connection, const Error& error);
+  void turn_away(const ConnectionPtr& connection);
+  proto::FromLeader waiting_message() const;
+
+  // leader_failures.cc
+  void check_silence(Time now);
+  void suspect(int rank, Time now);
+  void clear_suspicion(int rank);
+  void lose(int rank, const Error& error);
+  void declare_failure(const Error& error);
+  // Removes a member that has ended well, or before all were there.
+  void remove(int rank);
+
+  // leader_state.cc
+  void handle(int rank, const proto::FromMember& message, Time now);
+  void call(int rank, const proto::Request& request, Time now);
+  void answer(const Answers& answers);
+  void leave(int rank, std::chrono::milliseconds timeout, Time now);
+  void let_leave(Time now);
+  void announce_stop(int rank);
+  void count_stop_votes();
+  void broadcast(const proto::FromLeader& message);
+  void drop_strangers(Time now);
+  std::string name(int rank) const { return roster_.name(rank); }
+
+  const Roster& roster_;
+  const std::string job_id_;
+  const Timing timing_;
+  Phase phase_ = Phase::kGathering;
+  int64_t epoch_ = 0;  // changes of membership so far
+  std::optional<Error> failure_;
+  std::map<int, Member> members_;            // by rank
+  std::map<Connection*, int> ranks_;         // of the connections of members
+  std::map<ConnectionPtr, Time> strangers_;  // have not joined yet; since when
+  std::map<int, Claimant> claims_;           // by rank
+  Time next_heartbeat_;
+  SharedValues values_;
+  BarrierTable barriers_;
+  std::optional<int> stop_announced_by_;
+  std::optional<int64_t> stop_step_;
+};
+
+}  // namespace cohort::coordination

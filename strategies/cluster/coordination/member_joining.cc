@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <utility>
+
+#include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/member.h"
+
+// How a task becomes a member.
+namespace cohort::coordination {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr seconds kBetweenWaitingLines(5);
+constexpr milliseconds kShortestPause(50), kLongestPause(800);
+// For the last message before this task gives up.
+constexpr seconds kFarewell(1);
+
+}  // namespace
+
+void Member::join(milliseconds timeout) {
+  join_started_ = next_heartbeat_ = Clock::now();
+  join_deadline_ = join_started_ + clamped(timeout);
+  next_waiting_line_ = join_started_ + kBetweenWaitingLines;
+  if (rank() == 0) start_server(join_deadline_);
+  for (size_t attempt = 0; !try_to_join(attempt); ++attempt) {
+    const milliseconds pause = kShortestPause * (1 << std::min<size_t>(attempt, 4));
+    std::unique_lock lock(mutex_);
+    wait_joining(lock, Clock::now() + std::min(pause, kLongestPause), [] { return false; });
+    if (Clock::now() >= join_deadline_) {
+      lock.unlock();
+      give_up();
+    }
+  }
+}
+
+void Member::start_server(Time deadline) {
+  for (;;) {
+    try {
+      server_ = std::make_unique<LeaderServer>(roster_, job_id_, timing_, security_);
+      return;
+    } catch (const Error& error) {
+      // The name may become known; nothing else gets better by itself.
+      if (error.code() != Code::kUnavailable || Clock::now() >= deadline) throw;
+      std::unique_lock lock(mutex_);
+      trouble_ = error.message();
+      wait_joining(lock, Clock::now() + kLongestPause, [] { return false; });
+    }
+  }
+}
+
+bool Member::try_to_join(size_t attempt) {
+  try {
+    const std::vector<Endpoint> endpoints = resolve(*roster_.leader());
+    const Endpoint& endpoint = endpoints[attempt % endpoints.size()];
+    security_.check(*roster_.leader(), endpoint.loopback);
+    link_.reset();
+    {
+      std::lock_guard lock(mutex_);
+      link_closed_ = accepted_ = trouble_told_ = false;
+    }
+    link_ = std::make_unique<LeaderLink>(*roster_.leader(), endpoint, security_, *this);
+  } catch (const Error& error) {
+    if (error.code() != Code::kUnavailable) throw;
+    std::lock_guard lock(mutex_);
+    trouble_ = error.message();
+    return false;
+  }
+  send_join();
+  std::unique_lock lock(mutex_);
+  wait_joining(lock, join_deadline_,
+               [&] { return phase_ != Phase::kJoining || refusal_ || link_closed_; });
+  if (phase_ == Phase::kRunning) return true;
+  if (failure_) throw *failure_;
+  if (refusal_) {
+    throw refusal_->with_context(
+        str(roster_.described(rank()), " is refused by the leader, ", roster_.described(0)));
+  }
+  if (link_closed_) return false;
+  lock.unlock();
+  give_up();
+}
+
+bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
+                          const std::function<bool()>& ready) {
+  until = std::min(until, join_deadline_);
+  for (;;) {
+    if (changed_.wait_until(lock, std::min({until, next_heartbeat_, next_waiting_line_}), ready)) {
+      return true;
+    }
+    const auto now = Clock::now();
+    if (now >= next_heartbeat_) {
+      next_heartbeat_ = now + timing_.heartbeat;
+      proto::FromMember message;
+      message.mutable_heartbeat();
+      if (accepted_ && link_) link_->send(message);
+    }
+    if (now >= next_waiting_line_) {
+      next_waiting_line_ += kBetweenWaitingLines;
+      const auto since = std::chrono::duration_cast<seconds>(now - join_started_);
+      notice(str("waiting for ", whom_it_waits_for(), " since ", since.count(), " s"));
+    }
+    print_notices(lock);
+    if (now >= until) return ready();
+  }
+}
+
+void Member::send_join() {
+  proto::FromMember message;
+  proto::Join& join = *message.mutable_join();
+  join.set_protocol(kProtocolVersion);
+  join.set_job_id(job_id_);
+  join.set_cluster_hash(roster_.cluster_hash());
+  join.set_rank(rank());
+  join.set_size(size());
+  join.set_incarnation(incarnation_);
+  link_->send(message);
+}
+
+std::string Member::whom_it_waits_for() const {
+  if (!accepted_) {
+    return str("the leader, ", roster_.described(0), trouble_.empty() ? "" : ": ", trouble_);
+  }
+  const int unnamed = missing_count_ - static_cast<int>(missing_.size());
+  return roster_.described(missing_, missing_.size()) +
+         (unnamed > 0 ? str(" and ", unnamed, " more") : "");
+}
+
+void Member::give_up() {
+  std::unique_lock lock(mutex_);
+  const auto waited = std::chrono::duration_cast<milliseconds>(join_deadline_ - join_started_);
+  std::string message = str("waited ", in_words(waited), " for ", whom_it_waits_for());
+  if (accepted_)
+    message += str("; ", size() - missing_count_, " of ", size(), " tasks have joined");
+  const int culprit = accepted_ && missing_.size() == 1 ? missing_[0] : 0;
+  const bool one = !accepted_ || missing_count_ == 1;
+  const Error error(Code::kDeadlineExceeded, message, one ? task_name(culprit) : "");
+  lock.unlock();
+  if (link_) {
+    // Who leads tells those that wait with it; others just go.
+    proto::FromMember last;
+    if (rank() == 0) {
+      last.mutable_report()->set_code(static_cast<int>(error.code()));
+      last.mutable_report()->set_message(error.message());
+      last.mutable_report()->set_peer(error.peer());
+    } else {
+      last.mutable_quit();
+    }
+    link_->send(last);
+    link_->drain(accepted_ ? kFarewell : seconds(0));
+  }
+  throw error;
+}
+
+}  // namespace cohort::coordination

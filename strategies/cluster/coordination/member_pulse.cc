@@ -1,0 +1,75 @@
+#include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/member.h"
+
+// What a member does by itself.
+namespace cohort::coordination {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+
+void Member::pulse() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (clock_.now(); std::chrono::steady_clock::now() >= next_heartbeat_) {
+      next_heartbeat_ = std::chrono::steady_clock::now() + timing_.heartbeat;
+      proto::FromMember message;
+      message.mutable_heartbeat();
+      link_->send(message);
+      watch_leader();
+    }
+    vote();
+    print_notices(lock);
+    run_callbacks(lock);
+    changed_.wait_until(lock, next_heartbeat_, [&] { return wake_pulse_ || stopping_; });
+    wake_pulse_ = false;
+  }
+  print_notices(lock);
+  run_callbacks(lock);
+}
+
+void Member::watch_leader() {
+  if (rank() == 0 || phase_ == Phase::kFailed || phase_ == Phase::kLeft) return;
+  const auto silence = duration_cast<milliseconds>(clock_.now() - leader_heard_);
+  if (silence >= timing_.dead) {
+    fail(Error(Code::kUnavailable, str(leader(), " counts as dead: silent for ", in_words(silence)),
+               roster_.name(0)));
+  } else if (silence >= timing_.suspect && !leader_suspected_) {
+    leader_suspected_ = true;
+    notice(str(leader(), " has been silent for ", in_words(silence)));
+  }
+}
+
+void Member::vote() {
+  if (!stop_requested_ || voted_) return;
+  voted_ = true;
+  proto::FromMember message;
+  // The step that is under way, if it is, has to be finished.
+  message.mutable_stop_vote()->set_step(steps_done_.load(std::memory_order_seq_cst) + 1);
+  link_->send(message);
+}
+
+void Member::notice(std::string line) {
+  notices_.push_back(str(roster_.name(rank()), ": ", line));
+  wake_pulse_ = true;
+}
+
+void Member::print_notices(std::unique_lock<std::mutex>& lock) {
+  while (!notices_.empty()) {
+    const std::string line = std::move(notices_.front());
+    notices_.pop_front();
+    lock.unlock();
+    print_(line);
+    lock.lock();
+  }
+}
+
+void Member::run_callbacks(std::unique_lock<std::mutex>& lock) {
+  if (!failure_) return;
+  const Error error = *failure_;
+  lock.unlock();
+  callbacks_->call(error);
+  lock.lock();
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,46 @@
+#include "strategies/cluster/coordination/roster.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace cohort::coordination {
+
+Roster::Roster(const ClusterResolver& resolver)
+    : world_(resolver.world()),
+      leader_(resolver.leader()),
+      spec_(resolver.cluster_spec()),
+      hash_(spec_.empty() ? 0 : spec_.hash()) {
+  if (world_.size > 1 && !leader_) {
+    fail(Code::kFailedPrecondition, "this is rank ", world_.rank, " of ", world_.size, " by ",
+         resolver.launcher(),
+         ", which does not tell where rank 0 listens; set MASTER_ADDR and MASTER_PORT to the host "
+         "of rank 0 and a free port of it, the same for all tasks");
+  }
+}
+
+std::string Roster::name(int rank) const {
+  const int chiefs = spec_.has_task("chief", 0) ? 1 : 0;
+  return rank < chiefs ? "chief:0" : str("worker:", rank - chiefs);
+}
+
+std::string Roster::described(int rank) const {
+  const int chiefs = spec_.has_task("chief", 0) ? 1 : 0;
+  const std::string job = rank < chiefs ? "chief" : "worker";
+  const int index = rank < chiefs ? rank : rank - chiefs;
+  if (spec_.has_task(job, index)) {
+    return str(name(rank), " (", spec_.address(job, index).text(), ")");
+  }
+  if (rank == 0 && leader_) return str(name(rank), " (", leader_->text(), ")");
+  return name(rank);
+}
+
+std::string Roster::described(const std::vector<int>& ranks, size_t most) const {
+  std::string text;
+  const size_t shown = std::min(ranks.size(), most);
+  for (size_t i = 0; i < shown; ++i) text += (i ? ", " : "") + described(ranks[i]);
+  if (shown < ranks.size()) text += str(" and ", ranks.size() - shown, " more");
+  return text;
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,83 @@
+#include "strategies/cluster/coordination/security.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "strategies/cluster/parsing.h"
+
+namespace cohort::coordination {
+namespace {
+
+constexpr uint64_t kMaxPemBytes = 1 << 20;
+
+std::string read_pem(const std::string& path, const char* variable) {
+  std::string content = read_file(path, kMaxPemBytes);
+  if (content.find("-----BEGIN ") == std::string::npos) {
+    invalid(path, " (", variable, ") holds no PEM: no line begins with -----BEGIN");
+  }
+  return content;
+}
+
+}  // namespace
+
+Security::Security(TlsFiles files, bool allow_plaintext, const Environment& environment)
+    : files_(std::move(files)), allow_plaintext_(allow_plaintext) {
+  struct File {
+    std::string &path, &content;
+    const char* variable;
+  };
+  File all[] = {{files_.certificate, certificate_, "COHORT_TLS_CERT"},
+                {files_.key, key_, "COHORT_TLS_KEY"},
+                {files_.authority, authority_, "COHORT_TLS_CA"}};
+  const char *given = nullptr, *missing = nullptr;
+  for (File& file : all) {
+    if (file.path.empty()) file.path = environment(file.variable).value_or("");
+    (file.path.empty() ? missing : given) = file.variable;
+  }
+  if (given && missing) {
+    invalid("encryption needs a certificate, a key and an authority: ", given, " is given and ",
+            missing, " is missing");
+  }
+  if (given) {
+    for (File& file : all) file.content = read_pem(file.path, file.variable);
+  }
+  if (files_.leader_name.empty()) {
+    files_.leader_name = environment("COHORT_TLS_LEADER_NAME").value_or("");
+  }
+  const std::string allowed = environment("COHORT_ALLOW_PLAINTEXT").value_or("");
+  if (allowed == "1") {
+    allow_plaintext_ = true;
+  } else if (!allowed.empty() && allowed != "0") {
+    config::refuse("COHORT_ALLOW_PLAINTEXT", config::quote(allowed), "0 or 1",
+                   "COHORT_ALLOW_PLAINTEXT=1");
+  }
+}
+
+void Security::check(const Address& leader, bool loopback) const {
+  if (encrypted() || loopback || allow_plaintext_) return;
+  fail(Code::kFailedPrecondition, "tasks would talk to their leader at ", leader.text(),
+       " in plain text, beyond this host. Give every task certificates (COHORT_TLS_CERT, "
+       "COHORT_TLS_KEY and COHORT_TLS_CA), or set COHORT_ALLOW_PLAINTEXT=1 for all of them if "
+       "everybody on the network may be trusted");
+}
+
+std::shared_ptr<grpc::ServerCredentials> Security::server_credentials() const {
+  if (!encrypted()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = authority_;
+  options.pem_key_cert_pairs.push_back({key_, certificate_});
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Security::channel_credentials() const {
+  if (!encrypted()) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({authority_, key_, certificate_});
+}
+
+const std::string& Security::leader_name(const Address& leader) const {
+  return files_.leader_name.empty() ? leader.host() : files_.leader_name;
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,79 @@
+#include "strategies/cluster/coordination/value_table.h"
+
+#include <charconv>
+
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/key_value_store.h"
+#include "strategies/cluster/parsing.h"
+
+namespace cohort::coordination {
+namespace {
+
+void check_key(std::string_view key) {
+  if (key.empty() || key.size() > KeyValueStore::kMaxKeyBytes) {
+    invalid("key ", config::quote(key), " has ", key.size(), " bytes; expected 1 to ",
+            KeyValueStore::kMaxKeyBytes);
+  }
+}
+
+int64_t number(std::string_view key, const std::string& value) {
+  int64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stop != end) {
+    fail(Code::kFailedPrecondition, "key ", config::quote(key), " holds ", config::quote(value),
+         ", which is no number to add to");
+  }
+  return number;
+}
+
+}  // namespace
+
+void ValueTable::set(std::string_view key, std::string_view value) {
+  check_key(key);
+  if (value.size() > KeyValueStore::kMaxValueBytes) {
+    invalid("the value of key ", config::quote(key), " has ", value.size(), " bytes; at most ",
+            KeyValueStore::kMaxValueBytes, " are allowed");
+  }
+  const auto found = values_.find(key);
+  const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
+  const size_t after = bytes_ - before + key.size() + value.size();
+  if (after > KeyValueStore::kMaxStoreBytes) {
+    fail(Code::kResourceExhausted, "no room for key ", config::quote(key),
+         ": the store would hold ", after, " bytes; at most ", KeyValueStore::kMaxStoreBytes,
+         " are allowed");
+  }
+  if (found == values_.end()) {
+    values_.emplace(key, value);
+  } else {
+    found->second = value;
+  }
+  bytes_ = after;
+}
+
+const std::string* ValueTable::find(std::string_view key) const {
+  check_key(key);
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+int64_t ValueTable::add(std::string_view key, int64_t amount) {
+  const std::string* value = find(key);
+  int64_t sum = 0;
+  if (__builtin_add_overflow(value ? number(key, *value) : 0, amount, &sum)) {
+    fail(Code::kOutOfRange, "key ", config::quote(key), " holds ", *value, "; adding ", amount,
+         " goes beyond 64 bits");
+  }
+  set(key, std::to_string(sum));
+  return sum;
+}
+
+void ValueTable::erase(std::string_view key) {
+  check_key(key);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  bytes_ -= key.size() + found->second.size();
+  values_.erase(found);
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "strategies/cluster/cluster_spec.h"
+#include "strategies/cluster/coordination/membership.h"
+#include "strategies/cluster/launcher/reserved_port.h"
+#include "strategies/cluster/literal_resolver.h"
+#include "tests/strategies/cluster/testing.h"
+
+namespace cohort::testing {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Longer than anything may take on a busy machine.
+inline constexpr seconds kPlenty(60);
+
+// The workers of a job on this host, with ports that nobody else gets.
+class LocalJob {
+ public:
+  explicit LocalJob(int size) : ports_(size) {
+    std::vector<std::string> addresses;
+    for (const auto& port : ports_) addresses.push_back(port.address());
+    spec_ = ClusterSpec({{"worker", addresses}});
+  }
+  int size() const { return static_cast<int>(ports_.size()); }
+  int port(int rank) const { return ports_[rank].port(); }
+  std::string address(int rank) const { return ports_[rank].address(); }
+  const ClusterSpec& spec() const { return spec_; }
+  LiteralResolver resolver(int rank) const {
+    return LiteralResolver(spec_, {.task_type = "worker", .task_id = rank});
+  }
+
+ private:
+  std::vector<launcher::ReservedPort> ports_;
+  ClusterSpec spec_;
+};
+
+// Lines that memberships have for people, kept.
+class Notices {
+ public:
+  std::function<void(const std::string&)> sink() {
+    return [this](const std::string& line) {
+      std::lock_guard lock(mutex_);
+      text_ += line + "\n";
+    };
+  }
+  std::string text() const {
+    std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
+inline std::unique_ptr<Membership> join(const ClusterResolver& resolver,
+                                        const MembershipOptions& options = {},
+                                        const Variables& variables = {}) {
+  return Membership::join(resolver, options, environment(variables));
+}
+
+// Runs body(0) to body(size - 1), each on a thread of its own, and returns what each has thrown, ""
+// if nothing.
+inline std::vector<std::string> on_threads(int size, const std::function<void(int)>& body) {
+  std::vector<std::string> errors(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+// The memberships of a whole job.
+using Members = std::vector<std::unique_ptr<Membership>>;
+inline Members join_all(const LocalJob& job, const MembershipOptions& options = {}) {
+  Members members(job.size());
+  const auto errors =
+      on_threads(job.size(), [&](int rank) { members[rank] = join(job.resolver(rank), options); });
+  for (const std::string& error : errors) {
+    if (!error.empty()) throw std::runtime_error(error);
+  }
+  return members;
+}
+
+// What `f` throws; an error with the message "no error" if nothing.
+inline Error error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Code::kUnknown, "no error");
+}
+
+// Waits until `ready`; false when that takes too long.
+inline bool eventually(const std::function<bool()>& ready) {
+  const auto deadline = std::chrono::steady_clock::now() + kPlenty;
+  while (!ready()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace cohort::testing
