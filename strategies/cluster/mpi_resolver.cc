@@ -32,7 +32,10 @@ Family find_family(const Environment& environment) {
 
 // A leader for ranks that all run here.
 void read_local_leader(ClusterFacts& facts, const Environment& environment) {
-  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID"}) {
+  // Open MPI's namespace follows from mpirun's process id, which containers that share a network
+  // may share as well; its key of the run is random.
+  for (const char* name :
+       {"OMPI_MCA_orte_precondition_transports", "PMIX_NAMESPACE", "PMI_JOBID"}) {
     const auto run = environment(name);
     if (!run) continue;
     // Below the ports that systems hand out for outgoing connections.

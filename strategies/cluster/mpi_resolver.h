@@ -15,8 +15,8 @@ namespace cohort {
 // Each process is a worker. The launchers do not tell where rank 0 runs. The leader's address is
 // MASTER_ADDR and MASTER_PORT where they are set (mpirun -x MASTER_ADDR=$(hostname) -x
 // MASTER_PORT=29500); otherwise 127.0.0.1 where all ranks are on this host, with a port that
-// follows from the id of the run (PMIX_NAMESPACE, PMI_JOBID); otherwise not known, and the ranks
-// have to agree on one over MPI.
+// follows from the key or id of the run (OMPI_MCA_orte_precondition_transports, PMIX_NAMESPACE,
+// PMI_JOBID); otherwise not known, and the ranks have to agree on one over MPI.
 class MpiResolver : public ClusterResolver {
  public:
   explicit MpiResolver(const Environment& environment = process_environment);

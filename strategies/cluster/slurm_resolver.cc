@@ -35,18 +35,24 @@ struct PortBase {
 };
 
 // How many neighbouring ranks a node gets at a time while ranks are dealt out, from
-// SLURM_DISTRIBUTION: "block", "cyclic:block", "plane=4", ...
+// SLURM_DISTRIBUTION: "block", "cyclic:block", "plane", "plane=4", ... Plane is the one whose size
+// srun puts in a variable of its own. A step of several components has them one after the other,
+// each dealt out by itself, and the variable tells of the last one only.
 int plane_size(const Environment& environment) {
   constexpr int kBlock = std::numeric_limits<int>::max();
+  if (environment("SLURM_HET_SIZE")) return kBlock;
+  constexpr IntegerRange kSizes{.min = 1, .max = kMaxTasks};
   const std::string text = environment("SLURM_DISTRIBUTION").value_or("block");
   const std::string nodes = text.substr(0, text.find_first_of(":,"));
   if (nodes == "block" || nodes == "*" || nodes.empty()) return kBlock;
   if (nodes == "cyclic") return 1;
+  if (nodes == "plane") {
+    return config::required_integer(environment, "SLURM_DIST_PLANESIZE", kSizes, "4");
+  }
   constexpr std::string_view kPlane = "plane=";
   if (nodes.starts_with(kPlane)) {
     return static_cast<int>(config::parse_integer(nodes.substr(kPlane.size()), "SLURM_DISTRIBUTION",
-                                                  {.min = 1, .max = kMaxTasks},
-                                                  "SLURM_DISTRIBUTION=plane=4"));
+                                                  kSizes, "SLURM_DISTRIBUTION=plane=4"));
   }
   refuse("SLURM_DISTRIBUTION", config::quote(text), "block, cyclic or plane=SIZE",
          "srun --distribution=block");

@@ -28,7 +28,8 @@ struct SlurmResolverOptions {
 //   SLURM_PROCID, SLURM_STEP_NUM_TASKS         the rank of this process, and how many there are
 //   SLURM_STEP_NODELIST                        the hosts, in the order in which they get ranks
 //   SLURM_STEP_TASKS_PER_NODE                  how many ranks each gets
-//   SLURM_DISTRIBUTION                         whether in blocks (the default), cyclic or in planes
+//   SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE   whether in blocks (the default), cyclic or in planes
+//   SLURM_HET_SIZE                             if set, in blocks whatever that says
 //   SLURM_NODEID, SLURM_LOCALID                if set, compared with the place worked out
 //   SLURM_JOB_ID, SLURM_STEP_ID                the ports
 //   CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_TASK    the GPUs of this task

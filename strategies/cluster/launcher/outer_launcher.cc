@@ -30,9 +30,10 @@ std::optional<OuterLauncher> find_slurm(const Environment& environment) {
 }  // namespace
 
 std::optional<OuterLauncher> find_outer_launcher(const Environment& environment) {
-  if (auto mpi = one_of_several("mpirun", environment.get("OMPI_COMM_WORLD_RANK"),
-                                environment.get("OMPI_COMM_WORLD_SIZE"))) {
-    return mpi;
+  // Inside a Slurm job mpirun starts its daemons by srun: what Slurm says is about these.
+  if (environment.has("OMPI_COMM_WORLD_RANK")) {
+    return one_of_several("mpirun", environment.get("OMPI_COMM_WORLD_RANK"),
+                          environment.get("OMPI_COMM_WORLD_SIZE"));
   }
   if (auto slurm = find_slurm(environment)) return slurm;
   return one_of_several("a PMI launcher", environment.get("PMI_RANK"), environment.get("PMI_SIZE"));

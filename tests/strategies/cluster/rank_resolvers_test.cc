@@ -103,6 +103,22 @@ TEST(MpiResolver, OnOneHostTheRunHasALeaderOfItsOwn) {
   EXPECT_NE(leader("2987130881"), leader("2987130882"));
 }
 
+// Two containers on one network: mpirun has the same process id in both, and so the same namespace.
+TEST(MpiResolver, TheKeyOfARunTellsRunsOfOneNamespaceApart) {
+  const auto leader = [](const std::string& key) {
+    const MpiResolver resolver(
+        environment(open_mpi({{"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                              {"PMIX_NAMESPACE", "2987130881"},
+                              {"OMPI_MCA_orte_precondition_transports", key}})));
+    return *resolver.leader();
+  };
+  EXPECT_EQ(leader("1163c5a8d4644eb2-09c9a53811d31e24"),
+            leader("1163c5a8d4644eb2-09c9a53811d31e24"));
+  EXPECT_NE(leader("1163c5a8d4644eb2-09c9a53811d31e24"),
+            leader("5d07f1a3c22be981-64b0ef5a91d8c703"));
+}
+
 TEST(MpiResolver, ReadsPmi) {
   const MpiResolver resolver(environment(
       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}));

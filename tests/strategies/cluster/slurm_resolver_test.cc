@@ -120,6 +120,22 @@ TEST(SlurmResolver, Distributions) {
   EXPECT_EQ(laid_out("cyclic:block,Pack"), laid_out("cyclic"));
   EXPECT_EQ(laid_out("plane=2"), "a:8888 a:8889 b:8888 b:8889 c:8888 a:8890");
   EXPECT_THAT(refusal([&] { laid_out("arbitrary"); }), HasSubstr("SLURM_DISTRIBUTION"));
+  EXPECT_THAT(refusal([&] { laid_out("plane"); }), HasSubstr("SLURM_DIST_PLANESIZE"));
+  EXPECT_THAT(refusal([&] { laid_out("plane=0"); }), HasSubstr("SLURM_DISTRIBUTION"));
+}
+
+TEST(SlurmResolver, TheSizeOfAPlaneMayStandOnItsOwn) {
+  EXPECT_EQ(
+      workers(resolve(step("a,b,c", "3,2,1", 6, 0,
+                           {{"SLURM_DISTRIBUTION", "plane"}, {"SLURM_DIST_PLANESIZE", "2"}}))),
+      "a:8888 a:8889 b:8888 b:8889 c:8888 a:8890");
+}
+
+// srun tells how the last component is dealt out, here one task on one host.
+TEST(SlurmResolver, TheComponentsOfAHeterogeneousStepFollowEachOther) {
+  EXPECT_EQ(workers(resolve(step("a,b,c", "2,1(x2)", 4, 0,
+                                 {{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_HET_SIZE", "2"}}))),
+            "a:8888 a:8889 b:8888 c:8888");
 }
 
 TEST(SlurmResolver, ThePlaceThatSlurmTellsMustAgree) {

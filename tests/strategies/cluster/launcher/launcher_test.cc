@@ -594,6 +594,11 @@ TEST(LauncherInside, ABatchScriptOrAStepOfOneTaskStartsACluster) {
            Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"ENVIRONMENT", "BATCH"}},
            Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}},
            Variables{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
+           // mpirun -np 1 in a Slurm job of two hosts: Slurm speaks of mpirun's daemons.
+           Variables{{"OMPI_COMM_WORLD_RANK", "0"},
+                     {"OMPI_COMM_WORLD_SIZE", "1"},
+                     {"SLURM_PROCID", "0"},
+                     {"SLURM_STEP_NUM_TASKS", "2"}},
            Variables{{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "4"}},
        }) {
     const Finished run =
