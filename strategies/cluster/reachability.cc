@@ -141,7 +141,7 @@ std::vector<Reachability> probe(const std::vector<Address>& addresses,
     std::thread([probes] { probes->work(); }).detach();
   }
   const auto rounds = static_cast<int64_t>((addresses.size() + kThreads - 1) / kThreads);
-  const auto slack = std::chrono::milliseconds(200);
+  const auto slack = std::chrono::seconds(2);  // for threads to get a turn on a busy machine
   std::unique_lock lock(probes->mutex);
   probes->changed.wait_for(lock, rounds * timeout + slack,
                            [&] { return probes->done == addresses.size(); });
