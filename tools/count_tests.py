@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the test cases of one Bazel run: `count_tests.py BUILD_EVENT_JSON_FILE BAZEL_EXIT_STATUS`.
 
-Prints `N skipped` if any were, and closes on `N passed, N failed`.
+Prints the reasons of those that were skipped and `N skipped`, if any were, and closes on `N passed, N failed`.
 """
 
 import json
@@ -32,14 +32,16 @@ def cases_of(result):
 
 
 def count(events, status):
-    passed = failed = skipped = 0
+    passed = failed = 0
+    skipped = []  # a line for each, with the reason
     for result in last_attempts(events):
         failed_here = 0
         for case in cases_of(result):
             if case.find("failure") is not None or case.find("error") is not None:
                 failed_here += 1
             elif case.find("skipped") is not None:
-                skipped += 1
+                name = f"{case.get('classname')}.{case.get('name')}"
+                skipped.append(f"skipped {name}: {case.find('skipped').get('message') or 'no reason given'}")
             elif case.get("status") != "notrun":
                 passed += 1
         # A program can also fail as a whole: a crash, a time-out, a sanitizer's verdict.
@@ -51,7 +53,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         passed, failed, skipped = count(map(json.loads, file), int(sys.argv[2]))
     if skipped:
-        print(f"{skipped} skipped")
+        print(*skipped, f"{len(skipped)} skipped", sep="\n")
     print(f"{passed} passed, {failed} failed")
 
 

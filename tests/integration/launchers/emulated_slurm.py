@@ -1,0 +1,275 @@
+#!/usr/bin/env -S python3 -B
+"""A Slurm of several nodes on this machine, for as long as one command runs:
+
+  emulated_slurm.py [--nodes=4] [--cpus=4] COMMAND [ARGS...]
+  emulated_slurm.py srun -N4 -n4 bazel-bin/strategies/cluster/cohort_cluster check
+
+The daemons are the real ones: munged, slurmctld and one slurmd for each of the hosts n1, n2, ... All live in namespaces of
+their own, and so does the command, on the host `login`: nothing outside sees them, and /etc/hosts and /etc/slurm are
+theirs. When the command ends, or this process is killed, the kernel ends them all; no file is left.
+
+Each host has its name, its network stack and an address (n1: 10.77.0.1) on a network that connects them: ports of two hosts
+do not meet, and names lead where they would on a cluster. Processes, memory and disks are shared. On `login`, each host's
+cable has its name: `ip link set n2 down` cuts n2 off.
+
+Exits as the command does; 77, with the reason on stderr, where Slurm or the privileges it needs are missing. What the
+daemons logged is on stderr when they fail, and in $TEST_UNDECLARED_OUTPUTS_DIR where that is set.
+
+Python tests call `with_slurm(function)` instead.
+"""
+
+import argparse
+import ctypes
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import cases
+
+SKIPPED = 77  # the exit status of a test that could not run
+_HOME = pathlib.Path("/etc/slurm")  # here a tmpfs hides what is there, and holds all files of the daemons
+_PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "sinfo", "mount", "ip"]
+_NETWORK = "10.77"
+_LOGIN = _NETWORK + ".255.254"
+_CONTROLLER_PORT = 6817
+_START_SECONDS = 60
+_NEW_MOUNTS, _NEW_HOST_NAME, _NEW_IPC, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unavailable(Exception):
+    """Why there can be no Slurm here."""
+
+
+def _unshare(namespaces):
+    if _libc.unshare(namespaces) != 0:
+        raise Unavailable("no new namespaces: " + os.strerror(ctypes.get_errno()))
+
+
+def _run(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise Unavailable(f"{' '.join(command)}: {done.stdout.strip()}")
+
+
+def _ip(*commands):
+    """Runs commands of ip(8)."""
+    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, check=False)
+    if done.returncode != 0:
+        raise Unavailable(f"ip {'; '.join(commands)}: {done.stdout.strip()}")
+
+
+def _enter_node(name, address):
+    """Makes this process the first of a host with a name and a network of its own, on a cable that leads to process 1."""
+    _unshare(_NEW_HOST_NAME | _NEW_NETWORK)
+    socket.sethostname(name)
+    _ip("link set lo up", f"link add eth0 type veth peer name {name} netns 1", f"address add {address}/16 dev eth0",
+        "link set eth0 up")
+
+
+def _check_requirements():
+    if os.geteuid() != 0:
+        raise Unavailable("slurmd and mounts need root")
+    if pathlib.Path("/proc/self/setgroups").read_text(encoding="ascii").strip() == "deny":
+        raise Unavailable("slurmd needs setgroups, which this user namespace denies")
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    missing = [program for program in _PROGRAMS if not shutil.which(program)]
+    if missing:
+        raise Unavailable(f"{', '.join(missing)} not installed (./dev setup installs slurmctld, slurmd, slurm-client and munge)")
+    if not _HOME.is_dir():
+        raise Unavailable(f"{_HOME} is no folder")
+
+
+def _die_with_parent(parent_pipe):
+    """Ends this process when the one that forked it has ended, also if that was before this call."""
+    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    ended, _, _ = select.select([parent_pipe], [], [], 0)
+    if ended:
+        os._exit(1)
+
+
+def _controller_listens():
+    with socket.socket() as client:
+        return client.connect_ex((_LOGIN, _CONTROLLER_PORT)) == 0
+
+
+class _Cluster:
+    """The daemons of one Slurm; made in the namespaces that they shall live in."""
+
+    def __init__(self, nodes, cpus):
+        self._nodes = {f"n{i}": f"{_NETWORK}.0.{i}" for i in range(1, nodes + 1)}  # addresses by name
+        self._cpus = cpus
+        self._daemons = {}  # by name
+
+    def start(self):
+        _run("mount", "--make-rprivate", "/")
+        _run("mount", "-t", "proc", "proc", "/proc")
+        _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(_HOME))
+        self._write_files()
+        _run("mount", "--bind", str(_HOME / "hosts"), "/etc/hosts")
+        _ip("link set lo up", "link add cluster type bridge", "link set cluster up", f"address add {_LOGIN}/16 dev cluster")
+        socket.sethostname("login")
+        os.environ["SLURM_CONF"] = str(_HOME / "slurm.conf")
+        self._start_daemon("munged", "munged", "--foreground", f"--key-file={_HOME}/munge.key", f"--socket={_HOME}/munge.socket",
+                           f"--pid-file={_HOME}/munged.pid", f"--seed-file={_HOME}/munged.seed", "--log-file=/dev/stderr",
+                           "--num-threads=2")
+        self._wait("munged", lambda: (_HOME / "munge.socket").exists())
+        self._start_daemon("slurmctld", "slurmctld", "-D")
+        for name, address in self._nodes.items():
+            self._start_daemon(name, "slurmd", "-D", enter=lambda n=name, a=address: _enter_node(n, a))
+            _ip(f"link set {name} master cluster up")
+        self._wait("slurmctld", _controller_listens)  # sinfo would retry for long
+        self._wait("the nodes", lambda: self._node_states() == ["idle"] * len(self._nodes))
+
+    def wait_for(self, pid):
+        """Waits for a process, reaps all others that end meanwhile, and returns its exit status as a shell would."""
+        while True:
+            ended, status = os.wait()
+            if ended == pid:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            for name, daemon in self._daemons.items():
+                if ended == daemon.pid:
+                    print(f"emulated_slurm: {name} has ended", file=sys.stderr)
+
+    def keep_logs(self):
+        folder = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
+        if folder:
+            for log in _HOME.glob("*.log"):
+                shutil.copy(log, folder)
+
+    def print_logs(self):
+        for log in sorted(_HOME.glob("*.log")):
+            print(f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-20:], sep="\n", file=sys.stderr)
+
+    def _start_daemon(self, name, *command, enter=None):
+        with open(_HOME / f"{name}.log", "wb") as log:
+            self._daemons[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=enter)
+
+    def _wait(self, what, condition):
+        deadline = time.monotonic() + _START_SECONDS
+        while not condition():
+            for name, daemon in self._daemons.items():
+                if daemon.poll() is not None:
+                    raise RuntimeError(f"{name} has ended")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{what} not ready after {_START_SECONDS} s")
+            time.sleep(0.02)
+
+    def _node_states(self):
+        return subprocess.run(["sinfo", "--noheader", "--Node", "--format=%T"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, check=False).stdout.split()
+
+    def _write_files(self):
+        nodes = "".join(f"{address} {name}\n" for name, address in self._nodes.items())
+        (_HOME / "hosts").write_text(f"127.0.0.1 localhost\n{_LOGIN} login\n" + nodes)
+        key = _HOME / "munge.key"
+        key.touch(mode=0o400)
+        key.write_bytes(os.urandom(128))
+        (_HOME / "slurm.conf").write_text(self._configuration())
+
+    def _configuration(self):
+        nodes = f"n[1-{len(self._nodes)}]"
+        return f"""
+ClusterName=emulated
+SlurmctldHost=login
+SlurmctldPort={_CONTROLLER_PORT}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={_HOME}/munge.socket
+StateSaveLocation={_HOME}/state
+SlurmdSpoolDir={_HOME}/spool-%n
+SlurmctldPidFile={_HOME}/slurmctld.pid
+SlurmdPidFile={_HOME}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=5
+NodeName={nodes} CPUs={self._cpus}
+PartitionName=all Nodes={nodes} Default=YES OverSubscribe=NO
+"""
+
+
+def _live(function, nodes, cpus):
+    """The life of the first process of the namespaces; with it, all others end."""
+    cluster = _Cluster(nodes, cpus)
+    try:
+        cluster.start()
+    except RuntimeError as error:
+        print(f"emulated_slurm: {error}", file=sys.stderr)
+        cluster.print_logs()
+        return 1
+    pid = os.fork()
+    if pid == 0:
+        _exit_with(function)
+    status = cluster.wait_for(pid)
+    cluster.keep_logs()
+    return status
+
+
+def _exit_with(function):
+    """Ends this process with what `function` returns, and never returns into code of the process forked from."""
+    status = 1
+    try:
+        status = function()
+    except Unavailable as reason:
+        print(f"emulated_slurm: skipped: {reason}", file=sys.stderr)
+        status = SKIPPED
+    except SystemExit as end:
+        status = end.code
+    except BaseException:  # pylint: disable=broad-except
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def with_slurm(function, nodes=4, cpus=4):
+    """Calls `function` in a new process inside a new Slurm and returns what it returns, an exit status.
+
+    Raises Unavailable, with the reason, where there can be no Slurm.
+    """
+    _check_requirements()
+    alive, life = os.pipe()  # `alive` ends with this process
+    _unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK)
+    pid = os.fork()
+    if pid == 0:
+        os.close(life)
+        _die_with_parent(alive)
+        _exit_with(lambda: _live(function, nodes, cpus))
+    os.close(alive)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--cpus", type=int, default=4, help="of each node; more than there are is fine")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if not options.command:
+        parser.error("no command is given")
+    try:
+        return with_slurm(lambda: subprocess.call(options.command), options.nodes, options.cpus)
+    except Unavailable as reason:
+        if os.environ.get("XML_OUTPUT_FILE"):  # a test of Bazel, which has no exit status for this
+            return cases.skip_all(str(reason))
+        print(f"emulated_slurm: skipped: {reason}", file=sys.stderr)
+        return SKIPPED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+#!/usr/bin/env -S python3 -B
+"""The scripts and manifests of examples/cluster: scripts run under their launcher, manifests give what the resolver needs."""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import unittest
+
+import cases
+import emulated_slurm
+from batch_jobs import Case, wait_for
+from programs import COHORT_CLUSTER, EXAMPLES, ROLLCALL, free_port, read_tasks, run
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+_NO_MPIRUN = "mpirun is not installed (./dev setup installs openmpi-bin)"
+
+
+def example(name):
+    return os.path.join(EXAMPLES, name)
+
+
+class EverySlurmScript(unittest.TestCase):
+    def test_is_run_below(self):
+        self.assertEqual(sorted(path.name for path in pathlib.Path(EXAMPLES).glob("*.sbatch")),
+                         ["array.sbatch", "one_task_per_host.sbatch", "several_tasks_per_host.sbatch"])
+
+
+class Slurm(Case):
+    """Runs inside an emulated Slurm."""
+
+    def setUp(self):
+        super().setUp()
+        if "SLURM_CONF" not in os.environ:
+            self.skipTest(_no_slurm)
+
+    def program(self, text):
+        path = self.folder / "program"
+        path.write_text("#!/bin/bash\n" + text, encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
+
+    def submit_example(self, name, *command):
+        return run("sbatch", "--parsable", f"--chdir={self.folder}", example(name), *command).stdout.strip()
+
+    def logs(self):
+        return [path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("*.log"))]
+
+    def test_one_task_per_host(self):
+        program = self.program(f"echo processors $SLURM_CPUS_PER_TASK\nexec {ROLLCALL}\n")
+        self.wait_for_job(self.submit_example("one_task_per_host.sbatch", program))
+        (log,) = self.logs()
+        self.assertEqual([task["host"] for task in read_tasks(log)], ["n1", "n2", "n3", "n4"])
+        self.assertEqual(log.count("processors 4"), 4)
+
+    def test_a_task_that_saved_its_state_is_started_again(self):
+        program = self.program(f"""\
+[[ ${{SLURM_RESTART_COUNT:-0}} = 0 ]] || exec {ROLLCALL}
+trap 'exit 42' TERM
+touch {self.folder}/started.$SLURM_PROCID
+while :; do sleep 0.05; done
+""")
+        job = self.submit_example("one_task_per_host.sbatch", program)
+        wait_for(lambda: len(list(self.folder.glob("started.*"))) == 4, "four tasks")
+        run("scancel", "--signal=TERM", job)  # as --signal does when the time is nearly up
+        wait_for(lambda: "Restarts=1" in run("scontrol", "show", "job", job).stdout, "its return to the queue")
+        wait_for(lambda: self.state(job) == ["PENDING"], "the end of its first run")
+        # Slurm lets such a job wait for two minutes. Within the second, slurmd would take it for the one that it has ended.
+        run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
+        self.wait_for_job(job)
+        self.assertEqual(len(read_tasks(self.logs()[0])), 4)
+
+    def test_other_failures_are_final(self):
+        self.wait_for_job(self.submit_example("one_task_per_host.sbatch", self.program("exit 3\n")), "FAILED")
+
+    def test_several_tasks_per_host(self):
+        program = self.program(f"echo processors $SLURM_CPUS_PER_TASK threads $OMP_NUM_THREADS\nexec {ROLLCALL}\n")
+        self.wait_for_job(self.submit_example("several_tasks_per_host.sbatch", program))
+        (log,) = self.logs()
+        first, second, third, fourth = (task["host"] for task in read_tasks(log))
+        self.assertEqual((first, third), (second, fourth))
+        self.assertNotEqual(first, third)
+        self.assertEqual(log.count("processors 2 threads 2"), 4)
+
+    def test_array(self):
+        self.wait_for_job(self.submit_example("array.sbatch", self.program(f"echo $*\nexec {ROLLCALL}\n"), "--epochs=2"))
+        logs = self.logs()
+        for seed, log in enumerate(logs, 1):
+            self.assertIn(f"--epochs=2 --seed={seed}\n", log)
+        self.assertEqual(len({read_tasks(log)[0]["leader"] for log in logs}), 3)
+
+    def test_a_program_must_be_named(self):
+        for name in ("array", "one_task_per_host", "several_tasks_per_host"):
+            self.wait_for_job(self.submit_example(f"{name}.sbatch"), "FAILED")
+            self.assertIn(f"usage: sbatch {name}.sbatch PROGRAM", self.logs()[0])
+            for log in self.folder.glob("*.log"):
+                log.unlink()
+
+    @unittest.skipUnless(shutil.which("mpirun"), _NO_MPIRUN)
+    def test_mpirun_on_two_hosts(self):
+        tasks = read_tasks(run("salloc", "--quiet", "-N2", "-n4", "--ntasks-per-node=2", "-wn[1-2]", example("mpirun.sh"), "n1:2,n2:2",
+                               ROLLCALL, environment=_AS_ROOT).stdout)
+        self.assertEqual([task["host"] for task in tasks], ["n1", "n1", "n2", "n2"])
+        self.assertEqual({task["leader"] for task in tasks}, {"n1:29500"})
+
+
+_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+class Mpirun(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("mpirun"), _NO_MPIRUN)
+    def test_on_this_host(self):
+        port = str(free_port())
+        tasks = read_tasks(run(example("mpirun.sh"), "localhost:3", ROLLCALL, environment=dict(_AS_ROOT, MASTER_PORT=port)).stdout)
+        self.assertEqual([task["leader"] for task in tasks], [f"localhost:{port}"] * 3)
+
+
+@unittest.skipUnless(yaml, "the yaml module is not installed (./dev setup installs python3-yaml)")
+class Kubernetes(unittest.TestCase):
+    def load(self, name):
+        with open(example(name), encoding="utf-8") as file:
+            return list(yaml.safe_load_all(file))
+
+    def check(self, environment):
+        """What `cohort_cluster` finds in a pod with this environment alone."""
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        return json.loads(run("env", "-i", *settings, COHORT_CLUSTER, "check", "--timeout=0", "--json").stdout)
+
+    def test_indexed_job(self):
+        service, job = self.load("indexed_job.yaml")
+        spec, pod = job["spec"], job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        name, pods = job["metadata"]["name"], spec["completions"]
+        self.assertEqual((service["kind"], job["kind"]), ("Service", "Job"))
+        self.assertEqual((spec["completionMode"], spec["parallelism"]), ("Indexed", pods))
+        # The service is headless and of these pods, which name it.
+        self.assertEqual(service["spec"]["clusterIP"], "None")
+        self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+        self.assertEqual(service["spec"]["selector"], {"job-name": name})
+        self.assertEqual(pod["subdomain"], service["metadata"]["name"])
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
+        self.assertEqual({type(value) for value in environment.values()}, {str})  # Kubernetes takes no numbers here
+        (port,) = (port["containerPort"] for port in container["ports"])
+        for index in range(pods):
+            # The last two are what Kubernetes adds.
+            found = self.check(dict(environment, JOB_COMPLETION_INDEX=index, HOSTNAME=f"{name}-{index}"))
+            self.assertEqual(found["launcher"], "Kubernetes")
+            self.assertEqual(found["world"], {"rank": index, "size": pods})
+            self.assertEqual(found["cluster"]["worker"], [f"{name}-{i}.{pod['subdomain']}:{port}" for i in range(pods)])
+
+    def test_tfjob(self):
+        (job,) = self.load("tfjob.yaml")
+        self.assertEqual((job["kind"], job["apiVersion"]), ("TFJob", "kubeflow.org/v1"))
+        tasks, cluster = [], {}
+        for kind, replicas in job["spec"]["tfReplicaSpecs"].items():
+            (container,) = replicas["template"]["spec"]["containers"]
+            self.assertEqual(container["name"], "tensorflow")
+            (port,) = (port["containerPort"] for port in container["ports"] if port["name"] == "tfjob-port")
+            # As the operator names pods and fills in TF_CONFIG.
+            kind, name, namespace = kind.lower(), job["metadata"]["name"], job["metadata"]["namespace"]
+            cluster[kind] = [f"{name}-{kind}-{i}.{namespace}.svc:{port}" for i in range(replicas["replicas"])]
+            tasks += [{"type": kind, "index": i} for i in range(replicas["replicas"])]
+        for rank, task in enumerate(tasks):
+            found = self.check({"TF_CONFIG": json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})})
+            self.assertEqual(found["task"], task)
+            self.assertEqual(found["world"], {"rank": rank, "size": 4})
+            self.assertEqual(found["leader"], cluster["chief"][0])
+            self.assertEqual(found["cluster"], cluster)
+
+
+_no_slurm = ""
+
+if __name__ == "__main__":
+    try:
+        sys.exit(emulated_slurm.with_slurm(cases.run))
+    except emulated_slurm.Unavailable as unavailable:
+        _no_slurm = str(unavailable)
+        sys.exit(cases.run())
