@@ -137,13 +137,16 @@ void LeaderState::drop_strangers(Time now) {
 }
 
 LeaderState::Time LeaderState::next_tick(Time now) const {
-  const bool somebody_leaves =
-      std::any_of(members_.begin(), members_.end(),
-                  [](const auto& member) { return member.second.leave_deadline.has_value(); });
-  if (values_.anybody_waits() || barriers_.anybody_waits() || !claims_.empty() || somebody_leaves) {
-    return std::min(now + kTickWhileWaiting, next_heartbeat_);
+  Time next = next_heartbeat_;
+  bool somebody_leaves = false;
+  for (const auto& [rank, member] : members_) {
+    next = std::min(next, member.heard + (member.suspected ? timing_.dead : timing_.suspect));
+    somebody_leaves |= member.leave_deadline.has_value();
   }
-  return next_heartbeat_;
+  if (values_.anybody_waits() || barriers_.anybody_waits() || !claims_.empty() || somebody_leaves) {
+    next = std::min(next, now + kTickWhileWaiting);
+  }
+  return next;
 }
 
 void LeaderState::leave(int rank, milliseconds timeout, Time now) {

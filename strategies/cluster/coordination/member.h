@@ -90,6 +90,9 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
 
   // member_pulse.cc
   void pulse();
+  void beat();
+  Time next_pulse();
+  bool watches_leader() const;
   void watch_leader();
   void vote();
   void notice(std::string line);

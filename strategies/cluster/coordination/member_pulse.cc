@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/member.h"
@@ -7,29 +9,45 @@ namespace cohort::coordination {
 
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 void Member::pulse() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (clock_.now(); std::chrono::steady_clock::now() >= next_heartbeat_) {
-      next_heartbeat_ = std::chrono::steady_clock::now() + timing_.heartbeat;
-      proto::FromMember message;
-      message.mutable_heartbeat();
-      link_->send(message);
-      watch_leader();
-    }
+    beat();
+    watch_leader();
     vote();
     print_notices(lock);
     run_callbacks(lock);
-    changed_.wait_until(lock, next_heartbeat_, [&] { return wake_pulse_ || stopping_; });
+    changed_.wait_until(lock, next_pulse(), [&] { return wake_pulse_ || stopping_; });
     wake_pulse_ = false;
   }
   print_notices(lock);
   run_callbacks(lock);
 }
 
+void Member::beat() {
+  const auto now = Clock::now();
+  if (now < next_heartbeat_) return;
+  next_heartbeat_ = now + timing_.heartbeat;
+  proto::FromMember message;
+  message.mutable_heartbeat();
+  link_->send(message);
+}
+
+Member::Time Member::next_pulse() {
+  if (!watches_leader()) return next_heartbeat_;
+  const auto limit = leader_suspected_ ? timing_.dead : timing_.suspect;
+  return std::min(next_heartbeat_, Clock::now() + (leader_heard_ + limit - clock_.now()));
+}
+
+// The leader itself has nobody to watch.
+bool Member::watches_leader() const {
+  return rank() != 0 && (phase_ == Phase::kRunning || phase_ == Phase::kLeaving);
+}
+
 void Member::watch_leader() {
-  if (rank() == 0 || phase_ == Phase::kFailed || phase_ == Phase::kLeft) return;
+  if (!watches_leader()) return;
   const auto silence = duration_cast<milliseconds>(clock_.now() - leader_heard_);
   if (silence >= timing_.dead) {
     fail(Error(Code::kUnavailable, str(leader(), " counts as dead: silent for ", in_words(silence)),

@@ -1,0 +1,198 @@
+#include <cstring>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "strategies/cluster/torchrun_resolver.h"
+#include "tests/strategies/cluster/coordination/job.h"
+
+// How tasks come together, and how those that do not fit are refused.
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+TorchrunResolver torchrun(const LocalJob& job, int rank, int size) {
+  return TorchrunResolver(environment({{"RANK", std::to_string(rank)},
+                                       {"WORLD_SIZE", std::to_string(size)},
+                                       {"MASTER_ADDR", "127.0.0.1"},
+                                       {"MASTER_PORT", std::to_string(job.port(0))}}));
+}
+
+// A job whose leader and worker:1 wait for worker:2; a stranger tries to join, then the last one
+// comes.
+class Refusal : public ::testing::Test {
+ protected:
+  // What the stranger gets. The others must not notice.
+  Error refused(const ClusterResolver& resolver, const MembershipOptions& options = {}) {
+    const Variables id = {{"COHORT_JOB_ID", "job-one"}};
+    std::vector<std::string> errors;
+    std::thread rest([&] {
+      errors = on_threads(3, [&](int rank) {
+        if (rank == 2) eventually([&] { return refused_.load(); });
+        join(job_.resolver(rank), {}, id)->leave();
+      });
+    });
+    const auto begin = Clock::now();
+    const Error error = error_of([&] { join(resolver, options); });
+    EXPECT_LT(Clock::now() - begin, seconds(5));
+    refused_ = true;
+    rest.join();
+    EXPECT_THAT(errors, Each(""));
+    return error;
+  }
+
+  LocalJob job_{3};
+  std::atomic<bool> refused_ = false;
+};
+
+TEST_F(Refusal, OfAnotherJob) {
+  const Error error = refused(job_.resolver(2), {.job_id = "job-two"});
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("job id"), HasSubstr("\"job-two\""),
+                                     HasSubstr("\"job-one\""), HasSubstr("worker:2")));
+}
+
+TEST_F(Refusal, OfAnotherWorldSize) {
+  const Error error = refused(torchrun(job_, 2, 4), {.job_id = "job-one"});
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("world size 4, the leader 3"));
+}
+
+TEST_F(Refusal, OfAnotherCluster) {
+  const LocalJob other(3);
+  const ClusterSpec spec({{"worker", {job_.address(0), job_.address(1), other.address(2)}}});
+  const Error error = refused(LiteralResolver(spec, {.task_type = "worker", .task_id = 2}));
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("cluster hash"));
+}
+
+TEST_F(Refusal, OfARankThatIsTaken) {
+  const Error error = refused(job_.resolver(1));
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(error.peer(), "worker:1");
+  EXPECT_THAT(error.message(), HasSubstr("rank 1, which another living task has"));
+}
+
+TEST(Joining, RanksAloneAreEnough) {
+  LocalJob job(1);  // for its port
+  const auto errors = on_threads(3, [&](int rank) {
+    const auto member = join(torchrun(job, rank, 3));
+    EXPECT_EQ(member->rank(), rank);
+    member->barrier("here", kPlenty);
+    member->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Joining, TheLimitNamesWhoIsMissingOnAllThatWait) {
+  LocalJob job(4);
+  const auto begin = Clock::now();
+  const auto errors = on_threads(3, [&](int rank) {
+    join(job.resolver(rank), {.join_timeout = rank == 0 ? seconds(2) : seconds(60)});
+  });
+  EXPECT_LT(Clock::now() - begin, seconds(20));
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("waited 2 s"),
+                             HasSubstr("worker:3 (" + job.address(3) + ")"),
+                             HasSubstr("3 of 4 tasks have joined"), HasSubstr("(peer worker:3)")));
+  }
+}
+
+TEST(Joining, TheLimitNamesALeaderThatIsNotThere) {
+  LocalJob job(2);
+  const Error error = error_of([&] { join(job.resolver(1), {.join_timeout = milliseconds(500)}); });
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(error.peer(), "worker:0");
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("500 ms"), HasSubstr(job.address(0)),
+                                     HasSubstr("Connection refused")));
+}
+
+TEST(Joining, AMemberThatGivesUpMayComeAgain) {
+  LocalJob job(3);
+  const auto errors = on_threads(3, [&](int rank) {
+    if (rank == 1) {
+      EXPECT_THAT(error_of([&] { join(job.resolver(1), {.join_timeout = seconds(1)}); }).message(),
+                  HasSubstr("worker:2"));
+    }
+    if (rank == 2) std::this_thread::sleep_for(seconds(2));
+    join(job.resolver(rank))->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Joining, APortInUseIsNamed) {
+  // The reserved port of the job is free for one listener; this is another's.
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(taken, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  setsockopt(taken, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
+  LocalJob job(2);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(job.port(0)));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  const Error error = error_of([&] { join(job.resolver(0)); });
+  close(taken);
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr(job.address(0)), HasSubstr("in use")));
+}
+
+TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
+  LocalJob job(2);
+  Members members = join_all(job, {.job_id = "first"});
+  EXPECT_THAT(error_of([&] { join(job.resolver(0), {.job_id = "second"}); }).message(),
+              HasSubstr("in use"));
+  EXPECT_THAT(error_of([&] { join(job.resolver(1), {.job_id = "second"}); }).message(),
+              AllOf(HasSubstr("\"second\""), HasSubstr("\"first\"")));
+  EXPECT_FALSE(members[0]->failure() || members[1]->failure());
+}
+
+TEST(Joining, AnAddressOfAnotherHostIsNamed) {
+  const ClusterSpec spec({{"worker", {"192.0.2.1:2222", "192.0.2.2:2222"}}});
+  const LiteralResolver resolver(spec, {.task_type = "worker", .task_id = 0});
+  EXPECT_THAT(error_of([&] { join(resolver, {.allow_plaintext = true}); }).message(),
+              AllOf(HasSubstr("192.0.2.1:2222"), HasSubstr("no address of this host")));
+}
+
+TEST(Joining, PlainTextBeyondThisHostMustBeAllowed) {
+  const ClusterSpec spec({{"worker", {"192.0.2.1:2222", "192.0.2.2:2222"}}});
+  for (const int rank : {0, 1}) {
+    const LiteralResolver resolver(spec, {.task_type = "worker", .task_id = rank});
+    const Error error = error_of([&] { join(resolver); });
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(error.message(), AllOf(HasSubstr("192.0.2.1:2222"), HasSubstr("COHORT_TLS_CERT"),
+                                       HasSubstr("COHORT_ALLOW_PLAINTEXT=1")));
+  }
+}
+
+TEST(Joining, ANameThatIsNotKnownYetIsTriedUntilTheLimit) {
+  const ClusterSpec spec({{"worker", {"no-such-host.invalid:2222", "127.0.0.1:2222"}}});
+  for (const int rank : {0, 1}) {
+    const LiteralResolver resolver(spec, {.task_type = "worker", .task_id = rank});
+    EXPECT_THAT(error_of([&] { join(resolver, {.join_timeout = milliseconds(300)}); }).message(),
+                HasSubstr("no-such-host.invalid is not known"));
+  }
+}
+
+TEST(Joining, RefusesOptionsThatMakeNoSense) {
+  const auto message = [](const MembershipOptions& options, const Variables& variables = {}) {
+    return refusal([&] { join(LiteralResolver(), options, variables); });
+  };
+  EXPECT_THAT(message({.heartbeat = milliseconds(0)}), HasSubstr("heartbeat"));
+  EXPECT_THAT(message({.suspect_after = milliseconds(600)}), HasSubstr("600 ms"));
+  EXPECT_THAT(message({.dead_after = seconds(2)}), HasSubstr("dead_after 2 s"));
+  EXPECT_THAT(message({.job_id = std::string(100, 'x')}), HasSubstr("at most 64"));
+  EXPECT_THAT(message({}, {{"COHORT_JOB_ID", "a b"}}), HasSubstr("COHORT_JOB_ID"));
+}
+
+}  // namespace
+}  // namespace cohort::testing
