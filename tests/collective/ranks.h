@@ -1,7 +1,11 @@
 #pragma once
 
-#include <exception>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -11,28 +15,20 @@
 
 namespace cohort::testing {
 
-// Runs `work(rank, communicator)` on one thread for each rank. An exception that leaves `work` is a
-// failure, and ends the group so that nobody waits for that rank.
-template <typename Work>
-void on_ranks(const std::vector<std::unique_ptr<Communicator>>& group, const Work& work) {
-  std::vector<std::thread> threads;
-  for (auto& communicator : group)
-    threads.emplace_back([&] {
-      try {
-        work(communicator->rank(), *communicator);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << communicator->rank() << ": " << error.what();
-        communicator->abort(error);
-      }
-    });
-  for (auto& thread : threads) thread.join();
-}
+// The communicators of the ranks that live in this process: of all ranks, where they are threads.
+using Group = std::vector<std::unique_ptr<Communicator>>;
+using RankWork = std::function<void(int rank, Communicator& communicator)>;
 
-template <typename Work>
-void on_ranks(int size, const Work& work,
-              InProcessReduction reduction = InProcessReduction::kSlices) {
-  on_ranks(make_in_process_communicators(size, reduction), work);
-}
+// What no test needs, however slow the machine: a group that hangs is then ended, and the test
+// fails.
+inline constexpr std::chrono::seconds kHangLimit{120};
+
+// Runs `work(rank, communicator)` on one thread for each rank of `group`. An exception that leaves
+// `work`, or a failed ASSERT, ends the group so that nobody waits for that rank.
+void on_ranks(const Group& group, const RankWork& work);
+// The same for ranks of a new group in this process.
+void on_ranks(int size, const RankWork& work,
+              InProcessReduction reduction = InProcessReduction::kSlices);
 
 // The error that `work` throws.
 template <typename Work>
