@@ -43,5 +43,7 @@ class Case(unittest.TestCase):
     def wait_for_job(self, job, state="COMPLETED"):
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         wait_for(lambda: all(now in ended for now in self.state(job)), f"the end of job {job}")
-        printed = "\n".join(path.read_text(encoding="utf-8") for path in self.folder.glob("*.*") if path.suffix in (".log", ".out"))
+        printed = "\n".join(
+            path.read_text(encoding="utf-8") for path in self.folder.glob("*.*") if path.suffix in (".log", ".out")
+        )
         self.assertEqual(set(self.state(job)), {state}, printed)

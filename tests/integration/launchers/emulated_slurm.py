@@ -4,13 +4,13 @@
   emulated_slurm.py [--nodes=4] [--cpus=4] COMMAND [ARGS...]
   emulated_slurm.py srun -N4 -n4 bazel-bin/strategies/cluster/cohort_cluster check
 
-The daemons are the real ones: munged, slurmctld and one slurmd for each of the hosts n1, n2, ... All live in namespaces of
-their own, and so does the command, on the host `login`: nothing outside sees them, and /etc/hosts and /etc/slurm are
+The daemons are the real ones: munged, slurmctld and one slurmd for each of the hosts n1, n2, ... All live in namespaces
+of their own, and so does the command, on the host `login`: nothing outside sees them, and /etc/hosts and /etc/slurm are
 theirs. When the command ends, or this process is killed, the kernel ends them all; no file is left.
 
-Each host has its name, its network stack and an address (n1: 10.77.0.1) on a network that connects them: ports of two hosts
-do not meet, and names lead where they would on a cluster. Processes, memory and disks are shared. On `login`, each host's
-cable has its name: `ip link set n2 down` cuts n2 off.
+Each host has its name, its network stack and an address (n1: 10.77.0.1) on a network that connects them: ports of two
+hosts do not meet, and names lead where they would on a cluster. Processes, memory and disks are shared. On `login`, each
+host's cable has its name: `ip link set n2 down` cuts n2 off.
 
 Exits as the command does; 77, with the reason on stderr, where Slurm or the privileges it needs are missing. What the
 daemons logged is on stderr when they fail, and in $TEST_UNDECLARED_OUTPUTS_DIR where that is set.
@@ -60,18 +60,28 @@ def _run(*command):
 
 def _ip(*commands):
     """Runs commands of ip(8)."""
-    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, check=False)
+    done = subprocess.run(
+        ["ip", "-batch", "-"],
+        input="\n".join(commands),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         raise Unavailable(f"ip {'; '.join(commands)}: {done.stdout.strip()}")
 
 
 def _enter_node(name, address):
-    """Makes this process the first of a host with a name and a network of its own, on a cable that leads to process 1."""
+    """Makes this process the first of a host with a name and a network of its own, cabled to that of process 1."""
     _unshare(_NEW_HOST_NAME | _NEW_NETWORK)
     socket.sethostname(name)
-    _ip("link set lo up", f"link add eth0 type veth peer name {name} netns 1", f"address add {address}/16 dev eth0",
-        "link set eth0 up")
+    _ip(
+        "link set lo up",
+        f"link add eth0 type veth peer name {name} netns 1",
+        f"address add {address}/16 dev eth0",
+        "link set eth0 up",
+    )
 
 
 def _check_requirements():
@@ -82,17 +92,11 @@ def _check_requirements():
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     missing = [program for program in _PROGRAMS if not shutil.which(program)]
     if missing:
-        raise Unavailable(f"{', '.join(missing)} not installed (./dev setup installs slurmctld, slurmd, slurm-client and munge)")
+        raise Unavailable(
+            f"{', '.join(missing)} not installed (./dev setup installs slurmctld, slurmd, slurm-client and munge)"
+        )
     if not _HOME.is_dir():
         raise Unavailable(f"{_HOME} is no folder")
-
-
-def _die_with_parent(parent_pipe):
-    """Ends this process when the one that forked it has ended, also if that was before this call."""
-    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    ended, _, _ = select.select([parent_pipe], [], [], 0)
-    if ended:
-        os._exit(1)
 
 
 def _controller_listens():
@@ -114,12 +118,25 @@ class _Cluster:
         _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(_HOME))
         self._write_files()
         _run("mount", "--bind", str(_HOME / "hosts"), "/etc/hosts")
-        _ip("link set lo up", "link add cluster type bridge", "link set cluster up", f"address add {_LOGIN}/16 dev cluster")
+        _ip(
+            "link set lo up",
+            "link add cluster type bridge",
+            "link set cluster up",
+            f"address add {_LOGIN}/16 dev cluster",
+        )
         socket.sethostname("login")
         os.environ["SLURM_CONF"] = str(_HOME / "slurm.conf")
-        self._start_daemon("munged", "munged", "--foreground", f"--key-file={_HOME}/munge.key", f"--socket={_HOME}/munge.socket",
-                           f"--pid-file={_HOME}/munged.pid", f"--seed-file={_HOME}/munged.seed", "--log-file=/dev/stderr",
-                           "--num-threads=2")
+        self._start_daemon(
+            "munged",
+            "munged",
+            "--foreground",
+            f"--key-file={_HOME}/munge.key",
+            f"--socket={_HOME}/munge.socket",
+            f"--pid-file={_HOME}/munged.pid",
+            f"--seed-file={_HOME}/munged.seed",
+            "--log-file=/dev/stderr",
+            "--num-threads=2",
+        )
         self._wait("munged", lambda: (_HOME / "munge.socket").exists())
         self._start_daemon("slurmctld", "slurmctld", "-D")
         for name, address in self._nodes.items():
@@ -151,7 +168,9 @@ class _Cluster:
 
     def _start_daemon(self, name, *command, enter=None):
         with open(_HOME / f"{name}.log", "wb") as log:
-            self._daemons[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=enter)
+            self._daemons[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=enter
+            )
 
     def _wait(self, what, condition):
         deadline = time.monotonic() + _START_SECONDS
@@ -164,8 +183,13 @@ class _Cluster:
             time.sleep(0.02)
 
     def _node_states(self):
-        return subprocess.run(["sinfo", "--noheader", "--Node", "--format=%T"], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, text=True, check=False).stdout.split()
+        return subprocess.run(
+            ["sinfo", "--noheader", "--Node", "--format=%T"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        ).stdout.split()
 
     def _write_files(self):
         nodes = "".join(f"{address} {name}\n" for name, address in self._nodes.items())
@@ -202,31 +226,11 @@ PartitionName=all Nodes={nodes} Default=YES OverSubscribe=NO
 """
 
 
-def _live(function, nodes, cpus):
-    """The life of the first process of the namespaces; with it, all others end."""
-    cluster = _Cluster(nodes, cpus)
-    try:
-        cluster.start()
-    except RuntimeError as error:
-        print(f"emulated_slurm: {error}", file=sys.stderr)
-        cluster.print_logs()
-        return 1
-    pid = os.fork()
-    if pid == 0:
-        _exit_with(function)
-    status = cluster.wait_for(pid)
-    cluster.keep_logs()
-    return status
-
-
 def _exit_with(function):
-    """Ends this process with what `function` returns, and never returns into code of the process forked from."""
+    """Ends this process with the exit status that `function` returns, and never returns to where it was forked."""
     status = 1
     try:
         status = function()
-    except Unavailable as reason:
-        print(f"emulated_slurm: skipped: {reason}", file=sys.stderr)
-        status = SKIPPED
     except SystemExit as end:
         status = end.code
     except BaseException:  # pylint: disable=broad-except
@@ -234,7 +238,54 @@ def _exit_with(function):
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
+        os._exit(status if isinstance(status, int) else 1)
+
+
+def _fork(function):
+    """Runs `function` in a new process, which the kernel kills when this one has ended; returns its id."""
+    alive, life = os.pipe()  # `alive` ends with this process
+    pid = os.fork()
+    if pid == 0:
+        os.close(life)
+        _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if select.select([alive], [], [], 0)[0]:
+            os._exit(1)  # it ended before that
+        _exit_with(function)
+    os.close(alive)
+    return pid
+
+
+def _wait_for(pid):
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def _live(function, cluster, refusals):
+    """The life of the first process of the namespaces, with which all others end."""
+    try:
+        cluster.start()
+    except (Unavailable, subprocess.SubprocessError) as reason:  # the latter from _enter_node
+        os.write(refusals, str(reason).encode())
+        return SKIPPED
+    except RuntimeError as error:
+        print(f"emulated_slurm: {error}", file=sys.stderr)
+        cluster.print_logs()
+        return 1
+    os.close(refusals)
+    status = cluster.wait_for(_fork(function))
+    cluster.keep_logs()
+    return status
+
+
+def _live_apart(function, cluster, refusals):
+    try:
+        _unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK)
+    except Unavailable as reason:
+        os.write(refusals, str(reason).encode())
+        return SKIPPED
+    pid = _fork(lambda: _live(function, cluster, refusals))  # namespaces of process ids are for children only
+    os.close(refusals)
+    return _wait_for(pid)
 
 
 def with_slurm(function, nodes=4, cpus=4):
@@ -243,15 +294,15 @@ def with_slurm(function, nodes=4, cpus=4):
     Raises Unavailable, with the reason, where there can be no Slurm.
     """
     _check_requirements()
-    alive, life = os.pipe()  # `alive` ends with this process
-    _unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK)
-    pid = os.fork()
-    if pid == 0:
-        os.close(life)
-        _die_with_parent(alive)
-        _exit_with(lambda: _live(function, nodes, cpus))
-    os.close(alive)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    reasons, refusals = os.pipe()
+    pid = _fork(lambda: _live_apart(function, _Cluster(nodes, cpus), refusals))
+    os.close(refusals)
+    with os.fdopen(reasons, encoding="utf-8") as file:
+        reason = file.read()  # ends when the Slurm is up
+    status = _wait_for(pid)
+    if reason:
+        raise Unavailable(reason)
+    return status
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""The scripts and manifests of examples/cluster: scripts run under their launcher, manifests give what the resolver needs."""
+"""The scripts and manifests of examples/cluster: scripts run, and manifests give what the resolver needs."""
 
 import json
 import os
@@ -26,8 +26,10 @@ def example(name):
 
 class EverySlurmScript(unittest.TestCase):
     def test_is_run_below(self):
-        self.assertEqual(sorted(path.name for path in pathlib.Path(EXAMPLES).glob("*.sbatch")),
-                         ["array.sbatch", "one_task_per_host.sbatch", "several_tasks_per_host.sbatch"])
+        self.assertEqual(
+            sorted(path.name for path in pathlib.Path(EXAMPLES).glob("*.sbatch")),
+            ["array.sbatch", "one_task_per_host.sbatch", "several_tasks_per_host.sbatch"],
+        )
 
 
 class Slurm(Case):
@@ -58,18 +60,20 @@ class Slurm(Case):
         self.assertEqual(log.count("processors 4"), 4)
 
     def test_a_task_that_saved_its_state_is_started_again(self):
-        program = self.program(f"""\
+        program = self.program(
+            f"""\
 [[ ${{SLURM_RESTART_COUNT:-0}} = 0 ]] || exec {ROLLCALL}
 trap 'exit 42' TERM
 touch {self.folder}/started.$SLURM_PROCID
 while :; do sleep 0.05; done
-""")
+"""
+        )
         job = self.submit_example("one_task_per_host.sbatch", program)
         wait_for(lambda: len(list(self.folder.glob("started.*"))) == 4, "four tasks")
         run("scancel", "--signal=TERM", job)  # as --signal does when the time is nearly up
         wait_for(lambda: "Restarts=1" in run("scontrol", "show", "job", job).stdout, "its return to the queue")
         wait_for(lambda: self.state(job) == ["PENDING"], "the end of its first run")
-        # Slurm lets such a job wait for two minutes. Within the second, slurmd would take it for the one that it has ended.
+        # Slurm lets such a job wait for two minutes: within a second, slurmd would take it for the one it has ended.
         run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
         self.wait_for_job(job)
         self.assertEqual(len(read_tasks(self.logs()[0])), 4)
@@ -87,7 +91,9 @@ while :; do sleep 0.05; done
         self.assertEqual(log.count("processors 2 threads 2"), 4)
 
     def test_array(self):
-        self.wait_for_job(self.submit_example("array.sbatch", self.program(f"echo $*\nexec {ROLLCALL}\n"), "--epochs=2"))
+        self.wait_for_job(
+            self.submit_example("array.sbatch", self.program(f"echo $*\nexec {ROLLCALL}\n"), "--epochs=2")
+        )
         logs = self.logs()
         for seed, log in enumerate(logs, 1):
             self.assertIn(f"--epochs=2 --seed={seed}\n", log)
@@ -102,8 +108,20 @@ while :; do sleep 0.05; done
 
     @unittest.skipUnless(shutil.which("mpirun"), _NO_MPIRUN)
     def test_mpirun_on_two_hosts(self):
-        tasks = read_tasks(run("salloc", "--quiet", "-N2", "-n4", "--ntasks-per-node=2", "-wn[1-2]", example("mpirun.sh"), "n1:2,n2:2",
-                               ROLLCALL, environment=_AS_ROOT).stdout)
+        tasks = read_tasks(
+            run(
+                "salloc",
+                "--quiet",
+                "-N2",
+                "-n4",
+                "--ntasks-per-node=2",
+                "-wn[1-2]",
+                example("mpirun.sh"),
+                "n1:2,n2:2",
+                ROLLCALL,
+                environment=_AS_ROOT,
+            ).stdout
+        )
         self.assertEqual([task["host"] for task in tasks], ["n1", "n1", "n2", "n2"])
         self.assertEqual({task["leader"] for task in tasks}, {"n1:29500"})
 
@@ -115,7 +133,9 @@ class Mpirun(unittest.TestCase):
     @unittest.skipUnless(shutil.which("mpirun"), _NO_MPIRUN)
     def test_on_this_host(self):
         port = str(free_port())
-        tasks = read_tasks(run(example("mpirun.sh"), "localhost:3", ROLLCALL, environment=dict(_AS_ROOT, MASTER_PORT=port)).stdout)
+        tasks = read_tasks(
+            run(example("mpirun.sh"), "localhost:3", ROLLCALL, environment=dict(_AS_ROOT, MASTER_PORT=port)).stdout
+        )
         self.assertEqual([task["leader"] for task in tasks], [f"localhost:{port}"] * 3)
 
 

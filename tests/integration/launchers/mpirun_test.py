@@ -72,4 +72,8 @@ class CohortRun(unittest.TestCase):
 
 if __name__ == "__main__":
     os.environ.pop("TF_CONFIG", None)
-    sys.exit(cases.run() if shutil.which("mpirun") else cases.skip_all("mpirun is not installed (./dev setup installs openmpi-bin)"))
+    sys.exit(
+        cases.run()
+        if shutil.which("mpirun")
+        else cases.skip_all("mpirun is not installed (./dev setup installs openmpi-bin)")
+    )

@@ -20,18 +20,31 @@ class Failed(AssertionError):
 def run(*command, status=0, environment=None):
     """Runs a command to its end, which must be `status`; returns what it printed: a CompletedProcess with texts."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False,
-                              env=dict(os.environ, **(environment or {})))
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+            env=dict(os.environ, **(environment or {})),
+        )
     except subprocess.TimeoutExpired as expired:
-        raise Failed(f"{' '.join(command)}: not at an end after {DEADLINE} s; printed {expired.stdout} {expired.stderr}") from None
+        raise Failed(
+            f"{' '.join(command)}: not at an end after {DEADLINE} s; printed {expired.stdout} {expired.stderr}"
+        ) from None
     if done.returncode != status:
-        raise Failed(f"{' '.join(command)}: ended with {done.returncode}, expected {status}\n{done.stdout}{done.stderr}")
+        raise Failed(
+            f"{' '.join(command)}: ended with {done.returncode}, expected {status}\n{done.stdout}{done.stderr}"
+        )
     return done
 
 
 def read_tasks(output):
     """What the tasks of a rollcall printed, by rank; each rank of 0, 1, ... must be there once."""
-    tasks = sorted((json.loads(line) for line in output.splitlines() if line.startswith("{")), key=lambda task: task["rank"])
+    tasks = sorted(
+        (json.loads(line) for line in output.splitlines() if line.startswith("{")), key=lambda task: task["rank"]
+    )
     if not tasks or [task["rank"] for task in tasks] != list(range(tasks[0]["size"])):
         raise Failed(f"expected a line of each rank, found\n{output}")
     return tasks

@@ -52,7 +52,9 @@ class Srun(Case):
         self.check_step("-n1", "-wn3", expected=["n3"])
 
     def test_cyclic(self):
-        self.check_step("-N2", "-n6", "--ntasks-per-node=3", "-wn[1,4]", "--distribution=cyclic", expected=["n1", "n4"] * 3)
+        self.check_step(
+            "-N2", "-n6", "--ntasks-per-node=3", "-wn[1,4]", "--distribution=cyclic", expected=["n1", "n4"] * 3
+        )
 
     def test_planes_of_two(self):
         tasks = rollcall("srun", "-N3", "-n9", "-wn[1-3]", "--distribution=plane=2")
@@ -77,14 +79,21 @@ class Srun(Case):
     def test_a_host_file_is_refused(self):
         host_file = self.folder / "hosts"
         host_file.write_text("n2\nn1\nn2\n", encoding="utf-8")
-        errors = run("srun", "-n3", "--distribution=arbitrary", ROLLCALL, status=2,
-                     environment={"SLURM_HOSTFILE": str(host_file)}).stderr
+        errors = run(
+            "srun",
+            "-n3",
+            "--distribution=arbitrary",
+            ROLLCALL,
+            status=2,
+            environment={"SLURM_HOSTFILE": str(host_file)},
+        ).stderr
         self.assertIn('SLURM_DISTRIBUTION: found "arbitrary"', errors)
 
     def test_check_reaches_a_task_that_listens(self):
         # Rank 1 listens where it should, until rank 0 has reached it, which stops at the first success.
         task = self.folder / "task"
-        task.write_text(f"""#!/usr/bin/env python3
+        task.write_text(
+            f"""#!/usr/bin/env python3
 import json, os, pathlib, socket, subprocess, time
 check = lambda *flags: subprocess.run(["{COHORT_CLUSTER}", "check", "--json", *flags], stdout=subprocess.PIPE)
 done = pathlib.Path("{self.folder}/done")
@@ -97,7 +106,9 @@ else:
     while (result := check("--timeout=1")).returncode == {_UNAVAILABLE} and time.monotonic() < deadline: time.sleep(0.02)
     done.touch()
     print(result.stdout.decode())
-""", encoding="utf-8")
+""",
+            encoding="utf-8",
+        )
         task.chmod(0o755)
         shown = json.loads(run("srun", "-N2", "-n2", "-wn[3-4]", str(task)).stdout)
         self.assertEqual(shown["launcher"], "Slurm")
@@ -134,15 +145,19 @@ class Sbatch(Case):
         self.assertIn("this is a Slurm job, in which srun starts the tasks", self.output(job))
 
     def test_steps_side_by_side_do_not_meet(self):
-        job = self.submit(f"#SBATCH --nodes=2 --ntasks-per-node=4\nfor i in 1 2; do\n"
-                          f"  srun --exact -n4 -N2 {ROLLCALL} > {self.folder}/step$i &\ndone\nwait -n && wait -n\n")
+        job = self.submit(
+            f"#SBATCH --nodes=2 --ntasks-per-node=4\nfor i in 1 2; do\n"
+            f"  srun --exact -n4 -N2 {ROLLCALL} > {self.folder}/step$i &\ndone\nwait -n && wait -n\n"
+        )
         self.wait_for_job(job)
         first, second = (read_tasks((self.folder / f"step{i}").read_text(encoding="utf-8")) for i in (1, 2))
         self.assertFalse(set(first[0]["addresses"]) & set(second[0]["addresses"]))
 
     def test_an_array(self):
-        job = self.submit(f"#SBATCH --nodes=2 --ntasks=2 --cpus-per-task=1 --array=1-4\nsrun {ROLLCALL}\n",
-                          f"--output={self.folder}/array.%a.out")
+        job = self.submit(
+            f"#SBATCH --nodes=2 --ntasks=2 --cpus-per-task=1 --array=1-4\nsrun {ROLLCALL}\n",
+            f"--output={self.folder}/array.%a.out",
+        )
         self.wait_for_job(job)
         leaders = {read_tasks(self.output(index))[0]["leader"] for index in range(1, 5)}
         self.assertEqual(len(leaders), 4)
@@ -200,18 +215,23 @@ while :; do sleep 0.05; done
         self.wait_for_job(job, "CANCELLED")
 
     def test_sigterm_reaches_what_cohort_run_has_become(self):
-        job = self.submit(f"#SBATCH --nodes=2 --ntasks=4\n"
-                          f"srun {COHORT_RUN} bash -c 'exec bash {self.program} $SLURM_PROCID'\n")
+        job = self.submit(
+            f"#SBATCH --nodes=2 --ntasks=4\n" f"srun {COHORT_RUN} bash -c 'exec bash {self.program} $SLURM_PROCID'\n"
+        )
         self.check(job, range(4))
         self.wait_for_job(job, "CANCELLED")
 
     def test_sigterm_reaches_the_tasks_of_a_local_cluster(self):
-        job = self.submit(f"#SBATCH --ntasks=1\nexec {COHORT_RUN} --workers=2 bash -c 'exec bash {self.program} $RANK'\n")
+        job = self.submit(
+            f"#SBATCH --ntasks=1\nexec {COHORT_RUN} --workers=2 bash -c 'exec bash {self.program} $RANK'\n"
+        )
         self.check(job, range(2))
         self.wait_for_job(job, "CANCELLED")
 
     def test_a_signal_for_the_steps_leaves_the_script_alone(self):
-        job = self.submit(f"#SBATCH --nodes=2 --ntasks=2\nsrun bash -c 'exec bash {self.program} $SLURM_PROCID'\necho on\n")
+        job = self.submit(
+            f"#SBATCH --nodes=2 --ntasks=2\nsrun bash -c 'exec bash {self.program} $SLURM_PROCID'\necho on\n"
+        )
         self.check(job, range(2), f"--signal={signal.SIGTERM.name[3:]}")
         self.wait_for_job(job, "COMPLETED")
         self.assertIn("on", self.output(job))
@@ -239,15 +259,42 @@ class Mpirun(Case):
         self.assertEqual({task["leader"].split(":")[0] for task in tasks}, {"127.0.0.1"})
 
     def test_cohort_run_becomes_the_program(self):
-        done = run("salloc", "--quiet", "-N2", "-n2", "-wn[1-2]", "mpirun", "--allow-run-as-root", "-x", "MASTER_ADDR=n1", "-x", "MASTER_PORT=29500",
-                   COHORT_RUN, ROLLCALL)
+        done = run(
+            "salloc",
+            "--quiet",
+            "-N2",
+            "-n2",
+            "-wn[1-2]",
+            "mpirun",
+            "--allow-run-as-root",
+            "-x",
+            "MASTER_ADDR=n1",
+            "-x",
+            "MASTER_PORT=29500",
+            COHORT_RUN,
+            ROLLCALL,
+        )
         self.assertEqual(len(read_tasks(done.stdout)), 2)
         self.assertEqual(done.stderr.count("cohort-run: one of 2 tasks of mpirun"), 1)
 
     def test_cohort_run_as_the_only_rank_starts_a_cluster(self):
         # mpirun's daemons, which run on both hosts, are tasks of a step of two.
-        done = run("salloc", "--quiet", "-N2", "-n2", "-wn[1-2]", "mpirun", "--allow-run-as-root", "-np", "1", "--host", "n2", COHORT_RUN,
-                   "--workers=2", ROLLCALL)
+        done = run(
+            "salloc",
+            "--quiet",
+            "-N2",
+            "-n2",
+            "-wn[1-2]",
+            "mpirun",
+            "--allow-run-as-root",
+            "-np",
+            "1",
+            "--host",
+            "n2",
+            COHORT_RUN,
+            "--workers=2",
+            ROLLCALL,
+        )
         self.assertEqual(done.stdout.count('"launcher":"TF_CONFIG"'), 2)
 
 
@@ -255,9 +302,11 @@ class Torchrun(Case):
     """The variables that PyTorch programs want, set by hand from those of Slurm."""
 
     def test_they_count_before_those_of_slurm(self):
-        job = self.submit("#SBATCH --nodes=2 --ntasks-per-node=2\n"
-                          "export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29501 WORLD_SIZE=$SLURM_NTASKS\n"
-                          f"srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec {ROLLCALL}'\n")
+        job = self.submit(
+            "#SBATCH --nodes=2 --ntasks-per-node=2\n"
+            "export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29501 WORLD_SIZE=$SLURM_NTASKS\n"
+            f"srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec {ROLLCALL}'\n"
+        )
         self.wait_for_job(job)
         tasks = read_tasks(self.output(job))
         self.assertEqual({task["launcher"] for task in tasks}, {"torchrun"})
@@ -269,7 +318,9 @@ class Emulation(Case):
 
     def start(self, *command):
         program = [emulated_slurm.__file__, "--nodes=2", *command]
-        process = subprocess.Popen(program, env=dict(os.environ, EMULATION_TEST=str(self.folder)), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            program, env=dict(os.environ, EMULATION_TEST=str(self.folder)), stdout=subprocess.DEVNULL
+        )
         self.addCleanup(process.kill)
         return process
 
@@ -301,10 +352,20 @@ class Emulation(Case):
         reach = "timeout 1 bash -c '</dev/tcp/n2/6818'"
         run(emulated_slurm.__file__, "--nodes=2", "bash", "-c", f"{reach} && ip link set n2 down && ! {reach}")
 
-    def test_says_why_it_cannot_run(self):
-        errors = run("unshare", "--map-root-user", emulated_slurm.__file__, "true", status=emulated_slurm.SKIPPED,
-                     environment={"XML_OUTPUT_FILE": ""}).stderr
-        self.assertIn("skipped: slurmd needs setgroups", errors)
+    def check_refusal(self, reason, *command, environment=None):
+        variables = {"XML_OUTPUT_FILE": "", **(environment or {})}
+        done = run(*command, emulated_slurm.__file__, "true", status=emulated_slurm.SKIPPED, environment=variables)
+        self.assertIn(f"emulated_slurm: skipped: {reason}", done.stderr)
+
+    def test_says_which_privilege_is_missing(self):
+        self.check_refusal("slurmd needs setgroups", "unshare", "--map-root-user")
+
+    def test_says_what_the_kernel_refuses(self):
+        ip = self.folder / "ip"
+        ip.write_text("#!/bin/sh\necho no bridges here\nexit 1\n", encoding="utf-8")
+        ip.chmod(0o755)
+        reason = "ip link set lo up; link add cluster type bridge"
+        self.check_refusal(reason, "env", environment={"PATH": f"{self.folder}:{os.environ['PATH']}"})
 
 
 if __name__ == "__main__":

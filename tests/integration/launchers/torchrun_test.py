@@ -13,17 +13,35 @@ from programs import COHORT_CLUSTER, ROLLCALL, free_port, read_tasks, run
 
 def variables(rank, size, port, **more):
     """What torchrun 2 gives a process."""
-    return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
-            "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": str(size), "ROLE_NAME": "default",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "False",
-            "OMP_NUM_THREADS": "1", **more}
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "OMP_NUM_THREADS": "1",
+        **more,
+    }
 
 
 def start(size, port, **more):
     """The tasks of a rollcall."""
-    processes = [subprocess.Popen([ROLLCALL], stdout=subprocess.PIPE, text=True,
-                                  env=dict(os.environ, **variables(rank, size, port, **more))) for rank in range(size)]
+    processes = [
+        subprocess.Popen(
+            [ROLLCALL], stdout=subprocess.PIPE, text=True, env=dict(os.environ, **variables(rank, size, port, **more))
+        )
+        for rank in range(size)
+    ]
     return read_tasks("".join(process.communicate(timeout=60)[0] for process in processes))
 
 
@@ -42,8 +60,15 @@ class Torchrun(unittest.TestCase):
         self.assertEqual({task["leader"] for task in tasks}, {f"127.0.0.1:{port + 1}"})
 
     def test_names_what_is_missing_or_wrong(self):
-        for name, value in [("MASTER_ADDR", None), ("MASTER_PORT", None), ("MASTER_PORT", "29500x"), ("RANK", "4"),
-                            ("LOCAL_RANK", "-1"), ("LOCAL_WORLD_SIZE", "0"), ("WORLD_SIZE", "")]:
+        for name, value in [
+            ("MASTER_ADDR", None),
+            ("MASTER_PORT", None),
+            ("MASTER_PORT", "29500x"),
+            ("RANK", "4"),
+            ("LOCAL_RANK", "-1"),
+            ("LOCAL_WORLD_SIZE", "0"),
+            ("WORLD_SIZE", ""),
+        ]:
             environment = variables(3, 4, 29500)
             if value is None:
                 del environment[name]
@@ -51,7 +76,9 @@ class Torchrun(unittest.TestCase):
                 environment[name] = value
             with self.subTest(name=name, value=value):
                 settings = [f"{key}={text}" for key, text in environment.items()]
-                self.assertIn(name, run("env", "-i", *settings, COHORT_CLUSTER, "check", "--timeout=0", status=2).stderr)
+                self.assertIn(
+                    name, run("env", "-i", *settings, COHORT_CLUSTER, "check", "--timeout=0", status=2).stderr
+                )
 
 
 if __name__ == "__main__":
