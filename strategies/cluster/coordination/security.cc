@@ -4,20 +4,13 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "strategies/cluster/coordination/certificates.h"
 #include "strategies/cluster/parsing.h"
 
 namespace cohort::coordination {
 namespace {
 
 constexpr uint64_t kMaxPemBytes = 1 << 20;
-
-std::string read_pem(const std::string& path, const char* variable) {
-  std::string content = read_file(path, kMaxPemBytes);
-  if (content.find("-----BEGIN ") == std::string::npos) {
-    invalid(path, " (", variable, ") holds no PEM: no line begins with -----BEGIN");
-  }
-  return content;
-}
 
 }  // namespace
 
@@ -40,7 +33,10 @@ Security::Security(TlsFiles files, bool allow_plaintext, const Environment& envi
             missing, " is missing");
   }
   if (given) {
-    for (File& file : all) file.content = read_pem(file.path, file.variable);
+    for (File& file : all) file.content = read_file(file.path, kMaxPemBytes);
+    const auto name = [](const File& file) { return str(file.path, " (", file.variable, ")"); };
+    check_certificates({certificate_, name(all[0])}, {key_, name(all[1])},
+                       {authority_, name(all[2])});
   }
   if (files_.leader_name.empty()) {
     files_.leader_name = environment("COHORT_TLS_LEADER_NAME").value_or("");

@@ -1,0 +1,86 @@
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "proto/coordination.grpc.pb.h"
+#include "tests/strategies/cluster/coordination/job.h"
+
+// Peers that mean no good: the job goes on.
+namespace cohort::testing {
+namespace {
+
+class Hostile : public ::testing::Test {
+ protected:
+  Hostile()
+      : members_(join_all(job_)),
+        stub_(proto::Coordination::NewStub(
+            grpc::CreateChannel(job_.address(0), grpc::InsecureChannelCredentials()))) {}
+  ~Hostile() override {
+    for (const auto& member : members_) {
+      EXPECT_FALSE(member->failure());
+      member->store().add("alive", 1);
+    }
+  }
+
+  // Sends one message; what the leader has to say before it ends the call, and how the call ends.
+  struct Response {
+    std::vector<proto::FromLeader> messages;
+    grpc::Status status;
+  };
+  Response send(const proto::FromMember& message, const std::string& metadata = "") {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPlenty);
+    if (!metadata.empty()) context.AddMetadata("x", metadata);
+    const auto stream = stub_->Attend(&context);
+    stream->Write(message);
+    Response response;
+    proto::FromLeader answer;
+    while (stream->Read(&answer)) response.messages.push_back(answer);
+    response.status = stream->Finish();
+    return response;
+  }
+
+  LocalJob job_{2};
+  const Members members_;
+  const std::unique_ptr<proto::Coordination::Stub> stub_;
+};
+
+TEST_F(Hostile, WhoDoesNotJoinIsDropped) {
+  proto::FromMember message;
+  message.mutable_request()->mutable_set()->set_key("k");
+  const Response response = send(message);
+  EXPECT_TRUE(response.messages.empty());
+  EXPECT_TRUE(response.status.ok());
+  EXPECT_EQ(error_of([&] { members_[0]->store().get("k", milliseconds(0)); }).code(),
+            Code::kDeadlineExceeded);
+}
+
+TEST_F(Hostile, AMessageBeyondTheLimitIsRefused) {
+  proto::FromMember message;
+  message.mutable_report()->set_message(std::string(5 << 20, 'x'));
+  EXPECT_EQ(send(message).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(Hostile, MetadataBeyondTheLimitIsRefused) {
+  EXPECT_FALSE(send({}, std::string(100'000, 'x')).status.ok());
+}
+
+TEST_F(Hostile, WhoJoinsWithNonsenseIsRefused) {
+  proto::FromMember message;
+  message.mutable_join()->set_job_id(std::string(100'000, '\n'));
+  const Response response = send(message);
+  ASSERT_EQ(response.messages.size(), 1u);
+  EXPECT_LT(response.messages[0].refused().fault().message().size(), 1000u);
+}
+
+TEST_F(Hostile, WhoSaysNothingIsClosed) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPlenty);
+  const auto stream = stub_->Attend(&context);
+  proto::FromLeader answer;
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+}  // namespace
+}  // namespace cohort::testing

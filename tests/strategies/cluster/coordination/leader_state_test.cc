@@ -1,0 +1,263 @@
+#include "strategies/cluster/coordination/leader_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/random.h"
+#include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/running_clock.h"
+#include "tests/strategies/cluster/coordination/job.h"
+
+// The leader's decisions, message by message, in a time of the test's own.
+namespace cohort::coordination {
+namespace {
+
+using cohort::testing::milliseconds;
+using cohort::testing::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Time = RunningClock::Time;
+
+// A member at the other end.
+class Wire : public Connection {
+ public:
+  void send(const proto::FromLeader& message) override {
+    if (!finished) messages.push_back(message);
+  }
+  void finish() override { finished = true; }
+
+  // The last message of a kind, or an empty one.
+  proto::FromLeader last(proto::FromLeader::KindCase kind) const {
+    for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
+      if (message->kind_case() == kind) return *message;
+    }
+    return {};
+  }
+  bool got(proto::FromLeader::KindCase kind) const { return last(kind).kind_case() == kind; }
+  std::string failure() const {
+    return last(proto::FromLeader::kFailure).failure().fault().message();
+  }
+  std::string refusal() const {
+    return last(proto::FromLeader::kRefused).refused().fault().message();
+  }
+
+  std::vector<proto::FromLeader> messages;
+  bool finished = false;
+};
+
+class LeaderStateTest : public ::testing::Test {
+ protected:
+  LeaderStateTest() : roster_(job_.resolver(0)), state_(roster_, "the-job", {}, now_) {
+    for (int rank = 0; rank < 3; ++rank) wires_.push_back(std::make_shared<Wire>());
+  }
+
+  static proto::FromMember join_message(int rank) {
+    proto::FromMember message;
+    message.mutable_join()->set_protocol(kProtocolVersion);
+    message.mutable_join()->set_rank(rank);
+    message.mutable_join()->set_size(3);
+    message.mutable_join()->set_incarnation(static_cast<uint64_t>(100 + rank));
+    return message;
+  }
+  proto::FromMember fitting(int rank) const {
+    proto::FromMember message = join_message(rank);
+    message.mutable_join()->set_cluster_hash(roster_.cluster_hash());
+    return message;
+  }
+  std::shared_ptr<Wire> stranger(const proto::FromMember& first) {
+    auto wire = std::make_shared<Wire>();
+    state_.opened(wire, now_);
+    state_.received(wire, first, now_);
+    return wire;
+  }
+  void join_all() {
+    for (int rank = 0; rank < 3; ++rank) {
+      state_.opened(wires_[rank], now_);
+      state_.received(wires_[rank], fitting(rank), now_);
+    }
+    for (const auto& wire : wires_) ASSERT_TRUE(wire->got(proto::FromLeader::kWelcome));
+  }
+  void heartbeat(int rank) {
+    proto::FromMember message;
+    message.mutable_heartbeat();
+    state_.received(wires_[rank], message, now_);
+  }
+  // Lets time pass; `alive` keep sending heartbeats.
+  void pass(milliseconds time, const std::vector<int>& alive) {
+    for (const Time end = now_ + time; now_ < end;) {
+      now_ += milliseconds(100);
+      for (const int rank : alive) heartbeat(rank);
+      state_.tick(now_);
+    }
+  }
+
+  cohort::testing::LocalJob job_{3};
+  Roster roster_;
+  Time now_ = Time() + std::chrono::hours(1);
+  LeaderState state_;
+  std::vector<std::shared_ptr<Wire>> wires_;
+};
+
+TEST_F(LeaderStateTest, RefusesOtherVersionsAndRanksAndNamesBothSides) {
+  proto::FromMember old = fitting(1);
+  old.mutable_join()->set_protocol(0);
+  EXPECT_THAT(stranger(old)->refusal(), HasSubstr("protocol version 0, the leader 1"));
+  for (const int rank : {-1, 3, 1 << 30}) {
+    const auto wire = stranger(fitting(rank));
+    EXPECT_THAT(wire->refusal(), AllOf(HasSubstr(str("rank ", rank)), HasSubstr("0 to 2")));
+    EXPECT_TRUE(wire->finished);
+  }
+  join_all();
+}
+
+TEST_F(LeaderStateTest, SilenceIsNamedAndThenEndsTheJob) {
+  join_all();
+  pass(milliseconds(2400), {0, 2});
+  EXPECT_FALSE(wires_[0]->got(proto::FromLeader::kSuspicion));
+  pass(milliseconds(200), {0, 2});
+  const auto suspicion = wires_[2]->last(proto::FromLeader::kSuspicion).suspicion();
+  EXPECT_EQ(suspicion.rank(), 1);
+  EXPECT_GE(suspicion.silent_ms(), 2500);
+  pass(milliseconds(2300), {0, 2});
+  EXPECT_EQ(wires_[0]->failure(), "");
+  pass(milliseconds(200), {0, 2});
+  for (const auto& wire : wires_) {
+    EXPECT_THAT(wire->failure(), AllOf(HasSubstr("worker:1"), HasSubstr("silent for 5 s"),
+                                       HasSubstr("0000000000000065")));
+    EXPECT_TRUE(wire->finished);
+  }
+}
+
+TEST_F(LeaderStateTest, AWordInTimeEndsTheSuspicion) {
+  join_all();
+  pass(milliseconds(4800), {0, 2});
+  heartbeat(1);
+  EXPECT_TRUE(wires_[0]->last(proto::FromLeader::kSuspicion).suspicion().over());
+  pass(milliseconds(4800), {0, 2});
+  EXPECT_EQ(wires_[0]->failure(), "");
+}
+
+TEST_F(LeaderStateTest, TheFirstFailureIsTheCause) {
+  join_all();
+  state_.closed(wires_[2]);
+  state_.closed(wires_[1]);
+  EXPECT_THAT(wires_[0]->failure(), HasSubstr("worker:2"));
+  EXPECT_EQ(std::count_if(wires_[0]->messages.begin(), wires_[0]->messages.end(),
+                          [](const auto& message) { return message.has_failure(); }),
+            1);
+  // Who comes now is told to wait for the next job.
+  const auto wire = stranger(fitting(2));
+  EXPECT_THAT(wire->last(proto::FromLeader::kBusy).busy().message(), HasSubstr("still ending"));
+}
+
+TEST_F(LeaderStateTest, ALivingRankIsNotReplacedAndASilentOneIs) {
+  join_all();
+  const auto duplicate = stranger(fitting(1));
+  pass(milliseconds(200), {0, 1, 2});
+  EXPECT_THAT(duplicate->refusal(), HasSubstr("another living task"));
+  const auto again = stranger(fitting(1));
+  pass(milliseconds(1600), {0, 2});
+  EXPECT_THAT(wires_[0]->failure(), HasSubstr("was started again"));
+  EXPECT_TRUE(again->got(proto::FromLeader::kBusy));
+}
+
+TEST_F(LeaderStateTest, ASilentTaskIsReplacedWhileOthersGather) {
+  state_.opened(wires_[1], now_);
+  state_.received(wires_[1], fitting(1), now_);
+  const auto again = stranger(fitting(1));
+  pass(milliseconds(1600), {});
+  EXPECT_TRUE(wires_[1]->finished);
+  EXPECT_TRUE(again->got(proto::FromLeader::kWaiting));
+}
+
+TEST_F(LeaderStateTest, ConnectionsThatSayNothingAreClosed) {
+  const auto silent = std::make_shared<Wire>();
+  state_.opened(silent, now_);
+  pass(milliseconds(5200), {});
+  EXPECT_TRUE(silent->finished);
+  proto::FromMember heartbeat;
+  heartbeat.mutable_heartbeat();
+  EXPECT_TRUE(stranger(heartbeat)->finished);
+  EXPECT_TRUE(stranger({})->finished);
+}
+
+TEST_F(LeaderStateTest, TooManyWaitingCallsAreRefused) {
+  join_all();
+  for (size_t call = 0; call <= kMaxWaitingCalls; ++call) {
+    proto::FromMember message;
+    message.mutable_request()->set_id(call);
+    message.mutable_request()->set_timeout_ms(1'000'000);
+    message.mutable_request()->set_get("key");
+    state_.received(wires_[1], message, now_);
+  }
+  const auto reply = wires_[1]->last(proto::FromLeader::kReply).reply();
+  EXPECT_EQ(reply.id(), kMaxWaitingCalls);
+  EXPECT_EQ(reply.error().code(), static_cast<int>(Code::kResourceExhausted));
+  EXPECT_EQ(wires_[0]->failure(), "");
+}
+
+// Any bytes, as messages in any order, from members and strangers: nothing throws, and whoever
+// behaves is served or told of a failure.
+TEST_F(LeaderStateTest, NothingThatIsSentBreaksIt) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(str("seed ", seed));
+    RandomStream random(seed);
+    LeaderState state(roster_, "the-job", {}, now_);
+    std::vector<std::shared_ptr<Wire>> wires;
+    for (int step = 0; step < 300; ++step) {
+      now_ += milliseconds(random.below(50));
+      if (wires.empty() || random.below(20) == 0) {
+        wires.push_back(std::make_shared<Wire>());
+        state.opened(wires.back(), now_);
+        if (random.below(2))
+          state.received(wires.back(), fitting(static_cast<int>(random.below(4))), now_);
+      }
+      const auto wire = wires[random.below(wires.size())];
+      proto::FromMember message;
+      std::string bytes;
+      switch (random.below(6)) {
+        case 0:
+          for (uint64_t i = random.below(40); i > 0; --i) bytes += static_cast<char>(random.next());
+          message.ParseFromString(bytes);  // what there was of it stays
+          break;
+        case 1:
+          message.mutable_request()->set_id(random.next());
+          message.mutable_request()->set_timeout_ms(static_cast<int64_t>(random.next()));
+          message.mutable_request()->set_barrier("b");
+          break;
+        case 2:
+          message.mutable_request()->set_get("k");
+          message.mutable_request()->set_timeout_ms(static_cast<int64_t>(random.next()));
+          break;
+        case 3:
+          message.mutable_request()->mutable_add()->set_key("k");
+          message.mutable_request()->mutable_add()->set_amount(static_cast<int64_t>(random.next()));
+          break;
+        case 4:
+          message.mutable_leave()->set_timeout_ms(static_cast<int64_t>(random.next()));
+          break;
+        default:
+          message.mutable_stop_vote()->set_step(static_cast<int64_t>(random.next()));
+          if (random.below(2)) message.mutable_announce_stop();
+      }
+      state.received(wire, message, now_);
+      if (random.below(10) == 0) state.closed(wires[random.below(wires.size())]);
+      state.tick(now_);
+      EXPECT_GT(state.next_tick(now_), now_ - seconds(1));
+    }
+    state.stop();
+  }
+}
+
+TEST(RunningClock, LeavesOutTheTimeInWhichItWasNotRead) {
+  const Time start = Time() + std::chrono::hours(5);
+  RunningClock clock(seconds(1), start);
+  EXPECT_EQ(clock.now(start + milliseconds(900)), start + milliseconds(900));
+  EXPECT_EQ(clock.now(start + milliseconds(30'900)), start + milliseconds(1900));
+  EXPECT_EQ(clock.now(start + milliseconds(31'000)), start + milliseconds(2000));
+}
+
+}  // namespace
+}  // namespace cohort::coordination

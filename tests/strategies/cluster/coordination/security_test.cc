@@ -1,0 +1,134 @@
+#include "strategies/cluster/coordination/security.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "proto/coordination.grpc.pb.h"
+#include "tests/strategies/cluster/coordination/job.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// Certificates made by openssl, in a folder of their own.
+class Certificates {
+ public:
+  Certificates() {
+    const char* base = std::getenv("TEST_TMPDIR");
+    std::string pattern = std::string(base ? base : "/tmp") + "/certificates-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    authority("ca");
+    authority("other-ca");
+    sign("task", "ca", 10);
+    sign("stranger", "other-ca", 10);
+    sign("expired", "ca", -1);
+  }
+  ~Certificates() { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& file) const { return folder_ + "/" + file; }
+  TlsFiles files(const std::string& task = "task", const std::string& ca = "ca") const {
+    return {path(task + ".pem"), path(task + ".key"), path(ca + ".pem")};
+  }
+
+ private:
+  void run(const std::string& command) const {
+    const std::string all = "cd " + folder_ + " && openssl " + command + " >log 2>&1";
+    if (std::system(all.c_str()) != 0) throw std::runtime_error(all);
+  }
+  void authority(const std::string& name) const {
+    run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=" + name +
+        " -keyout " + name + ".key -out " + name + ".pem");
+  }
+  void sign(const std::string& name, const std::string& ca, int days) const {
+    std::ofstream(path("extensions")) << "subjectAltName=IP:127.0.0.1,DNS:leader.example\n";
+    run("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -keyout " +
+        name + ".key -out request");
+    run("x509 -req -in request -CA " + ca + ".pem -CAkey " + ca + ".key -CAcreateserial -days " +
+        std::to_string(days) + " -extfile extensions -out " + name + ".pem");
+  }
+
+  std::string folder_;
+};
+
+class SecurityTest : public ::testing::Test {
+ protected:
+  // What a task with these files gets when it joins a leader with good ones; the leader gives up
+  // then.
+  std::string refused(const TlsFiles& files) {
+    LocalJob job(2);
+    const auto errors = on_threads(2, [&](int rank) {
+      join(job.resolver(rank),
+           {.join_timeout = milliseconds(1500), .tls = rank == 0 ? certificates_.files() : files});
+    });
+    EXPECT_THAT(errors[0], HasSubstr("1 of 2 tasks have joined"));
+    return errors[1];
+  }
+
+  const Certificates certificates_;
+};
+
+TEST_F(SecurityTest, TasksWithCertificatesMeet) {
+  LocalJob job(3);
+  const auto errors = on_threads(3, [&](int rank) {
+    const auto member = join(job.resolver(rank), {.tls = certificates_.files()});
+    member->store().set(std::to_string(rank), "here");
+    EXPECT_EQ(member->store().get(std::to_string((rank + 1) % 3), kPlenty), "here");
+    member->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_F(SecurityTest, TheFilesMayComeFromTheEnvironment) {
+  LocalJob job(2);
+  const TlsFiles files = certificates_.files();
+  const Variables variables = {{"COHORT_TLS_CERT", files.certificate},
+                               {"COHORT_TLS_KEY", files.key},
+                               {"COHORT_TLS_CA", files.authority},
+                               {"COHORT_TLS_LEADER_NAME", "leader.example"}};
+  EXPECT_THAT(on_threads(2, [&](int rank) { join(job.resolver(rank), {}, variables)->leave(); }),
+              Each(""));
+}
+
+TEST_F(SecurityTest, StrangersAreRefused) {
+  EXPECT_THAT(refused(certificates_.files("stranger")), HasSubstr("for the leader, worker:0"));
+  EXPECT_THAT(refused(certificates_.files("stranger", "other-ca")),
+              HasSubstr("certificate verify failed"));
+  EXPECT_THAT(refused({}), HasSubstr("for the leader, worker:0"));  // plain text
+}
+
+TEST_F(SecurityTest, ALeaderOfAnotherNameIsRefused) {
+  TlsFiles files = certificates_.files();
+  files.leader_name = "somebody.example";
+  EXPECT_THAT(refused(files),
+              AllOf(HasSubstr("for the leader, worker:0"), HasSubstr("somebody.example")));
+}
+
+TEST_F(SecurityTest, FilesThatAreMissingOrBrokenAreNamed) {
+  const auto message = [&](const TlsFiles& files) {
+    LocalJob job(2);
+    return std::string(error_of([&] { join(job.resolver(0), {.tls = files}); }).what());
+  };
+  const TlsFiles good = certificates_.files();
+  EXPECT_THAT(message({.certificate = good.certificate}),
+              AllOf(HasSubstr("COHORT_TLS_CERT is given"), HasSubstr("COHORT_TLS_CA is missing")));
+  EXPECT_THAT(message({good.certificate, certificates_.path("absent"), good.authority}),
+              HasSubstr("absent"));
+  EXPECT_THAT(message({good.certificate, certificates_.path("log"), good.authority}),
+              HasSubstr("no private key"));
+  EXPECT_THAT(message({certificates_.path("log"), good.key, good.authority}),
+              HasSubstr("no certificate"));
+  EXPECT_THAT(message({good.certificate, certificates_.path("stranger.key"), good.authority}),
+              AllOf(HasSubstr("(COHORT_TLS_KEY)"), HasSubstr("does not belong")));
+  EXPECT_THAT(message(certificates_.files("expired")), HasSubstr("has expired"));
+}
+
+}  // namespace
+}  // namespace cohort::testing
