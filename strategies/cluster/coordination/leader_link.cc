@@ -39,6 +39,18 @@ std::shared_ptr<grpc::Channel> open(const Address& leader, const Endpoint& endpo
   return grpc::CreateCustomChannel(endpoint.target(), security.channel_credentials(), arguments);
 }
 
+// Without what gRPC says about itself: "failed to connect to all addresses; last error: UNKNOWN:
+// ...".
+std::string reason(const grpc::Status& status) {
+  if (status.ok()) return "it has closed the connection";
+  std::string text = status.error_message();
+  for (const std::string preamble : {"last error: ", "UNKNOWN: ", "UNAVAILABLE: "}) {
+    const size_t found = text.find(preamble);
+    if (found != std::string::npos) text = text.substr(found + preamble.size());
+  }
+  return text;
+}
+
 }  // namespace
 
 class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto::FromLeader> {
@@ -92,7 +104,7 @@ class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto
   }
 
   void OnDone(const grpc::Status& status) override {
-    listener_.closed(status.ok() ? "it has closed the connection" : status.error_message());
+    listener_.closed(reason(status));
     std::lock_guard lock(mutex_);
     done_ = true;
     done_changed_.notify_all();

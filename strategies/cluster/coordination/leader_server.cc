@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // How long the last messages may take to reach members when the leader ends.
-constexpr seconds kFarewell(2);
+const gpr_timespec kFarewell = gpr_time_from_seconds(2, GPR_TIMESPAN);
 constexpr int kMaxMetadataBytes = 4096;
 constexpr int kMaxCallsPerConnection = 4;
 
@@ -93,7 +93,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       wake_.notify_all();
       ticker_.join();
     }
-    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
+    // By the steady clock: somebody may set the other.
+    if (server_) server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), kFarewell));
   }
 
   using proto::Coordination::CallbackService::Attend;
@@ -182,7 +183,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       std::lock_guard lock(mutex_);
       state_.received(session, message, clock_.now());
     }
-    wake_.notify_all();
+    // A heartbeat makes nothing due earlier.
+    if (!message.has_heartbeat()) wake_.notify_all();
   }
 
   void closed(const std::shared_ptr<Session>& session) {

@@ -101,7 +101,9 @@ bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
     if (now >= next_waiting_line_) {
       next_waiting_line_ += kBetweenWaitingLines;
       const auto since = std::chrono::duration_cast<seconds>(now - join_started_);
-      notice(str("waiting for ", whom_it_waits_for(), " since ", since.count(), " s"));
+      const bool reason = !accepted_ && !trouble_.empty();
+      notice(str("waiting for ", whom_it_waits_for(), " since ", since.count(), " s",
+                 reason ? ": " : "", reason ? trouble_ : ""));
     }
     print_notices(lock);
     if (now >= until) return ready();
@@ -121,9 +123,7 @@ void Member::send_join() {
 }
 
 std::string Member::whom_it_waits_for() const {
-  if (!accepted_) {
-    return str("the leader, ", roster_.described(0), trouble_.empty() ? "" : ": ", trouble_);
-  }
+  if (!accepted_) return str("the leader, ", roster_.described(0));
   const int unnamed = missing_count_ - static_cast<int>(missing_.size());
   return roster_.described(missing_, missing_.size()) +
          (unnamed > 0 ? str(" and ", unnamed, " more") : "");
@@ -133,10 +133,14 @@ void Member::give_up() {
   std::unique_lock lock(mutex_);
   const auto waited = std::chrono::duration_cast<milliseconds>(join_deadline_ - join_started_);
   std::string message = str("waited ", in_words(waited), " for ", whom_it_waits_for());
-  if (accepted_)
+  const bool accepted = accepted_;
+  if (accepted) {
     message += str("; ", size() - missing_count_, " of ", size(), " tasks have joined");
-  const int culprit = accepted_ && missing_.size() == 1 ? missing_[0] : 0;
-  const bool one = !accepted_ || missing_count_ == 1;
+  } else if (!trouble_.empty()) {
+    message += ": " + trouble_;
+  }
+  const int culprit = accepted && missing_.size() == 1 ? missing_[0] : 0;
+  const bool one = !accepted || missing_count_ == 1;
   const Error error(Code::kDeadlineExceeded, message, one ? task_name(culprit) : "");
   lock.unlock();
   if (link_) {
@@ -150,7 +154,7 @@ void Member::give_up() {
       last.mutable_quit();
     }
     link_->send(last);
-    link_->drain(accepted_ ? kFarewell : seconds(0));
+    link_->drain(accepted ? kFarewell : seconds(0));
   }
   throw error;
 }

@@ -73,11 +73,14 @@ TEST_F(Refusal, OfAnotherCluster) {
   EXPECT_THAT(error.message(), HasSubstr("cluster hash"));
 }
 
-TEST_F(Refusal, OfARankThatIsTaken) {
-  const Error error = refused(job_.resolver(1));
+TEST(Joining, ARankThatIsTakenIsRefusedWithoutHarm) {
+  LocalJob job(3);
+  const Members members = join_all(job);
+  const Error error = error_of([&] { join(job.resolver(1)); });
   EXPECT_EQ(error.code(), Code::kFailedPrecondition);
   EXPECT_EQ(error.peer(), "worker:1");
   EXPECT_THAT(error.message(), HasSubstr("rank 1, which another living task has"));
+  EXPECT_THAT(on_threads(3, [&](int rank) { members[rank]->barrier("b", kPlenty); }), Each(""));
 }
 
 TEST(Joining, RanksAloneAreEnough) {
