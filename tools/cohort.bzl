@@ -20,9 +20,10 @@ _WARNINGS = [
 ]
 
 def _copts(copts, deps):
-    # Only who names Eigen can include it: it never reaches a user through a public header.
+    # Only who names Eigen or MPI can include it: it never reaches a user through a public header.
     eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in deps else []
-    return _WARNINGS + eigen + copts
+    mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in deps else []
+    return _WARNINGS + eigen + mpi + copts
 
 def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], **kwargs):
     """A library: by default of every source and header of the folder, tests apart.

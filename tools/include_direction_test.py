@@ -60,6 +60,7 @@ HEADERS = [
         r"core/(device|kernels)/cuda/|strategies/collective/nccl/",
         "CUDA and NCCL belong in core/device/cuda, core/kernels/cuda and strategies/collective/nccl",
     ),
+    (r"mpi\.h$", r"(tests/)?strategies/collective/mpi/", "MPI belongs in strategies/collective/mpi"),
 ]
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
@@ -156,6 +157,7 @@ _PLANTED = [
     ("examples/a.cc", '"core/base/ok.h"', "examples may include only cohort.h"),
     ("strategies/cluster/a.h", '"proto/ok.pb.h"', "gRPC and protobuf belong"),
     ("core/train/a.cc", "<grpcpp/grpcpp.h>", "gRPC and protobuf belong"),
+    ("strategies/cluster/a.cc", "<mpi.h>", "MPI belongs"),
     ("core/tensor/a.h", "<Eigen/Core>", "Eigen, oneDNN and OpenMP belong"),
     ("core/kernels/cpu/a.cc", "<cuda_runtime.h>", "CUDA and NCCL belong"),
     ("strategies/cluster/a.cc", '"core/distribute/ok.h"', "strategies/cluster may include only"),
@@ -171,6 +173,7 @@ _ALLOWED = [
     ("core/device/cuda/ok.cc", "<cuda_runtime.h>"),
     ("strategies/cluster/ok.cc", "<grpcpp/grpcpp.h>"),
     ("strategies/variables/back.h", '"strategies/ok.h"'),
+    ("strategies/collective/mpi/ok.h", "<mpi.h>"),
     ("examples/ok.cc", '"cohort.h"'),
     ("tests/ok.cc", '"core/train/ok.h"'),
 ]

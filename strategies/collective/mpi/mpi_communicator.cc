@@ -1,0 +1,237 @@
+#include "strategies/collective/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/collective/background_queue.h"
+#include "strategies/collective/mpi/collectives.h"
+#include "strategies/collective/mpi/mpi_process.h"
+
+namespace cohort {
+namespace {
+
+using mpi::Clock;
+using mpi::Control;
+using mpi::Group;
+using mpi::Messages;
+using mpi::Traffic;
+
+// Identifies a message rather than a collective to wait().
+constexpr int64_t kMessage = int64_t{1} << 62;
+
+// The id of the part of a group that its `split`-th split gives a color (splitmix64).
+uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
+  uint64_t id = group;
+  for (const uint64_t word : {split, color}) {
+    id = (id ^ word) + 0x9E3779B97F4A7C15u;
+    id = (id ^ id >> 30) * 0xBF58476D1CE4E5B9u;
+    id = (id ^ id >> 27) * 0x94D049BB133111EBu;
+    id ^= id >> 31;
+  }
+  return id;
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<mpi::Transport> transport, uint64_t id, std::vector<int> members,
+                  int rank, Clock::duration limit)
+      : group_(std::move(transport), id, std::move(members), rank), limit_(limit) {}
+  ~MpiCommunicator() override {
+    try {
+      abort(Error(Code::kUnavailable, str("rank ", rank(), " has left its group"),
+                  str("rank ", rank())));
+    } catch (const Error&) {  // MPI has ended, and the group with it
+    }
+  }
+
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+
+  void run(const Call& call) override {
+    queue_.drain();
+    run_now(call);
+  }
+
+  int64_t start(const Call& call) override {
+    if (size() > 1) return queue_.start(call);
+    run_now(call);
+    return 0;
+  }
+
+  int64_t start_send(const SendCall& call) override {
+    check_send(call, rank(), size());
+    return post(call);
+  }
+
+  int64_t start_receive(const ReceiveCall& call) override {
+    check_receive(call, rank(), size());
+    return post(call);
+  }
+
+  Received wait(int64_t operation) override {
+    if (operation >= kMessage) return wait_for_message(operation - kMessage);
+    if (size() > 1) queue_.wait(operation);
+    return {};
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    struct Choice {
+      int color, key;
+    };
+    std::vector<Choice> choices(static_cast<size_t>(size()));
+    const Choice own{color, key};
+    const std::vector<int64_t> bytes(choices.size(), sizeof(Choice));
+    all_gather(&own, choices.data(), bytes);
+    const uint64_t id = part_id(group_.id(), ++splits_, static_cast<uint64_t>(color));
+    if (color < 0) return nullptr;
+    std::vector<int> ranks;
+    for (int r = 0; r < size(); ++r)
+      if (choices[static_cast<size_t>(r)].color == color) ranks.push_back(r);
+    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+      return choices[static_cast<size_t>(a)].key < choices[static_cast<size_t>(b)].key;
+    });
+    const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+    for (int& r : ranks) r = group_.members()[static_cast<size_t>(r)];
+    return std::make_unique<MpiCommunicator>(group_.shared_transport(), id, std::move(ranks),
+                                             static_cast<int>(place), limit_);
+  }
+
+  void abort(const Error& error) override {
+    group_.end(error);
+    group_.flush_end();
+  }
+  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
+
+ private:
+  void run_now(const Call& call) {
+    const uint64_t number = calls_++;
+    Traffic traffic(group_, call, number, limit_);
+    try {
+      run(call, number, traffic);
+    } catch (const Error& error) {
+      group_.give_up(error, number);
+      throw;
+    }
+  }
+
+  // Tells the others of the call and hears what they make; then they do it, or all refuse.
+  void run(const Call& call, uint64_t number, Traffic& traffic) {
+    const auto mistake = find_mistake(call, rank(), size());
+    const Fingerprint own = fingerprint(call, number);
+    std::vector<Control> statements(static_cast<size_t>(size()));
+    for (int r = 0; r < size(); ++r) {
+      Control& statement = statements[static_cast<size_t>(r)];
+      statement.words[0] = own.sequence;
+      statement.words[1] = own.content;
+      statement.words[2] = mistake.has_value();
+      if (!mistake && r != rank()) statement.payload = mpi::attachment(call, rank(), r);
+    }
+    std::vector<Control> heard = traffic.join(statements);
+    heard[static_cast<size_t>(rank())] = statements[static_cast<size_t>(rank())];
+    const auto begin = Clock::now();
+    refuse_different(call, heard, traffic);
+    refuse_mistakes(mistake, heard, traffic);
+    mpi::carry_out(call, traffic, heard);
+    traffic.finish();
+    const int64_t bytes = bytes_of(call);
+    if (observer_ && bytes > 0) observer_({kind_of(call), bytes, begin, Clock::now()});
+  }
+
+  // All ranks have heard the same, and find the same.
+  void refuse_different(const Call& call, const std::vector<Control>& heard, Traffic& traffic) {
+    const auto same_as_first = [&](const Control& other) {
+      return other.words[0] == heard[0].words[0] && other.words[1] == heard[0].words[1];
+    };
+    const auto odd = std::find_if_not(heard.begin(), heard.end(), same_as_first);
+    if (odd == heard.end()) return;
+    const int other = static_cast<int>(odd - heard.begin());
+    if (rank() == 0 || rank() == other) traffic.tell(describe(call));
+    const std::string first = rank() == 0 ? describe(call) : traffic.hear(0);
+    throw mismatch(0, first, other, rank() == other ? describe(call) : traffic.hear(other));
+  }
+
+  void refuse_mistakes(const std::optional<Error>& own, const std::vector<Control>& heard,
+                       Traffic& traffic) {
+    const auto mistaken = std::find_if(heard.begin(), heard.end(),
+                                       [](const Control& control) { return control.words[2]; });
+    if (mistaken == heard.end()) return;
+    const int who = static_cast<int>(mistaken - heard.begin());
+    if (rank() == who) {
+      traffic.tell(own->message());
+      traffic.finish();
+      throw *own;
+    }
+    throw Error(Code::kInvalidArgument, traffic.hear(who));
+  }
+
+  template <typename MessageCall>
+  int64_t post(const MessageCall& call) {
+    const auto lock = group_.transport().lock();
+    if (group_.has_ended()) throw group_.error();
+    return kMessage + group_.messages().post(call);
+  }
+
+  Received wait_for_message(int64_t id) {
+    Messages& messages = group_.messages();
+    const auto ready = [&] {
+      const Messages::State state = messages.state(id);
+      if (state == Messages::State::kEnded) return true;
+      if (!group_.has_ended()) return false;
+      if (state == Messages::State::kMoving && !group_.patience_is_over()) return false;
+      messages.forget(id);
+      throw group_.error();
+    };
+    if (!group_.transport().poll_until(Clock::now() + limit_, ready)) give_up_message(id);
+    const auto lock = group_.transport().lock();
+    return messages.take(id);
+  }
+
+  [[noreturn]] void give_up_message(int64_t id) {
+    std::string what, peer;
+    {
+      const auto lock = group_.transport().lock();
+      what = group_.messages().describe(id);
+      if (const int rank = group_.messages().peer(id); rank != kAnyRank) peer = str("rank ", rank);
+      group_.messages().forget(id);
+    }
+    const Error error(Code::kDeadlineExceeded,
+                      str("rank ", rank(), " waits for ", what, ", for longer than ",
+                          std::chrono::duration<double>(limit_).count(), " s"),
+                      peer);
+    abort(error);
+    throw error;
+  }
+
+  Group group_;
+  const Clock::duration limit_;
+  CommunicationObserver observer_;
+  uint64_t calls_ = 0;  // of run_now, one at a time
+  uint64_t splits_ = 0;
+  BackgroundQueue queue_{[this](const Call& call) { run_now(call); }};
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
+  if (!(options.time_limit_seconds > 0) || !std::isfinite(options.time_limit_seconds))
+    invalid("MpiOptions::time_limit_seconds is ", options.time_limit_seconds,
+            "; it must be greater than 0 and finite");
+  // Longer ones are as good as none, and do not fit a duration.
+  const auto limit = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(options.time_limit_seconds, 1e8)));
+  static std::atomic<uint64_t> made = 0;
+  auto transport = mpi::process_transport(limit);
+  std::vector<int> members(static_cast<size_t>(transport->size()));
+  std::iota(members.begin(), members.end(), 0);
+  const int rank = transport->rank();
+  return std::make_unique<MpiCommunicator>(std::move(transport), part_id(0, ++made, 0),
+                                           std::move(members), rank, limit);
+}
+
+bool started_by_mpi(const Environment& environment) {
+  return environment("OMPI_COMM_WORLD_SIZE").has_value() ||
+         environment("PMIX_NAMESPACE").has_value();
+}
+
+}  // namespace cohort

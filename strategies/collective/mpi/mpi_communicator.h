@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+
+#include "core/collective/communicator.h"
+#include "strategies/cluster/environment.h"
+
+// Ranks that are processes of one MPI job, one rank each, over Open MPI: for clusters whose fabric
+// MPI drives. Open MPI is loaded when the first communicator is made.
+namespace cohort {
+
+struct MpiOptions {
+  // How long one rank may wait for another in a call, or in making the communicator, before
+  // kDeadlineExceeded names the rank and ends the group. Greater than 0.
+  double time_limit_seconds = 600;
+};
+
+// The communicator of all processes of the job, by their ranks in MPI_COMM_WORLD; of this process
+// alone where no launcher has started it. All processes make it together, and any number of times:
+// after a group has ended, a new one takes its place. As for any Communicator, and:
+//
+// - Results are combined in rank order, never by MPI itself, and are those of every other backend
+//   to the bit.
+// - Ranks move data for each other only while they are in a call.
+// - The first call starts MPI unless the program has, and then finalises it at exit. A program that
+//   uses MPI itself calls MPI_Init_thread with MPI_THREAD_MULTIPLE first; with
+//   MPI_THREAD_SERIALIZED it must not be in MPI while a thread is in a communicator.
+// - A process that dies, or exits without finalising MPI, takes the job with it: mpirun kills the
+//   others (srun does with --kill-on-bad-exit). One that exits with a status other than 0 does so
+//   too, once the others have had a few seconds to end by themselves.
+//
+// kUnavailable without Open MPI; kFailedPrecondition where MPI cannot be used as it was started;
+// kDeadlineExceeded where not all processes come.
+std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options = {});
+
+// Whether mpirun of Open MPI, or srun --mpi=pmix, has started this process, so that
+// `make_mpi_communicator` finds the others. Looks at the environment alone.
+bool started_by_mpi(const Environment& environment = process_environment);
+
+}  // namespace cohort

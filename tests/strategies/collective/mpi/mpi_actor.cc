@@ -1,0 +1,260 @@
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "core/base/crc32c.h"
+#include "core/collective/communicator.h"
+#include "strategies/collective/mpi/mpi_communicator.h"
+#include "strategies/collective/mpi/mpi_library.h"
+
+// One rank of a job that goes well or wrong as its argument says; mpi_test.py looks at what it
+// prints, a line each, and at how the job ends.
+namespace cohort {
+namespace {
+
+using std::chrono::milliseconds;
+
+void say(int rank, const std::string& text) {
+  const std::string line = str("rank ", rank, ": ", text, "\n");
+  std::cout << line << std::flush;
+}
+
+// Says which error `work` throws, and how soon.
+void expect_error(int rank, const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    work();
+    say(rank, "no error");
+  } catch (const Error& error) {
+    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin);
+    say(rank, str(seconds.count() < 10 ? "soon " : "late ", error.what()));
+  }
+}
+
+// Longer than any test runs.
+void sleep_for_ever() { std::this_thread::sleep_for(std::chrono::hours(1)); }
+
+// Numbers whose sum depends on the order in which they are added.
+std::vector<float> fractions(int rank, int64_t count) {
+  std::vector<float> data(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i)
+    data[static_cast<size_t>(i)] = std::sin(static_cast<float>(i * 31 + rank * 17));
+  return data;
+}
+
+void all_reduce(Communicator& communicator, std::vector<float>& data) {
+  const Segment segment{data.data(), data.data(), std::ssize(data)};
+  communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+}
+
+uint32_t checksum(const std::vector<float>& data) {
+  return crc32c({reinterpret_cast<const char*>(data.data()), data.size() * sizeof(float)});
+}
+
+// Sums of small and large vectors have the bits that adding in rank order gives.
+void order() {
+  const auto group = make_mpi_communicator();
+  for (const int64_t count : {3, 700, 100'003, 1'000'000}) {
+    std::vector<float> data = fractions(group->rank(), count), in_order = fractions(0, count);
+    for (int r = 1; r < group->size(); ++r) {
+      const std::vector<float> other = fractions(r, count);
+      for (size_t i = 0; i < in_order.size(); ++i) in_order[i] += other[i];
+    }
+    all_reduce(*group, data);
+    say(group->rank(), str(count, checksum(data) == checksum(in_order) ? " in order" : " differs"));
+  }
+}
+
+// More than 2^31 bytes in one call.
+void huge() {
+  const auto group = make_mpi_communicator();
+  const size_t bytes = (size_t{1} << 31) + 12'345;
+  const std::unique_ptr<uint8_t[]> data(new uint8_t[bytes]);
+  const auto expected = [](size_t i) { return static_cast<uint8_t>(i / 4096 % 251); };
+  if (group->rank() == 0)
+    for (size_t i = 0; i < bytes; i += 4096)
+      std::memset(&data[i], expected(i), std::min<size_t>(4096, bytes - i));
+  group->broadcast(data.get(), data.get(), static_cast<int64_t>(bytes), 0);
+  size_t wrong = 0;
+  for (size_t i = 0; i < bytes; i += 1021) wrong += data[i] != expected(i);
+  wrong += data[bytes - 1] != expected(bytes - 1);
+  say(group->rank(), str(wrong, " wrong"));
+}
+
+// Rank 1 does not come; the others name it.
+void late() {
+  const auto group = make_mpi_communicator({.time_limit_seconds = 1});
+  group->barrier();
+  if (group->rank() == 1) {
+    expect_error(1, [&] {
+      char byte;
+      group->receive(&byte, 1, 0, 5);  // where it is told of the others' end
+    });
+    return;
+  }
+  expect_error(group->rank(), [&] { group->barrier(); });
+}
+
+// A message that nobody sends.
+void no_message() {
+  const auto group = make_mpi_communicator({.time_limit_seconds = 1});
+  group->barrier();
+  if (group->rank() == 0)
+    expect_error(0, [&] {
+      char byte;
+      group->receive(&byte, 1, 1, 5);
+    });
+  else
+    expect_error(group->rank(), [&] {
+      while (true) std::this_thread::sleep_for(milliseconds(10)), group->split(0);
+    });
+}
+
+// Rank 0 is stopped in the middle of everything, and all others are freed.
+void stopped() {
+  const auto group = make_mpi_communicator({.time_limit_seconds = 2});
+  group->barrier();
+  std::vector<float> data(4'000'000, 1);
+  if (group->rank() == 0) {
+    say(0, str("pid ", getpid()));
+    raise(SIGSTOP);
+  }
+  expect_error(group->rank(), [&] { all_reduce(*group, data); });
+}
+
+// After a group has ended, a new one takes its place.
+void again() {
+  for (int round = 0; round < 3; ++round) {
+    const auto group = make_mpi_communicator();
+    std::vector<float> data(50'000, 1);
+    all_reduce(*group, data);
+    say(group->rank(), str("sum ", data.back()));
+    if (group->rank() == round) group->abort(Error(Code::kAborted, str("end of round ", round)));
+    try {
+      while (true) group->barrier();
+    } catch (const Error& error) {
+      say(group->rank(), error.what());
+    }
+  }
+}
+
+// Rank 1 dies while the others wait for it.
+void killed() {
+  const auto group = make_mpi_communicator();
+  group->barrier();
+  if (group->rank() == 1) raise(SIGKILL);
+  group->barrier();
+}
+
+// Rank 1 fails while the others do something that takes long, without a word to their group.
+void failed() {
+  const auto group = make_mpi_communicator();
+  group->barrier();
+  if (group->rank() == 1) fail(Code::kDataLoss, "rank 1 cannot go on");
+  sleep_for_ever();
+}
+
+// Rank 1 fails, and its exception reaches nobody.
+void uncaught() {
+  const auto group = make_mpi_communicator();
+  group->barrier();
+  if (group->rank() == 1) std::thread([] { fail(Code::kDataLoss, "nobody catches this"); }).join();
+  sleep_for_ever();
+}
+
+// Ranks leave when they are ready, one after the other.
+void leave() {
+  auto group = make_mpi_communicator();
+  std::vector<float> data(300'000, 1);
+  all_reduce(*group, data);
+  const int rank = group->rank();
+  group = nullptr;
+  std::this_thread::sleep_for(milliseconds(200 * rank));
+  say(rank, str("sum ", data.front()));
+}
+
+// The program uses MPI itself.
+void own_mpi(int level, bool finalize) {
+  const auto& mpi = mpi::library();
+  int provided = 0;
+  mpi.init_thread(nullptr, nullptr, level, &provided);
+  auto group = make_mpi_communicator();
+  std::vector<float> data(10, 1);
+  all_reduce(*group, data);
+  say(group->rank(), str("sum ", data.front()));
+  const int rank = group->rank();
+  if (!finalize) group = nullptr;
+  mpi.finalize();
+  if (finalize) expect_error(rank, [&] { group->barrier(); });
+  expect_error(rank, [] { make_mpi_communicator(); });
+}
+
+void single_threaded() {
+  const auto& mpi = mpi::library();
+  int provided = 0;
+  mpi.init_thread(nullptr, nullptr, MPI_THREAD_SINGLE, &provided);
+  int rank = -1;
+  mpi.comm_rank(mpi.world, &rank);
+  expect_error(rank, [] { make_mpi_communicator(); });
+  mpi.finalize();
+}
+
+// What it finds where it was started.
+void world() {
+  const bool started = started_by_mpi();
+  const auto group = make_mpi_communicator();
+  std::vector<float> data(70'000, 1);
+  all_reduce(*group, data);
+  say(group->rank(), str(started ? "started by MPI" : "not started by MPI", ", one of ",
+                         group->size(), ", sum ", data.back()));
+}
+
+void wrong_options() {
+  for (const double seconds : {0.0, -1.0, std::nan("")})
+    expect_error(0, [&] { make_mpi_communicator({.time_limit_seconds = seconds}); });
+}
+
+const std::map<std::string, std::function<void()>> kActs = {
+    {"order", order},
+    {"huge", huge},
+    {"late", late},
+    {"no_message", no_message},
+    {"stopped", stopped},
+    {"again", again},
+    {"killed", killed},
+    {"failed", failed},
+    {"uncaught", uncaught},
+    {"leave", leave},
+    {"own_mpi", [] { own_mpi(MPI_THREAD_MULTIPLE, false); }},
+    {"own_mpi_serialized", [] { own_mpi(MPI_THREAD_SERIALIZED, false); }},
+    {"finalized_early", [] { own_mpi(MPI_THREAD_MULTIPLE, true); }},
+    {"single_threaded", single_threaded},
+    {"world", world},
+    {"wrong_options", wrong_options},
+};
+
+}  // namespace
+}  // namespace cohort
+
+int main(int argc, char** argv) {
+  const auto act = cohort::kActs.find(argc == 2 ? argv[1] : "");
+  if (act == cohort::kActs.end()) {
+    std::cerr << "an act is needed\n";
+    return 2;
+  }
+  try {
+    act->second();
+    return 0;
+  } catch (const cohort::Error& error) {
+    std::cerr << error.what() << "\n";
+    return cohort::exit_code(error.code());
+  }
+}

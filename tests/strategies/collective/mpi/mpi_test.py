@@ -1,0 +1,207 @@
+#!/usr/bin/env -S python3 -B
+"""The MPI communicator between processes that a real Open MPI mpirun starts."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import uuid
+
+sys.path.insert(0, "tests/integration/launchers")
+
+import cases  # noqa: E402  pylint: disable=wrong-import-position
+
+_FOLDER = os.path.join(os.getcwd(), "tests/strategies/collective/mpi")
+ACTOR = os.path.join(_FOLDER, "mpi_actor")
+CONFORMANCE = os.path.join(_FOLDER, "mpi_conformance")
+# More processes than cores, and as root, which test machines are; between processes of a container, whose kernel lets none
+# read the memory of another.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none"]
+DEADLINE = 240  # seconds, for a whole job on a busy machine
+SOON = 30  # for the end of a job that has failed
+
+
+def processes_with(mark):
+    """Living processes that have `mark` in their environment."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark.encode() in file.read():
+                    found.append(int(pid))
+        except OSError:  # it has ended, or belongs to somebody else
+            pass
+    return found
+
+
+class Job:
+    """An mpirun and all that it has started, which is gone when the job is."""
+
+    def __init__(self, ranks, *program):
+        self.mark = f"COHORT_TEST_JOB={uuid.uuid4()}"
+        name, value = self.mark.split("=")
+        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **{name: value})
+        launcher = [*MPIRUN, "-np", str(ranks)] if ranks else []
+        self.process = subprocess.Popen([*launcher, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, env=environment)
+
+    def end(self, seconds=DEADLINE):
+        """Its exit status and output; raises if there is no end in time. Nothing may be left by then."""
+        try:
+            output, _ = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"not at an end after {seconds} s; printed\n{self.process.communicate()[0]}") from None
+        deadline = time.monotonic() + SOON
+        while processes_with(self.mark):
+            if time.monotonic() > deadline:
+                left = processes_with(self.mark)
+                self.kill()
+                raise AssertionError(f"processes {left} are left; printed\n{output}")
+            time.sleep(0.05)
+        return self.process.returncode, output
+
+    def kill(self):
+        for pid in processes_with(self.mark):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def lines(output):
+    """What the ranks said, by rank."""
+    said = {}
+    for rank, text in re.findall(r"^rank (\d+): (.*)$", output, re.MULTILINE):
+        said.setdefault(int(rank), []).append(text)
+    return said
+
+
+class Act(unittest.TestCase):
+    def act(self, ranks, name, status=0, seconds=DEADLINE):
+        code, output = Job(ranks, ACTOR, name).end(seconds)
+        self.assertEqual(code, status, output)
+        return lines(output), output
+
+
+class Conformance(unittest.TestCase):
+    def conform(self, ranks):
+        code, output = Job(ranks, CONFORMANCE, f"--gtest_filter=*Processes{ranks}", "--gtest_brief=1").end()
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("[  PASSED  ]"), ranks, output)
+        self.assertGreater(int(re.search(r"PASSED  \] (\d+) test", output)[1]), 40)
+
+    def test_1_rank(self):
+        self.conform(1)
+
+    def test_2_ranks(self):
+        self.conform(2)
+
+    def test_3_ranks(self):
+        self.conform(3)
+
+    def test_4_ranks(self):
+        self.conform(4)
+
+    def test_8_ranks(self):
+        self.conform(8)
+
+
+class Results(Act):
+    def test_sums_are_added_in_rank_order_on_all_ranks(self):
+        said, output = self.act(5, "order")
+        self.assertEqual(said, {r: [f"{n} in order" for n in (3, 700, 100003, 1000000)] for r in range(5)}, output)
+
+    def test_more_than_two_gigabytes_in_one_call(self):
+        self.assertEqual(self.act(2, "huge")[0], {0: ["0 wrong"], 1: ["0 wrong"]})
+
+
+class Ends(Act):
+    def test_a_rank_that_does_not_come_is_named(self):
+        said, output = self.act(4, "late")
+        for rank in (0, 2, 3):
+            self.assertRegex(said[rank][0], r"^soon DEADLINE_EXCEEDED: rank \d waits for .*rank 1", output)
+            self.assertIn("(peer rank 1)", said[rank][0])
+        self.assertRegex(said[1][0], "^soon DEADLINE_EXCEEDED: ", output)
+
+    def test_a_message_that_nobody_sends_is_named(self):
+        said, output = self.act(2, "no_message")
+        wait = "rank 0 waits for a message of rank 1 with tag 5, for longer than 1 s"
+        self.assertIn(wait, said[0][0], output)
+
+    def test_a_stopped_rank_holds_nobody(self):
+        job = Job(3, ACTOR, "stopped")
+        said = {}
+        output = ""
+        while len([r for r in (1, 2) if r in said]) < 2:
+            line = job.process.stdout.readline()
+            self.assertTrue(line, output)
+            output += line
+            said = lines(output)
+        for rank in (1, 2):
+            self.assertRegex(said[rank][0], "^soon DEADLINE_EXCEEDED: .*rank 0", output)
+        os.kill(int(said[0][0].removeprefix("pid ")), signal.SIGCONT)
+        _, rest = job.end(SOON)
+        self.assertRegex(lines(rest)[0][0], "^soon DEADLINE_EXCEEDED: ", rest)
+
+    def test_a_new_group_takes_the_place_of_one_that_has_ended(self):
+        said, output = self.act(3, "again")
+        for rank in range(3):
+            expected = [text for i in range(3) for text in ("sum 3", f"ABORTED: end of round {i}")]
+            self.assertEqual(said[rank], expected, output)
+
+    def test_ranks_may_leave_one_after_the_other(self):
+        self.assertEqual(self.act(4, "leave")[0], {r: ["sum 4"] for r in range(4)})
+
+    def test_a_killed_rank_ends_the_job(self):
+        code, output = Job(4, ACTOR, "killed").end(SOON)
+        self.assertNotEqual(code, 0, output)
+
+    def test_a_rank_that_fails_ends_the_job(self):
+        code, output = Job(3, ACTOR, "failed").end(SOON)
+        self.assertIn("rank 1 cannot go on", output)
+        self.assertNotEqual(code, 0, output)
+
+    def test_an_exception_that_nobody_catches_ends_the_job(self):
+        code, output = Job(3, ACTOR, "uncaught").end(SOON)
+        self.assertNotEqual(code, 0, output)
+
+
+class Start(Act):
+    def test_under_mpirun(self):
+        self.assertEqual(self.act(3, "world")[0], {r: ["started by MPI, one of 3, sum 3"] for r in range(3)})
+
+    def test_alone(self):
+        self.assertEqual(self.act(0, "world")[0], {0: ["not started by MPI, one of 1, sum 1"]})
+
+    def test_a_program_that_uses_mpi_itself(self):
+        for name in ("own_mpi", "own_mpi_serialized"):
+            said, output = self.act(2, name)
+            for rank in range(2):
+                self.assertEqual(said[rank][0], "sum 2", output)
+                self.assertRegex(said[rank][1], "^soon (UNAVAILABLE|FAILED_PRECONDITION): MPI has been finalised", output)
+
+    def test_a_program_that_finalises_mpi_first(self):
+        said, output = self.act(2, "finalized_early")
+        for rank in range(2):
+            self.assertEqual(said[rank][0], "sum 2", output)
+            self.assertIn("MPI has been finalised", said[rank][1])
+
+    def test_mpi_of_one_thread_is_refused(self):
+        said, output = self.act(2, "single_threaded")
+        for rank in range(2):
+            self.assertRegex(said[rank][0], "^soon FAILED_PRECONDITION: .*MPI_THREAD_MULTIPLE", output)
+
+    def test_wrong_options_are_refused(self):
+        said, output = self.act(1, "wrong_options")
+        self.assertEqual(len(said[0]), 3, output)
+        for text in said[0]:
+            self.assertRegex(text, "^soon INVALID_ARGUMENT: MpiOptions::time_limit_seconds is ")
+
+
+if __name__ == "__main__":
+    sys.exit(cases.run() if shutil.which("mpirun") else cases.skip_all("mpirun is not installed (./dev setup installs openmpi-bin)"))
