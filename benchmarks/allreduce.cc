@@ -1,98 +1,126 @@
-// Measures all-reduces of float32 in place, alone or beside a program that prints what the memory
-// can do.
+// Measures all-reduces of float32 in place, alone or in alternation with other libraries, or with a
+// program that prints what the memory can do.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <sstream>
 #include <thread>
 
+#include "benchmarks/allreduce_peers.h"
+#include "benchmarks/forked_ranks.h"
 #include "benchmarks/statistics.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
 #include "core/base/threads.h"
-#include "core/collective/communicator.h"
 
 namespace cohort::benchmarks {
 namespace {
 
-constexpr int64_t kWarmUpRepetitions = 3;
-
 struct Settings {
-  int ranks;
-  int64_t bytes, repetitions, rounds;
-  std::string peer;
+  std::string backend;
+  std::vector<int64_t> ranks, bytes;
+  int64_t repetitions, rounds;
+  bool own_buffers;
+  std::vector<std::string> peers;
+  std::string peer_sources, memory_peer;
 };
 
 // A gibibyte altogether, within reason.
-int64_t usual_repetitions(int64_t bytes) {
-  return std::clamp<int64_t>((int64_t{1} << 30) / bytes, 11, 100'000);
+int64_t repetitions_of(const Settings& s, int64_t bytes) {
+  return s.repetitions > 0 ? s.repetitions
+                           : std::clamp<int64_t>((int64_t{1} << 30) / bytes, 11, 2001);
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> items;
+  std::istringstream in(list);
+  for (std::string item; std::getline(in, item, ',');)
+    if (!item.empty()) items.push_back(item);
+  return items;
+}
+
+std::vector<int64_t> numbers(const std::string& flag, const std::string& list, int64_t multiple,
+                             int64_t most) {
+  std::vector<int64_t> numbers;
+  for (const std::string& item : split(list)) {
+    char* end = nullptr;
+    const int64_t number = std::strtoll(item.c_str(), &end, 10);
+    if (*end != 0 || number < 1 || number > most || number % multiple != 0)
+      invalid("--", flag, " holds numbers from 1 to ", most, ", multiples of ", multiple, ", got ",
+              item);
+    numbers.push_back(number);
+  }
+  if (numbers.empty()) invalid("--", flag, " is empty");
+  return numbers;
 }
 
 Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures in-place all-reduces of float32 between ranks.");
   Settings s;
-  flags.text("backend", "threads", "what the ranks are", {.choices = {"threads"}});
-  s.ranks = static_cast<int>(flags.integer("np", 2, "ranks", {.min = 1, .max = 1024}));
-  s.bytes =
-      flags.integer("bytes", 104'857'600, "bytes that each rank reduces, of 4 each", {.min = 4});
-  s.repetitions = flags.integer("repetitions", usual_repetitions(std::max<int64_t>(s.bytes, 4)),
-                                "all-reduces in each round", {.min = 1});
-  s.rounds = flags.integer("rounds", 5, "rounds, alternating with the peer's", {.min = 1});
-  s.peer = flags.text(
+  s.backend = flags.text("backend", "threads",
+                         "what the ranks are and share: threads, or processes with shared memory",
+                         {.choices = {"threads", "shm"}});
+  s.ranks = numbers("np", flags.text("np", "2", "numbers of ranks"), 1, 64);
+  s.bytes = numbers("bytes", flags.text("bytes", "104857600", "sizes of what each rank reduces"), 4,
+                    int64_t{1} << 32);
+  s.repetitions =
+      flags.integer("repetitions", 0,
+                    "all-reduces in each round; 0: a gibibyte altogether, 11 to 2001", {.min = 0});
+  s.rounds = flags.integer("rounds", 5, "rounds, alternating with the peers'", {.min = 1});
+  s.own_buffers = flags.text("buffers", "registered",
+                             "memory that the communicator allocated, or the ranks' own",
+                             {.choices = {"registered", "own"}}) == "own";
+  s.peers = split(flags.text("vs", "", "also runs these: openmpi, gloo"));
+  s.peer_sources = flags.text("peer-sources", str(argv[0], ".runfiles/cohort/benchmarks/peers"),
+                              "where the programs of the peers are");
+  s.memory_peer = flags.text(
       "peer", "",
       "a program that prints lines like \"threads=2 add_GBs(of a)=10.0\" to compare with");
   flags.finish();
-  if (s.bytes % 4 != 0) invalid("--bytes must be a multiple of 4, got ", s.bytes);
+  for (const std::string& peer : s.peers)
+    if (const auto names = AllReducePeer::names();
+        std::find(names.begin(), names.end(), peer) == names.end())
+      invalid("--vs names openmpi and gloo, got ", peer);
   return s;
 }
 
 // Ranks that are threads, each with a buffer that it has touched first.
-class Ranks {
+class ThreadRanks {
  public:
-  explicit Ranks(const Settings& settings)
-      : settings_(settings), communicators_(make_in_process_communicators(settings.ranks)) {}
+  ThreadRanks(int size, int64_t most_bytes)
+      : most_bytes_(most_bytes), communicators_(make_in_process_communicators(size)) {}
 
-  // Microseconds of each all-reduce, as rank 0 saw them.
-  std::vector<double> run(int64_t repetitions) {
+  std::vector<double> run(int64_t bytes, int64_t repetitions) {
     std::vector<double> times;
     std::vector<std::thread> threads;
-    for (int r = 0; r < settings_.ranks; ++r)
-      threads.emplace_back([&, r] {
-        auto own = reduce(*communicators_[static_cast<size_t>(r)], repetitions);
-        if (r == 0) times = std::move(own);
+    for (const auto& communicator : communicators_)
+      threads.emplace_back([&] {
+        set_num_threads(1);
+        const auto buffer = allocate_host_buffer(static_cast<size_t>(most_bytes_));
+        auto own =
+            time_all_reduces(*communicator, static_cast<float*>(buffer->data), bytes, repetitions);
+        if (communicator->rank() == 0) times = std::move(own);
+        communicator->barrier();  // nobody's memory goes away while another reads it
       });
     for (std::thread& thread : threads) thread.join();
     return times;
   }
 
  private:
-  std::vector<double> reduce(Communicator& communicator, int64_t repetitions) const {
-    set_num_threads(1);
-    Tensor data = Tensor::zeros(DType::kFloat32, {settings_.bytes / 4});  // sums stay zero
-    const Segment segment{data.raw(), data.raw(), data.num_elements()};
-    std::vector<double> times;
-    for (int64_t i = 0; i < kWarmUpRepetitions + repetitions; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
-      if (i >= kWarmUpRepetitions) times.push_back(1e3 * milliseconds_since(begin));
-    }
-    communicator.barrier();  // nobody's memory goes away while another reads it
-    return times;
-  }
-
-  const Settings& settings_;
+  const int64_t most_bytes_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 
 // Runs the peer, echoes its lines, and returns the add bandwidth for as many threads as there are
 // ranks, or the last one that it prints.
-double run_peer(const Settings& s) {
+double run_memory_peer(const Settings& s, int ranks) {
   const auto close = [](FILE* f) { pclose(f); };
-  const std::unique_ptr<FILE, decltype(close)> pipe(popen(s.peer.c_str(), "r"), close);
-  if (!pipe) fail(Code::kUnavailable, "cannot start ", s.peer);
-  const std::string wanted = str("threads=", s.ranks, " ");
+  const std::unique_ptr<FILE, decltype(close)> pipe(popen(s.memory_peer.c_str(), "r"), close);
+  if (!pipe) fail(Code::kUnavailable, "cannot start ", s.memory_peer);
+  const std::string wanted = str("threads=", ranks, " ");
   char line[512];
   double bandwidth = 0;
   bool found_wanted = false;
@@ -104,28 +132,79 @@ double run_peer(const Settings& s) {
     found_wanted = std::strstr(line, wanted.c_str()) != nullptr;
   }
   if (bandwidth <= 0)
-    fail(Code::kUnavailable, "the peer printed no line with \"add_GBs...=NUMBER\": ", s.peer);
+    fail(Code::kUnavailable,
+         "the peer printed no line with \"add_GBs...=NUMBER\": ", s.memory_peer);
   return bandwidth;
 }
 
-double gigabytes_per_second(const Settings& s, double microseconds) {
-  return static_cast<double>(s.bytes) / microseconds / 1e3;
+double gigabytes_per_second(int64_t bytes, double microseconds) {
+  return static_cast<double>(bytes) / microseconds / 1e3;
+}
+
+// Medians of rounds, by size.
+using Rounds = std::map<int64_t, std::vector<double>>;
+
+void add(Rounds& rounds, const std::map<int64_t, double>& medians) {
+  for (const auto& [bytes, microseconds] : medians) rounds[bytes].push_back(microseconds);
+}
+
+void report(const std::string& name, int ranks, const Rounds& rounds) {
+  for (const auto& [bytes, medians] : rounds)
+    std::printf("%s np=%d bytes=%lld median_us=%.2f algbw_GBs=%.3f\n", name.c_str(), ranks,
+                static_cast<long long>(bytes), median(medians),
+                gigabytes_per_second(bytes, median(medians)));
+}
+
+// `run(bytes, repetitions)` gives the microseconds of the ranks that are measured.
+template <typename Run>
+void measure(const Settings& s, int ranks, const std::string& name, const Run& run,
+             std::vector<std::unique_ptr<AllReducePeer>>& peers) {
+  Rounds own;
+  std::vector<Rounds> others(peers.size());
+  std::vector<double> bandwidths;
+  for (int64_t round = 0; round < s.rounds; ++round) {
+    std::map<int64_t, double> medians;
+    for (const int64_t bytes : s.bytes)
+      medians[bytes] = median(run(bytes, repetitions_of(s, bytes)));
+    add(own, medians);
+    for (size_t p = 0; p < peers.size(); ++p) add(others[p], peers[p]->run(ranks, s.bytes));
+    if (!s.memory_peer.empty()) bandwidths.push_back(run_memory_peer(s, ranks));
+  }
+  report(name, ranks, own);
+  for (size_t p = 0; p < peers.size(); ++p) {
+    report(peers[p]->name(), ranks, others[p]);
+    for (const auto& [bytes, medians] : own)
+      std::printf("ratio np=%d bytes=%lld %s/%s=%.2f (medians of %zu alternating rounds)\n", ranks,
+                  static_cast<long long>(bytes), name.c_str(), peers[p]->name().c_str(),
+                  median(others[p][bytes]) / median(medians), medians.size());
+  }
+  if (!bandwidths.empty())
+    for (const auto& [bytes, medians] : own)
+      std::printf("ratio np=%d bytes=%lld %s/add=%.2f (medians of %zu alternating rounds)\n", ranks,
+                  static_cast<long long>(bytes), name.c_str(),
+                  gigabytes_per_second(bytes, median(medians)) / median(bandwidths),
+                  bandwidths.size());
+  std::fflush(stdout);
 }
 
 void measure(const Settings& s) {
-  Ranks ranks(s);
-  std::vector<double> times, peers;
-  for (int64_t round = 0; round < s.rounds; ++round) {
-    const auto own = ranks.run(s.repetitions);
-    times.insert(times.end(), own.begin(), own.end());
-    if (!s.peer.empty()) peers.push_back(run_peer(s));
+  std::vector<std::unique_ptr<AllReducePeer>> peers;
+  for (const std::string& peer : s.peers)
+    peers.push_back(std::make_unique<AllReducePeer>(peer, s.peer_sources));
+  const int64_t most_bytes = *std::max_element(s.bytes.begin(), s.bytes.end());
+  const std::string name = str("cohort-", s.backend, s.own_buffers ? "-own" : "");
+  for (const int64_t np : s.ranks) {
+    const int ranks = static_cast<int>(np);
+    const auto run_on = [&](auto&& group) {
+      measure(
+          s, ranks, name,
+          [&](int64_t bytes, int64_t repetitions) { return group.run(bytes, repetitions); }, peers);
+    };
+    if (s.backend == "threads")
+      run_on(ThreadRanks(ranks, most_bytes));
+    else
+      run_on(ForkedRanks({ranks, s.backend, s.own_buffers, most_bytes}));
   }
-  const double bandwidth = gigabytes_per_second(s, median(times));
-  std::printf("cohort allreduce backend=threads np=%d bytes=%lld median_us=%.2f GBs=%.2f\n",
-              s.ranks, static_cast<long long>(s.bytes), median(times), bandwidth);
-  if (!s.peer.empty())
-    std::printf("ratio allreduce/add=%.2f (medians of %zu alternating rounds)\n",
-                bandwidth / median(peers), peers.size());
 }
 
 }  // namespace

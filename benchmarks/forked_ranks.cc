@@ -1,0 +1,155 @@
+#include "benchmarks/forked_ranks.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "benchmarks/statistics.h"
+#include "core/base/threads.h"
+#include "strategies/collective/make_communicators.h"
+#include "tests/strategies/collective/directory_store.h"
+
+namespace cohort::benchmarks {
+namespace {
+
+constexpr int64_t kWarmUpRepetitions = 3;
+
+struct Command {
+  int64_t bytes, repetitions;
+};
+
+bool read_all(int descriptor, void* target, size_t bytes) {
+  for (auto* at = static_cast<char*>(target); bytes > 0;) {
+    const ssize_t got = read(descriptor, at, bytes);
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+void write_all(int descriptor, const void* source, size_t bytes) {
+  for (const auto* at = static_cast<const char*>(source); bytes > 0;) {
+    const ssize_t put = write(descriptor, at, bytes);
+    if (put <= 0) fail(Code::kUnavailable, "a rank of the benchmark has ended");
+    at += put;
+    bytes -= static_cast<size_t>(put);
+  }
+}
+
+CommunicationBackend backend_from_name(const std::string& name) {
+  if (name == "shm") return CommunicationBackend::kSharedMemory;
+  fail(Code::kInternal, "no backend ", name);
+}
+
+// Sums of small integers are exact.
+float element(int rank, int64_t index) { return static_cast<float>((rank + 1) * (index % 7 + 1)); }
+
+void verify(Communicator& communicator, float* memory, int64_t count) {
+  const int rank = communicator.rank(), size = communicator.size();
+  for (int64_t i = 0; i < count; ++i) memory[i] = element(rank, i);
+  const Segment segment{memory, memory, count};
+  communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  for (int64_t i = 0; i < count; ++i)
+    if (const float sum = element(0, i) * static_cast<float>(size * (size + 1)) / 2;
+        memory[i] != sum)
+      fail(Code::kInternal, "wrong sum at ", i, ": ", memory[i], " instead of ", sum);
+}
+
+}  // namespace
+
+std::vector<double> time_all_reduces(Communicator& communicator, float* memory, int64_t bytes,
+                                     int64_t repetitions) {
+  const int64_t count = bytes / 4;
+  verify(communicator, memory, count);
+  std::fill(memory, memory + count, 1e-20f);  // whose sums stay numbers of the usual kind
+  const Segment segment{memory, memory, count};
+  std::vector<double> times;
+  for (int64_t i = 0; i < kWarmUpRepetitions + repetitions; ++i) {
+    communicator.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    if (i >= kWarmUpRepetitions) times.push_back(1e3 * milliseconds_since(begin));
+  }
+  communicator.barrier();
+  return times;
+}
+
+ForkedRanks::ForkedRanks(const Options& options) : options_(options) {
+  std::string name = (std::filesystem::temp_directory_path() / "allreduce-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) fail(Code::kUnavailable, "cannot make ", name);
+  folder_ = name;
+  for (int r = 0; r < options.ranks; ++r) {
+    int commands[2], results[2];
+    if (pipe(commands) != 0 || pipe(results) != 0) fail(Code::kResourceExhausted, "no more pipes");
+    std::fflush(stdout);
+    const pid_t pid = fork();
+    if (pid < 0) fail(Code::kResourceExhausted, "cannot fork");
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      close(commands[1]);
+      close(results[0]);
+      for (const Process& other : processes_) {
+        close(other.commands);
+        close(other.results);
+      }
+      try {
+        serve(r, commands[0], results[1]);
+      } catch (const Error& error) {
+        std::fprintf(stderr, "rank %d: %s\n", r, error.what());
+        _exit(1);
+      }
+      _exit(0);
+    }
+    close(commands[0]);
+    close(results[1]);
+    processes_.push_back({pid, commands[1], results[0]});
+  }
+}
+
+ForkedRanks::~ForkedRanks() {
+  for (const Process& process : processes_) {
+    close(process.commands);
+    close(process.results);
+  }
+  for (const Process& process : processes_) waitpid(process.pid, nullptr, 0);
+  std::filesystem::remove_all(folder_);
+}
+
+std::vector<double> ForkedRanks::run(int64_t bytes, int64_t repetitions) {
+  const Command command{bytes, repetitions};
+  for (const Process& process : processes_) write_all(process.commands, &command, sizeof(command));
+  std::vector<double> times(static_cast<size_t>(repetitions)), of_rank_0;
+  for (const Process& process : processes_) {
+    if (!read_all(process.results, times.data(), times.size() * sizeof(double)))
+      fail(Code::kUnavailable, "a rank of the benchmark has ended");
+    if (of_rank_0.empty()) of_rank_0 = times;
+  }
+  return of_rank_0;
+}
+
+void ForkedRanks::serve(int rank, int commands, int results) const {
+  set_num_threads(1);
+  testing::DirectoryStore store(folder_);
+  const auto group = make_communicators({.store = &store,
+                                         .name = "benchmark",
+                                         .process = rank,
+                                         .processes = options_.ranks,
+                                         .backend = backend_from_name(options_.backend)});
+  Communicator& communicator = *group.communicators[0];
+  const auto bytes = static_cast<size_t>(options_.most_bytes);
+  const auto buffer =
+      options_.own_buffers ? allocate_host_buffer(bytes) : communicator.allocate(bytes);
+  auto* const memory = static_cast<float*>(buffer->data);
+  for (Command command; read_all(commands, &command, sizeof(command));) {
+    const auto times = time_all_reduces(communicator, memory, command.bytes, command.repetitions);
+    write_all(results, times.data(), times.size() * sizeof(double));
+  }
+}
+
+}  // namespace cohort::benchmarks

@@ -1,0 +1,25 @@
+#include "strategies/collective/host/host_group.h"
+
+#include <algorithm>
+
+namespace cohort {
+
+HostGroup::HostGroup(ControlBlock control, std::vector<HostMember> members,
+                     std::optional<std::chrono::milliseconds> limit)
+    : control(std::move(control)), members(std::move(members)), limit(limit) {
+  std::vector<ProcessIdentity> known{this_process()};
+  for (int r = 0; r < size(); ++r) {
+    const ProcessIdentity& process = this->members[static_cast<size_t>(r)].process;
+    peers.pids.push_back(process.pid);
+    if (std::find(known.begin(), known.end(), process) != known.end()) continue;
+    known.push_back(process);
+    peers.processes.push_back({r, ProcessWatch(process)});
+  }
+}
+
+bool HostGroup::one_process() const {
+  return std::all_of(members.begin(), members.end(),
+                     [&](const HostMember& m) { return m.index == members[0].index; });
+}
+
+}  // namespace cohort

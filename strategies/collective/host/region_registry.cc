@@ -1,0 +1,89 @@
+#include "strategies/collective/host/region_registry.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <unistd.h>
+
+#include "strategies/collective/host/shared_region.h"
+
+namespace cohort {
+namespace {
+
+class Registry {
+ public:
+  // Lives for ever: buffers may outlive everything else.
+  static Registry& get() {
+    static auto* const registry = new Registry;
+    return *registry;
+  }
+
+  void add(SharedRegion region) {
+    const std::lock_guard lock(mutex_);
+    auto* const begin = region.data();
+    regions_.emplace(begin, Entry{next_id_++, std::move(region)});
+  }
+
+  void release(void* memory) {
+    const std::lock_guard lock(mutex_);
+    regions_.erase(static_cast<char*>(memory));
+    released_.fetch_add(1, std::memory_order_release);
+  }
+
+  std::optional<RegionPlace> find(const void* memory, size_t bytes) {
+    auto* const begin = static_cast<char*>(const_cast<void*>(memory));
+    const std::lock_guard lock(mutex_);
+    auto after = regions_.upper_bound(begin);
+    if (after == regions_.begin()) return std::nullopt;
+    const auto& [start, entry] = *std::prev(after);
+    const auto offset = static_cast<size_t>(begin - start);
+    const size_t room = entry.region.bytes();
+    if (offset > room || bytes > room - offset) return std::nullopt;
+    return RegionPlace{entry.id, entry.region.descriptor(), start, room, offset};
+  }
+
+  bool exists(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(regions_.begin(), regions_.end(),
+                       [&](const auto& entry) { return entry.second.id == id; });
+  }
+
+  uint64_t released() const { return released_.load(std::memory_order_acquire); }
+
+ private:
+  struct Entry {
+    uint64_t id;
+    SharedRegion region;
+  };
+
+  std::mutex mutex_;
+  std::map<char*, Entry> regions_;  // by where they begin
+  uint64_t next_id_ = 1;
+  std::atomic<uint64_t> released_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<Buffer> allocate_shared_buffer(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (bytes > PTRDIFF_MAX)
+    fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of shared memory");
+  const size_t whole_pages = (std::max<size_t>(bytes, 1) + page - 1) / page * page;
+  SharedRegion region = SharedRegion::create(whole_pages, whole_pages);
+  void* const memory = region.data();
+  Registry::get().add(std::move(region));
+  return {new Buffer{memory, bytes}, [](Buffer* buffer) {
+            Registry::get().release(buffer->data);
+            delete buffer;
+          }};
+}
+
+std::optional<RegionPlace> find_region(const void* memory, size_t bytes) {
+  return Registry::get().find(memory, bytes);
+}
+
+bool region_exists(uint64_t region) { return Registry::get().exists(region); }
+uint64_t num_released_regions() { return Registry::get().released(); }
+
+}  // namespace cohort

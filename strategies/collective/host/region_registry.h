@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/tensor/tensor.h"
+
+// The memory of this process that other processes of the host can map. Thread-safe.
+namespace cohort {
+
+// Aligned to pages. kResourceExhausted.
+std::shared_ptr<Buffer> allocate_shared_buffer(size_t bytes);
+
+// Where in a region some memory lies.
+struct RegionPlace {
+  uint64_t region;  // never used again for another
+  int descriptor;
+  char* begin;  // of the region
+  size_t region_bytes;
+  size_t offset;
+};
+// Nothing for memory that is not all in one region.
+std::optional<RegionPlace> find_region(const void* memory, size_t bytes);
+
+// Whether a region is still there; and how many have ever gone, which tells whether to ask.
+bool region_exists(uint64_t region);
+uint64_t num_released_regions();
+
+}  // namespace cohort

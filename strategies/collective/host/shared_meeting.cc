@@ -1,0 +1,202 @@
+#include "strategies/collective/host/shared_meeting.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Some twenty microseconds: less than it takes to put a thread to sleep and wake it.
+constexpr int kSpins = 512;
+// How often a sleeper looks after the others.
+constexpr std::chrono::milliseconds kLook{100};
+// Stages of the error that is written once.
+constexpr uint32_t kNoError = 0, kWritingError = 1, kErrorWritten = 2;
+// Who writes an error takes no longer, unless it was killed in between.
+constexpr std::chrono::milliseconds kWritingTime{1000};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+int available_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+template <size_t kRoom>
+uint32_t store_text(const std::string& text, char (&room)[kRoom]) {
+  const size_t bytes = std::min(text.size(), kRoom);
+  std::memcpy(room, text.data(), bytes);
+  return static_cast<uint32_t>(bytes);
+}
+
+template <size_t kRoom>
+std::string load_text(const char (&room)[kRoom], uint32_t bytes) {
+  return {room, std::min<size_t>(bytes, kRoom)};
+}
+
+}  // namespace
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::milliseconds limit) {
+  const timespec timeout{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+std::string HostPeers::name(int rank) const {
+  return str("rank ", rank, " (pid ", pids[static_cast<size_t>(rank)], ")");
+}
+
+std::optional<int> HostPeers::find_ended() const {
+  for (const Watched& process : processes)
+    if (process.watch.ended()) return process.rank;
+  return std::nullopt;
+}
+
+// Waiting awake pays only where the others can run meanwhile.
+SharedMeeting::SharedMeeting(const ControlBlock& control, const HostPeers& peers, int rank,
+                             int size, std::optional<std::chrono::milliseconds> limit)
+    : control_(control),
+      shared_(control.meeting()),
+      peers_(peers),
+      rank_(rank),
+      size_(size),
+      limit_(limit),
+      spins_(available_cores() >= size ? kSpins : 0) {}
+
+void SharedMeeting::come(uint32_t breaking, const Reference& waiting) {
+  const uint32_t before = shared_.state.load(std::memory_order_acquire);
+  if ((before & breaking) != 0) throw error();
+  control_.rank(rank_).meetings.store(++meetings_, std::memory_order_relaxed);
+  if (shared_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<uint32_t>(size_))
+    return wait(before, breaking, waiting);
+  shared_.arrived.store(0, std::memory_order_relaxed);
+  complete(breaking);
+}
+
+void SharedMeeting::complete(uint32_t breaking) {
+  uint32_t state = shared_.state.load(std::memory_order_relaxed);
+  do {
+    if ((state & breaking) != 0) throw error();
+  } while (!shared_.state.compare_exchange_weak(state, state + kMeeting));
+  if (shared_.sleepers.load() != 0) futex_wake_all(shared_.state);
+}
+
+void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& waiting) {
+  constexpr uint32_t kBits = kBroken | kLost;
+  const auto completed = [&](uint32_t state) { return (state & ~kBits) != (before & ~kBits); };
+  uint32_t state = before;
+  for (int i = 0; i < spins_; ++i) {
+    state = shared_.state.load(std::memory_order_acquire);
+    if (state != before) break;
+    pause();
+  }
+  const auto begin = Clock::now();
+  while (true) {
+    state = shared_.state.load(std::memory_order_acquire);
+    if (completed(state)) return;
+    if ((state & breaking) != 0) throw error();
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    if (limit_ && waited >= *limit_) {
+      lose(late(waiting));
+      continue;
+    }
+    const auto rest = limit_ ? *limit_ - waited : kLook;
+    shared_.sleepers.fetch_add(1);
+    futex_wait(shared_.state, state, std::min(kLook, rest));
+    shared_.sleepers.fetch_sub(1);
+    if (shared_.state.load(std::memory_order_acquire) == state) check_peers();
+  }
+}
+
+void SharedMeeting::check_peers() {
+  const uint32_t before = shared_.state.load(std::memory_order_acquire);
+  const auto ended = peers_.find_ended();
+  // Whoever came to the last meeting may go.
+  if (!ended || shared_.state.load(std::memory_order_acquire) != before) return;
+  lose(Error(Code::kUnavailable, peers_.name(*ended) + " has ended", peers_.name(*ended)));
+}
+
+bool SharedMeeting::ended() const {
+  return (shared_.state.load(std::memory_order_acquire) & kBroken) != 0;
+}
+
+Error SharedMeeting::error() const {
+  if (shared_.error_stage.load(std::memory_order_acquire) != kErrorWritten)
+    return Error(Code::kAborted, "the group has ended; who ended it was killed before it said why");
+  const auto code = static_cast<Code>(std::clamp<int32_t>(shared_.error_code,
+                                                          static_cast<int32_t>(Code::kCancelled),
+                                                          static_cast<int32_t>(Code::kDataLoss)));
+  return Error(code, load_text(shared_.message, shared_.message_bytes),
+               load_text(shared_.peer, shared_.peer_bytes));
+}
+
+void SharedMeeting::end(const Error& error, uint32_t bits) {
+  if (!try_store(error)) {
+    const auto deadline = Clock::now() + kWritingTime;
+    while (shared_.error_stage.load(std::memory_order_acquire) != kErrorWritten &&
+           Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  shared_.state.fetch_or(bits);
+  futex_wake_all(shared_.state);
+  for (int r = 0; r < size_; ++r) ring(r);
+}
+
+bool SharedMeeting::try_store(const Error& error) {
+  uint32_t stage = kNoError;
+  if (!shared_.error_stage.compare_exchange_strong(stage, kWritingError)) return false;
+  shared_.error_code = static_cast<int32_t>(error.code());
+  shared_.message_bytes = store_text(error.message(), shared_.message);
+  shared_.peer_bytes = store_text(error.peer(), shared_.peer);
+  shared_.error_stage.store(kErrorWritten, std::memory_order_release);
+  return true;
+}
+
+Error SharedMeeting::late(const Reference& waiting) const {
+  std::string missing, first;
+  for (int r = 0; r < size_; ++r) {
+    if (control_.rank(r).meetings.load(std::memory_order_relaxed) >= meetings_) continue;
+    if (first.empty()) first = peers_.name(r);
+    missing += (missing.empty() ? "" : ", ") + peers_.name(r);
+  }
+  return Error(Code::kDeadlineExceeded,
+               str(waiting.describe(waiting.object), " took longer than ", limit_->count(),
+                   " ms: rank ", rank_, " waits for ", missing.empty() ? "nobody" : missing),
+               first);
+}
+
+void SharedMeeting::await_bell(std::atomic<uint32_t>& bell, uint32_t seen) {
+  for (int i = 0; i < spins_; ++i) {
+    if (bell.load(std::memory_order_acquire) != seen) return;
+    pause();
+  }
+  auto& sleepers = control_.rank(rank_).bell_sleepers;
+  sleepers.fetch_add(1);
+  futex_wait(bell, seen, kLook);
+  sleepers.fetch_sub(1);
+}
+
+void SharedMeeting::ring(int rank) {
+  RankState& state = control_.rank(rank);
+  state.bell.fetch_add(1);
+  if (state.bell_sleepers.load() != 0) futex_wake_all(state.bell);
+}
+
+}  // namespace cohort

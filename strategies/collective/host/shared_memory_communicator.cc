@@ -1,0 +1,201 @@
+#include "strategies/collective/host/shared_memory_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/collective/background_queue.h"
+#include "strategies/collective/host/host_exchange.h"
+#include "strategies/collective/host/host_group.h"
+#include "strategies/collective/host/host_reduction.h"
+#include "strategies/collective/host/region_registry.h"
+#include "strategies/collective/host/shared_memory_bootstrap.h"
+#include "strategies/collective/host/shared_messages.h"
+
+namespace cohort {
+namespace {
+
+// Identifies a message rather than a collective to wait().
+constexpr int64_t kMessage = int64_t{1} << 62;
+
+void write_text(Post& post, const std::string& text) {
+  post.text_bytes = static_cast<int32_t>(std::min(text.size(), Post::kTextBytes));
+  std::memcpy(post.text, text.data(), static_cast<size_t>(post.text_bytes));
+}
+
+std::string read_text(const Post& post) {
+  return {post.text,
+          static_cast<size_t>(read_count(post.text_bytes, static_cast<int32_t>(Post::kTextBytes)))};
+}
+
+class SharedMemoryCommunicator final : public Communicator {
+ public:
+  SharedMemoryCommunicator(std::shared_ptr<HostGroup> group, int rank)
+      : group_(std::move(group)),
+        rank_(rank),
+        meeting_(group_->control, group_->peers, rank, size(), group_->limit),
+        memory_(*group_, rank),
+        host_{group_->control, meeting_, memory_, rank, size()},
+        exchange_(host_),
+        reduction_(host_),
+        messages_(host_) {}
+
+  // What waits in the background, here or on other ranks, would wait for ever.
+  ~SharedMemoryCommunicator() override {
+    const std::string name = group_->peers.name(rank_);
+    abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group"), name));
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+
+  void run(const Call& call) override {
+    queue_.drain();
+    run_now(call);
+  }
+
+  int64_t start(const Call& call) override {
+    if (size() > 1) return queue_.start(call);
+    run_now(call);
+    return 0;
+  }
+
+  int64_t start_send(const SendCall& call) override {
+    check_send(call, rank_, size());
+    return kMessage + messages_.start(call);
+  }
+
+  int64_t start_receive(const ReceiveCall& call) override {
+    check_receive(call, rank_, size());
+    return kMessage + messages_.start(call);
+  }
+
+  Received wait(int64_t operation) override {
+    if (operation >= kMessage) return messages_.wait(operation - kMessage);
+    if (size() > 1) queue_.wait(operation);
+    return {};
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const auto part = split_host_group(*this, *group_, color, key);
+    if (part.group == nullptr) return nullptr;
+    return std::make_unique<SharedMemoryCommunicator>(part.group, part.rank);
+  }
+
+  void abort(const Error& error) override { meeting_.abort(error); }
+  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
+
+  std::shared_ptr<Buffer> allocate(size_t bytes) override {
+    return group_->one_process() ? allocate_host_buffer(bytes) : allocate_shared_buffer(bytes);
+  }
+
+ private:
+  void run_now(const Call& call) {
+    // Posts of the last collective may not have been read by all.
+    if (meeting_.ended()) throw meeting_.error();
+    const auto waiting = [&] { return describe(call); };
+    ++turn_;
+    Post& post = group_->control.post(rank_, turn_);
+    prepare(call, post);
+    meeting_.meet(waiting);
+    const auto begin =
+        observer_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+    // All ranks see the same posts, so that all find the same.
+    check(call, post);
+    bool reachable = true;
+    if (memory_.has_news(turn_)) {
+      memory_.attach(turn_);
+      meeting_.part(waiting);
+      reachable = memory_.settle();
+    }
+    std::visit([&](const auto& own) { work(own, reachable, waiting); }, call);
+    if (!observer_) return;
+    const int64_t bytes = bytes_of(call);
+    if (bytes > 0) observer_({kind_of(call), bytes, begin, std::chrono::steady_clock::now()});
+  }
+
+  // Tells the others of this rank's call and memory.
+  void prepare(const Call& call, Post& post) {
+    post.fingerprint = fingerprint(call, turn_);
+    post.num_runs = 0;
+    memory_.begin(post);
+    const auto mistake = find_mistake(call, rank_, size());
+    post.mistake = mistake.has_value();
+    if (mistake) return write_text(post, mistake->message());
+    std::visit([&](const auto& own) { announce(own, post); }, call);
+  }
+
+  void check(const Call& call, Post& post) {
+    const Fingerprint first = group_->control.post(0, turn_).fingerprint;
+    for (int r = 1; r < size(); ++r)
+      if (!(group_->control.post(r, turn_).fingerprint == first)) refuse(call, post, 0, r);
+    for (int r = 0; r < size(); ++r)
+      if (group_->control.post(r, turn_).mistake != 0)
+        refuse(Error(Code::kInvalidArgument, read_text(group_->control.post(r, turn_))));
+    if (!std::holds_alternative<AllToAllCall>(call)) return;
+    if (const auto pair = exchange_.take_sizes(turn_))
+      refuse(call, post, pair->first, pair->second);
+  }
+
+  [[noreturn]] void refuse(const Error& error) {
+    abort(error);
+    throw meeting_.error();
+  }
+
+  // The ranks tell what they ask for, and all get the same error of it.
+  [[noreturn]] void refuse(const Call& call, Post& post, int rank_a, int rank_b) {
+    write_text(post, describe(call));
+    meeting_.part([&] { return describe(call); });
+    refuse(mismatch(rank_a, read_text(group_->control.post(rank_a, turn_)), rank_b,
+                    read_text(group_->control.post(rank_b, turn_))));
+  }
+
+  HostReduction& mover(const AllReduceCall&) { return reduction_; }
+  HostReduction& mover(const ReduceCall&) { return reduction_; }
+  HostReduction& mover(const ReduceScatterCall&) { return reduction_; }
+  template <typename C>
+  HostExchange& mover(const C&) {
+    return exchange_;
+  }
+
+  void announce(const BarrierCall&, Post&) {}
+  template <typename C>
+  void announce(const C& call, Post& post) {
+    mover(call).set(call);
+    mover(call).announce(post);
+  }
+
+  template <typename W>
+  void work(const BarrierCall&, bool, const W&) {}
+  template <typename C, typename W>
+  void work(const C& call, bool reachable, const W& waiting) {
+    auto& own = mover(call);
+    own.work(own.choose(turn_, reachable), turn_, waiting);
+  }
+
+  const std::shared_ptr<HostGroup> group_;
+  const int rank_;
+  uint64_t turn_ = 0;  // calls so far
+  SharedMeeting meeting_;
+  PeerMemory memory_;
+  const HostRank host_;
+  HostExchange exchange_;
+  HostReduction reduction_;
+  SharedMessages messages_;
+  CommunicationObserver observer_;
+  BackgroundQueue queue_{[this](const Call& call) { run_now(call); }};
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(
+    KeyValueStore& store, const SharedMemoryOptions& options) {
+  const auto group = join_host_group(store, options);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  const int first = options.process * options.ranks_per_process;
+  for (int r = first; r < first + options.ranks_per_process; ++r)
+    communicators.push_back(std::make_unique<SharedMemoryCommunicator>(group, r));
+  return communicators;
+}
+
+}  // namespace cohort

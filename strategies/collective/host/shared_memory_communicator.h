@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/collective/communicator.h"
+#include "strategies/cluster/coordination/key_value_store.h"
+
+namespace cohort {
+
+// A group of ranks on one host: each of `processes` processes has `ranks_per_process` threads, and
+// thread t of process p is rank p * ranks_per_process + t.
+struct SharedMemoryOptions {
+  // Begins the group's keys in the store; never used twice in it.
+  std::string name;
+  int process = 0, processes = 1;
+  int ranks_per_process = 1;
+  // How long to wait for the others to join.
+  std::chrono::milliseconds join_limit{60'000};
+  // How long a rank waits for the others in a call; for ever without one. A rank that computes for
+  // longer than that between two calls ends the group.
+  std::optional<std::chrono::milliseconds> limit;
+};
+
+// The communicators of this process's ranks. All processes call it together.
+//
+// Memory from `allocate` is combined in place, other memory is copied through staging areas of
+// bounded size. There is nothing to clean up, however the processes end; the end of one without
+// leaving is kUnavailable on the others, naming its rank and pid, in a tenth of a second.
+// kDeadlineExceeded names the processes that have not joined. kPermissionDenied or kUnavailable, on
+// all, when one cannot map another's memory (another user, another pid namespace).
+std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(
+    KeyValueStore& store, const SharedMemoryOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,103 @@
+#include "strategies/collective/host/shared_region.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+// What a page-table entry of the second level maps.
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+[[noreturn]] void exhausted(const char* what, size_t bytes) {
+  fail(Code::kResourceExhausted, "cannot ", what, " ", bytes,
+       " bytes of shared memory: ", std::strerror(errno));
+}
+
+// An unused range of addresses that begins at a multiple of a huge page; null when there is none.
+char* reserve_aligned(size_t bytes) {
+  void* range = mmap(nullptr, bytes + kHugePage, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<uintptr_t>(range);
+  const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const size_t before = aligned - begin, after = kHugePage - before;
+  if (before > 0) munmap(range, before);
+  if (after > 0) munmap(reinterpret_cast<void*>(aligned + bytes), after);
+  return reinterpret_cast<char*>(aligned);
+}
+
+}  // namespace
+
+SharedRegion SharedRegion::create(size_t bytes, size_t reserved) {
+  SharedRegion region;
+  region.bytes_ = bytes;
+  region.descriptor_ = memfd_create("cohort", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (region.descriptor_ < 0) exhausted("create", bytes);
+  if (ftruncate(region.descriptor_, static_cast<off_t>(bytes)) != 0) exhausted("create", bytes);
+  if (fcntl(region.descriptor_, F_ADD_SEALS, kSeals) != 0) exhausted("seal", bytes);
+  if (reserved > 0 && fallocate(region.descriptor_, 0, 0, static_cast<off_t>(reserved)) != 0)
+    exhausted("reserve", reserved);
+  region.map();
+  return region;
+}
+
+SharedRegion SharedRegion::open(const ProcessIdentity& owner, int descriptor, size_t bytes) {
+  const ProcessWatch watch(owner);
+  SharedRegion region;
+  const std::string path = str("/proc/", owner.pid, "/fd/", descriptor);
+  // Not to be waited for, whatever it is.
+  region.descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (region.descriptor_ < 0) {
+    const bool forbidden = errno == EACCES || errno == EPERM;
+    fail(forbidden ? Code::kPermissionDenied : Code::kUnavailable, "cannot map memory of process ",
+         owner.pid, " (", path, "): ", std::strerror(errno));
+  }
+  struct stat status {};
+  const int seals = fcntl(region.descriptor_, F_GET_SEALS);
+  if (fstat(region.descriptor_, &status) != 0 || seals < 0 || (seals & kSeals) != kSeals ||
+      status.st_size < 0 || static_cast<size_t>(status.st_size) != bytes || watch.ended())
+    fail(Code::kDataLoss, path, " is no shared memory of ", bytes, " bytes");
+  region.bytes_ = bytes;
+  region.map();
+  region.close_descriptor();
+  return region;
+}
+
+SharedRegion::~SharedRegion() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+  close_descriptor();
+}
+
+SharedRegion::SharedRegion(SharedRegion&& other) noexcept { *this = std::move(other); }
+
+SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+void SharedRegion::close_descriptor() {
+  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+}
+
+void SharedRegion::map() {
+  char* const place = bytes_ >= kHugePage ? reserve_aligned(bytes_) : nullptr;
+  void* const memory = mmap(place, bytes_, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | (place != nullptr ? MAP_FIXED : 0), descriptor_, 0);
+  if (memory == MAP_FAILED) exhausted("map", bytes_);
+  data_ = static_cast<char*>(memory);
+  if (place != nullptr) madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: it may be refused
+}
+
+}  // namespace cohort

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "strategies/collective/host/process_identity.h"
+
+namespace cohort {
+
+// Memory that processes of one host map together. It has no name: it is reached through the
+// descriptor of a process that has it open, and is gone when nobody maps it any more, however they
+// end. Its size is sealed, so that no process can take pages away from under another.
+class SharedRegion {
+ public:
+  SharedRegion() = default;
+  // Zeros. The first `reserved` bytes are claimed now, others when they are touched.
+  // kResourceExhausted.
+  static SharedRegion create(size_t bytes, size_t reserved);
+  // Maps what `owner` has under its descriptor. kUnavailable when the owner has ended,
+  // kPermissionDenied when it may not be looked at, kDataLoss when that is no region of this size.
+  static SharedRegion open(const ProcessIdentity& owner, int descriptor, size_t bytes);
+  ~SharedRegion();
+  SharedRegion(SharedRegion&& other) noexcept;
+  SharedRegion& operator=(SharedRegion&& other) noexcept;
+
+  char* data() const { return data_; }  // null for an empty region
+  size_t bytes() const { return bytes_; }
+  int descriptor() const { return descriptor_; }
+  // From here on nobody else can map it.
+  void close_descriptor();
+
+ private:
+  void map();
+
+  char* data_ = nullptr;
+  size_t bytes_ = 0;
+  int descriptor_ = -1;
+};
+
+}  // namespace cohort

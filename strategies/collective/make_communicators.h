@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/collective/communicator.h"
+#include "strategies/cluster/coordination/key_value_store.h"
+
+namespace cohort {
+
+// How the processes of a group talk to each other.
+enum class CommunicationBackend {
+  kAuto,         // shared memory inside a host, TCP between hosts
+  kSharedMemory  // kUnavailable or kPermissionDenied where they have no memory in common
+};
+
+// A group of processes with the same number of ranks each, which are threads: thread t of process p
+// is rank p * ranks_per_process + t.
+struct GroupOptions {
+  // Where the processes meet. Not needed by a process alone.
+  KeyValueStore* store = nullptr;
+  // Begins the group's keys in the store; never used twice in it.
+  std::string name;
+  int process = 0, processes = 1;
+  int ranks_per_process = 1;
+  CommunicationBackend backend = CommunicationBackend::kAuto;
+  // Processes with equal names may share memory. By default host_identity(), which tells network
+  // namespaces and pid namespaces apart.
+  std::string host;
+  // How long to wait for the others to join.
+  std::chrono::milliseconds join_limit{60'000};
+  // How long a rank waits for the others in a call; for ever without one.
+  std::optional<std::chrono::milliseconds> limit;
+};
+
+struct ConnectedGroup {
+  std::vector<std::unique_ptr<Communicator>> communicators;  // of this process's ranks
+  std::string connection;                                    // "shared memory", for logs
+};
+
+// Connects the processes of a group. All call it together. kDeadlineExceeded names those that have
+// not come; kInvalidArgument, kFailedPrecondition for options that do not go together.
+ConnectedGroup make_communicators(const GroupOptions& options);
+
+}  // namespace cohort

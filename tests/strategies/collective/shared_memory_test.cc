@@ -1,0 +1,113 @@
+#include <chrono>
+#include <signal.h>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "strategies/collective/host/shared_memory_communicator.h"
+#include "tests/strategies/collective/directory_store.h"
+#include "tests/strategies/collective/processes.h"
+
+namespace cohort::testing {
+namespace {
+
+void expect_success(const Processes::Options& options) {
+  Processes group(options);
+  for (int p = 0; p < options.processes; ++p)
+    EXPECT_EQ(group.wait(p), 0) << options.scenario << " with " << options.processes << " x "
+                                << options.ranks_per_process << ":\n"
+                                << group.output(p);
+}
+
+TEST(SharedMemoryTest, AllCallsOfProcesses) {
+  for (const int processes : {1, 2, 3, 8}) expect_success({"calls", processes});
+}
+
+TEST(SharedMemoryTest, AllCallsOfThreads) { expect_success({"calls", 1, 3}); }
+
+TEST(SharedMemoryTest, AllCallsOfThreadsInSeveralProcesses) { expect_success({"calls", 2, 2}); }
+
+TEST(SharedMemoryTest, Messages) {
+  expect_success({"messages", 2});
+  expect_success({"messages", 4});
+  expect_success({"messages", 2, 2});
+}
+
+TEST(SharedMemoryTest, Parts) {
+  expect_success({"split", 1});
+  expect_success({"split", 4});
+  expect_success({"split", 3, 2});
+}
+
+TEST(SharedMemoryTest, Background) {
+  expect_success({"background", 3});
+  expect_success({"background", 2, 2});
+}
+
+TEST(SharedMemoryTest, MemoryComesAndGoes) {
+  expect_success({"replace", 3});
+  expect_success({"replace", 2, 2});
+}
+
+TEST(SharedMemoryTest, ADeadProcessIsNamedAtOnce) {
+  for (const int ranks : {1, 2}) {
+    Processes group({"wait", 3, ranks});
+    group.await_output(0, "ready");
+    const pid_t victim = group.pid(2);
+    kill(victim, SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(group.wait(2), -1);
+    for (const int p : {0, 1}) {
+      EXPECT_EQ(group.wait(p), 0) << group.output(p);
+      EXPECT_NE(group.output(p).find("UNAVAILABLE: rank " + std::to_string(2 * ranks) + " (pid " +
+                                     std::to_string(victim) + ") has ended"),
+                std::string::npos)
+          << group.output(p);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  }
+}
+
+TEST(SharedMemoryTest, AStoppedProcessIsNamedAfterTheLimit) {
+  Processes group({"wait", 3, 1, 500});
+  group.await_output(0, "ready");
+  const pid_t victim = group.pid(2);
+  kill(victim, SIGSTOP);
+  for (const int p : {0, 1}) {
+    EXPECT_EQ(group.wait(p), 0) << group.output(p);
+    EXPECT_NE(group.output(p).find("DEADLINE_EXCEEDED: an all-reduce (sum) of 1 float32 tensors"),
+              std::string::npos)
+        << group.output(p);
+    EXPECT_NE(group.output(p).find("rank 2 (pid " + std::to_string(victim) + ")"),
+              std::string::npos)
+        << group.output(p);
+  }
+  // It learns of it when it goes on.
+  kill(victim, SIGCONT);
+  EXPECT_EQ(group.wait(2), 0) << group.output(2);
+}
+
+TEST(SharedMemoryTest, AnAbortReachesAllWithItsError) {
+  Processes group({"abort", 3, 2});
+  for (int p = 0; p < 3; ++p) {
+    EXPECT_EQ(group.wait(p), 0) << group.output(p);
+    EXPECT_NE(group.output(p).find("CANCELLED: enough (peer the user)"), std::string::npos)
+        << group.output(p);
+  }
+}
+
+TEST(SharedMemoryTest, DifferentCallsAreRefusedOnAllRanks) {
+  Processes group({"mismatch", 3});
+  for (int p = 0; p < 3; ++p) {
+    EXPECT_EQ(group.wait(p), 0) << group.output(p);
+    EXPECT_NE(group.output(p).find(
+                  "INVALID_ARGUMENT: the ranks of a group must make the same calls, but rank 0 "
+                  "asks for an all-reduce (sum) of 1 float32 tensors with 8 elements and rank 1 "
+                  "for an all-reduce (sum) of 1 float32 tensors with 7 elements"),
+              std::string::npos)
+        << group.output(p);
+  }
+}
+
+}  // namespace
+}  // namespace cohort::testing
