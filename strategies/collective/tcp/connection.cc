@@ -1,0 +1,219 @@
+#include "strategies/collective/tcp/connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/crc32c.h"
+
+namespace cohort::tcp {
+namespace {
+
+constexpr size_t kMaxPieces = 64;
+constexpr size_t kBuffer = 16384;
+
+std::string_view bytes_of(const iovec& piece) {
+  return {static_cast<const char*>(piece.iov_base), piece.iov_len};
+}
+
+}  // namespace
+
+void Memory::add(const void* data, int64_t bytes) {
+  if (bytes == 0) return;
+  pieces_.push_back({const_cast<char*>(static_cast<const char*>(data)), bytes_, bytes_ + bytes});
+  bytes_ += bytes;
+}
+
+void Memory::find(int64_t begin, int64_t end, char* scratch, size_t limit,
+                  std::vector<iovec>& found) const {
+  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), begin,
+                                [](int64_t at, const Piece& p) { return at < p.end; });
+  while (begin < end && limit-- > 0) {
+    int64_t stop = std::min(end, piece->end);
+    if (piece->data == nullptr) stop = std::min<int64_t>(stop, begin + int64_t{kScratch});
+    found.push_back({piece->data == nullptr ? scratch : piece->data + (begin - piece->begin),
+                     static_cast<size_t>(stop - begin)});
+    if (piece->data == nullptr) return;  // there is only one scratch
+    begin = stop;
+    if (begin == piece->end) ++piece;
+  }
+}
+
+Connection::Connection(int peer, Descriptor socket, bool check_payloads)
+    : peer_(peer), socket_(std::move(socket)), check_payloads_(check_payloads), buffer_(kBuffer) {}
+
+bool Connection::has_output() const {
+  if (sent_ < to_send_) return true;
+  return std::any_of(std::begin(streams_), std::end(streams_),
+                     [](const Stream& s) { return s.empty_frame || s.next < s.ready; });
+}
+
+bool Connection::is_sending(const Memory& memory) const {
+  if (sent_ < to_send_ && sent_memory_ == &memory) return true;
+  return std::any_of(std::begin(streams_), std::end(streams_),
+                     [&](const Stream& s) { return s.memory == &memory && s.next < s.end; });
+}
+
+void Connection::forget_output() {
+  sent_ = to_send_ = 0;
+  for (Stream& stream : streams_) stream = {};
+}
+
+bool Connection::cut_frame() {
+  for (Stream& stream : streams_) {
+    const int64_t chunk = std::min(stream.chunk, stream.end - stream.next);
+    if (!stream.empty_frame && (stream.next >= stream.ready || stream.ready - stream.next < chunk))
+      continue;
+    sent_header_ = stream.header;
+    sent_header_.length = static_cast<uint32_t>(std::min(chunk, stream.ready - stream.next));
+    sent_memory_ = stream.memory;
+    sent_begin_ = stream.next;
+    if (check_payloads_ && sent_header_.length > 0) {
+      uint32_t check = 0;
+      int64_t at = sent_begin_;
+      const int64_t end = at + sent_header_.length;
+      while (at < end) {
+        pieces_.clear();
+        sent_memory_->find(at, end, nullptr, kMaxPieces, pieces_);
+        for (const iovec& piece : pieces_) {
+          check = crc32c(bytes_of(piece), check);
+          at += static_cast<int64_t>(piece.iov_len);
+        }
+      }
+      sent_header_.payload_check = check;
+      sent_header_.flags = kPayloadChecked;
+    }
+    seal(sent_header_);
+    sent_ = 0;
+    to_send_ = sizeof sent_header_ + sent_header_.length;
+    stream.header.index += sent_header_.length;
+    stream.next += sent_header_.length;
+    stream.empty_frame = false;
+    return true;
+  }
+  return false;
+}
+
+bool Connection::send_some() {
+  if (!is_open() || (sent_ == to_send_ && !cut_frame())) return false;
+  pieces_.clear();
+  size_t payload = 0;
+  if (sent_ < sizeof sent_header_)
+    pieces_.push_back(
+        {reinterpret_cast<char*>(&sent_header_) + sent_, sizeof sent_header_ - sent_});
+  else
+    payload = sent_ - sizeof sent_header_;
+  if (sent_header_.length > payload)
+    sent_memory_->find(sent_begin_ + static_cast<int64_t>(payload),
+                       sent_begin_ + sent_header_.length, nullptr, kMaxPieces, pieces_);
+  msghdr message{};
+  message.msg_iov = pieces_.data();
+  message.msg_iovlen = pieces_.size();
+  const ssize_t sent = sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
+    return false;
+  }
+  sent_ += static_cast<size_t>(sent);
+  return true;
+}
+
+// Whether there is a frame to be filled now.
+bool Connection::take_header(Receiver& receiver) {
+  if (in_frame_) return true;
+  if (buffered_ - taken_ < sizeof header_) {
+    std::memmove(buffer_.data(), buffer_.data() + taken_, buffered_ - taken_);
+    buffered_ -= taken_;
+    taken_ = 0;
+    return false;
+  }
+  std::memcpy(&header_, buffer_.data() + taken_, sizeof header_);
+  if (!is_intact(header_)) {
+    failure_ = "has sent a frame with a wrong header";
+    corrupt_ = true;
+    return false;
+  }
+  destination_ = {};
+  if (!receiver.accept(peer_, header_, destination_)) {
+    parked_ = true;
+    return false;
+  }
+  taken_ += sizeof header_;
+  in_frame_ = true;
+  got_ = 0;
+  check_ = 0;
+  return true;
+}
+
+bool Connection::receive_some(Receiver& receiver) {
+  bool moved = false;
+  if (!is_open() || parked_) return false;
+  while (true) {
+    if (!take_header(receiver)) {
+      if (parked_ || !is_open()) return moved;
+      const ssize_t got = recv(fd(), buffer_.data() + buffered_, kBuffer - buffered_, MSG_DONTWAIT);
+      if (got == 0) fail_with(0);
+      if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
+      if (got <= 0) return moved;
+      buffered_ += static_cast<size_t>(got);
+      moved = true;
+      continue;
+    }
+    while (got_ < header_.length) {
+      pieces_.clear();
+      if (scratch_.empty()) scratch_.resize(Memory::kScratch);
+      destination_.memory->find(destination_.begin + got_, destination_.begin + header_.length,
+                                scratch_.data(), kMaxPieces, pieces_);
+      size_t got = 0;
+      if (taken_ < buffered_) {
+        for (const iovec& piece : pieces_) {
+          const size_t part = std::min(piece.iov_len, buffered_ - taken_);
+          std::memcpy(piece.iov_base, buffer_.data() + taken_, part);
+          taken_ += part;
+          got += part;
+        }
+      } else {
+        // The next header comes along.
+        size_t room = 0;
+        for (const iovec& piece : pieces_) room += piece.iov_len;
+        pieces_.push_back({buffer_.data(), sizeof(FrameHeader)});
+        msghdr message{};
+        message.msg_iov = pieces_.data();
+        const bool to_the_end = got_ + static_cast<int64_t>(room) == header_.length;
+        message.msg_iovlen = pieces_.size() - (to_the_end ? 0 : 1);
+        const ssize_t read = recvmsg(fd(), &message, MSG_DONTWAIT);
+        if (read == 0) fail_with(0);
+        if (read < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
+        if (read <= 0) return moved;
+        pieces_.pop_back();
+        got = std::min(static_cast<size_t>(read), room);
+        taken_ = 0;
+        buffered_ = static_cast<size_t>(read) - got;
+      }
+      moved = true;
+      got_ += static_cast<int64_t>(got);
+      if (header_.flags & kPayloadChecked) {
+        for (const iovec& piece : pieces_) {
+          if (got == 0) break;
+          const size_t part = std::min(piece.iov_len, got);
+          check_ = crc32c({static_cast<const char*>(piece.iov_base), part}, check_);
+          got -= part;
+        }
+      }
+    }
+    if ((header_.flags & kPayloadChecked) && check_ != header_.payload_check) {
+      failure_ = "has sent a payload that does not fit its check";
+      corrupt_ = true;
+      return true;
+    }
+    in_frame_ = false;
+    receiver.arrived(peer_, header_);
+    if (header_.length > kBuffer) return true;  // others come to their turn
+  }
+}
+
+void Connection::fail_with(int error) {
+  failure_ = error == 0 ? "has closed its connection" : "cannot be reached: " + error_text(error);
+}
+
+}  // namespace cohort::tcp

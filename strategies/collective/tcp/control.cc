@@ -1,0 +1,172 @@
+#include "strategies/collective/tcp/control.h"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace cohort::tcp {
+namespace {
+
+// How long a peer that has closed a connection has to say why on another one.
+constexpr std::chrono::milliseconds kLastWords{200};
+
+}  // namespace
+
+Control::Control(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::move(peers)) {
+  states_.resize(peers_.size());
+  for (size_t p = 0; p < peers_.size(); ++p) states_[p].open = static_cast<bool>(peers_[p].socket);
+}
+
+std::string Control::name(int peer) const {
+  return str("rank ", peer, " at ", peers_[static_cast<size_t>(peer)].address);
+}
+
+void Control::end(const Error& error, uint64_t finish) {
+  const Lock lock(mutex_);
+  end_locked(error, finish, true);
+}
+
+void Control::end_locked(const Error& error, uint64_t finish, bool tell) {
+  if (error_ && finish >= finish_) return;
+  if (!error_) error_ = error;
+  finish_ = finish;
+  ended_ = true;
+  if (tell)
+    send_locked(encode({.kind = Notice::Kind::kEnd,
+                        .sequence = finish,
+                        .code = error_->code(),
+                        .text = error_->message(),
+                        .peer = error_->peer()}));
+  signal();
+}
+
+void Control::check(uint64_t sequence) const {
+  if (!ended_) return;
+  const Lock lock(mutex_);
+  if (sequence > finish_) throw *error_;
+}
+
+void Control::add_polled(const WakeUp& wake_up, std::vector<pollfd>& polled) const {
+  polled.push_back({wake_up.fd(), POLLIN, 0});
+  const Lock lock(mutex_);
+  for (size_t p = 0; p < peers_.size(); ++p)
+    if (states_[p].open) polled.push_back({peers_[p].socket.get(), POLLIN, 0});
+}
+
+void Control::read_notices() {
+  const Lock lock(mutex_);
+  for (int p = 0; p < size(); ++p)
+    if (states_[static_cast<size_t>(p)].open) read_locked(p);
+}
+
+void Control::add_listener(const WakeUp* wake_up) {
+  const Lock lock(mutex_);
+  listeners_.push_back(wake_up);
+}
+
+void Control::remove_listener(const WakeUp* wake_up) {
+  const Lock lock(mutex_);
+  std::erase(listeners_, wake_up);
+}
+
+void Control::lost(int peer, const std::string& what, uint64_t sequence) {
+  const auto p = static_cast<size_t>(peer);
+  const auto give_up = Clock::now() + kLastWords;
+  while (true) {
+    pollfd polled{peers_[p].socket.get(), POLLIN, 0};
+    {
+      const Lock lock(mutex_);
+      if (states_[p].open) read_locked(peer);
+      if (states_[p].has_left) return;
+      if (!states_[p].open || Clock::now() >= give_up) {
+        const uint64_t finish = sequence == 0 ? joined_.load() : sequence - 1;
+        return end_locked(Error(Code::kUnavailable, str(name(peer), ' ', what)), finish, true);
+      }
+    }
+    poll(&polled, 1, 10);
+  }
+}
+
+bool Control::has_left(int peer) const {
+  const Lock lock(mutex_);
+  return states_[static_cast<size_t>(peer)].has_left;
+}
+
+void Control::report(const Notice& report) {
+  const Lock lock(mutex_);
+  auto& own = states_[static_cast<size_t>(rank_)].report;
+  if (own && own->sequence == report.sequence) return;
+  own = report;
+  reported_ = std::max(reported_.load(), report.sequence);
+  send_locked(encode(report));
+}
+
+std::vector<int> Control::missing_reports(uint64_t sequence) const {
+  const Lock lock(mutex_);
+  std::vector<int> missing;
+  for (int p = 0; p < size(); ++p)
+    if (const auto& report = states_[static_cast<size_t>(p)].report;
+        !report || report->sequence != sequence)
+      missing.push_back(p);
+  return missing;
+}
+
+std::optional<Notice> Control::report_of(int peer, uint64_t sequence) const {
+  const Lock lock(mutex_);
+  const auto& report = states_[static_cast<size_t>(peer)].report;
+  return report && report->sequence == sequence ? report : std::nullopt;
+}
+
+// The little that is ever sent here fits the memory of a socket; a peer for which it does not is
+// gone or out of its mind.
+void Control::send_locked(const std::string& bytes) {
+  for (size_t p = 0; p < peers_.size(); ++p)
+    if (states_[p].open)
+      send(peers_[p].socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void Control::read_locked(int peer) {
+  State& state = states_[static_cast<size_t>(peer)];
+  char buffer[4096];
+  while (state.open) {
+    const ssize_t got =
+        recv(peers_[static_cast<size_t>(peer)].socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    const int error = errno;
+    if (got < 0 && error == EINTR) continue;
+    if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return;
+    if (got > 0) {
+      state.incoming.append(buffer, static_cast<size_t>(got));
+      try {
+        while (const auto notice = take_notice(state.incoming)) take_locked(peer, *notice);
+      } catch (const Error& wrong) {
+        state.open = false;
+        end_locked(Error(wrong.code(), str(wrong.message(), " from ", name(peer))), joined_, true);
+      }
+      continue;
+    }
+    state.open = false;
+    if (!state.has_left)
+      end_locked(Error(Code::kUnavailable,
+                       got == 0 ? str(name(peer), " has closed its connection")
+                                : str(name(peer), " cannot be reached: ", error_text(error))),
+                 joined_, true);
+    signal();
+  }
+}
+
+void Control::take_locked(int peer, const Notice& notice) {
+  State& state = states_[static_cast<size_t>(peer)];
+  if (notice.kind == Notice::Kind::kEnd) {
+    state.has_left = true;
+    end_locked(Error(notice.code, notice.text, notice.peer), notice.sequence, false);
+  } else if (notice.kind == Notice::Kind::kReport) {
+    state.report = notice;
+    reported_ = std::max(reported_.load(), notice.sequence);
+    signal();
+  }
+}
+
+void Control::signal() const {
+  for (const WakeUp* listener : listeners_) listener->signal();
+}
+
+}  // namespace cohort::tcp

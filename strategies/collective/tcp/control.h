@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "strategies/collective/tcp/frame.h"
+#include "strategies/collective/tcp/socket.h"
+
+namespace cohort::tcp {
+
+// How a group ends, and what its ranks tell each other when something is wrong: over connections
+// that carry nothing else, so that it is never stuck behind data. Thread-safe.
+class Control {
+ public:
+  struct Peer {
+    std::string address;  // for messages
+    Descriptor socket;    // none for this rank itself
+  };
+  Control(int rank, std::vector<Peer> peers);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+  // "rank 2 at 10.0.0.3:4000".
+  std::string name(int peer) const;
+
+  // Ends the group on all ranks; the first error given wins. Collectives up to `finish` still end
+  // well.
+  void end(const Error& error, uint64_t finish);
+  // As end, called by the application: what all ranks have joined is finished.
+  void abort(const Error& error) { end(error, joined_); }
+  // All ranks have joined the collective `sequence`.
+  void set_joined(uint64_t sequence) { joined_ = sequence; }
+  // Throws the error with which the group has ended, unless `sequence` is to be finished.
+  void check(uint64_t sequence) const;
+  bool has_ended() const { return ended_; }
+
+  // What a thread that waits must poll besides its own sockets: all of that appended to `polled`.
+  void add_polled(const WakeUp& wake_up, std::vector<pollfd>& polled) const;
+  // To be called after poll() has reported something of it.
+  void read_notices();
+  // Two threads at most wait, each with a WakeUp of its own, which every news signals.
+  void add_listener(const WakeUp* wake_up);
+  void remove_listener(const WakeUp* wake_up);
+
+  // The connection to a peer has failed: ends the group unless the peer has told the reason, for
+  // which this waits a moment.
+  void lost(int peer, const std::string& what, uint64_t sequence);
+  // Whether a peer has said that it ends.
+  bool has_left(int peer) const;
+
+  // Tells the others what this rank does in collective `sequence`, once.
+  void report(const Notice& report);
+  // Whether somebody wants such a report.
+  bool wants_report(uint64_t sequence) const { return reported_ >= sequence; }
+  // Who has not reported; own report included.
+  std::vector<int> missing_reports(uint64_t sequence) const;
+  std::optional<Notice> report_of(int peer, uint64_t sequence) const;
+
+ private:
+  using Lock = std::lock_guard<std::mutex>;
+  struct State {
+    std::string incoming;
+    bool open = false;
+    bool has_left = false;
+    std::optional<Notice> report;
+  };
+
+  void end_locked(const Error& error, uint64_t finish, bool tell);
+  void send_locked(const std::string& bytes);
+  void read_locked(int peer);
+  void take_locked(int peer, const Notice& notice);
+  void signal() const;
+
+  const int rank_;
+  const std::vector<Peer> peers_;
+  std::atomic<bool> ended_ = false;
+  std::atomic<uint64_t> joined_ = 0;
+  std::atomic<uint64_t> reported_ = 0;  // the latest collective that somebody has reported
+  mutable std::mutex mutex_;
+  std::vector<State> states_;
+  std::optional<Error> error_;
+  uint64_t finish_ = 0;
+  std::vector<const WakeUp*> listeners_;
+};
+
+}  // namespace cohort::tcp

@@ -1,0 +1,433 @@
+#include "strategies/collective/tcp/tcp_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "core/collective/background_queue.h"
+#include "core/collective/reduction.h"
+#include "strategies/collective/tcp/exchange.h"
+#include "strategies/collective/tcp/mesh.h"
+#include "strategies/collective/tcp/messages.h"
+#include "strategies/collective/tcp/operations.h"
+
+namespace cohort {
+namespace tcp {
+namespace {
+
+// Identifies a message rather than a collective to wait().
+constexpr int64_t kMessage = int64_t{1} << 62;
+// Up to this much received by each rank, a reduction gathers everything in few rounds and combines
+// it everywhere.
+constexpr int64_t kGatheredReduction = 64 * 1024;
+// From here on, a broadcast goes from rank to rank.
+constexpr int64_t kChainedBroadcast = 64 * 1024;
+constexpr int kSocketBuffer = 4 << 20;
+
+using Range = PartExchange::Range;
+
+size_t at(int rank) { return static_cast<size_t>(rank); }
+
+std::vector<Range> ranges_of(std::span<const int64_t> sizes) {
+  std::vector<Range> ranges;
+  int64_t end = 0;
+  for (const int64_t size : sizes) {
+    ranges.push_back({end, end + size});
+    end += size;
+  }
+  return ranges;
+}
+
+void copy(const void* source, void* target, int64_t bytes) {
+  if (source != target && bytes > 0) std::memmove(target, source, static_cast<size_t>(bytes));
+}
+
+const char* plus(const void* memory, int64_t bytes) {
+  return static_cast<const char*>(memory) + bytes;
+}
+char* plus(void* memory, int64_t bytes) { return static_cast<char*>(memory) + bytes; }
+
+// What a group is made of.
+struct Members {
+  int rank;
+  std::vector<Endpoint> endpoints;  // by rank
+  Token token;
+};
+
+Token random_token() {
+  std::random_device device;
+  const auto word = [&] { return uint64_t{device()} << 32 | device(); };
+  return {word(), word()};
+}
+
+class TcpCommunicator final : public Communicator {
+ public:
+  TcpCommunicator(const Members& members, Links links, const TcpOptions& options,
+                  const Endpoint& bound)
+      : options_(options),
+        bound_(bound),
+        control_(members.rank, control_peers(members, links, options)),
+        exchange_(control_, prepared(std::move(links[0])), options.check_payloads, options.timeout,
+                  pays_to_spin(members)),
+        messages_(control_, prepared(std::move(links[1])), options.check_payloads,
+                  options.timeout) {}
+
+  ~TcpCommunicator() override {
+    messages_.flush();
+    abort(Error(Code::kUnavailable, str(control_.name(rank()), " has left its group")));
+    queue_.reset();
+    exchange_.flush();
+  }
+
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.size(); }
+
+  void run(const Call& call) override {
+    queue_->drain();
+    run_now(call);
+  }
+  int64_t start(const Call& call) override { return queue_->start(call); }
+  int64_t start_send(const SendCall& call) override {
+    check_send(call, rank(), size());
+    return kMessage + messages_.start(call);
+  }
+  int64_t start_receive(const ReceiveCall& call) override {
+    check_receive(call, rank(), size());
+    return kMessage + messages_.start(call);
+  }
+  Received wait(int64_t operation) override {
+    if (operation >= kMessage) return messages_.wait(operation - kMessage);
+    queue_->wait(operation);
+    return {};
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const Error& error) override { control_.abort(error); }
+  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
+
+ private:
+  static std::vector<Control::Peer> control_peers(const Members& members, Links& links,
+                                                  const TcpOptions& options) {
+    std::vector<Control::Peer> peers;
+    for (size_t p = 0; p < members.endpoints.size(); ++p) {
+      Descriptor& socket = links[2][p];
+      if (socket) {
+        prepare_for_data(socket.get(), 0);
+        break_when_silent(socket.get(), options.silence);
+      }
+      peers.push_back({members.endpoints[p].text(), std::move(socket)});
+    }
+    return peers;
+  }
+
+  static std::vector<Descriptor> prepared(std::vector<Descriptor> sockets) {
+    for (const Descriptor& socket : sockets)
+      if (socket) prepare_for_data(socket.get(), kSocketBuffer);
+    return sockets;
+  }
+
+  // Waiting awake pays only where the others of this host can run meanwhile.
+  static bool pays_to_spin(const Members& members) {
+    const auto& own = members.endpoints[at(members.rank)];
+    const auto here = std::count_if(members.endpoints.begin(), members.endpoints.end(),
+                                    [&](const Endpoint& e) { return e.same_host(own); });
+    return here <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
+  }
+
+  void run_now(const Call& call) {
+    if (const auto mistake = find_mistake(call, rank(), size())) {
+      abort(*mistake);
+      control_.check(std::numeric_limits<uint64_t>::max());
+    }
+    std::visit([&](const auto& own) { work(call, own); }, call);
+    const int64_t bytes = bytes_of(call);
+    if (observer_ && bytes > 0)
+      observer_({kind_of(call), bytes, exchange_.first_heard(), std::chrono::steady_clock::now()});
+  }
+
+  void exchange(const Call& call, Operation&& operation, const Memory* blocks = nullptr) {
+    exchange_.run(call, operation, blocks);
+  }
+
+  void work(const Call& call, const BarrierCall&) { exchange(call, RoundsOnly()); }
+  void work(const Call& call, const AllReduceCall& own) {
+    reduce(call, own.segments, own.op, own.dtype, SliceReduction::kEverybody);
+  }
+  void work(const Call& call, const ReduceCall& own) {
+    const Segment segment{own.source, own.root == rank() ? own.target : nullptr, own.count};
+    reduce(call, {&segment, 1}, own.op, own.dtype, own.root);
+  }
+  void work(const Call& call, const ReduceScatterCall& own);
+  void work(const Call& call, const BroadcastCall& own);
+  void work(const Call& call, const AllGatherCall& own);
+  void work(const Call& call, const GatherCall& own);
+  void work(const Call& call, const ScatterCall& own);
+  void work(const Call& call, const AllToAllCall& own);
+
+  void reduce(const Call& call, std::span<const Segment> segments, ReduceOp op, DType dtype,
+              int wanted_by);
+  void reduce_gathered(const Call& call, std::span<const Segment> segments, ReduceOp op,
+                       DType dtype, int64_t bytes);
+  // Memory that is kept from call to call.
+  static char* at_least(std::shared_ptr<Buffer>& buffer, int64_t bytes) {
+    if (buffer == nullptr || buffer->bytes < static_cast<size_t>(bytes))
+      buffer = allocate_host_buffer(static_cast<size_t>(bytes));
+    return static_cast<char*>(buffer->data);
+  }
+  std::vector<Range> nothing() const { return std::vector<Range>(at(size())); }
+
+  const TcpOptions options_;
+  const Endpoint bound_;
+  Control control_;
+  Exchange exchange_;
+  Messages messages_;
+  CommunicationObserver observer_;
+  std::shared_ptr<Buffer> staging_, unwanted_;
+  std::optional<BackgroundQueue> queue_{std::in_place, [this](const Call& call) { run_now(call); }};
+};
+
+void TcpCommunicator::reduce(const Call& call, std::span<const Segment> segments, ReduceOp op,
+                             DType dtype, int wanted_by) {
+  const auto element = static_cast<int64_t>(dtype_size(dtype));
+  int64_t count = 0;
+  for (const Segment& segment : segments) count += segment.count;
+  if (count * element * (size() - 1) <= kGatheredReduction)
+    return reduce_gathered(call, segments, op, dtype, count * element);
+
+  // Slices begin at multiples of 64 elements, so that ranks work on whole cache lines.
+  constexpr int64_t kUnit = 64;
+  SliceReduction::Plan plan{.op = op, .dtype = dtype, .wanted_by = wanted_by};
+  for (int r = 0; r < size(); ++r) plan.boundaries.push_back(count / kUnit * r / size() * kUnit);
+  plan.boundaries.push_back(count);
+  const int64_t first = plan.boundaries[at(rank())] * element;
+  const int64_t last = plan.boundaries[at(rank()) + 1] * element;
+  int64_t begin = 0, unwanted = 0;
+  for (const Segment& segment : segments) {
+    const int64_t end = begin + segment.count * element;
+    plan.sources.add(segment.source, end - begin);
+    plan.targets.add(segment.target, end - begin);
+    if (segment.target == nullptr)
+      unwanted += std::max<int64_t>(0, std::min(end, last) - std::max(begin, first));
+    begin = end;
+  }
+  char* nobodys = at_least(unwanted_, std::max<int64_t>(unwanted, 1));
+  begin = 0;
+  for (const Segment& segment : segments) {
+    const int64_t end = begin + segment.count * element;
+    const int64_t from = std::max(begin, first), bytes = std::min(end, last) - from;
+    if (bytes > 0) {
+      plan.results.add(segment.target == nullptr ? nobodys : plus(segment.target, from - begin),
+                       bytes);
+      if (segment.target == nullptr) nobodys += bytes;
+    }
+    begin = end;
+  }
+  exchange(call, SliceReduction(std::move(plan), rank(), staging_));
+}
+
+void TcpCommunicator::reduce_gathered(const Call& call, std::span<const Segment> segments,
+                                      ReduceOp op, DType dtype, int64_t bytes) {
+  char* const blocks = at_least(staging_, std::max<int64_t>(bytes * size(), 1));
+  int64_t begin = 0;
+  const auto element = static_cast<int64_t>(dtype_size(dtype));
+  for (const Segment& segment : segments) {
+    copy(segment.source, blocks + begin, segment.count * element);
+    begin += segment.count * element;
+  }
+  const Memory memory(blocks, bytes * size());
+  exchange(call, RoundsOnly(), &memory);
+  std::vector<const void*> sources;
+  for (int r = 0; r < size(); ++r)
+    sources.push_back(blocks + (r - rank() + size()) % size() * bytes);
+  void* const result = blocks;
+  if (bytes > 0) reduce_elements(op, dtype, sources, {&result, 1}, 0, bytes / element);
+  begin = 0;
+  for (const Segment& segment : segments) {
+    if (segment.target != nullptr) copy(blocks + begin, segment.target, segment.count * element);
+    begin += segment.count * element;
+  }
+}
+
+void TcpCommunicator::work(const Call& call, const ReduceScatterCall& own) {
+  const auto element = static_cast<int64_t>(dtype_size(own.dtype));
+  SliceReduction::Plan plan{.op = own.op,
+                            .dtype = own.dtype,
+                            .boundaries = {0},
+                            .wanted_by = SliceReduction::kNobodyElse};
+  for (const int64_t count : own.counts) plan.boundaries.push_back(plan.boundaries.back() + count);
+  plan.sources.add(own.source, plan.boundaries.back() * element);
+  plan.results.add(own.target, own.counts[at(rank())] * element);
+  exchange(call, SliceReduction(std::move(plan), rank(), staging_));
+}
+
+void TcpCommunicator::work(const Call& call, const BroadcastCall& own) {
+  const bool is_root = rank() == own.root;
+  const Memory memory(is_root ? own.source : own.target, own.bytes);
+  const int place = (rank() - own.root + size()) % size();
+  if (size() > 2 && own.bytes > kChainedBroadcast) {
+    const auto rank_at = [&](int p) { return (p + own.root) % size(); };
+    exchange(call, BroadcastChain(memory, place == 0 ? -1 : rank_at(place - 1),
+                                  place + 1 == size() ? -1 : rank_at(place + 1)));
+  } else {
+    auto out = nothing(), in = nothing();
+    if (is_root)
+      out.assign(at(size()), {0, own.bytes});
+    else
+      in[at(own.root)] = {0, own.bytes};
+    exchange(call, PartExchange(memory, std::move(out), memory, std::move(in), false));
+  }
+  if (is_root) copy(own.source, own.target, own.bytes);
+}
+
+void TcpCommunicator::work(const Call& call, const AllGatherCall& own) {
+  const auto parts = ranges_of(own.bytes);
+  const Range& part = parts[at(rank())];
+  exchange(call, PartExchange(Memory(own.source, part.bytes()),
+                              std::vector<Range>(parts.size(), {0, part.bytes()}),
+                              Memory(own.target, parts.back().end), parts, false));
+  copy(own.source, plus(own.target, part.begin), part.bytes());
+}
+
+void TcpCommunicator::work(const Call& call, const GatherCall& own) {
+  const auto parts = ranges_of(own.bytes);
+  const Range& part = parts[at(rank())];
+  auto out = nothing();
+  out[at(own.root)] = {0, part.bytes()};
+  const bool is_root = rank() == own.root;
+  exchange(call, PartExchange(Memory(own.source, part.bytes()), std::move(out),
+                              is_root ? Memory(own.target, parts.back().end) : Memory(),
+                              is_root ? parts : nothing(), false));
+  if (is_root) copy(own.source, plus(own.target, part.begin), part.bytes());
+}
+
+void TcpCommunicator::work(const Call& call, const ScatterCall& own) {
+  const auto parts = ranges_of(own.bytes);
+  const Range& part = parts[at(rank())];
+  auto in = nothing();
+  in[at(own.root)] = {0, part.bytes()};
+  const bool is_root = rank() == own.root;
+  exchange(call, PartExchange(is_root ? Memory(own.source, parts.back().end) : Memory(),
+                              is_root ? parts : nothing(), Memory(own.target, part.bytes()),
+                              std::move(in), false));
+  if (is_root) copy(plus(own.source, part.begin), own.target, part.bytes());
+}
+
+void TcpCommunicator::work(const Call& call, const AllToAllCall& own) {
+  const auto out = ranges_of(own.send_bytes), in = ranges_of(own.receive_bytes);
+  exchange(call, PartExchange(Memory(own.source, out.back().end), out,
+                              Memory(own.target, in.back().end), in, true));
+  copy(plus(own.source, out[at(rank())].begin), plus(own.target, in[at(rank())].begin),
+       out[at(rank())].bytes());
+}
+
+// --- How groups form
+
+std::unique_ptr<Communicator> connected(const Members& members, const Descriptor& listener,
+                                        const TcpOptions& options, const Endpoint& bound) {
+  if (members.endpoints.size() == 1) return std::move(make_in_process_communicators(1)[0]);
+  Links links = connect_mesh(members.rank, members.token, listener, members.endpoints,
+                             Clock::now() + options.join_timeout);
+  return std::make_unique<TcpCommunicator>(members, std::move(links), options, bound);
+}
+
+std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key) {
+  constexpr size_t kMaxEndpoint = 72;  // the longest numeric address
+  struct Choice {
+    int color, key;
+    Token token;
+    char endpoint[kMaxEndpoint];
+  };
+  Choice own{color, key, random_token(), {}};
+  Descriptor listener = listen_on(bound_);
+  Endpoint::of_socket(listener.get()).text().copy(own.endpoint, kMaxEndpoint - 1);
+  std::vector<Choice> choices(at(size()));
+  all_gather(&own, choices.data(), std::vector<int64_t>(choices.size(), sizeof(Choice)));
+  if (color < 0) return nullptr;
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r)
+    if (choices[at(r)].color == color) ranks.push_back(r);
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](int a, int b) { return choices[at(a)].key < choices[at(b)].key; });
+  Members members{.rank = 0, .endpoints = {}, .token = choices[at(ranks[0])].token};
+  for (const int r : ranks) {
+    if (r == rank()) members.rank = static_cast<int>(members.endpoints.size());
+    members.endpoints.push_back(Endpoint::parse(choices[at(r)].endpoint, "an address of a rank"));
+  }
+  return connected(members, listener, options_, bound_);
+}
+
+void check_plaintext(const Endpoint& endpoint, const TcpOptions& options,
+                     const std::string& whose) {
+  if (endpoint.is_unspecified())
+    invalid(whose, " is ", endpoint.text(),
+            ", which is every network; name the address by which the other ranks reach this one");
+  if (options.allow_plaintext || endpoint.is_loopback()) return;
+  fail(Code::kFailedPrecondition, whose, " is ", endpoint.text(),
+       ": collectives over TCP are neither encrypted nor authenticated, so that addresses beyond ",
+       "this host must be allowed by TcpOptions::allow_plaintext, for networks that all can trust");
+}
+
+std::string token_text(const Token& token) { return str(token.high, ' ', token.low); }
+
+Token token_of(const std::string& text) {
+  std::istringstream in(text);
+  Token token;
+  in >> token.high >> token.low;
+  if (!in) fail(Code::kDataLoss, "the store has no token of the group");
+  return token;
+}
+
+}  // namespace
+}  // namespace tcp
+
+std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int rank, int size,
+                                                    const TcpOptions& options) {
+  using namespace tcp;
+  if (size < 1) invalid("a group needs at least 1 rank, got ", size);
+  if (rank < 0 || rank >= size)
+    invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);
+  const auto deadline = Clock::now() + options.join_timeout;
+  const Endpoint asked = Endpoint::parse(options.address, "TcpOptions::address");
+  check_plaintext(asked, options, "the address of this rank");
+  const Descriptor listener = listen_on(asked);
+  const std::string prefix = "tcp/" + options.name + "/";
+  if (store.add(str(prefix, rank, "/joined"), 1) > 1)
+    fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
+         "\" already; every rank joins once");
+  if (rank == 0) store.set(prefix + "token", str(token_text(random_token()), ' ', size));
+  store.set(str(prefix, rank), Endpoint::of_socket(listener.get()).text());
+  const auto left = [&] {
+    return std::max(std::chrono::milliseconds(0),
+                    std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
+  };
+  const std::string token = store.get(prefix + "token", left());
+  const std::string of_rank_0 = token.substr(token.rfind(' ') + 1);
+  if (of_rank_0 != std::to_string(size))
+    fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
+         size, " ranks, but for rank 0 it has ", of_rank_0);
+  Members members{.rank = rank, .endpoints = {}, .token = token_of(token)};
+  std::string missing;
+  for (int r = 0; r < size; ++r) {
+    try {
+      members.endpoints.push_back(
+          Endpoint::parse(store.get(str(prefix, r), left()), str("the address of rank ", r)));
+    } catch (const Error& error) {
+      if (error.code() != Code::kDeadlineExceeded) throw;
+      missing += str(missing.empty() ? "rank " : ", rank ", r);
+      continue;
+    }
+    check_plaintext(members.endpoints.back(), options, str("the address of rank ", r));
+  }
+  if (!missing.empty())
+    fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
+         static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ", size,
+         " to join the group \"", options.name, "\"");
+  Endpoint again = asked;
+  again.set_port(0);
+  return connected(members, listener, options, again);
+}
+
+}  // namespace cohort

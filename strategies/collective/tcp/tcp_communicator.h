@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "core/collective/communicator.h"
+#include "strategies/cluster/coordination/key_value_store.h"
+
+namespace cohort {
+
+struct TcpOptions {
+  // Where this rank listens, and where the others reach it: "host:port". Port 0 lets the system
+  // choose one. The port is closed again when all ranks are connected.
+  std::string address = "127.0.0.1:0";
+  // What goes over the network is not encrypted, and who can reach the port while the group forms
+  // could take part in it: addresses beyond this host are refused unless this is set.
+  bool allow_plaintext = false;
+  // Distinguishes groups that use one store, and the attempts to form one.
+  std::string name = "group";
+  // For all ranks to be connected.
+  std::chrono::milliseconds join_timeout{60'000};
+  // For each call, and for each wait.
+  std::chrono::milliseconds timeout{300'000};
+  // After which a host that does not answer is given up.
+  std::chrono::milliseconds silence{3'000};
+  // Whether payloads carry checks, as headers always do: finds what TCP's own check lets pass.
+  // Costs a pass over the data at each end. All ranks the same.
+  bool check_payloads = false;
+};
+
+// The communicator of one of `size` ranks, which may be on different hosts, over TCP. All ranks
+// call it, each once, with the same name and size; they find each other through `store`, which is
+// not used later on.
+//
+// The bits of reductions are those of the ranks' values combined one after the other, in rank
+// order, as other backends do. Started collectives go on in a thread of their own, as do messages.
+//
+// Besides the errors of Communicator: kUnavailable names a rank that cannot be reached any more,
+// kDeadlineExceeded those for which a call waited too long, kDataLoss one that sent what cannot be
+// right; on all ranks. kInvalidArgument and kFailedPrecondition for options and ranks that cannot
+// be.
+std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int rank, int size,
+                                                    const TcpOptions& options = {});
+
+}  // namespace cohort
