@@ -207,6 +207,7 @@ bool Connection::receive_some(Receiver& receiver) {
       return true;
     }
     in_frame_ = false;
+    moved = true;
     receiver.arrived(peer_, header_);
     if (header_.length > kBuffer) return true;  // others come to their turn
   }

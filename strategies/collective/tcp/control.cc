@@ -30,13 +30,28 @@ void Control::end_locked(const Error& error, uint64_t finish, bool tell) {
   if (!error_) error_ = error;
   finish_ = finish;
   ended_ = true;
-  if (tell)
-    send_locked(encode({.kind = Notice::Kind::kEnd,
-                        .sequence = finish,
-                        .code = error_->code(),
-                        .text = error_->message(),
-                        .peer = error_->peer()}));
+  if (tell) tell_end_locked(finish);
   signal();
+}
+
+void Control::leave() {
+  const Lock lock(mutex_);
+  const uint64_t joined = joined_;
+  if (!error_) {
+    error_ = Error(Code::kUnavailable, name(rank_) + " has left its group");
+    finish_ = joined;
+  }
+  ended_ = true;
+  tell_end_locked(joined);
+  signal();
+}
+
+void Control::tell_end_locked(uint64_t finish) {
+  send_locked(encode({.kind = Notice::Kind::kEnd,
+                      .sequence = finish,
+                      .code = error_->code(),
+                      .text = error_->message(),
+                      .peer = error_->peer()}));
 }
 
 void Control::check(uint64_t sequence) const {

@@ -34,6 +34,9 @@ class Control {
   void end(const Error& error, uint64_t finish);
   // As end, called by the application: what all ranks have joined is finished.
   void abort(const Error& error) { end(error, joined_); }
+  // As abort, by a rank that goes away: it has finished what it had joined, whatever has happened
+  // to the group.
+  void leave();
   // All ranks have joined the collective `sequence`.
   void set_joined(uint64_t sequence) { joined_ = sequence; }
   // Throws the error with which the group has ended, unless `sequence` is to be finished.
@@ -72,6 +75,7 @@ class Control {
   };
 
   void end_locked(const Error& error, uint64_t finish, bool tell);
+  void tell_end_locked(uint64_t finish);
   void send_locked(const std::string& bytes);
   void read_locked(int peer);
   void take_locked(int peer, const Notice& notice);

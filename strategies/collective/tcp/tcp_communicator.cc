@@ -78,7 +78,7 @@ class TcpCommunicator final : public Communicator {
 
   ~TcpCommunicator() override {
     messages_.flush();
-    abort(Error(Code::kUnavailable, str(control_.name(rank()), " has left its group")));
+    control_.leave();
     queue_.reset();
     exchange_.flush();
   }

@@ -1,0 +1,108 @@
+#include <poll.h>
+#include <thread>
+
+#include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/collective/tcp/frame.h"
+#include "strategies/collective/tcp/socket.h"
+#include "tests/strategies/collective/tcp/tcp_group.h"
+
+namespace cohort::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(TcpCommunicatorTest, ACallThatWaitsTooLongNamesTheRankThatDidNotMakeIt) {
+  for (const int size : {2, 4, 5}) {
+    const Group group = make_tcp_group(size, {.timeout = milliseconds(500)});
+    on_ranks(group, [&](int rank, Communicator& communicator) {
+      communicator.barrier();
+      if (rank == size - 1) return;
+      const Error error = error_of([&] { communicator.barrier(); });
+      EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
+      const std::string absent = str("for rank ", size - 1, " at 127.0.0.1:");
+      EXPECT_NE(error.message().find(absent), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find("did not make the call"), std::string::npos);
+    });
+  }
+}
+
+TEST(TcpCommunicatorTest, AReceiveThatWaitsTooLongNamesWhomItWaitedFor) {
+  const Group group = make_tcp_group(2, {.timeout = milliseconds(200)});
+  char byte;
+  const Error error = error_of([&] { group[0]->receive(&byte, 1, 1, 3); });
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
+  EXPECT_NE(error.message().find("from rank 1 at 127.0.0.1:"), std::string::npos)
+      << error.message();
+  EXPECT_EQ(error_of([&] { group[1]->barrier(); }).code(), Code::kDeadlineExceeded);
+}
+
+TEST(TcpCommunicatorTest, WorksOverIPv6) {
+  on_ranks(make_tcp_group(3, {.address = "[::1]:0"}), [](int rank, Communicator& communicator) {
+    int64_t value = rank;
+    const Segment segment{&value, &value, 1};
+    communicator.all_reduce({&segment, 1}, DType::kInt64, ReduceOp::kSum);
+    EXPECT_EQ(value, 3);
+  });
+}
+
+TEST(TcpCommunicatorTest, RanksThatDoNotComeAreNamed) {
+  InMemoryStore store;
+  const Error error =
+      error_of([&] { make_tcp_communicator(store, 0, 3, {.join_timeout = milliseconds(100)}); });
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
+  EXPECT_NE(error.message().find("rank 1, rank 2 of 3 to join"), std::string::npos)
+      << error.message();
+}
+
+TEST(TcpCommunicatorTest, WrongOptionsAreRefused) {
+  InMemoryStore store;
+  const auto refused = [&](int rank, int size, const TcpOptions& options) {
+    return error_of([&] { make_tcp_communicator(store, rank, size, options); });
+  };
+  EXPECT_EQ(refused(0, 0, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused(2, 2, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused(-1, 2, {}).code(), Code::kInvalidArgument);
+  for (const char* address : {"", "localhost", "::1:80", "127.0.0.1:70000", "127.0.0.1:x"})
+    EXPECT_EQ(refused(0, 2, {.address = address}).code(), Code::kInvalidArgument) << address;
+  EXPECT_EQ(refused(0, 2, {.address = "0.0.0.0:0", .allow_plaintext = true}).code(),
+            Code::kInvalidArgument);
+  const Error plaintext = refused(0, 2, {.address = "192.0.2.1:0"});
+  EXPECT_EQ(plaintext.code(), Code::kFailedPrecondition);
+  EXPECT_NE(plaintext.message().find("allow_plaintext"), std::string::npos);
+}
+
+TEST(TcpCommunicatorTest, ASecondRankOfTheSameNumberIsRefused) {
+  InMemoryStore store;
+  std::thread other([&] {
+    error_of([&] { make_tcp_communicator(store, 0, 2, {.join_timeout = milliseconds(300)}); });
+  });
+  store.get("tcp/group/0", std::chrono::seconds(10));
+  EXPECT_EQ(error_of([&] { make_tcp_communicator(store, 0, 2, {}); }).code(), Code::kAlreadyExists);
+  other.join();
+}
+
+// Whoever else calls the port of a rank while its group forms.
+TEST(TcpCommunicatorTest, StrangersDoNotDisturbAGroupThatForms) {
+  InMemoryStore store;
+  Group group(2);
+  std::thread first([&] { group[0] = make_tcp_communicator(store, 0, 2); });
+  const auto endpoint = tcp::Endpoint::parse(store.get("tcp/group/0", std::chrono::seconds(10)),
+                                             "the address of rank 0");
+  std::vector<tcp::Descriptor> strangers;
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(tcp::start_connecting(endpoint));
+    pollfd polled{strangers.back().get(), POLLOUT, 0};
+    ASSERT_EQ(poll(&polled, 1, 10'000), 1);
+    tcp::Hello hello{.token = {1, 2}, .size = 2, .from = 1, .to = 0};
+    if (i % 4 == 1) seal(hello);
+    // Nothing, another group's greeting, a wrong one, a part of one.
+    if (i % 4 > 0)
+      send(strangers.back().get(), &hello, i % 4 == 3 ? 7 : sizeof hello, MSG_NOSIGNAL);
+  }
+  group[1] = make_tcp_communicator(store, 1, 2);
+  first.join();
+  on_ranks(group, [](int /*rank*/, Communicator& communicator) { communicator.barrier(); });
+}
+
+}  // namespace
+}  // namespace cohort::testing
