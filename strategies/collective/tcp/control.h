@@ -60,7 +60,7 @@ class Control {
   // Tells the others what this rank does in collective `sequence`, once.
   void report(const Notice& report);
   // Whether somebody wants such a report.
-  bool wants_report(uint64_t sequence) const { return reported_ >= sequence; }
+  bool wants_report(uint64_t sequence) const { return reported_ == sequence; }
   // Who has not reported; own report included.
   std::vector<int> missing_reports(uint64_t sequence) const;
   std::optional<Notice> report_of(int peer, uint64_t sequence) const;
