@@ -1,9 +1,11 @@
 #include "strategies/cluster/launcher/attempt.h"
 
 #include <algorithm>
+#include <climits>
 #include <csignal>
 #include <poll.h>
 #include <sys/wait.h>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -23,6 +25,10 @@ std::string prefix(const std::string& name, size_t task, bool coloured) {
   const std::string text = str("[", name, "]");
   if (!coloured) return text + " ";
   return str("\033[", kColours[task % std::size(kColours)], "m", text, "\033[0m ");
+}
+
+std::string describe(const Attempt::TaskRun& run) {
+  return str(run.name, " ", run.status.describe());
 }
 
 Log open_log(const std::string& log_dir, int restart, const Task& task, const char* stream) {
@@ -67,6 +73,7 @@ void Attempt::run() {
     wait_for_events();
     move_output();
     handle_signals();
+    follow();
     advance();
     check_deadline();
   }
@@ -84,6 +91,7 @@ void Attempt::wait_for_events() const {
   for (const TaskRun& run : tasks_) {
     for (const TaskOutput& stream : run.streams) events.push_back({stream.readable(), POLLIN, 0});
   }
+  if (setting_.agent) setting_.agent->watch(events);
   poll(events.data(), events.size(), milliseconds_to_wait());
   if (events[1].revents) {
     kill_descendants(kPatience);
@@ -93,9 +101,10 @@ void Attempt::wait_for_events() const {
 
 int Attempt::milliseconds_to_wait() const {
   if (phase_ == Phase::kKilling) return kKillInterval;
-  if (!deadline_) return -1;
+  const int longest = setting_.agent ? static_cast<int>(kStepInterval.count()) : INT_MAX;
+  if (!deadline_) return setting_.agent ? longest : -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
-  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, longest));
 }
 
 void Attempt::move_output() {
@@ -113,25 +122,75 @@ void Attempt::handle_signals() {
     if (signal == SIGCHLD) {
       reap();
     } else {
-      pass_on(signal);
+      handle_signal(signal);
     }
   }
 }
 
-void Attempt::pass_on(int signal) {
-  if (signal == SIGINT && was_interrupted_) {
-    setting_.note("interrupted again; killing ", what_runs());
-    kill_all();
+void Attempt::handle_signal(int signal) {
+  if (std::exchange(came_from_elsewhere_, 0) == signal) {
+    // Whoever sent it meant all nodes, and the tasks have it already.
+    was_interrupted_ |= signal == SIGINT;
+    return;
+  }
+  const bool again = signal == SIGINT && was_interrupted_;
+  tell(Signal{signal, again, ""});
+  if (again) {
+    interrupt_again("");
     return;
   }
   was_interrupted_ |= signal == SIGINT;
+  pass_on(signal, "");
+}
+
+void Attempt::interrupt_again(const std::string& origin) {
+  setting_.note("interrupted again", origin, "; killing ", what_runs());
+  kill_all();
+}
+
+void Attempt::pass_on(int signal, const std::string& origin) {
   passed_on_ = signal;
-  setting_.note("passing ", signal_name(signal), " on to ", what_runs());
+  setting_.note("passing ", signal_name(signal), origin, " on to ", what_runs());
   send_to_all(signal);
   if (phase_ < Phase::kEnding) {
     phase_ = Phase::kEnding;
     start_grace();
   }
+}
+
+void Attempt::follow() {
+  if (!setting_.agent) return;
+  setting_.agent->step();
+  while (const auto order = setting_.agent->next_order()) follow(*order);
+}
+
+void Attempt::follow(const Message& order) {
+  if (const auto* signal = std::get_if<Signal>(&order)) {
+    const std::string origin = " from " + signal->origin;
+    if (signal->again && phase_ < Phase::kKilling) {
+      interrupt_again(origin);
+    } else if (phase_ < Phase::kEnding) {
+      came_from_elsewhere_ = signal->number;
+      pass_on(signal->number, origin);
+    }
+  } else if (const auto* settling = std::get_if<Settle>(&order)) {
+    if (phase_ == Phase::kRunning) start_settling(settling->reason);
+  } else if (const auto* end = std::get_if<End>(&order)) {
+    end_with_others(end->reason);
+  } else if (std::holds_alternative<Finish>(order)) {
+    end_with_others("the job is over");
+  }
+}
+
+void Attempt::end_with_others(const std::string& reason) {
+  if (phase_ >= Phase::kEnding) return;
+  const std::string names = running();
+  if (!reason.empty()) setting_.note(reason, names.empty() ? "" : str("; ending ", names));
+  end_all();
+}
+
+void Attempt::tell(const Message& message) const {
+  if (setting_.agent) setting_.agent->tell(message);
 }
 
 void Attempt::reap() {
@@ -164,21 +223,29 @@ int Attempt::weight(ExitStatus status) const {
 void Attempt::advance() {
   if (phase_ >= Phase::kEnding) return;
   if (failed_ && !tasks_[*failed_].status.resumable()) {
-    const TaskRun& failed = tasks_[*failed_];
-    const std::string others = running();
-    setting_.note(failed.name, " ", failed.status.describe(),
-                  others.empty() ? "" : str("; ending ", others));
-    end_all();
-  } else if (trainers_have_ended()) {
+    const std::string reason = describe(tasks_[*failed_]);
+    tell(End{reason});
+    end_with_others(reason);
+  } else if (trainers_have_ended() && !setting_.agent) {
     end_all();
   } else if (phase_ == Phase::kRunning && failed_) {
-    settle(str(tasks_[*failed_].name, " ", tasks_[*failed_].status.describe()));
+    settle(describe(tasks_[*failed_]));
   } else if (phase_ == Phase::kRunning && has_ended("chief:0")) {
     settle("chief:0 has finished");
   }
+  if (setting_.agent && trainers_have_ended()) tell_that_trainers_have_ended();
+}
+
+void Attempt::tell_that_trainers_have_ended() {
+  if (phase_ < Phase::kEnding && !std::exchange(told_of_trainers_, true)) tell(TrainersEnded{});
 }
 
 void Attempt::settle(const std::string& reason) {
+  tell(Settle{reason});
+  start_settling(reason);
+}
+
+void Attempt::start_settling(const std::string& reason) {
   setting_.note(reason, "; ", what_runs(), " may take ", setting_.options.grace.count(),
                 " s to end");
   phase_ = Phase::kSettling;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "strategies/cluster/launcher/agent.h"
 #include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/exit_status.h"
@@ -28,6 +29,7 @@ struct Setting {
   const Descriptor& signal_queue;
   const Descriptor& lifeline;  // readable when the guard is gone
   Console& console;
+  Agent* agent = nullptr;  // to the attempts on other nodes, if there are any
 
   // Queues a line of the launcher itself.
   template <typename... Parts>
@@ -36,7 +38,10 @@ struct Setting {
   }
 };
 
-// One run of all tasks, from the start of the first to the end of the last process below this one.
+// One run of all tasks of this host, from the start of the first to the end of the last process
+// below this one. Attempts on several nodes are one: what a task's end or a signal makes one of
+// them do, the agents make the others do, and none is a success before the trainers of all have
+// ended.
 class Attempt {
  public:
   struct TaskRun {
@@ -58,6 +63,8 @@ class Attempt {
   const std::vector<TaskRun>& tasks() const { return tasks_; }
   // The position of the task whose failure ended the attempt; nothing after a success.
   std::optional<size_t> failed() const { return failed_; }
+  // How likely the failure that ended the attempt is the cause of failures on other nodes.
+  int weight_of_failure() const { return weight(tasks_[*failed_].status); }
   // Whether a signal asked for the end.
   bool was_told_to_end() const { return passed_on_ != 0; }
 
@@ -76,7 +83,13 @@ class Attempt {
   int milliseconds_to_wait() const;
   void move_output();
   void handle_signals();
-  void pass_on(int signal);
+  void handle_signal(int signal);
+  void pass_on(int signal, const std::string& origin);
+  void interrupt_again(const std::string& origin);
+  // Does what the other nodes do.
+  void follow();
+  void follow(const Message& order);
+  void tell(const Message& message) const;
   void reap();
   void record(TaskRun& run, ExitStatus status);
   // How likely a failure is the cause of others: those who did what a signal asked for, or ask to
@@ -84,7 +97,10 @@ class Attempt {
   int weight(ExitStatus status) const;
   // Draws the consequences of tasks that have ended.
   void advance();
+  void tell_that_trainers_have_ended();
   void settle(const std::string& reason);
+  void start_settling(const std::string& reason);
+  void end_with_others(const std::string& reason);
   // Asks all processes to end. What becomes of them then is no failure of theirs.
   void end_all();
   void kill_all();
@@ -106,6 +122,8 @@ class Attempt {
   std::optional<size_t> failed_;
   int passed_on_ = 0;  // the last signal that asked for the end
   bool was_interrupted_ = false;
+  int came_from_elsewhere_ = 0;  // a signal that this host may still get, too
+  bool told_of_trainers_ = false;
   bool is_over_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/guard.h"
+#include "strategies/cluster/launcher/node_supervisor.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/outer_launcher.h"
 #include "strategies/cluster/launcher/signals.h"
@@ -66,13 +67,14 @@ int launch(int argc, char** argv) {
   const std::string program = find_program(options.command[0]);
   Environment environment = Environment::current();
   const auto outer = find_outer_launcher(environment);
-  if (outer && !options.standalone) become_task(options, program, *outer);
+  if (outer && !options.standalone && !options.nodes) become_task(options, program, *outer);
 
   open_standard_streams();
   forget_outer_launcher(environment);
   divide_cores(options, environment);
   const Signals signals;
   return guarded(signals, [&](const Descriptor& lifeline) {
+    if (options.nodes) return supervise_node(options, program, environment, signals, lifeline);
     return supervise(options, program, environment, signals, lifeline);
   });
 }

@@ -1,20 +1,24 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "strategies/cluster/launcher/environment.h"
+#include "strategies/cluster/launcher/node.h"
+#include "strategies/cluster/launcher/node_ports.h"
 #include "strategies/cluster/launcher/options.h"
-#include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/cluster/launcher/task.h"
 
 namespace cohort::launcher {
 
-// The tasks of a cluster on this host, the ports reserved for them, and what each is told.
+// 128 random bits in hexadecimal.
+std::string random_job_id();
+
+// The tasks of one round that run on this host, and what each is told.
 class LocalCluster {
  public:
-  explicit LocalCluster(const Options& options);
+  // `ports` are those of this host and outlive this object.
+  LocalCluster(const Options& options, const NodePorts& ports, Round round);
 
   // Chief, workers, parameter servers, evaluator; indices below are positions in it.
   const std::vector<Task>& tasks() const { return tasks_; }
@@ -26,14 +30,19 @@ class LocalCluster {
   Environment environment(size_t task, Environment base, int restart, int socket) const;
 
  private:
-  void add(const std::string& job, int count);
+  void add(const std::string& job, int first, int count);
   std::string tf_config(const Task& task) const;
 
   int max_restarts_;
-  std::string job_id_;
+  const NodePorts& ports_;
+  Round round_;
   std::vector<Task> tasks_;
-  std::vector<std::optional<ReservedPort>> ports_;
-  int num_trainers_ = 0;
+  std::vector<int> places_;  // of each among the tasks of its job on this host
+  int num_trainers_ = 0;     // on this host
+  int first_rank_ = 0;       // of this host's trainers
+  int world_size_ = 0;
+  std::string leader_host_;  // of rank 0
+  int leader_port_ = 0;
 };
 
 }  // namespace cohort::launcher

@@ -18,8 +18,8 @@ constexpr int64_t kMaxTasks = 1000;          // of one job
 constexpr double kMaxGrace = 7 * 24 * 3600;  // seconds
 
 // Flags that never take the next argument as their value.
-constexpr std::array<std::string_view, 5> kSwitches = {"--chief", "--evaluator", "--standalone",
-                                                       "--help", "-h"};
+constexpr std::array<std::string_view, 6> kSwitches = {
+    "--chief", "--evaluator", "--standalone", "--allow_plaintext", "--help", "-h"};
 
 // The index of the first argument that belongs to the program.
 int end_of_flags(int argc, char** argv) {
@@ -53,7 +53,8 @@ Options parse_options(int argc, char** argv) {
   own[0] = name.data();
 
   Flags flags(static_cast<int>(own.size()), own.data(),
-              "Starts a local cluster of any program: cohort-run [flags] PROGRAM [ARGS...]");
+              "Starts a cluster of any program, on this host or, with --nnodes, on several: "
+              "cohort-run [flags] PROGRAM [ARGS...]");
   Options options;
   options.workers = static_cast<int>(
       flags.integer("workers", options.workers, "tasks that train", {.min = 0, .max = kMaxTasks}));
@@ -71,9 +72,13 @@ Options parse_options(int argc, char** argv) {
   options.standalone =
       flags.boolean("standalone", options.standalone,
                     "start a cluster even as one of several tasks of srun or mpirun");
+  options.nodes = parse_node_options(flags);
   flags.finish();
   if (options.workers == 0 && !options.chief) {
     invalid("--workers=0 leaves nobody to train: expected at least 1, or --chief");
+  }
+  if (options.nodes && options.workers + options.ps == 0) {
+    invalid("--workers=0 without --ps leaves nothing to run on all nodes but the first");
   }
   options.command.assign(argv + first, argv + argc);
   if (options.command.empty() || options.command[0].empty()) {

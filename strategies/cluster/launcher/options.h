@@ -1,12 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "strategies/cluster/launcher/node_options.h"
+
 namespace cohort::launcher {
 
-// What the command line of cohort-run asks for.
+// What the command line of cohort-run asks for; numbers of workers and parameter servers are those
+// of one host.
 struct Options {
   int workers = 1;
   int ps = 0;
@@ -16,6 +20,7 @@ struct Options {
   std::chrono::duration<double> grace{30};  // between asking a task to end and killing it
   std::string log_dir;                      // "": no log files
   bool standalone = false;  // start a cluster even as one of several tasks of srun or mpirun
+  std::optional<NodeOptions> nodes;  // of a job on several hosts
   std::vector<std::string> command;  // the program as the user wrote it, and its arguments
 };
 

@@ -22,24 +22,6 @@ void report_failure(const Setting& setting, const Attempt& attempt) {
 
 std::string count(int restarts) { return str(restarts, restarts == 1 ? " restart" : " restarts"); }
 
-// Writes what is queued, for as long as it takes a reader, unless another signal arrives or the
-// guard is gone.
-void flush(const Setting& setting) {
-  const auto& console = setting.console;
-  while (!console.output->is_empty() || !console.errors->is_empty()) {
-    pollfd events[] = {
-        {setting.signal_queue.get(), POLLIN, 0},
-        {setting.lifeline.get(), POLLIN, 0},
-        {console.output->is_empty() ? -1 : console.output->descriptor(), POLLOUT, 0},
-        {console.errors->is_empty() ? -1 : console.errors->descriptor(), POLLOUT, 0}};
-    poll(events, std::size(events), -1);
-    const int signal = next_signal(setting.signal_queue);
-    if (events[1].revents || (signal != 0 && signal != SIGCHLD)) return;
-    console.output->write_some();
-    console.errors->write_some();
-  }
-}
-
 // Attempts until one succeeds, or no other is allowed; the exit code of the last.
 int run_attempts(const Setting& setting) {
   for (int restart = 0;; ++restart) {
@@ -63,14 +45,32 @@ int run_attempts(const Setting& setting) {
 
 int supervise(const Options& options, const std::string& program, const Environment& environment,
               const Signals& signals, const Descriptor& lifeline) {
-  const LocalCluster cluster(options);
+  const InternetAddress loopback;
+  const NodePorts ports(options, loopback);
+  const LocalCluster cluster(
+      options, ports, {.job_id = random_job_id(), .nodes = {ports.describe(loopback.host())}});
   const Descriptor signal_queue = signals.queue();
   Console console;
   const Setting setting = {options, cluster,      program,  environment,
                            signals, signal_queue, lifeline, console};
   const int code = run_attempts(setting);
-  flush(setting);
+  flush(console, signal_queue, lifeline);
   return code;
+}
+
+void flush(const Console& console, const Descriptor& signal_queue, const Descriptor& lifeline) {
+  while (!console.output->is_empty() || !console.errors->is_empty()) {
+    pollfd events[] = {
+        {signal_queue.get(), POLLIN, 0},
+        {lifeline.get(), POLLIN, 0},
+        {console.output->is_empty() ? -1 : console.output->descriptor(), POLLOUT, 0},
+        {console.errors->is_empty() ? -1 : console.errors->descriptor(), POLLOUT, 0}};
+    poll(events, std::size(events), -1);
+    const int signal = next_signal(signal_queue);
+    if (events[1].revents || (signal != 0 && signal != SIGCHLD)) return;
+    console.output->write_some();
+    console.errors->write_some();
+  }
 }
 
 }  // namespace cohort::launcher

@@ -5,6 +5,7 @@
 #include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/options.h"
+#include "strategies/cluster/launcher/output_sink.h"
 #include "strategies/cluster/launcher/signals.h"
 
 namespace cohort::launcher {
@@ -14,5 +15,9 @@ namespace cohort::launcher {
 // fields of the same names see attempt.h.
 int supervise(const Options& options, const std::string& program, const Environment& environment,
               const Signals& signals, const Descriptor& lifeline);
+
+// Writes what is queued, for as long as it takes a reader, unless another signal arrives or the
+// guard is gone.
+void flush(const Console& console, const Descriptor& signal_queue, const Descriptor& lifeline);
 
 }  // namespace cohort::launcher

@@ -635,7 +635,7 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--workers=x"}, "/bin/true", 2, "--workers=x is not allowed");
   expect({"--workers"}, "none", 2, "--workers needs a value");
   expect({"--worker=2"}, "/bin/true", 2, "unknown flag --worker; did you mean --workers?");
-  expect({"--nnodes=2"}, "/bin/true", 2, "unknown flag --nnodes");
+  expect({"--nodes=2"}, "/bin/true", 2, "unknown flag --nodes");
   expect({"--restarts=-1"}, "/bin/true", 2, "--restarts=-1 is not allowed");
   expect({"--grace=nan"}, "/bin/true", 2, "--grace=nan is not allowed");
   expect({"--chief=maybe"}, "/bin/true", 2, "--chief=maybe is not allowed");

@@ -1,0 +1,248 @@
+#include "strategies/cluster/launcher/agent.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sys/socket.h>
+
+#include "core/base/error.h"
+
+namespace cohort::launcher {
+namespace {
+
+constexpr std::chrono::seconds kLongestStep(2);
+constexpr std::chrono::milliseconds kTryInterval(300);
+constexpr std::chrono::seconds kReportInterval(5);
+constexpr int kBacklog = 1024;
+
+std::chrono::steady_clock::duration ticks(NodeOptions::Seconds seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(seconds);
+}
+
+// `text` from another host, fit for a terminal.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
+  }
+  return text;
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+Agent::Agent(const Options& options, std::function<void(const std::string&)> note)
+    : options_(options), note_(std::move(note)), clock_(kLongestStep) {
+  const Time now = clock_.now();
+  give_up_ = now + ticks(nodes().join_timeout);
+  next_try_ = now;
+  next_report_ = now + kReportInterval;
+}
+
+std::string Agent::place() const { return "the rendezvous at " + nodes().rendezvous.text(); }
+
+std::chrono::milliseconds Agent::patience() const {
+  return std::chrono::ceil<std::chrono::milliseconds>(nodes().node_timeout);
+}
+
+void Agent::watch(std::vector<pollfd>& events) const {
+  if (server_) server_->watch(events);
+  if (connecting_.is_open()) events.push_back({connecting_.get(), POLLOUT, 0});
+  if (channel_) events.push_back({channel_->socket().get(), channel_->events(), 0});
+}
+
+void Agent::step() {
+  const Time now = clock_.now();
+  if (server_) server_->step();
+  if (is_finished_ || !loss_.empty()) return;
+  if (channel_) {
+    listen(now);
+  } else if (connecting_.is_open()) {
+    finish_connecting(now);
+  } else if (now >= next_try_) {
+    seek(now);
+  }
+}
+
+// Finding the rendezvous.
+
+std::vector<InternetAddress> Agent::find_rendezvous() const {
+  const Address& rendezvous = nodes().rendezvous;
+  auto addresses = InternetAddress::resolve(rendezvous.host(), rendezvous.port());
+  const bool is_here_only =
+      std::all_of(addresses.begin(), addresses.end(),
+                  [](const InternetAddress& address) { return address.is_loopback(); });
+  if (!is_here_only && !nodes().allow_plaintext) {
+    fail(Code::kFailedPrecondition, "nodes would talk to ", place(),
+         " in plain text, beyond this host: expected --allow_plaintext or COHORT_ALLOW_PLAINTEXT=1 "
+         "on all of them if everybody on the network may be trusted");
+  }
+  return addresses;
+}
+
+void Agent::serve_if_here(const std::vector<InternetAddress>& addresses) {
+  if (!may_serve() || server_) return;
+  int error = 0;
+  for (const InternetAddress& address : addresses) {
+    Descriptor listener = address.socket(SOCK_NONBLOCK);
+    const int on = 1;
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
+      server_.emplace(std::move(listener), rules(), patience());
+      return;
+    }
+    error = errno;
+  }
+  // Without --node_rank, whoever cannot serve is not the one.
+  if (nodes().rank == 0) fail_system_with(error, "node 0 cannot serve ", place());
+}
+
+void Agent::seek(Time now) {
+  std::vector<InternetAddress> addresses;
+  try {
+    addresses = find_rendezvous();
+  } catch (const Error& error) {
+    if (error.code() != Code::kUnavailable) throw;
+    try_again(error.message(), now);  // names may be known later than hosts
+    return;
+  }
+  serve_if_here(addresses);
+  const InternetAddress& address = addresses[tries_++ % addresses.size()];
+  connecting_ = address.socket(SOCK_NONBLOCK);
+  if (address.connect(connecting_) != 0 && errno != EINPROGRESS) {
+    try_again(std::strerror(errno), now);
+    return;
+  }
+  next_try_ = now + patience();
+}
+
+void Agent::try_again(const std::string& why, Time now) {
+  connecting_.close();
+  channel_.reset();
+  next_try_ = now + kTryInterval;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(give_up_ - now).count();
+  if (left <= 0) {
+    fail(Code::kDeadlineExceeded, "gave up waiting for ", place(), " after ",
+         nodes().join_timeout.count(), " s: ", why);
+  }
+  if (now < next_report_) return;
+  next_report_ = now + kReportInterval;
+  note_(str("waiting for ", place(), ": ", why, "; giving up in ", left, " s"));
+}
+
+void Agent::finish_connecting(Time now) {
+  pollfd event{connecting_.get(), POLLOUT, 0};
+  if (poll(&event, 1, 0) == 0) {
+    if (now >= next_try_) try_again("no answer", now);
+    return;
+  }
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(connecting_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) {
+    try_again(std::strerror(error), now);
+    return;
+  }
+  heard_ = told_ = now;
+  join();
+}
+
+void Agent::join() {
+  const auto here = nodes().host.empty() ? InternetAddress::of(connecting_)
+                                         : InternetAddress::resolve(nodes().host, 0)[0];
+  if (!ports_) ports_.emplace(options_, here);
+  Node node = ports_->describe(nodes().host.empty() ? here.host() : nodes().host);
+  node.rank = nodes().rank;
+  channel_.emplace(std::exchange(connecting_, Descriptor()), patience());
+  channel_->send(Join{kProtocol, nodes().job_id, terms(), std::move(node)});
+}
+
+std::vector<std::pair<std::string, std::string>> Agent::terms() const {
+  const NodeOptions& own = nodes();
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  return {{"--nnodes=", str(own.min_nodes, ":", own.max_nodes)},
+          {"the program ", file_name(options_.command[0])},
+          {"--chief=", flag(options_.chief)},
+          {"--evaluator=", flag(options_.evaluator)},
+          {"--restarts=", str(options_.restarts)}};
+}
+
+JobState::Rules Agent::rules() const {
+  const NodeOptions& own = nodes();
+  return {.min_nodes = static_cast<size_t>(own.min_nodes),
+          .max_nodes = static_cast<size_t>(own.max_nodes),
+          .restarts = options_.restarts,
+          .join_timeout = ticks(own.join_timeout),
+          .last_call = ticks(own.last_call),
+          .job_id = own.job_id,
+          .terms = terms(),
+          .place = place()};
+}
+
+// Talking to it.
+
+void Agent::listen(Time now) {
+  channel_->move();
+  while (auto message = channel_->receive()) {
+    heard_ = now;
+    take(std::move(*message));
+    if (is_finished_) return;
+  }
+  std::string end = channel_->end();
+  if (end.empty() && now - heard_ > patience()) {
+    end = str("silent for ", nodes().node_timeout.count(), " s");
+  }
+  if (!end.empty() && has_joined_) {
+    lose(end);
+  } else if (!end.empty()) {
+    try_again(end, now);
+  } else if (now - told_ >= kPingInterval) {
+    told_ = now;
+    tell(Ping{});
+  }
+}
+
+void Agent::take(Message message) {
+  if (const auto* refused = std::get_if<Refused>(&message)) {
+    const bool is_known = refused->code > 0 && refused->code <= static_cast<int>(Code::kDataLoss);
+    throw Error(is_known ? static_cast<Code>(refused->code) : Code::kUnknown,
+                str(place(), " refuses this node: ", printable(refused->reason)));
+  }
+  if (const auto* notice = std::get_if<Notice>(&message)) {
+    has_joined_ = true;
+    for (const auto& line : notice->lines) note_(printable(line));
+  } else if (!std::holds_alternative<Ping>(message)) {
+    is_finished_ = std::holds_alternative<Finish>(message);
+    orders_.push_back(std::move(message));
+  }
+  if (is_finished_) channel_.reset();
+}
+
+void Agent::lose(const std::string& why) {
+  loss_ = str(place(), " is lost: ", why);
+  channel_.reset();
+  orders_.push_back(End{loss_});
+}
+
+std::optional<Message> Agent::next_order() {
+  if (orders_.empty()) return std::nullopt;
+  Message order = std::move(orders_.front());
+  orders_.pop_front();
+  return order;
+}
+
+void Agent::tell(const Message& message) {
+  if (channel_) channel_->send(message);
+}
+
+void Agent::leave(int code, const std::string& reason) {
+  tell(Leave{code, reason});
+  if (server_)
+    server_->finish(code, {"ending, because the node of the rendezvous left: " + reason});
+  channel_.reset();
+  is_finished_ = true;
+}
+
+bool Agent::is_done() const { return !server_ || server_->is_done(); }
+
+}  // namespace cohort::launcher

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <vector>
+
+#include "strategies/cluster/coordination/running_clock.h"
+#include "strategies/cluster/launcher/channel.h"
+#include "strategies/cluster/launcher/internet_address.h"
+#include "strategies/cluster/launcher/messages.h"
+#include "strategies/cluster/launcher/node_ports.h"
+#include "strategies/cluster/launcher/options.h"
+#include "strategies/cluster/launcher/rendezvous_server.h"
+
+namespace cohort::launcher {
+
+// This node's part in a job on several: its connection to the rendezvous, its ports and, on one of
+// the nodes, the rendezvous itself. It lives in the loop of whoever owns it and, but for looking up
+// a name, never waits.
+class Agent {
+ public:
+  // `options.nodes` is given. `note` prints a line.
+  Agent(const Options& options, std::function<void(const std::string&)> note);
+
+  // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
+  void watch(std::vector<pollfd>& events) const;
+  // Errors: kDeadlineExceeded when there is no rendezvous for too long, those of a refusal,
+  // kFailedPrecondition where plain text is not allowed, kResourceExhausted where a port is taken.
+  void step();
+  bool has_joined() const { return has_joined_; }
+  // What this node is to do: Start, Settle, End, Signal or Finish. A lost rendezvous is an End.
+  std::optional<Message> next_order();
+  // Why there is no rendezvous any more; "" while there is one, and after Finish.
+  const std::string& loss() const { return loss_; }
+  // For the rendezvous; nothing happens when it is lost.
+  void tell(const Message& message);
+  // Leaves the job; if this node serves the rendezvous, the job ends with that exit code.
+  void leave(int code, const std::string& reason);
+  // Whether nothing is left to send.
+  bool is_done() const;
+  // Of this node. It must have joined.
+  const NodePorts& ports() const { return *ports_; }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  const NodeOptions& nodes() const { return *options_.nodes; }
+  std::string place() const;
+  std::chrono::milliseconds patience() const;
+  bool may_serve() const { return nodes().rank <= 0; }
+
+  void seek(Time now);
+  void try_again(const std::string& why, Time now);
+  std::vector<InternetAddress> find_rendezvous() const;
+  void serve_if_here(const std::vector<InternetAddress>& addresses);
+  JobState::Rules rules() const;
+  std::vector<std::pair<std::string, std::string>> terms() const;
+  // Whether the connection is there by now.
+  void finish_connecting(Time now);
+  void join();
+
+  void listen(Time now);
+  void take(Message message);
+  void lose(const std::string& why);
+
+  const Options& options_;
+  const std::function<void(const std::string&)> note_;
+  coordination::RunningClock clock_;
+  std::optional<RendezvousServer> server_;
+  std::optional<NodePorts> ports_;
+
+  // While there is no rendezvous:
+  Time give_up_, next_try_, next_report_;
+  size_t tries_ = 0;
+  Descriptor connecting_;
+
+  std::optional<Channel> channel_;
+  bool has_joined_ = false;
+  bool is_finished_ = false;
+  Time heard_, told_;
+  std::deque<Message> orders_;
+  std::string loss_;
+};
+
+}  // namespace cohort::launcher

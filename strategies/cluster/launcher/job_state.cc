@@ -1,0 +1,372 @@
+#include "strategies/cluster/launcher/job_state.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "core/base/error.h"
+#include "strategies/cluster/launcher/exit_status.h"
+#include "strategies/cluster/launcher/local_cluster.h"
+#include "strategies/cluster/parsing.h"
+
+namespace cohort::launcher {
+namespace {
+
+constexpr std::chrono::seconds kReportInterval(5);
+constexpr size_t kMaxEnds = 200;  // lines of a summary about tasks that are not to blame
+constexpr int kWeightOfALoss = 3;
+
+// In a time that does not tell how much of it is right.
+bool is_same_secret(const std::string& given, const std::string& expected) {
+  size_t difference = given.size() ^ expected.size();
+  for (size_t i = 0; i < given.size(); ++i) {
+    const char other = expected.empty() ? '\0' : expected[i % expected.size()];
+    difference |= static_cast<unsigned char>(given[i] ^ other);
+  }
+  return difference == 0;
+}
+
+std::string label_of(const Node& node) {
+  return node.rank < 0 ? node.name : str("node ", node.rank, " (", node.name, ")");
+}
+
+size_t count_tasks(const Node& node) { return 2 + node.workers.size() + node.ps.size(); }
+
+std::string count(size_t number, const char* what) {
+  return str(number, " ", what, number == 1 ? "" : "s");
+}
+
+int64_t seconds(JobState::Duration duration) {
+  return std::chrono::ceil<std::chrono::seconds>(duration).count();
+}
+
+}  // namespace
+
+JobState::JobState(Rules rules, Time now)
+    : rules_(std::move(rules)), run_id_(random_job_id()), enough_(rules_.max_nodes) {
+  form(rules_.max_nodes, now);
+}
+
+// Joining.
+
+std::optional<Refused> JobState::refusal(const Join& join) const {
+  const auto refuse = [](Code code, const auto&... parts) {
+    return Refused{static_cast<int>(code), str(parts...)};
+  };
+  const std::string who = label_of(join.node);
+  if (join.protocol != kProtocol) {
+    return refuse(Code::kFailedPrecondition, who, " speaks version ", join.protocol,
+                  " of the protocol, ", rules_.place, " version ", kProtocol,
+                  ": use the same cohort-run on all nodes");
+  }
+  if (!is_same_secret(join.job_id, rules_.job_id)) {
+    return refuse(Code::kPermissionDenied, who, " is of another job than ", rules_.place,
+                  ": their --job_id differ");
+  }
+  for (size_t i = 0; i < rules_.terms.size(); ++i) {
+    const auto& [what, here] = rules_.terms[i];
+    const bool known = i < join.terms.size() && join.terms[i].first == what;
+    const std::string there = known ? join.terms[i].second : "";
+    if (there != here) {
+      return refuse(Code::kFailedPrecondition, who, " has ", what, config::quote(there), ", ",
+                    rules_.place, " has ", what, config::quote(here),
+                    ": all nodes of a job need the same");
+    }
+  }
+  if (phase_ == Phase::kOver) {
+    return refuse(Code::kFailedPrecondition, "the job of ", rules_.place, " is over");
+  }
+  size_t tasks = count_tasks(join.node);
+  std::string present;
+  for (const auto& [id, member] : nodes_) {
+    if (join.node.rank >= 0 && member.node.rank == join.node.rank) {
+      return refuse(Code::kAlreadyExists, who, " has --node_rank=", join.node.rank,
+                    ", which is taken by ", member.node.name, " at ", member.node.host);
+    }
+    tasks += count_tasks(member.node);
+    present += (present.empty() ? "" : ", ") + member.label;
+  }
+  if (nodes_.size() >= rules_.max_nodes) {
+    return refuse(Code::kFailedPrecondition, who, " is one too many: the job of ", rules_.place,
+                  " has its ", count(nodes_.size(), "node"), ", ", present);
+  }
+  if (tasks > kMaxTasksOfJob) {
+    return refuse(Code::kResourceExhausted, "with ", who, " the job of ", rules_.place,
+                  " would have ", tasks, " tasks; at most ", kMaxTasksOfJob, " are possible");
+  }
+  return std::nullopt;
+}
+
+void JobState::join(int node, const Join& join, Time now) {
+  if (auto refused = refusal(join)) {
+    send(node, std::move(*refused));
+    return;
+  }
+  nodes_[node] = {.node = join.node, .label = label_of(join.node)};
+  if (phase_ == Phase::kRunning) {
+    send(node, Notice{{str("the job runs on ", count(size_, "node"), " already; ",
+                           nodes_[node].label, " waits for its next start")}});
+    return;
+  }
+  send(node, Notice{});
+  last_call_ = now + rules_.last_call;
+  maybe_start(now);
+}
+
+void JobState::form(size_t enough, Time now) {
+  phase_ = Phase::kForming;
+  enough_ = enough;
+  give_up_ = now + rules_.join_timeout;
+  last_call_ = now + rules_.last_call;
+  next_report_ = now + kReportInterval;
+}
+
+void JobState::maybe_start(Time now) {
+  const size_t size = nodes_.size();
+  if (size >= enough_ || (size >= rules_.min_nodes && now >= last_call_)) {
+    start();
+  } else if (size < rules_.min_nodes && now >= give_up_) {
+    finish(exit_code(Code::kDeadlineExceeded),
+           {str("giving up after ", seconds(rules_.join_timeout), " s: ", missing())});
+  } else if (now >= next_report_) {
+    report_progress(now);
+  }
+}
+
+std::vector<int> JobState::in_order() const {
+  std::vector<int> order;
+  for (const auto& [id, member] : nodes_) order.push_back(id);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    const auto rank = [&](int id) {
+      const int given = nodes_.at(id).node.rank;
+      return given < 0 ? INT_MAX : given;
+    };
+    return rank(a) < rank(b);
+  });
+  return order;
+}
+
+void JobState::start() {
+  phase_ = Phase::kRunning;
+  size_ = nodes_.size();
+  lost_any_ = told_to_end_ = false;
+  failures_count_ = true;
+  troubled_.clear();
+  blame_.reset();
+  ends_.clear();
+
+  Round round = {.restart = restarts_, .job_id = run_id_};
+  const std::vector<int> order = in_order();
+  for (const int id : order) round.nodes.push_back(nodes_[id].node);
+  for (size_t i = 0; i < order.size(); ++i) {
+    Member& member = nodes_[order[i]];
+    member = {.node = member.node, .takes_part = true};
+    member.label = str("node ", i, " (", member.node.name, ")");
+    round.index = static_cast<int>(i);
+    send(order[i], Start{round});
+  }
+}
+
+std::string JobState::missing() const {
+  std::string names;
+  std::vector<bool> has_rank(rules_.max_nodes);
+  bool all_have_ranks = true;
+  for (const auto& [id, member] : nodes_) {
+    names += (names.empty() ? "" : ", ") + member.label;
+    const int rank = member.node.rank;
+    if (rank >= 0 && static_cast<size_t>(rank) < has_rank.size()) has_rank[rank] = true;
+    all_have_ranks &= rank >= 0;
+  }
+  const size_t wanted = std::max(rules_.min_nodes, std::min(enough_, rules_.max_nodes));
+  std::string text =
+      str(nodes_.size(), " of ", rules_.min_nodes < wanted ? str(rules_.min_nodes, " to ") : "",
+          wanted, wanted == 1 ? " node is" : " nodes are", " here (", names, ")");
+  if (!all_have_ranks) return text;
+  std::string ranks;
+  for (size_t rank = 0; rank < has_rank.size(); ++rank) {
+    if (!has_rank[rank]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return str(text, "; missing: --node_rank ", ranks);
+}
+
+void JobState::report_progress(Time now) {
+  next_report_ = now + kReportInterval;
+  const bool may_start = nodes_.size() >= rules_.min_nodes;
+  notify_all({str("waiting for nodes: ", missing(), "; ",
+                  may_start ? "starting without more in " : "giving up in ",
+                  seconds((may_start ? last_call_ : give_up_) - now), " s")});
+}
+
+// Running.
+
+void JobState::receive(int node, const Message& message, Time now) {
+  if (!knows(node) || phase_ == Phase::kOver) return;
+  if (const auto* signal = std::get_if<Signal>(&message)) {
+    signalled(node, *signal);
+  } else if (phase_ == Phase::kRunning && nodes_[node].takes_part && !nodes_[node].ended) {
+    if (std::holds_alternative<Settle>(message) || std::holds_alternative<End>(message)) {
+      note_trouble(node);
+      pass_on(node, message);
+    } else if (std::holds_alternative<TrainersEnded>(message)) {
+      trainers_ended(node);
+    } else if (const auto* end = std::get_if<Ended>(&message)) {
+      ended(node, *end, now);
+    }
+  }
+}
+
+void JobState::note_trouble(int node) {
+  if (failures_count_ && std::find(troubled_.begin(), troubled_.end(), node) == troubled_.end()) {
+    troubled_.push_back(node);
+  }
+}
+
+void JobState::pass_on(int from, const Message& message) {
+  Message out = message;
+  const std::string origin = nodes_[from].label;
+  if (auto* settle = std::get_if<Settle>(&out)) settle->reason += " on " + origin;
+  if (auto* end = std::get_if<End>(&out)) end->reason += " on " + origin;
+  if (auto* signal = std::get_if<Signal>(&out)) signal->origin = origin;
+  for (const auto& [id, member] : nodes_) {
+    if (id != from && member.takes_part && !member.ended) send(id, out);
+  }
+}
+
+void JobState::signalled(int node, const Signal& signal) {
+  const Member& member = nodes_[node];
+  if (phase_ == Phase::kForming) {
+    finish(128 + signal.number, {str(member.label, " got ", signal_name(signal.number),
+                                     " while the job waited for nodes; it ends")});
+  } else if (member.takes_part) {
+    told_to_end_ = true;
+    pass_on(node, signal);
+  } else {
+    send(node, Finish{128 + signal.number});  // it waits, and the job goes on without it
+  }
+}
+
+void JobState::trainers_ended(int node) {
+  nodes_[node].trainers_ended = true;
+  const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return !entry.second.takes_part || entry.second.trainers_ended;
+  });
+  if (!all || lost_any_) return;
+  failures_count_ = false;  // how the others end does not matter
+  for (const auto& [id, member] : nodes_) {
+    if (member.takes_part && !member.ended) send(id, End{});
+  }
+}
+
+void JobState::ended(int node, const Ended& ended, Time now) {
+  Member& member = nodes_[node];
+  member.ended = true;
+  for (const Failure& failure : ended.failures) {
+    note_trouble(node);
+    const auto trouble = std::find(troubled_.begin(), troubled_.end(), node);
+    if (trouble == troubled_.end()) continue;  // all trainers had ended before
+    blame({failure, member.label, static_cast<size_t>(trouble - troubled_.begin())});
+  }
+  for (const std::string& end : ended.ends) ends_.push_back(str(end, " on ", member.label));
+  maybe_conclude(now);
+}
+
+void JobState::blame(Blame blame) {
+  const auto likelihood = [](const Blame& of) {
+    return std::pair(of.failure.weight, -static_cast<int64_t>(of.trouble));
+  };
+  if (!blame_) {
+    blame_ = std::move(blame);
+    return;
+  }
+  if (likelihood(blame) > likelihood(*blame_)) std::swap(blame, *blame_);
+  ends_.push_back(describe(blame));
+}
+
+std::string JobState::describe(const Blame& blame) {
+  const Failure& failure = blame.failure;
+  return failure.weight == kWeightOfALoss ? str(blame.label, " ", failure.what)
+                                          : str(failure.what, " on ", blame.label);
+}
+
+void JobState::lose(int node, const std::string& how, int code, Time now) {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end()) return;
+  const Member member = std::move(found->second);
+  nodes_.erase(found);
+  if (phase_ != Phase::kRunning || !member.takes_part) {
+    if (phase_ == Phase::kForming) {
+      enough_ = rules_.max_nodes;  // somebody may take its place
+      last_call_ = now + rules_.last_call;
+      notify_all({str("lost ", member.label, ": ", how)});
+    }
+    return;
+  }
+  lost_any_ = true;
+  if (failures_count_) {
+    blame({{.what = str("was lost: ", how), .code = code, .weight = kWeightOfALoss},
+           member.label,
+           troubled_.size()});
+    for (const auto& [id, other] : nodes_) {
+      if (other.takes_part && !other.ended) send(id, End{str("lost ", member.label, ": ", how)});
+    }
+  }
+  maybe_conclude(now);
+}
+
+void JobState::maybe_conclude(Time now) {
+  const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return !entry.second.takes_part || entry.second.ended;
+  });
+  if (all) conclude(now);
+}
+
+std::vector<std::string> JobState::summary() const {
+  const Failure& failure = blame_->failure;
+  const bool printed = !failure.last_lines.empty();
+  const char* silence = failure.weight == kWeightOfALoss ? "" : " and printed nothing";
+  std::vector<std::string> lines = {
+      str("failed: ", describe(*blame_), printed ? "; its last lines:" : silence)};
+  for (const auto& line : failure.last_lines) lines.push_back("  | " + line);
+  for (size_t i = 0; i < std::min(ends_.size(), kMaxEnds); ++i) lines.push_back("then " + ends_[i]);
+  if (ends_.size() > kMaxEnds) {
+    lines.push_back(str("then ", ends_.size() - kMaxEnds, " more tasks ended"));
+  }
+  return lines;
+}
+
+void JobState::conclude(Time now) {
+  const auto restarts = count(static_cast<size_t>(restarts_), "restart");
+  std::vector<std::string> lines;
+  if (blame_) lines = summary();
+  if (blame_ && !told_to_end_ && restarts_ < rules_.restarts) {
+    notify_all(std::move(lines));
+    restart(now);
+    return;
+  }
+  if (restarts_ > 0) lines.push_back(str(blame_ ? "ended" : "finished", " after ", restarts));
+  finish(blame_ ? blame_->failure.code : 0, lines);
+}
+
+void JobState::restart(Time now) {
+  ++restarts_;
+  notify_all({str("restarting all tasks (restart ", restarts_, " of ", rules_.restarts, ")")});
+  form(lost_any_ ? rules_.max_nodes : size_, now);
+  if (nodes_.size() < enough_) report_progress(now);
+  maybe_start(now);
+}
+
+void JobState::finish(int code, const std::vector<std::string>& lines) {
+  if (phase_ == Phase::kOver) return;
+  if (!lines.empty()) notify_all(lines);
+  send_to_all(Finish{code});
+  phase_ = Phase::kOver;
+}
+
+void JobState::tick(Time now) {
+  if (phase_ == Phase::kForming) maybe_start(now);
+}
+
+void JobState::send_to_all(const Message& message) {
+  for (const auto& [id, member] : nodes_) send(id, message);
+}
+
+}  // namespace cohort::launcher

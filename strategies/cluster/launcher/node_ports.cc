@@ -1,0 +1,41 @@
+#include "strategies/cluster/launcher/node_ports.h"
+
+#include <array>
+#include <climits>
+
+namespace cohort::launcher {
+namespace {
+
+std::vector<int> numbers(const std::vector<ReservedPort>& ports) {
+  std::vector<int> out;
+  for (const ReservedPort& port : ports) out.push_back(port.port());
+  return out;
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "a host without name";
+}
+
+}  // namespace
+
+NodePorts::NodePorts(const Options& options, const InternetAddress& address) {
+  if (options.chief) chief_.emplace(address);
+  for (int i = 0; i < options.workers; ++i) workers_.emplace_back(address);
+  for (int i = 0; i < options.ps; ++i) ps_.emplace_back(address);
+}
+
+Node NodePorts::describe(const std::string& host) const {
+  return {.name = host_name(),
+          .host = host,
+          .chief = chief_ ? chief_->port() : 0,
+          .workers = numbers(workers_),
+          .ps = numbers(ps_)};
+}
+
+const ReservedPort& NodePorts::of(const std::string& job, int place) const {
+  if (job == "chief") return *chief_;
+  return (job == "ps" ? ps_ : workers_)[static_cast<size_t>(place)];
+}
+
+}  // namespace cohort::launcher

@@ -1,0 +1,158 @@
+#include "strategies/cluster/launcher/node_supervisor.h"
+
+#include <csignal>
+#include <poll.h>
+
+#include "core/base/error.h"
+#include "strategies/cluster/launcher/agent.h"
+#include "strategies/cluster/launcher/attempt.h"
+#include "strategies/cluster/launcher/supervisor.h"
+
+namespace cohort::launcher {
+namespace {
+
+// How long the rendezvous may take to tell the last node that the job is over.
+constexpr std::chrono::seconds kFarewellTime(10);
+
+class NodeSupervisor {
+ public:
+  NodeSupervisor(const Options& options, const std::string& program, const Environment& environment,
+                 const Signals& signals, const Descriptor& lifeline)
+      : options_(options),
+        program_(program),
+        environment_(environment),
+        signals_(signals),
+        lifeline_(lifeline),
+        signal_queue_(signals.queue()),
+        agent_(options, [this](const std::string& line) { note(line); }) {}
+
+  int run() {
+    const int code = take_part();
+    say_farewell();
+    flush(console_, signal_queue_, lifeline_);
+    return code;
+  }
+
+ private:
+  int take_part() {
+    try {
+      for (;;) {
+        const Message order = await_order();
+        if (const auto* finish = std::get_if<Finish>(&order)) return finish->code;
+        run_round(std::get<Start>(order).round);
+      }
+    } catch (const Error& error) {
+      agent_.leave(exit_code(error.code()), error.message());
+      say_farewell();
+      flush(console_, signal_queue_, lifeline_);
+      throw;
+    }
+  }
+
+  // Start or Finish: what the rendezvous says next, or a signal.
+  Message await_order() {
+    for (;;) {
+      while (auto order = agent_.next_order()) {
+        if (std::holds_alternative<Start>(*order) || std::holds_alternative<Finish>(*order)) {
+          return std::move(*order);
+        }
+      }
+      if (!agent_.loss().empty()) fail(Code::kUnavailable, agent_.loss());
+      wait_for_events();
+      if (const int signal = take_signal()) {
+        const bool again = std::exchange(was_told_to_end_, true);
+        if (again || !agent_.has_joined()) return end_by(signal);
+        note("got " + signal_name(signal) + "; asking the rendezvous to end the job");
+        agent_.tell(Signal{signal, false, ""});
+      }
+    }
+  }
+
+  Finish end_by(int signal) {
+    note("ending by " + signal_name(signal));
+    agent_.leave(128 + signal, "it got " + signal_name(signal));
+    return {128 + signal};
+  }
+
+  void run_round(const Round& round) {
+    const LocalCluster cluster(options_, agent_.ports(), round);
+    const Setting setting = {options_,      cluster,   program_, environment_, signals_,
+                             signal_queue_, lifeline_, console_, &agent_};
+    Attempt attempt(setting, round.restart);
+    attempt.run();
+    was_told_to_end_ |= attempt.was_told_to_end();
+    agent_.tell(report(attempt));
+  }
+
+  static Ended report(const Attempt& attempt) {
+    Ended ended;
+    for (size_t i = 0; i < attempt.tasks().size(); ++i) {
+      const Attempt::TaskRun& run = attempt.tasks()[i];
+      const std::string how = run.ended ? run.status.describe() : "could not be ended";
+      if (attempt.failed() == i) {
+        const auto& lines = run.last_lines->lines();
+        ended.failures.push_back({.what = str(run.name, " (pid ", run.pid, ") ", how),
+                                  .code = run.status.code(),
+                                  .weight = attempt.weight_of_failure(),
+                                  .last_lines = {lines.begin(), lines.end()}});
+      } else {
+        ended.ends.push_back(str(run.name, " ", how));
+      }
+    }
+    return ended;
+  }
+
+  // The rendezvous stays until all nodes know that the job is over.
+  void say_farewell() {
+    const auto deadline = std::chrono::steady_clock::now() + kFarewellTime;
+    while (!agent_.is_done() && std::chrono::steady_clock::now() < deadline) {
+      wait_for_events();
+      const int signal = take_signal();
+      if (signal == SIGINT || signal == SIGQUIT) return;
+    }
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> events = {{signal_queue_.get(), POLLIN, 0}, {lifeline_.get(), POLLIN, 0}};
+    for (const auto* sink : {console_.output.get(), console_.errors.get()}) {
+      if (!sink->is_empty()) events.push_back({sink->descriptor(), POLLOUT, 0});
+    }
+    agent_.watch(events);
+    poll(events.data(), events.size(), static_cast<int>(kStepInterval.count()));
+    if (events[1].revents) fail(Code::kAborted, "cohort-run was killed");
+    console_.output->write_some();
+    console_.errors->write_some();
+    agent_.step();
+  }
+
+  // The next signal that asks for the end; 0 when there is none.
+  int take_signal() {
+    int signal = 0;
+    do {
+      signal = next_signal(signal_queue_);
+    } while (signal == SIGCHLD);
+    return signal;
+  }
+
+  void note(const std::string& line) { console_.errors->append(str("cohort-run: ", line, "\n")); }
+
+  const Options& options_;
+  const std::string& program_;
+  const Environment& environment_;
+  const Signals& signals_;
+  const Descriptor& lifeline_;
+  const Descriptor signal_queue_;
+  Console console_;
+  Agent agent_;
+  bool was_told_to_end_ = false;
+};
+
+}  // namespace
+
+int supervise_node(const Options& options, const std::string& program,
+                   const Environment& environment, const Signals& signals,
+                   const Descriptor& lifeline) {
+  return NodeSupervisor(options, program, environment, signals, lifeline).run();
+}
+
+}  // namespace cohort::launcher

@@ -1,0 +1,127 @@
+#include "strategies/cluster/launcher/rendezvous_server.h"
+
+#include <algorithm>
+#include <sys/socket.h>
+
+#include "core/base/error.h"
+
+namespace cohort::launcher {
+namespace {
+
+constexpr std::chrono::seconds kLongestStep(2);
+constexpr std::chrono::seconds kGreetingTime(5);  // for a connection to say who it is
+constexpr std::chrono::seconds kLeavingTime(5);   // for a node to read its last message
+constexpr size_t kMaxStrangers = 64;
+
+}  // namespace
+
+RendezvousServer::RendezvousServer(Descriptor listener, JobState::Rules rules,
+                                   std::chrono::milliseconds patience)
+    : listener_(std::move(listener)),
+      patience_(patience),
+      clock_(kLongestStep),
+      state_(std::move(rules), clock_.now()) {}
+
+void RendezvousServer::watch(std::vector<pollfd>& events) const {
+  events.push_back({listener_.get(), POLLIN, 0});
+  for (const auto& [node, peer] : peers_) {
+    events.push_back({peer.channel.socket().get(), peer.channel.events(), 0});
+  }
+}
+
+void RendezvousServer::step() {
+  const Time now = clock_.now();
+  std::vector<pollfd> events;
+  watch(events);
+  if (poll(events.data(), events.size(), 0) > 0) {
+    size_t i = 1;
+    for (auto& [node, peer] : peers_) {
+      if (events[i++].revents) serve(node, peer, now);
+    }
+    if (events[0].revents) accept_some(now);
+  }
+  state_.tick(now);
+  drop_faulty(now);
+  send_all(now);
+}
+
+void RendezvousServer::accept_some(Time now) {
+  const auto is_stranger = [&](const auto& entry) { return !state_.knows(entry.first); };
+  auto strangers = static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), is_stranger));
+  for (;;) {
+    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.is_open()) return;  // too many open files, too: the next step tries again
+    if (strangers >= kMaxStrangers) continue;
+    ++strangers;
+    peers_.emplace(next_node_++, Peer{Channel(std::move(socket), patience_), now, now, now});
+  }
+}
+
+void RendezvousServer::serve(int node, Peer& peer, Time now) {
+  peer.channel.move();
+  while (const auto message = peer.channel.receive()) {
+    peer.heard = now;
+    take(node, peer, *message, now);
+  }
+}
+
+void RendezvousServer::take(int node, Peer& peer, const Message& message, Time now) {
+  if (peer.is_leaving) return;
+  if (const auto* join = std::get_if<Join>(&message)) {
+    if (!state_.knows(node)) state_.join(node, *join, now);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    state_.lose(node, leave->reason, leave->code, now);
+    peer.is_leaving = true;
+  } else {
+    state_.receive(node, message, now);
+  }
+  send_all(now);
+}
+
+std::string RendezvousServer::fault(int node, const Peer& peer, Time now) const {
+  if (!peer.channel.end().empty()) return peer.channel.end();
+  if (peer.is_leaving) return now - peer.heard > kLeavingTime ? "it does not leave" : "";
+  if (!state_.knows(node)) return now - peer.since > kGreetingTime ? "it says nothing" : "";
+  if (now - peer.heard <= patience_) return "";
+  return str("silent for ", std::chrono::duration<double>(patience_).count(), " s");
+}
+
+void RendezvousServer::drop_faulty(Time now) {
+  for (auto entry = peers_.begin(); entry != peers_.end();) {
+    const std::string why = fault(entry->first, entry->second, now);
+    if (why.empty()) {
+      ++entry;
+    } else {
+      state_.lose(entry->first, why, exit_code(Code::kUnavailable), now);
+      entry = peers_.erase(entry);
+    }
+  }
+}
+
+void RendezvousServer::send_all(Time now) {
+  for (const auto& [node, message] : state_.take_sends()) {
+    const auto found = peers_.find(node);
+    if (found == peers_.end()) continue;
+    Peer& peer = found->second;
+    peer.channel.send(message);
+    peer.told = now;
+    if (std::holds_alternative<Refused>(message) || std::holds_alternative<Finish>(message)) {
+      peer.is_leaving = true;
+      peer.heard = now;
+    }
+  }
+  for (auto& [node, peer] : peers_) {
+    if (now - peer.told < kPingInterval || !state_.knows(node)) continue;
+    peer.channel.send(Ping{});
+    peer.told = now;
+  }
+}
+
+void RendezvousServer::finish(int code, const std::vector<std::string>& lines) {
+  state_.finish(code, lines);
+  send_all(clock_.now());
+}
+
+bool RendezvousServer::is_done() const { return state_.is_over() && peers_.empty(); }
+
+}  // namespace cohort::launcher

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <list>
+#include <map>
+#include <poll.h>
+#include <string>
+#include <vector>
+
+#include "strategies/cluster/coordination/running_clock.h"
+#include "strategies/cluster/launcher/channel.h"
+#include "strategies/cluster/launcher/descriptor.h"
+#include "strategies/cluster/launcher/job_state.h"
+
+namespace cohort::launcher {
+
+// Where the nodes of a job meet: the connections to all of them, and the JobState that decides.
+// It lives in the loop of whoever owns it and never waits.
+class RendezvousServer {
+ public:
+  // `listener` listens and does not block. A node that is silent for `patience` is lost.
+  RendezvousServer(Descriptor listener, JobState::Rules rules, std::chrono::milliseconds patience);
+
+  // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
+  void watch(std::vector<pollfd>& events) const;
+  void step();
+  // Ends the job for all nodes.
+  void finish(int code, const std::vector<std::string>& lines);
+  // Whether the job is over and all nodes have been told, or had time for that.
+  bool is_done() const;
+
+ private:
+  using Time = JobState::Time;
+  struct Peer {
+    Channel channel;
+    Time since, heard, told;
+    bool is_leaving = false;  // it has got its last message
+  };
+
+  void accept_some(Time now);
+  void serve(int node, Peer& peer, Time now);
+  void take(int node, Peer& peer, const Message& message, Time now);
+  // Why a peer is to be dropped; "" when it is not.
+  std::string fault(int node, const Peer& peer, Time now) const;
+  void send_all(Time now);
+  void drop_faulty(Time now);
+
+  Descriptor listener_;
+  const std::chrono::milliseconds patience_;
+  coordination::RunningClock clock_;
+  JobState state_;
+  std::map<int, Peer> peers_;
+  int next_node_ = 0;
+};
+
+inline constexpr std::chrono::milliseconds kStepInterval(200);
+inline constexpr std::chrono::seconds kPingInterval(1);
+
+}  // namespace cohort::launcher

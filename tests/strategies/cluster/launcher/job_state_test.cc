@@ -1,0 +1,376 @@
+// The decisions of the rendezvous, message by message.
+#include "strategies/cluster/launcher/job_state.h"
+
+#include <csignal>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace cohort::launcher {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class JobStateTest : public ::testing::Test {
+ protected:
+  void begin(size_t min_nodes, size_t max_nodes, int restarts = 0) {
+    state_.emplace(JobState::Rules{.min_nodes = min_nodes,
+                                   .max_nodes = max_nodes,
+                                   .restarts = restarts,
+                                   .join_timeout = seconds(60),
+                                   .last_call = seconds(30),
+                                   .job_id = "secret",
+                                   .terms = {{"--chief=", "false"}},
+                                   .place = "here"},
+                   now_);
+  }
+  static Join greeting(const std::string& name, int rank = -1) {
+    return {kProtocol,
+            "secret",
+            {{"--chief=", "false"}},
+            {.name = name, .host = name, .rank = rank, .workers = {1, 2}}};
+  }
+  void join(int node, int rank = -1) {
+    state_->join(node, greeting("host" + std::to_string(node), rank), now_);
+    collect();
+  }
+  void tell(int node, const Message& message) {
+    state_->receive(node, message, now_);
+    collect();
+  }
+  void lose(int node) {
+    state_->lose(node, "closed", 24, now_);
+    collect();
+  }
+  void pass(seconds time) {
+    for (; time.count() > 0; --time) {
+      now_ += seconds(1);
+      state_->tick(now_);
+    }
+    collect();
+  }
+  void fail_on(int node, int code, int weight = 2) {
+    if (weight < 2) tell(node, Settle{"trouble"});
+    if (weight == 2) tell(node, End{"trouble"});
+    tell(node, Ended{.failures = {{"a task", code, weight, {"oh"}}}});
+  }
+  void collect() {
+    for (auto& send : state_->take_sends()) {
+      if (const auto* notice = std::get_if<Notice>(&send.message)) {
+        for (const auto& line : notice->lines) said_[send.node] += line + "\n";
+      } else {
+        sent_[send.node].push_back(std::move(send.message));
+      }
+    }
+  }
+  // The messages of one type that a node has got since the last call.
+  template <typename T>
+  std::vector<T> got(int node) {
+    std::vector<T> out;
+    for (const Message& message : std::exchange(sent_[node], {})) {
+      if (const auto* body = std::get_if<T>(&message)) out.push_back(*body);
+    }
+    return out;
+  }
+  // The exit code that a node was told; -1 without one.
+  int code(int node) {
+    const auto finish = got<Finish>(node);
+    return finish.size() == 1 ? finish[0].code : -1;
+  }
+
+  JobState::Time now_{};
+  std::optional<JobState> state_;
+  std::map<int, std::vector<Message>> sent_;
+  std::map<int, std::string> said_;
+};
+
+TEST_F(JobStateTest, StartsWhenAllAreThereInTheOrderOfRanksThenOfJoining) {
+  begin(4, 4);
+  join(0);
+  join(1, 3);
+  join(2);
+  EXPECT_THAT(got<Start>(0), IsEmpty());
+  join(3, 0);
+  const std::vector<int> order = {3, 1, 0, 2};
+  std::string job_id;
+  for (int index = 0; index < 4; ++index) {
+    const auto start = got<Start>(order[index]);
+    ASSERT_EQ(start.size(), 1);
+    const Round& round = start[0].round;
+    EXPECT_EQ(round.index, index);
+    EXPECT_EQ(round.restart, 0);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(round.nodes[i].name, "host" + std::to_string(order[i]));
+    if (index == 0) job_id = round.job_id;
+    EXPECT_EQ(round.job_id, job_id);
+  }
+  EXPECT_EQ(job_id.size(), 32);
+}
+
+TEST_F(JobStateTest, CallsForFurtherNodesBeforeItStartsWithFewer) {
+  begin(2, 4);
+  join(0);
+  join(1);
+  pass(seconds(29));
+  join(2);
+  pass(seconds(29));
+  EXPECT_THAT(got<Start>(0), IsEmpty());
+  pass(seconds(1));
+  ASSERT_EQ(got<Start>(0).size(), 1);
+  EXPECT_EQ(got<Start>(2)[0].round.nodes.size(), 3);
+}
+
+TEST_F(JobStateTest, SaysEveryFiveSecondsWhoIsMissingUntilItGivesUp) {
+  begin(3, 3);
+  join(0, 0);
+  join(1, 2);
+  pass(seconds(4));
+  EXPECT_EQ(said_[0], "");
+  pass(seconds(1));
+  EXPECT_EQ(said_[0],
+            "waiting for nodes: 2 of 3 nodes are here (node 0 (host0), node 2 (host1)); missing: "
+            "--node_rank 1; giving up in 55 s\n");
+  pass(seconds(55));
+  EXPECT_THAT(said_[1], HasSubstr("giving up in 5 s\n"));
+  EXPECT_THAT(said_[1], HasSubstr("giving up after 60 s: 2 of 3 nodes are here"));
+  EXPECT_EQ(code(0), exit_code(Code::kDeadlineExceeded));
+  EXPECT_EQ(code(1), exit_code(Code::kDeadlineExceeded));
+  EXPECT_TRUE(state_->is_over());
+}
+
+TEST_F(JobStateTest, RefusesWhoDoesNotFitAndNamesBothSides) {
+  begin(2, 2);
+  join(0, 1);
+  const auto expect = [&](const Join& join, Code code, const std::string& reason) {
+    state_->join(9, join, now_);
+    collect();
+    const auto refused = got<Refused>(9);
+    ASSERT_EQ(refused.size(), 1) << reason;
+    EXPECT_EQ(refused[0].code, static_cast<int>(code));
+    EXPECT_THAT(refused[0].reason, HasSubstr(reason));
+    EXPECT_FALSE(state_->knows(9));
+  };
+  Join other = greeting("x");
+  other.protocol = 7;
+  expect(other, Code::kFailedPrecondition, "x speaks version 7 of the protocol, here version 1");
+  for (const char* id : {"", "secre", "secrets", "secretsecret", "Secret"}) {
+    other = greeting("x");
+    other.job_id = id;
+    expect(other, Code::kPermissionDenied, "x is of another job than here");
+  }
+  other = greeting("x");
+  other.terms[0].second = "true";
+  expect(other, Code::kFailedPrecondition, "x has --chief=\"true\", here has --chief=\"false\"");
+  other.terms.clear();
+  expect(other, Code::kFailedPrecondition, "x has --chief=\"\"");
+  expect(greeting("x", 1), Code::kAlreadyExists, "--node_rank=1, which is taken by host0 at host0");
+  other = greeting("x");
+  other.node.workers.assign(kMaxTasksOfJob, 1);
+  expect(other, Code::kResourceExhausted, "at most 10000");
+  join(1);
+  expect(greeting("x"), Code::kFailedPrecondition,
+         "has its 2 nodes, node 1 (host1), node 0 (host0)");
+}
+
+TEST_F(JobStateTest, EndsAllWhenTheTrainersOfAllHaveEnded) {
+  begin(2, 2);
+  join(0);
+  join(1);
+  tell(0, TrainersEnded{});
+  EXPECT_THAT(got<End>(0), IsEmpty());
+  tell(1, TrainersEnded{});
+  ASSERT_EQ(got<End>(0).size(), 1);
+  EXPECT_EQ(got<End>(1)[0].reason, "");
+  tell(0, Ended{});
+  EXPECT_FALSE(state_->is_over());
+  lose(1);  // too late to matter
+  EXPECT_EQ(code(0), 0);
+}
+
+TEST_F(JobStateTest, EndsAllAtTheFirstFailureAndSaysWhere) {
+  begin(3, 3);
+  for (int node : {0, 1, 2}) join(node);
+  tell(1, End{"worker:2 exited with code 3"});
+  EXPECT_EQ(got<End>(0)[0].reason, "worker:2 exited with code 3 on node 1 (host1)");
+  EXPECT_THAT(got<End>(1), IsEmpty());
+  tell(2, End{"worker:4 exited with code 4"});  // crossed the first
+  tell(2, Ended{.failures = {{"worker:4 exited with code 4", 4, 2, {}}}});
+  tell(0, Ended{.ends = {"worker:0 was killed"}});
+  tell(1, Ended{.failures = {{"worker:2 exited with code 3", 3, 2, {"last words"}}}});
+  EXPECT_EQ(said_[0],
+            "failed: worker:2 exited with code 3 on node 1 (host1); its last lines:\n"
+            "  | last words\n"
+            "then worker:0 was killed on node 0 (host0)\n"
+            "then worker:4 exited with code 4 on node 2 (host2)\n");
+  for (int node : {0, 1, 2}) EXPECT_EQ(code(node), 3);
+}
+
+TEST_F(JobStateTest, BlamesTheLikelierCause) {
+  begin(2, 2);
+  join(0);
+  join(1);
+  fail_on(0, 42, 1);
+  EXPECT_EQ(got<Settle>(1)[0].reason, "trouble on node 0 (host0)");
+  fail_on(1, 7);
+  EXPECT_EQ(code(0), 7);
+}
+
+TEST_F(JobStateTest, BlamesALossBeforeWhatItLedTo) {
+  begin(2, 2);
+  join(0);
+  join(1);
+  fail_on(0, 7);
+  lose(1);
+  EXPECT_EQ(code(0), 24);
+  EXPECT_THAT(said_[0],
+              HasSubstr("failed: node 1 (host1) was lost: closed\nthen a task on node 0"));
+}
+
+TEST_F(JobStateTest, RestartsAllAsOftenAsAllowed) {
+  begin(2, 3, 2);
+  join(0);
+  join(1);
+  pass(seconds(30));
+  for (int restart = 0; restart <= 2; ++restart) {
+    ASSERT_EQ(got<Start>(0).at(0).round.restart, restart);
+    fail_on(0, restart == 1 ? 42 : 3, restart == 1 ? 1 : 2);
+    tell(1, Ended{});
+  }
+  EXPECT_EQ(code(1), 3);
+  EXPECT_THAT(said_[1], HasSubstr("restarting all tasks (restart 2 of 2)\n"));
+  EXPECT_THAT(said_[1], HasSubstr("ended after 2 restarts\n"));
+}
+
+TEST_F(JobStateTest, TakesALateNodeAtTheNextStart) {
+  begin(1, 2, 1);
+  join(0);
+  pass(seconds(30));
+  join(1);
+  EXPECT_THAT(said_[1], HasSubstr("runs on 1 node already; host1 waits for its next start"));
+  tell(1, Ended{});  // makes no sense
+  fail_on(0, 3);
+  EXPECT_EQ(got<Start>(0).back().round.nodes.size(), 2);
+  EXPECT_EQ(got<Start>(1).at(0).round.index, 1);
+}
+
+TEST_F(JobStateTest, EndsALateNodeWithTheJob) {
+  begin(1, 3);
+  join(0);
+  pass(seconds(30));
+  join(1);
+  join(2);
+  tell(2, Signal{SIGTERM, false, ""});
+  EXPECT_EQ(code(2), 128 + SIGTERM) << "but the others go on";
+  EXPECT_FALSE(state_->is_over());
+  tell(0, TrainersEnded{});
+  tell(0, Ended{});
+  EXPECT_EQ(code(0), 0);
+  EXPECT_EQ(code(1), 0);
+}
+
+TEST_F(JobStateTest, FormsAgainWithoutALostNode) {
+  begin(2, 3, 1);
+  for (int node : {0, 1, 2}) join(node);
+  lose(1);
+  tell(0, Ended{});
+  EXPECT_THAT(said_[0], HasSubstr("waiting for nodes: 2 of 2 to 3 nodes are here"));
+  tell(2, Ended{});
+  got<Start>(0);
+  pass(seconds(30));
+  const auto start = got<Start>(2);
+  ASSERT_FALSE(start.empty());
+  EXPECT_EQ(start.back().round.index, 1);
+  EXPECT_EQ(start.back().round.nodes.size(), 2);
+}
+
+TEST_F(JobStateTest, StartsAtOnceWhenALostNodeIsBack) {
+  begin(2, 2, 1);
+  join(0, 0);
+  join(1, 1);
+  lose(1);
+  tell(0, Ended{});
+  join(2, 1);
+  EXPECT_EQ(got<Start>(2).at(0).round.restart, 1);
+}
+
+TEST_F(JobStateTest, GivesUpWhenTooFewAreLeft) {
+  begin(2, 2, 5);
+  join(0);
+  join(1);
+  lose(1);
+  tell(0, Ended{});
+  pass(seconds(60));
+  EXPECT_EQ(code(0), exit_code(Code::kDeadlineExceeded));
+  EXPECT_THAT(said_[0], HasSubstr("failed: node 1 (host1) was lost"));
+}
+
+TEST_F(JobStateTest, PassesASignalOnAndDoesNotRestart) {
+  begin(2, 2, 5);
+  join(0);
+  join(1);
+  tell(1, Signal{SIGINT, false, ""});
+  const auto signal = got<Signal>(0);
+  ASSERT_EQ(signal.size(), 1);
+  EXPECT_EQ(signal[0].number, SIGINT);
+  EXPECT_EQ(signal[0].origin, "node 1 (host1)");
+  EXPECT_THAT(got<Signal>(1), IsEmpty());
+  tell(0, Ended{.failures = {{"a task", 130, 0, {}}}});
+  tell(1, Ended{.failures = {{"a task", 42, 1, {}}}});
+  EXPECT_EQ(code(0), 42);
+}
+
+TEST_F(JobStateTest, EndsByASignalWhileItWaits) {
+  begin(3, 3);
+  join(0);
+  join(1);
+  tell(1, Signal{SIGTERM, false, ""});
+  EXPECT_EQ(code(0), 128 + SIGTERM);
+  EXPECT_THAT(said_[0], HasSubstr("host1 got SIGTERM while the job waited for nodes"));
+}
+
+// Messages.
+
+TEST(Messages, AreReadBack) {
+  const Join join = {1, "id", {{"a", "b"}}, {"n", "10.0.0.1", 3, 5, {1, 65535}, {7}}};
+  const auto read = std::get<Join>(decode(encode(join)));
+  EXPECT_EQ(read.terms, join.terms);
+  EXPECT_EQ(read.node.workers, join.node.workers);
+  EXPECT_EQ(read.node.rank, 3);
+  EXPECT_TRUE(std::holds_alternative<Ping>(decode(encode(Ping{}))));
+  EXPECT_EQ(std::get<End>(decode(encode(End{"\xff\n"}))).reason, "\xEF\xBF\xBD\n") << "no UTF-8";
+}
+
+TEST(Messages, ThatAreNoneAreErrors) {
+  const std::string join = encode(Join{1, "id", {}, {"n", "h", 0, 0, {1}, {}}});
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = join;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from << " in " << text;
+    return text.replace(at, from.size(), to);
+  };
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("[]"), std::string("{\"type\":3}"),
+        std::string("{\"type\":\"none\"}"), std::string("{\"type\":\"finish\"}"),
+        std::string("{\"type\":\"finish\",\"code\":1e300}"),
+        std::string("{\"type\":\"finish\",\"code\":99999999999}"), std::string(100'000, '['),
+        std::string("\xff\xfe"), with("[1]", "[0]"), with("[1]", "[65536]"), with("[1]", "[\"1\"]"),
+        with("\"h\"", "\"a b\""), with("\"rank\":0", "\"rank\":-2"), join.substr(0, 30),
+        std::string("{\"type\":\"start\",\"round\":{\"restart\":0,\"job_id\":\"\",\"index\":0,"
+                    "\"nodes\":[]}}")}) {
+    try {
+      decode(text);
+      ADD_FAILURE() << text.substr(0, 100);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kDataLoss) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::launcher

@@ -1,0 +1,413 @@
+// cohort-run on several nodes: here processes of one host, which meet on the loopback.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/strategies/cluster/launcher/launched.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+using Strings = std::vector<std::string>;
+
+sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// A port at which nobody listens now.
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = loopback(0);
+  socklen_t size = sizeof(address);
+  bind(socket, reinterpret_cast<const sockaddr*>(&address), size);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  close(socket);
+  return ntohs(address.sin_port);
+}
+
+// Nodes of one job.
+class Nodes {
+ public:
+  // `flags` and `actions` are those of all.
+  explicit Nodes(Strings flags, Strings actions = {})
+      : port_(free_port()), flags_(std::move(flags)), actions_(std::move(actions)) {
+    flags_.push_back("--rendezvous=127.0.0.1:" + std::to_string(port_));
+  }
+
+  int port() const { return port_; }
+  Launched& start(const Strings& own_flags = {}, const Strings& own_actions = {}) {
+    Launch launch = {.flags = flags_, .actions = own_actions};
+    launch.flags.insert(launch.flags.end(), own_flags.begin(), own_flags.end());
+    launch.actions.insert(launch.actions.end(), actions_.begin(), actions_.end());
+    launch.environment["OMP_NUM_THREADS"] = "1";
+    nodes_.push_back(std::make_unique<Launched>(launch));
+    return *nodes_.back();
+  }
+  Launched& start_rank(int rank) { return start({"--node_rank=" + std::to_string(rank)}); }
+  // Waits for all; their exit codes.
+  std::vector<int> wait() {
+    std::vector<int> codes;
+    for (auto& node : nodes_) codes.push_back(node->wait());
+    return codes;
+  }
+  Launched& operator[](size_t i) { return *nodes_[i]; }
+  std::string all_errors() const {
+    std::string out;
+    for (const auto& node : nodes_) out += "--- a node:\n" + node->errors();
+    return out;
+  }
+
+ private:
+  int port_;
+  Strings flags_, actions_;
+  std::vector<std::unique_ptr<Launched>> nodes_;
+};
+
+std::string shown(const Launched& node, const std::string& task, const std::string& variable) {
+  const auto values = lines_of(node.output(), "[" + task + "] " + variable);
+  EXPECT_EQ(values.size(), 1) << task << " " << variable << "\n" << node.output();
+  if (values.empty()) return "nothing";
+  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
+}
+
+pid_t supervisor_of(const Launched& node) {
+  const std::string id = std::to_string(node.pid());
+  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
+  pid_t pid = 0;
+  file >> pid;
+  return pid;
+}
+
+TEST(NodesTest, AreOneClusterInWhateverOrderTheyStart) {
+  std::vector<int> ranks = {0, 1, 2};
+  do {
+    SCOPED_TRACE(::testing::PrintToString(ranks));
+    Nodes nodes({"--nnodes=3", "--workers=2", "--ps=1", "--chief", "--evaluator"},
+                {"show=TF_CONFIG", "show=RANK", "show=WORLD_SIZE", "show=LOCAL_RANK",
+                 "show=LOCAL_WORLD_SIZE", "show=GROUP_RANK", "show=MASTER_PORT",
+                 "show=COHORT_JOB_ID", "ps@hang", "evaluator@hang"});
+    for (const int rank : ranks) nodes.start_rank(rank);
+    ASSERT_THAT(nodes.wait(), ElementsAre(0, 0, 0)) << nodes.all_errors();
+    const auto node = [&](int rank) -> Launched& {
+      return nodes[std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()];
+    };
+    const Json cluster = Json::parse(shown(node(0), "chief:0", "TF_CONFIG"))["cluster"];
+    EXPECT_EQ(cluster["worker"].size(), 6);
+    EXPECT_EQ(cluster["ps"].size(), 3);
+    const std::string leader = cluster["chief"][0],
+                      job_id = shown(node(0), "chief:0", "COHORT_JOB_ID");
+    EXPECT_EQ(shown(node(0), "chief:0", "LOCAL_WORLD_SIZE"), "3");
+    EXPECT_EQ(shown(node(0), "evaluator:0", "RANK"), " is unset");
+    for (int worker = 0; worker < 6; ++worker) {
+      const int at = worker / 2;
+      const std::string name = "worker:" + std::to_string(worker);
+      const auto expect = [&](const std::string& variable, const std::string& value) {
+        EXPECT_EQ(shown(node(at), name, variable), value) << name;
+      };
+      EXPECT_EQ(Json::parse(shown(node(at), name, "TF_CONFIG"))["cluster"], cluster);
+      expect("RANK", std::to_string(worker + 1));
+      expect("WORLD_SIZE", "7");
+      expect("LOCAL_RANK", std::to_string(worker % 2 + (at == 0 ? 1 : 0)));
+      expect("LOCAL_WORLD_SIZE", at == 0 ? "3" : "2");
+      expect("GROUP_RANK", std::to_string(at));
+      expect("MASTER_PORT", leader.substr(leader.find(':') + 1));
+      expect("COHORT_JOB_ID", job_id);
+    }
+  } while (std::next_permutation(ranks.begin(), ranks.end()));
+}
+
+TEST(NodesTest, ReachEachOtherAndTheFirstToComeServesWithoutRanks) {
+  Nodes nodes({"--nnodes=2"}, {"worker:0@call=worker:1", "worker:1@serve=inherited"});
+  nodes.start();
+  nodes.start();
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+}
+
+TEST(NodesTest, MayDifferInTheirTasks) {
+  Nodes nodes({"--nnodes=2"}, {"show=RANK", "show=LOCAL_WORLD_SIZE"});
+  nodes.start({"--node_rank=0", "--workers=1"});
+  nodes.start({"--node_rank=1", "--workers=3"});
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(shown(nodes[1], "worker:3", "RANK"), "3");
+  EXPECT_EQ(shown(nodes[1], "worker:3", "LOCAL_WORLD_SIZE"), "3");
+}
+
+TEST(NodesTest, EndWithTheFirstFailureOfAny) {
+  Nodes nodes({"--nnodes=3"}, {"worker:1@print=so far", "worker:1@exit=20", "hang"});
+  for (const int rank : {0, 1, 2}) nodes.start_rank(rank);
+  EXPECT_THAT(nodes.wait(), ElementsAre(20, 20, 20));
+  for (const size_t i : {0, 1, 2}) {
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("failed: worker:1 (pid "));
+    EXPECT_THAT(nodes[i].errors(), HasSubstr(") exited with code 20 on node 1 ("));
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("cohort-run:   | so far\n"));
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("then worker:2 was killed by SIGTERM"));
+  }
+}
+
+TEST(NodesTest, RestartTogether) {
+  Nodes nodes(
+      {"--nnodes=2", "--restarts=3"},
+      {"show=COHORT_RESTART_COUNT", "worker:0@fail_before_restart=1",
+       "worker:1@fail_before_restart=2", "worker:0@call=worker:1", "worker:1@serve=inherited"});
+  nodes.start_rank(0);
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_THAT(lines_of(nodes[1].output(), "[worker:1] COHORT_RESTART_COUNT="),
+              ElementsAre("0", "1", "2"));
+  for (const size_t i : {0, 1}) {
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("restarting all tasks (restart 2 of 3)"));
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("finished after 2 restarts"));
+  }
+}
+
+TEST(NodesTest, WaitForAllToSaveWhenOneAsksToBeResumed) {
+  const std::string folder = scratch_folder();
+  Nodes nodes({"--nnodes=2"}, {"worker:0@exit=42", "handle_signals=1",
+                               "await_file=" + folder + "/go", "print=saved", "exit=42"});
+  nodes.start_rank(0);
+  nodes.start_rank(1).wait_for_errors("worker:0 exited with code 42 (resumable) on node 0");
+  std::ofstream{folder + "/go"};
+  EXPECT_THAT(nodes.wait(), ElementsAre(42, 42)) << nodes.all_errors();
+  EXPECT_EQ(nodes[1].output(), "[worker:1] saved\n");
+}
+
+TEST(NodesTest, NoticeTheLossOfOne) {
+  for (const bool supervisor : {false, true}) {
+    Nodes nodes({"--nnodes=2"}, {"leave_child", "print=ready", "hang"});
+    nodes.start_rank(0);
+    nodes.start_rank(1).wait_for_output("ready");
+    nodes[0].wait_for_output("ready");
+    kill(supervisor ? supervisor_of(nodes[1]) : nodes[1].pid(), SIGKILL);
+    EXPECT_THAT(nodes[0].wait(), ::testing::AnyOf(20, 24)) << nodes[0].errors();
+    EXPECT_THAT(nodes[0].errors(), HasSubstr("failed: node 1 ("));
+    EXPECT_THAT(nodes[0].errors(), HasSubstr(") was lost: "));
+    EXPECT_EQ(nodes[1].wait(), 128 + SIGKILL);
+    nodes[1].wait_until_nothing_is_left();
+  }
+}
+
+TEST(NodesTest, FormAgainWithoutALostOne) {
+  const std::string folder = scratch_folder();
+  Nodes elastic({"--nnodes=1:2", "--restarts=1", "--last_call=2"},
+                {"show=WORLD_SIZE", "await_file=" + folder + "/go"});
+  Launched& lost = elastic.start_rank(1);
+  Launched& left = elastic.start_rank(0);
+  left.wait_for_output("WORLD_SIZE=2");
+  lost.wait_for_output("WORLD_SIZE=2");
+  lost.send(SIGKILL);
+  left.wait_for_output("WORLD_SIZE=1");
+  std::ofstream{folder + "/go"};
+  EXPECT_EQ(left.wait(), 0) << left.errors();
+  EXPECT_EQ(lost.wait(), 128 + SIGKILL);
+}
+
+TEST(NodesTest, TakeALateOneAtTheNextStart) {
+  const std::string folder = scratch_folder();
+  Nodes nodes({"--nnodes=1:2", "--restarts=1", "--last_call=0.1"},
+              {"show=WORLD_SIZE", "await_file=" + folder + "/go", "fail_before_restart=1"});
+  nodes.start_rank(0).wait_for_output("WORLD_SIZE=1");
+  nodes.start_rank(1).wait_for_errors("the job runs on 1 node already");
+  std::ofstream{folder + "/go"};
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(shown(nodes[1], "worker:1", "WORLD_SIZE"), "2");
+}
+
+TEST(NodesTest, EndWhenTheRendezvousIsLost) {
+  Nodes nodes({"--nnodes=2", "--restarts=5"}, {"print=ready", "hang"});
+  nodes.start_rank(0);
+  nodes.start_rank(1).wait_for_output("ready");
+  nodes[0].wait_for_output("ready");
+  kill(supervisor_of(nodes[0]), SIGKILL);
+  EXPECT_EQ(nodes[1].wait(), 24);
+  EXPECT_THAT(
+      nodes[1].errors(),
+      HasSubstr("the rendezvous at 127.0.0.1:" + std::to_string(nodes.port()) + " is lost"));
+  EXPECT_EQ(nodes[0].wait(), 128 + SIGKILL);
+}
+
+TEST(NodesTest, DoNotTakeAPauseForALoss) {
+  Nodes nodes({"--nnodes=2", "--node_timeout=4"}, {"print=ready", "handle_signals=5", "hang"});
+  nodes.start_rank(0);
+  nodes.start_rank(1).wait_for_output("ready");
+  const pid_t frozen = supervisor_of(nodes[1]);
+  kill(frozen, SIGSTOP);
+  sleep(1);  // a quarter of the time that is allowed
+  kill(frozen, SIGCONT);
+  nodes[1].send(SIGTERM);
+  EXPECT_THAT(nodes.wait(), ElementsAre(5, 5)) << nodes.all_errors();
+}
+
+TEST(NodesTest, TakeALongSilenceForALoss) {
+  Nodes nodes({"--nnodes=2", "--node_timeout=1"}, {"print=ready", "hang"});
+  nodes.start_rank(0);
+  nodes.start_rank(1).wait_for_output("ready");
+  const pid_t frozen = supervisor_of(nodes[1]);
+  kill(frozen, SIGSTOP);
+  EXPECT_EQ(nodes[0].wait(), 24);
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("was lost: silent for 1 s"));
+  kill(frozen, SIGCONT);
+  EXPECT_EQ(nodes[1].wait(), 24) << "it finds the rendezvous gone";
+}
+
+TEST(NodesTest, EndByASignalToAnyOfThem) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    for (const size_t who : {0, 1}) {
+      Nodes nodes({"--nnodes=2", "--restarts=3"}, {"handle_signals=5", "print=ready", "hang"});
+      nodes.start_rank(0);
+      nodes.start_rank(1).wait_for_output("ready");
+      nodes[0].wait_for_output("ready");
+      nodes[who].send(signal);
+      EXPECT_THAT(nodes.wait(), ElementsAre(5, 5)) << nodes.all_errors();
+      const std::string got = std::string("got SIG") + sigabbrev_np(signal);
+      EXPECT_EQ(lines_of(nodes[1 - who].output(), "").back(),
+                "[worker:" + std::to_string(1 - who) + "] " + got);
+    }
+  }
+}
+
+TEST(NodesTest, KnowAnInterruptOfAllFromASecondOne) {
+  Nodes nodes({"--nnodes=2"}, {"handle_signals", "print=ready", "hang", "exit=0"});
+  nodes.start_rank(0);
+  nodes.start_rank(1).wait_for_output("ready");
+  nodes[0].wait_for_output("ready");
+  nodes[0].send(SIGINT);
+  nodes[1].wait_for_output("got SIGINT");
+  nodes[1].send(SIGINT);  // as a terminal of both would
+  nodes[0].send(SIGINT);  // this one means it
+  EXPECT_THAT(nodes.wait(), ElementsAre(128 + SIGKILL, 128 + SIGKILL)) << nodes.all_errors();
+  EXPECT_THAT(nodes[1].errors(), HasSubstr("interrupted again from node 0"));
+}
+
+TEST(NodesTest, EndByASignalWhileTheyWait) {
+  Nodes nodes({"--nnodes=3"});
+  nodes.start_rank(0);
+  nodes.start_rank(2).wait_for_errors("waiting for nodes: 2 of 3 nodes are here");
+  EXPECT_THAT(nodes[1].errors(), HasSubstr("missing: --node_rank 1"));
+  nodes[1].send(SIGTERM);
+  EXPECT_THAT(nodes.wait(), ElementsAre(128 + SIGTERM, 128 + SIGTERM));
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("got SIGTERM while the job waited for nodes"));
+}
+
+TEST(NodesTest, GiveUpWithoutTheOthers) {
+  Nodes nodes({"--nnodes=2", "--join_timeout=0.5"});
+  EXPECT_EQ(nodes.start_rank(1).wait(), 14);
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("gave up waiting for the rendezvous at 127.0.0.1:"));
+  EXPECT_EQ(nodes.start_rank(0).wait(), 14);
+  EXPECT_THAT(nodes[1].errors(), HasSubstr("1 of 2 nodes is here"));
+}
+
+TEST(NodesTest, RefuseThoseOfAnotherJob) {
+  Nodes nodes({"--job_id=mine"}, {"hang"});
+  Launched& first = nodes.start({"--nnodes=2:3", "--node_rank=0"});
+  const auto expect = [&](Strings flags, int code, const std::string& message) {
+    Launched& other = nodes.start(flags);
+    EXPECT_EQ(other.wait(), code);
+    EXPECT_THAT(other.errors(), HasSubstr("refuses this node"));
+    EXPECT_THAT(other.errors(), HasSubstr(message));
+  };
+  expect({"--nnodes=3", "--node_rank=1"}, 19, "has --nnodes=\"3:3\", the rendezvous at 127.0.0.1:");
+  expect({"--nnodes=2:3", "--node_rank=1", "--restarts=1"}, 19, "has --restarts=\"1\"");
+  expect({"--nnodes=2:3", "--node_rank=1", "--job_id=yours"}, 17, "is of another job");
+  first.send(SIGTERM);
+  EXPECT_EQ(first.wait(), 128 + SIGTERM);
+}
+
+TEST(NodesTest, RefuseASecondRendezvous) {
+  Nodes nodes({"--nnodes=2"});
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  EXPECT_EQ(nodes.start_rank(0).wait(), 18);
+  EXPECT_THAT(nodes[1].errors(), HasSubstr("node 0 cannot serve the rendezvous at 127.0.0.1:"));
+  nodes[0].send(SIGTERM);
+  EXPECT_EQ(nodes[0].wait(), 128 + SIGTERM);
+}
+
+TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
+  const std::string path = scratch_folder() + "/actor";
+  std::ofstream(path) << "#!/no/such/interpreter\n";
+  const int port = free_port();
+  const Strings flags = {"--nnodes=2", "--rendezvous=127.0.0.1:" + std::to_string(port)};
+  ASSERT_EQ(std::system(("chmod +x " + path).c_str()), 0);
+  for (const std::string broken : {"0", "1"}) {
+    Strings bad = flags, good = flags;
+    bad.push_back("--node_rank=" + broken);
+    good.push_back(broken == "0" ? "--node_rank=1" : "--node_rank=0");
+    Launched first({.flags = bad, .program = path});
+    Launched second({.flags = good, .actions = {"hang"}});
+    EXPECT_EQ(first.wait(), 15);
+    EXPECT_EQ(second.wait(), 15);
+    EXPECT_THAT(second.errors(), HasSubstr("cannot run " + path));
+  }
+}
+
+// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped.
+void expect_drop(int port, const std::string& bytes) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = loopback(port);
+  ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  char byte;
+  EXPECT_LE(recv(socket, &byte, 1, 0), 0);
+  close(socket);
+}
+
+TEST(NodesTest, DropStrangers) {
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
+  expect_drop(nodes.port(), std::string("\0\0\0\2{}", 6));
+  expect_drop(nodes.port(), std::string("\0\0\0\1[", 5));
+  expect_drop(nodes.port(), std::string("\0\0", 2));  // and then nothing
+  std::vector<int> crowd;
+  for (int i = 0; i < 100; ++i) {
+    crowd.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    const sockaddr_in address = loopback(nodes.port());
+    connect(crowd.back(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  }
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  for (const int socket : crowd) close(socket);
+}
+
+TEST(NodesFlags, AreChecked) {
+  const auto expect = [](Strings flags, int code, const std::string& message) {
+    const Finished run = finish({.flags = std::move(flags), .program = "/bin/true"});
+    EXPECT_EQ(run.code, code) << message;
+    EXPECT_THAT(run.errors, HasSubstr(message));
+  };
+  const std::string there = "--rendezvous=127.0.0.1:29400";
+  for (const char* bad : {"1:2:3", "0", "0:2", "-1", "x", "1:", ":2", "2x", "1001"}) {
+    expect({std::string("--nnodes=") + bad, there}, 2,
+           std::string("--nnodes=") + bad + " is not allowed: expected N or MIN:MAX");
+  }
+  expect({"--nnodes=2:1", there}, 2, "did you mean --nnodes=1:2?");
+  expect({"--nnodes=2"}, 2, "--nnodes=2 needs --rendezvous=HOST:PORT");
+  expect({there}, 2, "--rendezvous is for a job of several nodes: expected --nnodes beside it");
+  expect({"--node_rank=1"}, 2, "--node_rank is for a job of several nodes");
+  expect({"--nnodes=2", there, "--node_rank=2"}, 2, "expected an integer from 0 to 1");
+  expect({"--nnodes=2", "--rendezvous=127.0.0.1"}, 2, "--rendezvous");
+  expect({"--nnodes=2", there, "--workers=0", "--chief"}, 2, "--workers=0 without --ps");
+  expect({"--nnodes=2", "--rendezvous=192.0.2.1:29400", "--node_rank=1"}, 19,
+         "in plain text, beyond this host: expected --allow_plaintext");
+  EXPECT_EQ(finish({.flags = {"--nnodes=1"}, .actions = {"print=alone"}}).output,
+            "[worker:0] alone\n");
+}
+
+}  // namespace
+}  // namespace cohort::testing
