@@ -54,7 +54,7 @@ void Agent::watch(std::vector<pollfd>& events) const {
 void Agent::step() {
   const Time now = clock_.now();
   if (server_) server_->step();
-  if (is_finished_ || !loss_.empty()) return;
+  if (job_code_ || !loss_.empty()) return;
   if (channel_) {
     listen(now);
   } else if (connecting_.is_open()) {
@@ -186,7 +186,7 @@ void Agent::listen(Time now) {
   while (auto message = channel_->receive()) {
     heard_ = now;
     take(std::move(*message));
-    if (is_finished_) return;
+    if (job_code_) return;
   }
   std::string end = channel_->end();
   if (end.empty() && now - heard_ > patience()) {
@@ -196,7 +196,7 @@ void Agent::listen(Time now) {
     lose(end);
   } else if (!end.empty()) {
     try_again(end, now);
-  } else if (now - told_ >= kPingInterval) {
+  } else if (now - told_ >= ping_interval(patience())) {
     told_ = now;
     tell(Ping{});
   }
@@ -211,11 +211,13 @@ void Agent::take(Message message) {
   if (const auto* notice = std::get_if<Notice>(&message)) {
     has_joined_ = true;
     for (const auto& line : notice->lines) note_(printable(line));
+  } else if (const auto* finish = std::get_if<Finish>(&message)) {
+    job_code_ = finish->code;
+    orders_.push_back(End{"the job is over"});
+    channel_.reset();
   } else if (!std::holds_alternative<Ping>(message)) {
-    is_finished_ = std::holds_alternative<Finish>(message);
     orders_.push_back(std::move(message));
   }
-  if (is_finished_) channel_.reset();
 }
 
 void Agent::lose(const std::string& why) {
@@ -240,7 +242,7 @@ void Agent::leave(int code, const std::string& reason) {
   if (server_)
     server_->finish(code, {"ending, because the node of the rendezvous left: " + reason});
   channel_.reset();
-  is_finished_ = true;
+  job_code_ = code;
 }
 
 bool Agent::is_done() const { return !server_ || server_->is_done(); }

@@ -32,9 +32,12 @@ class Agent {
   // kFailedPrecondition where plain text is not allowed, kResourceExhausted where a port is taken.
   void step();
   bool has_joined() const { return has_joined_; }
-  // What this node is to do: Start, Settle, End, Signal or Finish. A lost rendezvous is an End.
+  // What this node is to do: Start, Settle, End or Signal. A lost rendezvous and the end of the job
+  // are an End each.
   std::optional<Message> next_order();
-  // Why there is no rendezvous any more; "" while there is one, and after Finish.
+  // The exit code of the job, when it is over or this node has left it.
+  std::optional<int> job_code() const { return job_code_; }
+  // Why there is no rendezvous any more; "" while there is one, and when the job is over.
   const std::string& loss() const { return loss_; }
   // For the rendezvous; nothing happens when it is lost.
   void tell(const Message& message);
@@ -80,7 +83,7 @@ class Agent {
 
   std::optional<Channel> channel_;
   bool has_joined_ = false;
-  bool is_finished_ = false;
+  std::optional<int> job_code_;
   Time heard_, told_;
   std::deque<Message> orders_;
   std::string loss_;

@@ -177,8 +177,6 @@ void Attempt::follow(const Message& order) {
     if (phase_ == Phase::kRunning) start_settling(settling->reason);
   } else if (const auto* end = std::get_if<End>(&order)) {
     end_with_others(end->reason);
-  } else if (std::holds_alternative<Finish>(order)) {
-    end_with_others("the job is over");
   }
 }
 

@@ -1,7 +1,9 @@
 #include "strategies/cluster/launcher/node_supervisor.h"
 
 #include <csignal>
+#include <optional>
 #include <poll.h>
+#include <utility>
 
 #include "core/base/error.h"
 #include "strategies/cluster/launcher/agent.h"
@@ -36,11 +38,8 @@ class NodeSupervisor {
  private:
   int take_part() {
     try {
-      for (;;) {
-        const Message order = await_order();
-        if (const auto* finish = std::get_if<Finish>(&order)) return finish->code;
-        run_round(std::get<Start>(order).round);
-      }
+      while (const auto round = await_start()) run_round(*round);
+      return *agent_.job_code();
     } catch (const Error& error) {
       agent_.leave(exit_code(error.code()), error.message());
       say_farewell();
@@ -49,29 +48,28 @@ class NodeSupervisor {
     }
   }
 
-  // Start or Finish: what the rendezvous says next, or a signal.
-  Message await_order() {
+  // Nothing when the job is over, or signals have ended this node's part in it.
+  std::optional<Round> await_start() {
     for (;;) {
-      while (auto order = agent_.next_order()) {
-        if (std::holds_alternative<Start>(*order) || std::holds_alternative<Finish>(*order)) {
-          return std::move(*order);
-        }
+      while (const auto order = agent_.next_order()) {
+        if (const auto* start = std::get_if<Start>(&*order)) return start->round;
       }
+      if (agent_.job_code()) return std::nullopt;
       if (!agent_.loss().empty()) fail(Code::kUnavailable, agent_.loss());
       wait_for_events();
-      if (const int signal = take_signal()) {
-        const bool again = std::exchange(was_told_to_end_, true);
-        if (again || !agent_.has_joined()) return end_by(signal);
-        note("got " + signal_name(signal) + "; asking the rendezvous to end the job");
-        agent_.tell(Signal{signal, false, ""});
-      }
+      if (const int signal = take_signal()) handle_signal(signal);
     }
   }
 
-  Finish end_by(int signal) {
-    note("ending by " + signal_name(signal));
-    agent_.leave(128 + signal, "it got " + signal_name(signal));
-    return {128 + signal};
+  void handle_signal(int signal) {
+    const bool again = std::exchange(was_told_to_end_, true);
+    if (agent_.has_joined() && !again) {
+      note("got " + signal_name(signal) + "; asking the rendezvous to end the job");
+      agent_.tell(Signal{signal, false, ""});
+    } else {
+      note("ending by " + signal_name(signal));
+      agent_.leave(128 + signal, "it got " + signal_name(signal));
+    }
   }
 
   void run_round(const Round& round) {
@@ -80,7 +78,6 @@ class NodeSupervisor {
                              signal_queue_, lifeline_, console_, &agent_};
     Attempt attempt(setting, round.restart);
     attempt.run();
-    was_told_to_end_ |= attempt.was_told_to_end();
     agent_.tell(report(attempt));
   }
 

@@ -111,7 +111,7 @@ void RendezvousServer::send_all(Time now) {
     }
   }
   for (auto& [node, peer] : peers_) {
-    if (now - peer.told < kPingInterval || !state_.knows(node)) continue;
+    if (now - peer.told < ping_interval(patience_) || !state_.knows(node)) continue;
     peer.channel.send(Ping{});
     peer.told = now;
   }

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
-#include <list>
 #include <map>
 #include <poll.h>
 #include <string>
@@ -54,6 +54,9 @@ class RendezvousServer {
 };
 
 inline constexpr std::chrono::milliseconds kStepInterval(200);
-inline constexpr std::chrono::seconds kPingInterval(1);
+// How often both ends of a connection say something so as not to be taken for lost.
+inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds patience) {
+  return std::min<std::chrono::milliseconds>(std::chrono::seconds(1), patience / 4);
+}
 
 }  // namespace cohort::launcher

@@ -175,7 +175,7 @@ TEST_F(JobStateTest, RefusesWhoDoesNotFitAndNamesBothSides) {
   expect(other, Code::kResourceExhausted, "at most 10000");
   join(1);
   expect(greeting("x"), Code::kFailedPrecondition,
-         "has its 2 nodes, node 1 (host1), node 0 (host0)");
+         "has its 2 nodes, node 0 (host0), node 1 (host1)");
 }
 
 TEST_F(JobStateTest, EndsAllWhenTheTrainersOfAllHaveEnded) {
@@ -279,8 +279,8 @@ TEST_F(JobStateTest, FormsAgainWithoutALostNode) {
   for (int node : {0, 1, 2}) join(node);
   lose(1);
   tell(0, Ended{});
-  EXPECT_THAT(said_[0], HasSubstr("waiting for nodes: 2 of 2 to 3 nodes are here"));
   tell(2, Ended{});
+  EXPECT_THAT(said_[0], HasSubstr("waiting for nodes: 2 of 2 to 3 nodes are here"));
   got<Start>(0);
   pass(seconds(30));
   const auto start = got<Start>(2);
