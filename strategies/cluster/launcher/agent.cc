@@ -152,7 +152,7 @@ void Agent::join() {
                                          : InternetAddress::resolve(nodes().host, 0)[0];
   if (!ports_) ports_.emplace(options_, here);
   Node node = ports_->describe(nodes().host.empty() ? here.host() : nodes().host);
-  node.rank = nodes().rank;
+  node.rank = server_ ? 0 : nodes().rank;  // whoever serves is the first, also without --node_rank
   channel_.emplace(std::exchange(connecting_, Descriptor()), patience());
   channel_->send(Join{kProtocol, nodes().job_id, terms(), std::move(node)});
 }

@@ -169,18 +169,19 @@ void JobState::start() {
 std::string JobState::missing() const {
   std::string names;
   std::vector<bool> has_rank(rules_.max_nodes);
-  bool all_have_ranks = true;
+  bool all_have_ranks = true, any_chose = false;  // 0 is also the rank of whoever serves
   for (const auto& [id, member] : nodes_) {
     names += (names.empty() ? "" : ", ") + member.label;
     const int rank = member.node.rank;
     if (rank >= 0 && static_cast<size_t>(rank) < has_rank.size()) has_rank[rank] = true;
     all_have_ranks &= rank >= 0;
+    any_chose |= rank > 0;
   }
   const size_t wanted = std::max(rules_.min_nodes, std::min(enough_, rules_.max_nodes));
   std::string text =
       str(nodes_.size(), " of ", rules_.min_nodes < wanted ? str(rules_.min_nodes, " to ") : "",
           wanted, wanted == 1 ? " node is" : " nodes are", " here (", names, ")");
-  if (!all_have_ranks) return text;
+  if (!all_have_ranks || !any_chose) return text;
   std::string ranks;
   for (size_t rank = 0; rank < has_rank.size(); ++rank) {
     if (!has_rank[rank]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);

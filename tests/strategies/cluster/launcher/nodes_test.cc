@@ -134,9 +134,10 @@ TEST(NodesTest, AreOneClusterInWhateverOrderTheyStart) {
 
 TEST(NodesTest, ReachEachOtherAndTheFirstToComeServesWithoutRanks) {
   Nodes nodes({"--nnodes=2"}, {"worker:0@call=worker:1", "worker:1@serve=inherited"});
-  nodes.start();
+  nodes.start().wait_for_errors("waiting for nodes: 1 of 2 nodes are here (node 0 (");
   nodes.start();
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(nodes[0].output(), "[worker:0] this is worker:1\n");
 }
 
 TEST(NodesTest, MayDifferInTheirTasks) {
@@ -189,7 +190,7 @@ TEST(NodesTest, WaitForAllToSaveWhenOneAsksToBeResumed) {
 
 TEST(NodesTest, NoticeTheLossOfOne) {
   for (const bool supervisor : {false, true}) {
-    Nodes nodes({"--nnodes=2"}, {"leave_child", "print=ready", "hang"});
+    Nodes nodes({"--nnodes=2", "--grace=0.1"}, {"leave_child", "print=ready", "hang"});
     nodes.start_rank(0);
     nodes.start_rank(1).wait_for_output("ready");
     nodes[0].wait_for_output("ready");
