@@ -89,19 +89,30 @@ struct Post {
   int64_t send_bytes[kMaxHostRanks], receive_bytes[kMaxHostRanks];
 };
 
-// A message on its way from one rank to another; SharedMessages gives it its meaning.
-struct MessageSlot {
-  static constexpr size_t kInlineBytes = 1024;
-  alignas(64) std::atomic<uint32_t> state;
-  int32_t tag;
-  uint64_t sequence;
-  int64_t bytes;
-  char payload[kInlineBytes];
-};
+// What one rank sends to another; SharedMessages gives it its meaning. Slots are used in turns.
 struct Lane {
-  static constexpr int kSlots = 16;
+  static constexpr size_t kSlots = 16;
   static constexpr size_t kWindowBytes = size_t{1} << 16;
-  MessageSlot slots[kSlots];
+  static constexpr size_t kInlineBytes = 1024;
+
+  // The sender tells of a message.
+  struct Told {
+    alignas(64) std::atomic<uint32_t> full;
+    int32_t tag;
+    int64_t bytes;
+    char payload[kInlineBytes];
+  };
+  // The receiver answers about the message that was told of as the `number`-th of all.
+  struct Answer {
+    alignas(64) std::atomic<uint32_t> full;
+    int32_t verdict;
+    uint64_t number;
+    int64_t capacity;
+  };
+
+  Told told[kSlots];
+  Answer answers[kSlots];
+  // Bytes that have gone through the window since the beginning.
   alignas(kSharingUnit) std::atomic<uint64_t> written;
   alignas(kSharingUnit) std::atomic<uint64_t> read;
   alignas(kSharingUnit) char window[kWindowBytes];

@@ -8,15 +8,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a slot is at: free, told of by the sender, asked for by the receiver, or with the receiver,
-// who has all of it or has no room for it.
-enum SlotState : uint32_t { kFree, kTold, kWanted, kTaken, kTooLong };
+constexpr auto kInline = static_cast<int64_t>(Lane::kInlineBytes);
 
-constexpr auto kInline = static_cast<int64_t>(MessageSlot::kInlineBytes);
-
-Error too_long(int sender, int tag, int64_t bytes, int receiver) {
-  return Error(Code::kInvalidArgument, str("rank ", sender, " sends ", bytes, " bytes with tag ",
-                                           tag, ", but rank ", receiver, " has room for less"));
+Error too_long(int sender, int tag, int64_t bytes, int receiver, int64_t capacity) {
+  return Error(Code::kInvalidArgument,
+               str("rank ", sender, " sends ", bytes, " bytes with tag ", tag, ", but rank ",
+                   receiver, " has room for ", capacity));
 }
 
 // Copies between memory and the window of a lane, where position `at` is to be found modulo its
@@ -152,9 +149,110 @@ bool SharedMessages::has_unfinished() const {
          !std::all_of(receives_.begin(), receives_.end(), ended);
 }
 
-MessageSlot& SharedMessages::slot(int sender, int receiver, uint64_t sequence) const {
-  return host_.control.lane(sender, receiver).slots[sequence % Lane::kSlots];
+bool SharedMessages::advance() {
+  // What has not ended with the group never will: its memory may be gone.
+  if (host_.meeting.ended()) return false;
+  bool moved = tell_all();
+  // Before newer messages are heard.
+  for (Receive& receive : receives_)
+    if (!receive.matched) moved |= match(receive);
+  for (int r = 0; r < host_.size; ++r) {
+    if (r == host_.rank) continue;
+    moved |= take_answers(r);
+    moved |= write_window(r);
+    moved |= hear(r);
+    moved |= answer(r);
+    moved |= read_window(r);
+  }
+  return moved;
 }
+
+// --- The lane to a receiver
+
+// In order: a slot that becomes free meanwhile is not for a later message to the same rank.
+bool SharedMessages::tell_all() {
+  bool any = false;
+  for (Peer& peer : peers_) peer.full = false;
+  for (Send& send : sends_) {
+    Peer& to = peer(send.call.destination);
+    if (send.number || to.full) continue;
+    to.full = !tell(send);
+    any |= !to.full;
+  }
+  return any;
+}
+
+bool SharedMessages::tell(Send& send) {
+  const SendCall& call = send.call;
+  Peer& to = peer(call.destination);
+  Lane::Told& slot = lane_to(call.destination).told[to.told % Lane::kSlots];
+  if (slot.full.load(std::memory_order_acquire) != 0) return false;
+  send.number = to.told++;
+  slot.tag = call.tag;
+  slot.bytes = call.bytes;
+  if (call.bytes > 0 && call.bytes <= kInline)
+    std::memcpy(slot.payload, call.source, static_cast<size_t>(call.bytes));
+  slot.full.store(1, std::memory_order_release);
+  host_.meeting.ring(call.destination);
+  return true;
+}
+
+SharedMessages::Send* SharedMessages::find_send(int receiver, uint64_t number) {
+  const auto at = std::find_if(sends_.begin(), sends_.end(), [&](const Send& send) {
+    return send.call.destination == receiver && send.number == number && !send.ended;
+  });
+  return at == sends_.end() ? nullptr : &*at;
+}
+
+bool SharedMessages::take_answers(int receiver) {
+  Peer& to = peer(receiver);
+  bool any = false;
+  while (true) {
+    Lane::Answer& slot = lane_to(receiver).answers[to.answers_taken % Lane::kSlots];
+    if (slot.full.load(std::memory_order_acquire) == 0) return any;
+    Send* const send = find_send(receiver, slot.number);
+    if (send == nullptr) refuse_peer(host_, receiver);
+    if (slot.verdict == kWanted)
+      to.wanted.push_back(*send->number);
+    else
+      send->ended = true;
+    if (slot.verdict == kTooLong)
+      send->error = too_long(host_.rank, send->call.tag, send->call.bytes, receiver, slot.capacity);
+    slot.full.store(0, std::memory_order_release);
+    ++to.answers_taken;
+    host_.meeting.ring(receiver);  // which may have more
+    any = true;
+  }
+}
+
+bool SharedMessages::write_window(int receiver) {
+  Peer& to = peer(receiver);
+  if (to.wanted.empty()) return false;
+  Lane& lane = lane_to(receiver);
+  Send* const send = find_send(receiver, to.wanted.front());
+  if (send == nullptr) refuse_peer(host_, receiver);
+  const uint64_t unread = to.written - lane.read.load(std::memory_order_acquire);
+  if (unread > Lane::kWindowBytes) refuse_peer(host_, receiver);
+  const int64_t bytes =
+      std::min(static_cast<int64_t>(Lane::kWindowBytes - unread), send->call.bytes - send->written);
+  if (bytes == 0) return false;
+  const char* from = static_cast<const char*>(send->call.source) + send->written;
+  for_window(lane, to.written, bytes, [&](char* window, int64_t part) {
+    std::memcpy(window, from, static_cast<size_t>(part));
+    from += part;
+  });
+  send->written += bytes;
+  to.written += static_cast<uint64_t>(bytes);
+  lane.written.store(to.written, std::memory_order_release);
+  if (send->written == send->call.bytes) {
+    send->ended = true;
+    to.wanted.pop_front();
+  }
+  host_.meeting.ring(receiver);
+  return true;
+}
+
+// --- The lane from a sender
 
 SharedMessages::Receive* SharedMessages::find_receive(int64_t id) {
   const auto at = std::find_if(receives_.begin(), receives_.end(),
@@ -162,150 +260,104 @@ SharedMessages::Receive* SharedMessages::find_receive(int64_t id) {
   return at == receives_.end() ? nullptr : &*at;
 }
 
-bool SharedMessages::advance() {
-  bool moved = false;
-  // What has not ended with the group never will: its memory may be gone.
-  if (host_.meeting.ended()) return false;
-  for (Send& send : sends_)
-    if (!send.ended) moved |= advance_send(send);
-  for (int r = 0; r < host_.size; ++r)
-    if (r != host_.rank) moved |= look(r);
-  for (Receive& receive : receives_)
-    if (!receive.matched) moved |= match(receive);
-  for (int r = 0; r < host_.size; ++r)
-    if (r != host_.rank) moved |= read_window(r);
-  return moved;
-}
-
-// --- The sender's side
-
-bool SharedMessages::advance_send(Send& send) {
-  if (!send.sequence && !announce(send)) return false;
-  const int receiver = send.call.destination;
-  MessageSlot& place = slot(host_.rank, receiver, *send.sequence);
-  const uint32_t state = place.state.load(std::memory_order_acquire);
-  if (state == kWanted) return write_window(send, host_.control.lane(host_.rank, receiver));
-  if (state != kTaken && state != kTooLong) return false;
-  if (state == kTooLong)
-    send.error = too_long(host_.rank, send.call.tag, send.call.bytes, receiver);
-  send.ended = true;
-  place.state.store(kFree, std::memory_order_release);
-  return true;
-}
-
-// Puts the message in a slot, if there is one for it: in order, whatever else waits for one.
-bool SharedMessages::announce(Send& send) {
-  Peer& peer = peers_[static_cast<size_t>(send.call.destination)];
-  MessageSlot& place = slot(host_.rank, send.call.destination, peer.next_sent);
-  if (place.state.load(std::memory_order_acquire) != kFree) return false;
-  send.sequence = peer.next_sent++;
-  place.sequence = *send.sequence;
-  place.tag = send.call.tag;
-  place.bytes = send.call.bytes;
-  if (send.call.bytes > 0 && send.call.bytes <= kInline)
-    std::memcpy(place.payload, send.call.source, static_cast<size_t>(send.call.bytes));
-  place.state.store(kTold, std::memory_order_release);
-  host_.meeting.ring(send.call.destination);
-  return true;
-}
-
-bool SharedMessages::write_window(Send& send, Lane& lane) {
-  Peer& peer = peers_[static_cast<size_t>(send.call.destination)];
-  const uint64_t unread = peer.window_written - lane.read.load(std::memory_order_acquire);
-  if (unread > Lane::kWindowBytes) refuse_peer(host_, send.call.destination);
-  const auto room = static_cast<int64_t>(Lane::kWindowBytes - unread);
-  const int64_t bytes = std::min(room, send.call.bytes - send.written);
-  if (bytes == 0) return false;
-  const char* from = static_cast<const char*>(send.call.source) + send.written;
-  for_window(lane, peer.window_written, bytes, [&](char* window, int64_t part) {
-    std::memcpy(window, from, static_cast<size_t>(part));
-    from += part;
-  });
-  send.written += bytes;
-  peer.window_written += static_cast<uint64_t>(bytes);
-  lane.written.store(peer.window_written, std::memory_order_release);
-  host_.meeting.ring(send.call.destination);
-  return true;
-}
-
-// --- The receiver's side
-
-// Takes notice of what a sender has told.
-bool SharedMessages::look(int sender) {
-  Peer& peer = peers_[static_cast<size_t>(sender)];
+// Takes what the sender tells to the first receive that wants it, or remembers it for a later one.
+bool SharedMessages::hear(int sender) {
+  Peer& from = peer(sender);
   bool any = false;
-  while (peer.announced.size() < Lane::kSlots) {
-    const MessageSlot& place = slot(sender, host_.rank, peer.next_seen);
-    if (place.state.load(std::memory_order_acquire) != kTold || place.sequence != peer.next_seen)
-      break;
-    peer.announced.push_back({peer.next_seen++, place.tag, std::max<int64_t>(place.bytes, 0)});
+  while (true) {
+    Lane::Told& slot = lane_from(sender).told[from.heard % Lane::kSlots];
+    if (slot.full.load(std::memory_order_acquire) == 0) return any;
+    const Message message{from.heard++, slot.tag, std::max<int64_t>(slot.bytes, 0)};
+    const auto receive = std::find_if(receives_.begin(), receives_.end(), [&](const Receive& r) {
+      return !r.matched && (r.call.source == kAnyRank || r.call.source == sender) &&
+             (r.call.tag == kAnyTag || r.call.tag == message.tag);
+    });
+    if (receive == receives_.end())
+      from.unmatched.push_back(message);
+    else
+      accept(*receive, sender, message, slot.payload);
+    slot.full.store(0, std::memory_order_release);
+    host_.meeting.ring(sender);
     any = true;
   }
-  return any;
 }
 
 bool SharedMessages::match(Receive& receive) {
+  const ReceiveCall& call = receive.call;
   for (int r = 0; r < host_.size; ++r) {
-    if (r == host_.rank || (receive.call.source != kAnyRank && receive.call.source != r)) continue;
-    auto& announced = peers_[static_cast<size_t>(r)].announced;
-    const auto message = std::find_if(announced.begin(), announced.end(), [&](const Announced& a) {
-      return receive.call.tag == kAnyTag || receive.call.tag == a.tag;
+    if (call.source != kAnyRank && call.source != r) continue;
+    auto& unmatched = peer(r).unmatched;
+    const auto message = std::find_if(unmatched.begin(), unmatched.end(), [&](const Message& m) {
+      return call.tag == kAnyTag || call.tag == m.tag;
     });
-    if (message == announced.end()) continue;
-    const Announced found = *message;
-    announced.erase(message);
-    accept(receive, r, found);
+    if (message == unmatched.end()) continue;
+    const Message found = *message;
+    unmatched.erase(message);
+    accept(receive, r, found, nullptr);
     return true;
   }
   return false;
 }
 
-void SharedMessages::accept(Receive& receive, int sender, const Announced& message) {
-  MessageSlot& place = slot(sender, host_.rank, message.sequence);
+// `payload` is where the bytes of a small message still are, or null.
+void SharedMessages::accept(Receive& receive, int sender, const Message& message,
+                            const char* payload) {
   receive.matched = true;
   receive.received = {sender, message.tag, message.bytes};
-  uint32_t state = kTaken;
-  if (message.bytes > receive.call.capacity) {
-    receive.error = too_long(sender, message.tag, message.bytes, host_.rank);
-    state = kTooLong;
-  } else if (message.bytes > kInline) {
-    peers_[static_cast<size_t>(sender)].transfers.push_back(
-        {message.sequence, receive.id, message.bytes});
-    if (peers_[static_cast<size_t>(sender)].transfers.size() > 1) return;
-    state = kWanted;
+  const int64_t capacity = receive.call.capacity;
+  Verdict verdict = kTaken;
+  if (message.bytes > capacity) {
+    receive.error = too_long(sender, message.tag, message.bytes, host_.rank, capacity);
+    verdict = kTooLong;
+  } else if (message.bytes > 0 && (payload == nullptr || message.bytes > kInline)) {
+    verdict = kWanted;
+    peer(sender).coming.push_back(receive.id);
   } else if (message.bytes > 0) {
-    std::memcpy(receive.call.target, place.payload, static_cast<size_t>(message.bytes));
+    std::memcpy(receive.call.target, payload, static_cast<size_t>(message.bytes));
   }
-  receive.ended = state != kWanted;
-  place.state.store(state, std::memory_order_release);
-  host_.meeting.ring(sender);
+  receive.ended = verdict != kWanted;
+  peer(sender).answers.push_back({verdict, message.number, capacity});
+}
+
+bool SharedMessages::answer(int sender) {
+  Peer& from = peer(sender);
+  bool any = false;
+  while (!from.answers.empty()) {
+    Lane::Answer& slot = lane_from(sender).answers[from.answered % Lane::kSlots];
+    if (slot.full.load(std::memory_order_acquire) != 0) return any;
+    const Answer& answer = from.answers.front();
+    slot.verdict = answer.verdict;
+    slot.number = answer.number;
+    slot.capacity = answer.capacity;
+    slot.full.store(1, std::memory_order_release);
+    from.answers.pop_front();
+    ++from.answered;
+    host_.meeting.ring(sender);
+    any = true;
+  }
+  return any;
 }
 
 bool SharedMessages::read_window(int sender) {
-  Peer& peer = peers_[static_cast<size_t>(sender)];
-  if (peer.transfers.empty()) return false;
-  Transfer& transfer = peer.transfers.front();
-  Lane& lane = host_.control.lane(sender, host_.rank);
-  const uint64_t unread = lane.written.load(std::memory_order_acquire) - peer.window_read;
-  if (unread > Lane::kWindowBytes) refuse_peer(host_, sender);
-  const int64_t bytes = std::min(static_cast<int64_t>(unread), transfer.bytes - transfer.read);
-  if (bytes == 0) return false;
-  Receive& receive = *find_receive(transfer.receive_id);
-  char* to = static_cast<char*>(receive.call.target) + transfer.read;
-  for_window(lane, peer.window_read, bytes, [&](const char* window, int64_t part) {
+  Peer& from = peer(sender);
+  Lane& lane = lane_from(sender);
+  const uint64_t unread = lane.written.load(std::memory_order_acquire) - from.read;
+  if (unread == 0) return false;
+  if (unread > Lane::kWindowBytes || from.coming.empty()) refuse_peer(host_, sender);
+  Receive& receive = *find_receive(from.coming.front());
+  const int64_t bytes =
+      std::min(static_cast<int64_t>(unread), receive.received.bytes - receive.read);
+  char* to = static_cast<char*>(receive.call.target) + receive.read;
+  for_window(lane, from.read, bytes, [&](const char* window, int64_t part) {
     std::memcpy(to, window, static_cast<size_t>(part));
     to += part;
   });
-  transfer.read += bytes;
-  peer.window_read += static_cast<uint64_t>(bytes);
-  lane.read.store(peer.window_read, std::memory_order_release);
-  if (transfer.read == transfer.bytes) {
+  receive.read += bytes;
+  from.read += static_cast<uint64_t>(bytes);
+  lane.read.store(from.read, std::memory_order_release);
+  if (receive.read == receive.received.bytes) {
     receive.ended = true;
-    slot(sender, host_.rank, transfer.sequence).state.store(kTaken, std::memory_order_release);
-    peer.transfers.pop_front();
-    if (!peer.transfers.empty())
-      slot(sender, host_.rank, peer.transfers.front().sequence)
-          .state.store(kWanted, std::memory_order_release);
+    from.coming.pop_front();
   }
   host_.meeting.ring(sender);
   return true;

@@ -12,10 +12,10 @@
 
 namespace cohort {
 
-// The messages of one rank. A sender tells of a message in a slot of its lane to the receiver, who
-// chooses: a small one is in the slot itself, the bytes of another then pass through the lane's
-// window. Whoever waits for a message moves them on, and else a thread that the first message
-// starts. Thread-safe.
+// The messages of one rank. A sender tells of each in its lane to the receiver, who answers, in any
+// order, when it wants one; its bytes then pass through the lane's window. Those of a small message
+// are told along, for a receiver that waits for it already. Whoever waits for a message moves them
+// all on, and else a thread that the first message starts. Thread-safe.
 class SharedMessages {
  public:
   explicit SharedMessages(const HostRank& host);
@@ -31,11 +31,12 @@ class SharedMessages {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  enum Verdict : int32_t { kTaken, kWanted, kTooLong };
 
   struct Send {
     int64_t id;
     SendCall call;
-    std::optional<uint64_t> sequence = std::nullopt;  // in the lane, from when it is in a slot
+    std::optional<uint64_t> number = std::nullopt;  // among those told to the receiver
     int64_t written = 0;
     bool ended = false;
     std::optional<Error> error = std::nullopt;
@@ -44,45 +45,58 @@ class SharedMessages {
     int64_t id;
     ReceiveCall call;
     Received received = {};
+    int64_t read = 0;
     bool matched = false, ended = false;
     std::optional<Error> error = std::nullopt;
   };
-  // A message that a sender has told of.
-  struct Announced {
-    uint64_t sequence;
+  struct Message {
+    uint64_t number;
     int tag;
     int64_t bytes;
   };
-  // A message that is being received.
-  struct Transfer {
-    uint64_t sequence;
-    int64_t receive_id;
-    int64_t bytes, read = 0;
+  struct Answer {
+    Verdict verdict;
+    uint64_t number;
+    int64_t capacity;
   };
-  // This rank's end of the lanes to and from another one.
+  // This rank's ends of the two lanes that it has with another one.
   struct Peer {
-    uint64_t next_sent = 0, next_seen = 0;
-    uint64_t window_written = 0, window_read = 0;  // bytes since the beginning
-    std::deque<Announced> announced;               // and not yet asked for
-    std::deque<Transfer> transfers;                // asked for; the first moves
+    // Of the lane to it.
+    uint64_t told = 0, answers_taken = 0, written = 0;
+    bool full = false;
+    std::deque<uint64_t> wanted;  // numbers of messages; the first goes through the window
+    // Of the lane from it.
+    uint64_t heard = 0, answered = 0, read = 0;
+    std::deque<Message> unmatched;
+    std::deque<Answer> answers;  // that have no slot yet
+    std::deque<int64_t> coming;  // receives; that of the first is going through the window
   };
 
   // One round of whatever can be done without waiting; whether anything was.
   bool advance();
-  bool advance_send(Send& send);
-  bool announce(Send& send);
-  bool write_window(Send& send, Lane& lane);
-  bool look(int sender);
+  // For the lane to `receiver`.
+  bool tell_all();
+  bool tell(Send& send);
+  bool take_answers(int receiver);
+  bool write_window(int receiver);
+  Send* find_send(int receiver, uint64_t number);
+  // For the lane from `sender`.
+  bool hear(int sender);
   bool match(Receive& receive);
-  void accept(Receive& receive, int sender, const Announced& message);
+  void accept(Receive& receive, int sender, const Message& message, const char* payload);
+  bool answer(int sender);
   bool read_window(int sender);
+  Receive* find_receive(int64_t id);
+
   void loop();
-  bool has_unfinished() const;
   void start_thread();
+  bool has_unfinished() const;
   std::optional<Received> finish(int64_t id);
   Error late(int64_t id, std::chrono::milliseconds limit) const;
-  Receive* find_receive(int64_t id);
-  MessageSlot& slot(int sender, int receiver, uint64_t sequence) const;
+
+  Lane& lane_to(int receiver) const { return host_.control.lane(host_.rank, receiver); }
+  Lane& lane_from(int sender) const { return host_.control.lane(sender, host_.rank); }
+  Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
 
   const HostRank host_;
   std::atomic<uint32_t>& bell_;
