@@ -11,15 +11,16 @@
 namespace cohort {
 namespace {
 
-Error as_error(const std::exception_ptr& thrown) {
+// What other replicas are told; `process` is where it was thrown.
+Error as_error(const std::exception_ptr& thrown, const std::string& process) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
-    return error;
+    return error.peer().empty() ? Error(error.code(), error.message(), process) : error;
   } catch (const std::exception& error) {
-    return Error(Code::kAborted, str("another replica failed: ", error.what()));
+    return Error(Code::kAborted, str("another replica failed: ", error.what()), process);
   } catch (...) {
-    return Error(Code::kAborted, "another replica failed");
+    return Error(Code::kAborted, "another replica failed", process);
   }
 }
 
@@ -54,9 +55,18 @@ std::vector<Device> resolve_devices(std::string_view strategy,
 LocalReplicas::LocalReplicas(std::vector<Device> devices,
                              std::shared_ptr<CrossDeviceOps> cross_device_ops,
                              const CommunicationOptions& communication)
+    : LocalReplicas(devices, std::move(cross_device_ops), communication,
+                    static_cast<int>(devices.size()), "") {}
+
+LocalReplicas::LocalReplicas(std::vector<Device> devices,
+                             std::shared_ptr<CrossDeviceOps> cross_device_ops,
+                             const CommunicationOptions& communication, int replicas_in_sync,
+                             std::string process)
     : devices_(std::move(devices)),
       cross_device_ops_(std::move(cross_device_ops)),
       communication_(communication),
+      replicas_in_sync_(replicas_in_sync),
+      process_(std::move(process)),
       threads_(static_cast<int>(devices_.size())) {
   communication_.validate();
   if (cross_device_ops_ == nullptr)
@@ -65,7 +75,7 @@ LocalReplicas::LocalReplicas(std::vector<Device> devices,
 }
 
 void LocalReplicas::connect() {
-  if (count() == 1) return;
+  if (replicas_in_sync_ == 1) return;
   auto communicators = cross_device_ops_->make_communicators(devices_);
   if (communicators.size() != devices_.size() ||
       std::find(communicators.begin(), communicators.end(), nullptr) != communicators.end())
@@ -76,12 +86,49 @@ void LocalReplicas::connect() {
   if (communication_.timeout_seconds)
     for (auto& communicator : communicators)
       communicator = with_time_limit(std::move(communicator), *communication_.timeout_seconds);
-  communicators_ = std::move(communicators);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) throw *closed_;
+    communicators_.swap(communicators);
+    connected_ = true;
+  }
+}
+
+bool LocalReplicas::is_connected() const {
+  const std::lock_guard lock(mutex_);
+  return replicas_in_sync_ == 1 || connected_;
+}
+
+void LocalReplicas::abort(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& communicator : communicators_) communicator->abort(error);
+  connected_ = false;
+}
+
+void LocalReplicas::close(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = error;
+  }
+  abort(error);
+}
+
+Communicator* LocalReplicas::communicator(size_t replica) const {
+  return replicas_in_sync_ == 1 ? nullptr : communicators_[replica].get();
+}
+
+PlanOptions LocalReplicas::plan_options(size_t replica, Precision precision) const {
+  PlanOptions options{devices_[replica], static_cast<int>(replica), precision};
+  if (replicas_in_sync_ > count())
+    options.bucket_memory = [communicator = communicator(replica)](size_t bytes) {
+      return communicator->allocate(bytes);
+    };
+  return options;
 }
 
 std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient>& gradients,
                                                       const Value& when) const {
-  if (count() == 1) return gradients;
+  if (replicas_in_sync_ == 1) return gradients;
   return reduce_in_buckets(gradients, communication_, when);
 }
 
@@ -90,26 +137,26 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
                                                    const PerReplica<std::vector<Tensor>>& inputs,
                                                    const ReplicaGroup& group,
                                                    const RunOptions& options) {
+  if (!is_connected()) connect();
   PerReplica<std::vector<Tensor>> outputs(devices_.size());
   std::mutex mutex;
   std::exception_ptr first_error;
   threads_.run([&](int id) {
     const auto replica = static_cast<size_t>(id);
-    Communicator* communicator = communicators_.empty() ? nullptr : communicators_[replica].get();
     try {
-      const PlanOptions plan{devices_[replica], id, options.precision};
       const StepInfo step{options.seed, options.step, strategy.first_replica() + id,
-                          strategy.num_replicas_in_sync(), communicator};
-      outputs[replica] = function.run(inputs[replica], plan, step, group);
+                          replicas_in_sync_, communicator(replica)};
+      outputs[replica] =
+          function.run(inputs[replica], plan_options(replica, options.precision), step, group);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (first_error) return;  // the others only report that they were stopped
       first_error = std::current_exception();
-      if (communicator != nullptr) communicator->abort(as_error(first_error));
+      abort(as_error(first_error, process_));
     }
   });
   if (first_error) {
-    connect();
+    if (replicas_in_sync_ == count()) connect();
     std::rethrow_exception(first_error);
   }
   return outputs;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +20,28 @@ std::vector<Device> resolve_devices(std::string_view strategy,
 // strategies whose replicas are in step with each other are made of.
 class LocalReplicas {
  public:
-  // Null chooses how to combine values by device.
+  // Null chooses how to combine values by device. `replicas_in_sync` are those of all processes:
+  // where there are others, `cross_device_ops` makes communicators that reach them, and `process`
+  // is the peer at fault that they are told of for an error here.
+  LocalReplicas(std::vector<Device> devices, std::shared_ptr<CrossDeviceOps> cross_device_ops,
+                const CommunicationOptions& communication, int replicas_in_sync,
+                std::string process);
   LocalReplicas(std::vector<Device> devices, std::shared_ptr<CrossDeviceOps> cross_device_ops,
                 const CommunicationOptions& communication);
 
   const std::vector<Device>& devices() const { return devices_; }
   int count() const { return static_cast<int>(devices_.size()); }
+  int replicas_in_sync() const { return replicas_in_sync_; }
   CrossDeviceOps& cross_device_ops() const { return *cross_device_ops_; }
+
+  // Whether there are communicators, and none has failed. The next run makes new ones otherwise,
+  // where there are other processes, which agree beforehand that it is to.
+  bool is_connected() const;
+  // Ends a run under way, and every later one until the next connection, with `error`. From any
+  // thread.
+  void abort(const Error& error);
+  // The same for good: there is no next connection.
+  void close(const Error& error);
 
   // What Strategy::reduce_gradients promises.
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
@@ -37,11 +54,18 @@ class LocalReplicas {
  private:
   // Anew, because an aborted group stays broken.
   void connect();
+  Communicator* communicator(size_t replica) const;
+  PlanOptions plan_options(size_t replica, Precision precision) const;
 
   std::vector<Device> devices_;
   std::shared_ptr<CrossDeviceOps> cross_device_ops_;
   CommunicationOptions communication_;
+  const int replicas_in_sync_;
+  const std::string process_;
+  mutable std::mutex mutex_;  // guards what follows; a run alone changes the vector
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none where there is one replica
+  bool connected_ = false;
+  std::optional<Error> closed_;
   ReplicaThreads threads_;
 };
 

@@ -4,26 +4,60 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <mutex>
 
 #include "core/base/error.h"
 
 namespace cohort {
 namespace {
 
-std::atomic<bool> interrupt_arrived = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler stores to it");
+std::atomic<StopRequest> the_request = StopRequest::kNone;
+static_assert(std::atomic<StopRequest>::is_always_lock_free, "a signal handler stores to it");
+
+struct sigaction once(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  return action;
+}
+
+std::mutex termination_mutex;  // guards what follows
+int termination_catchers = 0;
+struct sigaction termination_before;
+
+int exit_code_of(const Error& error) {
+  const bool is_preempted =
+      error.code() == Code::kCancelled && stop_request() == StopRequest::kTermination;
+  return is_preempted ? kExitResumable : exit_code(error.code());
+}
 
 }  // namespace
 
 void init() {
-  interrupt_arrived = false;
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupt_arrived = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  the_request = StopRequest::kNone;
+  const auto action = once([](int) { the_request = StopRequest::kInterrupt; });
   sigaction(SIGINT, &action, nullptr);
 }
 
-bool interrupted() { return interrupt_arrived; }
+CatchTermination::CatchTermination() {
+  const std::lock_guard lock(termination_mutex);
+  if (termination_catchers++ > 0) return;
+  const auto action = once([](int) { the_request = StopRequest::kTermination; });
+  sigaction(SIGTERM, &action, &termination_before);
+}
+
+CatchTermination::~CatchTermination() {
+  const std::lock_guard lock(termination_mutex);
+  if (--termination_catchers == 0) sigaction(SIGTERM, &termination_before, nullptr);
+}
+
+StopRequest stop_request() { return the_request; }
+
+void request_stop(StopRequest request) {
+  if (request != StopRequest::kNone) the_request = request;
+}
+
+bool interrupted() { return stop_request() != StopRequest::kNone; }
 
 int run_main(const std::function<void()>& body) {
   try {
@@ -32,7 +66,7 @@ int run_main(const std::function<void()>& body) {
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
-    return exit_code(error.code());
+    return exit_code_of(error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -4,15 +4,39 @@
 
 namespace cohort {
 
-// Prepares the process: from now on the first interrupt (SIGINT, Ctrl-C) asks whatever trains to
-// stop after its present step; the second ends the process at once, as without init().
+// What has asked the process to stop: a person (SIGINT, Ctrl-C), or a scheduler that takes its
+// machine away (SIGTERM).
+enum class StopRequest { kNone, kInterrupt, kTermination };
+
+// Prepares the process: from now on the first interrupt (SIGINT) asks whatever trains to stop after
+// its present step; the second ends the process at once, as without init().
 void init();
-// Whether an interrupt has arrived since init(). Thread-safe.
+
+// While one is alive, the first SIGTERM is such a request too, and the second ends the process. For
+// code that looks at stop_request() again and again, as fit() does; at all other times SIGTERM ends
+// the process. Thread-safe.
+class CatchTermination {
+ public:
+  CatchTermination();
+  ~CatchTermination();
+  CatchTermination(const CatchTermination&) = delete;
+  CatchTermination& operator=(const CatchTermination&) = delete;
+};
+
+// What has asked for a stop since init(), the latest; thread-safe.
+StopRequest stop_request();
+// As if the signal had arrived: another process of the job has had it. kNone changes nothing.
+void request_stop(StopRequest request);
+// Whether there is any.
 bool interrupted();
 
+// The exit code of a program that SIGTERM has stopped: it has ended in good order, and can be
+// started again to continue from what it has saved.
+inline constexpr int kExitResumable = 42;
+
 // The body of main(): calls init() and `body`, and returns the exit code of the process. A
-// cohort::Error is printed as one line on stderr and gives exit_code(error.code()); any other
-// exception gives 1.
+// cohort::Error is printed as one line on stderr and gives exit_code(error.code()), or
+// kExitResumable for kCancelled after SIGTERM; any other exception gives 1.
 int run_main(const std::function<void()>& body);
 
 }  // namespace cohort

@@ -1,11 +1,13 @@
 #include "core/data/distributed_dataset.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "core/data/pipeline_batch.h"
 #include "core/data/read_ahead.h"
 #include "core/data/source.h"
+#include "core/distribute/packing.h"
 
 namespace cohort::data {
 
@@ -19,6 +21,7 @@ struct Distribution {
   Kind kind;
   size_t replicas;  // of this process
   int64_t prefetch;
+  Workers* workers;  // that have to agree where the data ends; null where all know
 };
 
 namespace {
@@ -103,6 +106,55 @@ class Steps {
   std::optional<ReadAhead<DistributedBatch>> ahead_;  // last: its thread uses what is above
 };
 
+// Batches of no rows with these names, dtypes and shapes of rows.
+DistributedBatch without_rows(const Batch& like, size_t replicas) {
+  return DistributedBatch(std::vector<Batch>(replicas, slice(like, 0, 0)));
+}
+
+std::string pack(const Batch& batch) {
+  Packer packer;
+  for (const auto& [name, tensor] : batch) {
+    packer.add(name);
+    packer.add(tensor);
+  }
+  return packer.bytes();
+}
+
+Batch unpack(std::string_view bytes) {
+  std::vector<Field> fields;
+  for (Unpacker unpacker(bytes); !unpacker.at_end();) {
+    std::string name = unpacker.text();
+    fields.push_back({std::move(name), unpacker.tensor()});
+  }
+  return Batch(std::move(fields));
+}
+
+// Lets all workers end with the same step: the last one that any of them has data for.
+class Agreement {
+ public:
+  explicit Agreement(Workers& workers) : workers_(workers) {}
+
+  std::optional<DistributedBatch> next(std::optional<DistributedBatch> own, size_t replicas) {
+    constexpr std::string_view kData = "data", kNone = "none", kNothingYet = "nothing yet";
+    if (own && !empty_) empty_ = slice((*own)[0], 0, 0);
+    const auto said = workers_.exchange("the next batch", own      ? kData
+                                                          : empty_ ? kNone
+                                                                   : kNothingYet);
+    const auto first = std::find(said.begin(), said.end(), kData);
+    if (first == said.end()) return std::nullopt;
+    // Who has had no batch learns from others what they look like.
+    if (std::find(said.begin(), said.end(), kNothingYet) != said.end()) {
+      const auto shown = workers_.exchange("what batches look like", own ? pack(*empty_) : "");
+      if (!empty_) empty_ = unpack(shown[static_cast<size_t>(first - said.begin())]);
+    }
+    return own ? std::move(own) : without_rows(*empty_, replicas);
+  }
+
+ private:
+  Workers& workers_;
+  std::optional<Batch> empty_;  // a batch of 0 rows, once one is known
+};
+
 }  // namespace
 
 int64_t DistributedBatch::rows() const {
@@ -114,10 +166,13 @@ int64_t DistributedBatch::rows() const {
 struct DistributedIterator::State {
   std::shared_ptr<const Distribution> distribution;
   uint64_t epoch;
+  std::optional<Agreement> agreement;
   Steps steps;  // last: it refers to the distribution's source
 
   State(std::shared_ptr<const Distribution> d, uint64_t e)
-      : distribution(std::move(d)), epoch(e), steps(*distribution, {.epoch = epoch}) {}
+      : distribution(std::move(d)), epoch(e), steps(*distribution, {.epoch = epoch}) {
+    if (distribution->workers != nullptr) agreement.emplace(*distribution->workers);
+  }
 };
 
 DistributedIterator::DistributedIterator(std::shared_ptr<const Distribution> distribution,
@@ -129,7 +184,9 @@ DistributedIterator::~DistributedIterator() = default;
 
 std::optional<DistributedBatch> DistributedIterator::next() {
   require_no_trace("next() of a distributed dataset");
-  return state_->steps.next();
+  if (!state_->agreement) return state_->steps.next();
+  auto own = together(*state_->distribution->workers, [&] { return state_->steps.next(); });
+  return state_->agreement->next(std::move(own), state_->distribution->replicas);
 }
 
 uint64_t DistributedIterator::epoch() const { return state_->epoch; }
@@ -187,9 +244,12 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
   const InputContext context = input_context();
   const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
                                 static_cast<int>(devices().size())};
-  return data::DistributedDataset(std::make_shared<data::Distribution>(
-      data::pipeline_batches(dataset, options.auto_shard, pipeline),
-      data::Distribution::Kind::kSplit, devices().size(), checked_prefetch(options)));
+  auto batches = data::pipeline_batches(dataset, options, pipeline);
+  Workers* const who_agree =
+      pipeline.count > 1 && batches->cardinality() == data::kUnknown ? &workers() : nullptr;
+  return data::DistributedDataset(
+      std::make_shared<data::Distribution>(std::move(batches), data::Distribution::Kind::kSplit,
+                                           devices().size(), checked_prefetch(options), who_agree));
 }
 
 data::DistributedDataset Strategy::distribute_datasets_from_function(
@@ -199,9 +259,9 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   if (!function) invalid("distribute_datasets_from_function: the function is empty");
   const data::Dataset dataset = function(input_context());
   data::require_batches(dataset);
-  return data::DistributedDataset(
-      std::make_shared<data::Distribution>(dataset.source(), data::Distribution::Kind::kDeal,
-                                           devices().size(), checked_prefetch(options)));
+  return data::DistributedDataset(std::make_shared<data::Distribution>(
+      dataset.source(), data::Distribution::Kind::kDeal, devices().size(),
+      checked_prefetch(options), workers().size() > 1 ? &workers() : nullptr));
 }
 
 }  // namespace cohort

@@ -64,6 +64,10 @@ class DistributedIterator {
 // batches of the function's dataset go to the replicas in turn; at the end, replicas for which none
 // is left get batches of 0 rows.
 //
+// With several workers there are steps as long as any of them has data; the replicas of the others
+// get batches of 0 rows meanwhile. Where the number of elements is not known, and with a function,
+// each call of next() is therefore one of all workers.
+//
 // A value type that is cheap to copy; immutable and thread-safe, as Dataset.
 class DistributedDataset {
  public:

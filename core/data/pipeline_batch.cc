@@ -109,7 +109,8 @@ SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const P
   return source->with_inputs(inputs);
 }
 
-// Each pipeline reads all batches and keeps its rows: the only way where a function makes them.
+// Each pipeline reads all batches and keeps its rows: the only way where a function makes them, or
+// where the order of rows matters.
 Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
   return dataset.map([pipeline](const Element& batch) {
     const auto parts = rebatch_sizes(batch.rows(), 1, pipeline.count * pipeline.replicas, 0);
@@ -125,9 +126,11 @@ Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
 
 }  // namespace
 
-SourcePtr pipeline_batches(const Dataset& dataset, AutoShardPolicy policy,
+SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline) {
+  const AutoShardPolicy policy = options.auto_shard;
   if (pipeline.count == 1) return dataset.source();
+  if (options.keep_order) return share_rows(dataset, pipeline).source();
   if (dataset.batch_size())
     return share_batches(dataset.source(), resolve_policy(*dataset.source(), policy), pipeline);
   if (policy == AutoShardPolicy::kFile || policy == AutoShardPolicy::kOff)

@@ -8,10 +8,10 @@
 namespace cohort::data {
 
 // What `pipeline` reads of a dataset of global batches: for each step the rows of its replicas, in
-// one batch. The elements below batch(n) are divided by `policy`, then batched by a StepSchedule;
-// where that knows the number of steps, it comes about with batches of 0 rows if need be. Of one
-// pipeline, the dataset itself.
-SourcePtr pipeline_batches(const Dataset& dataset, AutoShardPolicy policy,
+// one batch. Unless the order is to be kept, the elements below batch(n) are divided, then batched
+// by a StepSchedule; where that knows the number of steps, it comes about with batches of 0 rows if
+// need be. Of one pipeline, the dataset itself.
+SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline);
 
 }  // namespace cohort::data

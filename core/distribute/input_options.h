@@ -17,6 +17,9 @@ enum class AutoShardPolicy {
 // Options of Strategy::distribute_dataset.
 struct InputOptions {
   AutoShardPolicy auto_shard = AutoShardPolicy::kAuto;
+  // Instead: every pipeline reads everything and takes its rows of each batch, in replica order.
+  // What replicas make of them can then be gathered in the order of the dataset.
+  bool keep_order = false;
   // Batches made ready in the background for the replicas; 0 turns this off.
   int64_t prefetch = 1;
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/distribute/packing.h"
 #include "core/distribute/strategy.h"
 
 // Strategy's reductions of values between steps.
@@ -41,6 +42,20 @@ Tensor sum_along(const Tensor& value, int axis) {
   return is_integer(value.dtype()) ? sum_as<int64_t>(value, axis) : sum_as<double>(value, axis);
 }
 
+// The sums of each value along an axis, and how many there are.
+void sum_each(const PerReplica<Tensor>& values, int64_t axis, PerReplica<Tensor>& sums,
+              PerReplica<Tensor>& counts) {
+  for (size_t r = 0; r < values.size(); ++r) {
+    if (values[r].dtype() != values[0].dtype() ||
+        values[r].shape().rank() != values[0].shape().rank())
+      invalid("reduce: replica 0 has ", values[0].spec(), " but replica ", r, " has ",
+              values[r].spec(), "; only extents along the axis may differ");
+    const int at = values[r].shape().normalize_axis(axis);
+    sums[r] = sum_along(values[r], at);
+    counts[r] = Tensor::scalar(values[r].shape()[at]);
+  }
+}
+
 // `total` over `count` elements of `dtype`; the mean of integers is float64.
 Tensor mean_of(const Tensor& total, double count, DType dtype) {
   Tensor mean = total.cast(DType::kFloat64).clone();
@@ -51,28 +66,36 @@ Tensor mean_of(const Tensor& total, double count, DType dtype) {
 }  // namespace
 
 void Strategy::require_value_of_each_replica(const PerReplica<Tensor>& value) const {
-  if (value.size() != devices().size())
+  if (value.size() != devices().size() || value.size() == 0)
     invalid(name(), " has ", devices().size(), " replicas, got values of ", value.size());
+}
+
+PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
+                                            const PerReplica<Tensor>& value) const {
+  together(workers(), [&] { require_value_of_each_replica(value); });
+  if (workers().size() == 1) return value;
+  Packer packer;
+  for (const Tensor& tensor : value) packer.add(tensor);
+  std::vector<Tensor> all;
+  for (const std::string& bytes : workers().exchange(topic, packer.bytes()))
+    for (Unpacker unpacker(bytes); !unpacker.at_end();) all.push_back(unpacker.tensor());
+  return all;
 }
 
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
   require_cross_replica("reduce", kInsteadOfReduce);
   require_sum_or_mean(op);
-  require_value_of_each_replica(value);
-  if (!axis) return cross_device_ops().reduce(op, value);
-  const DType dtype = value[0].dtype();
+  if (!axis) return cross_device_ops().reduce(op, of_all_workers("a reduce", value));
   PerReplica<Tensor> sums(value.size()), counts(value.size());
-  for (size_t r = 0; r < value.size(); ++r) {
-    if (value[r].dtype() != dtype || value[r].shape().rank() != value[0].shape().rank())
-      invalid("reduce: replica 0 has ", value[0].spec(), " but replica ", r, " has ",
-              value[r].spec(), "; only extents along the axis may differ");
-    const int at = value[r].shape().normalize_axis(*axis);
-    sums[r] = sum_along(value[r], at);
-    counts[r] = Tensor::scalar(value[r].shape()[at]);
-  }
-  const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums);
+  together(workers(), [&] {
+    require_value_of_each_replica(value);
+    sum_each(value, *axis, sums, counts);
+  });
+  const DType dtype = value[0].dtype();
+  const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, of_all_workers("a reduce", sums));
   if (op == ReduceOp::kSum) return total.cast(dtype);
-  return mean_of(total, cross_device_ops().reduce(ReduceOp::kSum, counts).item(), dtype);
+  const auto all_counts = of_all_workers("the counts of a reduce", counts);
+  return mean_of(total, cross_device_ops().reduce(ReduceOp::kSum, all_counts).item(), dtype);
 }
 
 Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis) {
@@ -91,8 +114,7 @@ Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t>
 
 Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
   require_cross_replica("gather", "use ReplicaContext::all_gather there");
-  require_value_of_each_replica(value);
-  return cross_device_ops().gather(value, axis);
+  return cross_device_ops().gather(of_all_workers("a gather", value), axis);
 }
 
 CrossDeviceOps& Strategy::cross_device_ops() {

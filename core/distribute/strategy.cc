@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 
 #include "core/distribute/replica_scope.h"
 
@@ -48,14 +49,13 @@ Signature signature_of(const std::vector<Tensor>& inputs) {
 
 // The group that runs with these inputs. What makes no difference is left out, so that it makes no
 // other trace either.
-ReplicaGroup group_of(uint64_t strategy, int replicas,
-                      const PerReplica<std::vector<Tensor>>& inputs,
+ReplicaGroup group_of(uint64_t strategy, std::vector<Signature> signatures,
                       const std::vector<bool>& same_input) {
-  ReplicaGroup group{strategy, replicas, {}, {}};
-  if (replicas == 1) return group;
+  ReplicaGroup group{strategy, static_cast<int>(signatures.size()), {}, {}};
+  if (signatures.size() == 1) return group;
   if (std::find(same_input.begin(), same_input.end(), true) != same_input.end())
     group.same_input = same_input;
-  for (const auto& tensors : inputs) group.signatures.push_back(signature_of(tensors));
+  group.signatures = std::move(signatures);
   const auto equals_first = [&](const Signature& s) { return s == group.signatures[0]; };
   if (std::all_of(group.signatures.begin(), group.signatures.end(), equals_first))
     group.signatures.clear();
@@ -74,6 +74,17 @@ std::atomic<uint64_t> Strategy::State::next_id = 1;
 Strategy::Strategy() : state_(std::make_unique<State>()) {}
 Strategy::~Strategy() = default;
 
+Workers& Strategy::workers() const {
+  static Workers alone;
+  return alone;
+}
+
+std::vector<Signature> Strategy::signatures_in_sync(const Function&,
+                                                    const std::vector<Signature>& local,
+                                                    const RunOptions&) {
+  return local;
+}
+
 InputContext Strategy::input_context() const {
   const int local = static_cast<int>(devices().size());
   if (num_replicas_in_sync() % local != 0 || first_replica() % local != 0)
@@ -89,12 +100,14 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   if (inputs.size() != devices().size())
     invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
   const std::lock_guard one_at_a_time(state_->running);
+  std::vector<Signature> local;
+  for (const auto& tensors : inputs) local.push_back(signature_of(tensors));
   const ReplicaGroup group =
-      group_of(state_->id, num_replicas_in_sync(), inputs, options.same_input);
+      group_of(state_->id, signatures_in_sync(function, local, options), options.same_input);
   {
     // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
     const ReplicaScope inside(*this);
-    function.trace(signature_of(inputs[0]), group);
+    for (const Signature& signature : local) function.trace(signature, group);
   }
   return run_replicas(function, inputs, group, options);
 }
@@ -114,17 +127,17 @@ std::vector<int64_t> split_rows(int64_t rows, int replicas) {
 
 PerReplica<std::vector<Tensor>> Strategy::split_batch(const std::vector<Tensor>& batch) const {
   if (batch.empty()) invalid("an empty batch cannot be split");
-  const int replicas = static_cast<int>(devices().size());
-  PerReplica<std::vector<Tensor>> parts(static_cast<size_t>(replicas));
+  PerReplica<std::vector<Tensor>> parts(devices().size());
+  const auto first = static_cast<size_t>(first_replica());
   for (const Tensor& tensor : batch) {
     const auto rows = tensor.shape().rank() > 0 ? tensor.shape()[0] : -1;
     if (rows < 0 || rows != batch[0].shape()[0])
       invalid("the tensors of a batch need equal first extents, got ", batch[0].spec(), " and ",
               tensor.spec());
-    int64_t begin = 0;
-    const auto sizes = split_rows(rows, replicas);
-    for (size_t r = 0; r < parts.size(); begin += sizes[r++])
-      parts[r].push_back(tensor.slice_rows(begin, begin + sizes[r]));
+    const auto sizes = split_rows(rows, num_replicas_in_sync());
+    int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + first_replica(), int64_t{0});
+    for (size_t r = 0; r < parts.size(); begin += sizes[first + r++])
+      parts[r].push_back(tensor.slice_rows(begin, begin + sizes[first + r]));
   }
   return parts;
 }

@@ -14,6 +14,7 @@
 #include "core/distribute/per_replica.h"
 #include "core/distribute/replica_context.h"
 #include "core/distribute/step_function.h"
+#include "core/distribute/workers.h"
 #include "core/graph/gradients.h"
 #include "core/runtime/function.h"
 #include "core/runtime/variable.h"
@@ -76,6 +77,10 @@ class Strategy {
   virtual const std::vector<Device>& devices() const = 0;
   // The replica_id_in_sync_group of the first of them.
   virtual int first_replica() const { return 0; }
+  // The processes that run this strategy together, for what they do between steps.
+  virtual Workers& workers() const;
+  // Whether this process is the one of them that does what only one may do.
+  bool is_chief() const { return workers().is_chief(); }
   // The input pipeline of this process, one for each worker.
   InputContext input_context() const;
 
@@ -106,7 +111,8 @@ class Strategy {
 
   // --- Cross-replica: values
 
-  // The sum or mean over replicas; in multi-worker strategies over all workers. Without an axis,
+  // The sum or mean over replicas. With several workers, over all replicas of all of them: every
+  // worker makes the call, and all get the same bits. Without an axis,
   // element by element (equal shapes needed). With one, also along it: a mean is the sum of all
   // elements over their true number, so uneven and empty parts weigh correctly. The axis may be
   // negative; beyond the rank is kInvalidArgument. Integers are summed exactly, and their mean is
@@ -121,7 +127,8 @@ class Strategy {
   // Of a value that is not distributed: its mean is itself. Its sum is itself with one replica or
   // where it is 0, else kInvalidArgument.
   Tensor reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis = std::nullopt);
-  // All replicas' values one behind the other along `axis`; the other extents must be equal.
+  // All replicas' values one behind the other along `axis`, over all workers as with `reduce`; the
+  // other extents must be equal.
   Tensor gather(const PerReplica<Tensor>& value, int64_t axis);
   // The components of this process's replicas; a value that is not distributed is its only one.
   template <typename T>
@@ -139,7 +146,7 @@ class Strategy {
   data::DistributedDataset distribute_dataset(const data::Dataset& dataset,
                                               const InputOptions& options = {});
   // Calls `function` for this process's pipeline; its batches are those of one replica, handed out
-  // in turn.
+  // in turn. With several workers each call of next() on its iterators is one of all of them.
   data::DistributedDataset distribute_datasets_from_function(
       const std::function<data::Dataset(const InputContext&)>& function,
       const InputOptions& options = {});
@@ -164,7 +171,7 @@ class Strategy {
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const RunOptions& options = {});
 
-  // The global rows of `batch` for each local replica, by split_rows, sharing memory.
+  // Of the global rows of `batch` those of each local replica, by split_rows, sharing memory.
   PerReplica<std::vector<Tensor>> split_batch(const std::vector<Tensor>& batch) const;
 
  protected:
@@ -172,7 +179,12 @@ class Strategy {
   virtual PerReplica<std::vector<Tensor>> run_replicas(
       const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
       const ReplicaGroup& group, const RunOptions& options) = 0;
-  // What `reduce` and `gather` do across local replicas.
+  // Called by `run` on every worker: the signatures of all replicas in sync, in replica order,
+  // given those of the local ones.
+  virtual std::vector<Signature> signatures_in_sync(const Function& function,
+                                                    const std::vector<Signature>& local,
+                                                    const RunOptions& options);
+  // What `reduce` and `gather` do with the values of all replicas.
   virtual CrossDeviceOps& cross_device_ops();
   // kFailedPrecondition inside a replica or another function that is being traced: "NAME::`method`
   // cannot be called inside a replica; `instead`".
@@ -180,6 +192,9 @@ class Strategy {
 
  private:
   void require_value_of_each_replica(const PerReplica<Tensor>& value) const;
+  // The values of all replicas in sync, given those of the local ones.
+  PerReplica<Tensor> of_all_workers(const std::string& topic,
+                                    const PerReplica<Tensor>& value) const;
 
   struct State;
   std::unique_ptr<State> state_;

@@ -24,8 +24,9 @@ struct Slot {
 
 class LayoutBuilder {
  public:
-  LayoutBuilder(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule)
-      : function_(function), schedule_(schedule) {}
+  LayoutBuilder(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule,
+                BucketMemory bucket_memory)
+      : function_(function), schedule_(schedule), bucket_memory_(bucket_memory) {}
 
   Layout build() {
     find_roots();
@@ -34,7 +35,9 @@ class LayoutBuilder {
     place_slots();
     for (const auto& [value, slot] : slot_of_) {
       layout_.unshared_bytes += value.spec().bytes();
-      layout_.locations[value] = {.kind = Location::Kind::kArena, .offset = slots_[slot].offset};
+      const bool apart = slots_[slot].in_bucket && bucket_memory_ == BucketMemory::kOwn;
+      layout_.locations[value] = {.kind = apart ? Location::Kind::kBuckets : Location::Kind::kArena,
+                                  .offset = slots_[slot].offset};
     }
     for (const auto& [value, root] : root_of_)
       layout_.locations[value] = layout_.locations.at(root);
@@ -118,9 +121,19 @@ class LayoutBuilder {
 
   // Every bucket is one block, from its first value to its last use, and so is every other slot.
   void place_slots() {
-    auto pieces = buckets_;
+    std::vector<std::vector<size_t>> others;
     for (size_t s = 0; s < slots_.size(); ++s)
-      if (!slots_[s].in_bucket) pieces.push_back({s});
+      if (!slots_[s].in_bucket) others.push_back({s});
+    if (bucket_memory_ == BucketMemory::kOwn) {
+      layout_.bucket_bytes = place(buckets_);
+    } else {
+      others.insert(others.begin(), buckets_.begin(), buckets_.end());
+    }
+    layout_.arena_bytes = place(others);
+  }
+
+  // Finds places for pieces in one memory, and returns its size.
+  size_t place(const std::vector<std::vector<size_t>>& pieces) {
     std::vector<MemoryBlock> blocks;
     for (const auto& piece : pieces) {
       MemoryBlock block{.first = kEnd, .last = 0};
@@ -131,7 +144,7 @@ class LayoutBuilder {
       }
       blocks.push_back(block);
     }
-    layout_.arena_bytes = place_blocks(blocks);
+    const size_t bytes = place_blocks(blocks);
     for (size_t b = 0; b < blocks.size(); ++b) {
       size_t offset = blocks[b].offset;
       for (const size_t s : pieces[b]) {
@@ -139,6 +152,7 @@ class LayoutBuilder {
         offset += aligned_size(slots_[s].bytes);
       }
     }
+    return bytes;
   }
 
   // Every step that needs the variable's old value must be over, or be this step and able to run in
@@ -202,6 +216,7 @@ class LayoutBuilder {
 
   const GraphFunction& function_;
   const std::vector<ScheduledKernel>& schedule_;
+  const BucketMemory bucket_memory_;
   Layout layout_;
   std::map<Value, Value> root_of_;
   std::map<Value, std::vector<int>> uses_;
@@ -217,8 +232,9 @@ class LayoutBuilder {
 
 }  // namespace
 
-Layout make_layout(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule) {
-  return LayoutBuilder(function, schedule).build();
+Layout make_layout(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule,
+                   BucketMemory bucket_memory) {
+  return LayoutBuilder(function, schedule, bucket_memory).build();
 }
 
 }  // namespace cohort

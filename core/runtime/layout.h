@@ -11,10 +11,10 @@ namespace cohort {
 
 // Where a value lies while a plan runs.
 struct Location {
-  enum class Kind { kArena, kVariable, kFeed, kConstant };
+  enum class Kind { kArena, kBuckets, kVariable, kFeed, kConstant };
   Kind kind = Kind::kArena;
   size_t index = 0;   // of the feed
-  size_t offset = 0;  // in the arena
+  size_t offset = 0;  // in the arena, or the memory of the buckets
   Resource* variable = nullptr;
   const Tensor* constant = nullptr;  // owned by the graph
 };
@@ -36,9 +36,13 @@ struct Layout {
   std::vector<const Node*>
       elided;  // assignments that need no copy, because their value is in place already
   size_t arena_bytes = 0;
+  size_t bucket_bytes = 0;  // where buckets have memory of their own
   size_t unshared_bytes = 0;
 };
 
-Layout make_layout(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule);
+// Buckets lie in the arena, or in memory of their own.
+enum class BucketMemory { kArena, kOwn };
+Layout make_layout(const GraphFunction& function, const std::vector<ScheduledKernel>& schedule,
+                   BucketMemory bucket_memory = BucketMemory::kArena);
 
 }  // namespace cohort

@@ -85,7 +85,7 @@ struct Plan::Impl {
   std::map<Value, Location> locations;
   std::vector<Tensor> variables;  // keeps the storage that pointers refer to
   std::map<const Resource*, void*> storage;
-  std::shared_ptr<Buffer> arena;
+  std::shared_ptr<Buffer> arena, buckets;
   void* scratch = nullptr;
   std::vector<Tensor> held;  // outputs of the last run, taken again when the caller let go of them
   PlanStats stats;
@@ -97,7 +97,8 @@ struct Plan::Impl {
     std::vector<ScheduledKernel> schedule;
     for (const auto& node : function.graph->nodes())
       if (needs_kernel(*node)) schedule.push_back({node.get(), prepare(*node)});
-    Layout layout = make_layout(function, schedule);
+    Layout layout = make_layout(function, schedule,
+                                options.bucket_memory ? BucketMemory::kOwn : BucketMemory::kArena);
     locations = std::move(layout.locations);
     for (ScheduledKernel& item : schedule) {
       stats.scratch_bytes = std::max(stats.scratch_bytes, item.kernel->scratch_bytes());
@@ -106,6 +107,7 @@ struct Plan::Impl {
     }
     stats.kernels = static_cast<int>(steps.size());
     stats.arena_bytes = layout.arena_bytes;
+    stats.bucket_bytes = layout.bucket_bytes;
     stats.unshared_bytes = layout.unshared_bytes;
     bind();
   }
@@ -122,6 +124,7 @@ struct Plan::Impl {
     arena = device_backend(options.device.type)
                 .allocate(options.device, stats.arena_bytes + stats.scratch_bytes);
     scratch = static_cast<char*>(arena->data) + stats.arena_bytes;
+    if (stats.bucket_bytes > 0) buckets = options.bucket_memory(stats.bucket_bytes);
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
       const auto& inputs = step.node->inputs();
@@ -145,6 +148,8 @@ struct Plan::Impl {
     switch (place.kind) {
       case Location::Kind::kArena:
         return static_cast<char*>(arena->data) + place.offset;
+      case Location::Kind::kBuckets:
+        return static_cast<char*>(buckets->data) + place.offset;
       case Location::Kind::kVariable:
         return variable_storage(place.variable);
       case Location::Kind::kConstant:

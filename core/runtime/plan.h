@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,12 +18,16 @@ struct PlanOptions {
   int local_replica = 0;  // which copy of each variable it reads and writes
   Precision precision = Precision::kFloat32;
   bool optimize = true;  // false: no folding and no fusion, for comparing results
+  // Memory for the buckets of values to be reduced that a communicator can reach from other
+  // processes (Communicator::allocate). Null: they lie in the arena.
+  std::function<std::shared_ptr<Buffer>(size_t bytes)> bucket_memory = nullptr;
 };
 
 // What a compiled plan holds, for reports and tests.
 struct PlanStats {
   int kernels = 0;
   size_t arena_bytes = 0;     // all intermediates, after sharing memory
+  size_t bucket_bytes = 0;    // buckets that have memory of their own
   size_t unshared_bytes = 0;  // what they would take without sharing
   size_t scratch_bytes = 0;   // the largest kernel's working memory
 };

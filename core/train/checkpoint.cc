@@ -1,27 +1,85 @@
 #include "core/train/checkpoint.h"
 
 #include <filesystem>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/distribute/packing.h"
 #include "core/train/safetensors.h"
 
 namespace cohort {
 
-void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata) {
-  Safetensors content{.metadata = metadata};
-  for (const auto& variable : variables) {
-    if (!content.tensors.try_emplace(variable->name(), variable->value()).second) {
+namespace {
+
+// Reading a variable that is synchronised on read takes all workers; of others the chief has a
+// copy.
+Safetensors values_of(const Variables& variables, const Workers& workers) {
+  Safetensors content;
+  for (const auto& variable : variables)
+    if (workers.is_chief() || variable->synchronization() == Synchronization::kOnRead)
+      content.tensors[variable->name()] = variable->value();
+  return content;
+}
+
+void require_different_names(const std::string& path, const Variables& variables) {
+  std::set<std::string> names;
+  for (const auto& variable : variables)
+    if (!names.insert(variable->name()).second)
       invalid(path, ": two variables are named \"", variable->name(), "\"");
-    }
+}
+
+std::string pack(const Safetensors& content) {
+  Packer packer;
+  packer.add(static_cast<int64_t>(content.metadata.size()));
+  for (const auto& [key, value] : content.metadata) {
+    packer.add(key);
+    packer.add(value);
   }
-  create_folders(std::filesystem::path(path).parent_path().string());
-  write_safetensors(path, content);
+  for (const auto& [name, tensor] : content.tensors) {
+    packer.add(name);
+    packer.add(tensor);
+  }
+  return packer.bytes();
+}
+
+Safetensors unpack(const std::string& bytes) {
+  Safetensors content;
+  Unpacker unpacker(bytes);
+  for (int64_t left = unpacker.number(); left > 0; --left) {
+    const std::string key = unpacker.text();
+    content.metadata[key] = unpacker.text();
+  }
+  while (!unpacker.at_end()) {
+    const std::string name = unpacker.text();
+    content.tensors[name] = unpacker.tensor();
+  }
+  return content;
+}
+
+Safetensors read(const std::string& path, Workers& workers) {
+  if (workers.size() == 1) return read_safetensors(path);
+  return unpack(from_chief(workers, "the loading of variables",
+                           [&] { return pack(read_safetensors(path)); }));
+}
+
+}  // namespace
+
+void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,
+                    Workers& workers) {
+  require_different_names(path, variables);
+  Safetensors content = values_of(variables, workers);
+  content.metadata = metadata;
+  from_chief(workers, "the saving of variables", [&] {
+    create_folders(std::filesystem::path(path).parent_path().string());
+    write_safetensors(path, content);
+    return std::string();
+  });
 }
 
 Metadata load_variables(const std::string& path, const Variables& variables,
-                        const LoadOptions& options) {
-  Safetensors content = read_safetensors(path);
+                        const LoadOptions& options, Workers& workers) {
+  Safetensors content = read(path, workers);
   std::string problems;
   std::vector<std::pair<Variable*, Tensor>> values;
   for (const auto& variable : variables) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/distribute/strategy.h"
 #include "core/runtime/variable.h"
 
 namespace cohort {
@@ -14,9 +15,10 @@ using Metadata = std::map<std::string, std::string>;
 
 // Writes the values of `variables` and a few strings to a safetensors file, atomically: a save that
 // fails leaves the file of before. Folders are made as needed. kInvalidArgument when two variables
-// have the same name.
+// have the same name. For variables of a strategy with several workers, give its `workers`: all
+// make the call, the chief writes to its path, and all get its error.
 void save_variables(const std::string& path, const Variables& variables,
-                    const Metadata& metadata = {});
+                    const Metadata& metadata = {}, Workers& workers = default_strategy().workers());
 
 struct LoadOptions {
   bool ignore_missing = false;     // variables that the file lacks keep their values
@@ -24,8 +26,9 @@ struct LoadOptions {
 };
 // Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
 // first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
-// changed.
+// changed. With several workers, the chief reads and tells the others, which need no such file.
 Metadata load_variables(const std::string& path, const Variables& variables,
-                        const LoadOptions& options = {});
+                        const LoadOptions& options = {},
+                        Workers& workers = default_strategy().workers());
 
 }  // namespace cohort

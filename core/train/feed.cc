@@ -9,8 +9,11 @@ constexpr int64_t kBatchesAhead = 2;  // one to take while the next is being mad
 
 }  // namespace
 
-Feed::Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps)
-    : dataset_(strategy.distribute_dataset(dataset, {.prefetch = kBatchesAhead})), limit_(steps) {
+Feed::Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps,
+           bool keep_order)
+    : dataset_(strategy.distribute_dataset(dataset,
+                                           {.keep_order = keep_order, .prefetch = kBatchesAhead})),
+      limit_(steps) {
   if (!steps && dataset_.cardinality() == data::kInfinite) {
     invalid("the dataset never ends: say how many steps to take");
   }

@@ -13,7 +13,9 @@ namespace cohort {
 // batches and passes follow each other.
 class Feed {
  public:
-  Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps);
+  // `keep_order` as InputOptions says.
+  Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps,
+       bool keep_order = false);
 
   // The number of batches of an epoch, where it can be known beforehand.
   std::optional<int64_t> steps() const;

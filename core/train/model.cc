@@ -83,8 +83,8 @@ History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
         "take() and skip()");
   }
   stepper();
-  build_for(dataset);
-  return Training(*this, dataset, options).run();
+  together(strategy().workers(), [&] { build_for(dataset); });
+  return together(strategy().workers(), [&] { return Training(*this, dataset, options).run(); });
 }
 
 History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) {
@@ -109,15 +109,17 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
   Stepper& stepper = this->stepper();
-  build_for(dataset);
-  Feed feed(state_->strategy, options.steps ? dataset.take(*options.steps) : dataset, std::nullopt);
-  feed.begin_epoch(0);
   Totals totals;
-  try {
-    while (const auto batch = feed.next()) stepper.test(*batch, totals);
-  } catch (const Error& error) {
-    throw error.with_context("evaluate");
-  }
+  together(strategy().workers(), [&] {
+    build_for(dataset);
+    Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt);
+    feed.begin_epoch(0);
+    try {
+      while (const auto batch = feed.next()) stepper.test(*batch, totals);
+    } catch (const Error& error) {
+      throw error.with_context("evaluate");
+    }
+  });
   return stepper.logs(totals);
 }
 
@@ -126,15 +128,17 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 }
 
 Tensor Model::predict(const data::Dataset& dataset) {
-  build_for(dataset);
-  Feed feed(state_->strategy, dataset, std::nullopt);
-  feed.begin_epoch(0);
   std::vector<Tensor> outputs;
-  try {
-    while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));
-  } catch (const Error& error) {
-    throw error.with_context("predict");
-  }
+  together(strategy().workers(), [&] {
+    build_for(dataset);
+    Feed feed(strategy(), dataset, std::nullopt, /*keep_order=*/true);
+    feed.begin_epoch(0);
+    try {
+      while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));
+    } catch (const Error& error) {
+      throw error.with_context("predict");
+    }
+  });
   return concat_rows(outputs);
 }
 
@@ -147,10 +151,10 @@ Tensor Model::predict_batch(const data::DistributedBatch& batch) {
   if (state_->stepper) options.precision = state_->stepper->options().precision;
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) inputs[r] = features_of(batch[r]);
-  std::vector<Tensor> outputs;
-  for (auto& result : state_->strategy.run(state_->predict, inputs, options))
-    outputs.push_back(result.front());
-  return concat_rows(outputs);
+  PerReplica<Tensor> outputs(batch.size());
+  const auto results = strategy().run(state_->predict, inputs, options);
+  for (size_t r = 0; r < outputs.size(); ++r) outputs[r] = results[r].front();
+  return strategy().gather(outputs, 0);
 }
 
 Value Model::operator()(const Value& x, const nn::CallContext& context) const {
@@ -161,18 +165,20 @@ Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext&
   return state_->network(inputs, context);
 }
 
-void Model::save_weights(const std::string& path) const { save_variables(path, built_variables()); }
+void Model::save_weights(const std::string& path) const {
+  save_variables(path, built_variables(), {}, strategy().workers());
+}
 
 void Model::load_weights(const std::string& path, const LoadOptions& options) {
-  load_variables(path, built_variables(), options);
+  load_variables(path, built_variables(), options, strategy().workers());
 }
 
 void Model::save_checkpoint(const std::string& path, const Metadata& metadata) const {
-  save_variables(path, checkpoint_variables(), metadata);
+  save_variables(path, checkpoint_variables(), metadata, strategy().workers());
 }
 
 Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
-  return load_variables(path, checkpoint_variables(), options);
+  return load_variables(path, checkpoint_variables(), options, strategy().workers());
 }
 
 Variables Model::built_variables() const {

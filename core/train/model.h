@@ -63,6 +63,10 @@ struct EvaluateOptions {
 // to the strategy that was current when it was made, which must outlive it: its variables are made
 // there, and every batch is split over that strategy's replicas. One thread at a time.
 //
+// With several workers, all call the same methods in the same order, with the same arguments, and
+// get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. The
+// chief alone writes and reads files, and an error of one is thrown by all.
+//
 // A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row,
 // everything else in order the inputs of the network. A batch counts by its true rows, so partial
 // ones are exact.
@@ -73,8 +77,8 @@ class Model {
   // Sets how to train. To be called again after freezing layers; variables keep their values.
   void compile(CompileOptions options);
 
-  // Trains. Errors name the epoch and step. After an interrupt (see init()) it stops with the step
-  // under way, calls on_train_end, and throws kCancelled.
+  // Trains. Errors name the epoch and step. After SIGINT (see init()) or SIGTERM, on any worker, it
+  // stops with the step under way, calls on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
 
@@ -82,7 +86,8 @@ class Model {
   Logs evaluate(const data::Dataset& dataset, const EvaluateOptions& options = {});
   Logs evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options = {});
 
-  // The network's output for all rows, one below the other. Labels and weights are passed over.
+  // The network's output for all rows, one below the other in the order of the dataset. Labels and
+  // weights are passed over.
   Tensor predict(const data::Dataset& dataset);
   Tensor predict(const Tensor& x, int64_t batch_size = 32);
 

@@ -4,6 +4,7 @@
 
 #include "core/base/random.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 
 namespace cohort {
@@ -52,21 +53,25 @@ void Stepper::find_step() {
 }
 
 std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool training) const {
-  const std::vector<Value> features(inputs.begin(), inputs.end() - 3);
-  const Value label = *(inputs.end() - 3), weights = *(inputs.end() - 2),
-              global_rows = inputs.back();
+  const std::vector<Value> features(inputs.begin(), inputs.end() - 2);
+  const Value label = *(inputs.end() - 2), weights = inputs.back();
+  int64_t global_rows = 0;
+  for (const Shape& shape : shapes_on_replicas(weights)) global_rows += shape[0];
+  if (global_rows == 0) invalid("the batch has no rows");
   const Value predicted = network_(features, {.training = training});
   const Value losses = options_.loss.per_example(label, predicted);
   Value loss = ops::reduce_sum(losses * as(losses.dtype(), weights));
   if (options_.loss.reduction() == losses::Reduction::kSumOverBatchSize)
-    loss = loss / as(loss.dtype(), global_rows);
+    loss = loss / static_cast<double>(global_rows);
   if (const Value penalty = network_.regularization_loss()) {
     loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
   }
-  if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
-  std::vector<Value> outputs = {loss};
+  const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));
+  std::vector<Value> outputs = {pack({loss, rows})};
   for (const auto& metric : options_.metrics)
     outputs.push_back(pack(metric.increments(label, predicted, weights)));
+  if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
+  if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
   return outputs;
 }
 
@@ -80,25 +85,30 @@ void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {
 
 void Stepper::run(const Function& function, const data::DistributedBatch& batch, int64_t step,
                   Totals& totals) {
-  const int64_t rows = batch.rows();
-  if (rows == 0) invalid("the batch ", batch[0], " has no rows");
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) {
     inputs[r] = features_of(batch[r]);
     const Tensor& label = batch[r]["label"];
     inputs[r].push_back(label);
     inputs[r].push_back(row_weights(batch[r], label));
-    inputs[r].push_back(Tensor::scalar(static_cast<float>(rows)));
   }
   const auto results = strategy_.run(
       function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
+  add_up(results, totals);
+}
+
+void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const {
   totals.metrics.resize(options_.metrics.size());
+  double loss = 0, rows = 0;
   for (const std::vector<Tensor>& result : results) {
-    totals.loss += result[0].item() * static_cast<double>(rows);
+    loss += result[0].data<double>()[0];
+    rows += result[0].data<double>()[1];
     for (size_t i = 0; i < totals.metrics.size(); ++i)
       metrics::accumulate(totals.metrics[i], {&result[i + 1], 1});
+    if (strategy_.workers().size() > 1) break;  // each has the sums of all
   }
-  totals.rows += rows;
+  totals.loss += loss * rows;
+  totals.rows += static_cast<int64_t>(rows);
 }
 
 Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {

@@ -15,9 +15,10 @@ struct Totals {
 };
 
 // Runs single steps of a compiled model on all replicas. A step is one traced function of the
-// network's inputs, the labels, a weight for each row and the number of rows of the global batch,
-// by which each replica divides the sum over its own rows: so shares of any size, and none, add up
-// to the exact loss.
+// network's inputs, the labels and a weight for each row. Each replica divides the sum over its own
+// rows by the number of rows of the global batch: so shares of any size, and none, add up to the
+// exact loss. Replicas of one process are added up here; those of several add up inside the step,
+// so that every worker has the same totals at any moment.
 class Stepper {
  public:
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
@@ -39,6 +40,7 @@ class Stepper {
   std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
   void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
            Totals& totals);
+  void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;
   // For the rows of one replica.
   Tensor row_weights(const data::Batch& batch, const Tensor& label);
 

@@ -30,6 +30,15 @@ FitOptions checked(const FitOptions& options) {
   return options;
 }
 
+// This worker's of the places in the data of all.
+std::string own_place(const std::vector<std::string>& places, const Workers& workers) {
+  if (static_cast<int>(places.size()) != workers.size())
+    fail(Code::kFailedPrecondition, "the position is in the middle of the data of ", places.size(),
+         " workers, and cannot be continued by ", workers.size(),
+         "; start as many, or from a backup made after an epoch");
+  return places[static_cast<size_t>(workers.rank())];
+}
+
 }  // namespace
 
 Training::Training(const Model& model, const data::Dataset& dataset, const FitOptions& options)
@@ -44,6 +53,7 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
 }
 
 History Training::run() {
+  const CatchTermination catch_termination;
   stepper_.begin(options_.class_weight);
   call(&Callback::on_train_begin);
   while (epoch_ < options_.epochs && !stopping()) {
@@ -76,7 +86,7 @@ void Training::run_step(const data::DistributedBatch& batch) {
   call(&Callback::on_batch_begin);
   stepper_.train(batch, totals_);
   ++step_;
-  if (cohort::interrupted()) {
+  if (model_.strategy().workers().stop_requested()) {
     interrupted_ = true;
     stop("interrupted");
   }
@@ -120,7 +130,8 @@ std::string Training::save_position() const {
       for (const double value : state) position["metrics"].back().push_back(bits(value));
     }
   }
-  if (!between_epochs || options_.steps_per_epoch) position["data"] = feed_.save();
+  if (!between_epochs || options_.steps_per_epoch)
+    position["data"] = model_.strategy().workers().exchange("places in the data", feed_.save());
   return position.dump();
 }
 
@@ -137,7 +148,9 @@ void Training::restore_position(std::string_view text) {
         for (const uint64_t value : bits) state.push_back(std::bit_cast<double>(value));
       }
     }
-    if (position.contains("data")) resume_ = position["data"].get<std::string>();
+    if (position.contains("data"))
+      resume_ =
+          own_place(position["data"].get<std::vector<std::string>>(), model_.strategy().workers());
   } catch (const Json::exception& error) {
     fail(Code::kDataLoss, "the position of training is corrupt: ", error.what());
   }

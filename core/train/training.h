@@ -39,7 +39,9 @@ class Training {
 
   // Where training stands, next to the variables: epoch, step, place in the dataset and sums so
   // far. Continuing there gives the same bits as never having stopped. restore_position is for
-  // on_train_begin(); kDataLoss when the text is not such a position.
+  // on_train_begin(); kDataLoss when the text is not such a position. With several workers, all
+  // call them, and the text is that of all; from the middle of an epoch only equally many can go on
+  // (kFailedPrecondition).
   std::string save_position() const;
   void restore_position(std::string_view position);
 

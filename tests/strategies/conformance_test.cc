@@ -2,6 +2,7 @@
 // any number of replicas and rows.
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -17,13 +18,23 @@ constexpr int kMaxReplicas = 7;
 
 struct Kind {
   std::string name;
-  int replicas;
+  int replicas;  // of one worker
+  int workers = 1;
+
+  std::string text() const {
+    return workers == 1 ? str(name, replicas) : str(name, workers, "x", replicas);
+  }
 };
-void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << kind.replicas; }
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.text(); }
+
+std::vector<std::string> device_names(int count) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(str("cpu:", i));
+  return devices;
+}
 
 std::unique_ptr<Strategy> make_strategy(const Kind& kind) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < kind.replicas; ++i) devices.push_back(str("cpu:", i));
+  const auto devices = device_names(kind.replicas);
   if (kind.name == "OneDevice") return OneDeviceStrategy(devices[0]);
   if (kind.name == "Central")
     return std::make_unique<CentralStorageStrategy>(
@@ -40,7 +51,27 @@ std::vector<Kind> all_kinds() {
     for (const int replicas : {1, 2, 3, 4, kMaxReplicas}) kinds.push_back({name, replicas});
   for (const char* name : {"MirroredManyBuckets", "MirroredOneDeviceReduction"})
     for (const int replicas : {2, 3}) kinds.push_back({name, replicas});
+  for (const auto& [workers, replicas] :
+       {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2), std::pair(3, 1), std::pair(4, 2)})
+    kinds.push_back({"Workers", replicas, workers});
   return kinds;
+}
+
+// Calls `body` with a strategy of this kind: on a thread for each worker, as its processes would.
+void run_under(const Kind& kind, const std::function<void(Strategy&)>& body) {
+  if (kind.name != "Workers") return body(*make_strategy(kind));
+  std::vector<std::thread> threads;
+  for (const auto& link : make_in_process_links(kind.workers))
+    threads.emplace_back([&body, &kind, link] {
+      try {
+        MultiWorkerMirroredStrategy strategy(
+            {.devices = device_names(kind.replicas), .link = link});
+        body(strategy);
+      } catch (const Error& error) {
+        ADD_FAILURE() << link->name(link->rank()) << ": " << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 class ConformanceTest : public testing::TestWithParam<Kind> {
@@ -49,9 +80,7 @@ class ConformanceTest : public testing::TestWithParam<Kind> {
   static void TearDownTestSuite() { set_logical_cpus(1); }
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, ConformanceTest, testing::ValuesIn(all_kinds()),
-                         [](const auto& info) {
-                           return str(info.param.name, info.param.replicas);
-                         });
+                         [](const auto& info) { return info.param.text(); });
 
 // --- Programs: weights, and the loss of a batch, by global rows
 
@@ -208,10 +237,10 @@ void expect_near(const Trained& found, const Trained& expected, double tolerance
 void expect_conformance(const Kind& kind, DType dtype, const MakeProgram& make,
                         const MakeOptimizer& make_optimizer, double tolerance,
                         const std::vector<int64_t>& batch_sizes = kBatchSizes) {
-  const auto strategy = make_strategy(kind);
-  const Trained found = train(*strategy, dtype, make, make_optimizer, batch_sizes);
-  expect_near(found, train(default_strategy(), dtype, make, make_optimizer, batch_sizes),
-              tolerance);
+  const Trained expected = train(default_strategy(), dtype, make, make_optimizer, batch_sizes);
+  run_under(kind, [&](Strategy& strategy) {
+    expect_near(train(strategy, dtype, make, make_optimizer, batch_sizes), expected, tolerance);
+  });
 }
 
 const std::vector<std::pair<std::string, MakeOptimizer>>& optimizers() {
@@ -271,26 +300,27 @@ TEST_P(ConformanceTest, FewerRowsThanReplicas) {
 }
 
 TEST_P(ConformanceTest, AStepIsTracedForEachSizeOfPartOnly) {
-  const auto strategy = make_strategy(GetParam());
-  const auto scope = strategy->scope();
-  const Program program = perceptron(DType::kFloat64);
-  const auto optimizer = optim::SGD(0.1);
-  int calls = 0;
-  const auto step = strategy->function([&](const BatchValues& batch) {
-    ++calls;
-    const Value loss = program.loss(batch);
-    optimizer.minimize(loss, program.variables);
-    return loss;
+  run_under(GetParam(), [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const Program program = perceptron(DType::kFloat64);
+    const auto optimizer = optim::SGD(0.1);
+    int calls = 0;
+    const auto step = strategy.function([&](const BatchValues& batch) {
+      ++calls;
+      const Value loss = program.loss(batch);
+      optimizer.minimize(loss, program.variables);
+      return loss;
+    });
+    const int64_t rows = 3 * strategy.num_replicas_in_sync();
+    for (int i = 0; i < 10; ++i)
+      strategy.run(step, split(strategy, make_batch(DType::kFloat64, rows, i)));
+    EXPECT_EQ(calls, 1);
+    strategy.run(step, split(strategy, make_batch(DType::kFloat64, rows - 1, 0)));
+    const int traced = calls;
+    for (int i = 0; i < 10; ++i)
+      strategy.run(step, split(strategy, make_batch(DType::kFloat64, rows - 1, i)));
+    EXPECT_EQ(calls, traced);
   });
-  const int64_t rows = 3 * GetParam().replicas;
-  for (int i = 0; i < 10; ++i)
-    strategy->run(step, split(*strategy, make_batch(DType::kFloat64, rows, i)));
-  EXPECT_EQ(calls, 1);
-  strategy->run(step, split(*strategy, make_batch(DType::kFloat64, rows - 1, 0)));
-  const int traced = calls;
-  for (int i = 0; i < 10; ++i)
-    strategy->run(step, split(*strategy, make_batch(DType::kFloat64, rows - 1, i)));
-  EXPECT_EQ(calls, traced);
 }
 
 // Two networks, each with an optimizer of its own, that learn against each other in one step.
@@ -325,49 +355,55 @@ TEST_P(ConformanceTest, TwoOptimizersInOneStep) {
     }
     return trained;
   };
-  expect_near(compete(*make_strategy(GetParam())), compete(default_strategy()), 1e-12);
+  const Trained expected = compete(default_strategy());
+  run_under(GetParam(),
+            [&](Strategy& strategy) { expect_near(compete(strategy), expected, 1e-12); });
 }
 
 TEST_P(ConformanceTest, SeveralModelsAndStrategiesInOneProcess) {
   const auto make = [] { return perceptron(DType::kFloat64); };
   const auto optimizer = [] { return optim::SGD(0.05, {.momentum = 0.9}); };
   const Trained expected = train(default_strategy(), DType::kFloat64, make, optimizer);
-  const auto outer = make_strategy(GetParam());
-  for (int round = 0; round < 2; ++round) {
-    expect_near(train(*outer, DType::kFloat64, make, optimizer), expected, 1e-12);
-    for (const Kind& other : {Kind{"Mirrored", 2}, Kind{"Central", 3}}) {
-      const auto inner = make_strategy(other);
-      expect_near(train(*inner, DType::kFloat64, make, optimizer), expected, 1e-12);
+  run_under(GetParam(), [&](Strategy& outer) {
+    for (int round = 0; round < 2; ++round) {
+      expect_near(train(outer, DType::kFloat64, make, optimizer), expected, 1e-12);
+      for (const Kind& other : {Kind{"Mirrored", 2}, Kind{"Central", 3}, Kind{"Workers", 1, 2}})
+        run_under(other, [&](Strategy& inner) {
+          expect_near(train(inner, DType::kFloat64, make, optimizer), expected, 1e-12);
+        });
     }
-  }
+  });
 }
 
 TEST_P(ConformanceTest, AStepThatFailsLeavesTheStrategyInOrder) {
-  const auto strategy = make_strategy(GetParam());
-  const auto scope = strategy->scope();
-  const auto table = weight("table", DType::kFloat64, {4, 2}, 1);
-  const auto optimizer = optim::SGD(0.5);
-  const auto step = strategy->function([&](Value ids) {
-    const Value loss = ops::reduce_sum(ops::gather(table->read(), ids));
-    optimizer.minimize(loss, {table});
-    return loss;
-  });
-  std::vector<Tensor> good(strategy->devices().size(), Tensor::from<int64_t>({1, 3}, {2})),
-      bad = good;
-  bad.back() = Tensor::from<int64_t>({1, 4}, {2});
-  const double before = table->value().data<double>()[2];
-  for (int i = 0; i < 3; ++i) {
-    try {
-      strategy->run(step, bad);
-      FAIL() << "an id out of range was accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
+  run_under(GetParam(), [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto table = weight("table", DType::kFloat64, {4, 2}, 1);
+    const auto optimizer = optim::SGD(0.5);
+    const auto step = strategy.function([&](Value ids) {
+      const Value loss = ops::reduce_sum(ops::gather(table->read(), ids));
+      optimizer.minimize(loss, {table});
+      return loss;
+    });
+    std::vector<Tensor> good(strategy.devices().size(), Tensor::from<int64_t>({1, 3}, {2})),
+        bad = good;
+    const int replicas = strategy.num_replicas_in_sync();
+    if (strategy.first_replica() + std::ssize(bad) == replicas)  // of the last worker
+      bad.back() = Tensor::from<int64_t>({1, 4}, {2});
+    const double before = table->value().data<double>()[2];
+    for (int i = 0; i < 3; ++i) {
+      try {
+        strategy.run(step, bad);
+        FAIL() << "an id out of range was accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
+      }
+      EXPECT_NEAR(table->value().data<double>()[2], before - 0.5 * i * replicas, 1e-12)
+          << "a step that fails updates nothing";
+      strategy.run(step, good);
     }
-    EXPECT_NEAR(table->value().data<double>()[2], before - 0.5 * i * GetParam().replicas, 1e-12)
-        << "a step that fails updates nothing";
-    strategy->run(step, good);
-  }
-  expect_equal_copies(*strategy, table);
+    expect_equal_copies(strategy, table);
+  });
 }
 
 TEST_P(ConformanceTest, RandomProgramsTrainLikeOneDevice) {
@@ -411,7 +447,7 @@ Fitted fit(Strategy& strategy) {
   Tensor label(DType::kInt32, {kRows});
   for (int64_t i = 0; i < kRows; ++i) label.data<int32_t>()[i] = static_cast<int32_t>(i * i % 3);
   const Tensor x = numbers(DType::kFloat32, {kRows, 4}, 1);
-  const auto rows = data::from_tensor_slices({{"x", x}, {"label", label}}).batch(5);
+  const auto rows = data::from_tensor_slices({{"x", x}, {"label", label}}).batch(8);
   const History history = model.fit(rows, {.epochs = 3, .verbose = Verbose::kSilent});
   Fitted fitted;
   fitted.trained.losses = history["loss"];
@@ -427,12 +463,15 @@ Fitted fit(Strategy& strategy) {
 }
 
 TEST_P(ConformanceTest, FitEvaluateAndPredictGiveTheNumbersOfOneDevice) {
-  const Fitted expected = fit(default_strategy()), found = fit(*make_strategy(GetParam()));
-  expect_near(found.trained, expected.trained, 1e-5);
-  EXPECT_EQ(found.accuracy, expected.accuracy);
-  ASSERT_EQ(found.predicted.shape(), expected.predicted.shape());
-  for (int64_t i = 0; i < expected.predicted.num_elements(); ++i)
-    EXPECT_NEAR(found.predicted.data<float>()[i], expected.predicted.data<float>()[i], 1e-4);
+  const Fitted expected = fit(default_strategy());
+  run_under(GetParam(), [&](Strategy& strategy) {
+    const Fitted found = fit(strategy);
+    expect_near(found.trained, expected.trained, 1e-5);
+    EXPECT_EQ(found.accuracy, expected.accuracy);
+    ASSERT_EQ(found.predicted.shape(), expected.predicted.shape());
+    for (int64_t i = 0; i < expected.predicted.num_elements(); ++i)
+      EXPECT_NEAR(found.predicted.data<float>()[i], expected.predicted.data<float>()[i], 1e-4);
+  });
 }
 
 }  // namespace

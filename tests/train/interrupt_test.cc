@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstdlib>
 
 #include "tests/train/testing.h"
 
@@ -50,6 +51,32 @@ TEST(Interrupt, LeavesABackupToContinueFrom) {
   EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
   EXPECT_EQ(rest["loss"],
             std::vector<double>(expected["loss"].begin() + 1, expected["loss"].end()));
+}
+
+// Exits with what run_main returns.
+void train_until_terminated(int signals) {
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->batch_begin = [&](Training& training) {
+    if (training.step() != 1) return;
+    for (int i = 0; i < signals; ++i) raise(SIGTERM);
+  };
+  std::_Exit(run_main([&] {
+    auto model = testing::classifier();
+    model.fit(testing::points(40).batch(4), {.callbacks = {hooks}, .verbose = Verbose::kSilent});
+  }));
+}
+
+TEST(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
+  EXPECT_EXIT(train_until_terminated(1), ::testing::ExitedWithCode(kExitResumable),
+              "CANCELLED: fit: interrupted in epoch 1 after step 2");
+}
+
+TEST(Termination, TheSecondTimeEndsTheProcessAtOnce) {
+  EXPECT_EXIT(train_until_terminated(2), ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(Termination, OutsideFitItEndsTheProcess) {
+  EXPECT_EXIT(std::_Exit(run_main([] { raise(SIGTERM); })), ::testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(RunMain, TurnsErrorsIntoExitCodes) {

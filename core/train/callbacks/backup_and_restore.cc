@@ -14,7 +14,12 @@ class BackupAndRestoreCallback : public Callback {
       : path_(std::filesystem::path(directory) / "backup.safetensors"), options_(options) {}
 
   void on_train_begin(Training& training) override {
-    if (!std::filesystem::exists(path_)) return;
+    const auto is_there = [&] {
+      return std::string(std::filesystem::exists(path_) ? "yes" : "no");
+    };
+    if (from_chief(training.model().strategy().workers(), "whether there is a backup", is_there) ==
+        "no")
+      return;
     const Metadata metadata = training.model().load_checkpoint(path_.string());
     const auto position = metadata.find(kPositionKey);
     if (position == metadata.end())
@@ -32,7 +37,7 @@ class BackupAndRestoreCallback : public Callback {
     std::error_code gone_already;
     if (training.interrupted())
       save(training);
-    else if (options_.delete_checkpoint)
+    else if (options_.delete_checkpoint && training.model().strategy().is_chief())
       std::filesystem::remove(path_, gone_already);
   }
 

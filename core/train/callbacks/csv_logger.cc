@@ -14,7 +14,8 @@ class CsvLoggerCallback : public Callback {
   CsvLoggerCallback(std::string path, const CsvLoggerOptions& options)
       : path_(std::move(path)), options_(options) {}
 
-  void on_train_begin(Training&) override {
+  void on_train_begin(Training& training) override {
+    if (!training.model().strategy().is_chief()) return;
     std::error_code missing;
     needs_header_ = !options_.append || std::filesystem::file_size(path_, missing) == 0 || missing;
     columns_.clear();
@@ -24,6 +25,7 @@ class CsvLoggerCallback : public Callback {
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
+    if (!training.model().strategy().is_chief()) return;
     if (columns_.empty()) choose_columns(logs);
     file_ << training.epoch();
     for (const std::string& column : columns_) {

@@ -62,7 +62,7 @@ class ModelCheckpointCallback : public Callback {
       training.model().save_weights(path);
     else
       training.model().save_checkpoint(path);
-    forget_old(path);
+    if (training.model().strategy().is_chief()) forget_old(path);
   }
 
   void forget_old(const std::string& newest) {

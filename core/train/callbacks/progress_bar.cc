@@ -18,11 +18,13 @@ class ProgressBarCallback : public Callback {
         live_(options.live.value_or(is_live_terminal(STDOUT_FILENO))) {}
 
   void on_epoch_begin(Training& training) override {
+    if (!training.model().strategy().is_chief()) return;
     out_ << "Epoch " << training.epoch() + 1 << "/" << training.options().epochs << std::endl;
     drawn_ = Clock::now();
   }
 
   void on_batch_end(Training& training) override {
+    if (!training.model().strategy().is_chief()) return;
     // Often enough to look smooth on a terminal; seldom enough for a log file.
     const Clock::duration interval =
         live_ ? Clock::duration(std::chrono::milliseconds(50)) : std::chrono::minutes(1);
@@ -32,10 +34,12 @@ class ProgressBarCallback : public Callback {
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
+    if (!training.model().strategy().is_chief()) return;
     draw(training, logs, /*last=*/true);
   }
 
   void on_train_end(Training& training) override {
+    if (!training.model().strategy().is_chief()) return;
     if (training.interrupted() && live_) out_ << '\n';
     if (training.stopping())
       out_ << "Training ended early: " << training.stop_reason() << std::endl;

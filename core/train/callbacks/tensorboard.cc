@@ -15,12 +15,14 @@ class TensorBoardCallback : public Callback {
   void on_batch_end(Training& training) override {
     const int64_t step = training.total_steps();
     if (!options_.update_freq || step % *options_.update_freq != 0) return;
+    if (!training.model().strategy().is_chief()) return;
     std::map<std::string, double> values;
     for (const auto& [name, value] : training.logs()) values["batch_" + name] = value;
     train().write_scalars(step, values);
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
+    if (!training.model().strategy().is_chief()) return;
     constexpr std::string_view kValidation = "val_";
     std::map<std::string, double> trained, validated;
     for (const auto& [name, value] : logs) {

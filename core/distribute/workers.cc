@@ -1,0 +1,25 @@
+#include "core/distribute/workers.h"
+
+#include "core/base/program.h"
+
+namespace cohort {
+
+std::string Workers::name(int rank) const { return str("worker:", rank); }
+
+std::vector<std::string> Workers::exchange(const std::string&, std::string_view value) {
+  return {std::string(value)};
+}
+
+void Workers::broadcast(const std::string&, void*, size_t) {}
+
+void Workers::fail(const Error& error) { throw error; }
+
+bool Workers::stop_requested() const { return interrupted(); }
+
+std::string from_chief(Workers& workers, const std::string& topic,
+                       const std::function<std::string()>& work) {
+  const std::string value = workers.is_chief() ? together(workers, work) : std::string();
+  return workers.exchange(topic, value).front();
+}
+
+}  // namespace cohort

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace cohort {
+
+// The processes that train together under one strategy, each with its replicas, and what they tell
+// each other between steps. Every worker makes the same calls in the same order. Where one makes
+// another call, all get kFailedPrecondition that names both; where one makes none, the others get
+// kDeadlineExceeded. Thread-safe, but threads must not make their order of calls a matter of luck.
+//
+// This class is the worker of a process on its own.
+class Workers {
+ public:
+  virtual ~Workers() = default;
+
+  virtual int rank() const { return 0; }
+  virtual int size() const { return 1; }
+  // "worker:1": how messages name a worker.
+  virtual std::string name(int rank) const;
+  // The chief does what only one may do, such as writing a file.
+  bool is_chief() const { return rank() == 0; }
+
+  // What every worker has passed, in rank order. `topic` says in words what it is about ("the
+  // saving of weights"), the same on every worker.
+  virtual std::vector<std::string> exchange(const std::string& topic, std::string_view value);
+  // Copies the chief's memory to the same memory of the others.
+  virtual void broadcast(const std::string& topic, void* data, size_t bytes);
+  // Takes part in whatever the others call next, and makes it throw `error` on all workers, this
+  // one too: for a mistake that this worker alone can see. An error without a peer gets this
+  // worker's name. When several fail, all throw that of the lowest rank.
+  [[noreturn]] virtual void fail(const Error& error);
+
+  // Whether the job has been asked to stop, on whichever worker (see stop_request()): for all
+  // alike, as of the last exchange, of which every step makes one.
+  virtual bool stop_requested() const;
+};
+
+// What `work` returns on the chief, which alone calls it. What it throws is thrown by all.
+std::string from_chief(Workers& workers, const std::string& topic,
+                       const std::function<std::string()>& work);
+
+// Calls `work` on every worker. What it throws on one is thrown by all.
+template <typename Work>
+auto together(Workers& workers, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    workers.fail(error);
+    throw;  // not reached, which compilers cannot see through the virtual call
+  }
+}
+
+}  // namespace cohort

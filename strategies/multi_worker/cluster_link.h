@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/coordination/membership.h"
+#include "strategies/multi_worker/worker_link.h"
+
+namespace cohort {
+
+// The link of this task to the other chief and workers of its cluster, which are processes: a
+// Membership, and the communicators that suit where they are. Waits until all have joined; the
+// errors of Membership::join().
+std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
+                                         const MembershipOptions& options);
+
+}  // namespace cohort

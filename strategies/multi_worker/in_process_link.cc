@@ -1,0 +1,104 @@
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "strategies/multi_worker/worker_link.h"
+
+namespace cohort {
+namespace {
+
+// What the workers share.
+struct Job {
+  explicit Job(int count) : size(count) {}
+
+  const int size;
+  std::mutex calling;  // callbacks
+  std::mutex mutex;    // guards what follows
+  std::condition_variable changed;
+  std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups;
+  std::optional<Error> failure;
+  int left = 0;
+  coordination::FailureCallbacks callbacks;
+};
+
+class InProcessLink final : public WorkerLink {
+ public:
+  InProcessLink(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
+  ~InProcessLink() override {
+    if (!left_)
+      report(Error(Code::kUnavailable, str(name(rank_), " has ended without leaving the job"),
+                   name(rank_)));
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return job_->size; }
+  std::string name(int rank) const override { return str("worker:", rank); }
+
+  std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local) override {
+    const std::lock_guard lock(job_->mutex);
+    if (job_->failure) throw *job_->failure;
+    auto& group = job_->groups[str(name, " ", uses_[name]++, " of ", local)];
+    if (group.empty()) group = make_in_process_communicators(job_->size * local);
+    std::vector<std::unique_ptr<Communicator>> own;
+    for (int i = 0; i < local; ++i)
+      own.push_back(std::move(group[static_cast<size_t>(rank_ * local + i)]));
+    return own;
+  }
+
+  std::optional<Error> failure(std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(job_->mutex);
+    job_->changed.wait_for(lock, timeout, [&] { return job_->failure.has_value(); });
+    return job_->failure;
+  }
+
+  FailureWatch on_failure(std::function<void(const Error&)> callback) override {
+    const uint64_t id = callbacks_->add(std::move(callback));
+    if (const auto known = failure(std::chrono::milliseconds(0))) call_all(*known);
+    return FailureWatch(callbacks_, id);
+  }
+
+  void report(const Error& error) override {
+    {
+      const std::lock_guard lock(job_->mutex);
+      if (job_->failure) return;
+      job_->failure = error;
+    }
+    job_->changed.notify_all();
+    call_all(error);
+  }
+
+  void leave(std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(job_->mutex);
+    left_ = true;
+    ++job_->left;
+    job_->changed.notify_all();
+    job_->changed.wait_for(lock, timeout,
+                           [&] { return job_->failure || job_->left == job_->size; });
+    if (job_->failure) throw *job_->failure;
+  }
+
+ private:
+  void call_all(const Error& error) {
+    const std::lock_guard one_at_a_time(job_->calling);
+    job_->callbacks.call(error);
+  }
+
+  const std::shared_ptr<Job> job_;
+  const int rank_;
+  std::map<std::string, int> uses_;  // of a name
+  bool left_ = false;
+  // Of the job, and alive as long as it.
+  const std::shared_ptr<coordination::FailureCallbacks> callbacks_{job_, &job_->callbacks};
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<WorkerLink>> make_in_process_links(int count) {
+  if (count < 1) invalid("a job needs at least 1 worker, got ", count);
+  const auto job = std::make_shared<Job>(count);
+  std::vector<std::shared_ptr<WorkerLink>> links;
+  for (int r = 0; r < count; ++r) links.push_back(std::make_shared<InProcessLink>(job, r));
+  return links;
+}
+
+}  // namespace cohort

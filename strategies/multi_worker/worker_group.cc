@@ -1,0 +1,216 @@
+#include "strategies/multi_worker/worker_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "core/base/program.h"
+#include "core/distribute/packing.h"
+#include "strategies/cross_device/time_limit.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kInlineBytes = 40;  // makes a Record two cache lines
+// How much of an error or a topic the others are told.
+constexpr size_t kLongestDetail = 16 << 10;
+// How long to wait for the cause when a peer cannot be reached any more.
+constexpr auto kCauseTimeout = std::chrono::seconds(10);
+
+std::string pack(const Error& error) {
+  Packer packer;
+  packer.add(static_cast<int64_t>(error.code()));
+  packer.add(error.peer());
+  packer.add(std::string_view(error.message()).substr(0, kLongestDetail));
+  return packer.bytes();
+}
+
+Error unpack_error(std::string_view bytes) {
+  Unpacker unpacker(bytes);
+  const int64_t code = unpacker.number();
+  const std::string peer = unpacker.text();
+  const bool known = code >= 1 && code <= static_cast<int64_t>(Code::kDataLoss);
+  return Error(known ? static_cast<Code>(code) : Code::kUnknown, unpacker.text(), peer);
+}
+
+// Whether `error` is `inner`, perhaps with context in front.
+bool is_of(const Error& error, const Error& inner) {
+  return error.code() == inner.code() && error.message().ends_with(inner.message());
+}
+
+}  // namespace
+
+// What one worker says in a call. The same size on every worker, so that one collective will do.
+struct WorkerGroup::Record {
+  enum Flag : uint32_t { kFailed = 1, kInterrupted = 2, kTerminated = 4 };
+  uint64_t topic;
+  uint32_t flags;
+  uint32_t detail_bytes;  // of the error, or the topic
+  uint64_t value_bytes;
+  char value[kInlineBytes];  // where it fits
+};
+
+WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, double timeout_seconds,
+                         std::function<void(const Error&)> before_failing)
+    : link_(std::move(link)),
+      timeout_seconds_(timeout_seconds),
+      communicator_(
+          with_time_limit(std::move(link_->connect("workers", 1).front()), timeout_seconds)),
+      before_failing_(std::move(before_failing)) {}
+
+void WorkerGroup::run(const std::string& topic, const Call& call) {
+  try {
+    communicator_->run(call);
+  } catch (const Error& error) {
+    if (error.code() != Code::kDeadlineExceeded) throw cause_of(error);
+    throw Error(Code::kDeadlineExceeded,
+                str(topic, ": ", name(rank()), " has waited for ", timeout_seconds_,
+                    " s for the other workers; every worker has to make this call"));
+  }
+}
+
+std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
+                                                   const Error* error) {
+  std::string detail = error == nullptr ? topic : pack(*error);
+  detail.resize(std::min(detail.size(), 2 * kLongestDetail));
+  Record own{.topic = hash_of(topic),
+             .flags = error == nullptr ? 0u : Record::kFailed,
+             .detail_bytes = static_cast<uint32_t>(detail.size()),
+             .value_bytes = value.size(),
+             .value = {}};
+  if (stop_request() == StopRequest::kInterrupt) own.flags |= Record::kInterrupted;
+  if (stop_request() == StopRequest::kTermination) own.flags |= Record::kTerminated;
+  if (value.size() <= kInlineBytes && !value.empty())
+    std::memcpy(own.value, value.data(), value.size());
+
+  std::vector<Record> all(static_cast<size_t>(size()));
+  const std::vector<int64_t> bytes(all.size(), sizeof(Record));
+  run(topic, AllGatherCall{&own, all.data(), bytes});
+
+  const auto any = [&](uint32_t flag) {
+    return std::any_of(all.begin(), all.end(), [&](const Record& r) { return r.flags & flag; });
+  };
+  if (any(Record::kInterrupted)) request_stop(StopRequest::kInterrupt);
+  if (any(Record::kTerminated)) request_stop(StopRequest::kTermination);
+  if (any(Record::kInterrupted | Record::kTerminated)) {
+    const std::lock_guard lock(mutex_);
+    stop_requested_ = true;
+  }
+  const bool failed = any(Record::kFailed);
+  const auto differs = [&](const Record& r) { return r.topic != all[0].topic; };
+  if (!failed && std::none_of(all.begin(), all.end(), differs)) {
+    const std::lock_guard lock(mutex_);
+    shared_error_.reset();
+    return all;
+  }
+
+  std::vector<int64_t> detail_bytes;
+  for (const Record& r : all)
+    detail_bytes.push_back(std::min<int64_t>(r.detail_bytes, 2 * kLongestDetail));
+  std::vector<std::string> details = gather(detail, detail_bytes);
+  if (!failed) throw_mismatch(details);
+  for (size_t r = 0; r < all.size(); ++r)
+    if (!(all[r].flags & Record::kFailed)) details[r].clear();
+  throw_failure(details);
+}
+
+std::vector<std::string> WorkerGroup::gather(std::string_view value,
+                                             const std::vector<int64_t>& bytes) {
+  std::string all(static_cast<size_t>(std::accumulate(bytes.begin(), bytes.end(), int64_t{0})),
+                  '\0');
+  run("a long message", AllGatherCall{value.data(), all.data(), bytes});
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  for (const int64_t size : bytes) {
+    parts.push_back(all.substr(begin, static_cast<size_t>(size)));
+    begin += static_cast<size_t>(size);
+  }
+  return parts;
+}
+
+void WorkerGroup::throw_shared(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    shared_error_ = error;
+  }
+  throw error;
+}
+
+// That of the lowest rank whose own it is: others may have been told of it already.
+void WorkerGroup::throw_failure(const std::vector<std::string>& details) {
+  std::optional<Error> chosen;
+  for (size_t r = 0; r < details.size(); ++r) {
+    if (details[r].empty()) continue;
+    const Error error = unpack_error(details[r]);
+    const std::string self = name(static_cast<int>(r));
+    const bool own = error.peer().empty() || error.peer() == self;
+    if (own) throw_shared(Error(error.code(), error.message(), self));
+    if (!chosen) chosen = error;
+  }
+  throw_shared(*chosen);
+}
+
+void WorkerGroup::throw_mismatch(const std::vector<std::string>& details) {
+  const auto other = std::find_if(details.begin(), details.end(),
+                                  [&](const std::string& topic) { return topic != details[0]; });
+  throw_shared(Error(
+      Code::kFailedPrecondition,
+      str("every worker has to make the same calls in the same order, but ", name(0), " is at ",
+          details[0], " and ", name(static_cast<int>(other - details.begin())), " at ", *other)));
+}
+
+std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::string_view value) {
+  const std::lock_guard one_at_a_time(calling_);
+  const std::vector<Record> records = meet(topic, value, nullptr);
+  std::vector<int64_t> bytes;
+  for (const Record& r : records) {
+    if (r.value_bytes > static_cast<uint64_t>(INT64_MAX) / records.size())
+      cohort::fail(Code::kDataLoss, topic, ": a worker announces ", r.value_bytes, " bytes");
+    bytes.push_back(static_cast<int64_t>(r.value_bytes));
+  }
+  if (*std::max_element(bytes.begin(), bytes.end()) > static_cast<int64_t>(kInlineBytes))
+    return gather(value, bytes);
+  std::vector<std::string> values;
+  for (const Record& r : records) values.emplace_back(r.value, r.value_bytes);
+  return values;
+}
+
+void WorkerGroup::broadcast(const std::string& topic, void* data, size_t bytes) {
+  const std::lock_guard one_at_a_time(calling_);
+  meet(str(topic, " (", bytes, " bytes)"), {}, nullptr);
+  run(topic, BroadcastCall{data, data, static_cast<int64_t>(bytes), 0});
+}
+
+void WorkerGroup::fail(const Error& error) {
+  if (const auto shared = shared_error(); shared && is_of(error, *shared)) throw error;
+  before_failing_(error);
+  try {
+    const std::lock_guard one_at_a_time(calling_);
+    meet("a failure", {}, &error);
+  } catch (const Error& answer) {
+    // Nobody listens: the error counts, and not that of telling it.
+    if (answer.code() == Code::kDeadlineExceeded) throw error;
+    if (is_of(error, answer)) throw Error(error.code(), error.message(), answer.peer());
+    throw;
+  }
+  throw error;  // not reached: to meet with an error throws
+}
+
+bool WorkerGroup::stop_requested() const {
+  const std::lock_guard lock(mutex_);
+  return stop_requested_;
+}
+
+std::optional<Error> WorkerGroup::shared_error() const {
+  const std::lock_guard lock(mutex_);
+  return shared_error_;
+}
+
+void WorkerGroup::abort(const Error& error) { communicator_->abort(error); }
+
+Error WorkerGroup::cause_of(const Error& error) const {
+  if (error.code() != Code::kUnavailable) return error;
+  return link_->failure(kCauseTimeout).value_or(error);
+}
+
+}  // namespace cohort

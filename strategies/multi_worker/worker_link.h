@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/collective/communicator.h"
+#include "strategies/cluster/coordination/failure_watch.h"
+
+namespace cohort {
+
+// How the workers of a job reach each other: a membership in the job, and communicators over it.
+// What a strategy with several workers stands on. Thread-safe, but for destruction. Without leave()
+// before, destruction is a failure for the others.
+class WorkerLink {
+ public:
+  virtual ~WorkerLink() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // "worker:1".
+  virtual std::string name(int rank) const = 0;
+
+  // This worker's ranks of a new group with `local` ranks of each worker: rank() * local and those
+  // that follow. Every worker makes the call. Groups of one name are told apart by their order.
+  virtual std::vector<std::unique_ptr<Communicator>> connect(const std::string& name,
+                                                             int local) = 0;
+
+  // The failure of the job, once there is one; waits for it for `timeout`.
+  virtual std::optional<Error> failure(std::chrono::milliseconds timeout) = 0;
+  // Calls `callback` once with it, on any thread. The watch ends that.
+  [[nodiscard]] virtual FailureWatch on_failure(std::function<void(const Error&)> callback) = 0;
+  // Makes the job fail for all.
+  virtual void report(const Error& error) = 0;
+  // Ends well; waits for the others. Throws the failure of the job.
+  virtual void leave(std::chrono::milliseconds timeout) = 0;
+};
+
+// The links of `count` workers that are threads of this process, each with a strategy of its own:
+// for trying out programs of several workers.
+std::vector<std::shared_ptr<WorkerLink>> make_in_process_links(int count);
+
+}  // namespace cohort

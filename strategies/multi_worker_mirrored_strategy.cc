@@ -1,0 +1,220 @@
+#include "strategies/multi_worker_mirrored_strategy.h"
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+
+#include "core/distribute/packing.h"
+#include "strategies/cluster/resolve_cluster.h"
+#include "strategies/local_replicas.h"
+#include "strategies/multi_worker/cluster_link.h"
+#include "strategies/multi_worker/worker_group.h"
+#include "strategies/variables/mirrored_variable.h"
+#include "strategies/variables/worker_variable.h"
+
+namespace cohort {
+namespace {
+
+// Makes the communicators of local replicas that reach those of other workers.
+class WorkerCollectives final : public CrossDeviceOps {
+ public:
+  explicit WorkerCollectives(std::shared_ptr<WorkerLink> link) : link_(std::move(link)) {}
+  std::string name() const override { return "WorkerCollectives"; }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<Device>& devices) override {
+    return link_->connect("replicas", static_cast<int>(devices.size()));
+  }
+
+ private:
+  std::shared_ptr<WorkerLink> link_;
+};
+
+// Null for a world of one.
+std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options) {
+  if (options.link != nullptr) return options.link;
+  const auto resolver = options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership) : nullptr;
+}
+
+void require_equal_counts(Workers& workers, size_t devices) {
+  const auto counts = workers.exchange("the start", std::to_string(devices));
+  for (size_t r = 1; r < counts.size(); ++r)
+    if (counts[r] != counts[0])
+      invalid("every worker needs the same number of devices, but ", workers.name(0), " has ",
+              counts[0], " and ", workers.name(static_cast<int>(r)), " has ", counts[r]);
+}
+
+std::string hash_bytes(const std::string& bytes) {
+  const uint64_t hash = hash_of(bytes);
+  return std::string(reinterpret_cast<const char*>(&hash), sizeof hash);
+}
+
+// What has to be equal on all workers, in words.
+std::string topic_of(const Function& function, const RunOptions& options) {
+  return str("step ", options.step, " of \"", function.name(), "\" with the seed ", options.seed);
+}
+
+}  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
+    : exceptions_(std::uncaught_exceptions()) {
+  if (options.worker_timeout.count() < 1)
+    invalid(name(), ": worker_timeout is ", options.worker_timeout.count(),
+            " s; it has to be 1 or more");
+  std::vector<Device> devices = resolve_devices(name(), options.devices);
+  link_ = make_link(options);
+  if (link_ != nullptr && link_->size() > 1) {
+    connect(options, std::move(devices));
+    return;
+  }
+  link_.reset();
+  replicas_ = std::make_unique<LocalReplicas>(std::move(devices), nullptr, options.communication);
+}
+
+void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<Device> devices) {
+  // Others may be waiting for this worker within a step.
+  const auto end_step = [this](const Error& error) {
+    if (replicas_ != nullptr) replicas_->abort(error);
+  };
+  group_ = std::make_shared<WorkerGroup>(link_, static_cast<double>(options.worker_timeout.count()),
+                                         end_step);
+  // From here on, whoever is lost, nobody waits.
+  const auto watch = link_->on_failure([group = group_](const Error& e) { group->abort(e); });
+  require_equal_counts(*group_, devices.size());
+  const int in_sync = static_cast<int>(devices.size()) * link_->size();
+  replicas_ = std::make_unique<LocalReplicas>(
+      std::move(devices), std::make_shared<WorkerCollectives>(link_), options.communication,
+      in_sync, link_->name(link_->rank()));
+  watch_ = link_->on_failure([this](const Error& error) {
+    group_->abort(error);
+    replicas_->close(error);
+  });
+}
+
+MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
+  if (link_ == nullptr) return;
+  try {
+    if (std::uncaught_exceptions() > exceptions_)
+      end_badly();
+    else
+      end_well();
+  } catch (const Error& error) {
+    std::cerr << "warning: " << name() << ": " << error.what() << "\n";
+  }
+  watch_ = FailureWatch();
+}
+
+void MultiWorkerMirroredStrategy::end_well() {
+  if (const auto failure = link_->failure(std::chrono::milliseconds(0))) return;
+  try {
+    group_->exchange("the end of the strategy", {});
+  } catch (const Error& error) {
+    link_->report(error);
+    throw;
+  }
+  link_->leave(std::chrono::seconds(60));
+}
+
+// All end with an error that all have; with another, the others have to be told.
+void MultiWorkerMirroredStrategy::end_badly() {
+  if (link_->failure(std::chrono::milliseconds(0))) return;
+  if (group_->shared_error()) return link_->leave(std::chrono::seconds(10));
+  const std::string self = group_->name(group_->rank());
+  link_->report(
+      Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));
+}
+
+int MultiWorkerMirroredStrategy::num_replicas_in_sync() const {
+  return replicas_->replicas_in_sync();
+}
+const std::vector<Device>& MultiWorkerMirroredStrategy::devices() const {
+  return replicas_->devices();
+}
+int MultiWorkerMirroredStrategy::first_replica() const {
+  return group_ == nullptr ? 0 : group_->rank() * replicas_->count();
+}
+Workers& MultiWorkerMirroredStrategy::workers() const {
+  return group_ == nullptr ? Strategy::workers() : *group_;
+}
+CrossDeviceOps& MultiWorkerMirroredStrategy::cross_device_ops() {
+  return replicas_->cross_device_ops();
+}
+
+std::shared_ptr<Variable> MultiWorkerMirroredStrategy::create_variable(
+    const VariableOptions& options) {
+  if (group_ == nullptr) return make_mirrored_variable(options, devices());
+  return make_worker_variable(options, devices(), group_);
+}
+
+std::vector<Gradient> MultiWorkerMirroredStrategy::reduce_gradients(
+    const std::vector<Gradient>& gradients, const Value& when) {
+  return replicas_->reduce_gradients(gradients, when);
+}
+
+std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
+    const Function& function, const std::vector<Signature>& local, const RunOptions& options) {
+  if (group_ == nullptr) return local;
+  Packer packer;
+  packer.add(static_cast<int64_t>(options.precision));
+  packer.add(std::string(options.same_input.begin(), options.same_input.end()));
+  for (const Signature& signature : local) packer.add(signature);
+  const std::string topic = topic_of(function, options);
+  std::vector<std::string> hashes =
+      group_->exchange(topic, hash_bytes(packer.bytes()) + (replicas_->is_connected() ? 'c' : 'b'));
+  bool connected = true;
+  for (std::string& hash : hashes) {
+    connected = connected && hash.back() == 'c';
+    hash.pop_back();
+  }
+  if (!connected) replicas_->abort(Error(Code::kAborted, "the step before has failed"));
+  return all_signatures(topic, hashes, packer.bytes());
+}
+
+std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
+    const std::string& topic, const std::vector<std::string>& hashes, const std::string& own) {
+  const auto [known, is_new] = known_signatures_.try_emplace(hashes);
+  if (!is_new) return known->second;
+  try {
+    std::string shared;  // what has to be equal
+    for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
+      Unpacker unpacker(bytes);
+      Packer head;
+      head.add(unpacker.number());
+      head.add(unpacker.text());
+      if (shared.empty()) shared = head.bytes();
+      if (head.bytes() != shared)
+        invalid(topic, ": precision, and which inputs are the same on all replicas, must be equal ",
+                "on all workers");
+      while (!unpacker.at_end()) known->second.push_back(unpacker.signature());
+    }
+  } catch (...) {
+    known_signatures_.erase(known);
+    throw;
+  }
+  return known->second;
+}
+
+PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
+    const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+    const ReplicaGroup& group, const RunOptions& options) {
+  if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
+  try {
+    return replicas_->run(*this, function, inputs, group, options);
+  } catch (const Error& error) {
+    fail_step(error);
+  } catch (const std::exception& error) {
+    fail_step(Error(Code::kAborted, str("a replica has failed: ", error.what())));
+  }
+}
+
+// All throw the error of the replica that failed, without where others were when they learned of
+// it.
+void MultiWorkerMirroredStrategy::fail_step(const Error& error) {
+  try {
+    group_->fail(group_->cause_of(error));
+  } catch (const Error& thrown) {
+    throw group_->shared_error().value_or(thrown);
+  }
+}
+
+}  // namespace cohort

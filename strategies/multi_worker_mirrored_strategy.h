@@ -1,0 +1,99 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/distribute/strategy.h"
+#include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/coordination/membership.h"
+#include "strategies/multi_worker/worker_link.h"
+
+namespace cohort {
+
+class LocalReplicas;
+class WorkerGroup;
+
+// Synchronous training on the devices of several processes
+// (tf.distribute.MultiWorkerMirroredStrategy): MirroredStrategy over all of them. Every worker runs
+// the same program, and every replica has a copy of each variable; the copies stay equal bit for
+// bit. The worker of rank 0 is the chief.
+//
+//   MultiWorkerMirroredStrategy strategy;  // the cluster is read from the environment
+//   auto scope = strategy.scope();
+//
+// Construction waits until all workers are there; destruction waits until all have come to it. A
+// process on its own is a world of one: MirroredStrategy, without any network.
+//
+// Every worker makes the same calls in the same order: creates variables, runs steps, reduces,
+// saves. A worker that does something else is an error on all, and so are an error of one worker
+// and the loss of one: everything that waits for the others then ends with that error. After an
+// error in a step the next one works again; after the loss of a worker nothing does, and the job is
+// to be started again from what it has saved. Destruction while an exception is on its way makes
+// the job fail for the others.
+//
+// Assigning a variable outside replicas changes this worker's copies: all have to assign the same.
+class MultiWorkerMirroredStrategy final : public Strategy {
+ public:
+  struct Options {
+    // Who takes part; null reads the environment (resolve_cluster).
+    std::shared_ptr<const ClusterResolver> resolver;
+    // Device names of this process, as MirroredStrategy takes them. Every worker needs equally
+    // many.
+    std::vector<std::string> devices;
+    CommunicationOptions communication;
+    // How workers find each other and notice who is gone.
+    MembershipOptions membership;
+    // How long one worker may wait for the others between steps: for a slow save, or for one that
+    // makes fewer calls.
+    std::chrono::seconds worker_timeout{600};
+    // In place of all that: see make_in_process_links().
+    std::shared_ptr<WorkerLink> link;
+  };
+
+  // The errors of resolve_cluster() and Membership::join(); kInvalidArgument that names two workers
+  // with different numbers of devices.
+  explicit MultiWorkerMirroredStrategy(const Options& options);
+  MultiWorkerMirroredStrategy() : MultiWorkerMirroredStrategy(Options{}) {}
+  ~MultiWorkerMirroredStrategy() override;
+
+  std::string name() const override { return "MultiWorkerMirroredStrategy"; }
+  int num_replicas_in_sync() const override;
+  const std::vector<Device>& devices() const override;
+  int first_replica() const override;
+  Workers& workers() const override;
+  std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
+  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
+                                         const Value& when = {}) override;
+
+ protected:
+  PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
+                                               const PerReplica<std::vector<Tensor>>& inputs,
+                                               const ReplicaGroup& group,
+                                               const RunOptions& options) override;
+  std::vector<Signature> signatures_in_sync(const Function& function,
+                                            const std::vector<Signature>& local,
+                                            const RunOptions& options) override;
+  CrossDeviceOps& cross_device_ops() override;
+
+ private:
+  void connect(const Options& options, std::vector<Device> devices);
+  std::vector<Signature> all_signatures(const std::string& topic,
+                                        const std::vector<std::string>& hashes,
+                                        const std::string& own);
+  [[noreturn]] void fail_step(const Error& error);
+  void end_well();
+  void end_badly();
+
+  std::shared_ptr<WorkerLink> link_;  // null in a world of one, as is the group
+  std::shared_ptr<WorkerGroup> group_;
+  std::unique_ptr<LocalReplicas> replicas_;
+  // What all workers' inputs were where they differed, by their hashes: the same on every worker.
+  std::map<std::vector<std::string>, std::vector<Signature>> known_signatures_;
+  int exceptions_;      // on their way when this was made
+  FailureWatch watch_;  // last: it uses what is above
+};
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+#include "strategies/variables/worker_variable.h"
+
+#include "core/distribute/packing.h"
+#include "core/runtime/aggregation.h"
+#include "core/runtime/function.h"
+#include "strategies/variables/mirrored_variable.h"
+
+namespace cohort {
+namespace {
+
+// Every worker makes a value, so that whatever else its making does is done by all; the chief's
+// counts.
+VariableOptions with_value_of_chief(const VariableOptions& options, Workers& workers) {
+  Tensor value = together(workers, [&] { return make_initial_value(options); });
+  workers.broadcast(str("the creation of variable \"", options.name, "\" ", options.spec),
+                    value.raw(), value.bytes());
+  VariableOptions result = options;
+  result.initial_value = [value] { return value; };
+  return result;
+}
+
+class WorkerVariable final : public Variable {
+ public:
+  WorkerVariable(const VariableOptions& options, const std::vector<Device>& devices,
+                 std::shared_ptr<Workers> workers)
+      : Variable(options),
+        workers_(std::move(workers)),
+        local_(make_mirrored_variable(with_value_of_chief(options, *workers_), devices)) {}
+
+  Tensor value() const override {
+    if (synchronization() != Synchronization::kOnRead) return local_->value();
+    require_value(*this);
+    const std::vector<Tensor> copies = all_copies();
+    return function([this](const std::vector<Value>& values) {
+      return std::vector{merge_copies(*this, values)};
+    })(copies)[0];
+  }
+
+  using Variable::assign;
+  void assign(const Tensor& value) override {
+    if (!is_made_on_read(*this)) return local_->assign(value);
+    if (value.spec() != spec())
+      invalid("variable \"", name(), "\" is ", spec(), ", got ", value.spec());
+    const auto replicas = static_cast<size_t>(num_replicas()),
+               copies = replicas * static_cast<size_t>(workers_->size());
+    const auto parts = function([&](const std::vector<Value>& values) {
+      return split_over_copies(*this, values[0], copies);
+    })({value});
+    for (size_t r = 0; r < replicas; ++r)
+      storage(static_cast<int>(r))
+          .assign(parts[static_cast<size_t>(workers_->rank()) * replicas + r]);
+  }
+
+  Tensor storage(int replica) override { return local_->storage(replica); }
+  int num_replicas() const override { return local_->num_replicas(); }
+  std::vector<Device> devices() const override { return local_->devices(); }
+  std::vector<std::shared_ptr<Variable>> other_copies() const override {
+    return local_->other_copies();
+  }
+
+ private:
+  std::vector<Tensor> all_copies() const {
+    Packer packer;
+    for (int r = 0; r < num_replicas(); ++r) packer.add(local_->storage(r));
+    std::vector<Tensor> copies;
+    for (const auto& bytes :
+         workers_->exchange(str("the reading of variable \"", name(), "\""), packer.bytes()))
+      for (Unpacker unpacker(bytes); !unpacker.at_end();) copies.push_back(unpacker.tensor());
+    return copies;
+  }
+
+  const std::shared_ptr<Workers> workers_;
+  const std::shared_ptr<Variable> local_;
+};
+
+}  // namespace
+
+std::shared_ptr<Variable> make_worker_variable(const VariableOptions& options,
+                                               const std::vector<Device>& devices,
+                                               std::shared_ptr<Workers> workers) {
+  return std::make_shared<WorkerVariable>(options, devices, std::move(workers));
+}
+
+}  // namespace cohort

@@ -1,0 +1,314 @@
+// Training by several workers, each a thread with a strategy of its own.
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include <gmock/gmock.h>
+
+#include "core/base/program.h"
+#include "tests/strategies/on_workers.h"
+#include "tests/train/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using Worker = MultiWorkerMirroredStrategy;
+
+// What each worker has found, by rank.
+template <typename T>
+class Found {
+ public:
+  void set(const Strategy& strategy, T value) {
+    const std::lock_guard lock(mutex_);
+    values_[strategy.workers().rank()] = std::move(value);
+  }
+  const std::map<int, T>& values() const { return values_; }
+  // The value that all have.
+  T common() const {
+    for (const auto& [rank, value] : values_) EXPECT_EQ(value, values_.at(0)) << "worker " << rank;
+    return values_.at(0);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, T> values_;
+};
+
+FitOptions quietly(std::vector<CallbackPtr> callbacks = {}, int64_t epochs = 2) {
+  return {.epochs = epochs, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent};
+}
+
+int lines_in(const std::string& path) {
+  std::ifstream file(path);
+  return static_cast<int>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
+}
+
+int files_in(const std::string& folder) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    count += entry.is_regular_file();
+  return count;
+}
+
+// --- Input
+
+std::vector<int64_t> numbers_in(const data::Batch& batch) {
+  const Tensor wide = batch["x"].cast(DType::kInt64);
+  return {wide.data<int64_t>(), wide.data<int64_t>() + wide.num_elements()};
+}
+
+data::Dataset range(int64_t count) {
+  Tensor x(DType::kInt64, {count});
+  for (int64_t i = 0; i < count; ++i) x.data<int64_t>()[i] = i;
+  return data::from_tensor_slices({{"x", x}});
+}
+
+using Numbers = std::vector<std::vector<int64_t>>;  // by step
+
+Numbers read_all(const data::DistributedDataset& dataset) {
+  Numbers steps;
+  for (const auto& batch : dataset) {
+    steps.emplace_back();
+    for (const auto& part : batch) {
+      const auto numbers = numbers_in(part);
+      steps.back().insert(steps.back().end(), numbers.begin(), numbers.end());
+    }
+  }
+  return steps;
+}
+
+TEST(MultiWorkerInput, WorkersTakeElementsInTurn) {
+  Found<Numbers> whole, dropped;
+  on_good_workers(2, [&](Worker& worker) {
+    whole.set(worker, read_all(worker.distribute_dataset(range(9).batch(2))));
+    dropped.set(worker,
+                read_all(worker.distribute_dataset(range(9).batch(2, {.drop_remainder = true}))));
+  });
+  EXPECT_EQ(whole.values().at(0), (Numbers{{0}, {2}, {4}, {6}, {8}}));
+  EXPECT_EQ(whole.values().at(1), (Numbers{{1}, {3}, {5}, {7}, {}}));
+  for (const int worker : {0, 1}) EXPECT_EQ(dropped.values().at(worker).size(), 4);
+}
+
+// Where nobody knows how many elements there are, workers agree at each step.
+TEST(MultiWorkerInput, AllStepAsLongAsAnyHasData) {
+  Found<Numbers> found;
+  on_good_workers(3, [&](Worker& worker) {
+    const auto small = range(12).filter(
+        [](const data::Element& e) { return e["x"].item() < 4 || int(e["x"].item()) % 3 == 1; });
+    found.set(worker, read_all(worker.distribute_dataset(small.batch(3))));
+  });
+  std::vector<int64_t> all;
+  for (const auto& [rank, steps] : found.values()) {
+    EXPECT_EQ(steps.size(), found.values().at(0).size());
+    for (const auto& step : steps) all.insert(all.end(), step.begin(), step.end());
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, (std::vector<int64_t>{0, 1, 2, 3, 4, 7, 10}));
+}
+
+TEST(MultiWorkerInput, AFunctionMakesEachWorkersDataset) {
+  Found<Numbers> found;
+  on_good_workers(3, [&](Worker& worker) {
+    const auto dataset = worker.distribute_datasets_from_function([](const InputContext& context) {
+      EXPECT_EQ(context.num_input_pipelines, 3);
+      EXPECT_EQ(context.num_replicas_in_sync, 3);
+      return range(2 * context.input_pipeline_id).batch(2);
+    });
+    found.set(worker, read_all(dataset));
+  });
+  EXPECT_EQ(found.values().at(0), (Numbers{{}, {}})) << "without a batch of its own";
+  EXPECT_EQ(found.values().at(1), (Numbers{{0, 1}, {}}));
+  EXPECT_EQ(found.values().at(2), (Numbers{{0, 1}, {2, 3}}));
+}
+
+TEST(MultiWorkerInput, ItsErrorIsThrownByAll) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const bool broken = !worker.is_chief();
+    const auto rows = points(40).map([broken, n = 0](const data::Element& e) mutable {
+      if (broken && ++n > 10) fail(Code::kDataLoss, "row 10 is garbled");
+      return e;
+    });
+    const auto scope = worker.scope();
+    auto model = classifier();
+    model.fit(rows.batch(8), quietly());
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("DATA_LOSS")));
+  EXPECT_THAT(errors, Each(HasSubstr("row 10 is garbled")));
+}
+
+// --- fit, evaluate, predict
+
+TEST(MultiWorkerTraining, HistoriesAndResultsAreThoseOfAllRowsOnEveryWorker) {
+  auto alone = classifier();
+  const auto train = points(43).batch(12), test = points(21, 9).batch(6);
+  const History expected = alone.fit(train, {.epochs = 3, .verbose = Verbose::kSilent});
+  const Logs tested = alone.evaluate(test);
+  for (const int workers : {2, 3}) {
+    Found<std::vector<double>> losses, accuracies;
+    Found<Logs> logs;
+    Found<std::string> weights;
+    Found<std::vector<float>> predicted;
+    on_good_workers(workers, [&](Worker& worker) {
+      const auto scope = worker.scope();
+      auto model = classifier();
+      const History history = model.fit(train, quietly({}, 3));
+      losses.set(worker, history["loss"]);
+      accuracies.set(worker, history["accuracy"]);
+      logs.set(worker, model.evaluate(test));
+      weights.set(worker, bits(model));
+      const Tensor outputs = model.predict(test);
+      predicted.set(worker, {outputs.data<float>(), outputs.data<float>() + 42});
+    });
+    weights.common();
+    EXPECT_EQ(accuracies.common(), expected["accuracy"]) << "the rows are other ones";
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses.common()[i], expected["loss"][i], 1e-3);
+    EXPECT_NEAR(logs.common().at("loss"), tested.at("loss"), 1e-3);
+    const Tensor outputs = alone.predict(test);
+    for (size_t i = 0; i < 42; ++i)
+      EXPECT_NEAR(predicted.common()[i], outputs.data<float>()[i], 1e-2) << i;
+  }
+}
+
+TEST(MultiWorkerTraining, CallbacksDecideAlikeAndTheChiefAloneWrites) {
+  const std::string folder = make_folder();
+  Found<size_t> epochs;
+  Found<int> saves;
+  on_good_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier(1e-9);  // learns nothing
+    const std::string own = folder + (worker.is_chief() ? "/chief" : "/other");
+    std::filesystem::create_directory(own);
+    const History history = model.fit(
+        points(32).batch(8),
+        quietly({callbacks::EarlyStopping({.monitor = "accuracy", .patience = 2}),
+                 callbacks::CSVLogger(own + "/log.csv"), callbacks::TensorBoard(own + "/events"),
+                 callbacks::ModelCheckpoint(own + "/model-{epoch}.safetensors", {.keep = 1}),
+                 callbacks::ProgressBar()},
+                20));
+    epochs.set(worker, history.epochs.size());
+    saves.set(worker, files_in(own));
+  });
+  EXPECT_EQ(epochs.common(), 3u);
+  EXPECT_EQ(saves.values().at(0), 3) << "a log, events and the newest model";
+  EXPECT_EQ(saves.values().at(1), 0);
+  EXPECT_EQ(lines_in(folder + "/chief/log.csv"), 4);
+}
+
+TEST(MultiWorkerTraining, AnErrorOfOneCallbackIsThrownByAll) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    const bool breaks = !worker.is_chief();
+    hooks->batch_end = [breaks](Training& training) {
+      if (breaks && training.step() == 2) fail(Code::kResourceExhausted, "the pen is empty");
+    };
+    model.fit(points(40).batch(8), quietly({hooks}));
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("RESOURCE_EXHAUSTED: ")));
+  EXPECT_THAT(errors, Each(HasSubstr("the pen is empty")));
+}
+
+// --- Saving
+
+TEST(MultiWorkerSaving, TheChiefWritesAndReadsForAll) {
+  const std::string folder = make_folder();
+  Found<std::string> before, after;
+  on_good_workers(3, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    model.fit(points(24).batch(8), quietly());
+    before.set(worker, bits(model));
+    // The others' paths lead nowhere.
+    const std::string path = worker.is_chief() ? folder + "/model" : "/nowhere/model";
+    model.save_checkpoint(path);
+    model.fit(points(24).batch(8), quietly());
+    model.load_checkpoint(path);
+    after.set(worker, bits(model));
+  });
+  EXPECT_EQ(before.common(), after.common());
+  EXPECT_EQ(files_in(folder), 1);
+}
+
+TEST(MultiWorkerSaving, AWriteThatFailsIsAnErrorOnAll) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    model.save_weights("/proc/model.safetensors");
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("/proc")));
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+TEST(MultiWorkerSaving, ByTheChiefAloneIsAnErrorAndNoHang) {
+  const std::string folder = make_folder();
+  const auto errors = on_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    if (worker.is_chief()) model.save_weights(folder + "/model");
+    model.fit(points(24).batch(8), quietly());
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("worker:0 is at the saving of variables and worker:1 at")));
+}
+
+// --- Stopping and going on
+
+class MultiWorkerBackup : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Workers, MultiWorkerBackup, ::testing::Values(1, 2, 3));
+
+TEST_P(MultiWorkerBackup, ARequestToOneStopsAllAtOneStepAndTheyGoOnWithTheSameBits) {
+  const std::string folder = make_folder();
+  const auto train = points(50).shuffle(50, {.seed = 4}).batch(8);
+  const auto fit = [&](Worker& worker, const std::string& backup, int64_t stop_at,
+                       Found<std::string>& weights, Found<std::vector<double>>& losses) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    const bool asks = worker.workers().rank() == worker.workers().size() - 1;
+    hooks->batch_end = [asks, stop_at](Training& training) {
+      if (asks && training.total_steps() == stop_at) request_stop(StopRequest::kTermination);
+    };
+    const auto history =
+        model.fit(train, quietly({hooks, callbacks::BackupAndRestore(folder + backup)}, 3));
+    weights.set(worker, bits(model));
+    losses.set(worker, history["loss"]);
+  };
+  init();
+  Found<std::string> expected, found, unused;
+  Found<std::vector<double>> expected_losses, losses, no_losses;
+  on_good_workers(GetParam(), [&](Worker& w) { fit(w, "/whole", -1, expected, expected_losses); });
+  const auto errors =
+      on_workers(GetParam(), [&](Worker& w) { fit(w, "/broken", 9, unused, no_losses); });
+  EXPECT_THAT(errors, Each(HasSubstr("CANCELLED: fit: interrupted in epoch 2 after step")));
+  EXPECT_THAT(errors, Each(errors[0])) << "all at one step";
+  init();
+  on_good_workers(GetParam(), [&](Worker& w) { fit(w, "/broken", -1, found, losses); });
+  EXPECT_EQ(found.common(), expected.common());
+  std::vector<double> rest = expected_losses.common();
+  rest.erase(rest.begin());
+  EXPECT_EQ(losses.common(), rest);
+  EXPECT_EQ(files_in(folder), 0) << "a backup is removed in the end";
+}
+
+TEST(MultiWorkerBackupOfOthers, InTheMiddleOfAnEpochIsRefused) {
+  const std::string folder = make_folder();
+  const auto fit = [&](Worker& worker, int64_t stop_at) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_end = [stop_at](Training& training) {
+      if (training.total_steps() == stop_at) request_stop(StopRequest::kInterrupt);
+    };
+    model.fit(points(50).batch(8), quietly({hooks, callbacks::BackupAndRestore(folder)}));
+  };
+  init();
+  EXPECT_THAT(on_workers(2, [&](Worker& w) { fit(w, 3); }), Each(HasSubstr("CANCELLED")));
+  init();
+  EXPECT_THAT(on_workers(3, [&](Worker& w) { fit(w, -1); }),
+              Each(HasSubstr("in the middle of the data of 2 workers")));
+}
+
+}  // namespace
+}  // namespace cohort::testing
