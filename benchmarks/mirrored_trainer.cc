@@ -32,16 +32,21 @@ std::vector<double> MirroredTrainer::run(int64_t steps) {
   std::vector<double> times;
   for (int64_t i = 0; i < steps; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    const double loss =
-        strategy_->reduce(ReduceOp::kSum, strategy_->run(step_, input_, label_)).item();
+    double loss = 0;  // of this process's replicas
+    for (const Tensor& part : strategy_->run(step_, input_, label_)) loss += part.item();
     times.push_back(milliseconds_since(begin));
     if (!std::isfinite(loss)) fail(Code::kInternal, "the loss became ", loss);
   }
   return times;
 }
 
-std::unique_ptr<MirroredStrategy> MirroredTrainer::make_strategy() const {
+std::unique_ptr<Strategy> MirroredTrainer::make_strategy() const {
   set_logical_cpus(options_.replicas, options_.threads_per_replica);
+  if (options_.several_workers) {
+    MultiWorkerMirroredStrategy::Options options;
+    options.communication.bytes_per_pack = options_.bytes_per_pack;
+    return std::make_unique<MultiWorkerMirroredStrategy>(options);
+  }
   MirroredStrategy::Options options;
   options.communication.bytes_per_pack = options_.bytes_per_pack;
   return std::make_unique<MirroredStrategy>(options);

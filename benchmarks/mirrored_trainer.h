@@ -9,7 +9,8 @@
 
 namespace cohort::benchmarks {
 
-// Training steps of a model under a MirroredStrategy of its own.
+// Training steps of a model under a MirroredStrategy of its own, or as one of the workers of a
+// MultiWorkerMirroredStrategy, who all run the same number of steps.
 class MirroredTrainer {
  public:
   struct Options {
@@ -18,6 +19,7 @@ class MirroredTrainer {
     int replicas = 1;
     int threads_per_replica = 1;
     int64_t bytes_per_pack = 0;
+    bool several_workers = false;
   };
 
   // Changes the logical CPUs; warms up.
@@ -30,11 +32,11 @@ class MirroredTrainer {
  private:
   using Step = StepFunction<Value, Value, Value>;
 
-  std::unique_ptr<MirroredStrategy> make_strategy() const;
+  std::unique_ptr<Strategy> make_strategy() const;
   Step make_step();
 
   Options options_;
-  std::unique_ptr<MirroredStrategy> strategy_;
+  std::unique_ptr<Strategy> strategy_;
   Benchmark benchmark_;
   optim::Optimizer optimizer_;
   Step step_;

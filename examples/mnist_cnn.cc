@@ -1,5 +1,9 @@
 // Trains a CNN on MNIST from its IDX files. It is smooth (no max-pooling, no ReLU), so that
-// rounding errors do not grow, and the loss curve is the same for any number of replicas.
+// rounding errors do not grow, and the loss curve is the same for any number of replicas of one
+// process. Several processes train together, each on its part of the images in an order of its own:
+//
+//   cohort-run --workers=2 mnist_cnn --data_dir=DIR
+//   srun --ntasks=4 mnist_cnn --data_dir=DIR
 #include <cstdio>
 
 #include "cohort.h"
@@ -33,17 +37,19 @@ int main(int argc, char** argv) {
     Flags flags(argc, argv, "Trains a CNN on MNIST.");
     const auto data_dir = flags.text("data_dir", "", "folder with the IDX files, plain or .gz");
     const auto replicas =
-        flags.integer("replicas", 1, "replicas that share the cores", {.min = 1, .max = 64});
+        flags.integer("replicas", 1, "replicas of each process", {.min = 1, .max = 64});
     const auto epochs = flags.integer("epochs", 5, "passes over the training images", {.min = 1});
     const auto batch =
         flags.integer("batch", 32, "images in a step, over all replicas", {.min = 1});
+    const auto backup_dir =
+        flags.text("backup_dir", "", "folder to continue from when started again; none: nowhere");
     const auto seed = flags.integer("seed", 1, "of weights and order", {.min = 0});
     flags.finish();
     if (data_dir.empty()) invalid("--data_dir is missing: the folder with MNIST's IDX files");
 
     set_global_seed(static_cast<uint64_t>(seed));
     set_logical_cpus(static_cast<int>(replicas));
-    MirroredStrategy strategy;
+    MultiWorkerMirroredStrategy strategy;  // MirroredStrategy, unless started as several processes
     const auto scope = strategy.scope();
     auto model = nn::Sequential(
         {nn::Conv2D(32, 3, {.activation = nn::gelu_tanh}), nn::AveragePooling2D(2),
@@ -58,8 +64,10 @@ int main(int argc, char** argv) {
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
                    .metrics = {metrics::SparseCategoricalAccuracy("accuracy")}});
     const auto test = mnist.test.batch(500);
-    model.fit(mnist.train.shuffle(mnist.train_images).batch(batch),
-              {.epochs = epochs, .validation_data = test});
-    std::printf("test_accuracy=%.4f\n", model.evaluate(test).at("accuracy"));
+    FitOptions options{.epochs = epochs, .validation_data = test};
+    if (!backup_dir.empty()) options.callbacks.push_back(callbacks::BackupAndRestore(backup_dir));
+    model.fit(mnist.train.shuffle(mnist.train_images).batch(batch), options);
+    const double accuracy = model.evaluate(test).at("accuracy");
+    if (strategy.is_chief()) std::printf("test_accuracy=%.4f\n", accuracy);
   });
 }

@@ -1,0 +1,147 @@
+// Workers as the processes of a job, started by cohort-run: they train together, lose each other,
+// and go on.
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/launcher/launched.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Job {
+  int workers = 2;
+  std::vector<std::string> flags = {};  // of the trainer
+  int restarts = 0;
+};
+
+Launch launch_of(const Job& job) {
+  return {.flags = {"--workers=" + std::to_string(job.workers),
+                    "--restarts=" + std::to_string(job.restarts), "--grace=20", "--standalone"},
+          .actions = job.flags,
+          .environment = {{"OMP_NUM_THREADS", "1"}},
+          .program = std::getenv("TRAINER")};
+}
+
+// What task `rank` has printed as NAME=VALUE, last.
+std::string said(const Finished& run, int rank, const std::string& name) {
+  const auto values = lines_of(run.output, "[worker:" + std::to_string(rank) + "] " + name + "=");
+  return values.empty() ? "nothing" : values.back();
+}
+
+// What all workers have printed.
+std::string common(const Finished& run, int workers, const std::string& name) {
+  std::set<std::string> values;
+  for (int rank = 0; rank < workers; ++rank) values.insert(said(run, rank, name));
+  EXPECT_EQ(values.size(), 1u) << name << " differs\n" << run.output << run.errors;
+  return *values.begin();
+}
+
+std::string weights_of(const Job& job) {
+  const Finished run = finish(launch_of(job));
+  EXPECT_EQ(run.code, 0) << run.errors;
+  return common(run, job.workers, "weights");
+}
+
+// The lines by which worker `rank` ended.
+std::string last_error(const Finished& run, int rank) {
+  const auto lines = lines_of(run.errors, "[worker:" + std::to_string(rank) + "] error: ");
+  return lines.empty() ? "nothing" : lines.back();
+}
+
+class Loops : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(MultiWorker, Loops, ::testing::Values("fit", "own"));
+
+TEST_P(Loops, TwoAndThreeWorkersTrainAsOne) {
+  const std::string loop = "--loop=" + GetParam();
+  const Finished one = finish(launch_of({.workers = 1, .flags = {loop, "--shuffle=false"}}));
+  ASSERT_EQ(one.code, 0) << one.errors;
+  const double expected = std::stod(said(one, 0, "loss"));
+  for (const int workers : {2, 3}) {
+    const Finished run =
+        finish(launch_of({.workers = workers, .flags = {loop, "--shuffle=false"}}));
+    ASSERT_EQ(run.code, 0) << run.errors;
+    common(run, workers, "weights");
+    EXPECT_NEAR(std::stod(common(run, workers, "loss")), expected, 1e-4 * expected);
+  }
+}
+
+TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
+  for (const int victim : {0, 1, 2}) {
+    const Finished run =
+        finish(launch_of({.workers = 3,
+                          .flags = {"--loop=" + GetParam(), "--harm=kill",
+                                    "--victim=" + std::to_string(victim), "--epochs=50"}}));
+    EXPECT_EQ(run.code, 128 + 9) << run.errors;
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_THAT(last_error(run, rank), HasSubstr("worker:" + std::to_string(victim)))
+          << run.errors;
+    }
+  }
+}
+
+TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
+  Launch launch =
+      launch_of({.workers = 2, .flags = {"--loop=" + GetParam(), "--harm=stop", "--epochs=1000"}});
+  launch.flags[2] = "--grace=1";
+  const Finished run = finish(launch);
+  EXPECT_NE(run.code, 0);
+  EXPECT_THAT(last_error(run, 0), HasSubstr("worker:1")) << run.errors;
+}
+
+TEST_P(Loops, AnErrorOfOneWorkerEndsAll) {
+  const Finished run = finish(
+      launch_of({.workers = 3, .flags = {"--loop=" + GetParam(), "--harm=throw", "--epochs=50"}}));
+  EXPECT_NE(run.code, 0);
+  EXPECT_THAT(last_error(run, 1), HasSubstr("run out of luck"));
+  for (const int rank : {0, 2}) EXPECT_THAT(last_error(run, rank), HasSubstr("worker:1"));
+}
+
+TEST(MultiWorker, AWorkerKilledAtTheStartEndsTheOthers) {
+  const Finished run =
+      finish(launch_of({.workers = 2, .flags = {"--harm=kill", "--at=start", "--epochs=50"}}));
+  EXPECT_EQ(run.code, 128 + 9) << run.errors;
+  EXPECT_EQ(said(run, 0, "weights"), "nothing");
+}
+
+// The others are in the collective of a save when the victim dies.
+TEST(MultiWorker, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
+  const std::string expected = weights_of({.workers = 3});
+  for (const int victim : {0, 2}) {
+    const Job job{
+        .workers = 3,
+        .flags = {"--harm=kill", "--step=8", "--victim=" + std::to_string(victim), "--save_freq=3",
+                  "--backup=" + scratch_folder() + "/" + std::to_string(victim)},
+        .restarts = 1};
+    EXPECT_EQ(weights_of(job), expected);
+  }
+}
+
+TEST(MultiWorker, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
+  const std::string expected = weights_of({.workers = 2});
+  const std::vector<std::string> flags = {"--harm=term", "--step=4", "--save_freq=100",
+                                          "--backup=" + scratch_folder()};
+  const Finished run = finish(launch_of({.workers = 2, .flags = flags}));
+  EXPECT_EQ(run.code, 42) << run.errors;
+  for (const int rank : {0, 1})
+    EXPECT_THAT(last_error(run, rank), HasSubstr("CANCELLED: fit: interrupted in epoch 1"));
+  EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
+  EXPECT_EQ(weights_of({.workers = 2, .flags = {flags[3]}}), expected);
+}
+
+TEST(MultiWorker, AnEndedJobLeavesNobodyBehind) {
+  const Finished run = finish(launch_of({.workers = 4}));
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.errors, Not(HasSubstr("warning")));
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,122 @@
+// A small training of several workers, which can come to harm at a moment of choice: only when it
+// was not started again after that.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cohort.h"
+#include "core/base/crc32c.h"
+
+using namespace cohort;
+
+namespace {
+
+struct Settings {
+  std::string loop, backup, harm, at;
+  int64_t epochs, save_freq, victim, step;
+  bool shuffle;
+};
+
+Settings parse(int argc, char** argv) {
+  Flags flags(argc, argv, "Trains on a few synthetic digits.");
+  Settings s;
+  s.loop = flags.text("loop", "fit", "who loops", {.choices = {"fit", "own"}});
+  s.backup = flags.text("backup", "", "folder of backups");
+  s.save_freq = flags.integer("save_freq", 1, "steps between backups", {.min = 1});
+  s.epochs = flags.integer("epochs", 2, "passes over the data", {.min = 1});
+  s.harm = flags.text("harm", "none", "what happens to the victim",
+                      {.choices = {"none", "kill", "stop", "term", "throw"}});
+  s.at = flags.text("at", "step", "when", {.choices = {"start", "step"}});
+  s.victim = flags.integer("victim", 1, "its rank");
+  s.step = flags.integer("step", 5, "after which step");
+  s.shuffle = flags.boolean("shuffle", true, "whether to shuffle, each worker its own part");
+  flags.finish();
+  return s;
+}
+
+bool is_first_attempt() {
+  const char* restarts = std::getenv("COHORT_RESTART_COUNT");
+  return restarts == nullptr || std::string(restarts) == "0";
+}
+
+void come_to_harm(const Settings& s) {
+  std::fprintf(stderr, "harm\n");
+  if (s.harm == "kill") raise(SIGKILL);
+  if (s.harm == "stop") raise(SIGSTOP);
+  if (s.harm == "term") raise(SIGTERM);
+  if (s.harm == "throw") fail(Code::kResourceExhausted, "the victim has run out of luck");
+}
+
+class Harm : public Callback {
+ public:
+  explicit Harm(const Settings& settings) : settings_(settings) {}
+  void on_batch_end(Training& training) override {
+    if (training.total_steps() == settings_.step) come_to_harm(settings_);
+  }
+
+ private:
+  Settings settings_;
+};
+
+void report(const Model& model, double loss) {
+  std::string bytes;
+  for (const auto& variable : model.variables()) {
+    const Tensor value = variable->value();
+    bytes.append(static_cast<const char*>(value.raw()), value.bytes());
+  }
+  std::printf("weights=%08x\nloss=%.6f\n", crc32c(bytes), loss);
+}
+
+double fit(const Settings& s, Model& model, const data::Dataset& train, bool harmed) {
+  FitOptions options{.epochs = s.epochs, .verbose = Verbose::kSilent};
+  if (harmed && s.at == "step") options.callbacks.push_back(std::make_shared<Harm>(s));
+  if (!s.backup.empty())
+    options.callbacks.push_back(callbacks::BackupAndRestore(s.backup, {.save_freq = s.save_freq}));
+  return model.fit(train, options)["loss"].back();
+}
+
+double loop(const Settings& s, Strategy& strategy, const Model& model, const data::Dataset& train,
+            bool harmed) {
+  const auto optimizer = optim::SGD(0.05, {.momentum = 0.9});
+  const auto step = strategy.function([&](const BatchValues& batch) {
+    const Value losses =
+        losses::sparse_softmax_cross_entropy(model(batch["image"]), batch["label"]);
+    const Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
+    optimizer.minimize(loss, model.trainable_variables());
+    return loss;
+  });
+  double loss = 0;
+  int64_t steps = 0;
+  for (int64_t epoch = 0; epoch < s.epochs; ++epoch)
+    for (const auto& batch : strategy.distribute_dataset(train)) {
+      loss = strategy.reduce("sum", strategy.run(step, batch)).item();
+      if (++steps == s.step && harmed && s.at == "step") come_to_harm(s);
+    }
+  return loss;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main([&] {
+    const Settings s = parse(argc, argv);
+    const int rank = resolve_cluster().resolver->world().rank;
+    const bool harmed = s.harm != "none" && rank == s.victim && is_first_attempt();
+    // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
+    if (s.at == "step" && (s.harm == "kill" || s.harm == "throw")) std::signal(SIGTERM, SIG_IGN);
+    if (harmed && s.at == "start") come_to_harm(s);
+    set_global_seed(11);
+    MultiWorkerMirroredStrategy strategy;
+    const auto scope = strategy.scope();
+    auto model =
+        nn::Sequential({nn::Conv2D(4, 3, {.activation = nn::tanh}), nn::SyncBatchNormalization(),
+                        nn::AveragePooling2D(4), nn::Flatten(), nn::Dense(10)});
+    model.build({{DType::kFloat32, {1, 28, 28, 1}}});
+    model.compile({.optimizer = optim::SGD(0.05, {.momentum = 0.9}),
+                   .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+    const auto digits = data::synthetic_digits(72);
+    const auto train = (s.shuffle ? digits.shuffle(72) : digits).batch(12);
+    report(model, s.loop == "fit" ? fit(s, model, train, harmed)
+                                  : loop(s, strategy, model, train, harmed));
+  });
+}
