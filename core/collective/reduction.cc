@@ -126,19 +126,17 @@ void reduce_blocks(std::span<const void* const> sources, std::span<void* const> 
   }
 }
 
-// As reduce_blocks for kCount sources and targets, in one pass: reads all, writes all.
-template <typename T, typename Op, size_t kCount>
+// As reduce_blocks for kCount sources and kTargets targets, in one pass: reads all, writes all.
+template <typename T, typename Op, size_t kCount, size_t kTargets>
 void reduce_straight(std::span<const void* const> sources, std::span<void* const> targets,
                      int64_t begin, int64_t end) {
   constexpr int64_t kChunk = kChunkBytes / static_cast<int64_t>(sizeof(T));
   constexpr int64_t kAhead = kAheadBytes / static_cast<int64_t>(sizeof(T));
   constexpr int64_t kLine = kCacheLine / static_cast<int64_t>(sizeof(T));
   const T* from[kCount];
-  T* to[kCount];
-  for (size_t r = 0; r < kCount; ++r) {
-    from[r] = static_cast<const T*>(sources[r]);
-    to[r] = static_cast<T*>(targets[r]);
-  }
+  T* to[kTargets];
+  for (size_t r = 0; r < kCount; ++r) from[r] = static_cast<const T*>(sources[r]);
+  for (size_t r = 0; r < kTargets; ++r) to[r] = static_cast<T*>(targets[r]);
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t chunk_end = std::min(at + kChunk, end);
     for (int64_t i = at + kAhead; i < std::min(chunk_end + kAhead, end); i += kLine)
@@ -154,16 +152,30 @@ void reduce_straight(std::span<const void* const> sources, std::span<void* const
   }
 }
 
+// As reduce_blocks, in one pass where there are kCount sources and as many targets or one; whether
+// that was so.
+template <typename T, typename Op, size_t kCount>
+bool reduced_straight(std::span<const void* const> sources, std::span<void* const> targets,
+                      int64_t begin, int64_t end) {
+  if (sources.size() != kCount) return false;
+  if (targets.size() == kCount)
+    reduce_straight<T, Op, kCount, kCount>(sources, targets, begin, end);
+  else if (targets.size() == 1)
+    reduce_straight<T, Op, kCount, 1>(sources, targets, begin, end);
+  else
+    return false;
+  return true;
+}
+
 template <typename T, typename Op>
 void reduce_range(std::span<const void* const> sources, std::span<void* const> targets,
                   int64_t begin, int64_t end) {
   // GCC does not vectorise the others' single pass.
   if constexpr (std::is_base_of_v<Addition, Op> && std::is_same_v<T, Accumulator<T>>) {
-    if (targets.size() == sources.size()) {
-      if (sources.size() == 2) return reduce_straight<T, Op, 2>(sources, targets, begin, end);
-      if (sources.size() == 3) return reduce_straight<T, Op, 3>(sources, targets, begin, end);
-      if (sources.size() == 4) return reduce_straight<T, Op, 4>(sources, targets, begin, end);
-    }
+    if (reduced_straight<T, Op, 2>(sources, targets, begin, end) ||
+        reduced_straight<T, Op, 3>(sources, targets, begin, end) ||
+        reduced_straight<T, Op, 4>(sources, targets, begin, end))
+      return;
   }
   reduce_blocks<T, Op>(sources, targets, begin, end);
 }
