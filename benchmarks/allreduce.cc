@@ -61,8 +61,9 @@ Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures in-place all-reduces of float32 between ranks.");
   Settings s;
   s.backend = flags.text("backend", "threads",
-                         "what the ranks are and share: threads, or processes with shared memory",
-                         {.choices = {"threads", "shm"}});
+                         "what the ranks are and share: threads, or processes with shared memory "
+                         "or TCP over loopback",
+                         {.choices = {"threads", "shm", "tcp"}});
   s.ranks = numbers("np", flags.text("np", "2", "numbers of ranks"), 1, 64);
   s.bytes = numbers("bytes", flags.text("bytes", "104857600", "sizes of what each rank reduces"), 4,
                     int64_t{1} << 32);

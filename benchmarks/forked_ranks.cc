@@ -44,6 +44,7 @@ void write_all(int descriptor, const void* source, size_t bytes) {
 
 CommunicationBackend backend_from_name(const std::string& name) {
   if (name == "shm") return CommunicationBackend::kSharedMemory;
+  if (name == "tcp") return CommunicationBackend::kTcp;
   fail(Code::kInternal, "no backend ", name);
 }
 

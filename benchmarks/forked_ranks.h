@@ -16,7 +16,7 @@ class ForkedRanks {
  public:
   struct Options {
     int ranks = 2;
-    std::string backend;       // "shm"
+    std::string backend;       // "shm", "tcp"
     bool own_buffers = false;  // of the ranks, not of the communicator
     int64_t most_bytes = 0;    // that will be reduced
   };

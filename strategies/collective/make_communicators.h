@@ -14,8 +14,9 @@ namespace cohort {
 
 // How the processes of a group talk to each other.
 enum class CommunicationBackend {
-  kAuto,         // shared memory inside a host, TCP between hosts
-  kSharedMemory  // kUnavailable or kPermissionDenied where they have no memory in common
+  kAuto,          // shared memory inside a host, TCP between hosts
+  kSharedMemory,  // kUnavailable or kPermissionDenied where they have no memory in common
+  kTcp            // also inside a host
 };
 
 // A group of processes with the same number of ranks each, which are threads: thread t of process p
@@ -35,11 +36,17 @@ struct GroupOptions {
   std::chrono::milliseconds join_limit{60'000};
   // How long a rank waits for the others in a call; for ever without one.
   std::optional<std::chrono::milliseconds> limit;
+  // Of TCP, as in TcpOptions: where this process's ranks listen and the others reach them (with
+  // several ranks the port must be 0), whether that may be beyond this host, and whether payloads
+  // carry checks, which is the same for all.
+  std::string address = "127.0.0.1:0";
+  bool allow_plaintext = false;
+  bool check_payloads = false;
 };
 
 struct ConnectedGroup {
   std::vector<std::unique_ptr<Communicator>> communicators;  // of this process's ranks
-  std::string connection;                                    // "shared memory", for logs
+  std::string connection;                                    // "shared memory" or "TCP", for logs
 };
 
 // Connects the processes of a group. All call it together. kDeadlineExceeded names those that have
