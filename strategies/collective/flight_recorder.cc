@@ -1,0 +1,335 @@
+#include "strategies/collective/flight_recorder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <iomanip>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <variant>
+
+#include "core/collective/forwarding_communicator.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kKept = 64;
+// Of the kept ones, how many of each rank a table shows; and how much of what another rank says.
+constexpr size_t kShown = 8, kMaxText = 8192;
+// Of one wait for somebody who asks.
+constexpr std::chrono::seconds kAskWait{10};
+
+enum class State { kUnderWay, kDone, kFailed };
+
+struct Record {
+  uint64_t number = 0;     // of its kind: collectives, which are the same on all ranks, or messages
+  std::string_view what;   // "AllReduce"
+  std::string_view dtype;  // "" where there is none
+  int64_t bytes = 0;
+  int peer = -1, tag = -1;       // of messages; peer also a root
+  int64_t operation = -1;        // what wait() is given
+  Clock::time_point begin, end;  // end: of those that are not under way
+  State state = State::kUnderWay;
+};
+
+Record record_of(const Call& call) {
+  Record record{.what = kind_of(call), .bytes = bytes_of(call)};
+  std::visit(
+      [&](const auto& own) {
+        if constexpr (requires { own.dtype; }) record.dtype = dtype_name(own.dtype);
+        if constexpr (requires { own.root; }) record.peer = own.root;
+      },
+      call);
+  return record;
+}
+
+// The last operations of one rank. Thread-safe.
+class Flight {
+ public:
+  // The result names the record to `finish`.
+  uint64_t begin(Record record, bool is_collective) {
+    const std::lock_guard lock(mutex_);
+    record.number = is_collective ? ++collectives_ : ++messages_;
+    record.begin = Clock::now();
+    records_[begun_ % kKept] = record;
+    return begun_++;
+  }
+  void set_operation(uint64_t place, int64_t operation) {
+    const std::lock_guard lock(mutex_);
+    if (Record* record = find(place)) record->operation = operation;
+  }
+  void finish(uint64_t place, State state) {
+    const std::lock_guard lock(mutex_);
+    if (Record* record = find(place)) finish_locked(*record, state);
+  }
+  void finish_operation(int64_t operation, State state) {
+    const std::lock_guard lock(mutex_);
+    for (Record& record : records_)
+      if (record.state == State::kUnderWay && record.operation == operation)
+        finish_locked(record, state);
+  }
+
+  std::string text() const;
+
+ private:
+  Record* find(uint64_t place) {
+    return begun_ - place <= kKept ? &records_[place % kKept] : nullptr;
+  }
+  static void finish_locked(Record& record, State state) {
+    record.state = state;
+    record.end = Clock::now();
+    record.operation = -1;
+  }
+
+  mutable std::mutex mutex_;
+  std::array<Record, kKept> records_;
+  uint64_t begun_ = 0, collectives_ = 0, messages_ = 0;
+};
+
+std::string seconds(Clock::duration time) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(3) << std::chrono::duration<double>(time).count() << " s";
+  return out.str();
+}
+
+std::string line_of(const Record& record, Clock::time_point now) {
+  const bool is_message = record.what == "Send" || record.what == "Receive";
+  std::ostringstream out;
+  out << "    " << (is_message ? "message " : "collective ") << std::left << std::setw(8)
+      << record.number << std::setw(14) << record.what << std::setw(10) << record.dtype
+      << std::right << std::setw(12) << record.bytes << " bytes  ";
+  if (record.state == State::kUnderWay)
+    out << "WAITING for " << seconds(now - record.begin);
+  else
+    out << (record.state == State::kFailed ? "FAILED after " : "done in ")
+        << seconds(record.end - record.begin) << ", " << seconds(now - record.end) << " ago";
+  if (is_message)
+    out << (record.what == "Send" ? "; to " : "; from ")
+        << (record.peer < 0 ? "any rank" : str("rank ", record.peer));
+  else if (record.peer >= 0)
+    out << "; root " << record.peer;
+  if (is_message && record.tag >= 0) out << ", tag " << record.tag;
+  out << '\n';
+  return out.str();
+}
+
+// Those under way, and the last ones.
+std::string Flight::text() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  const uint64_t first = begun_ > kKept ? begun_ - kKept : 0;
+  uint64_t waiting = 0;
+  for (uint64_t i = first; i < begun_; ++i)
+    waiting += records_[i % kKept].state == State::kUnderWay ? 1 : 0;
+  std::string text = str("has begun ", collectives_, " collectives and ", messages_, " messages; ",
+                         waiting, " under way\n");
+  for (uint64_t i = first; i < begun_; ++i) {
+    const Record& record = records_[i % kKept];
+    if (record.state == State::kUnderWay || begun_ - i <= kShown) text += line_of(record, now);
+  }
+  return text;
+}
+
+// The ranks of this process, and how they learn of others.
+class Recorder {
+ public:
+  Recorder(const FlightRecorderOptions& options, const std::vector<int>& ranks, int size)
+      : options_(options), size_(size) {
+    for (const int rank : ranks) flights_[rank];
+    if (options_.store != nullptr && static_cast<int>(ranks.size()) < size)
+      listener_ = std::thread([this] { listen(); });
+  }
+  ~Recorder() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    if (!listener_.joinable()) return;
+    try {
+      options_.store->set(ask_key(flights_.begin()->first), "");
+      listener_.join();
+      options_.store->erase(ask_key(flights_.begin()->first));
+    } catch (const Error&) {  // a store that has failed ends the listener, too
+      if (listener_.joinable()) listener_.join();
+    }
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  Flight& flight(int rank) { return flights_.at(rank); }
+
+  // Makes the table of this process, the first time.
+  void explain(int rank, const Error& error) noexcept {
+    std::call_once(explained_, [&] {
+      try {
+        const std::string table =
+            str("The last operations of the group \"", options_.name, "\", of which rank ", rank,
+                " has got ", code_name(error.code()), " (", error.message(), "):\n") +
+            gather();
+        if (options_.notice)
+          options_.notice(table);
+        else
+          std::fputs(table.c_str(), stderr);
+      } catch (const std::exception&) {  // the error itself is what counts
+      }
+    });
+  }
+
+ private:
+  std::string ask_key(int rank) const { return str(options_.name, "/flight/ask/", rank); }
+  std::string answer_key(int rank) const { return str(options_.name, "/flight/", rank); }
+
+  // Shows the others what the ranks of this process did, once somebody asks.
+  void listen() {
+    try {
+      const int first = flights_.begin()->first;
+      while (!has_ended()) {
+        try {
+          options_.store->get(ask_key(first), kAskWait);
+          break;
+        } catch (const Error& error) {
+          if (error.code() != Code::kDeadlineExceeded) throw;
+        }
+      }
+      if (!has_ended()) publish();
+    } catch (const Error&) {  // without a store there is nobody to answer
+    }
+  }
+  bool has_ended() const {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  void publish() {
+    for (const auto& [rank, flight] : flights_)
+      options_.store->set(answer_key(rank), flight.text());
+  }
+
+  // What each rank has done, in rank order.
+  std::string gather() {
+    const auto until = Clock::now() + options_.gather_limit;
+    std::map<int, std::string> texts;
+    for (const auto& [rank, flight] : flights_) texts[rank] = flight.text();
+    if (listener_.joinable()) {
+      try {
+        publish();
+        for (int r = 0; r < size_; ++r)
+          if (!flights_.contains(r)) options_.store->set(ask_key(r), "");
+        for (int r = 0; r < size_; ++r)
+          if (!flights_.contains(r)) texts[r] = answer_of(r, until);
+      } catch (const Error& error) {
+        for (int r = 0; r < size_; ++r)
+          texts.try_emplace(r, str("cannot be asked: ", error.message(), '\n'));
+      }
+    }
+    std::string table;
+    for (int r = 0; r < size_; ++r)
+      table += str("  rank ", r, ' ', texts.contains(r) ? texts[r] : "is in another process\n");
+    return table;
+  }
+  std::string answer_of(int rank, Clock::time_point until) const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    try {
+      return options_.store->get(answer_key(rank), std::max(left, std::chrono::milliseconds(0)))
+          .substr(0, kMaxText);
+    } catch (const Error& error) {
+      if (error.code() != Code::kDeadlineExceeded) throw;
+      return str("has not answered within ", seconds(options_.gather_limit), '\n');
+    }
+  }
+
+  const FlightRecorderOptions options_;
+  const int size_;
+  std::map<int, Flight> flights_;
+  std::once_flag explained_;
+  mutable std::mutex mutex_;
+  bool ended_ = false;
+  std::thread listener_;
+};
+
+class RecordingCommunicator final : public ForwardingCommunicator {
+ public:
+  RecordingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Recorder> recorder)
+      : ForwardingCommunicator(std::move(inner)),
+        recorder_(std::move(recorder)),
+        flight_(recorder_->flight(rank())) {}
+
+  void run(const Call& call) override {
+    const uint64_t place = flight_.begin(record_of(call), true);
+    guarded(place, [&] { inner().run(call); });
+    flight_.finish(place, State::kDone);
+  }
+  int64_t start(const Call& call) override {
+    const uint64_t place = flight_.begin(record_of(call), true);
+    return started(place, [&] { return inner().start(call); });
+  }
+  int64_t start_send(const SendCall& call) override {
+    const uint64_t place = flight_.begin(
+        {.what = "Send", .bytes = call.bytes, .peer = call.destination, .tag = call.tag}, false);
+    return started(place, [&] { return inner().start_send(call); });
+  }
+  int64_t start_receive(const ReceiveCall& call) override {
+    const uint64_t place = flight_.begin(
+        {.what = "Receive", .bytes = call.capacity, .peer = call.source, .tag = call.tag}, false);
+    return started(place, [&] { return inner().start_receive(call); });
+  }
+  Received wait(int64_t operation) override {
+    try {
+      const Received received = inner().wait(operation);
+      flight_.finish_operation(operation, State::kDone);
+      return received;
+    } catch (const Error& error) {
+      recorder_->explain(rank(), error);
+      flight_.finish_operation(operation, State::kFailed);
+      throw;
+    }
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const uint64_t place = flight_.begin({.what = "Split"}, true);
+    std::unique_ptr<Communicator> group;
+    guarded(place, [&] { group = inner().split(color, key); });
+    flight_.finish(place, State::kDone);
+    return group;
+  }
+
+ private:
+  // The table still shows what fails as waiting, with the time that it has waited.
+  template <typename Work>
+  void guarded(uint64_t place, const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      recorder_->explain(rank(), error);
+      flight_.finish(place, State::kFailed);
+      throw;
+    }
+  }
+  template <typename Work>
+  int64_t started(uint64_t place, const Work& work) {
+    int64_t operation = -1;
+    guarded(place, [&] { operation = work(); });
+    flight_.set_operation(place, operation);
+    return operation;
+  }
+
+  const std::shared_ptr<Recorder> recorder_;
+  Flight& flight_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> record_flights(
+    std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options) {
+  if (ranks.empty()) return ranks;
+  std::vector<int> own;
+  for (const auto& communicator : ranks) own.push_back(communicator->rank());
+  const auto recorder = std::make_shared<Recorder>(options, own, ranks[0]->size());
+  for (auto& communicator : ranks)
+    communicator = std::make_unique<RecordingCommunicator>(std::move(communicator), recorder);
+  return ranks;
+}
+
+}  // namespace cohort

@@ -1,0 +1,144 @@
+#include "strategies/collective/flight_recorder.h"
+
+#include <algorithm>
+#include <future>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "strategies/cluster/coordination/in_memory_store.h"
+#include "tests/collective/ranks.h"
+#include "tests/strategies/collective/tcp/tcp_group.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A group over TCP whose ranks are recorded as if each were a process of its own.
+struct RecordedGroup {
+  RecordedGroup(int size, std::chrono::milliseconds timeout, bool with_store = true)
+      : tables(static_cast<size_t>(size)) {
+    Group group = make_tcp_group(size, {.timeout = timeout});
+    for (size_t r = 0; r < group.size(); ++r) {
+      Group own;
+      own.push_back(std::move(group[r]));
+      ranks.push_back(std::move(record_flights(
+          std::move(own), {.store = with_store ? &store : nullptr,
+                           .name = "steps",
+                           .gather_limit = kHangLimit,
+                           .notice = [this, r](const auto& t) { tables[r].push_back(t); }})[0]));
+    }
+  }
+
+  InMemoryStore store;
+  std::vector<std::vector<std::string>> tables;  // by rank
+  Group ranks;
+};
+
+void reduce(Communicator& communicator, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count), 1);
+  const Segment segment{values.data(), values.data(), count};
+  communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+}
+
+// The lines of a rank.
+std::string of_rank(const std::string& table, int rank) {
+  const size_t begin = table.find(str("\n  rank ", rank, ' '));
+  if (begin == std::string::npos) return "";
+  return table.substr(begin, table.find("\n  rank ", begin + 1) - begin);
+}
+
+TEST(FlightRecorderTest, ShowsWhoWaitsInWhatAndWhereTheOthersAre) {
+  RecordedGroup group(3, std::chrono::seconds(2));
+  std::promise<void> others_failed;
+  std::shared_future<void> failed = others_failed.get_future().share();
+  std::atomic<int> failures = 0;
+  on_ranks(group.ranks, [&](int rank, Communicator& communicator) {
+    communicator.barrier();
+    if (rank == 2) {  // is somewhere else, and hears nothing
+      EXPECT_EQ(failed.wait_for(kHangLimit), std::future_status::ready);
+      return;
+    }
+    EXPECT_EQ(error_of([&] { reduce(communicator, 30000); }).code(), Code::kDeadlineExceeded);
+    if (++failures == 2) others_failed.set_value();
+  });
+  for (const int r : {0, 1}) {
+    ASSERT_EQ(group.tables[static_cast<size_t>(r)].size(), 1u);
+    const std::string& table = group.tables[static_cast<size_t>(r)][0];
+    EXPECT_THAT(table, AllOf(HasSubstr("\"steps\""), HasSubstr(str("rank ", r, " has got "))));
+    EXPECT_THAT(of_rank(table, r),
+                AllOf(HasSubstr("2 collectives and 0 messages; 1 under way"),
+                      ContainsRegex("2 +AllReduce +float32 +120000 bytes  WAITING for ")));
+    EXPECT_THAT(of_rank(table, 2), AllOf(HasSubstr("1 collectives and 0 messages; 0 under way"),
+                                         ContainsRegex("1 +Barrier +0 bytes  done in ")));
+  }
+  EXPECT_TRUE(group.tables[2].empty());
+}
+
+TEST(FlightRecorderTest, ShowsMessagesAndWhatWasStarted) {
+  RecordedGroup group(2, std::chrono::seconds(2));
+  std::promise<void> summed, over;
+  std::future<void> is_summed = summed.get_future(), is_over = over.get_future();
+  on_ranks(group.ranks, [&](int rank, Communicator& communicator) {
+    float value = 1;
+    const Segment segment{&value, &value, 1};
+    const int64_t sum =
+        communicator.start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    if (rank == 0) {
+      EXPECT_EQ(is_summed.wait_for(kHangLimit), std::future_status::ready);
+      char target[7];
+      EXPECT_EQ(error_of([&] { communicator.receive(target, 7, 1, 5); }).code(),
+                Code::kDeadlineExceeded);
+      over.set_value();
+      communicator.wait(sum);
+    } else {
+      communicator.wait(sum);
+      summed.set_value();
+      EXPECT_EQ(is_over.wait_for(kHangLimit), std::future_status::ready);
+    }
+  });
+  ASSERT_EQ(group.tables[0].size(), 1u);
+  EXPECT_THAT(of_rank(group.tables[0][0], 0),
+              AllOf(ContainsRegex("message 1 +Receive +7 bytes  WAITING.*from rank 1, tag 5"),
+                    ContainsRegex("collective 1 +AllReduce +float32 +4 bytes  WAITING")));
+  EXPECT_THAT(of_rank(group.tables[0][0], 1),
+              ContainsRegex("collective 1 +AllReduce +float32 +4 bytes  done in"));
+}
+
+TEST(FlightRecorderTest, KeepsTheLastOperationsOnly) {
+  std::vector<std::string> tables;
+  const Group group = record_flights(make_in_process_communicators(1),
+                                     {.notice = [&](const auto& t) { tables.push_back(t); }});
+  Communicator& communicator = *group[0];
+  for (int i = 0; i < 70; ++i) {
+    float value = 1;
+    const Segment segment{&value, &value, 1};
+    const int64_t operation =
+        communicator.start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    communicator.wait(operation);
+  }
+  for (int i = 0; i < 930; ++i) communicator.barrier();
+  communicator.abort(Error(Code::kCancelled, "enough"));
+  EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kCancelled);
+  EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kCancelled);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_THAT(tables[0], AllOf(HasSubstr("1001 collectives"), HasSubstr("enough"),
+                               ContainsRegex("collective 1000 +Barrier"), HasSubstr("WAITING"),
+                               Not(HasSubstr("AllReduce")), Not(HasSubstr("collective 990 "))));
+}
+
+TEST(FlightRecorderTest, WithoutAStoreKnowsOfItsOwnRanks) {
+  RecordedGroup group(2, std::chrono::seconds(60), false);
+  group.ranks[0]->abort(Error(Code::kCancelled, "enough"));
+  EXPECT_EQ(error_of([&] { group.ranks[0]->barrier(); }).code(), Code::kCancelled);
+  ASSERT_EQ(group.tables[0].size(), 1u);
+  EXPECT_THAT(of_rank(group.tables[0][0], 0), HasSubstr("Barrier"));
+  EXPECT_THAT(of_rank(group.tables[0][0], 1), HasSubstr("is in another process"));
+}
+
+}  // namespace
+}  // namespace cohort::testing
