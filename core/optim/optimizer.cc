@@ -272,6 +272,10 @@ std::vector<VariablePtr> Optimizer::variables() const {
   return state_->all;
 }
 
+const UpdateRule& Optimizer::rule() const { return *state_->rule; }
+
+const OptimizerOptions& Optimizer::options() const { return state_->options; }
+
 void Optimizer::build(const std::vector<VariablePtr>& variables) const {
   state_->make_counters();
   for (const VariablePtr& variable : variables) state_->slots_of(variable);

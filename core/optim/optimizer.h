@@ -69,6 +69,9 @@ class Optimizer {
   // Everything to be saved: iterations, the learning rate unless scheduled, and the slots made so
   // far.
   std::vector<std::shared_ptr<Variable>> variables() const;
+  // What it is made of, for whoever updates variables elsewhere.
+  const UpdateRule& rule() const;
+  const OptimizerOptions& options() const;
   // Makes all slots of these variables, so that a checkpoint can be restored before the first step.
   void build(const std::vector<std::shared_ptr<Variable>>& variables) const;
 

@@ -15,12 +15,12 @@ namespace cohort {
 namespace {
 
 // The output of a kernel that writes a variable is the variable's memory.
-KernelSpec spec_of(const Node& node, Device device) {
+KernelSpec spec_of(const Node& node, Device device, int threads) {
   std::vector<TensorSpec> inputs, outputs = node.outputs();
   for (const Value& input : node.inputs()) inputs.push_back(input.spec());
   if (node.resource() != nullptr) outputs = {node.resource()->spec()};
-  return {node.op().name, std::move(inputs),     std::move(outputs), node.attributes(),
-          device,         device_threads(device)};
+  return {node.op().name, std::move(inputs), std::move(outputs), node.attributes(), device,
+          threads};
 }
 
 // Reads, feeds and constants are memory that exists already; aliases are their input's memory.
@@ -31,7 +31,7 @@ bool needs_kernel(const Node& node) {
 
 std::vector<Tensor> evaluate(const Node& node, const std::vector<Tensor>& inputs) {
   if (is_alias(node)) return {inputs[0].reshape(node.outputs()[0].shape)};
-  const auto kernel = make_kernel(spec_of(node, Device{}));
+  const auto kernel = make_kernel(spec_of(node, Device{}, device_threads(Device{})));
   std::vector<Tensor> outputs;
   std::vector<const void*> sources;
   std::vector<void*> targets;
@@ -91,7 +91,7 @@ struct Plan::Impl {
   PlanStats stats;
 
   void compile(const GraphFunction& traced) {
-    threads = device_threads(options.device);
+    threads = options.threads > 0 ? options.threads : device_threads(options.device);
     set_num_threads(threads);
     function = transform(traced, options);
     std::vector<ScheduledKernel> schedule;
@@ -114,7 +114,7 @@ struct Plan::Impl {
 
   std::unique_ptr<Kernel> prepare(const Node& node) const {
     try {
-      return make_kernel(spec_of(node, options.device));
+      return make_kernel(spec_of(node, options.device, threads));
     } catch (const Error& error) {
       throw error.with_context(node.name());
     }

@@ -1,0 +1,423 @@
+#include "strategies/parameter_server/client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "proto/parameter_server.pb.h"
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/parameter_server/link.h"
+#include "strategies/parameter_server/spec_message.h"
+#include "strategies/parameter_server/wire.h"
+
+namespace cohort {
+namespace {
+
+namespace proto = parameter_server::proto;
+
+using parameter_server::Link;
+using parameter_server::Piece;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// The server's own deadline comes first: its error says what was waited for.
+constexpr milliseconds kGrace(300);
+constexpr milliseconds kFirstPause(20), kLongestPause(500);
+constexpr int kConnectMilliseconds = 3000;
+constexpr milliseconds kConnectTime(2000);  // for one attempt, before its error is looked at
+constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
+constexpr int kMaxMetadataBytes = 8192;
+
+std::shared_ptr<grpc::Channel> open_channel(const Address& server,
+                                            const coordination::Security& security) {
+  const auto endpoints = coordination::resolve(server);
+  security.check(server, std::ranges::all_of(endpoints, &coordination::Endpoint::loopback));
+  grpc::ChannelArguments arguments;
+  const std::pair<const char*, int> values[] = {
+      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
+      {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
+      {GRPC_ARG_ENABLE_RETRIES, 0},
+      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstPause.count())},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestPause.count())},
+      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+  };
+  for (const auto& [name, value] : values) arguments.SetInt(name, value);
+  arguments.SetMaxReceiveMessageSize(parameter_server::kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(-1);
+  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
+  return grpc::CreateCustomChannel(endpoints.front().target(), security.channel_credentials(),
+                                   arguments);
+}
+
+Piece piece_of(const Tensor& tensor) {
+  return {tensor.buffer(), static_cast<const char*>(tensor.raw()), tensor.bytes()};
+}
+
+Piece piece_of(const std::vector<int64_t>& numbers) {
+  auto copy = std::make_shared<const std::vector<int64_t>>(numbers);
+  const auto* data = reinterpret_cast<const char*>(copy->data());
+  return {std::move(copy), data, numbers.size() * sizeof(int64_t)};
+}
+
+Piece piece_of(const std::shared_ptr<Buffer>& buffer) {
+  return {buffer, static_cast<const char*>(buffer->data), buffer->bytes};
+}
+
+void require_value(const char* what, const std::string& shard, const Tensor& tensor,
+                   const std::optional<std::vector<int64_t>>& rows) {
+  if (!tensor.defined()) invalid("the ", what, " shard \"", shard, "\" has no memory");
+  if (rows &&
+      (tensor.shape().rank() == 0 || tensor.shape()[0] != static_cast<int64_t>(rows->size())))
+    invalid("the ", what, " shard \"", shard, "\" is ", tensor.spec(), " for ", rows->size(),
+            " rows");
+}
+
+}  // namespace
+
+struct ParameterClient::Channel {
+  coordination::Security security;
+  std::shared_ptr<grpc::Channel> channel;  // made when the server's name is known
+};
+
+ParameterClient::ParameterClient(const Address& server, ParameterClientOptions options,
+                                 const Environment& environment)
+    : server_(server),
+      options_(std::move(options)),
+      channel_(new Channel{.security = {options_.tls, options_.allow_plaintext, environment},
+                           .channel = {}}),
+      compressor_(options_.compression) {
+  parameter_server::keep_grpc();
+  if (options_.task.empty())
+    invalid("a client of a parameter server needs the name of its task, such as worker:0");
+  if (options_.job_id.empty()) options_.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (options_.incarnation == 0) options_.incarnation = coordination::random_incarnation();
+}
+
+ParameterClient::~ParameterClient() = default;
+
+ParameterClient::Time ParameterClient::deadline_after(std::optional<milliseconds> timeout) const {
+  return Clock::now() + timeout.value_or(options_.timeout);
+}
+
+void ParameterClient::cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  for (Link* link : busy_) link->cancel();
+  wake_.notify_all();
+}
+
+std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
+  std::unique_ptr<Link> link;
+  const auto open = [&](Link::Unconnected unconnected, Time until) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
+      if (link) std::erase(busy_, link.get());
+      if (!idle_.empty()) {
+        link = std::move(idle_.back());
+        idle_.pop_back();
+        busy_.push_back(link.get());
+        return true;
+      }
+      if (!channel_->channel) channel_->channel = open_channel(server_, channel_->security);
+      link = std::make_unique<Link>(channel_->channel, unconnected);
+      busy_.push_back(link.get());
+    }
+    return link->connect(until);
+  };
+  try {
+    if (open(Link::Unconnected::kWait, std::min(deadline, Clock::now() + kConnectTime)))
+      return link;
+    // Says why there is no connection.
+    if (open(Link::Unconnected::kFail, Clock::now() + kGrace)) return link;
+    fail(Code::kUnavailable, "it cannot be reached");
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    std::erase(busy_, link.get());
+    throw;
+  }
+}
+
+void ParameterClient::give_back(std::unique_ptr<Link> link) {
+  const std::lock_guard lock(mutex_);
+  std::erase(busy_, link.get());
+  idle_.push_back(std::move(link));
+}
+
+template <typename F>
+void ParameterClient::call(proto::Request& request, const Payload& payload, Time deadline,
+                           const F& receive) {
+  request.set_protocol(parameter_server::kProtocolVersion);
+  request.set_job_id(options_.job_id);
+  request.set_task(options_.task);
+  request.set_incarnation(options_.incarnation);
+  milliseconds pause = kFirstPause;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+    std::unique_ptr<Link> link;
+    try {
+      link = take_link(deadline);
+      link->send({.header = request.SerializeAsString(), .payload = payload}, deadline + kGrace);
+      receive(*link);
+      return give_back(std::move(link));
+    } catch (const Error& error) {
+      std::unique_lock lock(mutex_);
+      std::erase(busy_, link.get());
+      const bool again = error.code() == Code::kUnavailable && !cancelled_;
+      // The others have ended as well.
+      if (error.code() == Code::kUnavailable) idle_.clear();
+      if (!again || Clock::now() + pause >= deadline)
+        throw Error(error.code(), str("parameter server ", server_.text(), ": ", error.message()),
+                    error.peer().empty() ? server_.text() : error.peer());
+      wake_.wait_for(lock, pause, [this] { return cancelled_; });
+      pause = std::min(2 * pause, kLongestPause);
+    }
+  }
+}
+
+proto::Reply ParameterClient::ask(proto::Request& request, const Payload& payload,
+                                  std::optional<milliseconds> timeout) {
+  proto::Reply reply;
+  const Time deadline = deadline_after(timeout);
+  call(request, payload, deadline, [&](Link& link) {
+    link.receive({.begin =
+                      [&](const std::string& header, size_t) {
+                        if (!reply.ParseFromString(header))
+                          fail(Code::kDataLoss, "a reply cannot be read");
+                      },
+                  .take = [](const char*, size_t) {}},
+                 deadline + kGrace);
+  });
+  return reply;
+}
+
+bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()>& initial) {
+  proto::Request request;
+  parameter_server::write_shard_spec(spec, request.mutable_create());
+  proto::Reply reply = ask(request);
+  if (!reply.created().needs_value()) return !reply.created().existed();
+  const Tensor value = initial();
+  if (!value.defined() || !(value.spec() == spec.spec()))
+    invalid("shard \"", spec.name, "\" is ", spec.spec(), ", its initial value is ", value.spec());
+  request.mutable_create()->set_payload_bytes(value.bytes());
+  reply = ask(request, {piece_of(value)});
+  return !reply.created().existed();
+}
+
+ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pulled_.find(shard);
+  return found == pulled_.end() ? ShardVersion{} : found->second;
+}
+
+UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
+                                     std::span<const ShardPull> pulls,
+                                     std::optional<milliseconds> timeout) {
+  UpdateResult result;
+  if (pushes.empty() && pulls.empty()) return result;
+  const Time deadline = deadline_after(timeout);
+  std::unique_lock<std::mutex> pushing;
+  if (!pushes.empty()) pushing = std::unique_lock(push_mutex_);
+  proto::Request request;
+  Payload payload;
+  for (const ShardPush& push : pushes) {
+    require_value("gradient for", push.shard, push.gradient, push.rows);
+    Sequence& sequence = sequences_[push.shard];
+    proto::Push& out = *request.mutable_update()->add_pushes();
+    const ShardVersion from =
+        push.computed_at.version > 0 ? push.computed_at : version_at_hand(push.shard);
+    out.set_shard(push.shard);
+    out.set_sequence(++sequence.last);
+    out.set_acknowledged(sequence.acknowledged);
+    out.set_reported(sequence.reported);
+    out.set_epoch(from.epoch);
+    out.set_version(from.version);
+    out.set_learning_rate(push.learning_rate);
+    out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
+    if (push.rows) payload.push_back(piece_of(*push.rows));
+    const bool compressed = !push.rows && compressor_.kind() != Compression::kNone;
+    payload.push_back(compressed ? piece_of(compressor_.compress(push.shard, push.gradient))
+                                 : piece_of(push.gradient));
+    out.set_encoding(compressed ? static_cast<int>(compressor_.kind()) : 0);
+    out.set_payload_bytes(payload.back().bytes +
+                          (push.rows ? push.rows->size() * sizeof(int64_t) : 0));
+  }
+  for (const ShardPull& pull : pulls) {
+    require_value("target of", pull.shard, pull.target, pull.rows);
+    proto::Pull& out = *request.mutable_update()->add_pulls();
+    out.set_shard(pull.shard);
+    out.set_epoch(pull.at_hand.epoch);
+    out.set_version(pull.at_hand.version);
+    out.set_at_least(pull.at_least);
+    out.set_rows(pull.rows ? static_cast<int64_t>(pull.rows->size()) : -1);
+    out.set_part(pull.part);
+    if (pull.rows) payload.push_back(piece_of(*pull.rows));
+  }
+  std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
+  call(request, payload, deadline, [&](Link& link) {
+    result = {};
+    receive_update(link, deadline, pulls, pushes.size(), result);
+  });
+  for (size_t i = 0; i < pushes.size(); ++i) {
+    Sequence& sequence = sequences_[pushes[i].shard];
+    if (result.pushed[i].lost > 0) sequence.reported = sequence.acknowledged;
+    sequence.acknowledged = sequence.last;
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < pulls.size(); ++i)
+    if (pulls[i].part == 0) pulled_[pulls[i].shard] = result.pulled[i].version;
+  return result;
+}
+
+namespace {
+
+// Where the payload of a reply goes: into one target after the other.
+class Targets {
+ public:
+  void add(const Tensor& target) {
+    if (target.bytes() > 0) targets_.push_back(target);
+  }
+  bool done() const { return next_ == targets_.size(); }
+
+  void take(const char* data, size_t bytes) {
+    while (bytes > 0) {
+      if (done()) fail(Code::kDataLoss, "a reply is longer than it says");
+      Tensor& target = targets_[next_];
+      const size_t part = std::min(bytes, target.bytes() - filled_);
+      std::memcpy(static_cast<char*>(target.raw()) + filled_, data, part);
+      data += part;
+      bytes -= part;
+      filled_ += part;
+      if (filled_ == target.bytes()) {
+        ++next_;
+        filled_ = 0;
+      }
+    }
+  }
+
+ private:
+  std::vector<Tensor> targets_;
+  size_t next_ = 0, filled_ = 0;
+};
+
+void read_pushes(const proto::Updated& updated, UpdateResult& result) {
+  for (const proto::Pushed& pushed : updated.pushed()) {
+    const int outcome = std::clamp(pushed.outcome(), 0, static_cast<int>(PushOutcome::kLate));
+    result.pushed.push_back({.outcome = static_cast<PushOutcome>(outcome),
+                             .version = pushed.version(),
+                             .staleness = pushed.staleness(),
+                             .lost = pushed.lost()});
+  }
+}
+
+void read_pulls(const proto::Updated& updated, std::span<const ShardPull> pulls,
+                UpdateResult& result, Targets& targets) {
+  for (const proto::Pulled& pulled : updated.pulled()) {
+    if (result.pulled.size() == pulls.size()) fail(Code::kDataLoss, "a reply has too many values");
+    const ShardPull& pull = pulls[result.pulled.size()];
+    result.pulled.push_back(
+        {.version = {updated.epoch(), pulled.version()}, .was_current = pulled.current()});
+    if (pulled.current()) continue;
+    if (pulled.payload_bytes() != pull.target.bytes())
+      invalid("shard \"", pull.shard, "\" has ", pulled.payload_bytes(),
+              " bytes, the memory for it is ", pull.target.spec());
+    targets.add(pull.target);
+  }
+}
+
+}  // namespace
+
+void ParameterClient::receive_update(Link& link, Time deadline, std::span<const ShardPull> pulls,
+                                     size_t num_pushes, UpdateResult& result) {
+  Targets targets;
+  do {
+    link.receive({.begin =
+                      [&](const std::string& header, size_t) {
+                        if (header.empty()) return;
+                        proto::Reply reply;
+                        if (!reply.ParseFromString(header) || !reply.has_updated())
+                          fail(Code::kDataLoss, "a reply cannot be read");
+                        read_pushes(reply.updated(), result);
+                        read_pulls(reply.updated(), pulls, result, targets);
+                      },
+                  .take = [&](const char* data, size_t bytes) { targets.take(data, bytes); }},
+                 deadline + kGrace);
+  } while (!targets.done() || result.pulled.size() < pulls.size());
+  if (result.pushed.size() != num_pushes) fail(Code::kDataLoss, "a reply has not all pushes");
+}
+
+void ParameterClient::assign(const std::string& shard, const Tensor& value, int part) {
+  require_value("value of", shard, value, std::nullopt);
+  proto::Request request;
+  request.mutable_assign()->set_shard(shard);
+  request.mutable_assign()->set_part(part);
+  request.mutable_assign()->set_payload_bytes(value.bytes());
+  Payload payload;
+  if (value.bytes() > 0) payload.push_back(piece_of(value));
+  ask(request, payload);
+}
+
+int64_t ParameterClient::complete_step(int64_t steps, std::optional<milliseconds> timeout) {
+  proto::Request request;
+  request.mutable_clock()->set_completed(steps);
+  return ask(request, {}, timeout).clocked().slowest();
+}
+
+void ParameterClient::leave() {
+  proto::Request request;
+  request.mutable_clock()->set_leave(true);
+  ask(request);
+}
+
+void ParameterClient::snapshot(const std::string& folder) {
+  proto::Request request;
+  request.mutable_snapshot()->set_folder(folder);
+  ask(request);
+}
+
+int64_t ParameterClient::restore(const std::string& folder) {
+  proto::Request request;
+  request.mutable_restore()->set_folder(folder);
+  return ask(request).restored().shards();
+}
+
+void ParameterClient::shut_down() {
+  proto::Request request;
+  request.mutable_shutdown();
+  ask(request);
+}
+
+ServerStatistics ParameterClient::statistics() {
+  proto::Request request;
+  request.mutable_stats();
+  const proto::Reply reply = ask(request);
+  const proto::Stats& in = reply.stats();
+  ServerStatistics s{.epoch = in.epoch(),
+                     .shards = in.shards(),
+                     .rows = in.rows(),
+                     .bytes = in.bytes(),
+                     .pushes_applied = in.pushes_applied(),
+                     .pushes_counted = in.pushes_counted(),
+                     .pushes_repeated = in.pushes_repeated(),
+                     .pushes_late = in.pushes_late(),
+                     .pushes_lost = in.pushes_lost(),
+                     .requests_refused = in.requests_refused(),
+                     .received_bytes = in.received_bytes(),
+                     .sent_bytes = in.sent_bytes(),
+                     .sessions = in.sessions()};
+  for (int i = 0; i < std::min<int>(in.staleness_size(), static_cast<int>(s.staleness.size())); ++i)
+    s.staleness[static_cast<size_t>(i)] = in.staleness(i);
+  return s;
+}
+
+}  // namespace cohort

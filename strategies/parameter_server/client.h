@@ -1,0 +1,175 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor/tensor.h"
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/environment.h"
+#include "strategies/parameter_server/compression.h"
+#include "strategies/parameter_server/shard_spec.h"
+#include "strategies/parameter_server/statistics.h"
+#include "strategies/parameter_server/versions.h"
+
+namespace cohort {
+
+namespace parameter_server {
+namespace proto {
+class Reply;
+class Request;
+}  // namespace proto
+class Link;
+struct Piece;
+}  // namespace parameter_server
+
+struct ParameterClientOptions {
+  std::string task;  // who calls: "worker:1"
+  // As ParameterServerOptions::job_id.
+  std::string job_id = {};
+  // A number of this start of the task, 0 for a random one. Clients of one process for several
+  // servers share it.
+  uint64_t incarnation = 0;
+  // How long a call may take, with waiting for a server that is not there yet or starts again.
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  CompressionOptions compression = {};  // of dense gradients
+  TlsFiles tls = {};
+  bool allow_plaintext = false;
+};
+
+// A gradient for a shard.
+struct ShardPush {
+  std::string shard;
+  Tensor gradient;  // of the shard's spec, or [rows, ...] when `rows` is there
+  double learning_rate = 0;
+  // For a gradient of some rows: their numbers within the shard; a row may come more than once.
+  std::optional<std::vector<int64_t>> rows = {};
+  // Which value the gradient was computed from; none: the last one that this client has pulled.
+  ShardVersion computed_at = {};
+};
+struct ShardPushed {
+  PushOutcome outcome = PushOutcome::kApplied;
+  uint64_t version = 0;    // of the shard, then
+  uint64_t staleness = 0;  // updates between the value that the gradient is from and this one
+  uint64_t lost =
+      0;  // earlier pushes to this shard that the server no longer has, and newly knows of
+};
+
+// A value wanted of a shard.
+struct ShardPull {
+  std::string shard;
+  Tensor target;  // of the right spec: written in place, also by a call that fails later on
+  // Some rows alone: `target` is [rows, ...].
+  std::optional<std::vector<int64_t>> rows = {};
+  // What `target` holds already: nothing is sent where it is the present one.
+  ShardVersion at_hand = {};
+  uint64_t at_least = 0;  // waits for this version
+  int part = 0;           // 0: the value; n: slot n
+};
+struct ShardPulled {
+  ShardVersion version;
+  bool was_current = false;  // `target` was not written
+};
+
+struct UpdateResult {
+  std::vector<ShardPushed> pushed;  // in the order of the pushes
+  std::vector<ShardPulled> pulled;
+};
+
+// A worker's way to one parameter server. Connects by itself, in any order of starting, and again
+// after the server was away: a call waits until it is done, for the timeout at most
+// (kDeadlineExceeded or kUnavailable, which name the server). A push that is retried is applied
+// once. Errors of the server arrive with their code; peer() names it.
+//
+// Thread-safe. Pushes of a client go one after the other, other calls side by side. Memory of
+// gradients is read until the call returns; after a call that failed, gRPC may hold on to it for a
+// moment, which keeps a Plan from using it again.
+class ParameterClient {
+ public:
+  ParameterClient(const Address& server, ParameterClientOptions options,
+                  const Environment& environment = process_environment);
+  ~ParameterClient();
+  ParameterClient(const ParameterClient&) = delete;
+  ParameterClient& operator=(const ParameterClient&) = delete;
+
+  uint64_t incarnation() const { return options_.incarnation; }
+
+  // Makes a shard, if it is not there: of several clients, the first one's value counts, and
+  // `initial` is called only where it is needed. True where this call has made it.
+  // kInvalidArgument where the shard is there and is another, naming both.
+  bool create(const ShardSpec& spec, const std::function<Tensor()>& initial);
+
+  // Applies gradients on the server, then fetches values, in one call. Each push stands for itself:
+  // when one is refused, others of the call may have been applied.
+  UpdateResult update(std::span<const ShardPush> pushes, std::span<const ShardPull> pulls,
+                      std::optional<std::chrono::milliseconds> timeout = {});
+  ShardPushed push(const ShardPush& push) { return update({&push, 1}, {}).pushed[0]; }
+  ShardPulled pull(const ShardPull& pull) { return update({}, {&pull, 1}).pulled[0]; }
+
+  // Overwrites a shard, or its slot `part`. Gradients from before are then stale.
+  void assign(const std::string& shard, const Tensor& value, int part = 0);
+
+  // Says that this worker has completed `steps` steps, and waits until it may start the next one
+  // (ConsistencyOptions::max_staleness). Returns what the slowest has completed.
+  // kDeadlineExceeded names who is slow.
+  int64_t complete_step(int64_t steps, std::optional<std::chrono::milliseconds> timeout = {});
+  // Nobody is to wait for this worker any more.
+  void leave();
+
+  // These are for chief:0 or worker:0, else kPermissionDenied. Folders are the server's.
+  void snapshot(const std::string& folder);
+  int64_t restore(const std::string& folder);  // returns the number of shards
+  void shut_down();
+  ServerStatistics statistics();
+
+  // All calls under way and all later ones throw kCancelled.
+  void cancel();
+
+ private:
+  struct Sequence {
+    uint64_t last = 0, acknowledged = 0, reported = 0;
+  };
+  using Time = std::chrono::steady_clock::time_point;
+  using Payload = std::vector<parameter_server::Piece>;
+
+  Time deadline_after(std::optional<std::chrono::milliseconds> timeout) const;
+  // Sends a request, and lets `receive` take the reply; both again after the server was away.
+  template <typename F>
+  void call(parameter_server::proto::Request& request, const Payload& payload, Time deadline,
+            const F& receive);
+  // A request whose reply is one header.
+  parameter_server::proto::Reply ask(parameter_server::proto::Request& request,
+                                     const Payload& payload = {},
+                                     std::optional<std::chrono::milliseconds> timeout = {});
+  void receive_update(parameter_server::Link& link, Time deadline, std::span<const ShardPull> pulls,
+                      size_t num_pushes, UpdateResult& result);
+  std::unique_ptr<parameter_server::Link> take_link(Time deadline);
+  void give_back(std::unique_ptr<parameter_server::Link> link);
+  ShardVersion version_at_hand(const std::string& shard);
+
+  const Address server_;
+  ParameterClientOptions options_;
+  struct Channel;
+  std::unique_ptr<Channel> channel_;
+
+  std::mutex push_mutex_;  // pushes go one after the other
+  std::map<std::string, Sequence> sequences_;
+  GradientCompressor compressor_;
+  std::mutex mutex_;
+  std::map<std::string, ShardVersion> pulled_;
+  std::vector<std::unique_ptr<parameter_server::Link>> idle_;
+  std::vector<parameter_server::Link*> busy_;
+  bool cancelled_ = false;
+  std::condition_variable wake_;
+};
+
+}  // namespace cohort

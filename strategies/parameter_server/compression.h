@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/tensor/tensor.h"
+
+namespace cohort {
+
+// How a dense gradient travels. The numbers are part of the protocol.
+enum class Compression : int {
+  kNone = 0,
+  kBFloat16 = 1,  // half of float32
+  kFloat16 = 2,   // half; beyond 65504 the rest stays behind
+  kInt8 = 3,      // a quarter: 127ths of the largest magnitude
+  kOneBit = 4,    // a 32nd: signs, with the mean magnitude (Seide et al. 2014)
+  kTopK = 5,      // the largest magnitudes alone
+};
+
+struct CompressionOptions {
+  Compression kind = Compression::kNone;
+  double top_k = 0.01;  // the share of elements that kTopK sends, one at least
+};
+
+// Compresses the gradients of one worker, with error feedback: what a gradient loses is kept, and
+// added to the next one for the same shard, so that all that was sent and what is kept together are
+// all that was put in. Not synchronised.
+class GradientCompressor {
+ public:
+  // kInvalidArgument for a share of elements outside (0, 1].
+  explicit GradientCompressor(const CompressionOptions& options);
+
+  Compression kind() const { return options_.kind; }
+  // The bytes to send for a gradient of floating-point dtype.
+  std::shared_ptr<Buffer> compress(const std::string& shard, const Tensor& gradient);
+  // What is kept for a shard, in float32; undefined where nothing was sent yet.
+  Tensor residual(const std::string& shard) const;
+
+ private:
+  CompressionOptions options_;
+  std::map<std::string, Tensor> residuals_;
+};
+
+namespace parameter_server {
+
+// kInvalidArgument unless a gradient of `elements` elements may come in so many bytes.
+void check_compressed(Compression kind, uint64_t elements, uint64_t bytes);
+// The inverse of GradientCompressor::compress. kInvalidArgument for places outside the gradient.
+void decompress(Compression kind, const char* data, size_t bytes, Tensor& gradient);
+
+}  // namespace parameter_server
+}  // namespace cohort

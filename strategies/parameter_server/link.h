@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "strategies/parameter_server/exchange.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace cohort::parameter_server {
+
+// A client's open call to a server: requests and replies in turn. One thread at a time, but for
+// cancel(). After an error it is of no use any more.
+class Link {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // What a call does while there is no connection. gRPC only makes one while somebody waits for it.
+  enum class Unconnected { kWait, kFail };
+  Link(const std::shared_ptr<grpc::Channel>& channel, Unconnected unconnected);
+  ~Link();
+
+  // Waits until the call is connected; to be called once, before all else. False when it is not by
+  // then.
+  bool connect(Time deadline);
+  // Sends a message, in as many parts as it takes. Errors, here and below: kDeadlineExceeded,
+  // kCancelled, and what the server ended the call with (kUnavailable when it has gone).
+  void send(Message message, Time deadline);
+  // A reply's next message. `take` is called with the header and the size of the payload, then with
+  // the payload, part by part.
+  struct Receiver {
+    std::function<void(const std::string& header, size_t payload_bytes)> begin;
+    std::function<void(const char* data, size_t bytes)> take;
+  };
+  void receive(const Receiver& receiver, Time deadline);
+  // Ends a wait of another thread.
+  void cancel();
+
+ private:
+  class Call;
+  std::unique_ptr<Call> call_;
+};
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,262 @@
+#include "strategies/parameter_server/requests.h"
+
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/spec_message.h"
+#include "strategies/parameter_server/update_exchange.h"
+#include "strategies/parameter_server/wire.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+// A request that is one call, made when all of its payload has arrived.
+class CallExchange final : public Exchange, public std::enable_shared_from_this<CallExchange> {
+ public:
+  using Body = std::function<proto::Reply(const std::shared_ptr<Buffer>& payload)>;
+  CallExchange(Service& service, std::shared_ptr<Caller> caller, uint64_t payload_bytes, Body body)
+      : service_(service),
+        caller_(std::move(caller)),
+        payload_bytes_(payload_bytes),
+        body_(std::move(body)) {}
+
+  uint64_t payload_bytes() const override { return payload_bytes_; }
+
+  bool receive(const char* data, size_t bytes) override {
+    if (buffer_ == nullptr) buffer_ = allocate_host_buffer(payload_bytes_);
+    std::memcpy(static_cast<char*>(buffer_->data) + filled_, data, bytes);
+    filled_ += bytes;
+    return true;
+  }
+
+  void complete() override {
+    if (buffer_ == nullptr) buffer_ = allocate_host_buffer(0);
+    service_.pool().run([self = shared_from_this()] { self->call(); });
+  }
+
+  std::optional<Message> next_message() override { return std::exchange(reply_, std::nullopt); }
+
+ private:
+  void call() {
+    try {
+      reply_ = Message{.header = body_(buffer_).SerializeAsString()};
+    } catch (const Error& error) {
+      return caller_->refuse(error);
+    } catch (const std::bad_alloc&) {
+      return caller_->refuse(Error(Code::kResourceExhausted, "the server has no memory for this"));
+    }
+    buffer_ = nullptr;
+    caller_->reply();
+  }
+
+  Service& service_;
+  const std::shared_ptr<Caller> caller_;
+  const uint64_t payload_bytes_;
+  const Body body_;
+  std::shared_ptr<Buffer> buffer_;
+  size_t filled_ = 0;
+  std::optional<Message> reply_;
+};
+
+// A worker's clock: the reply waits until the worker may go on.
+class ClockExchange final : public Exchange, public std::enable_shared_from_this<ClockExchange> {
+ public:
+  ClockExchange(Service& service, const proto::Request& request, std::shared_ptr<Start> start,
+                std::shared_ptr<Caller> caller)
+      : service_(service),
+        completed_(request.clock().completed()),
+        leaves_(request.clock().leave()),
+        timeout_(timeout_of(request.timeout_ms())),
+        start_(std::move(start)),
+        caller_(std::move(caller)) {
+    if (completed_ < 0) invalid("a worker cannot have completed ", completed_, " steps");
+  }
+
+  void complete() override {
+    service_.with_clocks([&](ClockTable& clocks) {
+      if (leaves_)
+        clocks.leave(start_->task);
+      else
+        clocks.complete(start_->task, completed_, now());
+    });
+    service_.waiting_room().look();
+    if (may_go_on()) return proceed(true);
+    service_.waiting_room().wait(
+        {.is_ready = [self = shared_from_this()] { return self->may_go_on(); },
+         .deadline = now() + timeout_,
+         .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
+  }
+
+  std::optional<Message> next_message() override { return std::exchange(reply_, std::nullopt); }
+
+ private:
+  static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
+
+  bool may_go_on() const {
+    return service_.with_clocks(
+        [&](ClockTable& clocks) { return clocks.may_start(start_->task, now()); });
+  }
+
+  void proceed(bool ready) {
+    std::string slow;
+    const auto slowest = service_.with_clocks([&](ClockTable& clocks) {
+      slow = clocks.holding_up(now());
+      return clocks.slowest(now());
+    });
+    if (!ready)
+      return caller_->refuse(Error(
+          Code::kDeadlineExceeded,
+          str(start_->task, " has completed ", completed_, " steps and may not run further ",
+              "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
+              "): the slowest is ", slow, " at ", slowest.value_or(0)),
+          slow));
+    proto::Reply reply;
+    reply.mutable_clocked()->set_slowest(slowest.value_or(completed_));
+    reply_ = Message{.header = reply.SerializeAsString()};
+    caller_->reply();
+  }
+
+  Service& service_;
+  const int64_t completed_;
+  const bool leaves_;
+  const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<Start> start_;
+  const std::shared_ptr<Caller> caller_;
+  std::optional<Message> reply_;
+};
+
+proto::Reply created(Service& service, const Shard* shard, bool existed, bool needs_value) {
+  proto::Reply reply;
+  proto::Created& created = *reply.mutable_created();
+  created.set_existed(existed);
+  created.set_needs_value(needs_value);
+  created.set_version(shard ? shard->version() : 0);
+  created.set_epoch(service.epoch());
+  return reply;
+}
+
+// With a value, or the promise that there is none (a table of rows, an empty shard), the shard is
+// made; without, it is only looked for.
+CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value) {
+  return [&service, spec = std::move(spec), has_value](const std::shared_ptr<Buffer>& payload) {
+    if (const auto present = service.find(spec.name)) {
+      Service::require_same(present->spec(), spec);
+      return created(service, present.get(), true, false);
+    }
+    if (!has_value) return created(service, nullptr, false, true);
+    const TensorSpec whole = spec.spec();
+    const bool is_new =
+        service.create(spec, spec.lazy ? Tensor() : Tensor(whole.dtype, whole.shape, payload));
+    return created(service, service.shard(spec.name).get(), !is_new, false);
+  };
+}
+
+std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request,
+                                       const std::shared_ptr<Caller>& caller) {
+  ShardSpec spec = read_shard_spec(request.create());
+  spec.check(service.options().max_bytes);
+  const uint64_t given = request.create().payload_bytes();
+  const uint64_t wanted = spec.lazy ? 0 : spec.spec().bytes();
+  if (given != 0 && given != wanted)
+    invalid("the initial value of shard \"", spec.name, "\" takes ", wanted, " bytes, got ", given);
+  return std::make_shared<CallExchange>(service, caller, given,
+                                        create_body(service, std::move(spec), given == wanted));
+}
+
+std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& request,
+                                       const std::shared_ptr<Caller>& caller) {
+  const proto::Assign& assign = request.assign();
+  const auto shard = service.shard(assign.shard());
+  const TensorSpec spec = shard->spec().spec();
+  if (shard->spec().lazy)
+    invalid("shard \"", shard->spec().name,
+            "\" makes its rows on first use, and cannot be assigned");
+  if (assign.part() < 0 || assign.part() >= shard->spec().num_parts())
+    invalid("shard \"", shard->spec().name, "\" has no part ", assign.part());
+  if (assign.payload_bytes() != spec.bytes())
+    invalid("the value of shard \"", shard->spec().name, "\" takes ", spec.bytes(), " bytes, got ",
+            assign.payload_bytes());
+  return std::make_shared<CallExchange>(
+      service, caller, spec.bytes(),
+      [&service, shard, spec, part = assign.part()](const std::shared_ptr<Buffer>& payload) {
+        shard->assign(part, Tensor(spec.dtype, spec.shape, payload));
+        return created(service, shard.get(), true, false);
+      });
+}
+
+proto::Reply statistics(const Service& service) {
+  const ServerStatistics s = service.statistics();
+  proto::Reply reply;
+  proto::Stats& out = *reply.mutable_stats();
+  out.set_epoch(s.epoch);
+  out.set_shards(s.shards);
+  out.set_rows(s.rows);
+  out.set_bytes(s.bytes);
+  out.set_pushes_applied(s.pushes_applied);
+  out.set_pushes_counted(s.pushes_counted);
+  out.set_pushes_repeated(s.pushes_repeated);
+  out.set_pushes_late(s.pushes_late);
+  out.set_pushes_lost(s.pushes_lost);
+  out.set_requests_refused(s.requests_refused);
+  out.set_received_bytes(s.received_bytes);
+  out.set_sent_bytes(s.sent_bytes);
+  out.set_sessions(s.sessions);
+  for (const uint64_t count : s.staleness) out.add_staleness(count);
+  return reply;
+}
+
+// What is written to disk or ends the server is for the tasks that lead the job.
+void require_leader(const std::string& task, const char* request) {
+  if (task == "chief:0" || task == "worker:0") return;
+  throw Error(Code::kPermissionDenied,
+              str(request, " is for chief:0 or worker:0, and ", task, " has asked for it"), task);
+}
+
+}  // namespace
+
+std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
+                                const std::shared_ptr<Start>& start,
+                                const std::shared_ptr<Caller>& caller) {
+  const auto call = [&](CallExchange::Body body) -> std::shared_ptr<Exchange> {
+    return std::make_shared<CallExchange>(service, caller, 0, std::move(body));
+  };
+  switch (request.kind_case()) {
+    case proto::Request::kCreate:
+      return begin_create(service, request, caller);
+    case proto::Request::kUpdate:
+      return std::make_shared<UpdateExchange>(service, request, start, caller);
+    case proto::Request::kAssign:
+      return begin_assign(service, request, caller);
+    case proto::Request::kClock:
+      return std::make_shared<ClockExchange>(service, request, start, caller);
+    case proto::Request::kSnapshot:
+      require_leader(start->task, "a snapshot");
+      return call([&service, folder = request.snapshot().folder()](const auto&) {
+        service.snapshot(folder);
+        return statistics(service);
+      });
+    case proto::Request::kRestore:
+      require_leader(start->task, "restoring");
+      return call([&service, folder = request.restore().folder()](const auto&) {
+        proto::Reply reply;
+        reply.mutable_restored()->set_shards(service.restore(folder));
+        return reply;
+      });
+    case proto::Request::kStats:
+      return call([&service](const auto&) { return statistics(service); });
+    case proto::Request::kShutdown:
+      require_leader(start->task, "shutting down");
+      return call([&service](const auto&) {
+        service.shut_down();
+        return statistics(service);
+      });
+    case proto::Request::KIND_NOT_SET:
+      break;
+  }
+  fail(Code::kUnimplemented, "the request is of a kind that this server does not know");
+}
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,39 @@
+#include "strategies/parameter_server/roster.h"
+
+#include "core/base/error.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+constexpr size_t kMaxTasks = 65536;
+constexpr size_t kMaxRetired = 1024;  // of a task; the oldest are not told apart from new ones
+
+}  // namespace
+
+std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
+  if (tasks_.size() >= kMaxTasks && !tasks_.contains(task))
+    fail(Code::kResourceExhausted, "more than ", kMaxTasks, " tasks");
+  Task& entry = tasks_[task];
+  if (entry.present && entry.present->incarnation == incarnation) return entry.present;
+  if (entry.retired.contains(incarnation)) refuse_retired(task);
+  if (entry.present) {
+    entry.present->retired = true;
+    if (entry.retired.size() < kMaxRetired) entry.retired.insert(entry.present->incarnation);
+  }
+  entry.present = std::make_shared<Start>(task, incarnation);
+  return entry.present;
+}
+
+bool Roster::anybody() const {
+  const std::lock_guard lock(mutex_);
+  return !tasks_.empty();
+}
+
+void refuse_retired(const std::string& task) {
+  throw Error(Code::kFailedPrecondition,
+              str(task, " has been started again since; this process is an old one and must end"),
+              task);
+}
+
+}  // namespace cohort::parameter_server

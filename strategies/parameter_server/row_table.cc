@@ -1,0 +1,112 @@
+#include "strategies/parameter_server/row_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+// Of memory that is made at once.
+constexpr size_t kSlabBytes = 1 << 20;
+constexpr int64_t kMaxSlabRows = 4096;
+
+// The number at one place of the table.
+double draw(const RowInitializer& init, int64_t row, int64_t column) {
+  constexpr double kUnit = 0x1p-53;  // of 53 random bits
+  const auto at = static_cast<uint64_t>(row), in = static_cast<uint64_t>(column);
+  const double u = static_cast<double>(mix(init.seed, at, in) >> 11) * kUnit;
+  switch (init.kind) {
+    case RowInitializer::Kind::kConstant:
+      return init.a;
+    case RowInitializer::Kind::kUniform:
+      return init.a + (init.b - init.a) * u;
+    case RowInitializer::Kind::kNormal:
+      break;
+  }
+  // Box and Muller; the second number has a key of its own.
+  const double v = static_cast<double>(mix(~init.seed, at, in) >> 11) * kUnit;
+  return init.a + init.b * std::sqrt(-2 * std::log(1 - u)) * std::cos(2 * std::numbers::pi * v);
+}
+
+template <typename F>
+void fill(DType dtype, int64_t count, char* target, const F& value_of) {
+  dispatch(FloatTypes{}, dtype, "a table of rows", [&]<typename T>() {
+    for (int64_t i = 0; i < count; ++i) {
+      const T value(
+          static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value_of(i))));
+      std::memcpy(target + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+    }
+  });
+}
+
+}  // namespace
+
+RowTable::RowTable(const ShardSpec& spec)
+    : spec_(spec),
+      slab_rows_(std::clamp<int64_t>(
+          static_cast<int64_t>(kSlabBytes / std::max<size_t>(spec.row_bytes(), 1)), 1,
+          kMaxSlabRows)) {
+  slabs_.resize(static_cast<size_t>(spec.num_parts()));
+}
+
+size_t RowTable::bytes() const {
+  return slabs_.size() * slabs_[0].size() * static_cast<size_t>(slab_rows_) * spec_.row_bytes();
+}
+
+std::vector<int64_t> RowTable::ids() const {
+  std::vector<int64_t> ids;
+  ids.reserve(places_.size());
+  for (const auto& [row, place] : places_) ids.push_back(row);
+  std::ranges::sort(ids);
+  return ids;
+}
+
+char* RowTable::address(int part, int64_t place) const {
+  const Tensor& slab = slabs_[static_cast<size_t>(part)][static_cast<size_t>(place / slab_rows_)];
+  return const_cast<char*>(static_cast<const char*>(slab.raw())) +
+         static_cast<size_t>(place % slab_rows_) * spec_.row_bytes();
+}
+
+void RowTable::require_room(int64_t rows) const {
+  if (rows > spec_.lazy->max_rows - rows_in_use())
+    fail(Code::kResourceExhausted, "shard \"", spec_.name, "\" may have ", spec_.lazy->max_rows,
+         " rows, has ", rows_in_use(), ", and would need up to ", rows, " more");
+}
+
+char* RowTable::make(int part, int64_t row) {
+  const auto found = places_.find(row);
+  if (found != places_.end()) return address(part, found->second);
+  require_room(1);
+  const int64_t place = rows_in_use();
+  if (place % slab_rows_ == 0) {
+    const TensorSpec slab{spec_.whole.dtype, spec_.whole.shape.with_dim(0, slab_rows_)};
+    for (auto& slabs : slabs_)
+      if (static_cast<int64_t>(slabs.size()) <= place / slab_rows_)
+        slabs.emplace_back(slab.dtype, slab.shape);
+  }
+  for (int p = 0; p < spec_.num_parts(); ++p) initial(p, row, address(p, place));
+  places_.emplace(row, place);
+  return address(part, place);
+}
+
+void RowTable::read(int part, int64_t row, char* target) const {
+  const auto found = places_.find(row);
+  if (found == places_.end()) return initial(part, row, target);
+  std::memcpy(target, address(part, found->second), spec_.row_bytes());
+}
+
+void RowTable::initial(int part, int64_t row, char* target) const {
+  if (part > 0) {
+    const double value = spec_.update.slots[static_cast<size_t>(part - 1)].initial;
+    return fill(spec_.whole.dtype, spec_.columns(), target, [&](int64_t) { return value; });
+  }
+  fill(spec_.whole.dtype, spec_.columns(), target,
+       [&](int64_t column) { return draw(*spec_.lazy, row, column); });
+}
+
+}  // namespace cohort::parameter_server

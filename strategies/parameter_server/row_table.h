@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tensor/tensor.h"
+#include "strategies/parameter_server/shard_spec.h"
+
+namespace cohort::parameter_server {
+
+// Rows of a value and its slots that are made on first use. Memory grows with the rows in use,
+// never with the vocabulary. Not synchronised.
+class RowTable {
+ public:
+  explicit RowTable(const ShardSpec& spec);
+
+  int64_t rows_in_use() const { return static_cast<int64_t>(places_.size()); }
+  size_t bytes() const;
+  // The numbers of the rows in use, ascending.
+  std::vector<int64_t> ids() const;
+
+  // Where a part of a row lies, which is made where it is not there. Stays until the table goes.
+  // kResourceExhausted beyond the spec's number of rows.
+  char* make(int part, int64_t row);
+  // Copies a part of a row, or the value that it would start with.
+  void read(int part, int64_t row, char* target) const;
+  // Writes the initial value of a part of a row.
+  void initial(int part, int64_t row, char* target) const;
+  // Throws as make does unless there may be `rows` more.
+  void require_room(int64_t rows) const;
+
+ private:
+  char* address(int part, int64_t place) const;
+
+  const ShardSpec& spec_;
+  const int64_t slab_rows_;
+  std::unordered_map<int64_t, int64_t> places_;  // by row
+  std::vector<std::vector<Tensor>> slabs_;       // by part; each has slab_rows_ rows
+};
+
+}  // namespace cohort::parameter_server

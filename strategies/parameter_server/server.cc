@@ -1,0 +1,348 @@
+#include "strategies/parameter_server/server.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "core/base/program.h"
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/listener.h"
+#include "strategies/parameter_server/service.h"
+#include "strategies/parameter_server/wire.h"
+
+namespace cohort {
+namespace {
+
+using namespace parameter_server;
+using std::chrono::milliseconds;
+
+// How long replies under way may take when the server ends.
+constexpr milliseconds kFarewell(200);
+constexpr milliseconds kLookInterval(50);
+constexpr int kMaxMetadataBytes = 8192;
+constexpr int kMaxCallsPerConnection = 64;
+constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
+constexpr int kHandshakeMilliseconds = 5000;
+constexpr size_t kMaxErrorBytes = 4096;
+
+grpc::Status status_of(const Error& error) {
+  std::string text = error.message().substr(0, kMaxErrorBytes);
+  // The peer travels behind the message.
+  if (!error.peer().empty()) text += str("\n", error.peer().substr(0, kMaxErrorBytes));
+  return {static_cast<grpc::StatusCode>(error.code()), text};
+}
+
+// One call: requests and replies in turn. It keeps itself alive until gRPC is done with it.
+class Call final : public grpc::ServerGenericBidiReactor, public Caller {
+ public:
+  explicit Call(Service& service) : service_(service) { service_.opened(); }
+
+  void begin(std::shared_ptr<Call> self) {
+    self_ = std::move(self);
+    StartRead(&incoming_);
+  }
+  // For a call that must not begin.
+  void refuse_at_once(std::shared_ptr<Call> self, const Error& error) {
+    self_ = std::move(self);
+    refuse(error);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return finish(grpc::Status::OK);  // the client has hung up
+    try {
+      receive();
+    } catch (const Error& error) {
+      refuse(error);
+    } catch (const std::bad_alloc&) {
+      refuse(Error(Code::kResourceExhausted, "the server has no memory for this request"));
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return finish(grpc::Status::OK);
+    write_next();
+  }
+
+  void OnCancel() override { finish(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    service_.closed(session_);
+    {
+      const std::lock_guard lock(mutex_);
+      exchange_ = nullptr;
+    }
+    const std::shared_ptr<Call> last = std::move(self_);
+  }
+
+  void resume() override {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(paused_, false))
+      start_read();
+    else
+      resumed_ = true;  // before the message at hand was used up
+  }
+  void reply() override { write_next(); }
+  void refuse(const Error& error) override {
+    service_.refused();
+    finish(status_of(error));
+  }
+
+ private:
+  void receive() {
+    const MessageReader message(incoming_);
+    if (exchange_ == nullptr) {
+      exchange_ = service_.open(message.header(), shared_from_self(), session_);
+      left_ = exchange_->payload_bytes();
+    } else if (!message.header().empty() || left_ == 0) {
+      invalid("a request came before the one before it was complete");
+    }
+    if (message.payload_bytes() > left_)
+      invalid("a request has ", message.payload_bytes() - left_, " bytes more than it says");
+    if (message.payload_bytes() == 0 && left_ > 0 && message.header().empty())
+      invalid("a message of a request is empty");
+    left_ -= message.payload_bytes();
+    bool go_on = true;
+    message.read([&](const char* data, size_t bytes) { go_on = exchange_->receive(data, bytes); });
+    service_.received(message.payload_bytes());
+    if (left_ == 0) return exchange_->complete();
+    const std::lock_guard lock(mutex_);
+    paused_ = !std::exchange(resumed_, false) && !go_on;
+    if (!paused_) start_read();
+  }
+
+  void read() {
+    const std::lock_guard lock(mutex_);
+    start_read();
+  }
+  void start_read() {
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void write_next() {
+    try {
+      if (!cutter_ || !cutter_->has_next()) {
+        const std::shared_ptr<Exchange> exchange = present();
+        if (exchange == nullptr) return;
+        std::optional<Message> message = exchange->next_message();
+        if (!message) return next_request();
+        uint64_t bytes = 0;
+        for (const Piece& piece : message->payload) bytes += piece.bytes;
+        service_.sent(bytes);
+        cutter_.emplace(std::move(*message));
+      }
+      outgoing_ = cutter_->next();
+    } catch (const Error& error) {
+      return refuse(error);
+    } catch (const std::bad_alloc&) {
+      return refuse(Error(Code::kResourceExhausted, "the server has no memory for this reply"));
+    }
+    const std::lock_guard lock(mutex_);
+    if (!finished_) StartWrite(&outgoing_);
+  }
+
+  // Null when the call has ended: it may end while another thread makes the reply.
+  std::shared_ptr<Exchange> present() {
+    const std::lock_guard lock(mutex_);
+    return finished_ ? nullptr : exchange_;
+  }
+
+  void next_request() {
+    cutter_.reset();
+    const std::lock_guard lock(mutex_);
+    exchange_ = nullptr;
+    resumed_ = false;
+    start_read();
+  }
+
+  void finish(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(status);
+  }
+
+  std::shared_ptr<Caller> shared_from_self() { return self_; }
+
+  Service& service_;
+  std::shared_ptr<Call> self_;
+  Service::Session session_;
+  std::shared_ptr<Exchange> exchange_;
+  uint64_t left_ = 0;  // of the request's payload
+  grpc::ByteBuffer incoming_, outgoing_;
+  std::optional<MessageCutter> cutter_;
+  std::mutex mutex_;
+  bool paused_ = false, resumed_ = false, finished_ = false;
+};
+
+// Refuses a call of another name.
+class Stranger final : public grpc::ServerGenericBidiReactor {
+ public:
+  Stranger() { Finish({grpc::StatusCode::UNIMPLEMENTED, "this server has one method"}); }
+  void OnDone() override { delete this; }
+};
+
+ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
+  options.consistency.check();
+  if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (!options.notice)
+    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (options.snapshot_interval.count() > 0 && options.snapshot_folder.empty())
+    invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");
+  return options;
+}
+
+}  // namespace
+
+class ParameterServer::Network final : public grpc::CallbackGenericService {
+ public:
+  Network(const Address& address, const ParameterServerOptions& options,
+          const Environment& environment)
+      : options_(completed(options, environment)), service_(options_, [this] { shut_down(); }) {
+    keep_grpc();
+    const coordination::Security security(options_.tls, options_.allow_plaintext, environment);
+    const auto endpoints = coordination::resolve(address);
+    security.check(address, std::ranges::all_of(endpoints, &coordination::Endpoint::loopback));
+    restore();
+    start(address, security);
+    listener_ =
+        std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
+          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+          connection.fd = descriptor;
+          acceptor_->HandleNewConnection(&connection);
+        });
+    if (options_.snapshot_interval.count() > 0) saver_ = std::thread([this] { save_regularly(); });
+  }
+
+  ~Network() override {
+    shut_down();
+    if (saver_.joinable()) saver_.join();
+    listener_.reset();
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
+  }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    if (context->method() != kMethod) return new Stranger();
+    const auto call = std::make_shared<Call>(service_);
+    if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions))
+      call->refuse_at_once(call, Error(Code::kResourceExhausted,
+                                       str("more than ", options_.max_sessions, " calls")));
+    else
+      call->begin(call);
+    return call.get();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+      changed_.wait_for(lock, kLookInterval);
+      if (interrupted()) return;
+      if (options_.orphaned_after.count() > 0 && service_.is_orphaned(options_.orphaned_after)) {
+        options_.notice(str("parameter server: nobody has been connected for ",
+                            options_.orphaned_after.count(), " ms; ending"));
+        return;
+      }
+    }
+  }
+
+  void snapshot() {
+    if (options_.snapshot_folder.empty())
+      fail(Code::kFailedPrecondition, "the server was started without a snapshot_folder");
+    service_.snapshot(options_.snapshot_folder);
+  }
+
+  const Service& service() const { return service_; }
+
+ private:
+  void restore() {
+    if (options_.snapshot_folder.empty()) return;
+    try {
+      const int64_t shards = service_.restore(options_.snapshot_folder);
+      options_.notice(str("parameter server: ", shards, " shards from the snapshot in ",
+                          options_.snapshot_folder));
+    } catch (const Error& error) {
+      if (error.code() != Code::kNotFound) throw;  // none yet
+    }
+  }
+
+  void start(const Address& address, const coordination::Security& security) {
+    grpc::ServerBuilder builder;
+    builder.RegisterCallbackGenericService(this);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.SetMaxSendMessageSize(-1);
+    const std::pair<const char*, int> arguments[] = {
+        {GRPC_ARG_ALLOW_REUSEPORT, 0},
+        {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+        {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
+        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
+        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+        {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMilliseconds / 4},
+        {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
+    };
+    for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        security.server_credentials());
+    server_ = builder.BuildAndStart();
+    if (!server_)
+      invalid("the parameter server cannot serve at ", address.text(),
+              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
+              "COHORT_TLS_KEY, COHORT_TLS_CA)");
+  }
+
+  void shut_down() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void save_regularly() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, options_.snapshot_interval, [this] { return ending_; })) {
+      lock.unlock();
+      try {
+        snapshot();
+      } catch (const Error& error) {
+        options_.notice(str("parameter server: no snapshot: ", error.what()));
+      }
+      lock.lock();
+    }
+  }
+
+  const ParameterServerOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  Service service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<coordination::Listener> listener_;
+  std::thread saver_;
+};
+
+ParameterServer::ParameterServer(const Address& address, const ParameterServerOptions& options,
+                                 const Environment& environment)
+    : network_(std::make_unique<Network>(address, options, environment)) {}
+
+ParameterServer::~ParameterServer() = default;
+
+void ParameterServer::wait() { network_->wait(); }
+
+uint64_t ParameterServer::epoch() const { return network_->service().epoch(); }
+
+ServerStatistics ParameterServer::statistics() const { return network_->service().statistics(); }
+
+void ParameterServer::snapshot() { network_->snapshot(); }
+
+}  // namespace cohort

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/environment.h"
+#include "strategies/parameter_server/server_options.h"
+#include "strategies/parameter_server/statistics.h"
+
+namespace cohort {
+
+// Keeps shards of variables and applies gradients to them, for workers that reach it by
+// ParameterClient. It serves from its making to its destruction, on threads of its own: each shard
+// has its own lock, so that shards do not wait for each other and no update is seen half.
+//
+// A server that is killed starts again from its last snapshot, if it has a folder for them. Pushes
+// that it had acknowledged since are gone; the next push of each worker shows how many, and a line
+// "lost=N" says so. Within one life of the server, and over a restart for what its snapshot has,
+// each push is applied exactly once, however often it is retried.
+class ParameterServer {
+ public:
+  // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this
+  // host, or plain text would go beyond this host without permission; kInvalidArgument for options
+  // and certificates; kDataLoss for a snapshot that cannot be read.
+  explicit ParameterServer(const Address& address, const ParameterServerOptions& options = {},
+                           const Environment& environment = process_environment);
+  ~ParameterServer();
+  ParameterServer(const ParameterServer&) = delete;
+  ParameterServer& operator=(const ParameterServer&) = delete;
+
+  // Returns when the job has asked the server to end, or left it alone (orphaned_after), or
+  // cohort::init() has seen an interrupt.
+  void wait();
+  // Random, of this start.
+  uint64_t epoch() const;
+  ServerStatistics statistics() const;
+  // To the folder of the options; kFailedPrecondition without one.
+  void snapshot();
+
+ private:
+  class Network;
+  std::unique_ptr<Network> network_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/parameter_server/consistency.h"
+
+namespace cohort {
+
+struct ParameterServerOptions {
+  // What the tasks of this job have in common and no other job has; where empty, COHORT_JOB_ID.
+  // Requests of another job are refused.
+  std::string job_id = {};
+  ConsistencyOptions consistency = {};
+  // Of values and slots; a push holds its gradient besides.
+  size_t max_bytes = size_t{64} << 30;
+  // That apply updates; 0: as many as there are cores.
+  int threads = 0;
+  // Where the server keeps snapshots of itself and looks for one when it starts; empty: nowhere.
+  std::string snapshot_folder = {};
+  // Between snapshots that it makes by itself; 0: when asked to alone.
+  std::chrono::milliseconds snapshot_interval{0};
+  // wait() returns when nobody has been connected for so long, after somebody was; 0: never.
+  std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
+  // How long a worker that lost its connection still counts as one to wait for.
+  std::chrono::milliseconds worker_grace = std::chrono::seconds(5);
+  // Calls that may be open at a time.
+  int max_sessions = 1024;
+  // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.
+  TlsFiles tls = {};
+  // Plain text beyond this host; also COHORT_ALLOW_PLAINTEXT=1.
+  bool allow_plaintext = false;
+  // Gets lines for people, without a newline; where empty, they go to standard error. May be called
+  // from any thread.
+  std::function<void(const std::string& line)> notice = {};
+};
+
+}  // namespace cohort

@@ -1,0 +1,241 @@
+#include "strategies/parameter_server/service.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "proto/parameter_server.pb.h"
+#include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/parameter_server/requests.h"
+#include "strategies/parameter_server/reshard.h"
+#include "strategies/parameter_server/snapshot.h"
+#include "strategies/parameter_server/wire.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+constexpr size_t kMaxTaskBytes = 256;
+constexpr size_t kMaxCachedBytes = 256 << 20;
+constexpr size_t kMaxShards = 1 << 20;
+
+int usual_threads(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+Service::Service(const ParameterServerOptions& options, std::function<void()> shut_down)
+    : options_(options),
+      shut_down_(std::move(shut_down)),
+      epoch_(coordination::random_incarnation()),
+      buffers_(kMaxCachedBytes),
+      clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
+              options.worker_grace),
+      last_closed_(std::chrono::steady_clock::now()),
+      waiting_(std::make_unique<WaitingRoom>()),
+      pool_(std::make_unique<TaskPool>(usual_threads(options.threads))) {}
+
+// The pool goes first: it may use the waiting room.
+Service::~Service() { pool_.reset(); }
+
+void Service::opened() {
+  const std::lock_guard lock(sessions_mutex_);
+  ++sessions_;
+}
+
+void Service::closed(const Session& session) {
+  const auto now = std::chrono::steady_clock::now();
+  if (session.start)
+    with_clocks([&](ClockTable& clocks) { clocks.disconnected(session.start->task, now); });
+  waiting_->look();
+  const std::lock_guard lock(sessions_mutex_);
+  --sessions_;
+  last_closed_ = now;
+}
+
+bool Service::is_orphaned(std::chrono::milliseconds time) const {
+  if (!roster_.anybody()) return false;
+  const std::lock_guard lock(sessions_mutex_);
+  return sessions_ == 0 && std::chrono::steady_clock::now() - last_closed_ > time;
+}
+
+void Service::identify(const proto::Request& request, Session& session) {
+  if (request.protocol() != kProtocolVersion)
+    fail(Code::kFailedPrecondition, "the caller speaks version ", request.protocol(),
+         " of the protocol, this server version ", kProtocolVersion);
+  if (request.job_id() != options_.job_id)
+    fail(Code::kFailedPrecondition, "this server belongs to job \"", options_.job_id,
+         "\", the caller to job \"", request.job_id().substr(0, kMaxTaskBytes), '"');
+  if (request.task().empty() || request.task().size() > kMaxTaskBytes)
+    invalid("the name of a task has 1 to ", kMaxTaskBytes, " bytes, got ", request.task().size());
+  const std::shared_ptr<Start>& start = session.start;
+  if (start && start->task == request.task() && start->incarnation == request.incarnation()) {
+    if (start->retired) refuse_retired(start->task);
+    return;
+  }
+  if (start) invalid("a call is of one task: it was ", start->task, ", now ", request.task());
+  session.start = roster_.enter(request.task(), request.incarnation());
+  with_clocks([&](ClockTable& clocks) { clocks.connected(request.task()); });
+}
+
+std::shared_ptr<Exchange> Service::open(std::string_view header,
+                                        const std::shared_ptr<Caller>& caller, Session& session) {
+  proto::Request request;
+  if (!request.ParseFromArray(header.data(), static_cast<int>(header.size())))
+    invalid("the header of a request cannot be read");
+  identify(request, session);
+  return begin(*this, request, session.start, caller);
+}
+
+std::shared_ptr<Shard> Service::find(const std::string& name) const {
+  const std::shared_lock lock(shards_mutex_);
+  const auto found = shards_.find(name);
+  return found == shards_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Shard> Service::shard(const std::string& name) const {
+  auto found = find(name);
+  if (found == nullptr)
+    fail(Code::kNotFound, "this server has no shard \"", name.substr(0, kMaxTaskBytes),
+         "\": it has not been created, or the server has lost it");
+  return found;
+}
+
+std::vector<std::shared_ptr<Shard>> Service::shards() const {
+  const std::shared_lock lock(shards_mutex_);
+  std::vector<std::shared_ptr<Shard>> all;
+  for (const auto& [name, shard] : shards_) all.push_back(shard);
+  return all;
+}
+
+Shard::Environment Service::environment() {
+  return {.epoch = epoch_, .consistency = options_.consistency, .buffers = &buffers_};
+}
+
+void Service::require_same(const ShardSpec& present, const ShardSpec& wanted) {
+  const auto geometry = [](const ShardSpec& s) { return std::tie(s.variable, s.begin, s.rows); };
+  const auto same_slots = std::ranges::equal(
+      present.update.slots, wanted.update.slots,
+      [](const auto& a, const auto& b) { return a.name == b.name && a.initial == b.initial; });
+  if (geometry(present) == geometry(wanted) && present.whole == wanted.whole && same_slots &&
+      present.lazy == wanted.lazy)
+    return;
+  invalid("shard \"", present.name, "\" has been created as rows ", present.begin, " to ",
+          present.begin + present.rows, " of \"", present.variable, "\" ", present.whole, " with ",
+          present.update.slots.size(), " slots, now as rows ", wanted.begin, " to ",
+          wanted.begin + wanted.rows, " of \"", wanted.variable, "\" ", wanted.whole, " with ",
+          wanted.update.slots.size());
+}
+
+bool Service::create(const ShardSpec& spec, Tensor initial) {
+  size_t used = 0;
+  for (const auto& present : shards()) used += present->bytes();
+  spec.check(options_.max_bytes - std::min(used, options_.max_bytes));
+  auto shard = std::make_shared<Shard>(spec, std::move(initial), environment());
+  const std::unique_lock lock(shards_mutex_);
+  if (shards_.size() >= kMaxShards)
+    fail(Code::kResourceExhausted, "a server holds ", kMaxShards, " shards at most");
+  const auto [present, is_new] = shards_.emplace(spec.name, std::move(shard));
+  if (!is_new) require_same(present->second->spec(), spec);
+  return is_new;
+}
+
+void Service::snapshot(const std::string& folder) {
+  const std::lock_guard lock(snapshot_mutex_);
+  std::vector<ShardState> states;
+  for (const auto& shard : shards()) states.push_back(shard->state());
+  write_snapshot(folder, states);
+}
+
+int64_t Service::restore(const std::string& folder) {
+  const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile);
+  std::vector<ShardState> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
+  // All is looked at before anything changes.
+  std::vector<std::pair<std::shared_ptr<Shard>, ShardState>> restored;
+  for (const auto& present : shards()) {
+    const ShardSpec& spec = present->spec();
+    const auto same = std::ranges::find_if(saved, [&](const ShardState& state) {
+      return state.spec.name == spec.name && state.spec.begin == spec.begin &&
+             state.spec.rows == spec.rows;
+    });
+    if (same != saved.end()) {
+      require_same(spec, same->spec);
+      restored.emplace_back(present, *same);
+    } else if (auto assembled = assemble(spec, saved)) {
+      restored.emplace_back(present, std::move(*assembled));
+    }
+  }
+  int64_t count = 0;
+  for (auto& [shard, state] : restored) {
+    shard->restore(std::move(state));
+    ++count;
+  }
+  if (!is_own || !restored.empty()) return count;
+  for (ShardState& state : saved) {
+    auto shard = std::make_shared<Shard>(std::move(state), environment());
+    const std::unique_lock lock(shards_mutex_);
+    count += shards_.emplace(shard->spec().name, shard).second;
+  }
+  return count;
+}
+
+PushResult Service::push(Shard& shard, IncomingPush push) {
+  const std::string task = push.task;
+  const uint64_t acknowledged = push.acknowledged;
+  const PushResult result = shard.push(std::move(push));
+  switch (result.outcome) {
+    case PushOutcome::kApplied:
+      ++applied_;
+      ++staleness_[std::min<uint64_t>(result.staleness, staleness_.size() - 1)];
+      break;
+    case PushOutcome::kRepeated:
+      ++repeated_;
+      break;
+    case PushOutcome::kCounted:
+      ++counted_;
+      break;
+    case PushOutcome::kLate:
+      ++late_;
+      break;
+  }
+  if (result.lost > 0) {
+    lost_ += result.lost;
+    options_.notice(str("parameter server: lost=", result.lost, " pushes of ", task, " to shard \"",
+                        shard.spec().name, "\", up to number ", acknowledged,
+                        ": they were acknowledged, and are not in the last snapshot"));
+  }
+  if (result.outcome == PushOutcome::kApplied) waiting_->look();
+  return result;
+}
+
+ServerStatistics Service::statistics() const {
+  ServerStatistics s{.epoch = epoch_,
+                     .pushes_applied = applied_,
+                     .pushes_counted = counted_,
+                     .pushes_repeated = repeated_,
+                     .pushes_late = late_,
+                     .pushes_lost = lost_,
+                     .requests_refused = refused_,
+                     .received_bytes = received_,
+                     .sent_bytes = sent_};
+  for (const auto& shard : shards()) {
+    ++s.shards;
+    s.rows += static_cast<uint64_t>(shard->rows_in_use());
+    s.bytes += shard->bytes();
+  }
+  for (size_t i = 0; i < staleness_.size(); ++i) s.staleness[i] = staleness_[i];
+  s.sessions = sessions();
+  return s;
+}
+
+uint64_t Service::sessions() const {
+  const std::lock_guard lock(sessions_mutex_);
+  return sessions_;
+}
+
+}  // namespace cohort::parameter_server

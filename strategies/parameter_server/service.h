@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strategies/parameter_server/buffer_cache.h"
+#include "strategies/parameter_server/clock_table.h"
+#include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/roster.h"
+#include "strategies/parameter_server/server_options.h"
+#include "strategies/parameter_server/shard.h"
+#include "strategies/parameter_server/statistics.h"
+#include "strategies/parameter_server/task_pool.h"
+#include "strategies/parameter_server/waiting_room.h"
+
+namespace cohort::parameter_server::proto {
+class Request;
+}  // namespace cohort::parameter_server::proto
+
+namespace cohort::parameter_server {
+
+// A server without its network: shards, and the requests that use them. Thread-safe. Requests may
+// be hostile: what does not fit is refused, and has changed nothing.
+class Service {
+ public:
+  // `shut_down` is called when a request asks for the end, on any thread; it must not block.
+  Service(const ParameterServerOptions& options, std::function<void()> shut_down);
+  ~Service();
+
+  uint64_t epoch() const { return epoch_; }
+  // What one caller's requests have in common: a session.
+  struct Session {
+    std::shared_ptr<Start> start;  // who calls, once that is known
+  };
+  void opened();
+  void closed(const Session& session);
+  // Begins a request, given its header. Throws what the request is to be refused with.
+  std::shared_ptr<Exchange> open(std::string_view header, const std::shared_ptr<Caller>& caller,
+                                 Session& session);
+  // For the statistics.
+  void refused() { ++refused_; }
+  void sent(uint64_t bytes) { sent_ += bytes; }
+  void received(uint64_t bytes) { received_ += bytes; }
+
+  ServerStatistics statistics() const;
+  uint64_t sessions() const;
+  // Whether nobody has been connected for `time`, though somebody has been before.
+  bool is_orphaned(std::chrono::milliseconds time) const;
+  // Writes all shards to a folder.
+  void snapshot(const std::string& folder);
+  // Restores the shards that are there from a snapshot, or from all those in a folder's folders,
+  // which may have cut the variables into other shards; the marks of pushes only where a shard is
+  // the same. A server without shards makes those of its snapshot. Returns how many; kNotFound
+  // where there is no snapshot.
+  int64_t restore(const std::string& folder);
+
+  // --- For exchanges
+  const ParameterServerOptions& options() const { return options_; }
+  // kNotFound, kAlreadyExists.
+  std::shared_ptr<Shard> shard(const std::string& name) const;
+  std::shared_ptr<Shard> find(const std::string& name) const;
+  // False where there is one of this name; it is then compared: kInvalidArgument.
+  bool create(const ShardSpec& spec, Tensor initial);
+  static void require_same(const ShardSpec& present, const ShardSpec& wanted);
+  std::vector<std::shared_ptr<Shard>> shards() const;
+  // Applies a push, and counts what became of it.
+  PushResult push(Shard& shard, IncomingPush push);
+  BufferCache& buffers() { return buffers_; }
+  TaskPool& pool() { return *pool_; }
+  WaitingRoom& waiting_room() { return *waiting_; }
+  // Calls `f` with the workers' clocks, alone.
+  template <typename F>
+  auto with_clocks(const F& f) {
+    const std::lock_guard lock(clock_mutex_);
+    return f(clocks_);
+  }
+  void shut_down() { shut_down_(); }
+
+ private:
+  void identify(const proto::Request& request, Session& session);
+  Shard::Environment environment();
+
+  const ParameterServerOptions options_;
+  const std::function<void()> shut_down_;
+  const uint64_t epoch_;
+  BufferCache buffers_;
+  mutable std::shared_mutex shards_mutex_;
+  std::map<std::string, std::shared_ptr<Shard>> shards_;
+  Roster roster_;
+  mutable std::mutex clock_mutex_;
+  ClockTable clocks_;
+  mutable std::mutex sessions_mutex_;
+  uint64_t sessions_ = 0;
+  std::chrono::steady_clock::time_point last_closed_;
+  std::atomic<uint64_t> applied_ = 0, counted_ = 0, repeated_ = 0, late_ = 0, lost_ = 0,
+                        refused_ = 0, received_ = 0, sent_ = 0;
+  std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
+  std::mutex snapshot_mutex_;
+  // Last: their threads use all of the above.
+  std::unique_ptr<WaitingRoom> waiting_;
+  std::unique_ptr<TaskPool> pool_;
+};
+
+}  // namespace cohort::parameter_server

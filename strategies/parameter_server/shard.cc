@@ -1,0 +1,378 @@
+#include "strategies/parameter_server/shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+std::shared_ptr<Variable> make_part(const std::string& name, const Tensor& initial) {
+  return make_local_variable(
+      {.name = name, .spec = initial.spec(), .initial_value = [&] { return initial; }});
+}
+
+std::string part_name(const ShardSpec& spec, int part) {
+  return part == 0 ? std::string(kValuePart)
+                   : spec.update.slots[static_cast<size_t>(part - 1)].name;
+}
+
+Parts by_name(const std::vector<std::shared_ptr<Variable>>& variables) {
+  Parts parts;
+  for (const auto& variable : variables) parts.emplace(variable->name(), variable);
+  return parts;
+}
+
+// g += lambda g g (now - then)
+template <typename T>
+void compensate_delay(T* g, const T* now, const T* then, int64_t count, double lambda) {
+  using Wide = std::conditional_t<sizeof(T) == 8, double, float>;
+  const auto factor = static_cast<Wide>(lambda);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto x = static_cast<Wide>(g[i]);
+    g[i] = T(x + factor * x * x * (static_cast<Wide>(now[i]) - static_cast<Wide>(then[i])));
+  }
+}
+
+// Whether nobody reads the memory any more. Counting one more owner puts the last access of another
+// thread before ours, which reading the count does not.
+bool is_free(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.use_count() > 1) return false;
+  [[maybe_unused]] const Tensor owner = tensor;
+  return true;
+}
+
+}  // namespace
+
+Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
+    : spec_(std::move(spec)), environment_(environment) {
+  if (spec_.lazy) {
+    table_.emplace(spec_);
+  } else {
+    if (!(initial.spec() == spec_.spec()) || !initial.defined())
+      invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", its initial value is ",
+              initial.spec());
+    std::vector<Tensor> parts = {std::move(initial)};
+    for (const auto& slot : spec_.update.slots)
+      parts.push_back(Tensor::full(spec_.whole.dtype, spec_.spec().shape, slot.initial));
+    begin_with(parts);
+  }
+  compile();
+}
+
+Shard::Shard(ShardState state, const Environment& environment)
+    : spec_(state.spec), environment_(environment) {
+  if (spec_.lazy)
+    table_.emplace(spec_);
+  else
+    begin_with(state.parts);
+  compile();
+  if (spec_.lazy) {
+    restore(std::move(state));
+  } else {
+    version_ = state.version;
+    updates_ = state.updates;
+    marks_ = std::move(state.marks);
+  }
+}
+
+void Shard::begin_with(const std::vector<Tensor>& parts) {
+  for (int part = 0; part < spec_.num_parts(); ++part)
+    parts_.push_back(make_part(part_name(spec_, part), parts[static_cast<size_t>(part)]));
+}
+
+void Shard::compile() {
+  feeds_ = {Tensor(), Tensor(DType::kFloat64, {}), Tensor(DType::kFloat64, {})};
+  if (!spec_.update.dense.empty()) plan_ = compile_update(spec_.update.dense, by_name(parts_));
+  if (spec_.update.by_rows.empty()) return;
+  const TensorSpec block{spec_.whole.dtype, spec_.whole.shape.with_dim(0, spec_.update.row_block)};
+  for (int part = 0; part < spec_.num_parts(); ++part)
+    block_parts_.push_back(
+        make_part(part_name(spec_, part), Tensor::full(block.dtype, block.shape, 1)));
+  block_gradient_ = Tensor::zeros(block.dtype, block.shape);
+  row_plan_ = compile_update(spec_.update.by_rows, by_name(block_parts_));
+}
+
+Tensor Shard::storage(int part) const { return parts_[static_cast<size_t>(part)]->storage(0); }
+
+size_t Shard::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return table_ ? table_->bytes() : parts_.size() * spec_.spec().bytes();
+}
+
+int64_t Shard::rows_in_use() const {
+  const std::lock_guard lock(mutex_);
+  return table_ ? table_->rows_in_use() : spec_.rows;
+}
+
+uint64_t Shard::version() const {
+  const std::lock_guard lock(mutex_);
+  return version_;
+}
+
+void Shard::require_rows(std::span<const int64_t> rows) const {
+  if (spec_.whole.shape.rank() == 0)
+    invalid("shard \"", spec_.name, "\" is ", spec_.whole, ", which has no rows");
+  for (const int64_t row : rows)
+    if (row < 0 || row >= spec_.rows)
+      fail(Code::kOutOfRange, "row ", row, " of shard \"", spec_.name, "\" (allowed: 0 to ",
+           spec_.rows - 1, ")");
+}
+
+int Shard::require_part(int part) const {
+  if (part < 0 || part >= spec_.num_parts())
+    invalid("shard \"", spec_.name, "\" has no part ", part, "; it has a value and ",
+            spec_.update.slots.size(), " slots");
+  return part;
+}
+
+void Shard::check_push(const std::optional<std::vector<int64_t>>& rows) const {
+  if (rows) require_rows(*rows);
+  if (rows ? row_plan_ != nullptr : plan_ != nullptr) return;
+  if (spec_.update.dense.empty() && spec_.update.by_rows.empty())
+    invalid("shard \"", spec_.name, "\" is not trained: it was created without an update");
+  invalid("shard \"", spec_.name, "\" takes no ", rows ? "gradient of rows" : "dense gradient",
+          rows ? ": its optimizer moves all rows" : "");
+}
+
+PushResult Shard::push(IncomingPush push) {
+  check_push(push.rows);
+  const std::lock_guard lock(mutex_);
+  Mark& mark = marks_[push.task];
+  if (mark.incarnation != push.mark.incarnation)
+    mark = {.incarnation = push.mark.incarnation, .sequence = 0};
+  PushResult result{.version = version_};
+  if (push.mark.sequence <= mark.sequence) {
+    result.outcome = PushOutcome::kRepeated;
+    return result;
+  }
+  if (const uint64_t known = std::max(mark.sequence, push.reported); push.acknowledged > known)
+    result.lost = push.acknowledged - known;
+  if (environment_.consistency.synchronous()) return count(push, result);
+  const uint64_t since = push.computed_at.version;
+  result.staleness = since > 0 && since < version_ ? version_ - since : 0;
+  double rate = push.learning_rate;
+  if (environment_.consistency.scale_learning_rate && result.staleness > 1)
+    rate /= static_cast<double>(result.staleness);
+  compensate(push);
+  apply(push.gradient, push.rows, rate);
+  mark.sequence = push.mark.sequence;
+  result.version = version_;
+  return result;
+}
+
+// One gradient of a synchronous update.
+PushResult Shard::count(IncomingPush& push, PushResult result) {
+  Mark& mark = marks_[push.task];
+  const Mark before = std::exchange(mark, push.mark);
+  if (push.computed_at != ShardVersion{environment_.epoch, version_}) {
+    result.outcome = PushOutcome::kLate;
+    return result;
+  }
+  if (round_.before.contains(push.task)) {
+    result.outcome = PushOutcome::kRepeated;
+    return result;
+  }
+  if (!round_.gradients.empty() && round_.rows[0].has_value() != push.rows.has_value()) {
+    mark = before;
+    invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");
+  }
+  round_.before.emplace(push.task, before.sequence > 0 ? std::optional(before) : std::nullopt);
+  round_.learning_rate = push.learning_rate;
+  if (push.rows || round_.gradients.empty()) {
+    round_.gradients.push_back(push.gradient);
+    round_.rows.push_back(push.rows);
+  } else {
+    add_to(round_.gradients[0], push.gradient);
+  }
+  result.outcome = PushOutcome::kCounted;
+  if (static_cast<int>(round_.before.size()) < environment_.consistency.gradients_per_update())
+    return result;
+  Round round = std::exchange(round_, {});
+  if (push.rows) {
+    std::vector<RowGradient> all;
+    for (size_t i = 0; i < round.gradients.size(); ++i)
+      all.push_back({*round.rows[i], round.gradients[i]});
+    RowGradient sum = combine_rows(all);
+    apply(sum.values, sum.rows, round.learning_rate);
+  } else {
+    apply(round.gradients[0], std::nullopt, round.learning_rate);
+  }
+  result.outcome = PushOutcome::kApplied;
+  result.version = version_;
+  return result;
+}
+
+void Shard::compensate(IncomingPush& push) {
+  const double lambda = environment_.consistency.delay_compensation;
+  if (lambda == 0 || push.rows) return;
+  const auto pulled = pulled_.find(push.task);
+  if (pulled == pulled_.end() || pulled->second.version == version_) return;
+  dispatch(FloatTypes{}, spec_.whole.dtype, "delay compensation", [&]<typename T>() {
+    compensate_delay(push.gradient.data<T>(), storage(0).data<T>(), pulled->second.value.data<T>(),
+                     push.gradient.num_elements(), lambda);
+  });
+}
+
+void Shard::apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,
+                  double learning_rate) {
+  *feeds_[2].data<double>() = static_cast<double>(updates_ + 1);
+  if (rows)
+    apply_rows(combine_rows({*rows, gradient}), learning_rate);
+  else
+    run(*plan_, gradient, learning_rate);
+  ++updates_;
+  ++version_;
+}
+
+void Shard::run(Plan& plan, const Tensor& gradient, double learning_rate) {
+  if (gradient.num_elements() == 0) return;
+  feeds_[0] = gradient;
+  *feeds_[1].data<double>() = learning_rate;
+  plan.run(feeds_, StepInfo{}, outputs_);
+  feeds_[0] = Tensor();
+}
+
+// Blocks of rows are copied out, updated and copied back. Each row comes once.
+void Shard::apply_rows(const RowGradient& gradient, double learning_rate) {
+  const size_t row_bytes = spec_.row_bytes();
+  const auto block = static_cast<size_t>(spec_.update.row_block);
+  const size_t count = gradient.rows.size();
+  if (table_) {  // what may fail comes before anything changes
+    for (const int64_t row : gradient.rows) table_->make(0, row);
+  }
+  std::vector<char*> base;
+  for (int part = 0; part < spec_.num_parts() && !table_; ++part)
+    base.push_back(static_cast<char*>(storage(part).raw()));
+  const auto place = [&](size_t part, int64_t row) {
+    return table_ ? table_->make(static_cast<int>(part), row)
+                  : base[part] + static_cast<size_t>(row) * row_bytes;
+  };
+  const auto* source = static_cast<const char*>(gradient.values.raw());
+  for (size_t begin = 0; begin < count; begin += block) {
+    const size_t size = std::min(block, count - begin);
+    for (size_t part = 0; part < block_parts_.size(); ++part) {
+      auto* to = static_cast<char*>(block_parts_[part]->storage(0).raw());
+      for (size_t i = 0; i < size; ++i)
+        std::memcpy(to + i * row_bytes, place(part, gradient.rows[begin + i]), row_bytes);
+    }
+    std::memcpy(block_gradient_.raw(), source + begin * row_bytes, size * row_bytes);
+    run(*row_plan_, block_gradient_, learning_rate);
+    for (size_t part = 0; part < block_parts_.size(); ++part) {
+      const auto* from = static_cast<const char*>(block_parts_[part]->storage(0).raw());
+      for (size_t i = 0; i < size; ++i)
+        std::memcpy(place(part, gradient.rows[begin + i]), from + i * row_bytes, row_bytes);
+    }
+  }
+}
+
+ShardValue Shard::pull(const std::string& task) {
+  if (table_)
+    invalid("shard \"", spec_.name, "\" makes its rows on first use: pull the rows you need");
+  const std::lock_guard lock(mutex_);
+  if (published_.version != version_) {
+    const TensorSpec spec = spec_.spec();
+    if (!is_free(published_.value))
+      published_.value = Tensor(spec.dtype, spec.shape, environment_.buffers->take(spec.bytes()));
+    if (spec.bytes() > 0) std::memcpy(published_.value.raw(), storage(0).raw(), spec.bytes());
+    published_.version = version_;
+  }
+  if (environment_.consistency.delay_compensation > 0) pulled_[task] = published_;
+  return published_;
+}
+
+Tensor Shard::part(int part) const {
+  if (table_) invalid("shard \"", spec_.name, "\" makes its rows on first use");
+  const std::lock_guard lock(mutex_);
+  return storage(require_part(part)).clone();
+}
+
+void Shard::read_row(int part, int64_t row, char* target) const {
+  if (table_)
+    table_->read(part, row, target);
+  else
+    std::memcpy(target,
+                static_cast<const char*>(storage(part).raw()) +
+                    static_cast<size_t>(row) * spec_.row_bytes(),
+                spec_.row_bytes());
+}
+
+uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target) const {
+  require_rows(rows);
+  require_part(part);
+  const std::lock_guard lock(mutex_);
+  for (const int64_t row : rows) {
+    read_row(part, row, target);
+    target += spec_.row_bytes();
+  }
+  return version_;
+}
+
+uint64_t Shard::assign(int part, const Tensor& value) {
+  if (table_)
+    invalid("shard \"", spec_.name, "\" makes its rows on first use, and cannot be assigned");
+  require_part(part);
+  if (!(value.spec() == spec_.spec()))
+    invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", got ", value.spec());
+  const std::lock_guard lock(mutex_);
+  storage(part).assign(value);
+  round_ = {};
+  return ++version_;
+}
+
+void Shard::restore(ShardState state) {
+  const std::lock_guard lock(mutex_);
+  if (table_) {
+    table_.emplace(spec_);
+    const std::vector<int64_t>& rows = *state.row_ids;
+    table_->require_room(static_cast<int64_t>(rows.size()));
+    for (int part = 0; part < spec_.num_parts(); ++part) {
+      const auto* source = static_cast<const char*>(state.parts[static_cast<size_t>(part)].raw());
+      for (size_t i = 0; i < rows.size(); ++i)
+        std::memcpy(table_->make(part, rows[i]), source + i * spec_.row_bytes(), spec_.row_bytes());
+    }
+  } else {
+    for (int part = 0; part < spec_.num_parts(); ++part)
+      storage(part).assign(state.parts[static_cast<size_t>(part)]);
+  }
+  // A version that was seen here must not come again with another value.
+  version_ = std::max(version_ + 1, state.version);
+  updates_ = state.updates;
+  marks_ = std::move(state.marks);
+  round_ = {};
+  published_.version = 0;
+  pulled_.clear();
+}
+
+ShardState Shard::state() const {
+  const std::lock_guard lock(mutex_);
+  ShardState state{.spec = spec_, .version = version_, .updates = updates_, .marks = marks_};
+  // Gradients that wait for others are not part of it.
+  for (const auto& [task, before] : round_.before) {
+    if (before)
+      state.marks[task] = *before;
+    else
+      state.marks.erase(task);
+  }
+  if (!table_) {
+    for (int part = 0; part < spec_.num_parts(); ++part)
+      state.parts.push_back(storage(part).clone());
+    return state;
+  }
+  state.row_ids = table_->ids();
+  const auto rows = static_cast<int64_t>(state.row_ids->size());
+  for (int part = 0; part < spec_.num_parts(); ++part) {
+    Tensor values(spec_.whole.dtype, spec_.whole.shape.with_dim(0, rows));
+    auto* target = static_cast<char*>(values.raw());
+    for (const int64_t row : *state.row_ids) {
+      table_->read(part, row, target);
+      target += spec_.row_bytes();
+    }
+    state.parts.push_back(std::move(values));
+  }
+  return state;
+}
+
+}  // namespace cohort::parameter_server

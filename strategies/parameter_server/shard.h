@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/runtime/plan.h"
+#include "core/tensor/tensor.h"
+#include "strategies/parameter_server/buffer_cache.h"
+#include "strategies/parameter_server/consistency.h"
+#include "strategies/parameter_server/row_gradient.h"
+#include "strategies/parameter_server/row_table.h"
+#include "strategies/parameter_server/shard_spec.h"
+#include "strategies/parameter_server/update_function.h"
+#include "strategies/parameter_server/versions.h"
+
+namespace cohort::parameter_server {
+
+// One start of a task, and the last of its pushes that a shard has.
+struct Mark {
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;
+  bool operator==(const Mark&) const = default;
+};
+using Marks = std::map<std::string, Mark>;  // by task
+
+// A gradient with all that decides what becomes of it.
+struct IncomingPush {
+  std::string task;
+  Mark mark;
+  uint64_t acknowledged = 0, reported = 0;  // as in the protocol's Push
+  ShardVersion computed_at;
+  double learning_rate = 0;
+  Tensor gradient;  // of the shard, or of `rows`; may be written over
+  std::optional<std::vector<int64_t>> rows;
+};
+
+// What a push did.
+struct PushResult {
+  PushOutcome outcome = PushOutcome::kApplied;
+  uint64_t version = 0;
+  uint64_t staleness = 0;
+  uint64_t lost = 0;  // pushes of this task that were acknowledged before and are gone
+};
+
+// A shard's value as it was at one moment.
+struct ShardValue {
+  Tensor value;  // shared: not to be written
+  uint64_t version = 0;
+};
+
+// All of a shard, to be written to disk.
+struct ShardState {
+  ShardSpec spec;
+  uint64_t version = 0;
+  uint64_t updates = 0;  // among the changes that versions count
+  Marks marks;
+  std::vector<Tensor> parts;                    // the value, then the slots
+  std::optional<std::vector<int64_t>> row_ids;  // of a table: whose rows the parts have
+};
+
+// A shard on its server: values, slots, the update that moves them, and the marks that make it
+// exactly once. Thread-safe: one lock of its own, so that no call sees or leaves half an update.
+class Shard {
+ public:
+  struct Environment {
+    uint64_t epoch = 0;  // of this start of the server
+    ConsistencyOptions consistency = {};
+    BufferCache* buffers = nullptr;
+  };
+  // `spec` may be hostile: kInvalidArgument and kResourceExhausted. `initial` is the value; a table
+  // of rows has none.
+  Shard(ShardSpec spec, Tensor initial, const Environment& environment);
+  // From what state() returned.
+  Shard(ShardState state, const Environment& environment);
+
+  const ShardSpec& spec() const { return spec_; }
+  // Bytes of value and slots now.
+  size_t bytes() const;
+  int64_t rows_in_use() const;
+
+  // kInvalidArgument unless a push of this form can be applied here: dense, or that many rows.
+  void check_push(const std::optional<std::vector<int64_t>>& rows) const;
+  PushResult push(IncomingPush push);
+
+  // The value. It is copied once for each version, whoever asks. `task` is remembered to have it.
+  ShardValue pull(const std::string& task);
+  uint64_t version() const;
+  // Part 0 is the value, others the slots. kInvalidArgument for a table of rows, whose parts have
+  // no end.
+  Tensor part(int part) const;
+  // Writes the rows named into `target`, one after the other. Rows of a table that nobody has
+  // pushed to have their initial value. kOutOfRange.
+  uint64_t pull_rows(int part, std::span<const int64_t> rows, char* target) const;
+  // Overwrites a part; rounds that have begun start anew.
+  uint64_t assign(int part, const Tensor& value);
+  // Overwrites all parts and the version; the spec's geometry must be this shard's.
+  void restore(ShardState state);
+  ShardState state() const;
+
+ private:
+  // Of synchronous training: what has come for the next update.
+  struct Round {
+    std::vector<Tensor> gradients;
+    std::vector<std::optional<std::vector<int64_t>>> rows;
+    std::map<std::string, std::optional<Mark>> before;  // of who has come: the marks without it
+    double learning_rate = 0;
+  };
+
+  void compile();
+  void begin_with(const std::vector<Tensor>& parts);
+  void require_rows(std::span<const int64_t> rows) const;
+  int require_part(int part) const;
+  PushResult count(IncomingPush& push, PushResult result);
+  void compensate(IncomingPush& push);
+  // The update itself.
+  void apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,
+             double learning_rate);
+  void apply_rows(const RowGradient& gradient, double learning_rate);
+  void run(Plan& plan, const Tensor& gradient, double learning_rate);
+  void read_row(int part, int64_t row, char* target) const;
+  Tensor storage(int part) const;
+
+  const ShardSpec spec_;
+  const Environment environment_;
+  mutable std::mutex mutex_;
+  uint64_t version_ = 1, updates_ = 0;
+  Marks marks_;
+  std::vector<std::shared_ptr<Variable>> parts_;  // the value, then the slots; none of a table
+  std::optional<RowTable> table_;
+  std::unique_ptr<Plan> plan_;
+  // The update by rows works on copies of a block of them.
+  std::vector<std::shared_ptr<Variable>> block_parts_;
+  Tensor block_gradient_;
+  std::unique_ptr<Plan> row_plan_;
+  std::vector<Tensor> feeds_, outputs_;
+  Round round_;
+  ShardValue published_;
+  std::map<std::string, ShardValue> pulled_;  // by task, for delay compensation
+};
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,56 @@
+#include "strategies/parameter_server/spec_message.h"
+
+#include "core/base/error.h"
+#include "proto/parameter_server.pb.h"
+
+namespace cohort::parameter_server {
+
+void write_shard_spec(const ShardSpec& spec, proto::Create* out) {
+  out->set_shard(spec.name);
+  out->set_variable(spec.variable);
+  out->set_dtype(static_cast<int>(spec.whole.dtype));
+  for (const int64_t extent : spec.whole.shape) out->add_shape(extent);
+  out->set_begin(spec.begin);
+  out->set_rows(spec.rows);
+  for (const auto& slot : spec.update.slots) {
+    proto::Slot& written = *out->add_slots();
+    written.set_name(slot.name);
+    written.set_initial(slot.initial);
+  }
+  out->set_update(spec.update.dense);
+  out->set_row_update(spec.update.by_rows);
+  out->set_row_block(spec.update.row_block);
+  if (!spec.lazy) return;
+  proto::RowInitializer& lazy = *out->mutable_lazy();
+  lazy.set_kind(static_cast<int>(spec.lazy->kind));
+  lazy.set_a(spec.lazy->a);
+  lazy.set_b(spec.lazy->b);
+  lazy.set_seed(spec.lazy->seed);
+  lazy.set_max_rows(spec.lazy->max_rows);
+}
+
+ShardSpec read_shard_spec(const proto::Create& in) {
+  if (in.dtype() < 0 || in.dtype() >= kNumDTypes) invalid(in.dtype(), " is not a dtype");
+  ShardSpec spec{
+      .name = in.shard(),
+      .variable = in.variable(),
+      .whole = {static_cast<DType>(in.dtype()),
+                Shape(std::span<const int64_t>(in.shape().data(),
+                                               static_cast<size_t>(in.shape_size())))},
+      .begin = in.begin(),
+      .rows = in.rows(),
+      .update = {.dense = in.update(), .by_rows = in.row_update(), .row_block = in.row_block()}};
+  for (const auto& slot : in.slots()) spec.update.slots.push_back({slot.name(), slot.initial()});
+  if (in.has_lazy()) {
+    if (in.lazy().kind() < 0 || in.lazy().kind() > static_cast<int>(RowInitializer::Kind::kNormal))
+      invalid(in.lazy().kind(), " is no initializer of rows");
+    spec.lazy = RowInitializer{.kind = static_cast<RowInitializer::Kind>(in.lazy().kind()),
+                               .a = in.lazy().a(),
+                               .b = in.lazy().b(),
+                               .seed = in.lazy().seed(),
+                               .max_rows = in.lazy().max_rows()};
+  }
+  return spec;
+}
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,45 @@
+#include "strategies/parameter_server/task_pool.h"
+
+#include <utility>
+
+namespace cohort::parameter_server {
+
+TaskPool::TaskPool(int num_threads) {
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+TaskPool::~TaskPool() {
+  std::deque<std::function<void()>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(waiting_);
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void TaskPool::run(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    waiting_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void TaskPool::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    if (stopping_) return;
+    std::function<void()> task = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it holds is let go of outside the lock
+    lock.lock();
+  }
+}
+
+}  // namespace cohort::parameter_server

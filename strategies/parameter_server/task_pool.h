@@ -1,0 +1,34 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cohort::parameter_server {
+
+// Threads that run what they are given, in the order in which it is given. Thread-safe.
+class TaskPool {
+ public:
+  explicit TaskPool(int num_threads);
+  // What has not begun is dropped; what runs is waited for.
+  ~TaskPool();
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  // `task` must not throw.
+  void run(std::function<void()> task);
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> waiting_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace cohort::parameter_server

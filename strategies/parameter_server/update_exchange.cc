@@ -1,0 +1,308 @@
+#include "strategies/parameter_server/update_exchange.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/wire.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+// Gradients that wait to be applied while more arrive; each holds its memory.
+constexpr size_t kMaxRunning = 4;
+// Pushes this small are applied where they arrive: waking another thread would take longer.
+constexpr size_t kInlineBytes = 32 << 10;
+// Values are answered together up to this size.
+constexpr size_t kGroupBytes = 512 << 10;
+
+Tensor as_tensor(const TensorSpec& spec, const std::shared_ptr<Buffer>& buffer, size_t offset) {
+  return Tensor(spec.dtype, spec.shape, buffer, offset);
+}
+
+// kInvalidArgument unless the numbers of bytes that both sides compute are the same.
+void require_bytes(const char* what, const std::string& shard, uint64_t given, uint64_t wanted) {
+  if (given != wanted)
+    invalid(what, " shard \"", shard, "\" takes ", wanted, " bytes, got ", given);
+}
+
+}  // namespace
+
+UpdateExchange::UpdateExchange(Service& service, const proto::Request& request,
+                               std::shared_ptr<Start> start, std::shared_ptr<Caller> caller)
+    : service_(service),
+      start_(std::move(start)),
+      caller_(std::move(caller)),
+      timeout_(timeout_of(request.timeout_ms())) {
+  std::set<const Shard*> seen;
+  pushes_.reserve(static_cast<size_t>(request.update().pushes_size()));
+  for (const proto::Push& push : request.update().pushes()) add(push, seen);
+  for (const proto::Pull& pull : request.update().pulls()) add(pull);
+  if (pushes_.empty() && pulls_.empty()) invalid("an update has no push and no pull");
+}
+
+size_t UpdateExchange::rows_bytes(const Shard& shard, int64_t rows, size_t bytes) {
+  const uint64_t left = kMaxRowsBytes - rows_bytes_;
+  if (static_cast<uint64_t>(rows) > left / std::max<size_t>(bytes, 1))
+    fail(Code::kResourceExhausted, rows, " rows of shard \"", shard.spec().name,
+         "\" in a request; the limit is ", kMaxRowsBytes, " bytes");
+  rows_bytes_ += static_cast<size_t>(rows) * bytes;
+  return static_cast<size_t>(rows) * bytes;
+}
+
+void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
+  Push push{.shard = service_.shard(in.shard()), .rows = in.rows()};
+  const ShardSpec& spec = push.shard->spec();
+  if (!seen.insert(push.shard.get()).second)
+    invalid("shard \"", spec.name, "\" comes twice among the pushes of a request");
+  if (in.sequence() < 1 || in.acknowledged() >= in.sequence())
+    invalid("a push to shard \"", spec.name, "\" has the sequence number ", in.sequence(),
+            " after ", in.acknowledged());
+  if (!std::isfinite(in.learning_rate()))
+    invalid("a push to shard \"", spec.name, "\" has the learning rate ", in.learning_rate());
+  if (in.rows() < -1) invalid("a push to shard \"", spec.name, "\" has ", in.rows(), " rows");
+  push.push = {.task = start_->task,
+               .mark = {.incarnation = start_->incarnation, .sequence = in.sequence()},
+               .acknowledged = in.acknowledged(),
+               .reported = in.reported(),
+               .computed_at = {.epoch = in.epoch(), .version = in.version()},
+               .learning_rate = in.learning_rate()};
+  if (in.encoding() < 0 || in.encoding() > static_cast<int>(Compression::kTopK))
+    invalid("a push to shard \"", spec.name, "\" has the encoding ", in.encoding());
+  push.compression = static_cast<Compression>(in.encoding());
+  push.bytes = spec.spec().bytes();
+  if (in.rows() >= 0) {
+    push.push.rows.emplace();
+    push.bytes = rows_bytes(*push.shard, in.rows(), sizeof(int64_t) + spec.row_bytes());
+  }
+  push.shard->check_push(push.push.rows);
+  if (push.compression == Compression::kNone) {
+    require_bytes("a push to", spec.name, in.payload_bytes(), push.bytes);
+  } else {
+    if (in.rows() >= 0)
+      invalid("a push to shard \"", spec.name, "\" compresses a gradient of rows");
+    check_compressed(push.compression, static_cast<uint64_t>(spec.spec().shape.num_elements()),
+                     in.payload_bytes());
+    push.bytes = in.payload_bytes();
+  }
+  payload_bytes_ += push.bytes;
+  pushes_.push_back(std::move(push));
+}
+
+void UpdateExchange::add(const proto::Pull& in) {
+  Pull pull{.shard = service_.shard(in.shard()),
+            .at_hand = {.epoch = in.epoch(), .version = in.version()},
+            .at_least = in.at_least(),
+            .part = in.part()};
+  const ShardSpec& spec = pull.shard->spec();
+  if (in.part() < 0 || in.part() >= spec.num_parts())
+    invalid("shard \"", spec.name, "\" has no part ", in.part());
+  if (in.rows() < -1) invalid("a pull of shard \"", spec.name, "\" has ", in.rows(), " rows");
+  if (in.rows() >= 0) {
+    if (spec.whole.shape.rank() == 0)
+      invalid("shard \"", spec.name, "\" is ", spec.whole, ", which has no rows");
+    rows_bytes(*pull.shard, in.rows(), sizeof(int64_t) + spec.row_bytes());
+    pull.rows = in.rows();
+    payload_bytes_ += pull.row_bytes();
+  } else if (spec.lazy) {
+    invalid("shard \"", spec.name, "\" makes its rows on first use: pull the rows you need");
+  }
+  pulls_.push_back(std::move(pull));
+}
+
+size_t UpdateExchange::present_bytes() const {
+  if (part_ < pushes_.size()) return pushes_[part_].bytes;
+  return pulls_[part_ - pushes_.size()].row_bytes();
+}
+
+char* UpdateExchange::present_memory() {
+  std::shared_ptr<Buffer>& buffer =
+      part_ < pushes_.size() ? buffer_ : pulls_[part_ - pushes_.size()].row_numbers;
+  if (buffer == nullptr) buffer = service_.buffers().take(present_bytes());
+  return static_cast<char*>(buffer->data);
+}
+
+bool UpdateExchange::receive(const char* data, size_t bytes) {
+  while (bytes > 0) {
+    finish_parts();
+    const size_t taken = std::min(bytes, present_bytes() - filled_);
+    std::memcpy(present_memory() + filled_, data, taken);
+    filled_ += taken;
+    data += taken;
+    bytes -= taken;
+  }
+  finish_parts();
+  const std::lock_guard lock(mutex_);
+  paused_ = running_ >= kMaxRunning;
+  return !paused_;
+}
+
+void UpdateExchange::finish_parts() {
+  while (part_ < pushes_.size() + pulls_.size() && filled_ == present_bytes()) {
+    if (part_ < pushes_.size()) dispatch(pushes_[part_]);
+    ++part_;
+    filled_ = 0;
+  }
+}
+
+void UpdateExchange::decode(Push& push) {
+  const ShardSpec& spec = push.shard->spec();
+  const std::shared_ptr<Buffer> payload = std::exchange(push.payload, nullptr);
+  if (push.rows >= 0) {
+    const auto* rows = static_cast<const int64_t*>(payload->data);
+    push.push.rows.emplace(rows, rows + push.rows);
+    const TensorSpec values{spec.whole.dtype, spec.whole.shape.with_dim(0, push.rows)};
+    push.push.gradient =
+        as_tensor(values, payload, static_cast<size_t>(push.rows) * sizeof(int64_t));
+  } else if (push.compression == Compression::kNone) {
+    push.push.gradient = as_tensor(spec.spec(), payload, 0);
+  } else {
+    push.push.gradient = as_tensor(spec.spec(), service_.buffers().take(spec.spec().bytes()), 0);
+    decompress(push.compression, static_cast<const char*>(payload->data), push.bytes,
+               push.push.gradient);
+  }
+}
+
+void UpdateExchange::dispatch(Push& push) {
+  if (buffer_ == nullptr) buffer_ = service_.buffers().take(push.bytes);
+  push.payload = std::exchange(buffer_, nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    ++running_;
+  }
+  if (payload_bytes_ <= kInlineBytes) return apply(push);
+  service_.pool().run([self = shared_from_this(), &push] { self->apply(push); });
+}
+
+void UpdateExchange::apply(Push& push) {
+  std::optional<Error> error;
+  try {
+    decode(push);
+    push.result = service_.push(*push.shard, std::move(push.push));
+  } catch (const Error& thrown) {
+    error = thrown;
+  } catch (const std::exception& thrown) {
+    error = Error(Code::kResourceExhausted,
+                  str("a push to shard \"", push.shard->spec().name, "\": ", thrown.what()));
+  }
+  push.push = {};
+  bool resume = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error && !error_) error_ = error;
+    --running_;
+    resume = std::exchange(paused_, false);
+  }
+  if (resume) caller_->resume();
+  settle();
+}
+
+void UpdateExchange::complete() {
+  finish_parts();
+  {
+    const std::lock_guard lock(mutex_);
+    complete_ = true;
+  }
+  settle();
+}
+
+// Answers once all has arrived and been applied.
+void UpdateExchange::settle() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!complete_ || running_ > 0 || std::exchange(answered_, true)) return;
+  }
+  if (error_) return caller_->refuse(*error_);
+  if (has_all_versions()) return answer();
+  service_.waiting_room().wait(
+      {.is_ready = [self = shared_from_this()] { return self->has_all_versions(); },
+       .deadline = std::chrono::steady_clock::now() + timeout_,
+       .proceed = [self = shared_from_this()](bool) { self->answer(); }});
+}
+
+bool UpdateExchange::has_all_versions() const {
+  return std::ranges::all_of(pulls_, [](const Pull& pull) {
+    return pull.at_least == 0 || pull.shard->version() >= pull.at_least;
+  });
+}
+
+void UpdateExchange::answer() {
+  for (const Pull& pull : pulls_) {
+    const uint64_t version = pull.at_least > 0 ? pull.shard->version() : 0;
+    if (version < pull.at_least)
+      return caller_->refuse(
+          Error(Code::kDeadlineExceeded,
+                str("shard \"", pull.shard->spec().name, "\" is still at version ", version,
+                    "; waited for version ", pull.at_least, ", which needs the gradients of ",
+                    service_.options().consistency.gradients_per_update(), " workers")));
+  }
+  caller_->reply();
+}
+
+struct UpdateExchange::Values {
+  Piece piece;
+  uint64_t version = 0;
+};
+
+UpdateExchange::Values UpdateExchange::values_of(const Pull& pull) const {
+  Values values;
+  if (pull.rows >= 0) {
+    const size_t bytes = pull.numbers().size() * pull.shard->spec().row_bytes();
+    const auto buffer = service_.buffers().take(bytes);
+    values.version =
+        pull.shard->pull_rows(pull.part, pull.numbers(), static_cast<char*>(buffer->data));
+    values.piece = {buffer, static_cast<const char*>(buffer->data), bytes};
+    return values;
+  }
+  Tensor value;
+  if (pull.part > 0) {
+    values.version = pull.shard->version();
+    value = pull.shard->part(pull.part);
+  } else {
+    ShardValue published = pull.shard->pull(start_->task);
+    values.version = published.version;
+    value = std::move(published.value);
+  }
+  values.piece = {value.buffer(), static_cast<const char*>(value.raw()), value.bytes()};
+  return values;
+}
+
+std::optional<Message> UpdateExchange::next_message() {
+  if (header_sent_ && next_pull_ == pulls_.size()) return std::nullopt;
+  proto::Reply reply;
+  proto::Updated& updated = *reply.mutable_updated();
+  updated.set_epoch(service_.epoch());
+  if (!std::exchange(header_sent_, true)) {
+    for (const Push& push : pushes_) {
+      proto::Pushed& pushed = *updated.add_pushed();
+      pushed.set_outcome(static_cast<int>(push.result.outcome));
+      pushed.set_version(push.result.version);
+      pushed.set_staleness(push.result.staleness);
+      pushed.set_lost(push.result.lost);
+    }
+  }
+  Message message;
+  size_t total = 0;
+  while (next_pull_ < pulls_.size() && total < kGroupBytes) {
+    const Pull& pull = pulls_[next_pull_++];
+    proto::Pulled& pulled = *updated.add_pulled();
+    if (pull.rows < 0 && pull.part == 0 && pull.at_hand.version > 0 &&
+        pull.at_hand == ShardVersion{service_.epoch(), pull.shard->version()}) {
+      pulled.set_version(pull.at_hand.version);
+      pulled.set_current(true);
+      continue;
+    }
+    Values values = values_of(pull);
+    pulled.set_version(values.version);
+    pulled.set_payload_bytes(values.piece.bytes);
+    total += values.piece.bytes;
+    if (values.piece.bytes > 0) message.payload.push_back(std::move(values.piece));
+  }
+  message.header = reply.SerializeAsString();
+  return message;
+}
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,53 @@
+// A task of its own process, to be killed: a server, or a worker that counts.
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "core/base/program.h"
+#include "core/optim/optimizers.h"
+#include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/server.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kElements = 1 << 18;
+
+void serve(const Address& address, const std::string& folder) {
+  ParameterServer server(address, {.job_id = "job",
+                                   .snapshot_folder = folder,
+                                   .snapshot_interval = std::chrono::milliseconds(30),
+                                   .orphaned_after = std::chrono::seconds(20)});
+  std::cout << "serving" << std::endl;
+  server.wait();
+}
+
+// Each push adds 1 to every element; each acknowledged one is a line.
+void count(const Address& address, const std::string& task, int pushes) {
+  ParameterClient client(address, {.task = task, .job_id = "job"});
+  const TensorSpec spec{DType::kFloat32, {kElements}};
+  client.create({.name = "counter",
+                 .variable = "counter",
+                 .whole = spec,
+                 .rows = kElements,
+                 .update = trace_update(optim::SGD(1.0).rule(), spec)},
+                [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+  const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
+  for (int i = 0; i < pushes; ++i) {
+    client.push({.shard = "counter", .gradient = gradient, .learning_rate = 1});
+    std::cout << "acknowledged" << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace cohort
+
+int main(int argc, char** argv) {
+  return cohort::run_main([&] {
+    const std::string role = argc == 4 || argc == 5 ? argv[1] : "";
+    const auto address = cohort::Address::parse(role.empty() ? "" : argv[2]);
+    if (role == "server") cohort::serve(address, argv[3]);
+    if (role == "worker") cohort::count(address, argv[3], std::atoi(argv[4]));
+  });
+}

@@ -1,0 +1,121 @@
+#include "strategies/parameter_server/compression.h"
+
+#include <cmath>
+
+#include "core/base/random.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+// What a server makes of the next gradient.
+std::vector<float> send(GradientCompressor& compressor, std::vector<float> values) {
+  const Tensor gradient = floats(std::move(values));
+  const auto buffer = compressor.compress("w", gradient);
+  parameter_server::check_compressed(compressor.kind(),
+                                     static_cast<uint64_t>(gradient.num_elements()), buffer->bytes);
+  Tensor received(DType::kFloat32, gradient.shape());
+  parameter_server::decompress(compressor.kind(), static_cast<const char*>(buffer->data),
+                               buffer->bytes, received);
+  return values_of(received);
+}
+
+using Floats = std::vector<float>;
+
+TEST(OneBit, SendsSignsWithTheMeanMagnitude) {
+  GradientCompressor compressor({.kind = Compression::kOneBit});
+  EXPECT_EQ(send(compressor, {4, -2, 1, -1}), (Floats{2, -2, 2, -2}));
+  EXPECT_EQ(values_of(compressor.residual("w")), (Floats{2, 0, -1, 1}));
+  EXPECT_EQ(send(compressor, {0, 0, 0, 0}), (Floats{1, 1, -1, 1}));
+  EXPECT_EQ(values_of(compressor.residual("w")), (Floats{1, -1, 0, 0}));
+}
+
+TEST(TopK, SendsTheLargestWithWhatStayedBehind) {
+  GradientCompressor compressor({.kind = Compression::kTopK, .top_k = 0.25});
+  EXPECT_EQ(send(compressor, {0.9f, -0.5f, 0.3f, 0.1f}), (Floats{0.9f, 0, 0, 0}));
+  EXPECT_EQ(send(compressor, {0.1f, -0.3f, 0.3f, 0.1f}), (Floats{0, -0.8f, 0, 0}));
+  const Floats third = send(compressor, {0, 0, 0.3f, 0.1f});
+  EXPECT_NEAR(third[2], 0.9, 1e-6);
+  EXPECT_EQ(third[0] + third[1] + third[3], 0);
+}
+
+TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
+  GradientCompressor compressor({.kind = Compression::kInt8});
+  const auto buffer = compressor.compress("w", floats({0.5f, -1.27f, 0.01f, 0.006f}));
+  float scale = 0;
+  std::memcpy(&scale, buffer->data, sizeof scale);
+  EXPECT_FLOAT_EQ(scale, 0.01f);
+  const auto* steps = static_cast<const int8_t*>(buffer->data) + sizeof scale;
+  EXPECT_EQ(std::vector<int>(steps, steps + 4), (std::vector<int>{50, -127, 1, 1}));
+  for (const float left : values_of(compressor.residual("w")))
+    EXPECT_LE(std::abs(left), scale / 2 * 1.001f);
+}
+
+TEST(Float16, LeavesBehindWhatItCannotHold) {
+  GradientCompressor compressor({.kind = Compression::kFloat16});
+  EXPECT_EQ(send(compressor, {1, 100000, -2}), (Floats{1, 65504, -2}));
+  EXPECT_EQ(values_of(compressor.residual("w")), (Floats{0, 100000 - 65504, 0}));
+}
+
+class EveryCompression : public ::testing::TestWithParam<Compression> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryCompression,
+                         ::testing::Values(Compression::kBFloat16, Compression::kFloat16,
+                                           Compression::kInt8, Compression::kOneBit,
+                                           Compression::kTopK));
+
+TEST_P(EveryCompression, LosesNothingInTheEnd) {
+  GradientCompressor compressor({.kind = GetParam(), .top_k = 0.1});
+  constexpr uint64_t kSeed = 20;
+  constexpr size_t kElements = 77;
+  RandomStream random(kSeed);
+  std::vector<double> in(kElements), out(kElements);
+  for (int step = 0; step < 50; ++step) {
+    Floats gradient(kElements);
+    for (float& x : gradient) x = static_cast<float>(random.uniform() - 0.4);
+    const Floats sent = send(compressor, gradient);
+    for (size_t i = 0; i < kElements; ++i) {
+      in[i] += gradient[i];
+      out[i] += sent[i];
+    }
+  }
+  const Floats left = values_of(compressor.residual("w"));
+  for (size_t i = 0; i < kElements; ++i) ASSERT_NEAR(out[i] + left[i], in[i], 1e-4) << i;
+}
+
+TEST_P(EveryCompression, TrainsThroughAServer) {
+  TestServer server;
+  ParameterClient client(
+      server.address(),
+      {.task = "worker:0", .job_id = "job", .compression = {.kind = GetParam(), .top_k = 0.5}},
+      no_environment);
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {5}});
+  client.create(spec, [] { return floats({0, 0, 0, 0, 0}); });
+  constexpr int kSteps = 64;
+  for (int i = 0; i < kSteps; ++i)
+    client.push({.shard = "w", .gradient = floats({1, -2, 3, 0.5f, 0}), .learning_rate = 0.25});
+  const auto values = values_of(fetch(client, spec));
+  const Floats wanted = {-16, 32, -48, -8, 0};
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(values[i], wanted[i], 3) << i;
+}
+
+TEST_P(EveryCompression, RefusesOtherSizes) {
+  EXPECT_ERROR(parameter_server::check_compressed(GetParam(), 8, 1000), Code::kInvalidArgument,
+               "1000");
+}
+
+TEST(TopK, RefusesPlacesOutsideTheGradient) {
+  const uint32_t entry[] = {4, 0};
+  Tensor gradient(DType::kFloat32, {4});
+  EXPECT_ERROR(
+      parameter_server::decompress(Compression::kTopK, reinterpret_cast<const char*>(entry),
+                                   sizeof entry, gradient),
+      Code::kInvalidArgument, "element 4");
+}
+
+TEST(GradientCompressor, RefusesImpossibleShares) {
+  for (const double bad : {0.0, -1.0, 1.5, std::nan("")})
+    EXPECT_ERROR(GradientCompressor({.top_k = bad}), Code::kInvalidArgument, "top_k");
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,380 @@
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/random.h"
+#include "core/graph/serialization.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/random_ops.h"
+#include "core/ops/state_ops.h"
+#include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/link.h"
+#include "strategies/parameter_server/service.h"
+#include "strategies/parameter_server/spec_message.h"
+#include "strategies/parameter_server/wire.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+using parameter_server::Caller;
+using parameter_server::Exchange;
+using parameter_server::Link;
+using parameter_server::Message;
+using parameter_server::Piece;
+using parameter_server::Service;
+using parameter_server::proto::Request;
+
+const TensorSpec kFour{DType::kFloat32, {4}};
+
+// A server without network that holds "w", four zeros, and "bare", which has no update.
+class Hostile : public ::testing::Test {
+ protected:
+  Hostile()
+      : service_({.job_id = "job",
+                  .max_bytes = 1 << 20,
+                  .threads = 1,
+                  .notice = [](const std::string&) {}},
+                 [] {}) {
+    service_.create(whole_shard("w", kFour), floats({0, 0, 0, 0}));
+    ShardSpec bare = whole_shard("bare", kFour);
+    bare.update = {};
+    service_.create(bare, floats({0, 0, 0, 0}));
+  }
+
+  class Recorder : public Caller {
+   public:
+    void resume() override {}
+    void reply() override { replied = true; }
+    void refuse(const Error& error) override {
+      if (!replied.exchange(true)) refused = error;
+    }
+    std::atomic<bool> replied = false;
+    std::optional<Error> refused;
+  };
+
+  static Request request() {
+    Request request;
+    request.set_protocol(parameter_server::kProtocolVersion);
+    request.set_job_id("job");
+    request.set_task("worker:0");
+    request.set_incarnation(1);
+    return request;
+  }
+  static parameter_server::proto::Push& add_push(Request& request) {
+    auto& push = *request.mutable_update()->add_pushes();
+    push.set_shard("w");
+    push.set_sequence(1);
+    push.set_learning_rate(1);
+    push.set_rows(-1);
+    push.set_payload_bytes(16);
+    return push;
+  }
+  static parameter_server::proto::Create& add_create(Request& request) {
+    parameter_server::write_shard_spec(whole_shard("new", kFour), request.mutable_create());
+    request.mutable_create()->set_payload_bytes(16);
+    return *request.mutable_create();
+  }
+
+  // What becomes of a request whose payload is zeros.
+  Error outcome(const Request& request) { return outcome(request.SerializeAsString()); }
+  Error outcome(const std::string& header) {
+    const auto caller = std::make_shared<Recorder>();
+    Service::Session session;
+    try {
+      const auto exchange = service_.open(header, caller, session);
+      const std::string zeros(std::min<uint64_t>(exchange->payload_bytes(), 1 << 20), '\0');
+      if (zeros.size() < exchange->payload_bytes()) return Error(Code::kUnknown, "cut off");
+      if (!zeros.empty()) exchange->receive(zeros.data(), zeros.size());
+      exchange->complete();
+      while (!caller->replied) std::this_thread::yield();
+      if (!caller->refused)
+        while (exchange->next_message()) {
+        }
+    } catch (const Error& error) {
+      return error;
+    }
+    return caller->refused.value_or(Error(Code::kUnknown, "no error"));
+  }
+
+  Service service_;
+};
+
+#define EXPECT_REFUSED(request, error_code, part)                                 \
+  do {                                                                            \
+    const Error refused = outcome(request);                                       \
+    EXPECT_EQ(refused.code(), error_code) << refused.what();                      \
+    EXPECT_NE(refused.message().find(part), std::string::npos) << refused.what(); \
+    EXPECT_EQ(service_.shard("w")->version(), 1u);                                \
+    EXPECT_EQ(service_.shards().size(), 2u);                                      \
+  } while (false)
+
+TEST_F(Hostile, Strangers) {
+  Request wrong = request();
+  wrong.mutable_stats();
+  wrong.set_protocol(99);
+  EXPECT_REFUSED(wrong, Code::kFailedPrecondition, "version 99");
+  wrong = request();
+  wrong.mutable_stats();
+  wrong.set_job_id("another");
+  EXPECT_REFUSED(wrong, Code::kFailedPrecondition, "\"another\"");
+  wrong = request();
+  wrong.mutable_stats();
+  wrong.set_task("");
+  EXPECT_REFUSED(wrong, Code::kInvalidArgument, "name of a task");
+  wrong.set_task(std::string(100'000, 'x'));
+  EXPECT_REFUSED(wrong, Code::kInvalidArgument, "name of a task");
+  EXPECT_REFUSED(request(), Code::kUnimplemented, "kind");
+  EXPECT_REFUSED(std::string("\xff\xff\xff"), Code::kInvalidArgument, "header");
+}
+
+TEST_F(Hostile, AnOldStartOfATask) {
+  Request old = request(), young = request();
+  old.mutable_stats();
+  young.mutable_stats();
+  young.set_incarnation(2);
+  EXPECT_EQ(outcome(old).message(), "no error");
+  EXPECT_EQ(outcome(young).message(), "no error");
+  EXPECT_REFUSED(old, Code::kFailedPrecondition, "started again");
+}
+
+TEST_F(Hostile, Pushes) {
+  const auto refused = [&](const auto& change, Code code, const char* part) {
+    Request wrong = request();
+    change(add_push(wrong));
+    EXPECT_REFUSED(wrong, code, part);
+  };
+  refused([](auto& p) { p.set_shard("v"); }, Code::kNotFound, "\"v\"");
+  refused([](auto& p) { p.set_shard("bare"); }, Code::kInvalidArgument, "not trained");
+  refused([](auto& p) { p.set_sequence(0); }, Code::kInvalidArgument, "sequence");
+  refused([](auto& p) { p.set_acknowledged(9); }, Code::kInvalidArgument, "sequence");
+  refused([](auto& p) { p.set_learning_rate(NAN); }, Code::kInvalidArgument, "nan");
+  refused([](auto& p) { p.set_rows(-2); }, Code::kInvalidArgument, "-2 rows");
+  refused([](auto& p) { p.set_rows(INT64_MAX); }, Code::kResourceExhausted, "limit");
+  refused([](auto& p) { p.set_rows(1), p.set_payload_bytes(1); }, Code::kInvalidArgument, "bytes");
+  refused([](auto& p) { p.set_payload_bytes(15); }, Code::kInvalidArgument, "16 bytes");
+  refused([](auto& p) { p.set_payload_bytes(UINT64_MAX); }, Code::kInvalidArgument, "16 bytes");
+  refused([](auto& p) { p.set_encoding(77); }, Code::kInvalidArgument, "encoding 77");
+  refused([](auto& p) { p.set_encoding(-1); }, Code::kInvalidArgument, "encoding -1");
+  refused([](auto& p) { p.set_encoding(4); }, Code::kInvalidArgument, "16");
+  Request twice = request();
+  add_push(twice);
+  add_push(twice);
+  EXPECT_REFUSED(twice, Code::kInvalidArgument, "twice");
+  Request nothing = request();
+  nothing.mutable_update();
+  EXPECT_REFUSED(nothing, Code::kInvalidArgument, "no push");
+}
+
+TEST_F(Hostile, Pulls) {
+  const auto refused = [&](const auto& change, Code code, const char* part) {
+    Request wrong = request();
+    auto& pull = *wrong.mutable_update()->add_pulls();
+    pull.set_shard("w");
+    pull.set_rows(-1);
+    change(pull);
+    EXPECT_REFUSED(wrong, code, part);
+  };
+  refused([](auto& p) { p.set_shard("v"); }, Code::kNotFound, "\"v\"");
+  refused([](auto& p) { p.set_part(1); }, Code::kInvalidArgument, "part 1");
+  refused([](auto& p) { p.set_part(-1); }, Code::kInvalidArgument, "part -1");
+  refused([](auto& p) { p.set_rows(-5); }, Code::kInvalidArgument, "-5 rows");
+  refused([](auto& p) { p.set_rows(INT64_MAX); }, Code::kResourceExhausted, "limit");
+  refused([](auto& p) { p.set_at_least(50); }, Code::kDeadlineExceeded, "version 50");
+}
+
+TEST_F(Hostile, Shards) {
+  const auto refused = [&](const auto& change, Code code, const char* part) {
+    Request wrong = request();
+    change(add_create(wrong));
+    EXPECT_REFUSED(wrong, code, part);
+  };
+  const auto shape = [](auto& c, std::vector<int64_t> dims) {
+    c.clear_shape();
+    for (const int64_t d : dims) c.add_shape(d);
+  };
+  refused([](auto& c) { c.set_shard(""); }, Code::kInvalidArgument, "name");
+  refused([](auto& c) { c.set_dtype(99); }, Code::kInvalidArgument, "99");
+  refused([](auto& c) { c.set_dtype(-1); }, Code::kInvalidArgument, "-1");
+  refused([](auto& c) { c.set_dtype(4); }, Code::kInvalidArgument, "no gradient");
+  refused([&](auto& c) { shape(c, {-4}); }, Code::kInvalidArgument, "-4");
+  refused(
+      [&](auto& c) {
+        shape(c, {int64_t{1} << 40, int64_t{1} << 40});
+      },
+      Code::kInvalidArgument, "");
+  refused([&](auto& c) { shape(c, std::vector<int64_t>(20, 1)); }, Code::kInvalidArgument, "");
+  refused([&](auto& c) { shape(c, {int64_t{1} << 40}), c.set_rows(int64_t{1} << 40); },
+          Code::kResourceExhausted, "bytes");
+  refused([](auto& c) { c.set_begin(3); }, Code::kInvalidArgument, "rows 3");
+  refused([](auto& c) { c.set_rows(INT64_MAX); }, Code::kInvalidArgument, "");
+  refused([](auto& c) { c.set_begin(-1); }, Code::kInvalidArgument, "rows -1");
+  refused([](auto& c) { c.set_payload_bytes(8); }, Code::kInvalidArgument, "16 bytes");
+  refused([](auto& c) { c.set_update("nonsense"); }, Code::kDataLoss, "");
+  refused([](auto& c) { c.set_row_block(INT64_MAX); }, Code::kInvalidArgument, "blocks");
+  refused([](auto& c) { c.set_row_block(0); }, Code::kInvalidArgument, "blocks");
+  refused([](auto& c) { c.add_slots()->set_name("value"); }, Code::kInvalidArgument, "two slots");
+  refused([](auto& c) { c.mutable_lazy()->set_kind(9); }, Code::kInvalidArgument, "initializer");
+  refused([](auto& c) { c.mutable_lazy()->set_max_rows(-1); }, Code::kInvalidArgument, "-1 rows");
+}
+
+// Updates that would do something else than update.
+TEST_F(Hostile, Updates) {
+  class Part : public Resource {
+   public:
+    const std::string& name() const override { return name_; }
+    const TensorSpec& spec() const override { return kFour; }
+    std::string name_ = "value";
+  };
+  const TensorSpec scalar{DType::kFloat64, {}};
+  const auto update = [&](const std::function<Value(Value, Value)>& body) {
+    GraphFunction function;
+    const GraphScope scope(*function.graph);
+    const Value gradient = function.graph->add_input("gradient", kFour);
+    function.graph->add_input("learning_rate", scalar);
+    function.graph->add_input("step", scalar);
+    const auto part = std::make_shared<Part>();
+    ops::assign(part, body(ops::read_variable(part), gradient));
+    return serialize_function(function);
+  };
+  const auto refused = [&](const std::string& bytes, Code code, const char* part) {
+    Request wrong = request();
+    add_create(wrong).set_update(bytes);
+    EXPECT_REFUSED(wrong, code, part);
+  };
+  refused(update([](Value w, Value) { return w + ops::random_uniform(kFour.shape); }),
+          Code::kInvalidArgument, "not allowed");
+  refused(update([](Value w, Value) {
+            const Value huge = ops::constant(Tensor::zeros(DType::kFloat32, {1 << 19, 1}));
+            return w + ops::reduce_sum(huge + w);
+          }),
+          Code::kResourceExhausted, "bytes");
+  GraphFunction empty;
+  refused(serialize_function(empty), Code::kInvalidArgument, "takes a gradient");
+}
+
+TEST_F(Hostile, TasksThatAreNotTheLeader) {
+  for (int kind = 0; kind < 3; ++kind) {
+    Request wrong = request();
+    wrong.set_task("worker:3");
+    if (kind == 0) wrong.mutable_snapshot()->set_folder("/tmp/x");
+    if (kind == 1) wrong.mutable_restore()->set_folder("/tmp/x");
+    if (kind == 2) wrong.mutable_shutdown();
+    EXPECT_REFUSED(wrong, Code::kPermissionDenied, "worker:3");
+  }
+}
+
+// Any change of a byte gives an error or a reply, never a crash, a hang or much memory.
+TEST_F(Hostile, MutatedRequests) {
+  std::vector<std::string> seeds;
+  Request good = request();
+  add_push(good);
+  good.mutable_update()->add_pulls()->set_shard("w");
+  seeds.push_back(good.SerializeAsString());
+  good = request();
+  add_create(good);
+  seeds.push_back(good.SerializeAsString());
+  good = request();
+  good.mutable_assign()->set_shard("w");
+  good.mutable_assign()->set_payload_bytes(16);
+  seeds.push_back(good.SerializeAsString());
+  constexpr uint64_t kSeed = 4711;
+  RandomStream random(kSeed);
+  for (int i = 0; i < 4000; ++i) {
+    std::string bytes = seeds[random.below(seeds.size())];
+    for (uint64_t n = random.below(4); n > 0; --n)
+      bytes[random.below(bytes.size())] = static_cast<char>(random.below(256));
+    if (random.below(8) == 0) bytes.resize(random.below(bytes.size()));
+    outcome(bytes);
+  }
+  EXPECT_EQ(service_.shard("w")->spec().rows, 4);
+}
+
+// --- Over the network
+
+class Wire : public ::testing::Test {
+ protected:
+  Wire() {
+    client_->create(whole_shard("w", kFour), [] { return floats({0, 0, 0, 0}); });
+  }
+  // Sends raw messages on one call, then expects it to end with a code.
+  Code code_of(const std::vector<Message>& messages) const {
+    const auto channel =
+        grpc::CreateChannel(server_.address().text(), grpc::InsecureChannelCredentials());
+    Link link(channel, Link::Unconnected::kWait);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    if (!link.connect(deadline)) return Code::kUnavailable;
+    return error_of([&] {
+             for (const Message& message : messages) link.send(message, deadline);
+             for (;;)
+               link.receive(
+                   {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
+                   deadline);
+           })
+        .code();
+  }
+  static Piece bytes(size_t count) {
+    const auto owner = std::make_shared<std::string>(count, '\0');
+    return {owner, owner->data(), count};
+  }
+  static std::string header(uint64_t payload) {
+    Request request;
+    request.set_protocol(parameter_server::kProtocolVersion);
+    request.set_job_id("job");
+    request.set_task("worker:7");
+    request.set_incarnation(1);
+    auto& push = *request.mutable_update()->add_pushes();
+    push.set_shard("w");
+    push.set_sequence(1);
+    push.set_rows(-1);
+    push.set_payload_bytes(payload);
+    return request.SerializeAsString();
+  }
+
+  TestServer server_;
+  std::unique_ptr<ParameterClient> client_ = server_.client();
+};
+
+TEST_F(Wire, RefusesMessagesThatDoNotFit) {
+  EXPECT_EQ(code_of({{.header = "nonsense", .payload = {}}}), Code::kInvalidArgument);
+  EXPECT_EQ(code_of({{.header = "", .payload = {bytes(16)}}}), Code::kFailedPrecondition);
+  EXPECT_EQ(code_of({{.header = header(16), .payload = {bytes(17)}}}), Code::kInvalidArgument);
+  EXPECT_EQ(code_of({{.header = header(16), .payload = {bytes(8)}},
+                     {.header = header(16), .payload = {bytes(8)}}}),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code_of({{.header = std::string(20 << 20, 'x'), .payload = {}}}),
+            Code::kResourceExhausted);
+  EXPECT_EQ(values_of(fetch(*client_, whole_shard("w", kFour))), (std::vector<float>(4)));
+  EXPECT_GE(server_->statistics().requests_refused, 4u);
+}
+
+// A push of which a part has not come is no push.
+TEST_F(Wire, DropsPushesThatAreCutOff) {
+  {
+    const auto channel =
+        grpc::CreateChannel(server_.address().text(), grpc::InsecureChannelCredentials());
+    Link link(channel, Link::Unconnected::kWait);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    ASSERT_TRUE(link.connect(deadline));
+    link.send({.header = header(16), .payload = {bytes(8)}}, deadline);
+  }
+  while (server_->statistics().sessions > 1) std::this_thread::yield();
+  EXPECT_EQ(server_->statistics().pushes_applied, 0u);
+}
+
+TEST_F(Wire, LimitsCallsThatAreOpen) {
+  TestServer small({.max_sessions = 2});
+  std::vector<std::unique_ptr<ParameterClient>> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.push_back(small.client());
+    clients.back() = small.client(str("worker:", i));
+    clients.back()->statistics();
+  }
+  EXPECT_ERROR(small.client("worker:2")->statistics(), Code::kResourceExhausted, "2 calls");
+  clients[0]->statistics();
+}
+
+}  // namespace
+}  // namespace cohort::testing

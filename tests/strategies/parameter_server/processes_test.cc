@@ -1,0 +1,173 @@
+// Tasks as processes that are killed at any moment, counting: every push adds 1 to every element,
+// so that the value is the number of pushes that were applied.
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/random.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int64_t kElements = 1 << 18;
+
+// A process of the actor; killed with this object.
+class Process {
+ public:
+  Process(std::vector<std::string> arguments, std::string output) : output_(std::move(output)) {
+    arguments.insert(arguments.begin(), "tests/strategies/parameter_server/actor");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const int file = open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(file, STDOUT_FILENO);
+      dup2(file, STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(file);
+  }
+  ~Process() { kill_now(); }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void kill_now() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  // The exit status; -1 when it takes too long.
+  int join() {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    for (int status = 0; std::chrono::steady_clock::now() < end;) {
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+      }
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    return -1;
+  }
+  int lines(const std::string& word) const {
+    const std::string text = read_file(output_);
+    int count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+      ++count;
+    return count;
+  }
+  bool wait_for_lines(const std::string& word, int count) const {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (lines(word) < count) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return true;
+  }
+
+ private:
+  std::string output_;
+  pid_t pid_ = -1;
+};
+
+// The value of all elements; -1 where they differ.
+double value_of(ParameterClient& client) {
+  Tensor target(DType::kFloat32, {kElements});
+  client.pull({.shard = "counter", .target = target});
+  const auto values = target.values<float>();
+  for (const float value : values)
+    if (value != values[0]) return -1;
+  return values[0];
+}
+
+TEST(KilledWorker, LeavesWholePushesOnly) {
+  constexpr uint64_t kSeed = 1;
+  SCOPED_TRACE(str("seed ", kSeed));
+  RandomStream random(kSeed);
+  const Folder folder;
+  TestServer server;
+  const std::string address = server.address().text(), output = folder.path() + "/out";
+  constexpr int kKills = 5, kPushes = 12;
+  const auto start = [&](int pushes) {
+    return std::make_unique<Process>(
+        std::vector<std::string>{"worker", address, "worker:0", std::to_string(pushes)}, output);
+  };
+  for (int i = 0; i < kKills; ++i) {
+    const auto worker = start(1'000'000);
+    const int before = worker->lines("acknowledged");
+    ASSERT_TRUE(worker->wait_for_lines("acknowledged", before + 2));
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(8000)));
+    worker->kill_now();
+  }
+  const auto last = start(kPushes);
+  EXPECT_EQ(last->join(), 0);
+  const auto client = server.client("worker:1");
+  const double value = value_of(*client);
+  const int acknowledged = last->lines("acknowledged");
+  EXPECT_EQ(value, static_cast<double>(server->statistics().pushes_applied));
+  EXPECT_GE(value, acknowledged);
+  EXPECT_LE(value, acknowledged + kKills) << "at most one push was under way at each kill";
+}
+
+TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
+  constexpr uint64_t kSeed = 2;
+  SCOPED_TRACE(str("seed ", kSeed));
+  RandomStream random(kSeed);
+  const Folder folder;
+  const launcher::ReservedPort port;
+  const std::string output = folder.path() + "/out";
+  const auto serve = [&] {
+    return std::make_unique<Process>(
+        std::vector<std::string>{"server", port.address(), folder.path() + "/ps-0"}, output);
+  };
+  auto server = serve();
+  ASSERT_TRUE(server->wait_for_lines("serving", 1));
+  std::atomic<bool> stop = false;
+  std::atomic<int> acknowledged = 0;
+  const TensorSpec spec{DType::kFloat32, {kElements}};
+  ParameterClient client(Address::parse(port.address()), {.task = "worker:0", .job_id = "job"},
+                         no_environment);
+  client.create(whole_shard("counter", spec),
+                [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+  client.snapshot(folder.path() + "/ps-0");
+  std::thread worker([&] {
+    const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
+    while (!stop) {
+      client.push({.shard = "counter", .gradient = gradient, .learning_rate = 1});
+      ++acknowledged;
+    }
+  });
+  constexpr int kKills = 4;
+  for (int i = 0; i < kKills; ++i) {
+    const int before = acknowledged;
+    while (acknowledged < before + 40) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(20'000)));
+    server->kill_now();
+    server = serve();
+  }
+  const int before = acknowledged;
+  while (acknowledged < before + 3) std::this_thread::yield();
+  stop = true;
+  worker.join();
+  const double value = value_of(client);
+  client.shut_down();
+  EXPECT_EQ(server->join(), 0);
+  // What each server printed when the first push after its start showed what it lacked.
+  int lost = 0;
+  const std::string text = read_file(output);
+  for (size_t at = text.find("lost="); at != std::string::npos; at = text.find("lost=", at + 1))
+    lost += std::atoi(text.c_str() + at + 5);
+  EXPECT_EQ(value, acknowledged - lost) << text;
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,224 @@
+#include "strategies/parameter_server/server.h"
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "strategies/parameter_server/client.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+const TensorSpec kFour{DType::kFloat32, {4}};
+
+TEST(ParameterServer, KeepsWhatTheFirstClientGave) {
+  TestServer server;
+  const auto first = server.client(), second = server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", kFour);
+  EXPECT_TRUE(first->create(spec, [] { return floats({1, 2, 3, 4}); }));
+  bool asked = false;
+  EXPECT_FALSE(second->create(spec, [&] { return asked = true, floats({9, 9, 9, 9}); }));
+  EXPECT_FALSE(asked);
+  EXPECT_EQ(values_of(fetch(*second, spec)), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(ParameterServer, RefusesAnotherShardOfTheSameName) {
+  TestServer server;
+  const auto client = server.client();
+  client->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+  EXPECT_ERROR(client->create(whole_shard("w", {DType::kFloat32, {5}}), [] { return Tensor(); }),
+               Code::kInvalidArgument, "[5]");
+  EXPECT_ERROR(fetch(*client, whole_shard("v", kFour)), Code::kNotFound, "\"v\"");
+}
+
+TEST(ParameterServer, AppliesGradientsWithItsOptimizer) {
+  TestServer server;
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour, optim::SGD(1.0, {.momentum = 0.5}));
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  for (int i = 0; i < 2; ++i)
+    client->push({.shard = "w", .gradient = floats({1, 0, -1, 2}), .learning_rate = 0.5});
+  // m = -0.5 g, then -0.75 g; w = w - 1.25 g
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{-0.25, 2, 4.25, 1.5}));
+  EXPECT_EQ(values_of(fetch(*client, spec, 1)), (std::vector<float>{-0.75, 0, 0.75, -1.5}));
+}
+
+// The number of the update is counted where it happens.
+TEST(ParameterServer, GivesAdamItsStep) {
+  TestServer server;
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
+  client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  for (int i = 0; i < 3; ++i)
+    client->push({.shard = "w", .gradient = floats({1, -2, 3, -4}), .learning_rate = 0.1});
+  const auto values = values_of(fetch(*client, spec));
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values[i], i % 2 ? 0.3 : -0.3, 1e-5) << i;
+}
+
+TEST(ParameterServer, SendsAValueOnlyOnce) {
+  TestServer server;
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour);
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  Tensor target(DType::kFloat32, {4});
+  const ShardPulled first = client->pull({.shard = "w", .target = target});
+  EXPECT_FALSE(first.was_current);
+  EXPECT_TRUE(client->pull({.shard = "w", .target = target, .at_hand = first.version}).was_current);
+  client->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  EXPECT_FALSE(
+      client->pull({.shard = "w", .target = target, .at_hand = first.version}).was_current);
+  EXPECT_EQ(values_of(target), (std::vector<float>{0, 1, 2, 3}));
+}
+
+TEST(ParameterServer, PushesAndPullsInOneCall) {
+  TestServer server;
+  const auto client = server.client();
+  std::vector<ShardPush> pushes;
+  std::vector<ShardPull> pulls;
+  // Small ones go together, large ones in several messages.
+  const std::vector<int64_t> sizes = {1, 7, 1000, 300'000, 0, 700'001, 16};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const TensorSpec spec{DType::kFloat32, {sizes[i]}};
+    const std::string name = str("w", i);
+    client->create(whole_shard(name, spec),
+                   [&] { return Tensor::full(spec.dtype, spec.shape, 10); });
+    pushes.push_back({.shard = name,
+                      .gradient = Tensor::full(spec.dtype, spec.shape, static_cast<double>(i)),
+                      .learning_rate = 1});
+    pulls.push_back({.shard = name, .target = Tensor(spec.dtype, spec.shape)});
+  }
+  const UpdateResult result = client->update(pushes, pulls);
+  ASSERT_EQ(result.pushed.size(), sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(result.pushed[i].outcome, PushOutcome::kApplied);
+    for (const float value : pulls[i].target.values<float>())
+      ASSERT_EQ(value, 10 - static_cast<float>(i));
+  }
+}
+
+TEST(ParameterServer, AssignsValuesAndSlots) {
+  TestServer server;
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adagrad(1.0));
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  client->assign("w", floats({5, 6, 7, 8}));
+  client->assign("w", floats({4, 4, 4, 4}), 1);
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{5, 6, 7, 8}));
+  EXPECT_EQ(values_of(fetch(*client, spec, 1)), (std::vector<float>{4, 4, 4, 4}));
+  EXPECT_ERROR(client->assign("w", floats({1})), Code::kInvalidArgument, "16 bytes");
+  EXPECT_ERROR(client->assign("w", floats({1, 2, 3, 4}), 2), Code::kInvalidArgument, "part 2");
+}
+
+// Every worker's pushes are whole in every value that anybody sees.
+TEST(ParameterServer, NeverTearsAnUpdate) {
+  TestServer server;
+  constexpr int kWorkers = 3, kPushes = 30;
+  constexpr int64_t kElements = 200'000;
+  const TensorSpec spec{DType::kFloat32, {kElements}};
+  const ShardSpec shard = whole_shard("w", spec);
+  std::atomic<int> torn = 0;
+  std::vector<std::thread> workers;
+  for (int w = 0; w < kWorkers; ++w)
+    workers.emplace_back([&, w] {
+      const auto client = server.client(str("worker:", w));
+      client->create(shard, [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+      const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
+      Tensor value(spec.dtype, spec.shape);
+      for (int i = 0; i < kPushes; ++i) {
+        const ShardPush push{.shard = "w", .gradient = gradient, .learning_rate = 1};
+        const ShardPull pull{.shard = "w", .target = value};
+        client->update({&push, 1}, {&pull, 1});
+        const auto values = values_of(value);
+        for (const float x : values) torn += x != values[0];
+      }
+    });
+  for (auto& worker : workers) worker.join();
+  EXPECT_EQ(torn, 0);
+  const auto client = server.client();
+  EXPECT_EQ(values_of(fetch(*client, shard))[0], kWorkers * kPushes);
+  const ServerStatistics s = server->statistics();
+  EXPECT_EQ(s.pushes_applied, kWorkers * kPushes);
+  EXPECT_EQ(std::accumulate(s.staleness.begin(), s.staleness.end(), uint64_t{0}), s.pushes_applied);
+}
+
+TEST(ParameterServer, MeasuresStaleness) {
+  TestServer server;
+  constexpr int kWorkers = 4, kRounds = 5;
+  std::vector<std::unique_ptr<ParameterClient>> workers;
+  const ShardSpec spec = whole_shard("w", kFour);
+  for (int w = 0; w < kWorkers; ++w) {
+    workers.push_back(server.client(str("worker:", w)));
+    workers.back()->create(spec, [] { return floats({0, 0, 0, 0}); });
+    fetch(*workers.back(), spec);
+  }
+  // Round-robin: between a worker's pull and its push, the others have pushed once each.
+  for (int round = 0; round < kRounds; ++round)
+    for (int w = 0; w < kWorkers; ++w) {
+      const ShardPushed pushed =
+          workers[w]->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+      EXPECT_EQ(pushed.staleness, static_cast<uint64_t>(round > 0 ? kWorkers - 1 : w));
+      fetch(*workers[w], spec);
+    }
+  EXPECT_EQ(server->statistics().staleness[kWorkers - 1], kWorkers * (kRounds - 1) + 1);
+}
+
+TEST(ParameterServer, WorksInAnyOrderOfStarting) {
+  TestServer server;
+  server.stop();
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour);
+  std::thread early([&] { client->create(spec, [] { return floats({1, 2, 3, 4}); }); });
+  server.start();
+  early.join();
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(ParameterServer, EndsWhenAsked) {
+  TestServer server;
+  std::thread waiting([&] { server->wait(); });
+  EXPECT_ERROR(server.client("worker:1")->shut_down(), Code::kPermissionDenied, "worker:1");
+  server.client("chief:0")->shut_down();
+  waiting.join();
+}
+
+TEST(ParameterServer, EndsWhenNobodyIsLeft) {
+  TestServer server({.orphaned_after = milliseconds(100)});
+  std::thread waiting([&] { server->wait(); });
+  server.client()->statistics();
+  waiting.join();
+  EXPECT_NE(server.line("nobody has been connected"), "");
+}
+
+TEST(ParameterServer, NamesTheServerThatIsNotThere) {
+  TestServer server;
+  const std::string address = server.address().text();
+  server.stop();
+  EXPECT_ERROR(server.client("worker:0", milliseconds(300))->statistics(), Code::kUnavailable,
+               address);
+}
+
+TEST(ParameterServer, RefusesThePortOfAnother) {
+  TestServer server;
+  EXPECT_ERROR(ParameterServer(server.address(), {}, no_environment), Code::kFailedPrecondition,
+               "in use");
+}
+
+TEST(ParameterClient, CanBeCancelled) {
+  TestServer server;
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour);
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  std::thread waiting([&] {
+    Tensor target(DType::kFloat32, {4});
+    EXPECT_ERROR(client->pull({.shard = "w", .target = target, .at_least = 100}), Code::kCancelled,
+                 "cancelled");
+  });
+  while (server->statistics().sessions < 1) std::this_thread::yield();
+  client->cancel();
+  waiting.join();
+  EXPECT_ERROR(client->statistics(), Code::kCancelled, "cancelled");
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,222 @@
+#include "strategies/parameter_server/snapshot.h"
+
+#include <filesystem>
+
+#include "core/base/file.h"
+#include "core/base/random.h"
+#include "strategies/parameter_server/partitioner.h"
+#include "strategies/parameter_server/reshard.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+const TensorSpec kFour{DType::kFloat32, {4}};
+
+ParameterServerOptions keeping(const Folder& folder) {
+  return {.snapshot_folder = folder.path() + "/ps-0"};
+}
+
+TEST(Snapshot, BringsBackValuesSlotsAndMarks) {
+  const Folder folder;
+  TestServer server(keeping(folder));
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  const ShardPush push{.shard = "w", .gradient = floats({1, -1, 2, 0}), .learning_rate = 0.1};
+  for (int i = 0; i < 3; ++i) client->push(push);
+  client->snapshot(folder.path() + "/ps-0");
+  client->push(push);
+  const auto wanted = values_of(fetch(*client, spec));
+
+  server.stop();
+  server.start();
+  EXPECT_NE(server.line("1 shards from the snapshot"), "");
+  // Of the four acknowledged pushes, three came back. The step of Adam goes on where it was.
+  client->push(push);
+  EXPECT_NE(server.line("lost=1 "), "") << server.line("lost");
+  EXPECT_EQ(values_of(fetch(*client, spec)), wanted);
+  EXPECT_EQ(server->statistics().pushes_lost, 1u);
+}
+
+TEST(Snapshot, HasTableRowsOnly) {
+  const Folder folder;
+  TestServer server(keeping(folder));
+  const auto client = server.client();
+  ShardSpec spec = whole_shard("table", {DType::kFloat32, {8, 2}}, optim::SGD(1.0));
+  spec.whole.shape = Shape{int64_t{1} << 33, 2};
+  spec.rows = int64_t{1} << 33;
+  spec.update.dense.clear();
+  spec.lazy = RowInitializer{.a = 5};
+  client->create(spec, [] { return Tensor(); });
+  client->push({.shard = "table",
+                .gradient = Tensor::full(DType::kFloat32, {2, 2}, 1),
+                .learning_rate = 1,
+                .rows = std::vector<int64_t>{7, 1'000'000'000}});
+  client->snapshot(folder.path() + "/ps-0");
+  server.stop();
+  server.start();
+  Tensor target(DType::kFloat32, {3, 2});
+  client->pull(
+      {.shard = "table", .target = target, .rows = std::vector<int64_t>{7, 8, 1'000'000'000}});
+  EXPECT_EQ(values_of(target), (std::vector<float>{4, 4, 5, 5, 4, 4}));
+  EXPECT_EQ(server->statistics().rows, 2u);
+}
+
+// A retry that comes after the restart is still the same push.
+TEST(Snapshot, KeepsPushesExactlyOnce) {
+  const Folder folder;
+  parameter_server::BufferCache buffers(0);
+  parameter_server::Shard shard(whole_shard("w", kFour), floats({0, 0, 0, 0}),
+                                {.epoch = 1, .buffers = &buffers});
+  const auto push = [&](parameter_server::Shard& to, uint64_t sequence, uint64_t incarnation = 5) {
+    return to.push({.task = "worker:0",
+                    .mark = {.incarnation = incarnation, .sequence = sequence},
+                    .acknowledged = sequence - 1,
+                    .learning_rate = 1,
+                    .gradient = floats({-1, -1, -1, -1})});
+  };
+  EXPECT_EQ(push(shard, 1).outcome, PushOutcome::kApplied);
+  EXPECT_EQ(push(shard, 1).outcome, PushOutcome::kRepeated);
+  EXPECT_EQ(push(shard, 2).outcome, PushOutcome::kApplied);
+  parameter_server::write_snapshot(folder.path(), {shard.state()});
+  auto states = parameter_server::read_snapshot(folder.path());
+  ASSERT_EQ(states.size(), 1u);
+  parameter_server::Shard restored(std::move(states[0]), {.epoch = 2, .buffers = &buffers});
+  EXPECT_EQ(push(restored, 2).outcome, PushOutcome::kRepeated);
+  EXPECT_EQ(push(restored, 3).outcome, PushOutcome::kApplied);
+  EXPECT_EQ(push(restored, 1, 6).outcome, PushOutcome::kApplied) << "another start of the task";
+  EXPECT_EQ(values_of(restored.part(0)), (std::vector<float>(4, 4)));
+}
+
+// Gradients that wait for others are not part of a snapshot, nor are their marks.
+TEST(Snapshot, LeavesOpenRoundsOut) {
+  parameter_server::BufferCache buffers(0);
+  parameter_server::Shard shard(
+      whole_shard("w", kFour), floats({0, 0, 0, 0}),
+      {.epoch = 1, .consistency = {.max_staleness = 0, .num_workers = 2}, .buffers = &buffers});
+  shard.push({.task = "worker:0",
+              .mark = {.incarnation = 5, .sequence = 1},
+              .computed_at = {1, 1},
+              .learning_rate = 1,
+              .gradient = floats({1, 1, 1, 1})});
+  EXPECT_TRUE(shard.state().marks.empty());
+}
+
+class Damaged : public ::testing::Test {
+ protected:
+  Damaged() {
+    TestServer server;
+    const auto client = server.client();
+    client->create(whole_shard("w", kFour, optim::Adagrad(1.0)), [] {
+      return floats({1, 2, 3, 4});
+    });
+    client->snapshot(folder_.path());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      files_.push_back(entry.path().string());
+  }
+  const Folder folder_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(Damaged, IsFoundByteByByte) {
+  constexpr uint64_t kSeed = 99;
+  RandomStream random(kSeed);
+  ASSERT_EQ(files_.size(), 2u);
+  for (const std::string& file : files_) {
+    const std::string whole = read_file(file);
+    for (size_t length = 0; length < whole.size(); length += 1 + random.below(60)) {
+      write_file_atomically(file, whole.substr(0, length));
+      ASSERT_EQ(error_of([&] { parameter_server::read_snapshot(folder_.path()); }).code(),
+                Code::kDataLoss)
+          << file << " cut to " << length;
+    }
+    // Spaces that fill up the header of the tensors' file carry nothing.
+    for (int i = 0; i < 60; ++i) {
+      std::string flipped = whole;
+      const size_t place = random.below(whole.size());
+      flipped[place] = static_cast<char>(flipped[place] ^ (1 << random.below(8)));
+      write_file_atomically(file, flipped);
+      const Error error = error_of([&] { parameter_server::read_snapshot(folder_.path()); });
+      ASSERT_TRUE(error.code() == Code::kDataLoss || whole[place] == ' ')
+          << file << " at " << place << ": " << error.what();
+    }
+    write_file_atomically(file, whole);
+  }
+  EXPECT_EQ(parameter_server::read_snapshot(folder_.path()).size(), 1u);
+}
+
+TEST(Snapshot, IsNotFoundWhereThereIsNone) {
+  const Folder folder;
+  TestServer server;
+  EXPECT_ERROR(server.client()->restore(folder.path() + "/none"), Code::kNotFound, "none");
+}
+
+// Saved by some servers with some shards, restored by others with others, Adam's slots too.
+TEST(Checkpoint, FitsAnyNumberOfShardsAndServers) {
+  struct Layout {
+    int64_t shards, servers;
+  };
+  const TensorSpec whole{DType::kFloat32, {13, 3}};
+  const auto make = [&](int64_t shards, int64_t part) {
+    const RowRange rows = shard_rows(13, shards)[static_cast<size_t>(part)];
+    ShardSpec spec{.name = str("w/part_", part),
+                   .variable = "w",
+                   .whole = whole,
+                   .begin = rows.begin,
+                   .rows = rows.rows()};
+    spec.update = trace_update(optim::Adam(0.1).rule(), spec.spec());
+    return spec;
+  };
+  const std::vector<Layout> layouts = {{4, 2}, {1, 1}, {5, 3}, {2, 2}};
+  for (const Layout& from : layouts)
+    for (const Layout& to : layouts) {
+      SCOPED_TRACE(str(from.shards, " -> ", to.shards));
+      const Folder folder;
+      const auto value_at = [](int64_t i, int part) { return static_cast<float>(100 * part + i); };
+      {
+        std::vector<std::unique_ptr<TestServer>> servers;
+        for (int64_t s = 0; s < from.servers; ++s)
+          servers.push_back(std::make_unique<TestServer>());
+        for (int64_t n = 0; n < from.shards; ++n) {
+          const ShardSpec spec = make(from.shards, n);
+          const auto client = servers[static_cast<size_t>(n % from.servers)]->client();
+          client->create(spec, [&] { return Tensor::zeros(DType::kFloat32, spec.spec().shape); });
+          for (int part = 0; part < 3; ++part) {
+            Tensor value(DType::kFloat32, spec.spec().shape);
+            for (int64_t i = 0; i < value.num_elements(); ++i)
+              value.data<float>()[i] = value_at(3 * spec.begin + i, part);
+            client->assign(spec.name, value, part);
+          }
+        }
+        for (int64_t s = 0; s < from.servers; ++s)
+          servers[static_cast<size_t>(s)]->client()->snapshot(str(folder.path(), "/ps-", s));
+      }
+      std::vector<std::unique_ptr<TestServer>> servers;
+      for (int64_t s = 0; s < to.servers; ++s) servers.push_back(std::make_unique<TestServer>());
+      for (int64_t n = 0; n < to.shards; ++n) {
+        const ShardSpec spec = make(to.shards, n);
+        const auto client = servers[static_cast<size_t>(n % to.servers)]->client();
+        client->create(spec, [&] { return Tensor::zeros(DType::kFloat32, spec.spec().shape); });
+        EXPECT_EQ(client->restore(folder.path()), n / to.servers + 1);
+        for (int part = 0; part < 3; ++part) {
+          const auto values = values_of(fetch(*client, spec, part));
+          for (size_t i = 0; i < values.size(); ++i)
+            ASSERT_EQ(values[i], value_at(3 * spec.begin + static_cast<int64_t>(i), part));
+        }
+      }
+    }
+}
+
+TEST(Checkpoint, SaysWhichRowsItLacks) {
+  ShardSpec spec = whole_shard("w", kFour);
+  parameter_server::ShardState half{.spec = spec, .parts = {floats({1, 2})}};
+  half.spec.rows = 2;
+  EXPECT_ERROR(parameter_server::assemble(spec, {half}), Code::kInvalidArgument, "lacks row 2");
+  EXPECT_FALSE(parameter_server::assemble(whole_shard("v", kFour), {half}).has_value());
+  half.spec.whole.shape = Shape{5};
+  EXPECT_ERROR(parameter_server::assemble(spec, {half}), Code::kInvalidArgument, "[5]");
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/optim/optimizers.h"
+#include "strategies/cluster/launcher/reserved_port.h"
+#include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/server.h"
+
+namespace cohort::testing {
+
+using std::chrono::milliseconds;
+
+// Nothing of the environment that the test runs in.
+inline std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
+
+// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "cohort-ps-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A server with a port of its own, which outlives the server.
+class TestServer {
+ public:
+  explicit TestServer(ParameterServerOptions options = {}) : options_(std::move(options)) {
+    options_.job_id = "job";
+    options_.notice = [this](const std::string& line) {
+      const std::lock_guard lock(mutex_);
+      lines_.push_back(line);
+    };
+    start();
+  }
+
+  void start() { server_ = std::make_unique<ParameterServer>(address(), options_, no_environment); }
+  void stop() { server_.reset(); }
+  ParameterServer& operator*() { return *server_; }
+  ParameterServer* operator->() { return server_.get(); }
+  Address address() const { return Address::parse(port_.address()); }
+  // The last line for people that has `part` in it, or "".
+  std::string line(const std::string& part) const {
+    const std::lock_guard lock(mutex_);
+    for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
+      if (line->find(part) != std::string::npos) return *line;
+    return "";
+  }
+
+  std::unique_ptr<ParameterClient> client(const std::string& task = "worker:0",
+                                          milliseconds timeout = std::chrono::seconds(20)) const {
+    return std::make_unique<ParameterClient>(
+        address(), ParameterClientOptions{.task = task, .job_id = "job", .timeout = timeout},
+        no_environment);
+  }
+
+ private:
+  launcher::ReservedPort port_;
+  ParameterServerOptions options_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+  std::unique_ptr<ParameterServer> server_;
+};
+
+// A whole variable as one shard.
+inline ShardSpec whole_shard(const std::string& name, const TensorSpec& spec,
+                             const optim::Optimizer& optimizer = optim::SGD(1.0)) {
+  return {.name = name,
+          .variable = name,
+          .whole = spec,
+          .rows = spec.shape.rank() == 0 ? 1 : spec.shape[0],
+          .update = trace_update(optimizer.rule(), spec)};
+}
+
+inline Tensor floats(std::vector<float> values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
+
+inline std::vector<float> values_of(const Tensor& tensor) {
+  const auto values = tensor.values<float>();
+  return {values.begin(), values.end()};
+}
+
+// A shard's present value.
+inline Tensor fetch(ParameterClient& client, const ShardSpec& spec, int part = 0) {
+  Tensor target(spec.whole.dtype, spec.spec().shape);
+  client.pull({.shard = spec.name, .target = target, .part = part});
+  return target;
+}
+
+inline Error error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Code::kUnknown, "no error");
+}
+
+#define EXPECT_ERROR(expression, error_code, part)                                        \
+  do {                                                                                    \
+    const ::cohort::Error thrown = ::cohort::testing::error_of([&] { expression; });      \
+    EXPECT_EQ(thrown.code(), error_code) << thrown.what();                                \
+    EXPECT_NE(std::string(thrown.what()).find(part), std::string::npos) << thrown.what(); \
+  } while (false)
+
+}  // namespace cohort::testing
