@@ -1,0 +1,243 @@
+#include "strategies/collective/collective.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace cohort::collective {
+namespace {
+
+// What ranks tell each other about a tensor.
+struct Header {
+  int64_t is_defined = 0, dtype = 0, rank = 0;
+  std::array<int64_t, Shape::kMaxRank> dims{};
+};
+
+size_t at(int rank) { return static_cast<size_t>(rank); }
+
+Header header_of(const Tensor& value) {
+  Header header{.is_defined = value.defined() ? 1 : 0,
+                .dtype = static_cast<int64_t>(value.dtype()),
+                .rank = value.shape().rank()};
+  std::copy(value.shape().begin(), value.shape().end(), header.dims.begin());
+  return header;
+}
+
+TensorSpec spec_of(const Header& header, int rank) {
+  if (header.is_defined == 0) invalid("rank ", rank, " gave a tensor that is not defined");
+  if (header.rank < 0 || header.rank > Shape::kMaxRank || header.dtype < 0 ||
+      header.dtype >= kNumDTypes)
+    fail(Code::kDataLoss, "rank ", rank, " has sent what describes no tensor");
+  return {static_cast<DType>(header.dtype),
+          Shape(std::span(header.dims).first(static_cast<size_t>(header.rank)))};
+}
+
+void check(const Tensor& value) {
+  if (!value.defined()) invalid("a collective needs a tensor that is defined");
+}
+
+void check_rows(const Tensor& value) {
+  check(value);
+  if (value.shape().rank() == 0) invalid("a scalar has no rows to divide among the ranks");
+}
+
+int64_t bytes_of(const TensorSpec& spec) { return static_cast<int64_t>(spec.bytes()); }
+
+size_t total(const std::vector<int64_t>& sizes) {
+  return static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
+}
+
+// How many of `rows` each rank gets.
+std::vector<int64_t> divided(int64_t rows, int size) {
+  std::vector<int64_t> parts;
+  for (int r = 0; r < size; ++r) parts.push_back(rows / size + (r < rows % size ? 1 : 0));
+  return parts;
+}
+
+void scale(std::vector<int64_t>& parts, int64_t factor) {
+  for (int64_t& part : parts) part *= factor;
+}
+
+// Of all ranks; what may be put one behind the other.
+std::vector<TensorSpec> exchange_specs(Communicator& group, const Tensor& value) {
+  const Header own = header_of(value);
+  std::vector<Header> headers(at(group.size()));
+  group.all_gather(&own, headers.data(),
+                   std::vector<int64_t>(headers.size(), int64_t{sizeof(Header)}));
+  std::vector<TensorSpec> specs;
+  for (int r = 0; r < group.size(); ++r) {
+    specs.push_back(spec_of(headers[at(r)], r));
+    const TensorSpec &first = specs[0], &spec = specs.back();
+    if (spec.shape.rank() == 0)
+      invalid("rank ", r, " gave a scalar, which cannot be gathered along an axis");
+    if (spec.dtype != first.dtype || spec.shape.rank() != first.shape.rank() ||
+        spec.shape.with_dim(0, first.shape[0]) != first.shape)
+      invalid("tensors that are gathered may differ in the first axis alone, but rank 0 gave ",
+              first, " and rank ", r, " gave ", spec);
+  }
+  return specs;
+}
+
+Tensor joined(const std::vector<TensorSpec>& specs) {
+  int64_t rows = 0;
+  for (const TensorSpec& spec : specs) rows += spec.shape[0];
+  return Tensor(specs[0].dtype, specs[0].shape.with_dim(0, rows));
+}
+
+std::vector<int64_t> sizes_of(const std::vector<TensorSpec>& specs) {
+  std::vector<int64_t> sizes;
+  for (const TensorSpec& spec : specs) sizes.push_back(bytes_of(spec));
+  return sizes;
+}
+
+// Of the root's tensor.
+TensorSpec broadcast_spec(Communicator& group, const Tensor& value, int root) {
+  Header header = header_of(value);
+  group.broadcast(&header, &header, sizeof header, root);
+  return spec_of(header, root);
+}
+
+}  // namespace
+
+Tensor all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
+  return start_all_reduce(group, value, op).wait();
+}
+
+Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op) {
+  check(value);
+  Tensor result;
+  if (group.rank() == root) result = Tensor(value.dtype(), value.shape());
+  group.reduce(value.raw(), result.raw(), value.num_elements(), value.dtype(), op, root);
+  return result;
+}
+
+Tensor reduce_scatter(Communicator& group, const Tensor& value, ReduceOp op) {
+  check_rows(value);
+  auto counts = divided(value.shape()[0], group.size());
+  Tensor result(value.dtype(), value.shape().with_dim(0, counts[at(group.rank())]));
+  scale(counts, value.shape().count(1, value.shape().rank()));
+  group.reduce_scatter(value.raw(), result.raw(), counts, value.dtype(), op);
+  return result;
+}
+
+Tensor broadcast(Communicator& group, const Tensor& value, int root) {
+  const TensorSpec spec = broadcast_spec(group, value, root);
+  Tensor result(spec.dtype, spec.shape);
+  group.broadcast(value.raw(), result.raw(), bytes_of(spec), root);
+  return result;
+}
+
+Tensor all_gather(Communicator& group, const Tensor& value) {
+  const auto specs = exchange_specs(group, value);
+  Tensor result = joined(specs);
+  group.all_gather(value.raw(), result.raw(), sizes_of(specs));
+  return result;
+}
+
+Tensor gather(Communicator& group, const Tensor& value, int root) {
+  const auto specs = exchange_specs(group, value);
+  Tensor result;
+  if (group.rank() == root) result = joined(specs);
+  group.gather(value.raw(), result.raw(), sizes_of(specs), root);
+  return result;
+}
+
+Tensor scatter(Communicator& group, const Tensor& value, int root) {
+  const TensorSpec spec = broadcast_spec(group, value, root);
+  if (spec.shape.rank() == 0)
+    invalid("rank ", root, " gave a scalar, which has no rows to divide among the ranks");
+  auto parts = divided(spec.shape[0], group.size());
+  Tensor result(spec.dtype, spec.shape.with_dim(0, parts[at(group.rank())]));
+  scale(parts,
+        spec.shape.count(1, spec.shape.rank()) * static_cast<int64_t>(dtype_size(spec.dtype)));
+  group.scatter(value.raw(), result.raw(), parts, root);
+  return result;
+}
+
+std::vector<Tensor> all_to_all(Communicator& group, const std::vector<Tensor>& values) {
+  const auto size = at(group.size());
+  std::vector<Header> own(size), others(size);
+  // Whoever gives too few or too many tells all that it has none.
+  for (size_t r = 0; r < size && values.size() == size; ++r) own[r] = header_of(values[r]);
+  const std::vector<int64_t> of_headers(size, int64_t{sizeof(Header)});
+  group.all_to_all(own.data(), of_headers, others.data(), of_headers);
+  std::vector<int64_t> well(size), sent, received;
+  const int64_t is_well =
+      values.size() == size &&
+      std::all_of(values.begin(), values.end(), [](const Tensor& t) { return t.defined(); });
+  group.all_gather(&is_well, well.data(), std::vector<int64_t>(size, int64_t{sizeof is_well}));
+  for (size_t r = 0; r < size; ++r)
+    if (well[r] == 0)
+      invalid("an all-to-all takes a tensor for each of the ", size, " ranks, but rank ", r,
+              " did not give as many, or some that are not defined");
+  std::vector<Tensor> results;
+  for (size_t r = 0; r < size; ++r) {
+    const TensorSpec spec = spec_of(others[r], static_cast<int>(r));
+    results.emplace_back(spec.dtype, spec.shape);
+    sent.push_back(static_cast<int64_t>(values[r].bytes()));
+    received.push_back(bytes_of(spec));
+  }
+  std::vector<char> source(total(sent)), target(total(received));
+  size_t place = 0;
+  for (const Tensor& value : values) {
+    if (value.bytes() > 0) std::memcpy(source.data() + place, value.raw(), value.bytes());
+    place += value.bytes();
+  }
+  group.all_to_all(source.data(), sent, target.data(), received);
+  place = 0;
+  for (Tensor& result : results) {
+    if (result.bytes() > 0) std::memcpy(result.raw(), target.data() + place, result.bytes());
+    place += result.bytes();
+  }
+  return results;
+}
+
+void barrier(Communicator& group) { group.barrier(); }
+
+void send(Communicator& group, const Tensor& value, int destination, int tag) {
+  check(value);
+  const Header header = header_of(value);
+  group.send(&header, sizeof header, destination, tag);
+  group.send(value.raw(), static_cast<int64_t>(value.bytes()), destination, tag);
+}
+
+Message receive(Communicator& group, int source, int tag) {
+  Header header;
+  const Received received = group.receive(&header, sizeof header, source, tag);
+  const TensorSpec spec = spec_of(header, received.source);
+  if (received.bytes != sizeof header)
+    fail(Code::kDataLoss, "rank ", received.source, " has sent what describes no tensor");
+  Message message{Tensor(spec.dtype, spec.shape), received.source, received.tag};
+  group.receive(message.value.raw(), bytes_of(spec), message.source, message.tag);
+  return message;
+}
+
+Pending::Pending(Communicator& group, const Tensor& value, ReduceOp op) {
+  check(value);
+  work_ = std::make_unique<Work>(Work{group, value, Tensor(value.dtype(), value.shape()), {}, 0});
+  work_->segment = {work_->value.raw(), work_->result.raw(), value.num_elements()};
+  work_->operation = group.start_all_reduce({&work_->segment, 1}, value.dtype(), op);
+}
+
+Pending::~Pending() {
+  try {
+    if (work_ != nullptr) work_->group.wait(work_->operation);
+  } catch (const Error&) {  // the group has ended, which its next call tells
+  }
+}
+
+Tensor Pending::wait() {
+  if (work_ == nullptr) fail(Code::kFailedPrecondition, "an all-reduce is waited for once");
+  const std::unique_ptr<Work> work = std::move(work_);
+  work->group.wait(work->operation);
+  return work->result;
+}
+
+Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
+  return Pending(group, value, op);
+}
+
+}  // namespace cohort::collective

@@ -1,0 +1,150 @@
+#include "strategies/collective/collective.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "tests/collective/ranks.h"
+#include "tests/strategies/collective/tcp/tcp_group.h"
+
+namespace cohort::collective {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// On ranks that are threads, and on ranks over TCP.
+class CollectiveTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static void on_all(int size, const testing::RankWork& work) {
+    testing::on_ranks(
+        GetParam() ? testing::make_tcp_group(size) : make_in_process_communicators(size), work);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, CollectiveTest, ::testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Tcp, CollectiveTest, ::testing::Values(true));
+
+// rows x 2, counting up from `first`.
+Tensor counting(int64_t rows, float first) {
+  Tensor tensor(DType::kFloat32, {rows, 2});
+  std::iota(tensor.data<float>(), tensor.data<float>() + rows * 2, first);
+  return tensor;
+}
+
+std::vector<float> values_of(const Tensor& tensor) {
+  const auto values = tensor.values<float>();
+  return {values.begin(), values.end()};
+}
+
+TEST_P(CollectiveTest, ReducesToAllToOneAndToParts) {
+  on_all(3, [](int rank, Communicator& group) {
+    const Tensor own = counting(4, static_cast<float>(rank));
+    EXPECT_THAT(values_of(all_reduce(group, own)), ElementsAre(3, 6, 9, 12, 15, 18, 21, 24));
+    const Tensor most = reduce(group, own, 1, ReduceOp::kMax);
+    EXPECT_EQ(most.defined(), rank == 1);
+    if (most.defined()) {
+      EXPECT_EQ(values_of(most), values_of(counting(4, 2)));
+    }
+    const Tensor part = reduce_scatter(group, own);
+    EXPECT_EQ(part.shape(), (Shape{rank == 0 ? 2 : 1, 2}));
+    EXPECT_EQ(part.values<float>()[0], (std::vector<float>{3, 15, 21})[static_cast<size_t>(rank)]);
+    EXPECT_EQ(values_of(own), values_of(counting(4, static_cast<float>(rank))));
+  });
+}
+
+TEST_P(CollectiveTest, GathersWhatHasUnequalRows) {
+  on_all(4, [](int rank, Communicator& group) {
+    const Tensor own = counting(rank, static_cast<float>(10 * rank));  // rank 0 has none
+    const std::vector<float> all{10, 11, 20, 21, 22, 23, 30, 31, 32, 33, 34, 35};
+    EXPECT_EQ(values_of(all_gather(group, own)), all);
+    const Tensor gathered = gather(group, own, 2);
+    EXPECT_EQ(gathered.defined(), rank == 2);
+    if (gathered.defined()) {
+      EXPECT_EQ(values_of(gathered), all);
+    }
+  });
+}
+
+TEST_P(CollectiveTest, OthersNeedNotKnowWhatTheRootHas) {
+  on_all(3, [](int rank, Communicator& group) {
+    const Tensor whole = rank == 2 ? counting(4, 7) : Tensor();
+    EXPECT_EQ(values_of(broadcast(group, whole, 2)), values_of(counting(4, 7)));
+    EXPECT_EQ(values_of(scatter(group, whole, 2)),
+              values_of(rank == 0 ? counting(2, 7) : counting(1, rank == 1 ? 11 : 13)));
+  });
+}
+
+TEST_P(CollectiveTest, MistakesAreTheSameErrorOnAllRanksAndEndNothing) {
+  on_all(3, [](int rank, Communicator& group) {
+    const Tensor own(DType::kFloat32, rank == 0 ? Shape{17, 1311} : Shape{17, 23, 57});
+    const Error error = testing::error_of([&] { all_gather(group, own); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_THAT(error.message(), HasSubstr("rank 0 gave float32[17,1311] and rank 1 gave "
+                                           "float32[17,23,57]"));
+    EXPECT_THAT(testing::error_of([&] {
+                  all_gather(group, rank == 1 ? Tensor::zeros(DType::kInt32, {2})
+                                              : Tensor::zeros(DType::kFloat32, {2}));
+                }).message(),
+                HasSubstr("rank 1 gave int32[2]"));
+    EXPECT_THAT(testing::error_of([&] { broadcast(group, Tensor(), 1); }).message(),
+                HasSubstr("rank 1 gave a tensor that is not defined"));
+    EXPECT_THAT(testing::error_of([&] { scatter(group, Tensor::scalar(1.0f), 1); }).message(),
+                HasSubstr("rank 1 gave a scalar"));
+    std::vector<Tensor> parts(rank == 2 ? 2 : 3, Tensor::scalar(1.0f));
+    EXPECT_THAT(testing::error_of([&] { all_to_all(group, parts); }).message(),
+                HasSubstr("rank 2 did not give as many"));
+    EXPECT_EQ(all_reduce(group, Tensor::scalar(1.0f)).item(), 3);
+  });
+}
+
+TEST_P(CollectiveTest, ExchangesTensorsOfAnyKind) {
+  on_all(3, [](int rank, Communicator& group) {
+    std::vector<Tensor> out;
+    for (int r = 0; r < 3; ++r)
+      out.push_back(r == 1 ? Tensor::full(DType::kInt64, {rank, 2}, rank)
+                           : Tensor::scalar(static_cast<float>(10 * rank + r)));
+    const auto in = all_to_all(group, out);
+    ASSERT_EQ(in.size(), 3u);
+    for (int r = 0; r < 3; ++r) {
+      const Tensor& value = in[static_cast<size_t>(r)];
+      if (rank == 1) {
+        EXPECT_EQ(value.spec(), (TensorSpec{DType::kInt64, {r, 2}}));
+        for (const int64_t v : value.values<int64_t>()) EXPECT_EQ(v, r);
+      } else {
+        EXPECT_EQ(value.item(), 10 * r + rank);
+      }
+    }
+  });
+}
+
+// The classic exercise: a token goes round, and everybody adds its rank.
+TEST_P(CollectiveTest, SendsAroundARing) {
+  on_all(4, [](int rank, Communicator& group) {
+    const int next = (rank + 1) % 4, previous = (rank + 3) % 4;
+    if (rank == 0) send(group, Tensor::from<int32_t>({0, 100}, {2}), next, 3);
+    Message message = receive(group, previous);
+    EXPECT_EQ(message.source, previous);
+    EXPECT_EQ(message.tag, 3);
+    message.value.data<int32_t>()[0] += rank;
+    if (rank == 0) {
+      EXPECT_THAT(message.value.values<int32_t>(), ElementsAre(6, 100));
+    } else {
+      send(group, message.value, next, message.tag);
+    }
+  });
+}
+
+TEST_P(CollectiveTest, ReducesInTheBackground) {
+  on_all(2, [](int rank, Communicator& group) {
+    Pending first = start_all_reduce(group, counting(50000, static_cast<float>(rank)));
+    { const Pending nobody_waits = start_all_reduce(group, Tensor::scalar(1.0f)); }
+    Pending moved = std::move(first);
+    EXPECT_EQ(moved.wait().values<float>()[9], 19);
+    EXPECT_EQ(testing::error_of([&] { moved.wait(); }).code(), Code::kFailedPrecondition);
+    barrier(group);
+  });
+}
+
+}  // namespace
+}  // namespace cohort::collective
