@@ -32,12 +32,16 @@ std::vector<double> MirroredTrainer::run(int64_t steps) {
   std::vector<double> times;
   for (int64_t i = 0; i < steps; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    double loss = 0;  // of this process's replicas
-    for (const Tensor& part : strategy_->run(step_, input_, label_)) loss += part.item();
+    step(input_, label_);
     times.push_back(milliseconds_since(begin));
-    if (!std::isfinite(loss)) fail(Code::kInternal, "the loss became ", loss);
   }
   return times;
+}
+
+void MirroredTrainer::step(const PerReplica<Tensor>& input, const PerReplica<Tensor>& label) {
+  double loss = 0;  // of this process's replicas
+  for (const Tensor& part : strategy_->run(step_, input, label)) loss += part.item();
+  if (!std::isfinite(loss)) fail(Code::kInternal, "the loss became ", loss);
 }
 
 std::unique_ptr<Strategy> MirroredTrainer::make_strategy() const {
@@ -45,6 +49,7 @@ std::unique_ptr<Strategy> MirroredTrainer::make_strategy() const {
   if (options_.several_workers) {
     MultiWorkerMirroredStrategy::Options options;
     options.communication.bytes_per_pack = options_.bytes_per_pack;
+    options.link = options_.link;
     return std::make_unique<MultiWorkerMirroredStrategy>(options);
   }
   MirroredStrategy::Options options;

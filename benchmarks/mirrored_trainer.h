@@ -20,6 +20,7 @@ class MirroredTrainer {
     int threads_per_replica = 1;
     int64_t bytes_per_pack = 0;
     bool several_workers = false;
+    std::shared_ptr<WorkerLink> link;  // to the other workers; null reads the environment
   };
 
   // Changes the logical CPUs; warms up.
@@ -27,6 +28,11 @@ class MirroredTrainer {
 
   // Milliseconds of each step. kInternal when the loss is no longer finite.
   std::vector<double> run(int64_t steps);
+  // One step with each local replica's rows. The same errors.
+  void step(const PerReplica<Tensor>& input, const PerReplica<Tensor>& label);
+  // The network and the rows of a global step.
+  const Benchmark& benchmark() const { return benchmark_; }
+  Strategy& strategy() { return *strategy_; }
   int threads_per_replica() const { return options_.threads_per_replica; }
 
  private:

@@ -37,6 +37,7 @@ LAYERS = {
     "examples": ["cohort.h"],
     "benchmarks": _EVERYTHING,
     "tests": _EVERYTHING,
+    "tests/benchmarks": _EVERYTHING + ["benchmarks"],
     "tools": _EVERYTHING,
 }
 
