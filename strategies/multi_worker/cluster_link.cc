@@ -4,15 +4,40 @@
 #include <map>
 #include <mutex>
 
+#include "strategies/cluster/launcher/internet_address.h"
 #include "strategies/collective/make_communicators.h"
 
 namespace cohort {
 namespace {
 
+// The host by which the others reach this worker: as the cluster names it, else the address by
+// which it reaches the leader, which listens once all have joined.
+std::string own_host(const ClusterResolver& resolver) {
+  const ClusterSpec& spec = resolver.cluster_spec();
+  if (resolver.task_id() && spec.has_task(resolver.task_type(), *resolver.task_id()))
+    return spec.address(resolver.task_type(), *resolver.task_id()).host();
+  const auto leader = resolver.leader();
+  if (!leader) return "127.0.0.1";
+  if (resolver.world().rank == 0) return leader->host();
+  for (const auto& address : launcher::InternetAddress::resolve(leader->host(), leader->port())) {
+    const auto socket = address.socket();
+    if (address.connect(socket) == 0) return launcher::InternetAddress::of(socket).host();
+  }
+  fail(Code::kUnavailable, "cannot reach the leader at ", leader->text());
+}
+
+// "host:0", which lets the system choose a port.
+std::string any_port(const std::string& host) {
+  return host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
+}
+
 class ClusterLink final : public WorkerLink {
  public:
-  explicit ClusterLink(std::unique_ptr<Membership> membership)
-      : membership_(std::move(membership)), watch_(membership_->on_failure([this](const Error&) {
+  ClusterLink(std::unique_ptr<Membership> membership, std::string address, bool allow_plaintext)
+      : membership_(std::move(membership)),
+        address_(std::move(address)),
+        allow_plaintext_(allow_plaintext),
+        watch_(membership_->on_failure([this](const Error&) {
           // So that nobody waits between looking and sleeping.
           const std::lock_guard lock(mutex_);
           failed_ = true;
@@ -28,7 +53,9 @@ class ClusterLink final : public WorkerLink {
                                .name = str(name, "/", uses_[name]++),
                                .process = rank(),
                                .processes = size(),
-                               .ranks_per_process = local})
+                               .ranks_per_process = local,
+                               .address = address_,
+                               .allow_plaintext = allow_plaintext_})
         .communicators;
   }
 
@@ -48,6 +75,8 @@ class ClusterLink final : public WorkerLink {
 
  private:
   const std::unique_ptr<Membership> membership_;
+  const std::string address_;
+  const bool allow_plaintext_;
   std::map<std::string, int> uses_;  // of a name
   std::mutex mutex_;                 // guards what follows
   std::condition_variable changed_;
@@ -59,7 +88,11 @@ class ClusterLink final : public WorkerLink {
 
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options) {
-  return std::make_shared<ClusterLink>(Membership::join(resolver, options));
+  auto membership = Membership::join(resolver, options);
+  const bool allow_plaintext =
+      options.allow_plaintext || process_environment("COHORT_ALLOW_PLAINTEXT") == "1";
+  return std::make_shared<ClusterLink>(std::move(membership), any_port(own_host(resolver)),
+                                       allow_plaintext);
 }
 
 }  // namespace cohort
