@@ -43,3 +43,4 @@
 #include "strategies/mirrored_strategy.h"               // IWYU pragma: export
 #include "strategies/multi_worker_mirrored_strategy.h"  // IWYU pragma: export
 #include "strategies/one_device_strategy.h"             // IWYU pragma: export
+#include "strategies/process_group.h"                   // IWYU pragma: export

@@ -1,0 +1,53 @@
+#include "strategies/process_group.h"
+
+#include <exception>
+#include <iostream>
+
+#include "strategies/cluster/resolve_cluster.h"
+#include "strategies/cross_device/time_limit.h"
+#include "strategies/multi_worker/cluster_link.h"
+
+namespace cohort::collective {
+namespace {
+
+// For those that come later to the end.
+constexpr std::chrono::seconds kEndPatience(60);
+
+std::shared_ptr<WorkerLink> join(const ProcessGroupOptions& options) {
+  const auto resolver = options.resolver ? options.resolver : resolve_cluster().resolver;
+  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership) : nullptr;
+}
+
+std::unique_ptr<Communicator> connect(WorkerLink* link, const ProcessGroupOptions& options) {
+  auto group =
+      link == nullptr ? make_in_process_communicators(1) : link->connect("process group", 1);
+  if (!options.limit) return std::move(group[0]);
+  return with_time_limit(std::move(group[0]),
+                         std::chrono::duration<double>(*options.limit).count());
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(const ProcessGroupOptions& options)
+    : link_(join(options)),
+      communicator_(connect(link_.get(), options)),
+      exceptions_(std::uncaught_exceptions()) {
+  if (link_ == nullptr) return;
+  watch_ = link_->on_failure([this](const Error& error) { communicator_->abort(error); });
+}
+
+ProcessGroup::~ProcessGroup() {
+  if (link_ == nullptr || link_->failure(std::chrono::milliseconds(0))) return;
+  try {
+    const std::string self = link_->name(link_->rank());
+    if (std::uncaught_exceptions() > exceptions_)
+      link_->report(
+          Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));
+    else
+      link_->leave(kEndPatience);
+  } catch (const std::exception& error) {
+    std::cerr << "warning: the end of a process group: " << error.what() << "\n";
+  }
+}
+
+}  // namespace cohort::collective
