@@ -56,6 +56,15 @@ std::string last_error(const Finished& run, int rank) {
   return lines.empty() ? "nothing" : lines.back();
 }
 
+TEST(CollectivesExample, FourProcessesPassAroundAndAddUp) {
+  Launch launch = launch_of({.workers = 4});
+  launch.program = std::getenv("COLLECTIVES");
+  const Finished run = finish(launch);
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(said(run, 0, "ring"), "6") << run.output;
+  EXPECT_THAT(run.output, HasSubstr("ranks=4 sum=10 differences=0"));
+}
+
 class Loops : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(MultiWorker, Loops, ::testing::Values("fit", "own"));
 
