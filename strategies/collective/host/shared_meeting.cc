@@ -14,8 +14,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Some twenty microseconds: less than it takes to put a thread to sleep and wake it.
-constexpr int kSpins = 512;
+// How a rank waits before it sleeps, from which it takes long to wake: a few microseconds awake,
+// then with others let go first. Ranks that wait in turns would look like the load of a single core
+// otherwise, on which the system then keeps them all.
+constexpr int kSpins = 64;
+constexpr std::chrono::microseconds kYieldingTime{200};
 // How often a sleeper looks after the others.
 constexpr std::chrono::milliseconds kLook{100};
 // Stages of the error that is written once.
@@ -34,6 +37,19 @@ void pause() {
 int available_cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Waits awake, a while, until `done()`.
+template <typename Done>
+void spin(int spins, const Done& done) {
+  for (int i = 0; i < spins; ++i) {
+    if (done()) return;
+    pause();
+  }
+  for (const auto begin = Clock::now(); Clock::now() - begin < kYieldingTime;) {
+    if (done()) return;
+    sched_yield();
+  }
 }
 
 template <size_t kRoom>
@@ -101,15 +117,10 @@ void SharedMeeting::complete(uint32_t breaking) {
 void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& waiting) {
   constexpr uint32_t kBits = kBroken | kLost;
   const auto completed = [&](uint32_t state) { return (state & ~kBits) != (before & ~kBits); };
-  uint32_t state = before;
-  for (int i = 0; i < spins_; ++i) {
-    state = shared_.state.load(std::memory_order_acquire);
-    if (state != before) break;
-    pause();
-  }
+  spin(spins_, [&] { return shared_.state.load(std::memory_order_acquire) != before; });
   const auto begin = Clock::now();
   while (true) {
-    state = shared_.state.load(std::memory_order_acquire);
+    const uint32_t state = shared_.state.load(std::memory_order_acquire);
     if (completed(state)) return;
     if ((state & breaking) != 0) throw error();
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
@@ -183,10 +194,9 @@ Error SharedMeeting::late(const Reference& waiting) const {
 }
 
 void SharedMeeting::await_bell(std::atomic<uint32_t>& bell, uint32_t seen) {
-  for (int i = 0; i < spins_; ++i) {
-    if (bell.load(std::memory_order_acquire) != seen) return;
-    pause();
-  }
+  const auto rung = [&] { return bell.load(std::memory_order_acquire) != seen; };
+  spin(spins_, rung);
+  if (rung()) return;
   auto& sleepers = control_.rank(rank_).bell_sleepers;
   sleepers.fetch_add(1);
   futex_wait(bell, seen, kLook);
