@@ -15,8 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How a rank waits before it sleeps, from which it takes long to wake: a few microseconds awake,
-// then with others let go first. Ranks that wait in turns would look like the load of a single core
-// otherwise, on which the system then keeps them all.
+// then with others let go first, which leaves a core to ranks that share it.
 constexpr int kSpins = 64;
 constexpr std::chrono::microseconds kYieldingTime{200};
 // How often a sleeper looks after the others.
