@@ -26,7 +26,8 @@ constexpr int64_t kMessage = int64_t{1} << 62;
 constexpr int64_t kGatheredReduction = 64 * 1024;
 // From here on, a broadcast goes from rank to rank.
 constexpr int64_t kChainedBroadcast = 64 * 1024;
-constexpr int kSocketBuffer = 4 << 20;
+// What is on its way stays in the cache; smaller ones make the ends wait for each other.
+constexpr int kSocketBuffer = 512 << 10;
 
 using Range = PartExchange::Range;
 
