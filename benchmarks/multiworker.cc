@@ -1,5 +1,6 @@
 // Measures training steps under MultiWorkerMirroredStrategy, in processes of this host, beside one
-// process with the same threads and the same global batch, in alternating rounds.
+// process with the same threads and the same global batch, and beside PyTorch, in alternating
+// rounds.
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -7,6 +8,7 @@
 #include "benchmarks/mirrored_trainer.h"
 #include "benchmarks/models.h"
 #include "benchmarks/statistics.h"
+#include "benchmarks/torch_peer.h"
 #include "benchmarks/worker_processes.h"
 #include "cohort.h"
 
@@ -17,7 +19,8 @@ struct Settings {
   std::string model;
   int workers;
   int64_t batch, threads, steps, rounds, bytes_per_pack;
-  bool is_worker;
+  bool is_worker, vs_torch;
+  std::string peer;
 };
 
 Settings parse(int argc, char** argv) {
@@ -32,6 +35,8 @@ Settings parse(int argc, char** argv) {
   s.rounds = flags.integer("rounds", 5, "alternating rounds", {.min = 1});
   s.bytes_per_pack =
       flags.integer("bytes_per_pack", 0, "size of a gradient bucket; 0 chooses", {.min = 0});
+  s.vs_torch = flags.boolean("vs-torch", false, "also PyTorch's DistributedDataParallel over Gloo");
+  s.peer = flags.text("peer", torch_program(argv[0]), "the PyTorch program");
   s.is_worker = flags.boolean("is_worker", false, "used by the program itself");
   flags.finish();
   return s;
@@ -67,7 +72,12 @@ void measure(const Settings& s, std::vector<std::string> arguments) {
   auto options = trainer_options(s);
   options.threads_per_replica = static_cast<int>(s.threads);
   MirroredTrainer alone(options);
-  std::vector<double> of_one, of_many, ratios;
+  const TorchPeer peer{.program = s.peer,
+                       .model = s.model,
+                       .batch = s.batch,
+                       .threads = s.threads,
+                       .workers = s.workers};
+  std::vector<double> of_one, of_many, ratios, peer_ratios;
   for (int64_t round = 0; round < s.rounds; ++round) {
     of_one.push_back(median(alone.run(s.steps)));
     workers.start_round();
@@ -76,12 +86,16 @@ void measure(const Settings& s, std::vector<std::string> arguments) {
       slowest = std::max(slowest, std::stod(answer));
     of_many.push_back(slowest);
     ratios.push_back(of_one.back() / slowest);
+    if (s.vs_torch) peer_ratios.push_back(peer.run(s.steps) / slowest);
   }
   report(s, str("processes=1 threads=", s.threads).c_str(), median(of_one));
   report(s, str("processes=", s.workers, " threads_each=", threads_each(s)).c_str(),
          median(of_many));
   std::printf("ratio %s processes=%d/1 speed=%.2f (median of %zu alternating rounds)\n",
               s.model.c_str(), s.workers, median(ratios), ratios.size());
+  if (s.vs_torch)
+    std::printf("ratio %s processes=%d cohort/torch=%.2f\n", s.model.c_str(), s.workers,
+                median(peer_ratios));
 }
 
 }  // namespace

@@ -2,13 +2,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <sys/resource.h>
 
 #include "benchmarks/models.h"
 #include "benchmarks/statistics.h"
+#include "benchmarks/torch_peer.h"
 #include "cohort.h"
 
 namespace cohort::benchmarks {
@@ -36,8 +35,7 @@ Settings parse(int argc, char** argv) {
       precision_from_name(flags.text("precision", "float32", "float32 or mixed_bfloat16"));
   s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file");
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
-  s.peer = flags.text("peer", str(argv[0], ".runfiles/cohort/benchmarks/peers/torch_train.py"),
-                      "the PyTorch program");
+  s.peer = flags.text("peer", torch_program(argv[0]), "the PyTorch program");
   flags.finish();
   return s;
 }
@@ -94,28 +92,6 @@ class Trainer {
   int64_t count_ = 0;
 };
 
-// Runs the peer and returns the milliseconds of its median step; echoes its line.
-double run_peer(const Settings& s) {
-  const std::string command =
-      str("OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-SkylakeX} /usr/bin/python3 ", s.peer,
-          " --model=", s.model, " --batch=", s.batch, " --threads=", s.threads,
-          " --steps=", s.steps, " --precision=", precision_name(s.precision));
-  const auto close = [](FILE* f) { pclose(f); };
-  const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
-  if (!pipe) fail(Code::kUnavailable, "cannot start ", command);
-  char line[512];
-  double milliseconds = 0;
-  while (std::fgets(line, sizeof(line), pipe.get()) != nullptr) {
-    std::fputs(line, stdout);
-    if (const char* found = std::strstr(line, "median_ms=")) milliseconds = std::atof(found + 10);
-  }
-  if (milliseconds <= 0)
-    fail(Code::kUnavailable,
-         "the peer printed no result; it needs the packages python3-torch and libopenblas0: ",
-         command);
-  return milliseconds;
-}
-
 void report(const Settings& s, const Trainer& trainer, double milliseconds) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -140,12 +116,17 @@ void measure(const Settings& s) {
     profiler.write(s.profile);
     std::fputs(profiler.summary().c_str(), stdout);
   }
+  const TorchPeer peer{.program = s.peer,
+                       .model = s.model,
+                       .batch = s.batch,
+                       .threads = s.threads,
+                       .precision = s.precision};
   std::vector<double> own, peers;
   for (int64_t round = 0; round < (s.vs_torch ? s.rounds : 1); ++round) {
     const auto times = trainer.run(s.steps);
     own.push_back(median(times));
     report(s, trainer, own.back());
-    if (s.vs_torch) peers.push_back(run_peer(s));
+    if (s.vs_torch) peers.push_back(peer.run(s.steps));
   }
   if (s.vs_torch)
     std::printf("ratio %s cohort/torch=%.2f (medians of %zu alternating rounds)\n", s.model.c_str(),

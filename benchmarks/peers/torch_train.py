@@ -2,13 +2,16 @@
 """The benchmark models in PyTorch, to be timed beside ours: same layers, shapes, optimizer and loss.
 
 Needs Debian's python3-torch, and libopenblas0 lest it runs on the reference BLAS. Prints one line like ours.
+With --workers, as many processes train together under DistributedDataParallel over Gloo.
 """
 import argparse
+import os
+import socket
 import statistics
 import time
 
 import torch
-from torch import nn
+from torch import distributed, multiprocessing, nn
 from torch.nn import functional as F
 
 
@@ -74,17 +77,26 @@ def make(model, batch):
     return Gpt(), torch.randint(256, (batch, 128)), torch.randint(256, (batch * 128,))
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=["mlp", "cnn", "resnet20", "resnet56", "gpt"], default="mlp")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=64, help="of all workers")
+    parser.add_argument("--threads", type=int, default=2, help="of all workers")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--precision", choices=["float32", "mixed_bfloat16"], default="float32")
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    return parser.parse_args()
+
+
+def train(rank, args):
+    batch, threads = args.batch // args.workers, max(1, args.threads // args.workers)
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
-    net, x, labels = make(args.model, args.batch)
+    net, x, labels = make(args.model, batch)
+    params = sum(p.numel() for p in net.parameters())
+    if args.workers > 1:
+        distributed.init_process_group("gloo", rank=rank, world_size=args.workers)
+        net = nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
     def step():
@@ -103,9 +115,21 @@ def main():
         step()
         times.append(time.perf_counter() - begin)
     median = statistics.median(times)
-    params = sum(p.numel() for p in net.parameters())
-    print(f"torch {args.model} world=1 local_batch={args.batch} threads={args.threads} precision={args.precision} "
-          f"params={params} median_ms={median * 1e3:.2f} examples_per_s={args.batch / median:.1f}", flush=True)
+    if rank == 0:
+        print(f"torch {args.model} world={args.workers} local_batch={batch} threads={threads} "
+              f"precision={args.precision} params={params} median_ms={median * 1e3:.2f} "
+              f"examples_per_s={batch * args.workers / median:.1f}", flush=True)
+
+
+def main():
+    args = parse()
+    if args.workers == 1:
+        train(0, args)
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
+    multiprocessing.spawn(train, (args,), args.workers)
 
 
 if __name__ == "__main__":
