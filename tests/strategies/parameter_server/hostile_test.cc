@@ -47,12 +47,17 @@ class Hostile : public ::testing::Test {
   class Recorder : public Caller {
    public:
     void resume() override {}
-    void reply() override { replied = true; }
+    void reply() override { answered_ = replied = true; }
     void refuse(const Error& error) override {
-      if (!replied.exchange(true)) refused = error;
+      if (answered_.exchange(true)) return;
+      refused = error;
+      replied = true;
     }
     std::atomic<bool> replied = false;
-    std::optional<Error> refused;
+    std::optional<Error> refused;  // to be read once it has replied
+
+   private:
+    std::atomic<bool> answered_ = false;
   };
 
   static Request request() {
