@@ -38,15 +38,17 @@ Tensor small_numbers(DType dtype, const Shape& shape, int limit, uint64_t stream
   return t.cast(dtype);
 }
 
-// One element, computed as the dtype does.
+// One element, computed as the dtype does: integers wrap around.
 template <typename T>
 double apply(ScatterOp op, double at, double update) {
   using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+  using Ring = std::conditional_t<std::is_integral_v<T>, uint64_t, Wide>;
   const Wide a = static_cast<Wide>(at), b = static_cast<Wide>(update);
+  const Ring x = static_cast<Ring>(a), y = static_cast<Ring>(b);
   Wide result = b;
-  if (op == ScatterOp::kAdd) result = static_cast<Wide>(a + b);
-  if (op == ScatterOp::kSub) result = static_cast<Wide>(a - b);
-  if (op == ScatterOp::kMul) result = static_cast<Wide>(a * b);
+  if (op == ScatterOp::kAdd) result = static_cast<Wide>(x + y);
+  if (op == ScatterOp::kSub) result = static_cast<Wide>(x - y);
+  if (op == ScatterOp::kMul) result = static_cast<Wide>(x * y);
   if (op == ScatterOp::kDiv) result = static_cast<Wide>(a / b);
   if (op == ScatterOp::kMin) result = std::min(a, b);
   if (op == ScatterOp::kMax) result = std::max(a, b);
