@@ -132,11 +132,11 @@ std::optional<Notice> Control::report_of(int peer, uint64_t sequence) const {
 }
 
 // The little that is ever sent here fits the memory of a socket; a peer for which it does not is
-// gone or out of its mind.
+// gone or out of its mind. One that nothing is heard of any more may still hear.
 void Control::send_locked(const std::string& bytes) {
-  for (size_t p = 0; p < peers_.size(); ++p)
-    if (states_[p].open)
-      send(peers_[p].socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  for (const Peer& peer : peers_)
+    if (peer.socket)
+      send(peer.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void Control::read_locked(int peer) {

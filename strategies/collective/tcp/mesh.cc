@@ -55,6 +55,7 @@ class Meeting {
     int peer;
     Channel channel;
     bool introduced = false;
+    bool ever_introduced = false;
     Clock::time_point next_try = {};
   };
   struct Stranger : Line {
@@ -116,16 +117,25 @@ class Meeting {
     call.next_try = Clock::now() + kRetryAfter;
   }
 
+  // A rank listens until it is connected with all others: it is so on a connection that has broken
+  // before this rank knew, or it has ended.
+  [[noreturn]] void give_up(const Call& call) {
+    fail(Code::kUnavailable, "rank ", call.peer, " at ",
+         ranks_[static_cast<size_t>(call.peer)].text(), " does not listen any more; rank ", rank_,
+         " has lost a connection with it while the group formed");
+  }
+
   // Whether the call is over.
   bool proceed(Call& call, short events) {
     if (!call.introduced) {
       if (!(events & (POLLOUT | POLLERR | POLLHUP))) return false;
-      if (connection_error(call.socket.get()) != 0 ||
-          !say(call.socket, hello(call.peer, call.channel, false))) {
+      const int error = connection_error(call.socket.get());
+      if (error == ECONNREFUSED && call.ever_introduced) give_up(call);
+      if (error != 0 || !say(call.socket, hello(call.peer, call.channel, false))) {
         hang_up(call);
         return false;
       }
-      call.introduced = true;
+      call.introduced = call.ever_introduced = true;
     }
     const Heard heard = listen_to(call);
     if (heard == Heard::kNotYet) return false;
@@ -154,11 +164,12 @@ class Meeting {
         hello.to != static_cast<uint32_t>(rank_) ||
         static_cast<uint32_t>(hello.channel) >= kChannels)
       return true;
+    // One that calls again has lost the connection that there was.
     const int peer = static_cast<int>(hello.from);
     Descriptor& link = this->link(peer, hello.channel);
-    if (!link && say(stranger.socket, this->hello(peer, hello.channel, true))) {
+    if (say(stranger.socket, this->hello(peer, hello.channel, true))) {
+      if (!link) --missing_;
       link = std::move(stranger.socket);
-      --missing_;
     }
     return true;
   }

@@ -1,0 +1,290 @@
+// Groups whose network fails: right numbers, or an error on every rank in time; nothing else.
+#include <optional>
+#include <thread>
+
+#include "core/base/random.h"
+#include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/collective/tcp/frame.h"
+#include "tests/strategies/collective/tcp/tcp_group.h"
+#include "tests/testing/tcp_fault_proxy.h"
+
+namespace cohort::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Kind = NetworkFault::Kind;
+using Direction = NetworkFault::Direction;
+
+constexpr int kSize = 3;
+// The ends of the connections that fail; `kCaller` connects to `kCalled`.
+constexpr int kCalled = 0, kCaller = 2;
+constexpr milliseconds kTimeout(1000);  // of a call
+// For every rank to know: a call's limit, what ranks then wait for each other's word, and turns on
+// a busy machine.
+constexpr seconds kBound(10);
+// Bytes of the greeting at the beginning of each connection, and of a frame's header.
+constexpr int64_t kGreeting = sizeof(tcp::Hello), kHeader = sizeof(tcp::FrameHeader);
+
+// The connections between two ranks, in the order in which they are made.
+constexpr int kCollectives = 0, kMessages = 1, kControl = 2;
+
+// The store as seen by kCaller: it finds a proxy at the address of kCalled.
+class MisleadingStore : public KeyValueStore {
+ public:
+  MisleadingStore(KeyValueStore& store, std::vector<NetworkFault> faults)
+      : store_(store), faults_(std::move(faults)) {}
+
+  void set(std::string_view key, std::string_view value) override { store_.set(key, value); }
+  int64_t add(std::string_view key, int64_t amount) override { return store_.add(key, amount); }
+  void erase(std::string_view key) override { store_.erase(key); }
+  std::string get(std::string_view key, milliseconds timeout) override {
+    const std::string value = store_.get(key, timeout);
+    if (key != str("tcp/group/", kCalled)) return value;
+    proxy_.emplace(tcp::Endpoint::parse(value, "the address of a rank"), faults_);
+    return proxy_->endpoint().text();
+  }
+  TcpFaultProxy& proxy() { return *proxy_; }
+
+ private:
+  KeyValueStore& store_;
+  const std::vector<NetworkFault> faults_;
+  std::optional<TcpFaultProxy> proxy_;
+};
+
+// A group of kSize ranks, of which two are connected through a proxy.
+class FaultyGroup {
+ public:
+  explicit FaultyGroup(std::vector<NetworkFault> faults, TcpOptions options = {})
+      : misleading_(store_, std::move(faults)), ranks_(kSize), errors_(kSize) {
+    options.timeout = kTimeout;
+    if (options.join_timeout > seconds(30)) options.join_timeout = seconds(30);
+    on_threads([&](int rank) {
+      KeyValueStore& store = rank == kCaller ? static_cast<KeyValueStore&>(misleading_) : store_;
+      ranks_[static_cast<size_t>(rank)] = make_tcp_communicator(store, rank, kSize, options);
+    });
+  }
+
+  TcpFaultProxy& proxy() { return misleading_.proxy(); }
+
+  // Each rank works on a thread of its own until it is done, or has an error; then it leaves.
+  void work(const std::function<void(Communicator&)>& body) {
+    const auto began = tcp::Clock::now();
+    on_threads([&](int rank) {
+      if (auto& communicator = ranks_[static_cast<size_t>(rank)]) body(*communicator);
+    });
+    EXPECT_LT(tcp::Clock::now() - began, kBound);
+    on_threads([&](int rank) { ranks_[static_cast<size_t>(rank)].reset(); });
+  }
+
+  const std::vector<std::optional<Error>>& errors() const { return errors_; }
+  std::string text() const {
+    std::string text;
+    for (int r = 0; r < kSize; ++r)
+      text +=
+          str("\n  rank ", r, ": ",
+              errors_[static_cast<size_t>(r)] ? errors_[static_cast<size_t>(r)]->what() : "fine");
+    return text;
+  }
+
+  void expect_fine() const {
+    for (const auto& error : errors_) EXPECT_FALSE(error) << text();
+  }
+  // Every rank has an error, which names one of the ends of what has failed.
+  void expect_errors(const std::vector<Code>& codes) const {
+    for (const auto& error : errors_) {
+      ASSERT_TRUE(error) << text();
+      EXPECT_NE(std::find(codes.begin(), codes.end(), error->code()), codes.end()) << text();
+      const std::string what = error->what();
+      EXPECT_TRUE(what.find(str("rank ", kCalled, " at 127.0.0.1:")) != std::string::npos ||
+                  what.find(str("rank ", kCaller, " at 127.0.0.1:")) != std::string::npos)
+          << text();
+    }
+  }
+
+ private:
+  void on_threads(const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kSize; ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          body(rank);
+        } catch (const Error& error) {
+          auto& known = errors_[static_cast<size_t>(rank)];
+          if (!known) known = error;
+        }
+      });
+    for (auto& thread : threads) thread.join();
+  }
+
+  InMemoryStore store_;
+  MisleadingStore misleading_;
+  Group ranks_;
+  std::vector<std::optional<Error>> errors_;
+};
+
+// Wrong numbers are an error of a code that nothing else has.
+constexpr Code kWrongNumber = Code::kInternal;
+
+// Some rounds of everything that uses the network: large and small reductions, messages, a barrier.
+void rounds_of_calls(Communicator& c) {
+  constexpr int kRounds = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const int64_t count : {int64_t{5}, int64_t{60'000}}) {
+      std::vector<float> values(static_cast<size_t>(count));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>((i + static_cast<size_t>(round)) % 1000 * (c.rank() + 1u));
+      const Segment segment{values.data(), values.data(), count};
+      c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+      for (size_t i = 0; i < values.size(); ++i)
+        if (values[i] != static_cast<float>((i + static_cast<size_t>(round)) % 1000 * 6))
+          fail(kWrongNumber, "round ", round, ": element ", i, " of ", count, " is ", values[i]);
+    }
+    const std::vector<int64_t> sent(20'000, c.rank() + round);
+    const auto bytes = static_cast<int64_t>(sent.size() * sizeof(int64_t));
+    std::vector<int64_t> sends;
+    for (int peer = 0; peer < c.size(); ++peer)
+      if (peer != c.rank()) sends.push_back(c.start_send({sent.data(), bytes, peer, round}));
+    for (int peer = 0; peer < c.size(); ++peer) {
+      if (peer == c.rank()) continue;
+      std::vector<int64_t> got(sent.size());
+      c.receive(got.data(), bytes, peer, round);
+      for (const int64_t value : got)
+        if (value != peer + round) fail(kWrongNumber, "round ", round, ": a message has ", value);
+    }
+    for (const int64_t send : sends) c.wait(send);
+    c.barrier();
+  }
+}
+
+void expect_no_wrong_numbers(const FaultyGroup& group) {
+  for (const auto& error : group.errors())
+    EXPECT_FALSE(error && error->code() == kWrongNumber) << group.text();
+}
+
+const char* name_of(Direction direction) {
+  return direction == Direction::kToServer ? "to rank 0" : "to rank 2";
+}
+
+constexpr Direction kDirections[] = {Direction::kToServer, Direction::kToClient};
+
+TEST(TcpFaults, ShortDelaysChangeNothing) {
+  std::vector<NetworkFault> delays;
+  for (const Direction direction : kDirections)
+    for (const int connection : {kCollectives, kMessages})
+      for (const int64_t after : {int64_t{0}, kGreeting, kGreeting + 20, int64_t{100'000}})
+        delays.push_back({.kind = Kind::kDelay,
+                          .direction = direction,
+                          .after = after,
+                          .connection = connection,
+                          .delay = milliseconds(150)});
+  FaultyGroup group(delays);
+  group.work(rounds_of_calls);
+  group.expect_fine();
+  EXPECT_TRUE(group.proxy().is_over());
+}
+
+// A connection that ends, in whatever way, between frames, within a header or within a payload.
+TEST(TcpFaults, ABrokenConnectionIsAnErrorOnAllRanks) {
+  for (const Kind kind : {Kind::kReset, Kind::kClose, Kind::kHalfClose})
+    for (const int connection : {kCollectives, kMessages})
+      for (const Direction direction : kDirections)
+        for (const int64_t after : {kGreeting + 1, kGreeting + 30, int64_t{70'001}}) {
+          SCOPED_TRACE(str("kind ", static_cast<int>(kind), " on connection ", connection, ' ',
+                           name_of(direction), " after ", after));
+          FaultyGroup group({{kind, direction, after, connection}});
+          group.work(rounds_of_calls);
+          EXPECT_TRUE(group.proxy().is_over());
+          group.expect_errors({Code::kUnavailable});
+        }
+}
+
+TEST(TcpFaults, ABrokenControlConnectionIsAnErrorOnAllRanks) {
+  for (const Kind kind : {Kind::kReset, Kind::kClose, Kind::kHalfClose}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    FaultyGroup group({{kind, Direction::kToClient, kGreeting, kControl}});
+    group.work([](Communicator& c) {
+      while (true) c.barrier();
+    });
+    EXPECT_TRUE(group.proxy().is_over());
+    group.expect_errors({Code::kUnavailable});
+  }
+}
+
+// Neither end is told, and the proxy's host still answers: only the limit of the call helps.
+TEST(TcpFaults, AStallIsAnErrorOnAllRanksWhenTheCallsLimitIsOver) {
+  for (const int connection : {kCollectives, kMessages})
+    for (const Direction direction : kDirections) {
+      SCOPED_TRACE(str("connection ", connection, ' ', name_of(direction)));
+      FaultyGroup group({{Kind::kStall, direction, 50'000, connection}});
+      group.work(rounds_of_calls);
+      group.expect_errors({Code::kDeadlineExceeded});
+    }
+}
+
+TEST(TcpFaults, AFlippedBitInAHeaderIsAnErrorOnAllRanks) {
+  for (const bool check_payloads : {false, true})
+    for (const int connection : {kCollectives, kMessages})
+      for (const Direction direction : kDirections)
+        for (int64_t byte = 0; byte < kHeader; byte += 5) {
+          SCOPED_TRACE(str("byte ", byte, " of a header on connection ", connection, ' ',
+                           name_of(direction)));
+          FaultyGroup group({{.kind = Kind::kFlip,
+                              .direction = direction,
+                              .after = kGreeting + byte,
+                              .connection = connection,
+                              .bit = static_cast<int>(byte % 8)}},
+                            {.check_payloads = check_payloads});
+          group.work(rounds_of_calls);
+          group.expect_errors({Code::kDataLoss});
+        }
+}
+
+// With checks. Without them, a wrong number is the only harm.
+TEST(TcpFaults, AFlippedBitAnywhereIsNeverAWrongNumberWhereThereAreChecks) {
+  constexpr uint64_t kSeed = 20'240'607;
+  std::printf("seed %d\n", static_cast<int>(kSeed));
+  RandomStream random(kSeed);
+  for (const bool check_payloads : {true, false})
+    for (int i = 0; i < 24; ++i) {
+      const NetworkFault fault{.kind = Kind::kFlip,
+                               .direction = kDirections[random.below(2)],
+                               .after = kGreeting + static_cast<int64_t>(random.below(400'000)),
+                               .connection = static_cast<int>(random.below(2)),
+                               .bit = static_cast<int>(random.below(8))};
+      SCOPED_TRACE(str("bit ", fault.bit, " of byte ", fault.after, " on connection ",
+                       fault.connection, ' ', name_of(fault.direction)));
+      FaultyGroup group({fault}, {.check_payloads = check_payloads});
+      group.work(rounds_of_calls);
+      if (!check_payloads) continue;
+      expect_no_wrong_numbers(group);
+      if (group.proxy().is_over())
+        group.expect_errors({Code::kDataLoss});
+      else
+        group.expect_fine();
+    }
+}
+
+// Whatever happens to the greetings, the group forms or says who is missing.
+TEST(TcpFaults, AFaultWhileTheGroupFormsIsOvercomeOrNamed) {
+  for (const Kind kind : {Kind::kReset, Kind::kClose, Kind::kHalfClose, Kind::kFlip, Kind::kDelay})
+    for (const Direction direction : kDirections)
+      for (const int64_t after : {int64_t{0}, int64_t{30}, kGreeting - 1}) {
+        SCOPED_TRACE(
+            str("kind ", static_cast<int>(kind), ' ', name_of(direction), " after ", after));
+        FaultyGroup group({{.kind = kind,
+                            .direction = direction,
+                            .after = after,
+                            .connection = kCollectives,
+                            .delay = milliseconds(100)}},
+                          {.join_timeout = seconds(2)});
+        group.work(rounds_of_calls);
+        if (group.errors()[kCaller])
+          group.expect_errors({Code::kUnavailable});
+        else
+          group.expect_fine();
+      }
+}
+
+}  // namespace
+}  // namespace cohort::testing
