@@ -23,9 +23,12 @@ gpr_timespec as_timespec(Link::Time time) {
 }
 
 Error error_of(const grpc::Status& status) {
+  // Unknown is what gRPC says of a connection that broke in an odd way, as by a TLS record that
+  // does not fit its check; the server never says so.
   const int code = static_cast<int>(status.error_code());
-  const bool known =
-      code >= static_cast<int>(Code::kCancelled) && code <= static_cast<int>(Code::kDataLoss);
+  const bool known = code >= static_cast<int>(Code::kCancelled) &&
+                     code <= static_cast<int>(Code::kDataLoss) &&
+                     code != static_cast<int>(Code::kUnknown);
   const std::string& text = status.error_message();
   const size_t line = text.find('\n');
   return Error(known ? static_cast<Code>(code) : Code::kUnavailable, text.substr(0, line),

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "strategies/collective/tcp/socket.h"
 
 namespace cohort::testing {
@@ -39,7 +40,8 @@ struct NetworkFault {
 };
 
 // Stands between clients and a server on 127.0.0.1, who see the port of the other in it, and passes
-// on what they say, but for the faults it is told of. Each fault happens once. Thread-safe.
+// on what they say, but for the faults it is told of. Each fault happens once. It listens until a
+// server that was there has gone. Thread-safe.
 class TcpFaultProxy {
  public:
   using Kind = NetworkFault::Kind;
@@ -142,22 +144,30 @@ class TcpFaultProxy {
 
   void accept_one() {
     tcp::Descriptor client(accept(listening_.get(), nullptr, nullptr));
-    if (!client) return;
-    Link link{.client = std::move(client), .server = tcp::start_connecting(server_)};
-    pollfd polled{link.server.get(), POLLOUT, 0};
-    poll(&polled, 1, 1000);
+    tcp::Descriptor server = client ? connect_to_server() : tcp::Descriptor();
+    const std::lock_guard lock(mutex_);
+    if (!server) {
+      if (client && accepted_ > 0) listening_.reset();
+      return;
+    }
+    Link link{.client = std::move(client), .server = std::move(server), .number = accepted_++};
     for (const tcp::Descriptor* end : {&link.client, &link.server})
       tcp::prepare_for_data(end->get(), 0);
-    link.flows[0] = {
-        .from = link.client.get(), .to = link.server.get(), .direction = Direction::kToServer};
-    link.flows[1] = {
-        .from = link.server.get(), .to = link.client.get(), .direction = Direction::kToClient};
-    const std::lock_guard lock(mutex_);
-    link.number = accepted_++;
-    if (tcp::connection_error(link.server.get()) == 0)
-      links_.push_back(std::move(link));
-    else
-      listening_.reset();
+    const int near = link.client.get(), far = link.server.get();
+    link.flows[0] = {.from = near, .to = far, .direction = Direction::kToServer};
+    link.flows[1] = {.from = far, .to = near, .direction = Direction::kToClient};
+    links_.push_back(std::move(link));
+  }
+
+  // None when it is not there.
+  tcp::Descriptor connect_to_server() const {
+    try {
+      tcp::Descriptor server = tcp::start_connecting(server_);
+      pollfd polled{server.get(), POLLOUT, 0};
+      if (poll(&polled, 1, 1000) == 1 && tcp::connection_error(server.get()) == 0) return server;
+    } catch (const Error&) {
+    }
+    return {};
   }
 
   void move_all() {
@@ -260,7 +270,7 @@ class TcpFaultProxy {
   }
 
   const tcp::Endpoint server_;
-  tcp::Descriptor listening_;  // until the server refuses a connection
+  tcp::Descriptor listening_;  // until the server has gone
   const tcp::Endpoint endpoint_;
   const tcp::WakeUp wake_up_;
   mutable std::mutex mutex_;  // guards what follows

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/fault.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/member.h"
 
@@ -52,6 +53,10 @@ void Member::watch_leader() {
   if (silence >= timing_.dead) {
     fail(Error(Code::kUnavailable, str(leader(), " counts as dead: silent for ", in_words(silence)),
                roster_.name(0)));
+    // It may hear what it can no longer answer.
+    proto::FromMember message;
+    write_fault(*failure_, message.mutable_report());
+    link_->send(message);
   } else if (silence >= timing_.suspect && !leader_suspected_) {
     leader_suspected_ = true;
     notice(str(leader(), " has been silent for ", in_words(silence)));

@@ -71,6 +71,12 @@ Endpoint Endpoint::of_socket(int fd) {
   return endpoint;
 }
 
+int Endpoint::port() const {
+  return ntohs(storage_.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(storage_).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(storage_).sin_port);
+}
+
 void Endpoint::set_port(int port) {
   const in_port_t network = htons(static_cast<uint16_t>(port));
   if (storage_.ss_family == AF_INET6)

@@ -40,6 +40,7 @@ class Endpoint {
   // Where a listening socket is bound.
   static Endpoint of_socket(int fd);
 
+  int port() const;
   void set_port(int port);
   std::string text() const;  // parse() reads it back
   bool is_loopback() const;

@@ -1,15 +1,12 @@
 #include "strategies/cluster/coordination/security.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "proto/coordination.grpc.pb.h"
 #include "tests/strategies/cluster/coordination/job.h"
+#include "tests/testing/certificates.h"
 
 namespace cohort::testing {
 namespace {
@@ -18,48 +15,12 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// Certificates made by openssl, in a folder of their own.
-class Certificates {
- public:
-  Certificates() {
-    const char* base = std::getenv("TEST_TMPDIR");
-    std::string pattern = std::string(base ? base : "/tmp") + "/certificates-XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    authority("ca");
-    authority("other-ca");
-    sign("task", "ca", 10);
-    sign("stranger", "other-ca", 10);
-    sign("expired", "ca", -1);
-  }
-  ~Certificates() { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& file) const { return folder_ + "/" + file; }
-  TlsFiles files(const std::string& task = "task", const std::string& ca = "ca") const {
-    return {path(task + ".pem"), path(task + ".key"), path(ca + ".pem")};
-  }
-
- private:
-  void run(const std::string& command) const {
-    const std::string all = "cd " + folder_ + " && openssl " + command + " >log 2>&1";
-    if (std::system(all.c_str()) != 0) throw std::runtime_error(all);
-  }
-  void authority(const std::string& name) const {
-    run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=" + name +
-        " -keyout " + name + ".key -out " + name + ".pem");
-  }
-  void sign(const std::string& name, const std::string& ca, int days) const {
-    std::ofstream(path("extensions")) << "subjectAltName=IP:127.0.0.1,DNS:leader.example\n";
-    run("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -keyout " +
-        name + ".key -out request");
-    run("x509 -req -in request -CA " + ca + ".pem -CAkey " + ca + ".key -CAcreateserial -days " +
-        std::to_string(days) + " -extfile extensions -out " + name + ".pem");
-  }
-
-  std::string folder_;
-};
-
 class SecurityTest : public ::testing::Test {
  protected:
+  SecurityTest() {
+    certificates_.sign("stranger", Certificates::kNames, "other-ca");
+    certificates_.sign("expired", Certificates::kNames, "ca", -1);
+  }
   // What a task with these files gets when it joins a leader with good ones; the leader gives up
   // then.
   std::string refused(const TlsFiles& files) {

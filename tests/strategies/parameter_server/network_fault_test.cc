@@ -1,0 +1,137 @@
+#include <thread>
+
+#include "core/base/random.h"
+#include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/tcp_fault_proxy.h"
+
+// Workers whose connection to the server fails. Every push adds 1 to every element, so that the
+// value is the number of pushes that were applied.
+namespace cohort::testing {
+namespace {
+
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+using Kind = NetworkFault::Kind;
+using Direction = NetworkFault::Direction;
+
+constexpr int64_t kElements = 50'000;
+constexpr int kPushes = 12;
+constexpr Direction kDirections[] = {Direction::kToServer, Direction::kToClient};
+
+class FaultyServer {
+ public:
+  explicit FaultyServer(const TlsFiles& tls = {}) : tls_(tls), server_({.tls = tls}) {}
+
+  TcpFaultProxy& proxy() { return proxy_; }
+  Address proxy_address() const { return Address::parse(proxy_.endpoint().text()); }
+
+  // Pushes and pulls through the proxy, then looks at the server itself.
+  void work(milliseconds timeout = seconds(20)) {
+    ParameterClient client(proxy_address(),
+                           {.task = "worker:0", .job_id = "job", .timeout = timeout, .tls = tls_},
+                           no_environment);
+    const ShardSpec spec = whole_shard("w", {DType::kFloat32, {kElements}});
+    const auto all = [](float value) { return floats(std::vector<float>(kElements, value)); };
+    client.create(spec, [&] { return all(0); });
+    for (int i = 1; i <= kPushes; ++i) {
+      client.push({.shard = "w", .gradient = all(-1), .learning_rate = 1});
+      expect_all(fetch(client, spec), i);
+    }
+    ParameterClient direct(server_.address(), {.task = "worker:1", .job_id = "job", .tls = tls_},
+                           no_environment);
+    expect_all(fetch(direct, spec), kPushes);
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  void expect_all(const Tensor& value, int pushes) {
+    for (const float v : values_of(value))
+      if (v != static_cast<float>(pushes)) {
+        wrong_ = str(v, " after ", pushes, " pushes");
+        return;
+      }
+  }
+
+  const TlsFiles tls_;
+  TestServer server_;
+  TcpFaultProxy proxy_{tcp::Endpoint::parse(server_.address().text(), "the server")};
+  std::string wrong_;
+};
+
+TEST(ParameterServerFaults, DelaysAndBrokenConnectionsChangeNothing) {
+  constexpr uint64_t kSeed = 99;
+  std::printf("seed %d\n", static_cast<int>(kSeed));
+  RandomStream random(kSeed);
+  for (const Kind kind : {Kind::kDelay, Kind::kReset, Kind::kClose, Kind::kHalfClose})
+    for (int i = 0; i < 4; ++i) {
+      FaultyServer server;
+      for (int connection = 0; connection < 3; ++connection)
+        server.proxy().add({.kind = kind,
+                            .direction = kDirections[random.below(2)],
+                            .after = static_cast<int64_t>(random.below(4 * kElements * 4)),
+                            .connection = kind == Kind::kDelay ? 0 : connection,
+                            .delay = milliseconds(100)});
+      server.work();
+      EXPECT_EQ(server.wrong(), "") << "kind " << static_cast<int>(kind) << " run " << i;
+      EXPECT_TRUE(server.proxy().is_over());
+    }
+}
+
+// Keepalive finds out, and the client connects again.
+TEST(ParameterServerFaults, AStalledConnectionIsReplaced) {
+  for (const Direction direction : kDirections) {
+    FaultyServer server;
+    server.proxy().add({.kind = Kind::kStall,
+                        .direction = direction,
+                        .after = 5 * kElements * 4,
+                        .connection = 0});
+    const auto began = Clock::now();
+    server.work();
+    EXPECT_EQ(server.wrong(), "");
+    EXPECT_TRUE(server.proxy().is_over());
+    EXPECT_LT(Clock::now() - began, seconds(15));
+  }
+}
+
+TEST(ParameterServerFaults, AServerThatCannotBeReachedAnyMoreIsNamedWhenTheTimeIsOver) {
+  FaultyServer server;
+  server.proxy().freeze();
+  const auto began = Clock::now();
+  const Error error = error_of([&] { server.work(seconds(1)); });
+  EXPECT_LT(Clock::now() - began, seconds(10));
+  EXPECT_TRUE(error.code() == Code::kDeadlineExceeded || error.code() == Code::kUnavailable)
+      << error.what();
+  EXPECT_EQ(error.peer(), server.proxy_address().text());
+}
+
+// Without encryption there is no check but that of TCP; what must not happen is a crash or a hang.
+TEST(ParameterServerFaults, AFlippedBitIsNeverAWrongNumberWhereThereIsEncryption) {
+  constexpr uint64_t kSeed = 7;
+  std::printf("seed %d\n", static_cast<int>(kSeed));
+  RandomStream random(kSeed);
+  const Certificates certificates;
+  for (const bool encrypted : {true, false})
+    for (int i = 0; i < 12; ++i) {
+      const NetworkFault fault{
+          .kind = Kind::kFlip,
+          .direction = kDirections[random.below(2)],
+          .after = static_cast<int64_t>(random.below(i % 2 == 0 ? 4000 : kPushes * kElements * 4)),
+          .connection = 0,
+          .bit = static_cast<int>(random.below(8))};
+      SCOPED_TRACE(str("bit ", fault.bit, " of byte ", fault.after, " direction ",
+                       static_cast<int>(fault.direction), encrypted ? " encrypted" : ""));
+      FaultyServer server(encrypted ? certificates.files() : TlsFiles{});
+      server.proxy().add(fault);
+      const auto began = Clock::now();
+      const Error error = error_of([&] { server.work(seconds(encrypted ? 20 : 2)); });
+      EXPECT_LT(Clock::now() - began, seconds(20));
+      if (!encrypted) continue;
+      EXPECT_EQ(error.message(), "no error");
+      EXPECT_EQ(server.wrong(), "");
+      EXPECT_TRUE(server.proxy().is_over());
+    }
+}
+
+}  // namespace
+}  // namespace cohort::testing
