@@ -4,6 +4,9 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <thread>
 #include <utility>
 
@@ -74,7 +77,11 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
               ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
               "COHORT_TLS_KEY, COHORT_TLS_CA)");
     }
-    listener_ = std::make_unique<Listener>(address, endpoints, [this](int descriptor) {
+    // A host that answers no longer is gone sooner than a process that says nothing: every
+    // heartbeat goes out, and a frozen process has a system that answers for it.
+    const int unanswered = static_cast<int>(timing.suspect.count());
+    listener_ = std::make_unique<Listener>(address, endpoints, [this, unanswered](int descriptor) {
+      setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof unanswered);
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = descriptor;
       acceptor_->HandleNewConnection(&connection);

@@ -19,69 +19,30 @@ Python tests call `with_slurm(function)` instead.
 """
 
 import argparse
-import ctypes
 import os
 import pathlib
-import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 
 import cases
+import hosts
+from hosts import SKIPPED, Unavailable
 
-SKIPPED = 77  # the exit status of a test that could not run
 _HOME = pathlib.Path("/etc/slurm")  # here a tmpfs hides what is there, and holds all files of the daemons
 _PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "sinfo", "mount", "ip"]
 _NETWORK = "10.77"
 _LOGIN = _NETWORK + ".255.254"
 _CONTROLLER_PORT = 6817
 _START_SECONDS = 60
-_NEW_MOUNTS, _NEW_HOST_NAME, _NEW_IPC, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Unavailable(Exception):
-    """Why there can be no Slurm here."""
-
-
-def _unshare(namespaces):
-    if _libc.unshare(namespaces) != 0:
-        raise Unavailable("no new namespaces: " + os.strerror(ctypes.get_errno()))
 
 
 def _run(*command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise Unavailable(f"{' '.join(command)}: {done.stdout.strip()}")
-
-
-def _ip(*commands):
-    """Runs commands of ip(8)."""
-    done = subprocess.run(
-        ["ip", "-batch", "-"],
-        input="\n".join(commands),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"ip {'; '.join(commands)}: {done.stdout.strip()}")
-
-
-def _enter_node(name, address):
-    """Makes this process the first of a host with a name and a network of its own, cabled to that of process 1."""
-    _unshare(_NEW_HOST_NAME | _NEW_NETWORK)
-    socket.sethostname(name)
-    _ip(
-        "link set lo up",
-        f"link add eth0 type veth peer name {name} netns 1",
-        f"address add {address}/16 dev eth0",
-        "link set eth0 up",
-    )
 
 
 def _check_requirements():
@@ -118,7 +79,7 @@ class _Cluster:
         _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(_HOME))
         self._write_files()
         _run("mount", "--bind", str(_HOME / "hosts"), "/etc/hosts")
-        _ip(
+        hosts.ip(
             "link set lo up",
             "link add cluster type bridge",
             "link set cluster up",
@@ -140,8 +101,8 @@ class _Cluster:
         self._wait("munged", lambda: (_HOME / "munge.socket").exists())
         self._start_daemon("slurmctld", "slurmctld", "-D")
         for name, address in self._nodes.items():
-            self._start_daemon(name, "slurmd", "-D", enter=lambda n=name, a=address: _enter_node(n, a))
-            _ip(f"link set {name} master cluster up")
+            self._start_daemon(name, "slurmd", "-D", enter=lambda n=name, a=address: hosts.enter(n, a))
+            hosts.ip(f"link set {name} master cluster up")
         self._wait("slurmctld", _controller_listens)  # sinfo would retry for long
         self._wait("the nodes", lambda: self._node_states() == ["idle"] * len(self._nodes))
 
@@ -226,45 +187,11 @@ PartitionName=all Nodes={nodes} Default=YES OverSubscribe=NO
 """
 
 
-def _exit_with(function):
-    """Ends this process with the exit status that `function` returns, and never returns to where it was forked."""
-    status = 1
-    try:
-        status = function()
-    except SystemExit as end:
-        status = end.code
-    except BaseException:  # pylint: disable=broad-except
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else 1)
-
-
-def _fork(function):
-    """Runs `function` in a new process, which the kernel kills when this one has ended; returns its id."""
-    alive, life = os.pipe()  # `alive` ends with this process
-    pid = os.fork()
-    if pid == 0:
-        os.close(life)
-        _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if select.select([alive], [], [], 0)[0]:
-            os._exit(1)  # it ended before that
-        _exit_with(function)
-    os.close(alive)
-    return pid
-
-
-def _wait_for(pid):
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else 128 - code
-
-
 def _live(function, cluster, refusals):
     """The life of the first process of the namespaces, with which all others end."""
     try:
         cluster.start()
-    except (Unavailable, subprocess.SubprocessError) as reason:  # the latter from _enter_node
+    except (Unavailable, subprocess.SubprocessError) as reason:  # the latter from hosts.enter
         os.write(refusals, str(reason).encode())
         return SKIPPED
     except RuntimeError as error:
@@ -272,20 +199,20 @@ def _live(function, cluster, refusals):
         cluster.print_logs()
         return 1
     os.close(refusals)
-    status = cluster.wait_for(_fork(function))
+    status = cluster.wait_for(hosts.fork(function))
     cluster.keep_logs()
     return status
 
 
 def _live_apart(function, cluster, refusals):
     try:
-        _unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK)
+        hosts.unshare(hosts.NEW_MOUNTS | hosts.NEW_HOST_NAME | hosts.NEW_IPC | hosts.NEW_PIDS | hosts.NEW_NETWORK)
     except Unavailable as reason:
         os.write(refusals, str(reason).encode())
         return SKIPPED
-    pid = _fork(lambda: _live(function, cluster, refusals))  # namespaces of process ids are for children only
+    pid = hosts.fork(lambda: _live(function, cluster, refusals))  # namespaces of process ids are for children only
     os.close(refusals)
-    return _wait_for(pid)
+    return hosts.wait_for(pid)
 
 
 def with_slurm(function, nodes=4, cpus=4):
@@ -295,11 +222,11 @@ def with_slurm(function, nodes=4, cpus=4):
     """
     _check_requirements()
     reasons, refusals = os.pipe()
-    pid = _fork(lambda: _live_apart(function, _Cluster(nodes, cpus), refusals))
+    pid = hosts.fork(lambda: _live_apart(function, _Cluster(nodes, cpus), refusals))
     os.close(refusals)
     with os.fdopen(reasons, encoding="utf-8") as file:
         reason = file.read()  # ends when the Slurm is up
-    status = _wait_for(pid)
+    status = hosts.wait_for(pid)
     if reason:
         raise Unavailable(reason)
     return status

@@ -15,7 +15,7 @@ def slurm_test(name, command, data = [], size = "medium", tags = [], **kwargs):
         size = size,
         srcs = [launchers + "emulated_slurm.py"],
         args = command,
-        data = data + [launchers + "cases.py"],
+        data = data + [launchers + "cases.py", launchers + "hosts.py"],
         # Real root, which no sandbox gives: slurmd drops supplementary groups.
         tags = tags + ["no-sandbox"],
         **kwargs
