@@ -4,105 +4,59 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <mutex>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class Socket {
- public:
-  explicit Socket(const addrinfo& info)
-      : descriptor_(socket(info.ai_family, info.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                           info.ai_protocol)) {}
-  ~Socket() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-struct Resolved {
-  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> first{nullptr, freeaddrinfo};
-  std::string error;
-};
-
-Resolved resolve(const Address& address, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | flags;
-  addrinfo* found = nullptr;
-  Resolved resolved;
-  const int status =
-      getaddrinfo(address.host().c_str(), std::to_string(address.port()).c_str(), &hints, &found);
-  if (status == 0) {
-    resolved.first.reset(found);
-  } else {
-    resolved.error = str("the name is not known: ", gai_strerror(status));
-  }
-  return resolved;
-}
-
-std::string system_error(int number) {
-  char text[128];
-  return strerror_r(number, text, sizeof text);
-}
-
 // Waits for a connection under way; the error number, 0 once it stands.
-int await_connection(int descriptor, Clock::time_point deadline) {
-  pollfd waiting{.fd = descriptor, .events = POLLOUT, .revents = 0};
+int await_connection(const net::Descriptor& socket, Clock::time_point deadline) {
+  pollfd waiting{.fd = socket.get(), .events = POLLOUT, .revents = 0};
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     const int ready = poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left, 0)));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) return ETIMEDOUT;
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (ready < 0 || getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-    return error;
+    return ready < 0 ? errno : net::connection_error(socket.get());
   }
 }
 
-int connect_to(const addrinfo& info, Clock::time_point deadline) {
-  const Socket socket(info);
-  if (socket.descriptor() < 0) return errno;
-  if (connect(socket.descriptor(), info.ai_addr, info.ai_addrlen) == 0) return 0;
-  return errno == EINPROGRESS ? await_connection(socket.descriptor(), deadline) : errno;
+int connect_to(const net::InternetAddress& address, Clock::time_point deadline) {
+  const net::Descriptor socket = address.try_socket(SOCK_NONBLOCK);
+  if (!socket) return errno;
+  if (address.connect(socket) == 0) return 0;
+  return errno == EINPROGRESS ? await_connection(socket, deadline) : errno;
 }
 
 Reachability probe_one(const Address& address, std::chrono::milliseconds timeout) {
   const auto begin = Clock::now();
-  const Resolved resolved = resolve(address, 0);
-  if (!resolved.first) return {false, resolved.error};
   int error = 0;
-  for (const addrinfo* info = resolved.first.get(); info != nullptr; info = info->ai_next) {
-    error = connect_to(*info, begin + timeout);
-    if (error == 0) {
-      const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
-      char text[32];
-      std::snprintf(text, sizeof text, "in %.1f ms", taken.count());
-      return {true, text};
+  try {
+    for (const auto& found : net::InternetAddress::resolve(address.host(), address.port())) {
+      error = connect_to(found, begin + timeout);
+      if (error == 0) {
+        const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
+        char text[32];
+        std::snprintf(text, sizeof text, "in %.1f ms", taken.count());
+        return {true, text};
+      }
     }
+  } catch (const Error& unknown) {
+    return {false, unknown.message()};
   }
   if (error == ETIMEDOUT) return {false, str("no answer within ", timeout.count(), " ms")};
-  return {false, system_error(error)};
+  return {false, net::error_text(error)};
 }
 
 // Shared with the probing threads, which may outlast the call: looking up a name cannot be stopped.
@@ -150,18 +104,17 @@ std::vector<Reachability> probe(const std::vector<Address>& addresses,
 }
 
 Reachability probe_listening(const Address& address) {
-  const Resolved resolved = resolve(address, AI_PASSIVE);
-  if (!resolved.first) return {false, resolved.error};
-  const addrinfo& info = *resolved.first;
-  const Socket socket(info);
-  const int reuse = 1;  // connections of an earlier run that linger are no obstacle
-  if (socket.descriptor() >= 0 &&
-      setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) == 0 &&
-      bind(socket.descriptor(), info.ai_addr, info.ai_addrlen) == 0 &&
-      listen(socket.descriptor(), 1) == 0) {
-    return {true, "this task; the port is free"};
+  try {
+    const auto found = net::InternetAddress::resolve(address.host(), address.port())[0];
+    const net::Descriptor socket = found.socket();
+    // Connections of an earlier run that linger are no obstacle.
+    net::set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (found.bind(socket) == 0 && listen(socket.get(), 1) == 0)
+      return {true, "this task; the port is free"};
+    return {false, str("this task cannot listen here: ", net::error_text(errno))};
+  } catch (const Error& error) {
+    return {false, error.message()};
   }
-  return {false, str("this task cannot listen here: ", system_error(errno))};
 }
 
 }  // namespace cohort

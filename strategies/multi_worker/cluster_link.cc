@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "strategies/cluster/launcher/internet_address.h"
+#include "strategies/cluster/net/internet_address.h"
 #include "strategies/collective/make_communicators.h"
 
 namespace cohort {
@@ -19,9 +19,9 @@ std::string own_host(const ClusterResolver& resolver) {
   const auto leader = resolver.leader();
   if (!leader) return "127.0.0.1";
   if (resolver.world().rank == 0) return leader->host();
-  for (const auto& address : launcher::InternetAddress::resolve(leader->host(), leader->port())) {
+  for (const auto& address : net::InternetAddress::resolve(leader->host(), leader->port())) {
     const auto socket = address.socket();
-    if (address.connect(socket) == 0) return launcher::InternetAddress::of(socket).host();
+    if (address.connect(socket) == 0) return net::InternetAddress::of(socket).host();
   }
   fail(Code::kUnavailable, "cannot reach the leader at ", leader->text());
 }
@@ -89,10 +89,9 @@ class ClusterLink final : public WorkerLink {
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options) {
   auto membership = Membership::join(resolver, options);
-  const bool allow_plaintext =
-      options.allow_plaintext || process_environment("COHORT_ALLOW_PLAINTEXT") == "1";
+  const coordination::Security security(options.tls, options.allow_plaintext, process_environment);
   return std::make_shared<ClusterLink>(std::move(membership), any_port(own_host(resolver)),
-                                       allow_plaintext);
+                                       security.allows_plaintext());
 }
 
 }  // namespace cohort

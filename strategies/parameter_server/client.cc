@@ -35,7 +35,7 @@ constexpr int kMaxMetadataBytes = 8192;
 std::shared_ptr<grpc::Channel> open_channel(const Address& server,
                                             const coordination::Security& security) {
   const auto endpoints = coordination::resolve(server);
-  security.check(server, std::ranges::all_of(endpoints, &coordination::Endpoint::loopback));
+  security.check(server, coordination::all_loopback(endpoints));
   grpc::ChannelArguments arguments;
   const std::pair<const char*, int> values[] = {
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
@@ -54,8 +54,8 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& server,
   arguments.SetMaxReceiveMessageSize(parameter_server::kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(-1);
   if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
-  return grpc::CreateCustomChannel(endpoints.front().target(), security.channel_credentials(),
-                                   arguments);
+  return grpc::CreateCustomChannel(coordination::grpc_target(endpoints.front()),
+                                   security.channel_credentials(), arguments);
 }
 
 Piece piece_of(const Tensor& tensor) {

@@ -208,7 +208,7 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
     keep_grpc();
     const coordination::Security security(options_.tls, options_.allow_plaintext, environment);
     const auto endpoints = coordination::resolve(address);
-    security.check(address, std::ranges::all_of(endpoints, &coordination::Endpoint::loopback));
+    security.check(address, coordination::all_loopback(endpoints));
     restore();
     start(address, security);
     listener_ =

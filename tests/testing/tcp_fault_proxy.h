@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "strategies/collective/tcp/socket.h"
+#include "strategies/cluster/net/socket.h"
+#include "strategies/cluster/net/wake_up.h"
 
 namespace cohort::testing {
 
@@ -44,13 +45,14 @@ struct NetworkFault {
 // server that was there has gone. Thread-safe.
 class TcpFaultProxy {
  public:
+  using Clock = std::chrono::steady_clock;
   using Kind = NetworkFault::Kind;
   using Direction = NetworkFault::Direction;
 
-  explicit TcpFaultProxy(const tcp::Endpoint& server, std::vector<NetworkFault> faults = {})
+  explicit TcpFaultProxy(const net::InternetAddress& server, std::vector<NetworkFault> faults = {})
       : server_(server),
-        listening_(tcp::listen_on(tcp::Endpoint::parse("127.0.0.1:0", "the proxy"))),
-        endpoint_(tcp::Endpoint::of_socket(listening_.get())),
+        listening_(net::listen_on(net::InternetAddress::parse("127.0.0.1:0", "the proxy"))),
+        endpoint_(net::InternetAddress::of(listening_)),
         faults_(faults.begin(), faults.end()),
         thread_([this] { run(); }) {}
   ~TcpFaultProxy() {
@@ -63,7 +65,7 @@ class TcpFaultProxy {
   }
 
   // Where clients find the server.
-  tcp::Endpoint endpoint() const { return endpoint_; }
+  net::InternetAddress endpoint() const { return endpoint_; }
   // Nothing passes from here on, on any connection, and neither end is told; until thaw().
   void freeze() { set_frozen(true); }
   void thaw() { set_frozen(false); }
@@ -93,10 +95,10 @@ class TcpFaultProxy {
     bool ended = false;    // nothing more is read, and the reader shall know
     bool told = false;     // the reader knows
     bool stalled = false;  // nothing more is read
-    tcp::Clock::time_point held_until = {};
+    Clock::time_point held_until = {};
   };
   struct Link {
-    tcp::Descriptor client, server;
+    net::Descriptor client, server;
     int number = 0;
     Flow flows[2];
     bool over = false;
@@ -130,8 +132,7 @@ class TcpFaultProxy {
   }
 
   static void add_polled(const Flow& flow, std::vector<pollfd>& polled, int& wait) {
-    const auto held =
-        std::chrono::ceil<std::chrono::milliseconds>(flow.held_until - tcp::Clock::now());
+    const auto held = std::chrono::ceil<std::chrono::milliseconds>(flow.held_until - Clock::now());
     if (held.count() > 0) {
       wait = wait < 0 ? static_cast<int>(held.count())
                       : std::min(wait, static_cast<int>(held.count()));
@@ -143,16 +144,15 @@ class TcpFaultProxy {
   }
 
   void accept_one() {
-    tcp::Descriptor client(accept(listening_.get(), nullptr, nullptr));
-    tcp::Descriptor server = client ? connect_to_server() : tcp::Descriptor();
+    net::Descriptor client(accept(listening_.get(), nullptr, nullptr));
+    net::Descriptor server = client ? connect_to_server() : net::Descriptor();
     const std::lock_guard lock(mutex_);
     if (!server) {
       if (client && accepted_ > 0) listening_.reset();
       return;
     }
     Link link{.client = std::move(client), .server = std::move(server), .number = accepted_++};
-    for (const tcp::Descriptor* end : {&link.client, &link.server})
-      tcp::prepare_for_data(end->get(), 0);
+    for (const net::Descriptor* end : {&link.client, &link.server}) net::send_at_once(end->get());
     const int near = link.client.get(), far = link.server.get();
     link.flows[0] = {.from = near, .to = far, .direction = Direction::kToServer};
     link.flows[1] = {.from = far, .to = near, .direction = Direction::kToClient};
@@ -160,11 +160,11 @@ class TcpFaultProxy {
   }
 
   // None when it is not there.
-  tcp::Descriptor connect_to_server() const {
+  net::Descriptor connect_to_server() const {
     try {
-      tcp::Descriptor server = tcp::start_connecting(server_);
+      net::Descriptor server = net::start_connecting(server_);
       pollfd polled{server.get(), POLLOUT, 0};
-      if (poll(&polled, 1, 1000) == 1 && tcp::connection_error(server.get()) == 0) return server;
+      if (poll(&polled, 1, 1000) == 1 && net::connection_error(server.get()) == 0) return server;
     } catch (const Error&) {
     }
     return {};
@@ -180,7 +180,7 @@ class TcpFaultProxy {
 
   // Whether there may be more to do.
   bool move(Link& link, Flow& flow) {
-    if (tcp::Clock::now() < flow.held_until) return false;
+    if (Clock::now() < flow.held_until) return false;
     if (!flow.pending.empty()) return write(link, flow);
     if (flow.ended && !flow.told) {
       shutdown(flow.to, SHUT_WR);
@@ -211,7 +211,7 @@ class TcpFaultProxy {
   static void happen(const NetworkFault& fault, Link& link, Flow& flow) {
     switch (fault.kind) {
       case Kind::kDelay:
-        flow.held_until = tcp::Clock::now() + fault.delay;
+        flow.held_until = Clock::now() + fault.delay;
         break;
       case Kind::kStall:
         flow.stalled = true;
@@ -232,7 +232,7 @@ class TcpFaultProxy {
 
   static void reset(Link& link) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
-    for (const tcp::Descriptor* end : {&link.client, &link.server})
+    for (const net::Descriptor* end : {&link.client, &link.server})
       setsockopt(end->get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     link.over = true;
   }
@@ -269,10 +269,10 @@ class TcpFaultProxy {
     return true;
   }
 
-  const tcp::Endpoint server_;
-  tcp::Descriptor listening_;  // until the server has gone
-  const tcp::Endpoint endpoint_;
-  const tcp::WakeUp wake_up_;
+  const net::InternetAddress server_;
+  net::Descriptor listening_;  // until the server has gone
+  const net::InternetAddress endpoint_;
+  const net::WakeUp wake_up_;
   mutable std::mutex mutex_;  // guards what follows
   std::list<NetworkFault> faults_;
   std::list<Link> links_;

@@ -4,22 +4,14 @@
 #include <vector>
 
 #include "strategies/cluster/address.h"
+#include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::coordination {
 
-// A numeric address of a host, and a port.
-struct Endpoint {
-  std::string ip;
-  bool v6 = false;
-  bool loopback = false;
-  int port = 0;
-
-  // As gRPC wants it: "ipv4:127.0.0.1:2222", "ipv6:[::1]:2222".
-  std::string target() const;
-};
-
-// All that the name stands for, at least one, in the order of the system. kUnavailable when the
-// name is not known (yet). Blocks as name servers do.
-std::vector<Endpoint> resolve(const Address& address);
+// All that the name stands for, as net::InternetAddress::resolve().
+std::vector<net::InternetAddress> resolve(const Address& address);
+bool all_loopback(const std::vector<net::InternetAddress>& endpoints);
+// As gRPC wants it: "ipv4:127.0.0.1:2222", "ipv6:[::1]:2222".
+std::string grpc_target(const net::InternetAddress& endpoint);
 
 }  // namespace cohort::coordination

@@ -19,7 +19,7 @@ constexpr int kConnectMilliseconds = 3000;
 constexpr int kKeepaliveMilliseconds = 5000;
 constexpr int kMaxMetadataBytes = 4096;
 
-std::shared_ptr<grpc::Channel> open(const Address& leader, const Endpoint& endpoint,
+std::shared_ptr<grpc::Channel> open(const Address& leader, const net::InternetAddress& endpoint,
                                     const Security& security) {
   grpc::ChannelArguments arguments;
   const std::pair<const char*, int> values[] = {
@@ -36,7 +36,8 @@ std::shared_ptr<grpc::Channel> open(const Address& leader, const Endpoint& endpo
   for (const auto& [name, value] : values) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(leader));
-  return grpc::CreateCustomChannel(endpoint.target(), security.channel_credentials(), arguments);
+  return grpc::CreateCustomChannel(grpc_target(endpoint), security.channel_credentials(),
+                                   arguments);
 }
 
 // Without what gRPC says about itself: "failed to connect to all addresses; last error: UNKNOWN:
@@ -131,8 +132,8 @@ class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto
   bool half_closed_ = false, released_ = false, done_ = false;
 };
 
-LeaderLink::LeaderLink(const Address& leader, const Endpoint& endpoint, const Security& security,
-                       Listener& listener)
+LeaderLink::LeaderLink(const Address& leader, const net::InternetAddress& endpoint,
+                       const Security& security, Listener& listener)
     : call_(std::make_unique<Call>(open(leader, endpoint, security), listener)) {}
 
 LeaderLink::~LeaderLink() = default;

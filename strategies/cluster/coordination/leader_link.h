@@ -28,7 +28,7 @@ class LeaderLink {
   };
 
   // Starts to connect. `listener` must stay until the link is destroyed.
-  LeaderLink(const Address& leader, const Endpoint& endpoint, const Security& security,
+  LeaderLink(const Address& leader, const net::InternetAddress& endpoint, const Security& security,
              Listener& listener);
   // Ends the call at once if it has not ended; the listener is not called any more.
   ~LeaderLink();

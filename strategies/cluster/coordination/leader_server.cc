@@ -4,9 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <thread>
 #include <utility>
 
@@ -18,6 +15,7 @@
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/listener.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::coordination {
 namespace {
@@ -67,10 +65,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       : clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
         state_(roster, job_id, timing, clock_.now()) {
     const Address& address = *roster.leader();
-    const std::vector<Endpoint> endpoints = resolve(address);
-    const bool loopback = std::all_of(endpoints.begin(), endpoints.end(),
-                                      [](const Endpoint& endpoint) { return endpoint.loopback; });
-    security.check(address, loopback);
+    const std::vector<net::InternetAddress> endpoints = resolve(address);
+    security.check(address, all_loopback(endpoints));
     server_ = start(this, security.server_credentials(), timing, acceptor_);
     if (!server_) {
       invalid("the leader cannot serve at ", address.text(),
@@ -79,9 +75,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     }
     // A host that answers no longer is gone sooner than a process that says nothing: every
     // heartbeat goes out, and a frozen process has a system that answers for it.
-    const int unanswered = static_cast<int>(timing.suspect.count());
-    listener_ = std::make_unique<Listener>(address, endpoints, [this, unanswered](int descriptor) {
-      setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof unanswered);
+    listener_ = std::make_unique<Listener>(address, endpoints, [this, timing](int descriptor) {
+      net::break_when_unanswered(descriptor, timing.suspect);
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = descriptor;
       acceptor_->HandleNewConnection(&connection);

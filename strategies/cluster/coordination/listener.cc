@@ -1,19 +1,16 @@
 #include "strategies/cluster/coordination/listener.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
-#include <cstring>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::coordination {
 namespace {
@@ -30,76 +27,46 @@ int first_reserved_descriptor() {
   return static_cast<int>(all - std::min<int64_t>(64, all / 4));
 }
 
-// A socket that listens at `endpoint`, or -1 with the reason in errno.
-int listen_at(const Endpoint& endpoint) {
-  const int family = endpoint.v6 ? AF_INET6 : AF_INET;
-  const int descriptor = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) return -1;
-  const int yes = 1;
-  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  if (endpoint.v6) {
-    setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
-    auto* address = reinterpret_cast<sockaddr_in6*>(&storage);
-    address->sin6_family = AF_INET6;
-    address->sin6_port = htons(static_cast<uint16_t>(endpoint.port));
-    inet_pton(AF_INET6, endpoint.ip.c_str(), &address->sin6_addr);
-    size = sizeof *address;
-  } else {
-    auto* address = reinterpret_cast<sockaddr_in*>(&storage);
-    address->sin_family = AF_INET;
-    address->sin_port = htons(static_cast<uint16_t>(endpoint.port));
-    inet_pton(AF_INET, endpoint.ip.c_str(), &address->sin_addr);
-    size = sizeof *address;
-  }
-  if (bind(descriptor, reinterpret_cast<sockaddr*>(&storage), size) == 0 &&
-      listen(descriptor, SOMAXCONN) == 0) {
-    return descriptor;
-  }
+// A socket that listens at `endpoint`, or none with the reason in errno.
+net::Descriptor listen_at(const net::InternetAddress& endpoint) {
+  net::Descriptor socket = endpoint.try_socket(SOCK_NONBLOCK);
+  if (!socket) return socket;
+  net::set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (endpoint.is_v6()) net::set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (endpoint.bind(socket) == 0 && listen(socket.get(), SOMAXCONN) == 0) return socket;
   const int error = errno;
-  close(descriptor);
+  socket.reset();
   errno = error;
-  return -1;
+  return socket;
 }
 
 }  // namespace
 
-Listener::Listener(const Address& address, const std::vector<Endpoint>& endpoints,
+Listener::Listener(const Address& address, const std::vector<net::InternetAddress>& endpoints,
                    Accepted accepted)
     : accepted_(std::move(accepted)) {
   open(address, endpoints);
-  wake_ = eventfd(0, EFD_CLOEXEC);
-  if (wake_ < 0) {
-    const int error = errno;
-    for (const int socket : sockets_) close(socket);
-    fail(Code::kResourceExhausted, "cannot listen at ", address.text(), ": ", strerror(error));
-  }
   thread_ = std::thread([this] { run(); });
 }
 
 Listener::~Listener() {
-  const uint64_t one = 1;
-  while (write(wake_, &one, sizeof one) < 0 && errno == EINTR) {
-  }
+  wake_up_.signal();
   thread_.join();
-  for (const int socket : sockets_) close(socket);
-  close(wake_);
 }
 
-void Listener::open(const Address& address, const std::vector<Endpoint>& endpoints) {
+void Listener::open(const Address& address, const std::vector<net::InternetAddress>& endpoints) {
   int error = 0;
-  for (const Endpoint& endpoint : endpoints) {
-    const int socket = listen_at(endpoint);
-    if (socket >= 0) {
-      sockets_.push_back(socket);
+  for (const net::InternetAddress& endpoint : endpoints) {
+    net::Descriptor socket = listen_at(endpoint);
+    if (socket) {
+      sockets_.push_back(std::move(socket));
     } else if (error != EADDRINUSE) {
       error = errno;  // a port in use says more than what another address of the host had
     }
   }
   // A name may stand for addresses that this host lacks, such as ::1; a port in use is a mistake.
   if (!sockets_.empty() && error != EADDRINUSE) return;
-  for (const int socket : sockets_) close(socket);
+  sockets_.clear();
   if (error == EADDRINUSE) {
     fail(Code::kFailedPrecondition, "the leader cannot listen at ", address.text(), ": port ",
          address.port(), " is in use, by another job or a process that an old run left behind");
@@ -108,13 +75,14 @@ void Listener::open(const Address& address, const std::vector<Endpoint>& endpoin
     fail(Code::kFailedPrecondition, "the leader cannot listen at ", address.text(),
          ": it is no address of this host; check which host rank 0 runs on");
   }
-  fail(Code::kUnavailable, "the leader cannot listen at ", address.text(), ": ", strerror(error));
+  fail(Code::kUnavailable, "the leader cannot listen at ", address.text(), ": ",
+       net::error_text(error));
 }
 
 void Listener::run() {
   std::vector<pollfd> waiting;
-  for (const int socket : sockets_) waiting.push_back({.fd = socket, .events = POLLIN});
-  waiting.push_back({.fd = wake_, .events = POLLIN});
+  for (const auto& socket : sockets_) waiting.push_back({.fd = socket.get(), .events = POLLIN});
+  waiting.push_back({.fd = wake_up_.fd(), .events = POLLIN});
   for (;;) {
     if (poll(waiting.data(), waiting.size(), -1) < 0) continue;  // a signal
     if (waiting.back().revents) return;
@@ -129,8 +97,7 @@ void Listener::accept_all(int listening) {
   for (;;) {
     const int descriptor = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor >= 0 && descriptor < reserved) {
-      const int yes = 1;
-      setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+      net::set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
       accepted_(descriptor);
       continue;
     }
@@ -140,7 +107,7 @@ void Listener::accept_all(int listening) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    pollfd wake{.fd = wake_, .events = POLLIN};
+    pollfd wake{.fd = wake_up_.fd(), .events = POLLIN};
     poll(&wake, 1, kPauseMilliseconds);
     return;
   }

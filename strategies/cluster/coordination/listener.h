@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "strategies/cluster/address.h"
-#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/wake_up.h"
 
 namespace cohort::coordination {
 
@@ -19,19 +21,20 @@ class Listener {
 
   // Listens at all of `endpoints` that this host has, which are those of `address`.
   // kFailedPrecondition when the port is in use or the address is not of this host; names both.
-  Listener(const Address& address, const std::vector<Endpoint>& endpoints, Accepted accepted);
+  Listener(const Address& address, const std::vector<net::InternetAddress>& endpoints,
+           Accepted accepted);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
  private:
-  void open(const Address& address, const std::vector<Endpoint>& endpoints);
+  void open(const Address& address, const std::vector<net::InternetAddress>& endpoints);
   void run();
   void accept_all(int listening);
 
   Accepted accepted_;
-  std::vector<int> sockets_;
-  int wake_ = -1;  // an event that ends run()
+  std::vector<net::Descriptor> sockets_;
+  const net::WakeUp wake_up_;  // ends run()
   std::thread thread_;
 };
 

@@ -54,9 +54,9 @@ void Member::start_server(Time deadline) {
 
 bool Member::try_to_join(size_t attempt) {
   try {
-    const std::vector<Endpoint> endpoints = resolve(*roster_.leader());
-    const Endpoint& endpoint = endpoints[attempt % endpoints.size()];
-    security_.check(*roster_.leader(), endpoint.loopback);
+    const std::vector<net::InternetAddress> endpoints = resolve(*roster_.leader());
+    const net::InternetAddress& endpoint = endpoints[attempt % endpoints.size()];
+    security_.check(*roster_.leader(), endpoint.is_loopback());
     link_.reset();
     {
       std::lock_guard lock(mutex_);

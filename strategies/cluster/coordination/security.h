@@ -35,6 +35,7 @@ class Security {
   Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
 
   bool encrypted() const { return !certificate_.empty(); }
+  bool allows_plaintext() const { return allow_plaintext_; }
   // Throws kFailedPrecondition where plain text would go beyond this host and nobody has allowed
   // it.
   void check(const Address& leader, bool loopback) const;

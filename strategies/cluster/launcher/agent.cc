@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "core/base/error.h"
+#include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -47,7 +48,7 @@ std::chrono::milliseconds Agent::patience() const {
 
 void Agent::watch(std::vector<pollfd>& events) const {
   if (server_) server_->watch(events);
-  if (connecting_.is_open()) events.push_back({connecting_.get(), POLLOUT, 0});
+  if (connecting_) events.push_back({connecting_.get(), POLLOUT, 0});
   if (channel_) events.push_back({channel_->socket().get(), channel_->events(), 0});
 }
 
@@ -57,7 +58,7 @@ void Agent::step() {
   if (job_code_ || !loss_.empty()) return;
   if (channel_) {
     listen(now);
-  } else if (connecting_.is_open()) {
+  } else if (connecting_) {
     finish_connecting(now);
   } else if (now >= next_try_) {
     seek(now);
@@ -66,12 +67,12 @@ void Agent::step() {
 
 // Finding the rendezvous.
 
-std::vector<InternetAddress> Agent::find_rendezvous() const {
+std::vector<net::InternetAddress> Agent::find_rendezvous() const {
   const Address& rendezvous = nodes().rendezvous;
-  auto addresses = InternetAddress::resolve(rendezvous.host(), rendezvous.port());
+  auto addresses = net::InternetAddress::resolve(rendezvous.host(), rendezvous.port());
   const bool is_here_only =
       std::all_of(addresses.begin(), addresses.end(),
-                  [](const InternetAddress& address) { return address.is_loopback(); });
+                  [](const net::InternetAddress& address) { return address.is_loopback(); });
   if (!is_here_only && !nodes().allow_plaintext) {
     fail(Code::kFailedPrecondition, "nodes would talk to ", place(),
          " in plain text, beyond this host: expected --allow_plaintext or COHORT_ALLOW_PLAINTEXT=1 "
@@ -80,11 +81,11 @@ std::vector<InternetAddress> Agent::find_rendezvous() const {
   return addresses;
 }
 
-void Agent::serve_if_here(const std::vector<InternetAddress>& addresses) {
+void Agent::serve_if_here(const std::vector<net::InternetAddress>& addresses) {
   if (!may_serve() || server_) return;
   int error = 0;
-  for (const InternetAddress& address : addresses) {
-    Descriptor listener = address.socket(SOCK_NONBLOCK);
+  for (const net::InternetAddress& address : addresses) {
+    net::Descriptor listener = address.socket(SOCK_NONBLOCK);
     const int on = 1;
     setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
@@ -98,7 +99,7 @@ void Agent::serve_if_here(const std::vector<InternetAddress>& addresses) {
 }
 
 void Agent::seek(Time now) {
-  std::vector<InternetAddress> addresses;
+  std::vector<net::InternetAddress> addresses;
   try {
     addresses = find_rendezvous();
   } catch (const Error& error) {
@@ -107,7 +108,7 @@ void Agent::seek(Time now) {
     return;
   }
   serve_if_here(addresses);
-  const InternetAddress& address = addresses[tries_++ % addresses.size()];
+  const net::InternetAddress& address = addresses[tries_++ % addresses.size()];
   connecting_ = address.socket(SOCK_NONBLOCK);
   if (address.connect(connecting_) != 0 && errno != EINPROGRESS) {
     try_again(std::strerror(errno), now);
@@ -117,7 +118,7 @@ void Agent::seek(Time now) {
 }
 
 void Agent::try_again(const std::string& why, Time now) {
-  connecting_.close();
+  connecting_.reset();
   channel_.reset();
   next_try_ = now + kTryInterval;
   const auto left = std::chrono::ceil<std::chrono::seconds>(give_up_ - now).count();
@@ -148,12 +149,12 @@ void Agent::finish_connecting(Time now) {
 }
 
 void Agent::join() {
-  const auto here = nodes().host.empty() ? InternetAddress::of(connecting_)
-                                         : InternetAddress::resolve(nodes().host, 0)[0];
+  const auto here = nodes().host.empty() ? net::InternetAddress::of(connecting_)
+                                         : net::InternetAddress::resolve(nodes().host, 0)[0];
   if (!ports_) ports_.emplace(options_, here);
   Node node = ports_->describe(nodes().host.empty() ? here.host() : nodes().host);
   node.rank = server_ ? 0 : nodes().rank;  // whoever serves is the first, also without --node_rank
-  channel_.emplace(std::exchange(connecting_, Descriptor()), patience());
+  channel_.emplace(std::exchange(connecting_, net::Descriptor()), patience());
   channel_->send(Join{kProtocol, nodes().job_id, terms(), std::move(node)});
 }
 

@@ -10,11 +10,11 @@
 
 #include "strategies/cluster/coordination/running_clock.h"
 #include "strategies/cluster/launcher/channel.h"
-#include "strategies/cluster/launcher/internet_address.h"
 #include "strategies/cluster/launcher/messages.h"
 #include "strategies/cluster/launcher/node_ports.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/rendezvous_server.h"
+#include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::launcher {
 
@@ -58,8 +58,8 @@ class Agent {
 
   void seek(Time now);
   void try_again(const std::string& why, Time now);
-  std::vector<InternetAddress> find_rendezvous() const;
-  void serve_if_here(const std::vector<InternetAddress>& addresses);
+  std::vector<net::InternetAddress> find_rendezvous() const;
+  void serve_if_here(const std::vector<net::InternetAddress>& addresses);
   JobState::Rules rules() const;
   std::vector<std::pair<std::string, std::string>> terms() const;
   // Whether the connection is there by now.
@@ -79,7 +79,7 @@ class Agent {
   // While there is no rendezvous:
   Time give_up_, next_try_, next_report_;
   size_t tries_ = 0;
-  Descriptor connecting_;
+  net::Descriptor connecting_;
 
   std::optional<Channel> channel_;
   bool has_joined_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <csignal>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "core/base/file.h"
 #include "strategies/cluster/launcher/child.h"
 #include "strategies/cluster/launcher/descendants.h"
+#include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -36,8 +38,9 @@ Log open_log(const std::string& log_dir, int restart, const Task& task, const ch
   const std::string folder = str(log_dir, "/attempt-", restart);
   create_folders(folder);
   const std::string path = str(folder, "/", task.job, "-", task.index, ".", stream);
-  Log log = {Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)), path};
-  if (!log.file.is_open()) fail_system("cannot write ", path);
+  Log log = {net::Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
+             path};
+  if (!log.file) fail_system("cannot write ", path);
   return log;
 }
 
@@ -49,7 +52,7 @@ Attempt::Attempt(const Setting& setting, int restart) : setting_(setting) {
 
 void Attempt::start(size_t task, int restart) {
   const LocalCluster& cluster = setting_.cluster;
-  const Descriptor socket = cluster.socket(task);
+  const net::Descriptor socket = cluster.socket(task);
   const Program program = {
       setting_.program, setting_.options.command,
       cluster.environment(task, setting_.environment, restart, socket.get()).strings()};
@@ -59,7 +62,8 @@ void Attempt::start(size_t task, int restart) {
   run.name = cluster.tasks()[task].name();
   run.pid = child.pid;
   run.last_lines = std::make_shared<LastLines>();
-  const auto add = [&](Descriptor pipe, const std::shared_ptr<OutputSink>& sink, const char* name) {
+  const auto add = [&](net::Descriptor pipe, const std::shared_ptr<OutputSink>& sink,
+                       const char* name) {
     run.streams.emplace_back(
         std::move(pipe), prefix(run.name, task, sink->has_colours()), sink,
         open_log(setting_.options.log_dir, restart, cluster.tasks()[task], name), run.last_lines);

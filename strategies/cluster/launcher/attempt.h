@@ -7,8 +7,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "core/base/error.h"
 #include "strategies/cluster/launcher/agent.h"
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/exit_status.h"
 #include "strategies/cluster/launcher/local_cluster.h"
@@ -16,6 +16,7 @@
 #include "strategies/cluster/launcher/output_sink.h"
 #include "strategies/cluster/launcher/signals.h"
 #include "strategies/cluster/launcher/task_output.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -26,8 +27,8 @@ struct Setting {
   const std::string& program;      // the file to run
   const Environment& environment;  // of the launcher, as far as tasks should see it
   const Signals& signals;
-  const Descriptor& signal_queue;
-  const Descriptor& lifeline;  // readable when the guard is gone
+  const net::Descriptor& signal_queue;
+  const net::Descriptor& lifeline;  // readable when the guard is gone
   Console& console;
   Agent* agent = nullptr;  // to the attempts on other nodes, if there are any
 

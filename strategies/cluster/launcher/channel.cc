@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -31,7 +32,7 @@ std::string write_length(size_t length) {
 
 }  // namespace
 
-Channel::Channel(Descriptor socket, std::chrono::milliseconds patience)
+Channel::Channel(net::Descriptor socket, std::chrono::milliseconds patience)
     : socket_(std::move(socket)) {
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
   const int on = 1;
@@ -45,7 +46,7 @@ short Channel::events() const {
 }
 
 void Channel::send(const Message& message) {
-  if (!socket_.is_open()) return;
+  if (!socket_) return;
   const std::string text = encode(message);
   if (text.size() > kMaxMessage || outgoing_.size() > kMaxUnsent) {
     break_off(text.size() > kMaxMessage ? "a message to it is too long" : "it reads nothing");
@@ -56,8 +57,8 @@ void Channel::send(const Message& message) {
 }
 
 void Channel::move() {
-  if (socket_.is_open()) write_some();
-  if (socket_.is_open()) read_some();
+  if (socket_) write_some();
+  if (socket_) read_some();
 }
 
 void Channel::write_some() {
@@ -113,7 +114,7 @@ std::optional<Message> Channel::receive() {
 
 void Channel::break_off(std::string why) {
   if (end_.empty()) end_ = std::move(why);
-  socket_.close();
+  socket_.reset();
   outgoing_.clear();
 }
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/messages.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -16,9 +16,9 @@ class Channel {
  public:
   // Takes over a connected socket, or one that is connecting, and makes it non-blocking. The kernel
   // gives up a connection on which sent bytes have not arrived for `patience`.
-  Channel(Descriptor socket, std::chrono::milliseconds patience);
+  Channel(net::Descriptor socket, std::chrono::milliseconds patience);
 
-  const Descriptor& socket() const { return socket_; }
+  const net::Descriptor& socket() const { return socket_; }
   // The events of poll(2) to wait for.
   short events() const;
   // Sends as soon as possible. Messages to an end that reads too little break the channel.
@@ -36,7 +36,7 @@ class Channel {
   void read_some();
   void break_off(std::string why);
 
-  Descriptor socket_;
+  net::Descriptor socket_;
   std::string incoming_, outgoing_;
   std::string end_;
 };

@@ -2,8 +2,13 @@
 
 #include <cerrno>
 #include <csignal>
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include "strategies/cluster/launcher/pipe.h"
+#include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -37,15 +42,15 @@ void keep_over_exec(int descriptor) {
   _exit(1);
 }
 
-void do_not_block(const Descriptor& descriptor) {
+void do_not_block(const net::Descriptor& descriptor) {
   fcntl(descriptor.get(), F_SETFL, fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
 }
 
 }  // namespace
 
-Child start(const Program& program, const Descriptor& inherited, const Signals& signals) {
-  const Descriptor input(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!input.is_open()) fail_system("cannot open /dev/null");
+Child start(const Program& program, const net::Descriptor& inherited, const Signals& signals) {
+  const net::Descriptor input(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!input) fail_system("cannot open /dev/null");
   Pipe output = make_pipe(), errors = make_pipe(), failure = make_pipe();
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -55,7 +60,7 @@ Child start(const Program& program, const Descriptor& inherited, const Signals& 
            parent, signals, failure.write_end.get());
   }
   setpgid(pid, pid);  // here too, so that signals to the group find it whoever comes first
-  failure.write_end.close();
+  failure.write_end.reset();
   int error = 0;
   if (read(failure.read_end.get(), &error, sizeof(error)) == sizeof(error)) {
     waitpid(pid, nullptr, 0);

@@ -4,8 +4,8 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/signals.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -19,12 +19,12 @@ struct Program {
 // A process that this one started. Whoever starts it has to wait for it.
 struct Child {
   pid_t pid = 0;
-  Descriptor output, errors;  // what it prints; reads do not block
+  net::Descriptor output, errors;  // what it prints; reads do not block
 };
 
 // Starts `program` as the leader of a process group, with an empty input, and with `inherited` (if
 // open) under the same number. The kernel kills it when this process dies. Returns when the program
 // runs; an error when it cannot be run.
-Child start(const Program& program, const Descriptor& inherited, const Signals& signals);
+Child start(const Program& program, const net::Descriptor& inherited, const Signals& signals);
 
 }  // namespace cohort::launcher

@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <optional>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "strategies/cluster/launcher/descendants.h"
 #include "strategies/cluster/launcher/exit_status.h"
+#include "strategies/cluster/launcher/pipe.h"
+#include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -33,7 +36,8 @@ ExitStatus watch(const Signals& signals, pid_t child) {
 
 }  // namespace
 
-int guarded(const Signals& signals, const std::function<int(const Descriptor& lifeline)>& body) {
+int guarded(const Signals& signals,
+            const std::function<int(const net::Descriptor& lifeline)>& body) {
   adopt_descendants();
   Pipe lifeline = make_pipe();
   std::fflush(nullptr);
@@ -41,7 +45,7 @@ int guarded(const Signals& signals, const std::function<int(const Descriptor& li
   if (child < 0) fail_system("cannot start the supervisor");
   if (child == 0) {
     adopt_descendants();
-    lifeline.write_end.close();
+    lifeline.write_end.reset();
     // A group of its own: what the terminal sends to the guard's group comes through the guard,
     // once.
     setpgid(0, 0);

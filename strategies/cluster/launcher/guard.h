@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/signals.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -12,6 +12,7 @@ namespace cohort::launcher {
 // when the child is gone, however it ended, kills all processes that the child has left behind.
 // When the guard itself is gone, the descriptor that `body` gets reaches its end: `body` has to
 // kill its descendants and return. So nothing that `body` starts survives the death of either.
-int guarded(const Signals& signals, const std::function<int(const Descriptor& lifeline)>& body);
+int guarded(const Signals& signals,
+            const std::function<int(const net::Descriptor& lifeline)>& body);
 
 }  // namespace cohort::launcher

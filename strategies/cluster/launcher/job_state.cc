@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "core/base/error.h"
+#include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/launcher/exit_status.h"
 #include "strategies/cluster/launcher/local_cluster.h"
 #include "strategies/cluster/parsing.h"
@@ -42,7 +43,7 @@ int64_t seconds(JobState::Duration duration) {
 }  // namespace
 
 JobState::JobState(Rules rules, Time now)
-    : rules_(std::move(rules)), run_id_(random_job_id()), enough_(rules_.max_nodes) {
+    : rules_(std::move(rules)), run_id_(coordination::random_job_id()), enough_(rules_.max_nodes) {
   form(rules_.max_nodes, now);
 }
 

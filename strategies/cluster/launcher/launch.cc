@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fcntl.h>
 #include <sched.h>
 #include <thread>
+#include <unistd.h>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/guard.h"
 #include "strategies/cluster/launcher/node_supervisor.h"
@@ -13,6 +14,8 @@
 #include "strategies/cluster/launcher/outer_launcher.h"
 #include "strategies/cluster/launcher/signals.h"
 #include "strategies/cluster/launcher/supervisor.h"
+#include "strategies/cluster/launcher/system_error.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 namespace {
@@ -73,7 +76,7 @@ int launch(int argc, char** argv) {
   forget_outer_launcher(environment);
   divide_cores(options, environment);
   const Signals signals;
-  return guarded(signals, [&](const Descriptor& lifeline) {
+  return guarded(signals, [&](const net::Descriptor& lifeline) {
     if (options.nodes) return supervise_node(options, program, environment, signals, lifeline);
     return supervise(options, program, environment, signals, lifeline);
   });

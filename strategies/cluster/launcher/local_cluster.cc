@@ -1,9 +1,6 @@
 #include "strategies/cluster/launcher/local_cluster.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <sys/random.h>
 
 #include <nlohmann/json.hpp>
 
@@ -16,20 +13,6 @@ namespace {
 int size_of(const std::vector<int>& ports) { return static_cast<int>(ports.size()); }
 
 }  // namespace
-
-std::string random_job_id() {
-  std::array<unsigned char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    fail_system("cannot read random bytes");
-  }
-  std::string id;
-  for (const unsigned char byte : bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", byte);
-    id += digits;
-  }
-  return id;
-}
 
 LocalCluster::LocalCluster(const Options& options, const NodePorts& ports, Round round)
     : max_restarts_(options.restarts), ports_(ports), round_(std::move(round)) {
@@ -64,8 +47,8 @@ void LocalCluster::add(const std::string& job, int first, int count) {
   }
 }
 
-Descriptor LocalCluster::socket(size_t task) const {
-  if (!tasks_[task].listens()) return Descriptor();
+net::Descriptor LocalCluster::socket(size_t task) const {
+  if (!tasks_[task].listens()) return net::Descriptor();
   return ports_.of(tasks_[task].job, places_[task]).socket();
 }
 

@@ -11,9 +11,6 @@
 
 namespace cohort::launcher {
 
-// 128 random bits in hexadecimal.
-std::string random_job_id();
-
 // The tasks of one round that run on this host, and what each is told.
 class LocalCluster {
  public:
@@ -24,7 +21,7 @@ class LocalCluster {
   const std::vector<Task>& tasks() const { return tasks_; }
   int num_trainers() const { return num_trainers_; }
   // A socket bound to the address of a task; none for one without an address.
-  Descriptor socket(size_t task) const;
+  net::Descriptor socket(size_t task) const;
   // `base` with what task `task` has to know, as docs/cohort-run.md lists it: after `restart`
   // restarts, with its socket inherited as `socket`.
   Environment environment(size_t task, Environment base, int restart, int socket) const;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <climits>
+#include <unistd.h>
 
 namespace cohort::launcher {
 namespace {
@@ -19,7 +20,7 @@ std::string host_name() {
 
 }  // namespace
 
-NodePorts::NodePorts(const Options& options, const InternetAddress& address) {
+NodePorts::NodePorts(const Options& options, const net::InternetAddress& address) {
   if (options.chief) chief_.emplace(address);
   for (int i = 0; i < options.workers; ++i) workers_.emplace_back(address);
   for (int i = 0; i < options.ps; ++i) ps_.emplace_back(address);

@@ -3,10 +3,10 @@
 #include <optional>
 #include <vector>
 
-#include "strategies/cluster/launcher/internet_address.h"
 #include "strategies/cluster/launcher/node.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/reserved_port.h"
+#include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::launcher {
 
@@ -14,7 +14,7 @@ namespace cohort::launcher {
 class NodePorts {
  public:
   // On `address`, of this host; its port does not matter.
-  NodePorts(const Options& options, const InternetAddress& address);
+  NodePorts(const Options& options, const net::InternetAddress& address);
 
   // This host for the others, with `host` as what they call it.
   Node describe(const std::string& host) const;

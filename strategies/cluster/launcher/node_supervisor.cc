@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kFarewellTime(10);
 class NodeSupervisor {
  public:
   NodeSupervisor(const Options& options, const std::string& program, const Environment& environment,
-                 const Signals& signals, const Descriptor& lifeline)
+                 const Signals& signals, const net::Descriptor& lifeline)
       : options_(options),
         program_(program),
         environment_(environment),
@@ -137,8 +137,8 @@ class NodeSupervisor {
   const std::string& program_;
   const Environment& environment_;
   const Signals& signals_;
-  const Descriptor& lifeline_;
-  const Descriptor signal_queue_;
+  const net::Descriptor& lifeline_;
+  const net::Descriptor signal_queue_;
   Console console_;
   Agent agent_;
   bool was_told_to_end_ = false;
@@ -148,7 +148,7 @@ class NodeSupervisor {
 
 int supervise_node(const Options& options, const std::string& program,
                    const Environment& environment, const Signals& signals,
-                   const Descriptor& lifeline) {
+                   const net::Descriptor& lifeline) {
   return NodeSupervisor(options, program, environment, signals, lifeline).run();
 }
 

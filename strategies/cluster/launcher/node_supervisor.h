@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/signals.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -14,6 +14,6 @@ namespace cohort::launcher {
 // rendezvous is lost, with all tasks ended; those of Agent::step().
 int supervise_node(const Options& options, const std::string& program,
                    const Environment& environment, const Signals& signals,
-                   const Descriptor& lifeline);
+                   const net::Descriptor& lifeline);
 
 }  // namespace cohort::launcher

@@ -15,7 +15,7 @@ constexpr size_t kMaxStrangers = 64;
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(Descriptor listener, JobState::Rules rules,
+RendezvousServer::RendezvousServer(net::Descriptor listener, JobState::Rules rules,
                                    std::chrono::milliseconds patience)
     : listener_(std::move(listener)),
       patience_(patience),
@@ -49,8 +49,8 @@ void RendezvousServer::accept_some(Time now) {
   const auto is_stranger = [&](const auto& entry) { return !state_.knows(entry.first); };
   auto strangers = static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), is_stranger));
   for (;;) {
-    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.is_open()) return;  // too many open files, too: the next step tries again
+    net::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket) return;  // too many open files, too: the next step tries again
     if (strangers >= kMaxStrangers) continue;
     ++strangers;
     peers_.emplace(next_node_++, Peer{Channel(std::move(socket), patience_), now, now, now});

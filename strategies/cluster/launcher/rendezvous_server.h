@@ -9,8 +9,8 @@
 
 #include "strategies/cluster/coordination/running_clock.h"
 #include "strategies/cluster/launcher/channel.h"
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/job_state.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -19,7 +19,8 @@ namespace cohort::launcher {
 class RendezvousServer {
  public:
   // `listener` listens and does not block. A node that is silent for `patience` is lost.
-  RendezvousServer(Descriptor listener, JobState::Rules rules, std::chrono::milliseconds patience);
+  RendezvousServer(net::Descriptor listener, JobState::Rules rules,
+                   std::chrono::milliseconds patience);
 
   // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
   void watch(std::vector<pollfd>& events) const;
@@ -45,7 +46,7 @@ class RendezvousServer {
   void send_all(Time now);
   void drop_faulty(Time now);
 
-  Descriptor listener_;
+  net::Descriptor listener_;
   const std::chrono::milliseconds patience_;
   coordination::RunningClock clock_;
   JobState state_;

@@ -1,12 +1,13 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 
 #include "core/base/error.h"
+#include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
 
-Descriptor bound_socket(const InternetAddress& address) {
-  Descriptor socket = address.socket();
+net::Descriptor bound_socket(const net::InternetAddress& address) {
+  net::Descriptor socket = address.socket();
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address.bind(socket) != 0) {
@@ -18,9 +19,9 @@ Descriptor bound_socket(const InternetAddress& address) {
 
 }  // namespace
 
-ReservedPort::ReservedPort(const InternetAddress& host)
-    : holder_(bound_socket(host.with_port(0))), address_(InternetAddress::of(holder_)) {}
+ReservedPort::ReservedPort(const net::InternetAddress& host)
+    : holder_(bound_socket(host.with_port(0))), address_(net::InternetAddress::of(holder_)) {}
 
-Descriptor ReservedPort::socket() const { return bound_socket(address_); }
+net::Descriptor ReservedPort::socket() const { return bound_socket(address_); }
 
 }  // namespace cohort::launcher

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "strategies/cluster/launcher/descriptor.h"
-#include "strategies/cluster/launcher/internet_address.h"
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::launcher {
 
@@ -15,17 +15,17 @@ namespace cohort::launcher {
 class ReservedPort {
  public:
   // A free port of `host`, by default of 127.0.0.1; the port of `host` does not matter.
-  explicit ReservedPort(const InternetAddress& host = InternetAddress());
+  explicit ReservedPort(const net::InternetAddress& host = net::InternetAddress());
 
   // "127.0.0.1:40123".
   std::string address() const { return address_.text(); }
   int port() const { return address_.port(); }
   // Another socket bound to the port, for a program that inherits it: it has only to listen.
-  Descriptor socket() const;
+  net::Descriptor socket() const;
 
  private:
-  Descriptor holder_;
-  InternetAddress address_;
+  net::Descriptor holder_;
+  net::InternetAddress address_;
 };
 
 }  // namespace cohort::launcher

@@ -1,6 +1,9 @@
 #include "strategies/cluster/launcher/signals.h"
 
 #include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -37,13 +40,13 @@ int Signals::wait() const {
   return signal;
 }
 
-Descriptor Signals::queue() const {
-  Descriptor queue(signalfd(-1, &queued_, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!queue.is_open()) fail_system("cannot make a queue of signals");
+net::Descriptor Signals::queue() const {
+  net::Descriptor queue(signalfd(-1, &queued_, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!queue) fail_system("cannot make a queue of signals");
   return queue;
 }
 
-int next_signal(const Descriptor& queue) {
+int next_signal(const net::Descriptor& queue) {
   signalfd_siginfo information{};
   const ssize_t size = read(queue.get(), &information, sizeof(information));
   return size == sizeof(information) ? static_cast<int>(information.ssi_signo) : 0;

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "strategies/cluster/launcher/descriptor.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -19,7 +19,7 @@ class Signals {
   int wait() const;
   // A descriptor that is readable while signals are queued. It must be made by the process that
   // reads it.
-  Descriptor queue() const;
+  net::Descriptor queue() const;
   // To be called in a new process before it becomes another program.
   void restore() const { sigprocmask(SIG_SETMASK, &original_, nullptr); }
 
@@ -28,6 +28,6 @@ class Signals {
 };
 
 // Takes the next signal from the queue; 0 when it is empty.
-int next_signal(const Descriptor& queue);
+int next_signal(const net::Descriptor& queue);
 
 }  // namespace cohort::launcher

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <poll.h>
 
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/launcher/attempt.h"
 
 namespace cohort::launcher {
@@ -44,12 +46,13 @@ int run_attempts(const Setting& setting) {
 }  // namespace
 
 int supervise(const Options& options, const std::string& program, const Environment& environment,
-              const Signals& signals, const Descriptor& lifeline) {
-  const InternetAddress loopback;
+              const Signals& signals, const net::Descriptor& lifeline) {
+  const net::InternetAddress loopback;
   const NodePorts ports(options, loopback);
   const LocalCluster cluster(
-      options, ports, {.job_id = random_job_id(), .nodes = {ports.describe(loopback.host())}});
-  const Descriptor signal_queue = signals.queue();
+      options, ports,
+      {.job_id = coordination::random_job_id(), .nodes = {ports.describe(loopback.host())}});
+  const net::Descriptor signal_queue = signals.queue();
   Console console;
   const Setting setting = {options, cluster,      program,  environment,
                            signals, signal_queue, lifeline, console};
@@ -58,7 +61,8 @@ int supervise(const Options& options, const std::string& program, const Environm
   return code;
 }
 
-void flush(const Console& console, const Descriptor& signal_queue, const Descriptor& lifeline) {
+void flush(const Console& console, const net::Descriptor& signal_queue,
+           const net::Descriptor& lifeline) {
   while (!console.output->is_empty() || !console.errors->is_empty()) {
     pollfd events[] = {
         {signal_queue.get(), POLLIN, 0},

@@ -2,11 +2,11 @@
 
 #include <string>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/output_sink.h"
 #include "strategies/cluster/launcher/signals.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -14,10 +14,11 @@ namespace cohort::launcher {
 // error. Returns the exit code of the whole: 0, or that of the task that failed. For Setting's
 // fields of the same names see attempt.h.
 int supervise(const Options& options, const std::string& program, const Environment& environment,
-              const Signals& signals, const Descriptor& lifeline);
+              const Signals& signals, const net::Descriptor& lifeline);
 
 // Writes what is queued, for as long as it takes a reader, unless another signal arrives or the
 // guard is gone.
-void flush(const Console& console, const Descriptor& signal_queue, const Descriptor& lifeline);
+void flush(const Console& console, const net::Descriptor& signal_queue,
+           const net::Descriptor& lifeline);
 
 }  // namespace cohort::launcher

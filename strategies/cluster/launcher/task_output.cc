@@ -27,7 +27,7 @@ void LastLines::add(std::string_view line) {
   if (lines_.size() > kLines) lines_.pop_front();
 }
 
-TaskOutput::TaskOutput(Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink,
+TaskOutput::TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink,
                        Log log, std::shared_ptr<LastLines> last_lines)
     : pipe_(std::move(pipe)),
       prefix_(std::move(prefix)),
@@ -40,7 +40,7 @@ int TaskOutput::readable() const { return sink_->is_full() ? -1 : pipe_.get(); }
 void TaskOutput::read_some() {
   read_once();
   // As if the task itself wrote where nobody reads.
-  if (sink_->is_broken() && !log_.file.is_open()) pipe_.close();
+  if (sink_->is_broken() && !log_.file) pipe_.reset();
 }
 
 void TaskOutput::read_available() {
@@ -50,12 +50,12 @@ void TaskOutput::read_available() {
 
 void TaskOutput::finish() {
   read_available();
-  pipe_.close();
+  pipe_.reset();
   if (!line_.empty()) end_line();
 }
 
 bool TaskOutput::read_once() {
-  if (!pipe_.is_open()) return false;
+  if (!pipe_) return false;
   std::array<char, kMaxChunk> bytes;
   const ssize_t size = read(pipe_.get(), bytes.data(), bytes.size());
   if (size > 0) {
@@ -63,7 +63,7 @@ bool TaskOutput::read_once() {
     return true;
   }
   if (size < 0 && errno == EINTR) return true;
-  if (size == 0) pipe_.close();
+  if (size == 0) pipe_.reset();
   return false;
 }
 
@@ -86,7 +86,7 @@ void TaskOutput::end_line() {
 }
 
 void TaskOutput::write_log(std::string_view bytes) {
-  while (log_.file.is_open() && !bytes.empty()) {
+  while (log_.file && !bytes.empty()) {
     const ssize_t size = write(log_.file.get(), bytes.data(), bytes.size());
     if (size >= 0) {
       bytes.remove_prefix(static_cast<size_t>(size));
@@ -99,7 +99,7 @@ void TaskOutput::write_log(std::string_view bytes) {
 void TaskOutput::give_up_log() {
   sink_->append(
       str("cohort-run: cannot write ", log_.path, " any more: ", std::strerror(errno), "\n"));
-  log_.file.close();
+  log_.file.reset();
 }
 
 }  // namespace cohort::launcher

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "strategies/cluster/launcher/descriptor.h"
 #include "strategies/cluster/launcher/output_sink.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
 
@@ -26,7 +26,7 @@ class LastLines {
 
 // A file that repeats what a task prints; none when it is not open.
 struct Log {
-  Descriptor file;
+  net::Descriptor file;
   std::string path;
 };
 
@@ -36,7 +36,7 @@ struct Log {
 class TaskOutput {
  public:
   // The last lines may be shared with another stream.
-  TaskOutput(Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink, Log log,
+  TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink, Log log,
              std::shared_ptr<LastLines> last_lines);
 
   // The pipe to wait for, or -1 when there is nothing to wait for now.
@@ -58,7 +58,7 @@ class TaskOutput {
   void write_log(std::string_view bytes);
   void give_up_log();
 
-  Descriptor pipe_;
+  net::Descriptor pipe_;
   std::string prefix_;
   std::shared_ptr<OutputSink> sink_;
   Log log_;

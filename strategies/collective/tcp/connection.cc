@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/crc32c.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
 namespace {
@@ -39,7 +40,7 @@ void Memory::find(int64_t begin, int64_t end, char* scratch, size_t limit,
   }
 }
 
-Connection::Connection(int peer, Descriptor socket, bool check_payloads)
+Connection::Connection(int peer, net::Descriptor socket, bool check_payloads)
     : peer_(peer), socket_(std::move(socket)), check_payloads_(check_payloads), buffer_(kBuffer) {}
 
 bool Connection::has_output() const {
@@ -214,7 +215,8 @@ bool Connection::receive_some(Receiver& receiver) {
 }
 
 void Connection::fail_with(int error) {
-  failure_ = error == 0 ? "has closed its connection" : "cannot be reached: " + error_text(error);
+  failure_ =
+      error == 0 ? "has closed its connection" : "cannot be reached: " + net::error_text(error);
 }
 
 }  // namespace cohort::tcp

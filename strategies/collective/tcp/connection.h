@@ -5,8 +5,8 @@
 #include <sys/uio.h>
 #include <vector>
 
+#include "strategies/cluster/net/descriptor.h"
 #include "strategies/collective/tcp/frame.h"
-#include "strategies/collective/tcp/socket.h"
 
 namespace cohort::tcp {
 
@@ -64,7 +64,7 @@ class Receiver {
 // Frames in both directions between this rank and a peer, without waiting. One thread at a time.
 class Connection {
  public:
-  Connection(int peer, Descriptor socket, bool check_payloads);
+  Connection(int peer, net::Descriptor socket, bool check_payloads);
 
   int peer() const { return peer_; }
   int fd() const { return socket_.get(); }
@@ -97,7 +97,7 @@ class Connection {
   void fail_with(int error);
 
   const int peer_;
-  Descriptor socket_;
+  net::Descriptor socket_;
   const bool check_payloads_;
   std::string failure_;
   bool corrupt_ = false;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "strategies/cluster/net/socket.h"
+
 namespace cohort::tcp {
 namespace {
 
@@ -60,7 +62,7 @@ void Control::check(uint64_t sequence) const {
   if (sequence > finish_) throw *error_;
 }
 
-void Control::add_polled(const WakeUp& wake_up, std::vector<pollfd>& polled) const {
+void Control::add_polled(const net::WakeUp& wake_up, std::vector<pollfd>& polled) const {
   polled.push_back({wake_up.fd(), POLLIN, 0});
   const Lock lock(mutex_);
   for (size_t p = 0; p < peers_.size(); ++p)
@@ -73,12 +75,12 @@ void Control::read_notices() {
     if (states_[static_cast<size_t>(p)].open) read_locked(p);
 }
 
-void Control::add_listener(const WakeUp* wake_up) {
+void Control::add_listener(const net::WakeUp* wake_up) {
   const Lock lock(mutex_);
   listeners_.push_back(wake_up);
 }
 
-void Control::remove_listener(const WakeUp* wake_up) {
+void Control::remove_listener(const net::WakeUp* wake_up) {
   const Lock lock(mutex_);
   std::erase(listeners_, wake_up);
 }
@@ -162,7 +164,7 @@ void Control::read_locked(int peer) {
     if (!state.has_left)
       end_locked(Error(Code::kUnavailable,
                        got == 0 ? str(name(peer), " has closed its connection")
-                                : str(name(peer), " cannot be reached: ", error_text(error))),
+                                : str(name(peer), " cannot be reached: ", net::error_text(error))),
                  joined_, true);
     signal();
   }
@@ -181,7 +183,7 @@ void Control::take_locked(int peer, const Notice& notice) {
 }
 
 void Control::signal() const {
-  for (const WakeUp* listener : listeners_) listener->signal();
+  for (const net::WakeUp* listener : listeners_) listener->signal();
 }
 
 }  // namespace cohort::tcp

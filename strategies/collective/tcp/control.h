@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/wake_up.h"
 #include "strategies/collective/tcp/frame.h"
-#include "strategies/collective/tcp/socket.h"
 
 namespace cohort::tcp {
 
@@ -19,8 +20,8 @@ namespace cohort::tcp {
 class Control {
  public:
   struct Peer {
-    std::string address;  // for messages
-    Descriptor socket;    // none for this rank itself
+    std::string address;     // for messages
+    net::Descriptor socket;  // none for this rank itself
   };
   Control(int rank, std::vector<Peer> peers);
 
@@ -44,12 +45,12 @@ class Control {
   bool has_ended() const { return ended_; }
 
   // What a thread that waits must poll besides its own sockets: all of that appended to `polled`.
-  void add_polled(const WakeUp& wake_up, std::vector<pollfd>& polled) const;
+  void add_polled(const net::WakeUp& wake_up, std::vector<pollfd>& polled) const;
   // To be called after poll() has reported something of it.
   void read_notices();
-  // Two threads at most wait, each with a WakeUp of its own, which every news signals.
-  void add_listener(const WakeUp* wake_up);
-  void remove_listener(const WakeUp* wake_up);
+  // Two threads at most wait, each with a net::WakeUp of its own, which every news signals.
+  void add_listener(const net::WakeUp* wake_up);
+  void remove_listener(const net::WakeUp* wake_up);
 
   // The connection to a peer has failed: ends the group unless the peer has told the reason, for
   // which this waits a moment.
@@ -90,7 +91,7 @@ class Control {
   std::vector<State> states_;
   std::optional<Error> error_;
   uint64_t finish_ = 0;
-  std::vector<const WakeUp*> listeners_;
+  std::vector<const net::WakeUp*> listeners_;
 };
 
 }  // namespace cohort::tcp

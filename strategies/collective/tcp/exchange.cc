@@ -5,6 +5,8 @@
 #include <sys/ioctl.h>
 #include <thread>
 
+#include "strategies/cluster/net/socket.h"
+
 namespace cohort::tcp {
 namespace {
 
@@ -21,7 +23,7 @@ std::string in_seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Exchange::Exchange(Control& control, std::vector<Descriptor> sockets, bool check_payloads,
+Exchange::Exchange(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
                    std::chrono::milliseconds timeout, bool spin)
     : control_(control), timeout_(timeout), spin_(spin), given_up_(sockets.size()) {
   for (size_t p = 0; p < sockets.size(); ++p)
@@ -263,7 +265,7 @@ void Exchange::flush() {
     if (connection == nullptr || !connection->is_open()) continue;
     int unsent = 0;
     while (ioctl(connection->fd(), SIOCOUTQ, &unsent) == 0 && unsent > 0 && Clock::now() < until &&
-           connection_error(connection->fd()) == 0)
+           net::connection_error(connection->fd()) == 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -39,7 +39,7 @@ class Exchange final : private Receiver {
   // Places of a connection's streams: what others wait for comes first.
   static constexpr size_t kRounds = 0, kResults = 1, kParts = 2;
 
-  Exchange(Control& control, std::vector<Descriptor> sockets, bool check_payloads,
+  Exchange(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
            std::chrono::milliseconds timeout, bool spin);
   ~Exchange() override;
 
@@ -86,7 +86,7 @@ class Exchange final : private Receiver {
   Control& control_;
   const std::chrono::milliseconds timeout_;
   const bool spin_;
-  WakeUp wake_up_;
+  net::WakeUp wake_up_;
   std::vector<std::unique_ptr<Connection>> connections_;  // null at the own rank
   std::vector<bool> given_up_;                            // connections that are closed
   std::vector<pollfd> polled_;

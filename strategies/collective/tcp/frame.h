@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +12,8 @@
 // What goes over the wire: frames of a checked header and a payload. Numbers are little-endian, as
 // on every machine this is built for.
 namespace cohort::tcp {
+
+using Clock = std::chrono::steady_clock;
 
 inline constexpr uint32_t kMagic = 0x54524f43;  // "CORT"
 inline constexpr uint32_t kProtocolVersion = 1;

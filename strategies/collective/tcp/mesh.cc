@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
 namespace {
@@ -18,8 +19,8 @@ constexpr std::chrono::milliseconds kRetryAfter{20};
 
 class Meeting {
  public:
-  Meeting(int rank, const Token& token, const Descriptor& listener,
-          const std::vector<Endpoint>& ranks)
+  Meeting(int rank, const Token& token, const net::Descriptor& listener,
+          const std::vector<net::InternetAddress>& ranks)
       : rank_(rank), token_(token), listener_(listener), ranks_(ranks) {
     for (auto& channel : links_) channel.resize(ranks.size());
     for (int peer = 0; peer < rank_; ++peer)
@@ -45,7 +46,7 @@ class Meeting {
  private:
   // A connection on which something is to be heard.
   struct Line {
-    Descriptor socket;
+    net::Descriptor socket;
     Hello heard;
     size_t got = 0;
   };
@@ -74,7 +75,7 @@ class Meeting {
     return hello;
   }
 
-  static bool say(const Descriptor& socket, const Hello& hello) {
+  static bool say(const net::Descriptor& socket, const Hello& hello) {
     return send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello;
   }
 
@@ -97,7 +98,7 @@ class Meeting {
            ": all ranks must run the same program");
   }
 
-  Descriptor& link(int peer, Channel channel) {
+  net::Descriptor& link(int peer, Channel channel) {
     return links_[static_cast<size_t>(channel)][static_cast<size_t>(peer)];
   }
 
@@ -106,7 +107,7 @@ class Meeting {
     call.introduced = false;
     call.next_try = Clock::now() + kRetryAfter;
     try {
-      call.socket = start_connecting(ranks_[static_cast<size_t>(call.peer)]);
+      call.socket = net::start_connecting(ranks_[static_cast<size_t>(call.peer)]);
     } catch (const Error& error) {
       if (error.code() != Code::kUnavailable) throw;
     }
@@ -129,7 +130,7 @@ class Meeting {
   bool proceed(Call& call, short events) {
     if (!call.introduced) {
       if (!(events & (POLLOUT | POLLERR | POLLHUP))) return false;
-      const int error = connection_error(call.socket.get());
+      const int error = net::connection_error(call.socket.get());
       if (error == ECONNREFUSED && call.ever_introduced) give_up(call);
       if (error != 0 || !say(call.socket, hello(call.peer, call.channel, false))) {
         hang_up(call);
@@ -166,7 +167,7 @@ class Meeting {
       return true;
     // One that calls again has lost the connection that there was.
     const int peer = static_cast<int>(hello.from);
-    Descriptor& link = this->link(peer, hello.channel);
+    net::Descriptor& link = this->link(peer, hello.channel);
     if (say(stranger.socket, this->hello(peer, hello.channel, true))) {
       if (!link) --missing_;
       link = std::move(stranger.socket);
@@ -176,7 +177,8 @@ class Meeting {
 
   void admit() {
     while (true) {
-      Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      net::Descriptor socket(
+          accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       const bool none_left = !socket && (errno == EMFILE || errno == ENFILE);
       if (!socket && !none_left) return;
       if (none_left && strangers_.empty())
@@ -227,8 +229,8 @@ class Meeting {
 
   const int rank_;
   const Token token_;
-  const Descriptor& listener_;
-  const std::vector<Endpoint>& ranks_;
+  const net::Descriptor& listener_;
+  const std::vector<net::InternetAddress>& ranks_;
   Links links_;
   std::vector<Call> calls_;
   std::list<Stranger> strangers_;
@@ -237,8 +239,8 @@ class Meeting {
 
 }  // namespace
 
-Links connect_mesh(int rank, const Token& token, const Descriptor& listener,
-                   const std::vector<Endpoint>& ranks, Clock::time_point deadline) {
+Links connect_mesh(int rank, const Token& token, const net::Descriptor& listener,
+                   const std::vector<net::InternetAddress>& ranks, Clock::time_point deadline) {
   return Meeting(rank, token, listener, ranks).run(deadline);
 }
 

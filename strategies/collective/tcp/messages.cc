@@ -21,7 +21,7 @@ Error too_long(int sender, int64_t bytes, int tag, int receiver, int64_t room) {
 
 }  // namespace
 
-Messages::Messages(Control& control, std::vector<Descriptor> sockets, bool check_payloads,
+Messages::Messages(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
                    std::chrono::milliseconds timeout)
     : control_(control), timeout_(timeout), outboxes_(sockets.size()) {
   for (size_t p = 0; p < sockets.size(); ++p)

@@ -20,7 +20,7 @@ namespace cohort::tcp {
 // them, so that they arrive whatever their ranks do meanwhile. Thread-safe.
 class Messages final : private Receiver {
  public:
-  Messages(Control& control, std::vector<Descriptor> sockets, bool check_payloads,
+  Messages(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
            std::chrono::milliseconds timeout);
   // Lets what has been taken over be known to its sender.
   ~Messages() override;
@@ -75,7 +75,7 @@ class Messages final : private Receiver {
 
   Control& control_;
   const std::chrono::milliseconds timeout_;
-  WakeUp wake_up_;
+  net::WakeUp wake_up_;
   std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Connection>> connections_;

@@ -10,6 +10,7 @@
 
 #include "core/collective/background_queue.h"
 #include "core/collective/reduction.h"
+#include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/exchange.h"
 #include "strategies/collective/tcp/mesh.h"
 #include "strategies/collective/tcp/messages.h"
@@ -55,7 +56,7 @@ char* plus(void* memory, int64_t bytes) { return static_cast<char*>(memory) + by
 // What a group is made of.
 struct Members {
   int rank;
-  std::vector<Endpoint> endpoints;  // by rank
+  std::vector<net::InternetAddress> endpoints;  // by rank
   Token token;
 };
 
@@ -68,7 +69,7 @@ Token random_token() {
 class TcpCommunicator final : public Communicator {
  public:
   TcpCommunicator(const Members& members, Links links, const TcpOptions& options,
-                  const Endpoint& bound)
+                  const net::InternetAddress& bound)
       : options_(options),
         bound_(bound),
         control_(members.rank, control_peers(members, links, options)),
@@ -114,27 +115,32 @@ class TcpCommunicator final : public Communicator {
                                                   const TcpOptions& options) {
     std::vector<Control::Peer> peers;
     for (size_t p = 0; p < members.endpoints.size(); ++p) {
-      Descriptor& socket = links[2][p];
+      net::Descriptor& socket = links[2][p];
       if (socket) {
-        prepare_for_data(socket.get(), 0);
-        break_when_silent(socket.get(), options.silence);
+        net::send_at_once(socket.get());
+        net::break_when_silent(socket.get(), options.silence);
       }
       peers.push_back({members.endpoints[p].text(), std::move(socket)});
     }
     return peers;
   }
 
-  static std::vector<Descriptor> prepared(std::vector<Descriptor> sockets) {
-    for (const Descriptor& socket : sockets)
-      if (socket) prepare_for_data(socket.get(), kSocketBuffer);
+  static std::vector<net::Descriptor> prepared(std::vector<net::Descriptor> sockets) {
+    for (const net::Descriptor& socket : sockets)
+      if (socket) {
+        net::send_at_once(socket.get());
+        net::set_option(socket.get(), SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
+        net::set_option(socket.get(), SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
+      }
     return sockets;
   }
 
   // Waiting awake pays only where the others of this host can run meanwhile.
   static bool pays_to_spin(const Members& members) {
     const auto& own = members.endpoints[at(members.rank)];
-    const auto here = std::count_if(members.endpoints.begin(), members.endpoints.end(),
-                                    [&](const Endpoint& e) { return e.same_host(own); });
+    const auto here =
+        std::count_if(members.endpoints.begin(), members.endpoints.end(),
+                      [&](const net::InternetAddress& e) { return e.is_same_host(own); });
     return here <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
   }
 
@@ -181,7 +187,7 @@ class TcpCommunicator final : public Communicator {
   std::vector<Range> nothing() const { return std::vector<Range>(at(size())); }
 
   const TcpOptions options_;
-  const Endpoint bound_;
+  const net::InternetAddress bound_;
   Control control_;
   Exchange exchange_;
   Messages messages_;
@@ -326,8 +332,9 @@ void TcpCommunicator::work(const Call& call, const AllToAllCall& own) {
 
 // --- How groups form
 
-std::unique_ptr<Communicator> connected(const Members& members, const Descriptor& listener,
-                                        const TcpOptions& options, const Endpoint& bound) {
+std::unique_ptr<Communicator> connected(const Members& members, const net::Descriptor& listener,
+                                        const TcpOptions& options,
+                                        const net::InternetAddress& bound) {
   if (members.endpoints.size() == 1) return std::move(make_in_process_communicators(1)[0]);
   Links links = connect_mesh(members.rank, members.token, listener, members.endpoints,
                              Clock::now() + options.join_timeout);
@@ -342,8 +349,8 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key) {
     char endpoint[kMaxEndpoint];
   };
   Choice own{color, key, random_token(), {}};
-  Descriptor listener = listen_on(bound_);
-  Endpoint::of_socket(listener.get()).text().copy(own.endpoint, kMaxEndpoint - 1);
+  net::Descriptor listener = net::listen_on(bound_);
+  net::InternetAddress::of(listener).text().copy(own.endpoint, kMaxEndpoint - 1);
   std::vector<Choice> choices(at(size()));
   all_gather(&own, choices.data(), std::vector<int64_t>(choices.size(), sizeof(Choice)));
   if (color < 0) return nullptr;
@@ -355,12 +362,13 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key) {
   Members members{.rank = 0, .endpoints = {}, .token = choices[at(ranks[0])].token};
   for (const int r : ranks) {
     if (r == rank()) members.rank = static_cast<int>(members.endpoints.size());
-    members.endpoints.push_back(Endpoint::parse(choices[at(r)].endpoint, "an address of a rank"));
+    members.endpoints.push_back(
+        net::InternetAddress::parse(choices[at(r)].endpoint, "an address of a rank"));
   }
   return connected(members, listener, options_, bound_);
 }
 
-void check_plaintext(const Endpoint& endpoint, const TcpOptions& options,
+void check_plaintext(const net::InternetAddress& endpoint, const TcpOptions& options,
                      const std::string& whose) {
   if (endpoint.is_unspecified())
     invalid(whose, " is ", endpoint.text(),
@@ -391,15 +399,16 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   if (rank < 0 || rank >= size)
     invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);
   const auto deadline = Clock::now() + options.join_timeout;
-  const Endpoint asked = Endpoint::parse(options.address, "TcpOptions::address");
+  const net::InternetAddress asked =
+      net::InternetAddress::parse(options.address, "TcpOptions::address");
   check_plaintext(asked, options, "the address of this rank");
-  const Descriptor listener = listen_on(asked);
+  const net::Descriptor listener = net::listen_on(asked);
   const std::string prefix = "tcp/" + options.name + "/";
   if (store.add(str(prefix, rank, "/joined"), 1) > 1)
     fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
          "\" already; every rank joins once");
   if (rank == 0) store.set(prefix + "token", str(token_text(random_token()), ' ', size));
-  store.set(str(prefix, rank), Endpoint::of_socket(listener.get()).text());
+  store.set(str(prefix, rank), net::InternetAddress::of(listener).text());
   const auto left = [&] {
     return std::max(std::chrono::milliseconds(0),
                     std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
@@ -413,8 +422,8 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   std::string missing;
   for (int r = 0; r < size; ++r) {
     try {
-      members.endpoints.push_back(
-          Endpoint::parse(store.get(str(prefix, r), left()), str("the address of rank ", r)));
+      members.endpoints.push_back(net::InternetAddress::parse(store.get(str(prefix, r), left()),
+                                                              str("the address of rank ", r)));
     } catch (const Error& error) {
       if (error.code() != Code::kDeadlineExceeded) throw;
       missing += str(missing.empty() ? "rank " : ", rank ", r);
@@ -426,9 +435,7 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
     fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
          static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ", size,
          " to join the group \"", options.name, "\"");
-  Endpoint again = asked;
-  again.set_port(0);
-  return connected(members, listener, options, again);
+  return connected(members, listener, options, asked.with_port(0));
 }
 
 }  // namespace cohort

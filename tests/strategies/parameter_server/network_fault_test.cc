@@ -55,7 +55,7 @@ class FaultyServer {
 
   const TlsFiles tls_;
   TestServer server_;
-  TcpFaultProxy proxy_{tcp::Endpoint::parse(server_.address().text(), "the server")};
+  TcpFaultProxy proxy_{net::InternetAddress::parse(server_.address().text(), "the server")};
   std::string wrong_;
 };
 

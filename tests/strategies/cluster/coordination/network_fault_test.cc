@@ -62,7 +62,7 @@ class FaultyJob {
 
  private:
   TorchrunResolver resolver(int rank) {
-    const tcp::Endpoint proxy = proxy_.endpoint();
+    const net::InternetAddress proxy = proxy_.endpoint();
     return TorchrunResolver(
         environment({{"RANK", std::to_string(rank)},
                      {"WORLD_SIZE", std::to_string(kSize)},
@@ -73,7 +73,7 @@ class FaultyJob {
   const TlsFiles tls_;
   const milliseconds join_timeout_;
   LocalJob job_{1};
-  TcpFaultProxy proxy_{tcp::Endpoint::parse(job_.address(0), "the leader")};
+  TcpFaultProxy proxy_{net::InternetAddress::parse(job_.address(0), "the leader")};
   std::vector<std::string> errors_;
 };
 

@@ -42,7 +42,7 @@ class CutLink : public ::testing::Test {
 
   Notices notices_;
   LocalJob job_{1};
-  TcpFaultProxy cable_{tcp::Endpoint::parse(job_.address(0), "the leader")};
+  TcpFaultProxy cable_{net::InternetAddress::parse(job_.address(0), "the leader")};
   Members members_;
 };
 

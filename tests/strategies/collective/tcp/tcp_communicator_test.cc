@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/frame.h"
-#include "strategies/collective/tcp/socket.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
 
 namespace cohort::testing {
@@ -86,11 +86,11 @@ TEST(TcpCommunicatorTest, StrangersDoNotDisturbAGroupThatForms) {
   InMemoryStore store;
   Group group(2);
   std::thread first([&] { group[0] = make_tcp_communicator(store, 0, 2); });
-  const auto endpoint = tcp::Endpoint::parse(store.get("tcp/group/0", std::chrono::seconds(10)),
-                                             "the address of rank 0");
-  std::vector<tcp::Descriptor> strangers;
+  const auto endpoint = net::InternetAddress::parse(
+      store.get("tcp/group/0", std::chrono::seconds(10)), "the address of rank 0");
+  std::vector<net::Descriptor> strangers;
   for (int i = 0; i < 200; ++i) {
-    strangers.push_back(tcp::start_connecting(endpoint));
+    strangers.push_back(net::start_connecting(endpoint));
     pollfd polled{strangers.back().get(), POLLOUT, 0};
     ASSERT_EQ(poll(&polled, 1, 10'000), 1);
     tcp::Hello hello{.token = {1, 2}, .size = 2, .from = 1, .to = 0};

@@ -41,7 +41,7 @@ class MisleadingStore : public KeyValueStore {
   std::string get(std::string_view key, milliseconds timeout) override {
     const std::string value = store_.get(key, timeout);
     if (key != str("tcp/group/", kCalled)) return value;
-    proxy_.emplace(tcp::Endpoint::parse(value, "the address of a rank"), faults_);
+    proxy_.emplace(net::InternetAddress::parse(value, "the address of a rank"), faults_);
     return proxy_->endpoint().text();
   }
   TcpFaultProxy& proxy() { return *proxy_; }

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/internet_address.h"
+
+// What is done to sockets of TCP.
+namespace cohort::net {
+
+// A non-blocking socket that listens on `address`. kUnavailable names the address.
+Descriptor listen_on(const InternetAddress& address);
+// Begins to connect; the socket, which does not block, becomes writable when that has ended.
+// kUnavailable where it cannot even begin.
+Descriptor start_connecting(const InternetAddress& address);
+// What became of it: 0, or the errno.
+int connection_error(int fd);
+
+// Sets an option whose value is a number; one that the system does not know changes nothing.
+void set_option(int fd, int level, int name, int value);
+// Small messages are not held back, and no call waits.
+void send_at_once(int fd);
+// The connection breaks when what was sent is not taken by the other host's system for so long.
+// That of a process which is only frozen takes it.
+void break_when_unanswered(int fd, std::chrono::milliseconds silence);
+// The same for one that carries little: the system asks by itself whether the other host is there.
+// (One that carries much would break as well when its reader is just slow to read.)
+void break_when_silent(int fd, std::chrono::milliseconds silence);
+
+// "Connection refused".
+std::string error_text(int error);
+
+}  // namespace cohort::net
