@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "core/base/threads.h"
-#include "core/collective/background_queue.h"
-#include "core/collective/communicator.h"
 #include "core/collective/message_board.h"
+#include "core/collective/queued_communicator.h"
 #include "core/collective/reduction.h"
 #include "core/collective/rendezvous.h"
+#include "core/collective/split.h"
 
 namespace cohort {
 namespace {
@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kSliceUnit = 64;
 // What one thread copies at least.
 constexpr int64_t kCopyGrain = int64_t{1} << 17;
-// Identifies a message rather than a collective to wait().
-constexpr int64_t kMessage = int64_t{1} << 62;
 
 // What the ranks of one group share.
 struct Group {
@@ -83,7 +81,7 @@ std::optional<Error> find_mistake(std::span<const Call> calls) {
   return std::nullopt;
 }
 
-class InProcessCommunicator final : public Communicator {
+class InProcessCommunicator final : public QueuedCommunicator {
  public:
   InProcessCommunicator(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
@@ -91,59 +89,20 @@ class InProcessCommunicator final : public Communicator {
   ~InProcessCommunicator() override {
     abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group")));
     group_->messages.withdraw(rank_);
+    end_queue();
   }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->calls.size()); }
 
-  void run(const Call& call) override {
-    queue_.drain();
-    run_now(call);
-  }
-
-  int64_t start(const Call& call) override {
-    if (size() > 1) return queue_.start(call);
-    run_now(call);
-    return 0;
-  }
-
-  int64_t start_send(const SendCall& call) override {
-    check_send(call, rank_, size());
-    return kMessage + group_->messages.post(rank_, call);
-  }
-
-  int64_t start_receive(const ReceiveCall& call) override {
-    check_receive(call, rank_, size());
-    return kMessage + group_->messages.post(rank_, call);
-  }
-
-  Received wait(int64_t operation) override {
-    if (operation >= kMessage) return group_->messages.wait(operation - kMessage);
-    if (size() > 1) queue_.wait(operation);
-    return {};
-  }
-
   std::unique_ptr<Communicator> split(int color, int key) override {
-    struct Choice {
-      int color, key;
-    };
-    std::vector<Choice> choices(static_cast<size_t>(size()));
-    const Choice own{color, key};
-    const std::vector<int64_t> bytes(choices.size(), sizeof(Choice));
-    all_gather(&own, choices.data(), bytes);
-    int members = 0, place = 0;
-    for (int r = 0; r < size(); ++r) {
-      const Choice& other = choices[static_cast<size_t>(r)];
-      if (other.color != color) continue;
-      ++members;
-      if (other.key < key || (other.key == key && r < rank_)) ++place;
-    }
+    const GroupPart own = choose_part(*this, color, key);
     std::unique_ptr<Communicator> part;
     if (color >= 0) {
       const std::lock_guard lock(group_->mutex);
       auto& shared = group_->parts[color];
-      if (shared == nullptr) shared = std::make_shared<Group>(members, group_->reduction);
-      part = std::make_unique<InProcessCommunicator>(shared, place);
+      if (shared == nullptr) shared = std::make_shared<Group>(own.size(), group_->reduction);
+      part = std::make_unique<InProcessCommunicator>(shared, own.rank);
     }
     barrier();
     {
@@ -155,12 +114,15 @@ class InProcessCommunicator final : public Communicator {
   }
 
   void abort(const Error& error) override { group_->abort(error); }
-  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
 
  private:
+  int64_t post(const SendCall& call) override { return group_->messages.post(rank_, call); }
+  int64_t post(const ReceiveCall& call) override { return group_->messages.post(rank_, call); }
+  Received wait_for_message(int64_t id) override { return group_->messages.wait(id); }
+
   // Meets the others, does this rank's part of the work, for which it may read their memory, and
   // waits until they have done theirs.
-  void run_now(const Call& call) {
+  void run_now(const Call& call) override {
     group_->calls[static_cast<size_t>(rank_)] = call;
     group_->rendezvous.meet();
     const auto begin = std::chrono::steady_clock::now();
@@ -172,9 +134,7 @@ class InProcessCommunicator final : public Communicator {
       abort(*mistake);
       throw *mistake;
     }
-    const int64_t bytes = bytes_of(call);
-    if (observer_ && bytes > 0)
-      observer_({kind_of(call), bytes, begin, std::chrono::steady_clock::now()});
+    observe(call, begin);
   }
 
   template <typename C>
@@ -295,10 +255,8 @@ class InProcessCommunicator final : public Communicator {
 
   std::shared_ptr<Group> group_;
   int rank_;
-  CommunicationObserver observer_;
   std::vector<const void*> sources_;  // of the segment in work
   std::vector<void*> targets_;
-  BackgroundQueue queue_{[this](const Call& call) { run_now(call); }};
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "strategies/collective/host/shared_memory_bootstrap.h"
 
-#include <algorithm>
 #include <sstream>
 
+#include "core/collective/split.h"
 #include "strategies/collective/host/gathered_values.h"
 
 namespace cohort {
@@ -107,16 +107,6 @@ class Joining {
   GatheredValues values_;
 };
 
-// What every rank tells every other, of equal size for all.
-template <typename T>
-std::vector<T> tell_all(Communicator& communicator, const T& own) {
-  const auto size = static_cast<size_t>(communicator.size());
-  std::vector<T> all(size);
-  const std::vector<int64_t> bytes(size, sizeof(T));
-  communicator.all_gather(&own, all.data(), bytes);
-  return all;
-}
-
 }  // namespace
 
 std::shared_ptr<HostGroup> join_host_group(KeyValueStore& store,
@@ -126,20 +116,10 @@ std::shared_ptr<HostGroup> join_host_group(KeyValueStore& store,
 }
 
 HostPart split_host_group(Communicator& communicator, const HostGroup& whole, int color, int key) {
-  struct Choice {
-    int color, key;
-  };
-  const auto choices = tell_all(communicator, Choice{color, key});
-  std::vector<size_t> members;
-  for (size_t r = 0; r < choices.size(); ++r)
-    if (color >= 0 && choices[r].color == color) members.push_back(r);
-  std::stable_sort(members.begin(), members.end(),
-                   [&](size_t a, size_t b) { return choices[a].key < choices[b].key; });
-  const auto place = std::find(members.begin(), members.end(), communicator.rank());
-  HostPart part{nullptr, static_cast<int>(place - members.begin())};
-
+  const auto [members, rank] = choose_part(communicator, color, key);
+  HostPart part{nullptr, rank};
   const auto size = static_cast<int>(members.size());
-  const bool first = !members.empty() && part.rank == 0;
+  const bool first = size > 0 && rank == 0;
   std::optional<ControlBlock> control;
   std::optional<Error> error;
   const auto attempt = [&](auto&& step) {
@@ -154,8 +134,10 @@ HostPart split_host_group(Communicator& communicator, const HostGroup& whole, in
   if (!members.empty() && !error)
     attempt([&] {
       std::vector<HostMember> ranks;
-      for (const size_t r : members) ranks.push_back(whole.members[r]);
-      if (!first) control = ControlBlock::open(ranks[0].process, descriptors[members[0]], size);
+      for (const int r : members) ranks.push_back(whole.members[static_cast<size_t>(r)]);
+      if (!first)
+        control = ControlBlock::open(ranks[0].process, descriptors[static_cast<size_t>(members[0])],
+                                     size);
       part.group = std::make_shared<HostGroup>(std::move(*control), ranks, whole.limit);
     });
   const auto codes = tell_all(communicator, error ? static_cast<int>(error->code()) : 0);

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/collective/background_queue.h"
+#include "core/collective/queued_communicator.h"
 #include "strategies/collective/host/host_exchange.h"
 #include "strategies/collective/host/host_group.h"
 #include "strategies/collective/host/host_reduction.h"
@@ -14,9 +14,6 @@
 
 namespace cohort {
 namespace {
-
-// Identifies a message rather than a collective to wait().
-constexpr int64_t kMessage = int64_t{1} << 62;
 
 void write_text(Post& post, const std::string& text) {
   post.text_bytes = static_cast<int32_t>(std::min(text.size(), Post::kTextBytes));
@@ -28,7 +25,7 @@ std::string read_text(const Post& post) {
           static_cast<size_t>(read_count(post.text_bytes, static_cast<int32_t>(Post::kTextBytes)))};
 }
 
-class SharedMemoryCommunicator final : public Communicator {
+class SharedMemoryCommunicator final : public QueuedCommunicator {
  public:
   SharedMemoryCommunicator(std::shared_ptr<HostGroup> group, int rank)
       : group_(std::move(group)),
@@ -44,37 +41,11 @@ class SharedMemoryCommunicator final : public Communicator {
   ~SharedMemoryCommunicator() override {
     const std::string name = group_->peers.name(rank_);
     abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group"), name));
+    end_queue();
   }
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
-
-  void run(const Call& call) override {
-    queue_.drain();
-    run_now(call);
-  }
-
-  int64_t start(const Call& call) override {
-    if (size() > 1) return queue_.start(call);
-    run_now(call);
-    return 0;
-  }
-
-  int64_t start_send(const SendCall& call) override {
-    check_send(call, rank_, size());
-    return kMessage + messages_.start(call);
-  }
-
-  int64_t start_receive(const ReceiveCall& call) override {
-    check_receive(call, rank_, size());
-    return kMessage + messages_.start(call);
-  }
-
-  Received wait(int64_t operation) override {
-    if (operation >= kMessage) return messages_.wait(operation - kMessage);
-    if (size() > 1) queue_.wait(operation);
-    return {};
-  }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const auto part = split_host_group(*this, *group_, color, key);
@@ -83,14 +54,17 @@ class SharedMemoryCommunicator final : public Communicator {
   }
 
   void abort(const Error& error) override { meeting_.abort(error); }
-  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
 
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     return group_->one_process() ? allocate_host_buffer(bytes) : allocate_shared_buffer(bytes);
   }
 
  private:
-  void run_now(const Call& call) {
+  int64_t post(const SendCall& call) override { return messages_.start(call); }
+  int64_t post(const ReceiveCall& call) override { return messages_.start(call); }
+  Received wait_for_message(int64_t id) override { return messages_.wait(id); }
+
+  void run_now(const Call& call) override {
     // Posts of the last collective may not have been read by all.
     if (meeting_.ended()) throw meeting_.error();
     const auto waiting = [&] { return describe(call); };
@@ -99,7 +73,7 @@ class SharedMemoryCommunicator final : public Communicator {
     prepare(call, post);
     meeting_.meet(waiting);
     const auto begin =
-        observer_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+        has_observer() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     // All ranks see the same posts, so that all find the same.
     check(call, post);
     bool reachable = true;
@@ -109,9 +83,7 @@ class SharedMemoryCommunicator final : public Communicator {
       reachable = memory_.settle();
     }
     std::visit([&](const auto& own) { work(own, reachable, waiting); }, call);
-    if (!observer_) return;
-    const int64_t bytes = bytes_of(call);
-    if (bytes > 0) observer_({kind_of(call), bytes, begin, std::chrono::steady_clock::now()});
+    observe(call, begin);
   }
 
   // Tells the others of this rank's call and memory.
@@ -182,8 +154,6 @@ class SharedMemoryCommunicator final : public Communicator {
   HostExchange exchange_;
   HostReduction reduction_;
   SharedMessages messages_;
-  CommunicationObserver observer_;
-  BackgroundQueue queue_{[this](const Call& call) { run_now(call); }};
 };
 
 }  // namespace

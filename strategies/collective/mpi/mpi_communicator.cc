@@ -1,10 +1,12 @@
 #include "strategies/collective/mpi/mpi_communicator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
-#include "core/collective/background_queue.h"
+#include "core/collective/queued_communicator.h"
+#include "core/collective/split.h"
 #include "strategies/collective/mpi/collectives.h"
 #include "strategies/collective/mpi/mpi_process.h"
 
@@ -16,9 +18,6 @@ using mpi::Control;
 using mpi::Group;
 using mpi::Messages;
 using mpi::Traffic;
-
-// Identifies a message rather than a collective to wait().
-constexpr int64_t kMessage = int64_t{1} << 62;
 
 // The id of the part of a group that its `split`-th split gives a color (splitmix64).
 uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
@@ -32,7 +31,7 @@ uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
   return id;
 }
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public QueuedCommunicator {
  public:
   MpiCommunicator(std::shared_ptr<mpi::Transport> transport, uint64_t id, std::vector<int> members,
                   int rank, Clock::duration limit)
@@ -43,72 +42,32 @@ class MpiCommunicator final : public Communicator {
                   str("rank ", rank())));
     } catch (const Error&) {  // MPI has ended, and the group with it
     }
+    end_queue();
   }
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
 
-  void run(const Call& call) override {
-    queue_.drain();
-    run_now(call);
-  }
-
-  int64_t start(const Call& call) override {
-    if (size() > 1) return queue_.start(call);
-    run_now(call);
-    return 0;
-  }
-
-  int64_t start_send(const SendCall& call) override {
-    check_send(call, rank(), size());
-    return post(call);
-  }
-
-  int64_t start_receive(const ReceiveCall& call) override {
-    check_receive(call, rank(), size());
-    return post(call);
-  }
-
-  Received wait(int64_t operation) override {
-    if (operation >= kMessage) return wait_for_message(operation - kMessage);
-    if (size() > 1) queue_.wait(operation);
-    return {};
-  }
-
   std::unique_ptr<Communicator> split(int color, int key) override {
-    struct Choice {
-      int color, key;
-    };
-    std::vector<Choice> choices(static_cast<size_t>(size()));
-    const Choice own{color, key};
-    const std::vector<int64_t> bytes(choices.size(), sizeof(Choice));
-    all_gather(&own, choices.data(), bytes);
+    GroupPart part = choose_part(*this, color, key);
     const uint64_t id = part_id(group_.id(), ++splits_, static_cast<uint64_t>(color));
-    if (color < 0) return nullptr;
-    std::vector<int> ranks;
-    for (int r = 0; r < size(); ++r)
-      if (choices[static_cast<size_t>(r)].color == color) ranks.push_back(r);
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return choices[static_cast<size_t>(a)].key < choices[static_cast<size_t>(b)].key;
-    });
-    const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-    for (int& r : ranks) r = group_.members()[static_cast<size_t>(r)];
-    return std::make_unique<MpiCommunicator>(group_.shared_transport(), id, std::move(ranks),
-                                             static_cast<int>(place), limit_);
+    if (part.members.empty()) return nullptr;
+    for (int& member : part.members) member = group_.members()[static_cast<size_t>(member)];
+    return std::make_unique<MpiCommunicator>(group_.shared_transport(), id, std::move(part.members),
+                                             part.rank, limit_);
   }
 
   void abort(const Error& error) override {
     group_.end(error);
     group_.flush_end();
   }
-  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
 
  private:
-  void run_now(const Call& call) {
+  void run_now(const Call& call) override {
     const uint64_t number = calls_++;
     Traffic traffic(group_, call, number, limit_);
     try {
-      run(call, number, traffic);
+      do_together(call, number, traffic);
     } catch (const Error& error) {
       group_.give_up(error, number);
       throw;
@@ -116,7 +75,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   // Tells the others of the call and hears what they make; then they do it, or all refuse.
-  void run(const Call& call, uint64_t number, Traffic& traffic) {
+  void do_together(const Call& call, uint64_t number, Traffic& traffic) {
     const auto mistake = find_mistake(call, rank(), size());
     const Fingerprint own = fingerprint(call, number);
     std::vector<Control> statements(static_cast<size_t>(size()));
@@ -134,8 +93,7 @@ class MpiCommunicator final : public Communicator {
     refuse_mistakes(mistake, heard, traffic);
     mpi::carry_out(call, traffic, heard);
     traffic.finish();
-    const int64_t bytes = bytes_of(call);
-    if (observer_ && bytes > 0) observer_({kind_of(call), bytes, begin, Clock::now()});
+    observe(call, begin);
   }
 
   // All ranks have heard the same, and find the same.
@@ -165,14 +123,16 @@ class MpiCommunicator final : public Communicator {
     throw Error(Code::kInvalidArgument, traffic.hear(who));
   }
 
+  int64_t post(const SendCall& call) override { return post_message(call); }
+  int64_t post(const ReceiveCall& call) override { return post_message(call); }
   template <typename MessageCall>
-  int64_t post(const MessageCall& call) {
+  int64_t post_message(const MessageCall& call) {
     const auto lock = group_.transport().lock();
     if (group_.has_ended()) throw group_.error();
-    return kMessage + group_.messages().post(call);
+    return group_.messages().post(call);
   }
 
-  Received wait_for_message(int64_t id) {
+  Received wait_for_message(int64_t id) override {
     Messages& messages = group_.messages();
     const auto ready = [&] {
       const Messages::State state = messages.state(id);
@@ -205,10 +165,8 @@ class MpiCommunicator final : public Communicator {
 
   Group group_;
   const Clock::duration limit_;
-  CommunicationObserver observer_;
   uint64_t calls_ = 0;  // of run_now, one at a time
   uint64_t splits_ = 0;
-  BackgroundQueue queue_{[this](const Call& call) { run_now(call); }};
 };
 
 }  // namespace

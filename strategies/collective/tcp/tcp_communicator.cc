@@ -10,6 +10,7 @@
 
 #include "core/collective/background_queue.h"
 #include "core/collective/reduction.h"
+#include "core/collective/split.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/exchange.h"
 #include "strategies/collective/tcp/mesh.h"
@@ -343,28 +344,20 @@ std::unique_ptr<Communicator> connected(const Members& members, const net::Descr
 
 std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key) {
   constexpr size_t kMaxEndpoint = 72;  // the longest numeric address
-  struct Choice {
-    int color, key;
+  struct Offer {
     Token token;
     char endpoint[kMaxEndpoint];
   };
-  Choice own{color, key, random_token(), {}};
+  const GroupPart part = choose_part(*this, color, key);
+  Offer own{random_token(), {}};
   net::Descriptor listener = net::listen_on(bound_);
   net::InternetAddress::of(listener).text().copy(own.endpoint, kMaxEndpoint - 1);
-  std::vector<Choice> choices(at(size()));
-  all_gather(&own, choices.data(), std::vector<int64_t>(choices.size(), sizeof(Choice)));
-  if (color < 0) return nullptr;
-  std::vector<int> ranks;
-  for (int r = 0; r < size(); ++r)
-    if (choices[at(r)].color == color) ranks.push_back(r);
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [&](int a, int b) { return choices[at(a)].key < choices[at(b)].key; });
-  Members members{.rank = 0, .endpoints = {}, .token = choices[at(ranks[0])].token};
-  for (const int r : ranks) {
-    if (r == rank()) members.rank = static_cast<int>(members.endpoints.size());
+  const std::vector<Offer> offers = tell_all(*this, own);
+  if (part.members.empty()) return nullptr;
+  Members members{.rank = part.rank, .endpoints = {}, .token = offers[at(part.members[0])].token};
+  for (const int r : part.members)
     members.endpoints.push_back(
-        net::InternetAddress::parse(choices[at(r)].endpoint, "an address of a rank"));
-  }
+        net::InternetAddress::parse(offers[at(r)].endpoint, "an address of a rank"));
   return connected(members, listener, options_, bound_);
 }
 

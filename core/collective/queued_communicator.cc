@@ -1,0 +1,39 @@
+#include "core/collective/queued_communicator.h"
+
+namespace cohort {
+
+void QueuedCommunicator::run(const Call& call) {
+  queue_->drain();
+  run_now(call);
+}
+
+int64_t QueuedCommunicator::start(const Call& call) {
+  if (size() > 1) return queue_->start(call);
+  run_now(call);
+  return 0;
+}
+
+int64_t QueuedCommunicator::start_send(const SendCall& call) {
+  check_send(call, rank(), size());
+  return kMessage + post(call);
+}
+
+int64_t QueuedCommunicator::start_receive(const ReceiveCall& call) {
+  check_receive(call, rank(), size());
+  return kMessage + post(call);
+}
+
+Received QueuedCommunicator::wait(int64_t operation) {
+  if (operation >= kMessage) return wait_for_message(operation - kMessage);
+  if (size() > 1) queue_->wait(operation);
+  return {};
+}
+
+void QueuedCommunicator::observe(const Call& call,
+                                 std::chrono::steady_clock::time_point begin) const {
+  const int64_t bytes = bytes_of(call);
+  if (observer_ && bytes > 0)
+    observer_({kind_of(call), bytes, begin, std::chrono::steady_clock::now()});
+}
+
+}  // namespace cohort
