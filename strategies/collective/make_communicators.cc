@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
+#include <set>
 #include <thread>
 
+#include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
@@ -11,9 +14,6 @@
 
 namespace cohort {
 namespace {
-
-// Of a call over TCP for which there is no limit: more than any job takes.
-constexpr std::chrono::hours kNoLimit{24 * 365};
 
 void check(const GroupOptions& o) {
   if (o.ranks_per_process < 1) invalid("a process has at least 1 rank, got ", o.ranks_per_process);
@@ -41,24 +41,18 @@ ConnectedGroup connect_memory(const GroupOptions& o) {
           "shared memory"};
 }
 
-// Ranks wait for each other while they connect, so that each has a thread.
-ConnectedGroup connect_tcp(const GroupOptions& o) {
-  TcpOptions options{.address = o.address,
-                     .allow_plaintext = o.allow_plaintext,
-                     .name = o.name + "/tcp",
-                     .join_timeout = o.join_limit,
-                     .timeout = o.limit.value_or(kNoLimit),
-                     .check_payloads = o.check_payloads};
+// What `make` makes of the ranks of this process, which wait for each other meanwhile, so that each
+// has a thread.
+std::vector<std::unique_ptr<Communicator>> on_threads(
+    const GroupOptions& o, const std::function<std::unique_ptr<Communicator>(size_t)>& make) {
   const auto ranks = static_cast<size_t>(o.ranks_per_process);
-  ConnectedGroup group{std::vector<std::unique_ptr<Communicator>>(ranks), "TCP"};
+  std::vector<std::unique_ptr<Communicator>> communicators(ranks);
   std::vector<std::exception_ptr> errors(ranks);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < ranks; ++t)
     threads.emplace_back([&, t] {
       try {
-        group.communicators[t] =
-            make_tcp_communicator(*o.store, o.process * o.ranks_per_process + static_cast<int>(t),
-                                  o.processes * o.ranks_per_process, options);
+        communicators[t] = make(t);
       } catch (...) {
         errors[t] = std::current_exception();
       }
@@ -66,7 +60,65 @@ ConnectedGroup connect_tcp(const GroupOptions& o) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& error : errors)
     if (error != nullptr) std::rethrow_exception(error);
-  return group;
+  return communicators;
+}
+
+// Of thread `t` of this process.
+std::unique_ptr<Communicator> join_tcp(const GroupOptions& o, size_t t,
+                                       std::chrono::milliseconds timeout) {
+  return make_tcp_communicator(*o.store, o.process * o.ranks_per_process + static_cast<int>(t),
+                               o.processes * o.ranks_per_process,
+                               {.address = o.address,
+                                .allow_plaintext = o.allow_plaintext,
+                                .name = o.name + "/tcp",
+                                .join_timeout = o.join_limit,
+                                .timeout = timeout,
+                                .check_payloads = o.check_payloads});
+}
+
+ConnectedGroup connect_tcp(const GroupOptions& o) {
+  return {on_threads(o, [&](size_t t) { return join_tcp(o, t, o.limit.value_or(kNoTimeLimit)); }),
+          "TCP"};
+}
+
+// The number of each process's host, by its name.
+std::vector<int> number_hosts(const std::vector<std::string>& names) {
+  std::vector<int> numbers;
+  for (const std::string& name : names)
+    numbers.push_back(
+        static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin()));
+  return numbers;
+}
+
+// Of the ranks of this process, with those of the others of its host.
+std::vector<std::unique_ptr<HostCommunicator>> join_host(const GroupOptions& o,
+                                                         const std::vector<int>& hosts) {
+  const auto own = hosts.begin() + o.process;
+  return make_host_communicators(
+      *o.store, {.name = str(o.name, "/memory/", *own),
+                 .process = static_cast<int>(std::count(hosts.begin(), own, *own)),
+                 .processes = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own)),
+                 .ranks_per_process = o.ranks_per_process,
+                 .join_limit = o.join_limit,
+                 .limit = o.limit});
+}
+
+ConnectedGroup connect_hosts(const GroupOptions& o, const std::vector<int>& hosts) {
+  const auto count = std::set(hosts.begin(), hosts.end()).size();
+  if (count == 1) return connect_memory(o);
+  if (count == hosts.size() && o.ranks_per_process == 1) return connect_tcp(o);
+  auto on_host = join_host(o, hosts);
+  std::vector<int> of_ranks;
+  for (const int host : hosts)
+    of_ranks.insert(of_ranks.end(), static_cast<size_t>(o.ranks_per_process), host);
+  return {on_threads(o,
+                     [&](size_t t) {
+                       return make_hierarchical_communicator({.tcp = join_tcp(o, t, kNoTimeLimit),
+                                                              .host = std::move(on_host[t]),
+                                                              .hosts = of_ranks,
+                                                              .limit = o.limit});
+                     }),
+          "shared memory within hosts, TCP between them"};
 }
 
 }  // namespace
@@ -77,10 +129,7 @@ ConnectedGroup make_communicators(const GroupOptions& options) {
     return {make_in_process_communicators(options.ranks_per_process), "threads"};
   if (options.backend == CommunicationBackend::kSharedMemory) return connect_memory(options);
   if (options.backend == CommunicationBackend::kTcp) return connect_tcp(options);
-  const auto hosts = gather_hosts(options);
-  if (std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h == hosts[0]; }))
-    return connect_memory(options);
-  return connect_tcp(options);
+  return connect_hosts(options, number_hosts(gather_hosts(options)));
 }
 
 }  // namespace cohort

@@ -14,7 +14,7 @@ namespace cohort {
 
 // How the processes of a group talk to each other.
 enum class CommunicationBackend {
-  kAuto,          // shared memory inside a host, TCP between hosts
+  kAuto,          // shared memory inside a host, TCP between hosts, or both
   kSharedMemory,  // kUnavailable or kPermissionDenied where they have no memory in common
   kTcp            // also inside a host
 };
@@ -46,7 +46,7 @@ struct GroupOptions {
 
 struct ConnectedGroup {
   std::vector<std::unique_ptr<Communicator>> communicators;  // of this process's ranks
-  std::string connection;                                    // "shared memory" or "TCP", for logs
+  std::string connection;                                    // "shared memory", for logs
 };
 
 // Connects the processes of a group. All call it together. kDeadlineExceeded names those that have

@@ -23,9 +23,9 @@ void copy_bytes(const void* source, void* target, int64_t bytes) {
 
 void refuse_peer(const HostRank& host, int rank) {
   const Error error(Code::kDataLoss,
-                    str(host.meeting.peers().name(rank),
+                    str(host.meeting.name(rank),
                         " names memory that is not there, or not as large as its call says"),
-                    host.meeting.peers().name(rank));
+                    host.meeting.name(rank));
   host.meeting.lose(error);
   throw error;
 }

@@ -74,8 +74,8 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-std::string HostPeers::name(int rank) const {
-  return str("rank ", rank, " (pid ", pids[static_cast<size_t>(rank)], ")");
+std::string SharedMeeting::name(int rank) const {
+  return str("rank ", number(rank), " (pid ", peers_.pids[static_cast<size_t>(rank)], ")");
 }
 
 std::optional<int> HostPeers::find_ended() const {
@@ -140,7 +140,7 @@ void SharedMeeting::check_peers() {
   const auto ended = peers_.find_ended();
   // Whoever came to the last meeting may go.
   if (!ended || shared_.state.load(std::memory_order_acquire) != before) return;
-  lose(Error(Code::kUnavailable, peers_.name(*ended) + " has ended", peers_.name(*ended)));
+  lose(Error(Code::kUnavailable, name(*ended) + " has ended", name(*ended)));
 }
 
 bool SharedMeeting::ended() const {
@@ -183,13 +183,14 @@ Error SharedMeeting::late(const Reference& waiting) const {
   std::string missing, first;
   for (int r = 0; r < size_; ++r) {
     if (control_.rank(r).meetings.load(std::memory_order_relaxed) >= meetings_) continue;
-    if (first.empty()) first = peers_.name(r);
-    missing += (missing.empty() ? "" : ", ") + peers_.name(r);
+    if (first.empty()) first = name(r);
+    missing += (missing.empty() ? "" : ", ") + name(r);
   }
-  return Error(Code::kDeadlineExceeded,
-               str(waiting.describe(waiting.object), " took longer than ", limit_->count(),
-                   " ms: rank ", rank_, " waits for ", missing.empty() ? "nobody" : missing),
-               first);
+  return Error(
+      Code::kDeadlineExceeded,
+      str(waiting.describe(waiting.object), " took longer than ", limit_->count(), " ms: rank ",
+          number(rank_), " waits for ", missing.empty() ? "nobody" : missing),
+      first);
 }
 
 void SharedMeeting::await_bell(std::atomic<uint32_t>& bell, uint32_t seen) {

@@ -11,10 +11,8 @@
 
 namespace cohort {
 
-// The other processes of a group, each watched, and the names of all ranks.
+// The other processes of a group, each watched.
 struct HostPeers {
-  // "rank 3 (pid 1234)".
-  std::string name(int rank) const;
   // A rank whose process has ended.
   std::optional<int> find_ended() const;
 
@@ -69,7 +67,16 @@ class SharedMeeting {
   // Ends the group if a process has ended.
   void check_peers();
   std::optional<std::chrono::milliseconds> limit() const { return limit_; }
-  const HostPeers& peers() const { return peers_; }
+  // Of this rank's later waits.
+  void set_limit(std::optional<std::chrono::milliseconds> limit) { limit_ = limit; }
+  // "rank 3 (pid 1234)".
+  std::string name(int rank) const;
+  // What errors call a rank: itself, unless the ranks are part of a larger group, in which they
+  // have these numbers. Before the first meeting.
+  int number(int rank) const {
+    return numbers_.empty() ? rank : numbers_[static_cast<size_t>(rank)];
+  }
+  void renumber(std::vector<int> numbers) { numbers_ = std::move(numbers); }
 
  private:
   // The state is a multiple of kMeeting, the number of completed meetings, and these bits: one
@@ -97,7 +104,8 @@ class SharedMeeting {
   MeetingState& shared_;
   const HostPeers& peers_;
   const int rank_, size_;
-  const std::optional<std::chrono::milliseconds> limit_;
+  std::optional<std::chrono::milliseconds> limit_;
+  std::vector<int> numbers_;  // empty where ranks have none but their own
   const int spins_;
   uint64_t meetings_ = 0;
 };

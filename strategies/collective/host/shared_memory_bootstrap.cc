@@ -144,8 +144,8 @@ HostPart split_host_group(Communicator& communicator, const HostGroup& whole, in
   if (error) throw *error;
   for (size_t r = 0; r < codes.size(); ++r)
     if (codes[r] != 0)
-      fail(static_cast<Code>(codes[r]), whole.peers.name(static_cast<int>(r)),
-           " could not join its part of the group");
+      fail(static_cast<Code>(codes[r]), "rank ", r, " (pid ", whole.peers.pids[r],
+           ") could not join its part of the group");
   if (part.group) part.group->control.region().close_descriptor();
   return part;
 }

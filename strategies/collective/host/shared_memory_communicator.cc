@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/collective/queued_communicator.h"
 #include "strategies/collective/host/host_exchange.h"
 #include "strategies/collective/host/host_group.h"
 #include "strategies/collective/host/host_reduction.h"
@@ -25,7 +24,7 @@ std::string read_text(const Post& post) {
           static_cast<size_t>(read_count(post.text_bytes, static_cast<int32_t>(Post::kTextBytes)))};
 }
 
-class SharedMemoryCommunicator final : public QueuedCommunicator {
+class SharedMemoryCommunicator final : public HostCommunicator {
  public:
   SharedMemoryCommunicator(std::shared_ptr<HostGroup> group, int rank)
       : group_(std::move(group)),
@@ -39,8 +38,8 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
 
   // What waits in the background, here or on other ranks, would wait for ever.
   ~SharedMemoryCommunicator() override {
-    const std::string name = group_->peers.name(rank_);
-    abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group"), name));
+    abort(Error(Code::kUnavailable, str("rank ", meeting_.number(rank_), " has left its group"),
+                meeting_.name(rank_)));
     end_queue();
   }
 
@@ -48,12 +47,31 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
   int size() const override { return group_->size(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
+    return split_host(color, key);
+  }
+  std::unique_ptr<HostCommunicator> split_host(int color, int key) override {
     const auto part = split_host_group(*this, *group_, color, key);
     if (part.group == nullptr) return nullptr;
     return std::make_unique<SharedMemoryCommunicator>(part.group, part.rank);
   }
 
   void abort(const Error& error) override { meeting_.abort(error); }
+
+  void renumber(std::vector<int> numbers, int size) override {
+    meeting_.renumber(std::move(numbers));
+    whole_size_ = size;
+  }
+  void set_limit(std::optional<std::chrono::milliseconds> limit) override {
+    meeting_.set_limit(limit);
+  }
+
+  void agree(const Call& call) override {
+    Post& post = begin_turn(call);
+    post.num_events = 0;
+    note_mistake(find_mistake(call, meeting_.number(rank_), whole_size_), post);
+    meeting_.meet([&] { return describe(call); });
+    check_same(call, post);
+  }
 
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     return group_->one_process() ? allocate_host_buffer(bytes) : allocate_shared_buffer(bytes);
@@ -65,11 +83,8 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
   Received wait_for_message(int64_t id) override { return messages_.wait(id); }
 
   void run_now(const Call& call) override {
-    // Posts of the last collective may not have been read by all.
-    if (meeting_.ended()) throw meeting_.error();
     const auto waiting = [&] { return describe(call); };
-    ++turn_;
-    Post& post = group_->control.post(rank_, turn_);
+    Post& post = begin_turn(call);
     prepare(call, post);
     meeting_.meet(waiting);
     const auto begin =
@@ -86,27 +101,42 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
     observe(call, begin);
   }
 
+  Post& begin_turn(const Call& call) {
+    // Posts of the last collective may not have been read by all.
+    if (meeting_.ended()) throw meeting_.error();
+    ++turn_;
+    Post& post = group_->control.post(rank_, turn_);
+    post.fingerprint = fingerprint(call, turn_);
+    return post;
+  }
+
+  static void note_mistake(const std::optional<Error>& mistake, Post& post) {
+    post.mistake = mistake.has_value();
+    if (mistake) write_text(post, mistake->message());
+  }
+
   // Tells the others of this rank's call and memory.
   void prepare(const Call& call, Post& post) {
-    post.fingerprint = fingerprint(call, turn_);
     post.num_runs = 0;
     memory_.begin(post);
-    const auto mistake = find_mistake(call, rank_, size());
-    post.mistake = mistake.has_value();
-    if (mistake) return write_text(post, mistake->message());
-    std::visit([&](const auto& own) { announce(own, post); }, call);
+    note_mistake(find_mistake(call, rank_, size()), post);
+    if (post.mistake == 0) std::visit([&](const auto& own) { announce(own, post); }, call);
   }
 
   void check(const Call& call, Post& post) {
+    check_same(call, post);
+    if (!std::holds_alternative<AllToAllCall>(call)) return;
+    if (const auto pair = exchange_.take_sizes(turn_))
+      refuse(call, post, pair->first, pair->second);
+  }
+
+  void check_same(const Call& call, Post& post) {
     const Fingerprint first = group_->control.post(0, turn_).fingerprint;
     for (int r = 1; r < size(); ++r)
       if (!(group_->control.post(r, turn_).fingerprint == first)) refuse(call, post, 0, r);
     for (int r = 0; r < size(); ++r)
       if (group_->control.post(r, turn_).mistake != 0)
         refuse(Error(Code::kInvalidArgument, read_text(group_->control.post(r, turn_))));
-    if (!std::holds_alternative<AllToAllCall>(call)) return;
-    if (const auto pair = exchange_.take_sizes(turn_))
-      refuse(call, post, pair->first, pair->second);
   }
 
   [[noreturn]] void refuse(const Error& error) {
@@ -118,8 +148,8 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
   [[noreturn]] void refuse(const Call& call, Post& post, int rank_a, int rank_b) {
     write_text(post, describe(call));
     meeting_.part([&] { return describe(call); });
-    refuse(mismatch(rank_a, read_text(group_->control.post(rank_a, turn_)), rank_b,
-                    read_text(group_->control.post(rank_b, turn_))));
+    refuse(mismatch(meeting_.number(rank_a), read_text(group_->control.post(rank_a, turn_)),
+                    meeting_.number(rank_b), read_text(group_->control.post(rank_b, turn_))));
   }
 
   HostReduction& mover(const AllReduceCall&) { return reduction_; }
@@ -147,7 +177,8 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
 
   const std::shared_ptr<HostGroup> group_;
   const int rank_;
-  uint64_t turn_ = 0;  // calls so far
+  uint64_t turn_ = 0;   // calls so far
+  int whole_size_ = 0;  // of the larger group
   SharedMeeting meeting_;
   PeerMemory memory_;
   const HostRank host_;
@@ -160,8 +191,14 @@ class SharedMemoryCommunicator final : public QueuedCommunicator {
 
 std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(
     KeyValueStore& store, const SharedMemoryOptions& options) {
+  auto made = make_host_communicators(store, options);
+  return {std::move_iterator(made.begin()), std::move_iterator(made.end())};
+}
+
+std::vector<std::unique_ptr<HostCommunicator>> make_host_communicators(
+    KeyValueStore& store, const SharedMemoryOptions& options) {
   const auto group = join_host_group(store, options);
-  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::unique_ptr<HostCommunicator>> communicators;
   const int first = options.process * options.ranks_per_process;
   for (int r = first; r < first + options.ranks_per_process; ++r)
     communicators.push_back(std::make_unique<SharedMemoryCommunicator>(group, r));

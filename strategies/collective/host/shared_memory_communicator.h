@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/collective/communicator.h"
+#include "core/collective/queued_communicator.h"
 #include "strategies/cluster/coordination/key_value_store.h"
 
 namespace cohort {
@@ -33,6 +33,24 @@ struct SharedMemoryOptions {
 // kDeadlineExceeded names the processes that have not joined. kPermissionDenied or kUnavailable, on
 // all, when one cannot map another's memory (another user, another pid namespace).
 std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(
+    KeyValueStore& store, const SharedMemoryOptions& options);
+
+// The ranks of one host as a part of a larger group, whose calls they make together.
+class HostCommunicator : public QueuedCommunicator {
+ public:
+  // What the ranks are called in the larger group, in the order of their ranks here, and how many
+  // it has. Before the first `agree`.
+  virtual void renumber(std::vector<int> numbers, int size) = 0;
+  // Meets the other ranks of the host for a call of the larger group, without doing it: all ask for
+  // the same, but for the sizes of an all-to-all. Errors are as if the call were run.
+  virtual void agree(const Call& call) = 0;
+  // How long later calls wait for others; for ever without one.
+  virtual void set_limit(std::optional<std::chrono::milliseconds> limit) = 0;
+  // As split.
+  virtual std::unique_ptr<HostCommunicator> split_host(int color, int key) = 0;
+};
+// As make_shared_memory_communicators.
+std::vector<std::unique_ptr<HostCommunicator>> make_host_communicators(
     KeyValueStore& store, const SharedMemoryOptions& options);
 
 }  // namespace cohort

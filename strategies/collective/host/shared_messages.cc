@@ -116,16 +116,16 @@ Error SharedMessages::late(int64_t id, std::chrono::milliseconds limit) const {
   std::string what = "a message from any rank";
   if (send != sends_.end()) {
     peer = send->call.destination;
-    what = str("a message with tag ", send->call.tag, " to ", host_.meeting.peers().name(peer));
+    what = str("a message with tag ", send->call.tag, " to ", host_.meeting.name(peer));
   } else {
     for (const Receive& receive : receives_)
       if (receive.id == id) peer = receive.call.source;
-    if (peer != kAnyRank) what = "a message from " + host_.meeting.peers().name(peer);
+    if (peer != kAnyRank) what = "a message from " + host_.meeting.name(peer);
   }
   return Error(
       Code::kDeadlineExceeded,
       str("rank ", host_.rank, " waited for ", what, " longer than ", limit.count(), " ms"),
-      peer == kAnyRank ? "" : host_.meeting.peers().name(peer));
+      peer == kAnyRank ? "" : host_.meeting.name(peer));
 }
 
 void SharedMessages::loop() {

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/collective/bucket.h"
 #include "core/collective/reduction.h"
-#include "strategies/collective/mpi/bucket.h"
 
 namespace cohort::mpi {
 namespace {
+
+using Range = ElementRange;
 
 // Parts of a reduction begin at multiples of this many elements.
 constexpr int64_t kPartUnit = 64;

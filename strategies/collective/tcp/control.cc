@@ -19,7 +19,8 @@ Control::Control(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::m
 }
 
 std::string Control::name(int peer) const {
-  return str("rank ", peer, " at ", peers_[static_cast<size_t>(peer)].address);
+  const Peer& named = peers_[static_cast<size_t>(peer)];
+  return str("rank ", named.number, " at ", named.address);
 }
 
 void Control::end(const Error& error, uint64_t finish) {

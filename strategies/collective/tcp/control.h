@@ -21,6 +21,7 @@ class Control {
  public:
   struct Peer {
     std::string address;     // for messages
+    int number;              // what messages call it
     net::Descriptor socket;  // none for this rank itself
   };
   Control(int rank, std::vector<Peer> peers);

@@ -246,7 +246,7 @@ Error Exchange::verdict(bool timed_out) const {
   for (int p = 0; p < size(); ++p)
     if (p != rank() && operation_->expects(p)) awaited.push_back(p);
   return Error(Code::kDeadlineExceeded,
-               str("rank ", rank(), " has waited for ", in_seconds(timeout_), " in ",
+               str(control_.name(rank()), " has waited for ", in_seconds(timeout_), " in ",
                    describe(*call_), " for ",
                    !missing.empty()   ? names(missing) + ", which did not make the call"
                    : !awaited.empty() ? names(awaited) + ", whose data did not come"

@@ -59,6 +59,7 @@ struct Members {
   int rank;
   std::vector<net::InternetAddress> endpoints;  // by rank
   Token token;
+  std::vector<int> numbers = {};  // what errors call the ranks; empty for their ranks
 };
 
 Token random_token() {
@@ -107,8 +108,13 @@ class TcpCommunicator final : public Communicator {
     queue_->wait(operation);
     return {};
   }
-  std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return split(color, key, options_, {});
+  }
+  std::unique_ptr<Communicator> split(int color, int key, const TcpOptions& options,
+                                      const std::vector<int>& numbers);
   void abort(const Error& error) override { control_.abort(error); }
+  const TcpOptions& options() const { return options_; }
   void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
 
  private:
@@ -121,7 +127,8 @@ class TcpCommunicator final : public Communicator {
         net::send_at_once(socket.get());
         net::break_when_silent(socket.get(), options.silence);
       }
-      peers.push_back({members.endpoints[p].text(), std::move(socket)});
+      const int number = members.numbers.empty() ? static_cast<int>(p) : members.numbers[p];
+      peers.push_back({members.endpoints[p].text(), number, std::move(socket)});
     }
     return peers;
   }
@@ -342,7 +349,8 @@ std::unique_ptr<Communicator> connected(const Members& members, const net::Descr
   return std::make_unique<TcpCommunicator>(members, std::move(links), options, bound);
 }
 
-std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key) {
+std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const TcpOptions& options,
+                                                     const std::vector<int>& numbers) {
   constexpr size_t kMaxEndpoint = 72;  // the longest numeric address
   struct Offer {
     Token token;
@@ -354,11 +362,14 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key) {
   net::InternetAddress::of(listener).text().copy(own.endpoint, kMaxEndpoint - 1);
   const std::vector<Offer> offers = tell_all(*this, own);
   if (part.members.empty()) return nullptr;
-  Members members{.rank = part.rank, .endpoints = {}, .token = offers[at(part.members[0])].token};
+  Members members{.rank = part.rank,
+                  .endpoints = {},
+                  .token = offers[at(part.members[0])].token,
+                  .numbers = numbers};
   for (const int r : part.members)
     members.endpoints.push_back(
         net::InternetAddress::parse(offers[at(r)].endpoint, "an address of a rank"));
-  return connected(members, listener, options_, bound_);
+  return connected(members, listener, options, bound_);
 }
 
 void check_plaintext(const net::InternetAddress& endpoint, const TcpOptions& options,
@@ -429,6 +440,16 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
          static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ", size,
          " to join the group \"", options.name, "\"");
   return connected(members, listener, options, asked.with_port(0));
+}
+
+std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,
+                                                     std::chrono::milliseconds timeout,
+                                                     const std::vector<int>& numbers) {
+  auto* const tcp = dynamic_cast<tcp::TcpCommunicator*>(&whole);
+  if (tcp == nullptr) invalid("a communicator that is split as one over TCP is not one");
+  TcpOptions options = tcp->options();
+  options.timeout = timeout;
+  return tcp->split(color, key, options, numbers);
 }
 
 }  // namespace cohort

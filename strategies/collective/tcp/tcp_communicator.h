@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/coordination/key_value_store.h"
@@ -42,5 +43,11 @@ struct TcpOptions {
 // be.
 std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int rank, int size,
                                                     const TcpOptions& options = {});
+
+// As `whole.split`, of a communicator of several ranks made by the above, with a time limit of its
+// own for the part. `numbers`, unless it is empty, is what errors call the ranks of the part.
+std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,
+                                                     std::chrono::milliseconds timeout,
+                                                     const std::vector<int>& numbers = {});
 
 }  // namespace cohort

@@ -1,52 +1,17 @@
-#include "strategies/collective/make_communicators.h"
-
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "strategies/cluster/coordination/in_memory_store.h"
-#include "tests/collective/ranks.h"
+#include "tests/strategies/collective/connected_groups.h"
 
 namespace cohort::testing {
 namespace {
 
-// What threads get that stand for the processes of a group; `change` sets what is special to one.
-std::vector<ConnectedGroup> connect(int processes, int ranks_per_process,
-                                    const std::function<void(int, GroupOptions&)>& change) {
-  InMemoryStore store;
-  std::vector<ConnectedGroup> groups(static_cast<size_t>(processes));
-  std::vector<std::thread> threads;
-  for (int p = 0; p < processes; ++p)
-    threads.emplace_back([&, p] {
-      GroupOptions options{.store = &store,
-                           .name = "group",
-                           .process = p,
-                           .processes = processes,
-                           .ranks_per_process = ranks_per_process};
-      change(p, options);
-      try {
-        groups[static_cast<size_t>(p)] = make_communicators(options);
-      } catch (const Error& error) {
-        ADD_FAILURE() << "process " << p << ": " << error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return groups;
-}
-
-// All ranks add up; the connection that they tell.
+// All of four ranks add up; the connection that they tell.
 void expect_sums(std::vector<ConnectedGroup> groups, const std::string& connection) {
-  Group ranks;
-  for (ConnectedGroup& group : groups) {
-    EXPECT_EQ(group.connection, connection);
-    for (auto& communicator : group.communicators) {
-      EXPECT_EQ(communicator->rank(), static_cast<int>(ranks.size()));
-      ranks.push_back(std::move(communicator));
-    }
-  }
+  const Group ranks = ranks_of(std::move(groups), connection);
   ASSERT_EQ(ranks.size(), 4u);
   on_ranks(ranks, [](int rank, Communicator& communicator) {
     std::vector<float> values(50000, static_cast<float>(rank + 1));
@@ -57,14 +22,24 @@ void expect_sums(std::vector<ConnectedGroup> groups, const std::string& connecti
 }
 
 TEST(MakeCommunicatorsTest, ConnectsProcessesOverTcpWhereAsked) {
-  expect_sums(connect(2, 2, [](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; }),
-              "TCP");
+  expect_sums(
+      connect_group(2, 2, [](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; }),
+      "TCP");
 }
 
-TEST(MakeCommunicatorsTest, ConnectsHostsOverTcp) {
-  expect_sums(
-      connect(4, 1, [](int p, GroupOptions& o) { o.host = "host" + std::to_string(p / 2); }),
-      "TCP");
+TEST(MakeCommunicatorsTest, ConnectsHostsOfOneRankOverTcp) {
+  expect_sums(connect_group(4, 1, [](int p, GroupOptions& o) { o.host = str("host", p); }), "TCP");
+}
+
+TEST(MakeCommunicatorsTest, ConnectsHostsOfSeveralRanksOnTwoLevels) {
+  const std::string both = "shared memory within hosts, TCP between them";
+  expect_sums(connect_group(4, 1, [](int p, GroupOptions& o) { o.host = str("host", p / 2); }),
+              both);
+  expect_sums(connect_group(2, 2, [](int p, GroupOptions& o) { o.host = str("host", p); }), both);
+}
+
+TEST(MakeCommunicatorsTest, ConnectsProcessesOfAHostBySharedMemory) {
+  expect_sums(connect_group(2, 2, [](int, GroupOptions& o) { o.host = "host"; }), "shared memory");
 }
 
 TEST(MakeCommunicatorsTest, RefusesPlaintextBeyondTheHost) {

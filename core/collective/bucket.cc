@@ -1,9 +1,9 @@
-#include "strategies/collective/mpi/bucket.h"
+#include "core/collective/bucket.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace cohort::mpi {
+namespace cohort {
 
 Bucket::Bucket(std::span<const Segment> segments, DType dtype)
     : dtype_(dtype), width_(static_cast<int64_t>(dtype_size(dtype))) {
@@ -17,7 +17,7 @@ Bucket::Bucket(std::span<const Segment> segments, DType dtype)
 }
 
 template <typename Part>
-void Bucket::for_each(Range range, const Part& part) const {
+void Bucket::for_each(ElementRange range, const Part& part) const {
   if (range.count == 0) return;
   auto i = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), range.begin) -
                                begins_.begin() - 1);
@@ -29,14 +29,14 @@ void Bucket::for_each(Range range, const Part& part) const {
   }
 }
 
-void Bucket::pack(Range range, char* memory) const {
+void Bucket::pack(ElementRange range, char* memory) const {
   for_each(range, [&](const Segment& segment, int64_t first, int64_t count, int64_t done) {
     std::memcpy(memory + bytes(done), static_cast<const char*>(segment.source) + bytes(first),
                 static_cast<size_t>(bytes(count)));
   });
 }
 
-void Bucket::unpack(Range range, const char* memory) const {
+void Bucket::unpack(ElementRange range, const char* memory) const {
   for_each(range, [&](const Segment& segment, int64_t first, int64_t count, int64_t done) {
     if (segment.target != nullptr)
       std::memcpy(static_cast<char*>(segment.target) + bytes(first), memory + bytes(done),
@@ -44,14 +44,27 @@ void Bucket::unpack(Range range, const char* memory) const {
   });
 }
 
-const void* Bucket::view(Range range, char* memory) const {
-  const void* whole = nullptr;
-  for_each(range, [&](const Segment& segment, int64_t first, int64_t count, int64_t) {
-    if (count == range.count) whole = static_cast<const char*>(segment.source) + bytes(first);
-  });
-  if (whole != nullptr) return whole;
+const void* Bucket::view(ElementRange range, char* memory) const {
+  if (const void* const whole = source(range)) return whole;
   pack(range, memory);
   return memory;
 }
 
-}  // namespace cohort::mpi
+const void* Bucket::source(ElementRange range) const {
+  const void* whole = nullptr;
+  for_each(range, [&](const Segment& segment, int64_t first, int64_t count, int64_t) {
+    if (count == range.count) whole = static_cast<const char*>(segment.source) + bytes(first);
+  });
+  return whole;
+}
+
+void* Bucket::target(ElementRange range) const {
+  void* whole = nullptr;
+  for_each(range, [&](const Segment& segment, int64_t first, int64_t count, int64_t) {
+    if (count == range.count && segment.target != nullptr)
+      whole = static_cast<char*>(segment.target) + bytes(first);
+  });
+  return whole;
+}
+
+}  // namespace cohort

@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "core/collective/call.h"
-#include "strategies/collective/mpi/piece_pool.h"
 
-namespace cohort::mpi {
+namespace cohort {
 
 // Elements [begin, begin + count).
-struct Range {
+struct ElementRange {
   int64_t begin = 0, count = 0;
 };
 
@@ -23,15 +22,19 @@ class Bucket {
   int64_t bytes(int64_t count) const { return count * width_; }
 
   // Copies sources of a range, or `memory` to its targets where there are any.
-  void pack(Range range, char* memory) const;
-  void unpack(Range range, const char* memory) const;
+  void pack(ElementRange range, char* memory) const;
+  void unpack(ElementRange range, const char* memory) const;
   // The sources of a range where they are, or else packed into `memory`.
-  const void* view(Range range, char* memory) const;
+  const void* view(ElementRange range, char* memory) const;
+  // Where a range lies, and where its results go, if that is one place; null if it is none or
+  // several.
+  const void* source(ElementRange range) const;
+  void* target(ElementRange range) const;
 
  private:
   // Calls `part(segment, first element of it, count, elements of the range before)`.
   template <typename Part>
-  void for_each(Range range, const Part& part) const;
+  void for_each(ElementRange range, const Part& part) const;
 
   std::vector<Segment> segments_;
   std::vector<int64_t> begins_;  // of the segments, and the end
@@ -39,4 +42,4 @@ class Bucket {
   int64_t width_, total_ = 0;
 };
 
-}  // namespace cohort::mpi
+}  // namespace cohort

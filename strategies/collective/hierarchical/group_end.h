@@ -1,0 +1,57 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/collective/communicator.h"
+
+namespace cohort::hierarchical {
+
+// How a group of several levels ends for all its ranks: over a communicator of all of them that
+// carries nothing else, on which a thread listens. Whoever finds something wrong on any level tells
+// here; each rank then ends its communicators of all levels, so that nobody waits on another level.
+// But a call that all ranks have joined is finished: it is for this that calls are numbered,
+// from 1. The first error given wins. Thread-safe.
+class GroupEnd {
+ public:
+  // `control` has no time limit. `stop` ends the levels of this rank; called once, on a thread.
+  GroupEnd(std::unique_ptr<Communicator> control, std::function<void(const Error&)> stop);
+  // Ends a group that has not ended: the rank leaves it.
+  ~GroupEnd();
+  GroupEnd(const GroupEnd&) = delete;
+  GroupEnd& operator=(const GroupEnd&) = delete;
+
+  // A call of this rank begins, or throws the error of the group.
+  void begin_call();
+  // All ranks are in it.
+  void set_joined();
+  void finish_call();
+  // It has failed: ends the group, and throws its error.
+  [[noreturn]] void fail_call(const Error& error);
+
+  // Ends the group, but for what all ranks have joined.
+  void abort(const Error& error);
+  // Throws the error of a group that has ended.
+  void check() const;
+
+ private:
+  void end_locked(const Error& error, uint64_t finish);
+  void listen();
+
+  const std::unique_ptr<Communicator> control_;
+  const std::function<void(const Error&)> stop_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::optional<Error> error_;
+  uint64_t finish_ = 0;             // the last call to be finished in spite of the error
+  uint64_t call_ = 0, joined_ = 0;  // the last one of this rank, and the last that all joined
+  bool calling_ = false;
+  std::thread listener_;  // last: it uses everything else
+};
+
+}  // namespace cohort::hierarchical

@@ -1,0 +1,228 @@
+#include "strategies/collective/hierarchical/hierarchical_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/collective/split.h"
+#include "strategies/collective/hierarchical/group_end.h"
+#include "strategies/collective/hierarchical/levels.h"
+#include "strategies/collective/tcp/tcp_communicator.h"
+
+namespace cohort {
+namespace {
+
+using hierarchical::GroupEnd;
+using hierarchical::Levels;
+using hierarchical::Topology;
+using std::chrono::milliseconds;
+
+// By how much longer a rank waits for other hosts than for its own, and for its own when that may
+// be waiting for others.
+constexpr milliseconds kForOthers{1000}, kForThoseWhoWait{3000};
+
+// The communicators of a group, in the order in which they need each other.
+struct Connections {
+  std::unique_ptr<Communicator> control;  // for the group's end
+  std::unique_ptr<Communicator> flat;     // all ranks
+  std::unique_ptr<Levels> levels;
+};
+
+milliseconds tcp_limit(std::optional<milliseconds> limit, milliseconds more = milliseconds(0)) {
+  return limit ? *limit + more : milliseconds(kNoTimeLimit);
+}
+
+// A call in words, for an error.
+struct Words {
+  char text[1024] = {};
+};
+
+Words words_of(const Call& call) {
+  Words words;
+  describe(call).copy(words.text, sizeof words.text - 1);
+  return words;
+}
+
+class HierarchicalCommunicator final : public QueuedCommunicator {
+ public:
+  HierarchicalCommunicator(Connections connections, std::optional<milliseconds> limit)
+      : limit_(limit),
+        flat_(std::move(connections.flat)),
+        levels_(std::move(connections.levels)),
+        end_(std::move(connections.control), [this](const Error& error) {
+          levels_->abort(error);
+          flat_->abort(error);
+        }) {}
+
+  ~HierarchicalCommunicator() override {
+    end_.abort(Error(Code::kUnavailable, str("rank ", rank(), " has left its group"),
+                     str("rank ", rank())));
+    end_queue();
+  }
+
+  int rank() const override { return topology().rank(); }
+  int size() const override { return topology().size(); }
+
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const Error& error) override { end_.abort(error); }
+  std::shared_ptr<Buffer> allocate(size_t bytes) override {
+    return levels_->host().allocate(bytes);
+  }
+
+ private:
+  const Topology& topology() const { return levels_->topology(); }
+
+  void run_now(const Call& call) override {
+    end_.begin_call();
+    try {
+      agree(call);
+      end_.set_joined();
+      const auto begin = std::chrono::steady_clock::now();
+      std::visit([&](const auto& own) { work(call, own); }, call);
+      end_.finish_call();
+      observe(call, begin);
+    } catch (const Error& error) {
+      end_.fail_call(error);
+    }
+  }
+
+  // A message that its receiver has no room for is the only mistake that leaves a group as it was.
+  template <typename Work>
+  auto guarded(const Work& work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      end_.check();
+      if (error.code() != Code::kInvalidArgument) end_.abort(error);
+      end_.check();
+      throw;
+    }
+  }
+
+  // Messages go over the communicator of all ranks, which has numbers of its own for them.
+  int64_t post(const SendCall& call) override {
+    return add_message([&] { return flat_->start_send(call); });
+  }
+  int64_t post(const ReceiveCall& call) override {
+    return add_message([&] { return flat_->start_receive(call); });
+  }
+  template <typename Start>
+  int64_t add_message(const Start& start) {
+    end_.check();
+    messages_[posted_] = guarded(start);
+    return posted_++;
+  }
+  Received wait_for_message(int64_t id) override {
+    const auto message = messages_.extract(id);
+    if (!message)
+      invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
+              "of this communicator's");
+    return guarded([&] { return flat_->wait(message.mapped()); });
+  }
+  // Returns when all ranks make the same call.
+  void agree(const Call& call) {
+    HostCommunicator& host = levels_->host();
+    host.set_limit(limit_);
+    host.agree(call);
+    if (limit_) host.set_limit(*limit_ + kForThoseWhoWait);
+    int32_t odd = topology().place() == 0 ? find_odd_host(call) : 0;
+    if (host.size() > 1) host.broadcast(&odd, &odd, sizeof odd, 0);
+    if (odd != 0) refuse(call, odd);
+  }
+
+  // The first host whose ranks do not make the same call as those of the first; else 0.
+  int32_t find_odd_host(const Call& call) {
+    try {
+      const auto calls = tell_all(levels_->first_lane(), fingerprint(call, ++agreed_));
+      const auto odd = std::find_if(calls.begin(), calls.end(),
+                                    [&](const Fingerprint& f) { return !(f == calls[0]); });
+      return odd == calls.end() ? 0 : static_cast<int32_t>(odd - calls.begin());
+    } catch (const Error& error) {
+      if (error.code() != Code::kDeadlineExceeded) throw;
+      throw Error(
+          error.code(),
+          str(describe(call), " took longer than ", limit_->count(), " ms: ", error.message()),
+          error.peer());
+    }
+  }
+
+  [[noreturn]] void refuse(const Call& call, int odd) {
+    Words words[2];
+    if (topology().place() == 0) {
+      const auto all = tell_all(levels_->first_lane(), words_of(call));
+      words[0] = all[0];
+      words[1] = all[static_cast<size_t>(odd)];
+    }
+    levels_->host().broadcast(words, words, sizeof words, 0);
+    throw mismatch(topology().ranks(0)[0], words[0].text, topology().ranks(odd)[0], words[1].text);
+  }
+
+  void work(const Call&, const BarrierCall&) {}
+  template <typename C>
+  requires requires(Levels& levels, const C& call) { levels.run(call); }
+  void work(const Call&, const C& own) { levels_->run(own); }
+  template <typename C>
+  void work(const Call& call, const C&) {
+    flat_->run(call);
+  }
+
+  const std::optional<milliseconds> limit_;
+  const std::unique_ptr<Communicator> flat_;
+  const std::unique_ptr<Levels> levels_;
+  uint64_t agreed_ = 0;  // calls
+  std::map<int64_t, int64_t> messages_;
+  int64_t posted_ = 0;
+  GroupEnd end_;  // last: it uses what is above
+};
+
+std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key) {
+  const GroupPart part = choose_part(*this, color, key);
+  std::vector<int> hosts;
+  for (const int r : part.members) hosts.push_back(topology().host_of(r));
+  auto different = hosts;
+  std::sort(different.begin(), different.end());
+  different.erase(std::unique(different.begin(), different.end()), different.end());
+  // What a part needs, its ranks see alike.
+  const bool in_host = different.size() < hosts.size() || hosts.size() == 1;
+  const bool over_tcp = different.size() > 1;
+  // All ranks are here: what one that is ready does to the group does not keep the others from it.
+  end_.begin_call();
+  end_.set_joined();
+  try {
+    auto tcp = split_tcp_communicator(*flat_, over_tcp ? color : -1, key,
+                                      in_host ? milliseconds(kNoTimeLimit) : tcp_limit(limit_));
+    auto host = levels_->host().split_host(in_host ? color : -1, key);
+    end_.finish_call();
+    if (host == nullptr) return tcp;
+    host->set_limit(limit_);
+    if (tcp == nullptr) return host;
+    return make_hierarchical_communicator(
+        {std::move(tcp), std::move(host), std::move(hosts), limit_});
+  } catch (const Error& error) {
+    end_.fail_call(error);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_hierarchical_communicator(HierarchicalParts parts) {
+  const int rank = parts.tcp->rank();
+  Topology topology(parts.hosts, rank);
+  parts.host->renumber(topology.neighbours(), topology.size());
+  auto flat = split_tcp_communicator(*parts.tcp, 0, rank, tcp_limit(parts.limit));
+  std::vector<std::unique_ptr<Communicator>> lanes;
+  for (int lane = 0; lane < topology.num_lanes(); ++lane) {
+    std::vector<int> carriers;
+    for (int h = 0; h < topology.num_hosts(); ++h) carriers.push_back(topology.carrier(h, lane));
+    const bool carried = topology.carrier(topology.host(), lane) == rank;
+    auto own = split_tcp_communicator(*parts.tcp, carried ? 0 : -1, topology.host(),
+                                      tcp_limit(parts.limit, kForOthers), carriers);
+    if (own != nullptr) lanes.push_back(std::move(own));
+  }
+  Connections connections{std::move(parts.tcp), std::move(flat), nullptr};
+  connections.levels =
+      std::make_unique<Levels>(std::move(topology), std::move(parts.host), std::move(lanes));
+  return std::make_unique<HierarchicalCommunicator>(std::move(connections), parts.limit);
+}
+
+}  // namespace cohort
