@@ -33,6 +33,7 @@ LAYERS = {
     "strategies": ["core", "proto"],
     # Who takes part in a job is known before there is anything to train.
     "strategies/cluster": ["core/base", "proto"],
+    "strategies/cluster/net": ["core/base"],
     "cohort.h": ["core", "strategies"],
     "examples": ["cohort.h"],
     "benchmarks": _EVERYTHING,
@@ -162,6 +163,7 @@ _PLANTED = [
     ("core/tensor/a.h", "<Eigen/Core>", "Eigen, oneDNN and OpenMP belong"),
     ("core/kernels/cpu/a.cc", "<cuda_runtime.h>", "CUDA and NCCL belong"),
     ("strategies/cluster/a.cc", '"core/distribute/ok.h"', "strategies/cluster may include only"),
+    ("strategies/cluster/net/a.cc", '"strategies/cluster/ok.h"', "strategies/cluster/net may include only"),
     ("strategies/a.h", '"strategies/variables/back.h"', "include cycle between folders: strategies -> strategies/variables"),
 ]
 # Includes that must pass.

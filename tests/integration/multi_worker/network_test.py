@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,8 @@ import cases  # pylint: disable=wrong-import-position
 import hosts  # pylint: disable=wrong-import-position
 
 _TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
-_NAMES = ("h0", "h1", "h2")
-_ADDRESSES = [f"10.78.0.{i + 1}" for i in range(len(_NAMES))]
+NAMES = ("h0", "h1", "h2")
+_ADDRESSES = [f"10.78.0.{i + 1}" for i in range(len(NAMES))]
 _DEADLINE = 60  # seconds
 _EPOCHS = 5
 # When survivors have ended, in seconds: 2.5 until the leader's system gives up a host, 5 until a silent leader counts as
@@ -31,16 +32,16 @@ class Network(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def start(self, attempt, epochs=_EPOCHS):
-        """The processes of a job that trains, a host each."""
+        """The processes of a job that trains, a host each; attempts whose names begin alike go on where one was."""
         processes = []
-        for rank, name in enumerate(_NAMES):
+        for rank, name in enumerate(NAMES):
             config = {
                 "cluster": {"worker": [f"{address}:2222" for address in _ADDRESSES]},
                 "task": {"type": "worker", "index": rank},
             }
             with open(self.folder / f"{attempt}-{rank}", "wb") as file:
                 process = subprocess.Popen(
-                    [_TRAINER, f"--epochs={epochs}", f"--backup={self.folder}/{attempt[0]}", "--save_freq=1"],
+                    [_TRAINER, f"--epochs={epochs}", f"--backup={self.backup(attempt)}", "--save_freq=1"],
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
@@ -54,6 +55,9 @@ class Network(unittest.TestCase):
             hosts.ip(f"link set {name} master cluster up")
         return processes
 
+    def backup(self, attempt):
+        return self.folder / attempt[:-1]
+
     @staticmethod
     def end(process, name):
         process.kill()
@@ -61,7 +65,7 @@ class Network(unittest.TestCase):
         subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)  # or the kernel has
 
     def end_all(self, processes):
-        for process, name in zip(processes, _NAMES):
+        for process, name in zip(processes, NAMES):
             self.end(process, name)
 
     def printed(self, attempt, rank):
@@ -85,9 +89,9 @@ class Network(unittest.TestCase):
     def cut_off(self, victim, cut, limit):
         """Cuts a host off while the job trains: the others name its worker and have ended in time, and it ends too."""
         processes = self.start("a1", epochs=100000)
-        self.wait_for(lambda: any((self.folder / "a").glob("*")), "a1")
+        self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
         began = time.monotonic()
-        cut(_NAMES[victim])
+        cut(NAMES[victim])
         ends = {}
 
         def note_ends():
@@ -114,6 +118,16 @@ class Network(unittest.TestCase):
 
     def test_a_worker_in_a_black_hole(self):
         self.cut_off(2, lambda name: hosts.ip(f"link set {name} nomaster"), _UNREACHABLE)
+
+    def test_an_outage_is_no_failure(self):
+        for victim in NAMES:
+            processes = self.start("a1", epochs=40)
+            self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
+            hosts.ip(f"link set {victim} nomaster")
+            time.sleep(1.5)  # the outage
+            hosts.ip(f"link set {victim} master cluster")
+            self.weights("a1", processes)
+            shutil.rmtree(self.backup("a1"))
 
     def test_a_leader_whose_cable_is_cut(self):
         self.cut_off(0, lambda name: hosts.ip(f"link set {name} down"), _SILENT)
