@@ -44,7 +44,10 @@ grpc::Status status_of(const Error& error) {
 // One call: requests and replies in turn. It keeps itself alive until gRPC is done with it.
 class Call final : public grpc::ServerGenericBidiReactor, public Caller {
  public:
-  explicit Call(Service& service) : service_(service) { service_.opened(); }
+  Call(Service& service, coordination::CertifiedTasks tasks)
+      : service_(service), session_{.start = {}, .tasks = std::move(tasks)} {
+    service_.opened();
+  }
 
   void begin(std::shared_ptr<Call> self) {
     self_ = std::move(self);
@@ -204,13 +207,14 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
  public:
   Network(const Address& address, const ParameterServerOptions& options,
           const Environment& environment)
-      : options_(completed(options, environment)), service_(options_, [this] { shut_down(); }) {
+      : options_(completed(options, environment)),
+        security_(options_.tls, options_.allow_plaintext, environment),
+        service_(options_, [this] { shut_down(); }) {
     keep_grpc();
-    const coordination::Security security(options_.tls, options_.allow_plaintext, environment);
     const auto endpoints = coordination::resolve(address);
-    security.check(address, coordination::all_loopback(endpoints));
+    security_.check(address, coordination::all_loopback(endpoints));
     restore();
-    start(address, security);
+    start(address);
     listener_ =
         std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
@@ -224,13 +228,16 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
     shut_down();
     if (saver_.joinable()) saver_.join();
     listener_.reset();
-    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
+    if (server_)
+      server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                     gpr_time_from_millis(kFarewell.count(), GPR_TIMESPAN)));
   }
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
     if (context->method() != kMethod) return new Stranger();
-    const auto call = std::make_shared<Call>(service_);
+    const auto call =
+        std::make_shared<Call>(service_, security_.tasks_of(*context->auth_context()));
     if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions))
       call->refuse_at_once(call, Error(Code::kResourceExhausted,
                                        str("more than ", options_.max_sessions, " calls")));
@@ -272,7 +279,7 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
     }
   }
 
-  void start(const Address& address, const coordination::Security& security) {
+  void start(const Address& address) {
     grpc::ServerBuilder builder;
     builder.RegisterCallbackGenericService(this);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -291,7 +298,7 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
     for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        security.server_credentials());
+        security_.server_credentials());
     server_ = builder.BuildAndStart();
     if (!server_)
       invalid("the parameter server cannot serve at ", address.text(),
@@ -321,6 +328,7 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
   }
 
   const ParameterServerOptions options_;
+  const coordination::Security security_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

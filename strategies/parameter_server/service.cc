@@ -79,6 +79,7 @@ void Service::identify(const proto::Request& request, Session& session) {
     return;
   }
   if (start) invalid("a call is of one task: it was ", start->task, ", now ", request.task());
+  session.tasks.check(options_.job_id, request.task());
   session.start = roster_.enter(request.task(), request.incarnation());
   with_clocks([&](ClockTable& clocks) { clocks.connected(request.task()); });
 }

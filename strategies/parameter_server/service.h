@@ -40,7 +40,8 @@ class Service {
   uint64_t epoch() const { return epoch_; }
   // What one caller's requests have in common: a session.
   struct Session {
-    std::shared_ptr<Start> start;  // who calls, once that is known
+    std::shared_ptr<Start> start;             // who calls, once that is known
+    coordination::CertifiedTasks tasks = {};  // who may
   };
   void opened();
   void closed(const Session& session);

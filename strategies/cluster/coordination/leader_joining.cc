@@ -27,6 +27,11 @@ Error mismatch(std::string_view what, const Theirs& theirs, const Ours& ours,
 
 void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
   if (const auto error = refusal(join)) return refuse(from, *error);
+  try {
+    from->tasks().check(job_id_, name(join.rank()));
+  } catch (const Error& error) {
+    return refuse(from, error);
+  }
   if (phase_ == Phase::kFailed) return turn_away(from);
   const int rank = join.rank();
   const auto member = members_.find(rank);

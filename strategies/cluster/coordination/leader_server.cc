@@ -62,7 +62,8 @@ std::unique_ptr<grpc::Server> start(
 class LeaderServer::Service : public proto::Coordination::CallbackService {
  public:
   Service(const Roster& roster, const std::string& job_id, Timing timing, const Security& security)
-      : clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
+      : security_(security),
+        clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
         state_(roster, job_id, timing, clock_.now()) {
     const Address& address = *roster.leader();
     const std::vector<net::InternetAddress> endpoints = resolve(address);
@@ -101,8 +102,9 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
 
   using proto::Coordination::CallbackService::Attend;
   grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>* Attend(
-      grpc::CallbackServerContext*) override {
-    const auto session = std::make_shared<Session>(*this);
+      grpc::CallbackServerContext* context) override {
+    const auto session =
+        std::make_shared<Session>(*this, security_.tasks_of(*context->auth_context()));
     {
       std::lock_guard lock(mutex_);
       if (!stopping_) state_.opened(session, clock_.now());
@@ -116,7 +118,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   class Session : public grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>,
                   public Connection {
    public:
-    explicit Session(Service& service) : service_(service) {}
+    Session(Service& service, CertifiedTasks tasks) : service_(service), tasks_(std::move(tasks)) {}
 
     void begin(std::shared_ptr<Session> self) {
       self_ = std::move(self);
@@ -135,6 +137,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       ending_ = true;
       if (outgoing_.empty()) finish_now();
     }
+
+    CertifiedTasks tasks() const override { return tasks_; }
 
     void OnReadDone(bool ok) override {
       if (!ok) return end();
@@ -173,6 +177,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     }
 
     Service& service_;
+    const CertifiedTasks tasks_;
     std::shared_ptr<Session> self_;
     proto::FromMember incoming_;
     std::mutex mutex_;                        // taken inside the service's
@@ -203,6 +208,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     }
   }
 
+  const Security security_;
   std::mutex mutex_;
   std::condition_variable wake_;
   RunningClock clock_;

@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/answer.h"
 #include "strategies/cluster/coordination/barrier_table.h"
+#include "strategies/cluster/coordination/certified_tasks.h"
 #include "strategies/cluster/coordination/roster.h"
 #include "strategies/cluster/coordination/running_clock.h"
 #include "strategies/cluster/coordination/shared_values.h"
@@ -35,6 +36,8 @@ class Connection {
   virtual void send(const proto::FromLeader& message) = 0;
   // Ends the call when all was sent.
   virtual void finish() = 0;
+  // Which tasks may be at the other end.
+  virtual CertifiedTasks tasks() const { return {}; }
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 

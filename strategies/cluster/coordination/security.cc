@@ -1,5 +1,8 @@
 #include "strategies/cluster/coordination/security.h"
 
+#include <vector>
+
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
@@ -11,6 +14,13 @@ namespace cohort::coordination {
 namespace {
 
 constexpr uint64_t kMaxPemBytes = 1 << 20;
+
+bool switch_of(const std::string& name, const Environment& environment) {
+  const std::string value = environment(name).value_or("");
+  if (!value.empty() && value != "0" && value != "1")
+    config::refuse(name, config::quote(value), "0 or 1", name + "=1");
+  return value == "1";
+}
 
 }  // namespace
 
@@ -41,13 +51,8 @@ Security::Security(TlsFiles files, bool allow_plaintext, const Environment& envi
   if (files_.leader_name.empty()) {
     files_.leader_name = environment("COHORT_TLS_LEADER_NAME").value_or("");
   }
-  const std::string allowed = environment("COHORT_ALLOW_PLAINTEXT").value_or("");
-  if (allowed == "1") {
-    allow_plaintext_ = true;
-  } else if (!allowed.empty() && allowed != "0") {
-    config::refuse("COHORT_ALLOW_PLAINTEXT", config::quote(allowed), "0 or 1",
-                   "COHORT_ALLOW_PLAINTEXT=1");
-  }
+  allow_plaintext_ |= switch_of("COHORT_ALLOW_PLAINTEXT", environment);
+  require_task_ = switch_of("COHORT_TLS_REQUIRE_TASK", environment);
 }
 
 void Security::check(const Address& leader, bool loopback) const {
@@ -70,6 +75,14 @@ std::shared_ptr<grpc::ServerCredentials> Security::server_credentials() const {
 std::shared_ptr<grpc::ChannelCredentials> Security::channel_credentials() const {
   if (!encrypted()) return grpc::InsecureChannelCredentials();
   return grpc::SslCredentials({authority_, key_, certificate_});
+}
+
+CertifiedTasks Security::tasks_of(const grpc::AuthContext& caller) const {
+  if (!encrypted()) return {};
+  std::vector<std::string> names;
+  for (const grpc::string_ref& name : caller.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME))
+    names.emplace_back(name.data(), name.size());
+  return {names, require_task_};
 }
 
 const std::string& Security::leader_name(const Address& leader) const {

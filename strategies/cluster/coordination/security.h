@@ -4,9 +4,11 @@
 #include <string>
 
 #include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/certified_tasks.h"
 #include "strategies/cluster/environment.h"
 
 namespace grpc {
+class AuthContext;
 class ChannelCredentials;
 class ServerCredentials;
 }  // namespace grpc
@@ -29,7 +31,8 @@ namespace coordination {
 class Security {
  public:
   // What `files` leaves empty comes from COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA and
-  // COHORT_TLS_LEADER_NAME; COHORT_ALLOW_PLAINTEXT=1 allows plain text too. Reads the files.
+  // COHORT_TLS_LEADER_NAME; COHORT_ALLOW_PLAINTEXT=1 allows plain text too, and
+  // COHORT_TLS_REQUIRE_TASK=1 refuses certificates that name no task. Reads the files.
   // kInvalidArgument where some are given and others are missing, or hold no PEM; errors of
   // reading.
   Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
@@ -42,12 +45,14 @@ class Security {
 
   std::shared_ptr<grpc::ServerCredentials> server_credentials() const;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const;
+  // Which tasks the caller behind a connection may be, by its certificate.
+  CertifiedTasks tasks_of(const grpc::AuthContext& caller) const;
   // The name that a member expects in the certificate of a leader at this address.
   const std::string& leader_name(const Address& leader) const;
 
  private:
   TlsFiles files_;
-  bool allow_plaintext_;
+  bool allow_plaintext_, require_task_;
   std::string certificate_, key_, authority_;  // contents
 };
 

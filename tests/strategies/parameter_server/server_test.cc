@@ -6,6 +6,7 @@
 
 #include "strategies/parameter_server/client.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/certificates.h"
 
 namespace cohort::testing {
 namespace {
@@ -218,6 +219,26 @@ TEST(ParameterClient, CanBeCancelled) {
   client->cancel();
   waiting.join();
   EXPECT_ERROR(client->statistics(), Code::kCancelled, "cancelled");
+}
+
+// The table of who may ask for what, by the certificate.
+TEST(Certificates, ACallerIsTheTaskThatItsCertificateNames) {
+  const Certificates certificates;
+  const auto files = [&](const std::string& task) {
+    certificates.sign(task, str(Certificates::kNames, ",URI:cohort://job/worker/", task));
+    return certificates.files(task);
+  };
+  TestServer server({.tls = certificates.files()});
+  const std::pair<const char*, TlsFiles> callers[] = {
+      {"worker:0", files("0")}, {"worker:1", files("1")}, {"", certificates.files()}};
+  for (const auto& [owner, tls] : callers)
+    for (const std::string task : {"worker:0", "worker:1", "ps:0"}) {
+      ParameterClient client(server.address(), {.task = task, .job_id = "job", .tls = tls},
+                             no_environment);
+      const Error error = error_of([&] { client.statistics(); });
+      EXPECT_EQ(error.code() == Code::kPermissionDenied, *owner != 0 && task != owner)
+          << owner << " as " << task << ": " << error.what();
+    }
 }
 
 }  // namespace

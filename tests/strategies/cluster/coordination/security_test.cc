@@ -72,6 +72,42 @@ TEST_F(SecurityTest, ALeaderOfAnotherNameIsRefused) {
               AllOf(HasSubstr("for the leader, worker:0"), HasSubstr("somebody.example")));
 }
 
+// Whoever has a certificate for another task, at once and without harm to the job.
+TEST_F(SecurityTest, ATaskIsWhatItsCertificateSays) {
+  const auto named = [&](const std::string& uri) {
+    certificates_.sign("named", str(Certificates::kNames, ",URI:", uri));
+    return certificates_.files("named");
+  };
+  LocalJob job(2);
+  const auto errors = on_threads(2, [&](int rank) {
+    if (rank == 0) return void(join(job.resolver(0), {.tls = certificates_.files()})->leave());
+    for (const char* uri : {"cohort://*/worker/2", "cohort://*/ps/1", "cohort://red/worker/1"})
+      EXPECT_THAT(error_of([&] { join(job.resolver(1), {.tls = named(uri)}); }).what(),
+                  AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(uri), HasSubstr("worker:1")));
+    join(job.resolver(1), {.tls = named("cohort://*/worker/1")})->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_F(SecurityTest, ACertificateThatNamesATaskMayBeRequired) {
+  LocalJob job(2);
+  const Variables variables = {{"COHORT_TLS_REQUIRE_TASK", "1"}};
+  certificates_.sign("leader", str(Certificates::kNames, ",URI:cohort://*/worker/0"));
+  certificates_.sign("worker", str(Certificates::kNames, ",URI:cohort://*/worker/1"));
+  const auto errors = on_threads(2, [&](int rank) {
+    if (rank == 1) {
+      EXPECT_THAT(error_of([&] {
+                    join(job.resolver(1), {.tls = certificates_.files()}, variables);
+                  }).what(),
+                  HasSubstr("COHORT_TLS_REQUIRE_TASK"));
+    }
+    join(job.resolver(rank), {.tls = certificates_.files(rank == 0 ? "leader" : "worker")},
+         variables)
+        ->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_F(SecurityTest, FilesThatAreMissingOrBrokenAreNamed) {
   const auto message = [&](const TlsFiles& files) {
     LocalJob job(2);

@@ -1,0 +1,50 @@
+#include "strategies/cluster/coordination/certified_tasks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/coordination/job.h"
+
+namespace cohort::testing {
+namespace {
+
+using coordination::CertifiedTasks;
+using ::testing::HasSubstr;
+
+// "" where the task may be, else what it is told.
+std::string refusal(const std::vector<std::string>& names, const std::string& task,
+                    bool required = false) {
+  const CertifiedTasks tasks(names, required);
+  const Error error = error_of([&] { tasks.check("blue", task); });
+  if (error.message() == "no error") return "";
+  EXPECT_EQ(error.code(), Code::kPermissionDenied);
+  return error.message();
+}
+
+TEST(CertifiedTasks, ACertificateWithoutATaskIsForAllUnlessThatIsRequired) {
+  EXPECT_EQ(refusal({}, "worker:1"), "");
+  EXPECT_EQ(refusal({"leader.example", "spiffe://a/b"}, "ps:0"), "");
+  EXPECT_THAT(refusal({"leader.example"}, "ps:0", true), HasSubstr("names no task"));
+  EXPECT_EQ(refusal({"cohort://blue/ps/0"}, "ps:0", true), "");
+}
+
+TEST(CertifiedTasks, ACertificateIsForTheTasksThatItNames) {
+  for (const char* uri : {"cohort://blue/worker/1", "cohort://*/worker/1", "cohort://blue/worker/*",
+                          "cohort://*/worker/*"}) {
+    EXPECT_EQ(refusal({uri}, "worker:1"), "") << uri;
+    EXPECT_EQ(refusal({"leader.example", "cohort://blue/ps/0", uri}, "worker:1"), "") << uri;
+    EXPECT_THAT(refusal({uri}, "ps:1"), HasSubstr(str("is for ", uri)));
+  }
+}
+
+TEST(CertifiedTasks, OthersAreRefused) {
+  for (const char* uri :
+       {"cohort://red/worker/1", "cohort://blue/worker/11", "cohort://blue/worker/",
+        "cohort://blue/worker", "cohort://blue/*/1", "cohort://blue/worker/1/", "cohort://",
+        "cohort://blue/worker/1/2", "cohort://blue//1", "cohort:///worker/1"})
+    EXPECT_NE(refusal({uri}, "worker:1"), "") << uri;
+  EXPECT_NE(refusal({"cohort://blue/worker/*"}, "worker"), "");
+}
+
+}  // namespace
+}  // namespace cohort::testing
