@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <set>
 #include <thread>
 
@@ -90,12 +91,13 @@ std::vector<int> number_hosts(const std::vector<std::string>& names) {
   return numbers;
 }
 
-// Of the ranks of this process, with those of the others of its host.
-std::vector<std::unique_ptr<HostCommunicator>> join_host(const GroupOptions& o,
-                                                         const std::vector<int>& hosts) {
+// Of the ranks of this process, with those of the others of its host; `kind` distinguishes
+// attempts.
+using HostRanks = std::vector<std::unique_ptr<HostCommunicator>>;
+HostRanks join_host(const GroupOptions& o, const std::vector<int>& hosts, const std::string& kind) {
   const auto own = hosts.begin() + o.process;
   return make_host_communicators(
-      *o.store, {.name = str(o.name, "/memory/", *own),
+      *o.store, {.name = str(o.name, "/", kind, "/", *own),
                  .process = static_cast<int>(std::count(hosts.begin(), own, *own)),
                  .processes = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own)),
                  .ranks_per_process = o.ranks_per_process,
@@ -103,18 +105,66 @@ std::vector<std::unique_ptr<HostCommunicator>> join_host(const GroupOptions& o,
                  .limit = o.limit});
 }
 
-ConnectedGroup connect_hosts(const GroupOptions& o, const std::vector<int>& hosts) {
-  const auto count = std::set(hosts.begin(), hosts.end()).size();
-  if (count == 1) return connect_memory(o);
-  if (count == hosts.size() && o.ranks_per_process == 1) return connect_tcp(o);
-  auto on_host = join_host(o, hosts);
+// An attempt of the processes of each host to share memory.
+struct Attempt {
+  HostRanks ranks;
+  std::vector<std::string> reasons;  // by process, why its host has failed; or ""
+  bool failed() const {
+    return std::any_of(reasons.begin(), reasons.end(), [](const auto& r) { return !r.empty(); });
+  }
+};
+
+Attempt try_hosts(const GroupOptions& o, const std::vector<int>& hosts, const std::string& kind) {
+  Attempt attempt;
+  std::string reason;
+  try {
+    attempt.ranks = join_host(o, hosts, kind);
+  } catch (const Error& error) {
+    if (error.code() == Code::kDeadlineExceeded) throw;
+    reason = error.what();
+  }
+  GatheredValues values(*o.store, o.name, o.process, o.processes, o.join_limit);
+  attempt.reasons = values.gather(kind + " outcome", reason);
+  values.forget({kind + " outcome"}, {});
+  return attempt;
+}
+
+// Once for each host, by the first of its processes.
+void warn(const GroupOptions& o, const std::vector<int>& hosts, const Attempt& attempt) {
+  const int own = hosts[static_cast<size_t>(o.process)];
+  const std::string& reason = attempt.reasons[static_cast<size_t>(o.process)];
+  if (!reason.empty() && std::find(hosts.begin(), hosts.end(), own) == hosts.begin() + o.process)
+    std::cerr << str("warning: processes of this host cannot share memory and use TCP, which is ",
+                     "slower: ", reason, "\n");
+}
+
+// Processes of a host that cannot share memory become hosts of their own.
+ConnectedGroup connect_hosts(const GroupOptions& o, std::vector<int> hosts) {
+  const auto alone = [&] {
+    return o.ranks_per_process == 1 && std::set(hosts.begin(), hosts.end()).size() == hosts.size();
+  };
+  if (alone()) return connect_tcp(o);
+  Attempt attempt = try_hosts(o, hosts, "memory");
+  if (attempt.failed()) {
+    warn(o, hosts, attempt);
+    attempt.ranks.clear();
+    for (int p = 0; p < o.processes; ++p)
+      if (const auto at = static_cast<size_t>(p); !attempt.reasons[at].empty())
+        hosts[at] = o.processes + p;
+    if (alone()) return connect_tcp(o);
+    attempt = try_hosts(o, hosts, "less memory");
+    if (attempt.failed()) return connect_tcp(o);
+  }
+  if (std::count(hosts.begin(), hosts.end(), hosts[0]) == o.processes)
+    return {{std::move_iterator(attempt.ranks.begin()), std::move_iterator(attempt.ranks.end())},
+            "shared memory"};
   std::vector<int> of_ranks;
   for (const int host : hosts)
     of_ranks.insert(of_ranks.end(), static_cast<size_t>(o.ranks_per_process), host);
   return {on_threads(o,
                      [&](size_t t) {
                        return make_hierarchical_communicator({.tcp = join_tcp(o, t, kNoTimeLimit),
-                                                              .host = std::move(on_host[t]),
+                                                              .host = std::move(attempt.ranks[t]),
                                                               .hosts = of_ranks,
                                                               .limit = o.limit});
                      }),

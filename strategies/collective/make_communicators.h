@@ -14,7 +14,9 @@ namespace cohort {
 
 // How the processes of a group talk to each other.
 enum class CommunicationBackend {
-  kAuto,          // shared memory inside a host, TCP between hosts, or both
+  // Shared memory inside a host, TCP between hosts, or both. Processes of a host that may not share
+  // memory use TCP, with a warning.
+  kAuto,
   kSharedMemory,  // kUnavailable or kPermissionDenied where they have no memory in common
   kTcp            // also inside a host
 };

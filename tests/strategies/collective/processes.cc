@@ -63,8 +63,10 @@ Processes::Processes(const Options& options) {
                                        folder_,
                                        std::to_string(p),
                                        std::to_string(options.processes),
-                                       std::to_string(options.ranks_per_process)};
-    if (options.limit_ms > 0) arguments.push_back(std::to_string(options.limit_ms));
+                                       std::to_string(options.ranks_per_process),
+                                       std::to_string(options.limit_ms),
+                                       options.hosts,
+                                       p == options.denied_process ? options.denial : ""};
     pids_.push_back(spawn(arguments, file(p)));
   }
 }

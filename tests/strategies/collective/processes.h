@@ -13,7 +13,12 @@ class Processes {
   struct Options {
     std::string scenario;
     int processes = 2, ranks_per_process = 1;
-    int limit_ms = 0;  // none
+    int limit_ms = 0;   // none
+    std::string hosts;  // a letter for the host of each process; none where all share memory
+    // What one process may not do: "memory" (have much of it that others can map), "rights" (more
+    // than any program may).
+    std::string denial = {};
+    int denied_process = 0;
   };
   explicit Processes(const Options& options);
   ~Processes();
