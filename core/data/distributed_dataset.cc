@@ -243,7 +243,7 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
   data::require_batches(dataset);
   const InputContext context = input_context();
   const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
-                                static_cast<int>(devices().size())};
+                                static_cast<int>(devices().size()), context.independent};
   auto batches = data::pipeline_batches(dataset, options, pipeline);
   Workers* const who_agree =
       pipeline.count > 1 && batches->cardinality() == data::kUnknown ? &workers() : nullptr;

@@ -93,11 +93,11 @@ SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShar
   std::vector<int64_t> counts;
   for (int index = 0; index < pipeline.count; ++index)
     counts.push_back(share(index)->cardinality());
+  const int64_t rows = *batch.batch_size() * (pipeline.independent ? pipeline.count : 1);
   return std::make_shared<PipelineBatchSource>(
       share(pipeline.index),
-      PipelineBatchOptions{
-          StepSchedule(*batch.batch_size(), batch.drop_remainder(), pipeline, std::move(counts)),
-          batch.drop_remainder(), whole});
+      PipelineBatchOptions{StepSchedule(rows, batch.drop_remainder(), pipeline, std::move(counts)),
+                           batch.drop_remainder(), whole});
 }
 
 // `source` with the last batch(n) on each path replaced.
@@ -129,7 +129,8 @@ Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline) {
   const AutoShardPolicy policy = options.auto_shard;
-  if (pipeline.count == 1) return dataset.source();
+  const bool is_whole = options.keep_order || policy == AutoShardPolicy::kOff;
+  if (pipeline.count == 1 || (pipeline.independent && is_whole)) return dataset.source();
   if (options.keep_order) return share_rows(dataset, pipeline).source();
   if (dataset.batch_size())
     return share_batches(dataset.source(), resolve_policy(*dataset.source(), policy), pipeline);

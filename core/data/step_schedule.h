@@ -10,6 +10,7 @@ struct Pipeline {
   int count = 1;
   int index = 0;
   int replicas = 1;
+  bool independent = false;  // InputContext::independent
 };
 
 // How many rows of its own elements a pipeline takes at each step, so that all pipelines together

@@ -29,6 +29,10 @@ struct InputContext {
   int num_input_pipelines = 1;
   int input_pipeline_id = 0;
   int num_replicas_in_sync = 1;
+  // Whether the worker of each pipeline steps on its own: a batch is then one of a worker, not of
+  // all together, and what is not divided (AutoShardPolicy::kOff, InputOptions::keep_order) each
+  // does whole.
+  bool independent = false;
 
   // kInvalidArgument unless the replicas divide the global batch.
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;

@@ -12,8 +12,10 @@
 #include "core/distribute/cross_device_ops.h"
 #include "core/distribute/input_options.h"
 #include "core/distribute/per_replica.h"
+#include "core/distribute/remote_updates.h"
 #include "core/distribute/replica_context.h"
 #include "core/distribute/step_function.h"
+#include "core/distribute/strategy_report.h"
 #include "core/distribute/workers.h"
 #include "core/graph/gradients.h"
 #include "core/runtime/function.h"
@@ -82,7 +84,7 @@ class Strategy {
   // Whether this process is the one of them that does what only one may do.
   bool is_chief() const { return workers().is_chief(); }
   // The input pipeline of this process, one for each worker.
-  InputContext input_context() const;
+  virtual InputContext input_context() const;
 
   // --- Cross-replica: steps
 
@@ -164,6 +166,13 @@ class Strategy {
   // follow from reduced gradients.
   virtual void begin_update() {}
   virtual void end_update() {}
+  // Where updates are made instead of by the step: asked by optimizers. Null: the step makes them.
+  virtual RemoteUpdates* remote_updates() { return nullptr; }
+  // fit() has ended, for whatever reason, and nobody is to wait for steps of this process. Must not
+  // throw.
+  virtual void end_training() {}
+  // What there is to say about the steps since the last call.
+  virtual StrategyReport take_report() { return {}; }
   // Runs `function` once on every local replica at the same time, with that replica's inputs, and
   // waits for all. Result: one list of outputs per local replica. An error of a replica stops the
   // others, and the first one is thrown when all have; the next run works again.

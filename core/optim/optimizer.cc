@@ -30,6 +30,17 @@ VariablePtr make_state(std::string name, const TensorSpec& spec, double initial,
        .aggregation = aggregation});
 }
 
+// The rule of `iterations` where updates are made elsewhere: one more for each, whatever is sent.
+class CountRule final : public UpdateRule {
+ public:
+  std::vector<Slot> slots() const override { return {}; }
+  std::vector<Value> scalars(const Value&, const Value&) const override { return {}; }
+  Value update(const Value& count, const Value&, std::vector<Value>&,
+               const std::vector<Value>&) const override {
+    return count + 1.0;
+  }
+};
+
 // The places of those gradients that exist, in the order in which these become ready.
 std::vector<size_t> ready_order(const std::vector<Gradient>& gradients) {
   std::vector<size_t> order;
@@ -80,6 +91,9 @@ struct Optimizer::State {
   std::shared_ptr<const UpdateRule> rule;
   OptimizerOptions options;
   VariablePtr iterations, learning_rate;
+  // Where `iterations` counts the calls of other processes too, those of this one, for
+  // accumulation; else null.
+  VariablePtr own_calls;
   std::map<VariablePtr, Slots> slots;
   std::vector<VariablePtr> all;  // in the order in which they were made
   std::set<std::string> warned;
@@ -88,25 +102,39 @@ struct Optimizer::State {
 
   void make_counters() {
     if (iterations != nullptr) return;
-    iterations = add(make_state(options.name + "/iterations", {DType::kInt64, {}}, 0));
+    const TensorSpec count{DType::kInt64, {}};
+    iterations = add(make_state(options.name + "/iterations", count, 0));
+    if (RemoteUpdates* remote = current_strategy().remote_updates()) {
+      remote->attach(iterations, CountRule(), 0, {});
+      if (accumulates())
+        own_calls = make_state(options.name + "/own_calls", count, 0, Synchronization::kOnRead);
+    }
     if (!options.learning_rate.schedule())
       learning_rate = add(make_state(options.name + "/learning_rate", {DType::kFloat64, {}},
                                      options.learning_rate.value()));
   }
 
   const Slots& slots_of(const VariablePtr& variable) {
-    const auto [it, is_new] = slots.try_emplace(variable);
-    if (!is_new) return it->second;
+    const auto known = slots.find(variable);
+    if (known != slots.end()) return known->second;
     const auto name_of = [&](const std::string& slot) {
       return str(options.name, "/", slot, "/", variable->name());
     };
-    for (const UpdateRule::Slot& slot : rule->slots())
-      it->second.of_rule.push_back(
-          add(make_state(name_of(slot.name), variable->spec(), slot.initial)));
+    Slots made;
+    if (RemoteUpdates* remote = current_strategy().remote_updates()) {
+      std::vector<std::string> names;
+      for (const UpdateRule::Slot& slot : rule->slots()) names.push_back(name_of(slot.name));
+      made.of_rule = remote->attach(variable, *rule, decay_of(*variable), names);
+    } else {
+      for (const UpdateRule::Slot& slot : rule->slots())
+        made.of_rule.push_back(make_state(name_of(slot.name), variable->spec(), slot.initial));
+    }
     if (accumulates())
-      it->second.accumulator = add(make_state(name_of("gradient_accumulator"), variable->spec(), 0,
-                                              Synchronization::kOnRead, Aggregation::kSum));
-    return it->second;
+      made.accumulator = make_state(name_of("gradient_accumulator"), variable->spec(), 0,
+                                    Synchronization::kOnRead, Aggregation::kSum);
+    for (const VariablePtr& slot : made.of_rule) add(slot);
+    if (made.accumulator) add(made.accumulator);
+    return slots.emplace(variable, std::move(made)).first->second;
   }
 
   bool accumulates() const { return options.gradients.accumulation_steps > 1; }
@@ -114,12 +142,13 @@ struct Optimizer::State {
     return static_cast<double>(options.gradients.accumulation_steps);
   }
 
-  bool decays(const Variable& variable) const {
-    if (options.weight_decay.factor == 0) return false;
+  // The factor of weight decay; 0: none.
+  double decay_of(const Variable& variable) const {
     for (const std::string& part : options.weight_decay.exclude)
-      if (variable.name().find(part) != std::string::npos) return false;
-    return true;
+      if (variable.name().find(part) != std::string::npos) return 0;
+    return options.weight_decay.factor;
   }
+  bool decays(const Variable& variable) const { return decay_of(variable) != 0; }
 
   void warn_without_gradient(const Variable& variable) {
     if (warned.insert(variable.name()).second)
@@ -134,9 +163,16 @@ struct Optimizer::State {
     step.calls = iterations->read();
     Value updates = ops::cast(step.calls, DType::kFloat64);
     if (accumulates()) {
-      const Value calls = updates;
+      Value calls = updates;
       updates = ops::floor(calls / accumulation_steps());
-      step.is_update = ops::equal(calls, (updates + 1.0) * accumulation_steps() - 1.0);
+      Value own_updates = updates;
+      if (own_calls) {
+        const Value own = own_calls->read();
+        own_calls->assign(own + 1.0);
+        calls = ops::cast(own, DType::kFloat64);
+        own_updates = ops::floor(calls / accumulation_steps());
+      }
+      step.is_update = ops::equal(calls, (own_updates + 1.0) * accumulation_steps() - 1.0);
     }
     const Schedule& schedule = options.learning_rate.schedule();
     step.learning_rate = schedule ? schedule(updates) : learning_rate->read();
@@ -206,13 +242,18 @@ struct Optimizer::State {
     }
     const Clipping clip(values, options.gradients);
 
+    for (Move& move : moves) move.gradient.values = clip(move.gradient.values);
+    if (RemoteUpdates* remote = strategy.remote_updates()) return push(*remote, step, moves);
     strategy.begin_update();
     iterations->update(step.calls + 1.0);
-    for (Move& move : moves) {
-      move.gradient.values = clip(move.gradient.values);
-      update(step, move);
-    }
+    for (const Move& move : moves) update(step, move);
     strategy.end_update();
+  }
+
+  void push(RemoteUpdates& remote, const Step& step, const std::vector<Move>& moves) const {
+    for (const Move& move : moves)
+      remote.push(move.variable, move.gradient, step.learning_rate, step.is_update);
+    remote.push(iterations, {.values = ops::constant(0, DType::kInt64)}, step.learning_rate, {});
   }
 };
 

@@ -86,9 +86,9 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   // To all copies. kInvalidArgument when the spec differs, naming the variable. On read with kSum,
   // each copy gets its equal part of a value assigned, and adding is kInvalidArgument.
   virtual void assign(const Tensor& value);
-  void assign_add(const Tensor& delta);
-  void assign_sub(const Tensor& delta);
-  void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates);
+  virtual void assign_add(const Tensor& delta);
+  virtual void assign_sub(const Tensor& delta);
+  virtual void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates);
 
   // --- For the runtime
 

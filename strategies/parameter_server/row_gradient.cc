@@ -35,7 +35,7 @@ RowGradient combine_rows(const RowGradient& gradient) {
   const auto rows = static_cast<int64_t>(combined.rows.size());
   combined.values = Tensor(values.dtype(), values.shape().with_dim(0, rows));
   const int64_t columns = values.shape().count(1, values.shape().rank());
-  dispatch(FloatTypes{}, values.dtype(), "a gradient of rows", [&]<typename T>() {
+  dispatch(NumberTypes{}, values.dtype(), "a gradient of rows", [&]<typename T>() {
     const T* source = values.data<T>();
     T* target = combined.values.data<T>() - columns;
     for (size_t k = 0; k < order.size(); ++k) {
@@ -68,7 +68,7 @@ RowGradient combine_rows(std::span<const RowGradient> gradients) {
 }
 
 void add_to(Tensor& target, const Tensor& addend) {
-  dispatch(FloatTypes{}, target.dtype(), "a gradient",
+  dispatch(NumberTypes{}, target.dtype(), "a gradient",
            [&]<typename T>() { add(target.data<T>(), addend.data<T>(), target.num_elements()); });
 }
 

@@ -23,7 +23,7 @@ RowGradient combine_rows(const RowGradient& gradient);
 // The sum of several, of the same row shape and dtype; at least one.
 RowGradient combine_rows(std::span<const RowGradient> gradients);
 
-// target += addend, of floating-point tensors of the same spec; half types are added in float.
+// target += addend, of numeric tensors of the same spec; half types are added in float.
 void add_to(Tensor& target, const Tensor& addend);
 
 }  // namespace cohort

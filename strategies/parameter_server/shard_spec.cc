@@ -33,7 +33,7 @@ void ShardSpec::check(size_t max_bytes) const {
   }
   if (update.slots.size() > 0 && update.dense.empty() && update.by_rows.empty())
     invalid("shard \"", name, "\" has slots but no update");
-  if (!is_floating(whole.dtype) && !(update.dense.empty() && update.by_rows.empty()))
+  if (whole.dtype == DType::kBool && !(update.dense.empty() && update.by_rows.empty()))
     invalid("shard \"", name, "\" is ", whole.dtype, ", which has no gradient");
   constexpr int64_t kMaxRowBlock = 1 << 16;
   if (!update.by_rows.empty() &&

@@ -203,7 +203,7 @@ TEST_F(Hostile, Shards) {
   refused([](auto& c) { c.set_shard(""); }, Code::kInvalidArgument, "name");
   refused([](auto& c) { c.set_dtype(99); }, Code::kInvalidArgument, "99");
   refused([](auto& c) { c.set_dtype(-1); }, Code::kInvalidArgument, "-1");
-  refused([](auto& c) { c.set_dtype(4); }, Code::kInvalidArgument, "no gradient");
+  refused([](auto& c) { c.set_dtype(7); }, Code::kInvalidArgument, "no gradient");
   refused([&](auto& c) { shape(c, {-4}); }, Code::kInvalidArgument, "-4");
   refused(
       [&](auto& c) {

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/graph/gradients.h"
+#include "core/runtime/variable.h"
+
+namespace cohort {
+
+namespace optim {
+class UpdateRule;
+}  // namespace optim
+
+// For strategies whose variables live where the step does not run: their updates are made there, by
+// the optimizer's rule, from gradients that are sent. Whatever comes before (reducing over the
+// replicas, accumulating, clipping, the learning rate's schedule) stays part of the step.
+class RemoteUpdates {
+ public:
+  virtual ~RemoteUpdates() = default;
+
+  // From now on `rule` moves `variable`. `weight_decay` is the factor of optim::WeightDecay, 0 for
+  // none. Returns variables that stand for what the rule keeps, under these names, one for each of
+  // its slots. kInvalidArgument for a variable that was not made under the strategy.
+  virtual std::vector<std::shared_ptr<Variable>> attach(
+      const std::shared_ptr<Variable>& variable, const optim::UpdateRule& rule, double weight_decay,
+      const std::vector<std::string>& slot_names) = 0;
+
+  // While a step is traced: sends a reduced gradient to an attached variable. `learning_rate` is a
+  // float64 scalar. `when`, a bool scalar that is the same on every replica, says at run time
+  // whether to; none: always.
+  virtual void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
+                    const Value& learning_rate, const Value& when) = 0;
+};
+
+}  // namespace cohort

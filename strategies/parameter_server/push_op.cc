@@ -1,0 +1,59 @@
+#include "strategies/parameter_server/push_op.h"
+
+#include "core/graph/op.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+constexpr const char* kSparse = "sparse";
+constexpr const char* kConditional = "conditional";
+
+void require(const TensorSpec& spec, const TensorSpec& wanted, std::string_view what) {
+  if (spec != wanted) invalid(what, " must be ", wanted, ", got ", spec);
+}
+
+// The function may come from another process.
+std::vector<TensorSpec> infer_push(const InferenceContext& c) {
+  if (c.resource == nullptr) invalid("names no variable");
+  const TensorSpec& variable = c.resource->spec();
+  const bool is_sparse = c.attributes.get<bool>(kSparse);
+  const size_t wanted = size_t{2} + is_sparse + c.attributes.get<bool>(kConditional);
+  if (c.inputs.size() != wanted) invalid("takes ", wanted, " inputs, got ", c.inputs.size());
+  require(c.inputs[0], {DType::kFloat64, {}}, "the learning rate");
+  TensorSpec gradient = variable;
+  if (is_sparse) {
+    if (variable.shape.rank() == 0 || !is_integer(c.inputs[2].dtype) ||
+        c.inputs[2].shape.rank() != 1)
+      invalid("rows of ", variable, " at ", c.inputs[2]);
+    gradient.shape = variable.shape.with_dim(0, c.inputs[2].shape[0]);
+  }
+  require(c.inputs[1], gradient, "the gradient");
+  if (c.inputs.size() == size_t{3} + is_sparse)
+    require(c.inputs.back(), {DType::kBool, {}}, "the condition");
+  return {};
+}
+
+COHORT_REGISTER_OP(
+    {.name = kPushOp, .num_inputs = OpDef::kVariadic, .infer = infer_push, .stateful = true});
+
+}  // namespace
+
+void add_push(const std::shared_ptr<Variable>& variable, const PushInputs& inputs) {
+  std::vector<Value> all = {inputs.learning_rate, inputs.values};
+  if (inputs.indices) all.push_back(inputs.indices);
+  if (inputs.when) all.push_back(inputs.when);
+  inputs.values.graph().add(kPushOp, std::move(all),
+                            {{kSparse, static_cast<bool>(inputs.indices)},
+                             {kConditional, static_cast<bool>(inputs.when)}},
+                            variable);
+}
+
+PushInputs push_inputs(const Node& node) {
+  const auto& inputs = node.inputs();
+  PushInputs result{.learning_rate = inputs[0], .values = inputs[1]};
+  if (node.attributes().get<bool>(kSparse)) result.indices = inputs[2];
+  if (node.attributes().get<bool>(kConditional)) result.when = inputs.back();
+  return result;
+}
+
+}  // namespace cohort::parameter_server

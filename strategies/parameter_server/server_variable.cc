@@ -1,0 +1,417 @@
+#include "strategies/parameter_server/server_variable.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/ops/math_ops.h"
+#include "core/runtime/function.h"
+#include "strategies/parameter_server/row_gradient.h"
+
+namespace cohort {
+namespace {
+
+// The rule of a variable that no optimizer moves.
+class AddRule final : public optim::UpdateRule {
+ public:
+  std::vector<Slot> slots() const override { return {}; }
+  std::vector<Value> scalars(const Value&, const Value&) const override { return {}; }
+  Value update(const Value& variable, const Value& delta, std::vector<Value>&,
+               const std::vector<Value>&) const override {
+    return variable + delta;
+  }
+  bool row_wise() const override { return true; }
+};
+
+// A slot of an optimizer's rule, kept beside the variable that it is for.
+class SlotVariable final : public Variable {
+ public:
+  SlotVariable(std::string name, std::shared_ptr<ServerVariable> of, int part)
+      : Variable({.name = std::move(name), .spec = of->spec(), .trainable = false}),
+        of_(std::move(of)),
+        part_(part) {}
+
+  using Variable::assign;
+  using Variable::assign_add;
+  using Variable::assign_sub;
+  using Variable::scatter;
+  Tensor value() const override { return of_->read_part(part_); }
+  void assign(const Tensor& value) override { of_->write_part(part_, value); }
+  void assign_add(const Tensor&) override { elsewhere(); }
+  void assign_sub(const Tensor&) override { elsewhere(); }
+  void scatter(ScatterOp, const Tensor&, const Tensor&) override { elsewhere(); }
+  Tensor storage(int) override { elsewhere(); }
+  int num_replicas() const override { return of_->num_replicas(); }
+  std::vector<Device> devices() const override { return {}; }
+
+ private:
+  [[noreturn]] void elsewhere() const {
+    fail(Code::kFailedPrecondition, "\"", name(), "\" is kept by parameter servers beside \"",
+         of_->name(), "\": outside functions it can be read and assigned");
+  }
+
+  const std::shared_ptr<ServerVariable> of_;
+  const int part_;
+};
+
+ServerVariableInfo info_of(const ServerVariable::Options& options) {
+  const VariableOptions& variable = options.variable;
+  ServerVariableInfo info{.name = variable.name,
+                          .spec = variable.spec,
+                          .trainable = variable.trainable,
+                          .aggregation = variable.aggregation,
+                          .key = options.key.empty() ? variable.name : options.key,
+                          .lazy = options.lazy.has_value(),
+                          .servers = options.servers};
+  if (variable.spec.dtype == DType::kBool) return info;
+  info.update = ServerVariableInfo::Update::kAdd;
+  info.by_rows = variable.spec.shape.rank() > 0;
+  return info;
+}
+
+VariableOptions options_of(const ServerVariableInfo& info) {
+  return {.name = info.name,
+          .spec = info.spec,
+          .trainable = info.trainable,
+          .aggregation = info.aggregation};
+}
+
+// Traced once for each number of rows that a shard has: two at most.
+std::vector<ServerUpdate> trace_updates(const ServerVariableInfo& info,
+                                        const optim::UpdateRule& rule, double decay) {
+  std::map<int64_t, ServerUpdate> traced;
+  std::vector<ServerUpdate> updates;
+  for (size_t i = 0; i < info.num_shards(); ++i) {
+    const auto [it, is_new] = traced.try_emplace(info.shard_range(i).rows());
+    if (is_new) it->second = trace_update(rule, info.shard_spec(i), decay);
+    if (info.lazy) it->second.dense.clear();
+    updates.push_back(it->second);
+  }
+  return updates;
+}
+
+Tensor rows_of(const Tensor& whole, const RowRange& range) {
+  return whole.shape().rank() == 0 ? whole : whole.slice_rows(range.begin, range.end);
+}
+
+Tensor negated(const Tensor& tensor) {
+  return function([](Value x) { return -x; })({tensor})[0];
+}
+
+std::vector<int> distinct(const std::vector<int>& servers) {
+  const std::set<int> set(servers.begin(), servers.end());
+  return {set.begin(), set.end()};
+}
+
+void require_same_spec(const ServerVariable& variable, const Tensor& value) {
+  if (value.spec() != variable.spec())
+    invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", value.spec());
+}
+
+}  // namespace
+
+ServerVariable::ServerVariable(const Options& options, std::shared_ptr<WorkerSession> session)
+    : Variable(options.variable),
+      session_(std::move(session)),
+      num_replicas_(options.num_replicas),
+      lazy_(options.lazy),
+      info_(info_of(options)),
+      key_(info_.key),
+      initial_value_([variable = options.variable] { return make_initial_value(variable); }),
+      updates_(info_.num_shards()),
+      states_(info_.num_shards()) {
+  if (info_.update == ServerVariableInfo::Update::kAdd)
+    updates_ = trace_updates(info_, AddRule(), 0);
+}
+
+ServerVariable::ServerVariable(const ServerVariableInfo& info,
+                               std::shared_ptr<WorkerSession> session)
+    : Variable(options_of(info)),
+      session_(std::move(session)),
+      num_replicas_(1),
+      info_(info),
+      key_(info.key),
+      made_(true),
+      states_(info.num_shards()) {}
+
+const ServerVariableInfo& ServerVariable::info() {
+  make_shards();
+  return info_;
+}
+
+ShardSpec ServerVariable::shard_spec(size_t shard) const {
+  const RowRange range = info_.shard_range(shard);
+  return {.name = info_.shard_name(shard),
+          .variable = info_.key,
+          .whole = info_.spec,
+          .begin = range.begin,
+          .rows = range.rows(),
+          .update = updates_[shard],
+          .lazy = lazy_};
+}
+
+void ServerVariable::make_shards() const {
+  const std::lock_guard lock(mutex_);
+  if (made_) return;
+  std::once_flag once;
+  Tensor whole;
+  const auto initial = [&](size_t shard) {
+    std::call_once(once, [&] { whole = initial_value_(); });
+    return rows_of(whole, info_.shard_range(shard));
+  };
+  session_->on_servers(distinct(info_.servers), [&](int server) {
+    for (size_t i = 0; i < num_shards(); ++i)
+      if (info_.servers[i] == server)
+        session_->client(server).create(shard_spec(i), [&] { return initial(i); });
+  });
+  made_ = true;
+}
+
+std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
+    const optim::UpdateRule& rule, double weight_decay,
+    const std::vector<std::string>& slot_names) {
+  if (lazy_ && (!rule.row_wise() || weight_decay != 0))
+    invalid("the rows of variable \"", name(), "\" are made on first use, and ",
+            weight_decay != 0 ? "weight decay" : "this optimizer",
+            " moves all rows at each step; choose SGD without momentum, Adagrad or Adam with lazy, "
+            "without decay");
+  // Before anything changes, because it may fail.
+  const bool had_shards = made_;
+  const Tensor present = had_shards && !lazy_ ? value() : Tensor();
+  std::vector<ServerUpdate> updates = trace_updates(info_, rule, weight_decay);
+  const std::lock_guard lock(mutex_);
+  if (present.defined()) initial_value_ = [present] { return present; };
+  updates_ = std::move(updates);
+  info_.key = str(key_, "@", ++rules_);
+  info_.update = ServerVariableInfo::Update::kRule;
+  info_.by_rows = !updates_[0].by_rows.empty();
+  info_.slots.clear();
+  for (const auto& slot : rule.slots()) info_.slots.push_back(slot.name);
+  made_ = false;
+  states_.assign(num_shards(), {});
+  std::vector<std::shared_ptr<Variable>> slots;
+  for (const std::string& slot : slot_names)
+    slots.push_back(std::make_shared<SlotVariable>(
+        slot, std::static_pointer_cast<ServerVariable>(shared_from_this()),
+        static_cast<int>(slots.size()) + 1));
+  return slots;
+}
+
+std::vector<ServerVariable::Shard> ServerVariable::shards() {
+  const Tensor whole = value();
+  std::vector<Shard> shards;
+  for (size_t i = 0; i < num_shards(); ++i) {
+    const RowRange range = info_.shard_range(i);
+    shards.push_back({str(name(), "/part_", i), info_.servers[i], range, rows_of(whole, range)});
+  }
+  return shards;
+}
+
+Tensor ServerVariable::value() const { return read_part(0); }
+
+Tensor ServerVariable::read_part(int part) const {
+  if (info_.lazy)
+    fail(
+        Code::kUnimplemented, "variable \"", name(), "\" ", spec(),
+        " makes its rows on first use, and is not read as a whole; the servers' snapshots have it");
+  make_shards();
+  Tensor whole(spec().dtype, spec().shape);
+  std::vector<WorkerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
+  for (size_t i = 0; i < num_shards(); ++i) {
+    ShardPull pull = pull_of(i, calls);
+    pull.target = rows_of(whole, info_.shard_range(i));
+    pull.part = part;
+    calls[static_cast<size_t>(info_.servers[i])].pulls.push_back(std::move(pull));
+  }
+  session_->update(calls);
+  return whole;
+}
+
+void ServerVariable::assign(const Tensor& value) { write_part(0, value); }
+
+void ServerVariable::write_part(int part, const Tensor& value) {
+  require_same_spec(*this, value);
+  make_shards();
+  session_->on_servers(distinct(info_.servers), [&](int server) {
+    for (size_t i = 0; i < num_shards(); ++i)
+      if (info_.servers[i] == server)
+        session_->client(server).assign(info_.shard_name(i), rows_of(value, info_.shard_range(i)),
+                                        part);
+  });
+  for (ShardState& state : states_) state.awaited = 0;
+}
+
+bool ServerVariable::takes_sums() const {
+  return info_.update == ServerVariableInfo::Update::kAdd && !session_->consistency().synchronous();
+}
+
+void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indices) {
+  make_shards();
+  Calls calls(static_cast<size_t>(session_->num_servers()));
+  add_push(calls, delta, indices, 0);
+  session_->update(calls);
+}
+
+void ServerVariable::assign_add(const Tensor& delta) {
+  require_same_spec(*this, delta);
+  if (takes_sums()) return add(delta, {});
+  Tensor sum = value();
+  add_to(sum, delta);
+  assign(sum);
+}
+
+void ServerVariable::assign_sub(const Tensor& delta) { assign_add(negated(delta)); }
+
+void ServerVariable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+  const bool is_sum = op == ScatterOp::kAdd || op == ScatterOp::kSub;
+  if (takes_sums() && is_sum && info_.by_rows)
+    return add(op == ScatterOp::kAdd ? updates : negated(updates), indices);
+  auto copy = make_local_variable(
+      {.name = name(), .spec = spec(), .initial_value = [this] { return value(); }});
+  copy->scatter(op, indices, updates);
+  assign(copy->value());
+}
+
+Tensor ServerVariable::storage(int replica) {
+  require_replica(replica);
+  if (info_.lazy)
+    invalid("variable \"", name(), "\" ", spec(),
+            " makes its rows on first use: a function can only look rows of axis 0 up, by numbers "
+            "that follow from its inputs");
+  const std::lock_guard lock(mutex_);
+  if (!storage_.defined()) storage_ = Tensor::zeros(spec().dtype, spec().shape);
+  return storage_;
+}
+
+ShardPull ServerVariable::pull_of(size_t shard, Calls& calls) const {
+  calls[static_cast<size_t>(info_.servers[shard])].awaited_epochs.push_back(
+      states_[shard].last.epoch);
+  return {.shard = info_.shard_name(shard), .target = {}, .at_least = states_[shard].awaited};
+}
+
+namespace {
+
+// Adds what goes to a shard's server to its call, and says which one it is there.
+template <typename T>
+int add_to_call(std::vector<T>& calls, T item) {
+  calls.push_back(std::move(item));
+  return static_cast<int>(calls.size()) - 1;
+}
+
+// The range of an ascending list that lies within a range of rows.
+std::pair<size_t, size_t> within(const std::vector<int64_t>& rows, const RowRange& range) {
+  const auto at = [&](int64_t row) {
+    return static_cast<size_t>(std::ranges::lower_bound(rows, row) - rows.begin());
+  };
+  return {at(range.begin), at(range.end)};
+}
+
+}  // namespace
+
+ServerVariable::Places ServerVariable::add_pull(Calls& calls, const std::vector<int64_t>& rows,
+                                                const Tensor& target) {
+  make_shards();
+  Places places(num_shards(), -1);
+  for (size_t i = 0; i < num_shards(); ++i) {
+    const RowRange range = info_.shard_range(i);
+    const auto [begin, end] = within(rows, range);
+    // A gradient of no rows has to be computed from the present value, too, where all count.
+    if (begin == end && !session_->consistency().synchronous()) continue;
+    ShardPull pull = pull_of(i, calls);
+    pull.rows.emplace();
+    for (size_t at = begin; at < end; ++at) pull.rows->push_back(rows[at] - range.begin);
+    pull.target = target.slice_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end));
+    places[i] = add_to_call(calls[static_cast<size_t>(info_.servers[i])].pulls, std::move(pull));
+  }
+  return places;
+}
+
+ServerVariable::Places ServerVariable::add_pull(Calls& calls) {
+  make_shards();
+  const Tensor target = storage(0);
+  Places places(num_shards(), -1);
+  for (size_t i = 0; i < num_shards(); ++i) {
+    ShardPull pull = pull_of(i, calls);
+    pull.target = rows_of(target, info_.shard_range(i));
+    pull.at_hand = states_[i].in_storage;
+    places[i] = add_to_call(calls[static_cast<size_t>(info_.servers[i])].pulls, std::move(pull));
+  }
+  return places;
+}
+
+void ServerVariable::pulled(const Places& places, const std::vector<UpdateResult>& results,
+                            bool into_storage) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < 0) continue;
+    const UpdateResult& result = results[static_cast<size_t>(info_.servers[i])];
+    states_[i].last = result.pulled[static_cast<size_t>(places[i])].version;
+    states_[i].awaited = 0;
+    if (into_storage) states_[i].in_storage = states_[i].last;
+  }
+}
+
+ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& gradient,
+                                                const std::optional<Tensor>& indices,
+                                                double learning_rate) {
+  Places places(num_shards(), -1);
+  const auto push = [&](size_t shard, Tensor part, std::optional<std::vector<int64_t>> rows) {
+    places[shard] = add_to_call(calls[static_cast<size_t>(info_.servers[shard])].pushes,
+                                ShardPush{.shard = info_.shard_name(shard),
+                                          .gradient = std::move(part),
+                                          .learning_rate = learning_rate,
+                                          .rows = std::move(rows),
+                                          .computed_at = states_[shard].last});
+  };
+  if (!indices) {
+    for (size_t i = 0; i < num_shards(); ++i) push(i, rows_of(gradient, info_.shard_range(i)), {});
+    return places;
+  }
+  const auto shard_count = static_cast<int64_t>(num_shards());
+  const Tensor numbers = indices->cast(DType::kInt64);
+  std::vector<std::vector<int64_t>> rows(num_shards()), sources(num_shards());
+  for (int64_t i = 0; i < numbers.num_elements(); ++i) {
+    const int64_t row = numbers.data<int64_t>()[i];
+    if (row == -1) continue;
+    if (row < 0 || row >= info_.rows())
+      fail(Code::kOutOfRange, "row ", row, " of variable \"", name(), "\" ", spec());
+    const auto shard = static_cast<size_t>(shard_of_row(info_.rows(), shard_count, row));
+    rows[shard].push_back(row - info_.shard_range(shard).begin);
+    sources[shard].push_back(i);
+  }
+  const size_t row_bytes =
+      gradient.shape()[0] == 0 ? 0 : gradient.bytes() / static_cast<size_t>(gradient.shape()[0]);
+  for (size_t s = 0; s < num_shards(); ++s) {
+    if (rows[s].empty() && !session_->consistency().synchronous()) continue;
+    const auto count = static_cast<int64_t>(rows[s].size());
+    Tensor part(gradient.dtype(), gradient.shape().with_dim(0, count));
+    auto* to = static_cast<char*>(part.raw());
+    for (const int64_t source : sources[s]) {
+      std::memcpy(
+          to, static_cast<const char*>(gradient.raw()) + static_cast<size_t>(source) * row_bytes,
+          row_bytes);
+      to += row_bytes;
+    }
+    push(s, std::move(part), std::move(rows[s]));
+  }
+  return places;
+}
+
+void ServerVariable::pushed(const Places& places, const std::vector<UpdateResult>& results) {
+  if (!session_->consistency().synchronous()) return;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < 0) continue;
+    const ShardPushed& pushed =
+        results[static_cast<size_t>(info_.servers[i])].pushed[static_cast<size_t>(places[i])];
+    const uint64_t ahead = pushed.outcome == PushOutcome::kCounted ? 1 : 0;
+    const bool is_known = ahead == 1 || pushed.outcome == PushOutcome::kApplied;
+    states_[i].awaited = is_known ? pushed.version + ahead : 0;
+  }
+}
+
+void ServerVariable::storage_written() {
+  for (ShardState& state : states_) state.in_storage = {};
+}
+
+}  // namespace cohort

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/distribute/strategy_report.h"
+#include "strategies/cluster/address.h"
+#include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/consistency.h"
+#include "strategies/parameter_server/task_pool.h"
+
+namespace cohort {
+
+// A process's way to all servers of a job: a client for each, and calls to several of them side by
+// side. Server variables (server_variable.h) share one. Thread-safe.
+class WorkerSession {
+ public:
+  // `client` is the same for all servers; `consistency` must be what these were started with.
+  // kInvalidArgument without servers.
+  WorkerSession(const std::vector<Address>& servers, ParameterClientOptions client,
+                const ConsistencyOptions& consistency,
+                const Environment& environment = process_environment);
+
+  int num_servers() const { return static_cast<int>(clients_.size()); }
+  ParameterClient& client(int server) { return *clients_[static_cast<size_t>(server)]; }
+  const ConsistencyOptions& consistency() const { return consistency_; }
+
+  // Calls work(server) for these servers at the same time, and waits for all. Throws what the first
+  // of those that failed has thrown.
+  void on_servers(const std::vector<int>& servers, const std::function<void(int)>& work);
+
+  // What goes to one server: gradients, or values wanted. A pull that waits (ShardPull::at_least)
+  // does so for the server of the epoch in `awaited_epoch`, by pull: another one, which has been
+  // started again, may count anew, and gives what it has.
+  struct Call {
+    std::vector<ShardPush> pushes;
+    std::vector<ShardPull> pulls;
+    std::vector<uint64_t> awaited_epochs;
+  };
+  // One call for each server that has something to do; `calls` and the result are by server.
+  std::vector<UpdateResult> update(const std::vector<Call>& calls);
+
+  // What became of all pushes since the last report: "staleness" (the mean; "staleness_max" the
+  // greatest), "lost_updates", "late_updates", each where it has a meaning, and the histogram
+  // "staleness".
+  StrategyReport take_report();
+
+  // All calls, now and later, end with kCancelled.
+  void cancel();
+
+ private:
+  UpdateResult update_one(int server, const Call& call);
+  void count(int server, const UpdateResult& result);
+
+  const std::vector<Address> servers_;
+  const ConsistencyOptions consistency_;
+  const std::string task_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<std::unique_ptr<ParameterClient>> clients_;
+  std::mutex mutex_;  // guards what follows
+  Histogram staleness_;
+  int64_t lost_ = 0, late_ = 0;
+  parameter_server::TaskPool pool_;  // last: its threads use what is above
+};
+
+}  // namespace cohort
