@@ -55,6 +55,7 @@ struct ShardPush {
   std::optional<std::vector<int64_t>> rows = {};
   // Which value the gradient was computed from; none: the last one that this client has pulled.
   ShardVersion computed_at = {};
+  bool exact = false;  // never compressed: a number that counts something, not a gradient
 };
 struct ShardPushed {
   PushOutcome outcome = PushOutcome::kApplied;
