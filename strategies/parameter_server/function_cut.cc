@@ -26,7 +26,7 @@ bool follows_from_inputs(const Graph& graph, const Value& value) {
   const std::vector<bool> needed = ancestors(graph, {value});
   for (size_t id = 0; id < needed.size(); ++id)
     if (const Node& node = *graph.nodes()[id];
-        needed[id] && (node.op().stateful || communicates(node)))
+        needed[id] && node.op().name != "Input" && (node.op().stateful || communicates(node)))
       return false;
   return true;
 }

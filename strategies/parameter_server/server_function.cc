@@ -170,11 +170,11 @@ class RowsOfCall {
 struct ServerFunction::State {
   std::vector<std::unique_ptr<FunctionCut>> distinct;
   std::vector<const FunctionCut*> cuts;  // by replica
-  std::shared_ptr<WorkerSession> session;
+  std::shared_ptr<ServerSession> session;
   Function row_numbers, step;
   uint64_t pushed_version = 0;
 
-  State(const std::vector<const GraphFunction*>& graphs, std::shared_ptr<WorkerSession> session)
+  State(const std::vector<const GraphFunction*>& graphs, std::shared_ptr<ServerSession> session)
       : session(std::move(session)),
         row_numbers(
             [this](const std::vector<Value>& inputs) {
@@ -261,7 +261,7 @@ struct ServerFunction::State {
 };
 
 ServerFunction::ServerFunction(const std::vector<const GraphFunction*>& graphs,
-                               std::shared_ptr<WorkerSession> session)
+                               std::shared_ptr<ServerSession> session)
     : state_(std::make_unique<State>(graphs, std::move(session))) {}
 ServerFunction::~ServerFunction() = default;
 

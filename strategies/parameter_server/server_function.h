@@ -7,7 +7,7 @@
 
 #include "core/distribute/per_replica.h"
 #include "core/runtime/function.h"
-#include "strategies/parameter_server/worker_session.h"
+#include "strategies/parameter_server/server_session.h"
 
 namespace cohort {
 
@@ -27,7 +27,7 @@ class ServerFunction {
   // `graphs` has that of each local replica, in order; they may be the same, and must outlive this.
   // Resources that are no server variables are left alone.
   ServerFunction(const std::vector<const GraphFunction*>& graphs,
-                 std::shared_ptr<WorkerSession> session);
+                 std::shared_ptr<ServerSession> session);
   ~ServerFunction();
 
   // Runs a function, given the inputs of each local replica, on all of them at the same time.

@@ -112,7 +112,7 @@ void require_same_spec(const ServerVariable& variable, const Tensor& value) {
 
 }  // namespace
 
-ServerVariable::ServerVariable(const Options& options, std::shared_ptr<WorkerSession> session)
+ServerVariable::ServerVariable(const Options& options, std::shared_ptr<ServerSession> session)
     : Variable(options.variable),
       session_(std::move(session)),
       num_replicas_(options.num_replicas),
@@ -127,7 +127,7 @@ ServerVariable::ServerVariable(const Options& options, std::shared_ptr<WorkerSes
 }
 
 ServerVariable::ServerVariable(const ServerVariableInfo& info,
-                               std::shared_ptr<WorkerSession> session)
+                               std::shared_ptr<ServerSession> session)
     : Variable(options_of(info)),
       session_(std::move(session)),
       num_replicas_(1),
@@ -218,7 +218,7 @@ Tensor ServerVariable::read_part(int part) const {
         " makes its rows on first use, and is not read as a whole; the servers' snapshots have it");
   make_shards();
   Tensor whole(spec().dtype, spec().shape);
-  std::vector<WorkerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
+  std::vector<ServerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
   for (size_t i = 0; i < num_shards(); ++i) {
     ShardPull pull = pull_of(i, calls);
     pull.target = rows_of(whole, info_.shard_range(i));
@@ -356,13 +356,16 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
                                                 const std::optional<Tensor>& indices,
                                                 double learning_rate) {
   Places places(num_shards(), -1);
+  const bool is_exact =
+      info_.update == ServerVariableInfo::Update::kAdd || !is_floating(spec().dtype);
   const auto push = [&](size_t shard, Tensor part, std::optional<std::vector<int64_t>> rows) {
     places[shard] = add_to_call(calls[static_cast<size_t>(info_.servers[shard])].pushes,
                                 ShardPush{.shard = info_.shard_name(shard),
                                           .gradient = std::move(part),
                                           .learning_rate = learning_rate,
                                           .rows = std::move(rows),
-                                          .computed_at = states_[shard].last});
+                                          .computed_at = states_[shard].last,
+                                          .exact = is_exact});
   };
   if (!indices) {
     for (size_t i = 0; i < num_shards(); ++i) push(i, rows_of(gradient, info_.shard_range(i)), {});

@@ -10,9 +10,9 @@
 
 #include "core/optim/update_rule.h"
 #include "core/runtime/variable.h"
+#include "strategies/parameter_server/server_session.h"
 #include "strategies/parameter_server/server_variable_info.h"
 #include "strategies/parameter_server/shard_spec.h"
-#include "strategies/parameter_server/worker_session.h"
 
 namespace cohort {
 
@@ -39,9 +39,9 @@ class ServerVariable final : public Variable {
     std::optional<RowInitializer> lazy;
     int num_replicas = 1;  // of this process
   };
-  ServerVariable(const Options& options, std::shared_ptr<WorkerSession> session);
+  ServerVariable(const Options& options, std::shared_ptr<ServerSession> session);
   // One that another process has made: its shards are there.
-  ServerVariable(const ServerVariableInfo& info, std::shared_ptr<WorkerSession> session);
+  ServerVariable(const ServerVariableInfo& info, std::shared_ptr<ServerSession> session);
 
   // What other processes need to attach to it. Makes its shards where they are not there.
   const ServerVariableInfo& info();
@@ -84,9 +84,9 @@ class ServerVariable final : public Variable {
   Tensor read_part(int part) const;
   void write_part(int part, const Tensor& value);
 
-  // --- For ServerFunction: calls of WorkerSession::update, by server, and what they brought.
+  // --- For ServerFunction: calls of ServerSession::update, by server, and what they brought.
 
-  using Calls = std::vector<WorkerSession::Call>;
+  using Calls = std::vector<ServerSession::Call>;
   // Where the results of a variable's part in calls are: by shard, the server and the number of the
   // push or pull there; -1: none.
   using Places = std::vector<int>;
@@ -117,7 +117,7 @@ class ServerVariable final : public Variable {
   ShardPull pull_of(size_t shard, Calls& calls) const;
   // Pushes outside functions what is to be added.
   void add(const Tensor& delta, const std::optional<Tensor>& indices);
-  const std::shared_ptr<WorkerSession> session_;
+  const std::shared_ptr<ServerSession> session_;
   const int num_replicas_;
   const std::optional<RowInitializer> lazy_;
   mutable std::mutex mutex_;  // guards what follows; held while shards are made

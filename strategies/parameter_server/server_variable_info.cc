@@ -39,6 +39,7 @@ std::string ServerVariableInfo::pack() const {
   out.add(int64_t{lazy});
   out.add(static_cast<int64_t>(slots.size()));
   for (const std::string& slot : slots) out.add(slot);
+  out.add(static_cast<int64_t>(servers.size()));
   for (const int server : servers) out.add(int64_t{server});
   return out.bytes();
 }
@@ -55,9 +56,10 @@ ServerVariableInfo ServerVariableInfo::unpack(std::string_view bytes, int num_se
   info.lazy = number(in, 0, 1) != 0;
   for (int64_t left = number(in, 0, static_cast<int64_t>(bytes.size())); left > 0; --left)
     info.slots.push_back(in.text());
-  while (!in.at_end()) info.servers.push_back(static_cast<int>(number(in, 0, num_servers - 1)));
+  for (int64_t left = number(in, 0, static_cast<int64_t>(bytes.size())); left > 0; --left)
+    info.servers.push_back(static_cast<int>(number(in, 0, num_servers - 1)));
   const int64_t most = std::max<int64_t>(info.rows(), 1);
-  if (info.servers.empty() || static_cast<int64_t>(info.num_shards()) > most)
+  if (!in.at_end() || info.servers.empty() || static_cast<int64_t>(info.num_shards()) > most)
     fail(Code::kDataLoss, "variable \"", info.name, "\" ", info.spec, " is said to have ",
          info.num_shards(), " shards");
   return info;

@@ -20,14 +20,14 @@ using ServerVariablePtr = std::shared_ptr<ServerVariable>;
 // Two servers, and a session for each worker.
 class ServerFunctionTest : public ::testing::Test {
  protected:
-  std::shared_ptr<WorkerSession> session(const std::string& task) const {
-    return std::make_shared<WorkerSession>(
+  std::shared_ptr<ServerSession> session(const std::string& task) const {
+    return std::make_shared<ServerSession>(
         std::vector{servers_[0].address(), servers_[1].address()},
         ParameterClientOptions{.task = task, .job_id = "job"}, ConsistencyOptions{},
         no_environment);
   }
   // Rows 0, 1, 2, ... of `columns` numbers.
-  static ServerVariablePtr counting_rows(std::shared_ptr<WorkerSession> session, int64_t rows,
+  static ServerVariablePtr counting_rows(std::shared_ptr<ServerSession> session, int64_t rows,
                                          std::vector<int> servers, const std::string& name = "v") {
     return std::make_shared<ServerVariable>(
         ServerVariable::Options{.variable = {.name = name,

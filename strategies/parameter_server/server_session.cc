@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/worker_session.h"
+#include "strategies/parameter_server/server_session.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kLookAgain(2000);
 
 }  // namespace
 
-WorkerSession::WorkerSession(const std::vector<Address>& servers, ParameterClientOptions client,
+ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
                              const ConsistencyOptions& consistency, const Environment& environment)
     : servers_(servers),
       consistency_(consistency),
@@ -32,7 +32,7 @@ WorkerSession::WorkerSession(const std::vector<Address>& servers, ParameterClien
   }
 }
 
-void WorkerSession::on_servers(const std::vector<int>& servers,
+void ServerSession::on_servers(const std::vector<int>& servers,
                                const std::function<void(int)>& work) {
   std::vector<std::exception_ptr> errors(servers.size());
   std::mutex mutex;
@@ -55,7 +55,7 @@ void WorkerSession::on_servers(const std::vector<int>& servers,
     if (error) std::rethrow_exception(error);
 }
 
-std::vector<UpdateResult> WorkerSession::update(const std::vector<Call>& calls) {
+std::vector<UpdateResult> ServerSession::update(const std::vector<Call>& calls) {
   std::vector<UpdateResult> results(calls.size());
   std::vector<int> servers;
   for (size_t s = 0; s < calls.size(); ++s)
@@ -68,7 +68,7 @@ std::vector<UpdateResult> WorkerSession::update(const std::vector<Call>& calls) 
   return results;
 }
 
-UpdateResult WorkerSession::update_one(int server, const Call& call) {
+UpdateResult ServerSession::update_one(int server, const Call& call) {
   ParameterClient& client = this->client(server);
   const auto waits = [](const ShardPull& pull) { return pull.at_least > 0; };
   if (std::ranges::none_of(call.pulls, waits)) return client.update(call.pushes, call.pulls);
@@ -92,7 +92,7 @@ UpdateResult WorkerSession::update_one(int server, const Call& call) {
   }
 }
 
-void WorkerSession::count(int server, const UpdateResult& result) {
+void ServerSession::count(int server, const UpdateResult& result) {
   uint64_t lost = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -111,7 +111,7 @@ void WorkerSession::count(int server, const UpdateResult& result) {
                      " updates of this worker\n");
 }
 
-StrategyReport WorkerSession::take_report() {
+StrategyReport ServerSession::take_report() {
   StrategyReport report;
   Histogram staleness;
   {
@@ -133,7 +133,7 @@ StrategyReport WorkerSession::take_report() {
   return report;
 }
 
-void WorkerSession::cancel() {
+void ServerSession::cancel() {
   for (const auto& client : clients_) client->cancel();
 }
 

@@ -16,11 +16,11 @@ namespace cohort {
 
 // A process's way to all servers of a job: a client for each, and calls to several of them side by
 // side. Server variables (server_variable.h) share one. Thread-safe.
-class WorkerSession {
+class ServerSession {
  public:
   // `client` is the same for all servers; `consistency` must be what these were started with.
   // kInvalidArgument without servers.
-  WorkerSession(const std::vector<Address>& servers, ParameterClientOptions client,
+  ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
                 const ConsistencyOptions& consistency,
                 const Environment& environment = process_environment);
 
