@@ -8,10 +8,10 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
-#include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/parameter_server/link.h"
 #include "strategies/parameter_server/spec_message.h"
+#include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort {
@@ -21,46 +21,15 @@ namespace proto = parameter_server::proto;
 
 using parameter_server::Link;
 using parameter_server::Piece;
+using parameter_server::piece_of;
+using parameter_server::Targets;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 // The server's own deadline comes first: its error says what was waited for.
 constexpr milliseconds kGrace(300);
 constexpr milliseconds kFirstPause(20), kLongestPause(500);
-constexpr int kConnectMilliseconds = 3000;
 constexpr milliseconds kConnectTime(2000);  // for one attempt, before its error is looked at
-constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
-constexpr int kMaxMetadataBytes = 8192;
-
-std::shared_ptr<grpc::Channel> open_channel(const Address& server,
-                                            const coordination::Security& security) {
-  const auto endpoints = coordination::resolve(server);
-  security.check(server, coordination::all_loopback(endpoints));
-  grpc::ChannelArguments arguments;
-  const std::pair<const char*, int> values[] = {
-      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
-      {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
-      {GRPC_ARG_ENABLE_RETRIES, 0},
-      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstPause.count())},
-      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestPause.count())},
-      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
-      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
-      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
-  };
-  for (const auto& [name, value] : values) arguments.SetInt(name, value);
-  arguments.SetMaxReceiveMessageSize(parameter_server::kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(-1);
-  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
-  return grpc::CreateCustomChannel(coordination::grpc_target(endpoints.front()),
-                                   security.channel_credentials(), arguments);
-}
-
-Piece piece_of(const Tensor& tensor) {
-  return {tensor.buffer(), static_cast<const char*>(tensor.raw()), tensor.bytes()};
-}
 
 Piece piece_of(const std::vector<int64_t>& numbers) {
   auto copy = std::make_shared<const std::vector<int64_t>>(numbers);
@@ -128,7 +97,8 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
         busy_.push_back(link.get());
         return true;
       }
-      if (!channel_->channel) channel_->channel = open_channel(server_, channel_->security);
+      if (!channel_->channel)
+        channel_->channel = parameter_server::open_channel(server_, channel_->security);
       link = std::make_unique<Link>(channel_->channel, unconnected);
       busy_.push_back(link.get());
     }
@@ -280,35 +250,6 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
 }
 
 namespace {
-
-// Where the payload of a reply goes: into one target after the other.
-class Targets {
- public:
-  void add(const Tensor& target) {
-    if (target.bytes() > 0) targets_.push_back(target);
-  }
-  bool done() const { return next_ == targets_.size(); }
-
-  void take(const char* data, size_t bytes) {
-    while (bytes > 0) {
-      if (done()) fail(Code::kDataLoss, "a reply is longer than it says");
-      Tensor& target = targets_[next_];
-      const size_t part = std::min(bytes, target.bytes() - filled_);
-      std::memcpy(static_cast<char*>(target.raw()) + filled_, data, part);
-      data += part;
-      bytes -= part;
-      filled_ += part;
-      if (filled_ == target.bytes()) {
-        ++next_;
-        filled_ = 0;
-      }
-    }
-  }
-
- private:
-  std::vector<Tensor> targets_;
-  size_t next_ = 0, filled_ = 0;
-};
 
 void read_pushes(const proto::Updated& updated, UpdateResult& result) {
   for (const proto::Pushed& pushed : updated.pushed()) {

@@ -1,15 +1,22 @@
 #include "strategies/parameter_server/link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
 namespace {
+
+constexpr int kConnectMilliseconds = 3000;
+constexpr int kFirstPauseMilliseconds = 20, kLongestPauseMilliseconds = 500;
+constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
+constexpr int kMaxMetadataBytes = 8192;
 
 enum Tag : intptr_t { kStart = 1, kWrite, kRead, kFinish };
 
@@ -22,20 +29,33 @@ gpr_timespec as_timespec(Link::Time time) {
                       gpr_time_from_micros(left.count(), GPR_TIMESPAN));
 }
 
-Error error_of(const grpc::Status& status) {
-  // Unknown is what gRPC says of a connection that broke in an odd way, as by a TLS record that
-  // does not fit its check; the server never says so.
-  const int code = static_cast<int>(status.error_code());
-  const bool known = code >= static_cast<int>(Code::kCancelled) &&
-                     code <= static_cast<int>(Code::kDataLoss) &&
-                     code != static_cast<int>(Code::kUnknown);
-  const std::string& text = status.error_message();
-  const size_t line = text.find('\n');
-  return Error(known ? static_cast<Code>(code) : Code::kUnavailable, text.substr(0, line),
-               line == std::string::npos ? "" : text.substr(line + 1));
-}
-
 }  // namespace
+
+std::shared_ptr<grpc::Channel> open_channel(const Address& server,
+                                            const coordination::Security& security) {
+  const auto endpoints = coordination::resolve(server);
+  security.check(server, coordination::all_loopback(endpoints));
+  grpc::ChannelArguments arguments;
+  const std::pair<const char*, int> values[] = {
+      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
+      {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
+      {GRPC_ARG_ENABLE_RETRIES, 0},
+      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstPauseMilliseconds},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestPauseMilliseconds},
+      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+  };
+  for (const auto& [name, value] : values) arguments.SetInt(name, value);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(-1);
+  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
+  return grpc::CreateCustomChannel(coordination::grpc_target(endpoints.front()),
+                                   security.channel_credentials(), arguments);
+}
 
 class Link::Call {
  public:

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/security.h"
 #include "strategies/parameter_server/exchange.h"
 
 namespace grpc {
@@ -13,6 +15,11 @@ class Channel;
 }  // namespace grpc
 
 namespace cohort::parameter_server {
+
+// A connection of its own to a server, which gRPC makes when a call needs it. Errors of resolve()
+// and Security::check.
+std::shared_ptr<grpc::Channel> open_channel(const Address& server,
+                                            const coordination::Security& security);
 
 // A client's open call to a server: requests and replies in turn. One thread at a time, but for
 // cancel(). After an error it is of no use any more.

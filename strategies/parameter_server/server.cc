@@ -14,9 +14,8 @@
 
 #include "core/base/error.h"
 #include "core/base/program.h"
-#include "strategies/cluster/coordination/endpoint.h"
-#include "strategies/cluster/coordination/listener.h"
 #include "strategies/parameter_server/service.h"
+#include "strategies/parameter_server/stream_server.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort {
@@ -25,21 +24,7 @@ namespace {
 using namespace parameter_server;
 using std::chrono::milliseconds;
 
-// How long replies under way may take when the server ends.
-constexpr milliseconds kFarewell(200);
 constexpr milliseconds kLookInterval(50);
-constexpr int kMaxMetadataBytes = 8192;
-constexpr int kMaxCallsPerConnection = 64;
-constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
-constexpr int kHandshakeMilliseconds = 5000;
-constexpr size_t kMaxErrorBytes = 4096;
-
-grpc::Status status_of(const Error& error) {
-  std::string text = error.message().substr(0, kMaxErrorBytes);
-  // The peer travels behind the message.
-  if (!error.peer().empty()) text += str("\n", error.peer().substr(0, kMaxErrorBytes));
-  return {static_cast<grpc::StatusCode>(error.code()), text};
-}
 
 // One call: requests and replies in turn. It keeps itself alive until gRPC is done with it.
 class Call final : public grpc::ServerGenericBidiReactor, public Caller {
@@ -184,13 +169,6 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   bool paused_ = false, resumed_ = false, finished_ = false;
 };
 
-// Refuses a call of another name.
-class Stranger final : public grpc::ServerGenericBidiReactor {
- public:
-  Stranger() { Finish({grpc::StatusCode::UNIMPLEMENTED, "this server has one method"}); }
-  void OnDone() override { delete this; }
-};
-
 ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
   options.consistency.check();
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
@@ -203,41 +181,26 @@ ParameterServerOptions completed(ParameterServerOptions options, const Environme
 
 }  // namespace
 
-class ParameterServer::Network final : public grpc::CallbackGenericService {
+class ParameterServer::Network {
  public:
   Network(const Address& address, const ParameterServerOptions& options,
           const Environment& environment)
-      : options_(completed(options, environment)),
-        security_(options_.tls, options_.allow_plaintext, environment),
-        service_(options_, [this] { shut_down(); }) {
-    keep_grpc();
-    const auto endpoints = coordination::resolve(address);
-    security_.check(address, coordination::all_loopback(endpoints));
+      : options_(completed(options, environment)), service_(options_, [this] { shut_down(); }) {
+    const coordination::Security security(options_.tls, options_.allow_plaintext, environment);
     restore();
-    start(address);
-    listener_ =
-        std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
-          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-          connection.fd = descriptor;
-          acceptor_->HandleNewConnection(&connection);
-        });
+    server_ = std::make_unique<StreamServer>(
+        "parameter server", kMethod, address, security,
+        [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); });
     if (options_.snapshot_interval.count() > 0) saver_ = std::thread([this] { save_regularly(); });
   }
 
-  ~Network() override {
+  ~Network() {
     shut_down();
     if (saver_.joinable()) saver_.join();
-    listener_.reset();
-    if (server_)
-      server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                     gpr_time_from_millis(kFarewell.count(), GPR_TIMESPAN)));
   }
 
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    if (context->method() != kMethod) return new Stranger();
-    const auto call =
-        std::make_shared<Call>(service_, security_.tasks_of(*context->auth_context()));
+  grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
+    const auto call = std::make_shared<Call>(service_, std::move(tasks));
     if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions))
       call->refuse_at_once(call, Error(Code::kResourceExhausted,
                                        str("more than ", options_.max_sessions, " calls")));
@@ -279,33 +242,6 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
     }
   }
 
-  void start(const Address& address) {
-    grpc::ServerBuilder builder;
-    builder.RegisterCallbackGenericService(this);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetMaxSendMessageSize(-1);
-    const std::pair<const char*, int> arguments[] = {
-        {GRPC_ARG_ALLOW_REUSEPORT, 0},
-        {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
-        {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
-        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds},
-        {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
-        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
-        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-        {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMilliseconds / 4},
-        {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
-    };
-    for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
-    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        security_.server_credentials());
-    server_ = builder.BuildAndStart();
-    if (!server_)
-      invalid("the parameter server cannot serve at ", address.text(),
-              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
-              "COHORT_TLS_KEY, COHORT_TLS_CA)");
-  }
-
   void shut_down() {
     {
       const std::lock_guard lock(mutex_);
@@ -328,15 +264,12 @@ class ParameterServer::Network final : public grpc::CallbackGenericService {
   }
 
   const ParameterServerOptions options_;
-  const coordination::Security security_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
   Service service_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<coordination::Listener> listener_;
   std::thread saver_;
+  std::unique_ptr<StreamServer> server_;  // last: its calls use the service
 };
 
 ParameterServer::ParameterServer(const Address& address, const ParameterServerOptions& options,

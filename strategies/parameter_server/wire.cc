@@ -14,6 +14,7 @@ namespace {
 
 // Protobuf's tags of fields 1 and 2 with a length before their bytes.
 constexpr char kHeaderTag = 0x0a, kPayloadTag = 0x12;
+constexpr size_t kMaxErrorBytes = 4096;
 constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::minutes(10);
 
 void write_varint(uint64_t value, std::string& out) {
@@ -29,6 +30,26 @@ grpc::Slice slice_of(const Piece& piece, size_t offset, size_t bytes) {
 }
 
 }  // namespace
+
+grpc::Status status_of(const Error& error) {
+  std::string text = error.message().substr(0, kMaxErrorBytes);
+  // The peer travels behind the message.
+  if (!error.peer().empty()) text += str("\n", error.peer().substr(0, kMaxErrorBytes));
+  return {static_cast<grpc::StatusCode>(error.code()), text};
+}
+
+Error error_of(const grpc::Status& status) {
+  // Unknown is what gRPC says of a connection that broke in an odd way, as by a TLS record that
+  // does not fit its check; the server never says so.
+  const int code = static_cast<int>(status.error_code());
+  const bool known = code >= static_cast<int>(Code::kCancelled) &&
+                     code <= static_cast<int>(Code::kDataLoss) &&
+                     code != static_cast<int>(Code::kUnknown);
+  const std::string& text = status.error_message();
+  const size_t line = text.find('\n');
+  return Error(known ? static_cast<Code>(code) : Code::kUnavailable, text.substr(0, line),
+               line == std::string::npos ? "" : text.substr(line + 1));
+}
 
 void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 

@@ -13,6 +13,7 @@
 
 namespace grpc {
 class ByteBuffer;
+class Status;
 }  // namespace grpc
 
 // Messages as bytes, for both sides: the fields of RequestMessage and ReplyMessage in
@@ -31,6 +32,10 @@ inline constexpr uint64_t kMaxRowsBytes = uint64_t{1} << 30;
 // To be called before gRPC is used: keeps it from ending with its last user, which sometimes waits
 // 10 s for a thread of its own.
 void keep_grpc();
+
+// An error as what a call ends with, and back. Long texts are cut.
+grpc::Status status_of(const Error& error);
+Error error_of(const grpc::Status& status);
 
 // A wait that a request asks for, within reason.
 std::chrono::milliseconds timeout_of(uint64_t milliseconds);

@@ -1,0 +1,107 @@
+#include "strategies/parameter_server/stream_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/listener.h"
+#include "strategies/parameter_server/wire.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+// How long replies under way may take when the server ends.
+constexpr std::chrono::milliseconds kFarewell(200);
+constexpr int kMaxMetadataBytes = 8192;
+constexpr int kMaxCallsPerConnection = 64;
+constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
+constexpr int kHandshakeMilliseconds = 5000;
+
+// Refuses a call of another name.
+class Stranger final : public grpc::ServerGenericBidiReactor {
+ public:
+  Stranger() { Finish({grpc::StatusCode::UNIMPLEMENTED, "this server has one method"}); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+class StreamServer::Network final : public grpc::CallbackGenericService {
+ public:
+  Network(std::string what, std::string method, const Address& address,
+          const coordination::Security& security, Accept accept)
+      : method_(std::move(method)), security_(security), accept_(std::move(accept)) {
+    keep_grpc();
+    const auto endpoints = coordination::resolve(address);
+    security.check(address, coordination::all_loopback(endpoints));
+    start(what, address);
+    listener_ =
+        std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
+          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+          connection.fd = descriptor;
+          acceptor_->HandleNewConnection(&connection);
+        });
+  }
+
+  ~Network() override {
+    listener_.reset();
+    if (server_)
+      server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                     gpr_time_from_millis(kFarewell.count(), GPR_TIMESPAN)));
+  }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    if (context->method() != method_) return new Stranger();
+    return accept_(security_.tasks_of(*context->auth_context()));
+  }
+
+ private:
+  void start(const std::string& what, const Address& address) {
+    grpc::ServerBuilder builder;
+    builder.RegisterCallbackGenericService(this);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.SetMaxSendMessageSize(-1);
+    const std::pair<const char*, int> arguments[] = {
+        {GRPC_ARG_ALLOW_REUSEPORT, 0},
+        {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+        {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
+        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds},
+        {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
+        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
+        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+        {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMilliseconds / 4},
+        {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
+    };
+    for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        security_.server_credentials());
+    server_ = builder.BuildAndStart();
+    if (!server_)
+      invalid("the ", what, " cannot serve at ", address.text(),
+              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
+              "COHORT_TLS_KEY, COHORT_TLS_CA)");
+  }
+
+  const std::string method_;
+  const coordination::Security security_;
+  const Accept accept_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<coordination::Listener> listener_;
+};
+
+StreamServer::StreamServer(std::string what, std::string method, const Address& address,
+                           const coordination::Security& security, Accept accept)
+    : network_(std::make_unique<Network>(std::move(what), std::move(method), address, security,
+                                         std::move(accept))) {}
+
+StreamServer::~StreamServer() = default;
+
+}  // namespace cohort::parameter_server

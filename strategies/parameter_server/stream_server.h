@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/security.h"
+
+namespace grpc {
+class ByteBuffer;
+template <class Request, class Response>
+class ServerBidiReactor;
+}  // namespace grpc
+
+namespace cohort::parameter_server {
+
+// The network of a server that has one method: calls that carry messages both ways (wire.h). It
+// listens from its making to its destruction, which ends the calls that are open.
+class StreamServer {
+ public:
+  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+  // Makes the reactor of a new call, on a thread of gRPC, whose caller may be these tasks.
+  using Accept = std::function<Reactor*(coordination::CertifiedTasks)>;
+
+  // `what` is the server's name in
+  // messages. kFailedPrecondition when the port is in use, the address is not of this host, or
+  // plain text would go beyond this host without permission; kInvalidArgument for certificates that
+  // gRPC refuses.
+  StreamServer(std::string what, std::string method, const Address& address,
+               const coordination::Security& security, Accept accept);
+  ~StreamServer();
+  StreamServer(const StreamServer&) = delete;
+  StreamServer& operator=(const StreamServer&) = delete;
+
+ private:
+  class Network;
+  std::unique_ptr<Network> network_;
+};
+
+}  // namespace cohort::parameter_server
