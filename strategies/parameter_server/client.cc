@@ -77,6 +77,11 @@ ParameterClient::Time ParameterClient::deadline_after(std::optional<milliseconds
   return Clock::now() + timeout.value_or(options_.timeout);
 }
 
+void ParameterClient::mark_pushes(std::optional<Source> source) {
+  const std::lock_guard lock(push_mutex_);
+  source_ = std::move(source);
+}
+
 void ParameterClient::cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
@@ -210,6 +215,11 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     out.set_sequence(++sequence.last);
     out.set_acknowledged(sequence.acknowledged);
     out.set_reported(sequence.reported);
+    if (source_) {
+      out.set_source(source_->name);
+      out.set_source_incarnation(source_->incarnation);
+      out.set_source_sequence(source_->sequence);
+    }
     out.set_epoch(from.epoch);
     out.set_version(from.version);
     out.set_learning_rate(push.learning_rate);

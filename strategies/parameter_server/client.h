@@ -132,6 +132,16 @@ class ParameterClient {
   void shut_down();
   ServerStatistics statistics();
 
+  // From now on pushes carry this mark too, so that work which is done again, perhaps by another
+  // task, is applied once: its numbers grow, and what comes with one that is not greater than the
+  // last that a shard has is kRepeated. Nothing: they carry none.
+  struct Source {
+    std::string name;
+    uint64_t incarnation = 0;  // of a start of it; an earlier start is refused
+    uint64_t sequence = 0;     // from 1
+  };
+  void mark_pushes(std::optional<Source> source);
+
   // All calls under way and all later ones throw kCancelled.
   void cancel();
 
@@ -164,6 +174,7 @@ class ParameterClient {
 
   std::mutex push_mutex_;  // pushes go one after the other
   std::map<std::string, Sequence> sequences_;
+  std::optional<Source> source_;
   GradientCompressor compressor_;
   std::mutex mutex_;
   std::map<std::string, ShardVersion> pulled_;

@@ -84,6 +84,12 @@ void Service::identify(const proto::Request& request, Session& session) {
   with_clocks([&](ClockTable& clocks) { clocks.connected(request.task()); });
 }
 
+void Service::require_present(const std::string& source, uint64_t incarnation) {
+  if (source.size() > kMaxTaskBytes)
+    invalid("the name of a source has up to ", kMaxTaskBytes, " bytes, got ", source.size());
+  roster_.enter(source, incarnation);
+}
+
 std::shared_ptr<Exchange> Service::open(std::string_view header,
                                         const std::shared_ptr<Caller>& caller, Session& session) {
   proto::Request request;

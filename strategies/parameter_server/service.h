@@ -74,6 +74,8 @@ class Service {
   bool create(const ShardSpec& spec, Tensor initial);
   static void require_same(const ShardSpec& present, const ShardSpec& wanted);
   std::vector<std::shared_ptr<Shard>> shards() const;
+  // kFailedPrecondition where a later start of who is the source of a push has been seen.
+  void require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
   BufferCache& buffers() { return buffers_; }

@@ -150,6 +150,11 @@ PushResult Shard::push(IncomingPush push) {
   }
   if (const uint64_t known = std::max(mark.sequence, push.reported); push.acknowledged > known)
     result.lost = push.acknowledged - known;
+  if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
+    mark.sequence = push.mark.sequence;
+    result.outcome = PushOutcome::kRepeated;
+    return result;
+  }
   if (environment_.consistency.synchronous()) return count(push, result);
   const uint64_t since = push.computed_at.version;
   result.staleness = since > 0 && since < version_ ? version_ - since : 0;
@@ -159,8 +164,15 @@ PushResult Shard::push(IncomingPush push) {
   compensate(push);
   apply(push.gradient, push.rows, rate);
   mark.sequence = push.mark.sequence;
+  if (!push.source.empty()) marks_[push.source] = push.source_mark;
   result.version = version_;
   return result;
+}
+
+bool Shard::is_new(const std::string& source, const Mark& mark) const {
+  const auto last = marks_.find(source);
+  return last == marks_.end() || last->second.incarnation != mark.incarnation ||
+         last->second.sequence < mark.sequence;
 }
 
 // One gradient of a synchronous update.

@@ -27,12 +27,14 @@ struct Mark {
   uint64_t sequence = 0;
   bool operator==(const Mark&) const = default;
 };
-using Marks = std::map<std::string, Mark>;  // by task
+using Marks = std::map<std::string, Mark>;  // by task, and by source
 
 // A gradient with all that decides what becomes of it.
 struct IncomingPush {
   std::string task;
   Mark mark;
+  std::string source;  // where it is not empty: a push of `source_mark` too, as in the protocol
+  Mark source_mark;
   uint64_t acknowledged = 0, reported = 0;  // as in the protocol's Push
   ShardVersion computed_at;
   double learning_rate = 0;
@@ -116,6 +118,7 @@ class Shard {
   void begin_with(const std::vector<Tensor>& parts);
   void require_rows(std::span<const int64_t> rows) const;
   int require_part(int part) const;
+  bool is_new(const std::string& source, const Mark& mark) const;
   PushResult count(IncomingPush& push, PushResult result);
   void compensate(IncomingPush& push);
   // The update itself.

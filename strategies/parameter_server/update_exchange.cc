@@ -70,6 +70,14 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
                .reported = in.reported(),
                .computed_at = {.epoch = in.epoch(), .version = in.version()},
                .learning_rate = in.learning_rate()};
+  if (!in.source().empty()) {
+    if (in.source_sequence() < 1)
+      invalid("a push to shard \"", spec.name, "\" of \"", in.source(), "\" has no number");
+    service_.require_present(in.source(), in.source_incarnation());
+    push.push.source = in.source();
+    push.push.source_mark = {.incarnation = in.source_incarnation(),
+                             .sequence = in.source_sequence()};
+  }
   if (in.encoding() < 0 || in.encoding() > static_cast<int>(Compression::kTopK))
     invalid("a push to shard \"", spec.name, "\" has the encoding ", in.encoding());
   push.compression = static_cast<Compression>(in.encoding());

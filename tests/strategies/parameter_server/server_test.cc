@@ -164,6 +164,29 @@ TEST(ParameterServer, MeasuresStaleness) {
   EXPECT_EQ(server->statistics().staleness[kWorkers - 1], kWorkers * (kRounds - 1) + 1);
 }
 
+TEST(ParameterServer, AppliesWorkThatIsDoneAgainByAnotherOnce) {
+  TestServer server;
+  const auto first = server.client("worker:0"), second = server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {2}});
+  first->create(spec, [] { return floats({0, 0}); });
+  const auto push = [](ParameterClient& client, uint64_t incarnation, uint64_t sequence) {
+    client.mark_pushes(ParameterClient::Source{"chief:0/lane-0", incarnation, sequence});
+    return client.push({.shard = "w", .gradient = floats({-1, -2}), .learning_rate = 1}).outcome;
+  };
+  EXPECT_EQ(push(*first, 1, 3), PushOutcome::kApplied);
+  EXPECT_EQ(push(*second, 1, 3), PushOutcome::kRepeated);
+  EXPECT_EQ(push(*second, 1, 2), PushOutcome::kRepeated) << "of work before, by who was away";
+  EXPECT_EQ(push(*first, 1, 5), PushOutcome::kApplied) << "numbers may have gaps";
+  EXPECT_EQ(values_of(fetch(*first, spec)), (std::vector<float>{2, 4}));
+  EXPECT_EQ(push(*second, 2, 1), PushOutcome::kApplied) << "the source has been started again";
+  EXPECT_ERROR(push(*first, 1, 6), Code::kFailedPrecondition, "chief:0/lane-0");
+  first->mark_pushes({});
+  EXPECT_EQ(first->push({.shard = "w", .gradient = floats({-1, -2}), .learning_rate = 1}).outcome,
+            PushOutcome::kApplied);
+  EXPECT_EQ(values_of(fetch(*first, spec)), (std::vector<float>{4, 8}));
+  EXPECT_EQ(server->statistics().pushes_lost, 0u) << "what was repeated is not missed later";
+}
+
 TEST(ParameterServer, WorksInAnyOrderOfStarting) {
   TestServer server;
   server.stop();
