@@ -40,6 +40,7 @@
 #include "core/train/training.h"                        // IWYU pragma: export
 #include "strategies/central_storage_strategy.h"        // IWYU pragma: export
 #include "strategies/cluster/cluster.h"                 // IWYU pragma: export
+#include "strategies/coordinator/coordinator.h"         // IWYU pragma: export
 #include "strategies/mirrored_strategy.h"               // IWYU pragma: export
 #include "strategies/multi_worker_mirrored_strategy.h"  // IWYU pragma: export
 #include "strategies/one_device_strategy.h"             // IWYU pragma: export

@@ -48,9 +48,9 @@ _TESTS = r"(tests|benchmarks)/|"
 HEADERS = [
     (
         r".*\.pb\.h$|grpc(pp)?/|google/protobuf/",
-        _TESTS + r"strategies/(cluster|parameter_server)/.*\.cc$|core/graph/serialization\w*\.cc$"
+        _TESTS + r"strategies/(cluster|parameter_server|coordinator)/.*\.cc$|core/graph/serialization\w*\.cc$"
         r"|core/train/\w*(summary|tensorboard)\w*\.cc$",
-        "gRPC and protobuf belong in the .cc files of strategies/cluster, strategies/parameter_server and the serialisers",
+        "gRPC and protobuf belong in the .cc files of strategies/cluster, parameter_server, coordinator and the serialisers",
     ),
     (
         r"(unsupported/)?Eigen/|dnnl\.hpp?$|oneapi/|omp\.h$",

@@ -67,18 +67,24 @@ void StepArguments::check_names(const std::vector<std::string>& first,
             " has ", quoted(other));
 }
 
+const Function& StepState::find(const ParameterNames& names) {
+  const auto body = [this, names](const std::vector<Value>& inputs) {
+    return body_(inputs, names);
+  };
+  return functions_.try_emplace(names, body, name_).first->second;
+}
+
+const Function& StepState::function(const ParameterNames& names) {
+  const std::lock_guard lock(mutex_);
+  return find(names);
+}
+
 std::vector<PerReplica<Tensor>> StepState::run(Strategy& strategy, const StepArguments& arguments) {
   const Function* function = nullptr;
   int64_t step = 0;
   {
     const std::lock_guard lock(mutex_);
-    const auto [it, is_new] = functions_.try_emplace(
-        arguments.names,
-        [this, names = arguments.names](const std::vector<Value>& inputs) {
-          return body_(inputs, names);
-        },
-        name_);
-    function = &it->second;
+    function = &find(arguments.names);
     step = runs_++;
   }
   const auto outputs =

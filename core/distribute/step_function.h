@@ -165,9 +165,15 @@ class StepState {
 
   // One PerReplica for each value that the body returns.
   std::vector<PerReplica<Tensor>> run(Strategy& strategy, const StepArguments& arguments);
+  // The function for batches of these names; it stays as long as this.
+  const Function& function(const ParameterNames& names);
+  const std::string& name() const { return name_; }
   int trace_count() const;
 
  private:
+  // REQUIRES: mutex_ held.
+  const Function& find(const ParameterNames& names);
+
   Body body_;
   std::string name_;
   mutable std::mutex mutex_;  // guards what follows
@@ -197,6 +203,8 @@ class StepFunction {
 
   // How many signatures have been traced so far.
   int trace_count() const { return state_->trace_count(); }
+  // For who runs it elsewhere.
+  const std::shared_ptr<internal::StepState>& state() const { return state_; }
 
   // What Strategy::run calls.
   template <typename... Arguments>

@@ -1,83 +1,17 @@
 // Tasks as processes that are killed at any moment, counting: every push adds 1 to every element,
 // so that the value is the number of pushes that were applied.
 #include <atomic>
-#include <csignal>
-#include <cstdlib>
-#include <fcntl.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
-#include "core/base/file.h"
 #include "core/base/random.h"
+#include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/testing.h"
 
 namespace cohort::testing {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr char kActor[] = "tests/strategies/parameter_server/actor";
 constexpr int64_t kElements = 1 << 18;
-
-// A process of the actor; killed with this object.
-class Process {
- public:
-  Process(std::vector<std::string> arguments, std::string output) : output_(std::move(output)) {
-    arguments.insert(arguments.begin(), "tests/strategies/parameter_server/actor");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    const int file = open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(file, STDOUT_FILENO);
-      dup2(file, STDERR_FILENO);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(file);
-  }
-  ~Process() { kill_now(); }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  void kill_now() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  // The exit status; -1 when it takes too long.
-  int join() {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    for (int status = 0; std::chrono::steady_clock::now() < end;) {
-      if (waitpid(pid_, &status, WNOHANG) == pid_) {
-        pid_ = -1;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-      }
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    return -1;
-  }
-  int lines(const std::string& word) const {
-    const std::string text = read_file(output_);
-    int count = 0;
-    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
-      ++count;
-    return count;
-  }
-  bool wait_for_lines(const std::string& word, int count) const {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (lines(word) < count) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    return true;
-  }
-
- private:
-  std::string output_;
-  pid_t pid_ = -1;
-};
 
 // The value of all elements; -1 where they differ.
 double value_of(ParameterClient& client) {
@@ -99,7 +33,8 @@ TEST(KilledWorker, LeavesWholePushesOnly) {
   constexpr int kKills = 5, kPushes = 12;
   const auto start = [&](int pushes) {
     return std::make_unique<Process>(
-        std::vector<std::string>{"worker", address, "worker:0", std::to_string(pushes)}, output);
+        kActor, std::vector<std::string>{"worker", address, "worker:0", std::to_string(pushes)},
+        output);
   };
   for (int i = 0; i < kKills; ++i) {
     const auto worker = start(1'000'000);
@@ -127,7 +62,8 @@ TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   const std::string output = folder.path() + "/out";
   const auto serve = [&] {
     return std::make_unique<Process>(
-        std::vector<std::string>{"server", port.address(), folder.path() + "/ps-0"}, output);
+        kActor, std::vector<std::string>{"server", port.address(), folder.path() + "/ps-0"},
+        output);
   };
   auto server = serve();
   ASSERT_TRUE(server->wait_for_lines("serving", 1));

@@ -1,0 +1,195 @@
+#include "strategies/coordinator/closure_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "strategies/coordinator/waiting.h"
+
+namespace cohort::coordinator {
+
+ClosureQueue::ClosureQueue(size_t capacity, int max_attempts, std::function<void()> cancel)
+    : capacity_(capacity), max_attempts_(max_attempts), cancel_(std::move(cancel)) {}
+
+void ClosureQueue::put(ClosurePtr closure) {
+  std::unique_lock lock(mutex_);
+  wait_interruptibly(lock, changed_, {}, [&] {
+    const bool full = capacity_ > 0 && waiting_.size() >= capacity_;
+    return error_ || (!full && joining_ == 0);
+  });
+  raise(lock);
+  waiting_.push_back(std::move(closure));
+  if (idle_ > 0) work_.notify_one();
+}
+
+void ClosureQueue::join(Timeout timeout, const std::function<std::string()>& who) {
+  std::unique_lock lock(mutex_);
+  struct Joining {
+    ClosureQueue& queue;
+    explicit Joining(ClosureQueue& q) : queue(q) { ++queue.joining_; }
+    ~Joining() {
+      --queue.joining_;
+      queue.changed_.notify_all();
+    }
+  } joining(*this);
+  const bool ready = wait_interruptibly(
+      lock, changed_, timeout, [&] { return error_ || (waiting_.empty() && in_flight_ == 0); });
+  raise(lock);
+  if (ready) return;
+  const size_t queued = waiting_.size(), in_flight = in_flight_;
+  lock.unlock();
+  const std::string by = who();
+  lock.lock();
+  cohort::fail(Code::kDeadlineExceeded, "after ", timeout->count(), " ms ", queued,
+               " closures are queued and ", in_flight, " in flight; ", by);
+}
+
+bool ClosureQueue::done() {
+  std::unique_lock lock(mutex_);
+  raise(lock);
+  return waiting_.empty() && in_flight_ == 0;
+}
+
+void ClosureQueue::raise(std::unique_lock<std::mutex>& lock) {
+  // Where another thread raises this error, wait until nothing of it is left.
+  changed_.wait(lock, [&] { return !raising_; });
+  if (!error_) return;
+  raising_ = true;
+  lock.unlock();
+  cancel_();
+  lock.lock();
+  changed_.wait(lock, [&] { return in_flight_ == 0; });
+  while (!waiting_.empty()) {
+    cancel(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  const Error error = *std::exchange(error_, std::nullopt);
+  raising_ = false;
+  changed_.notify_all();
+  throw error;
+}
+
+void ClosureQueue::cancel(ClosurePtr closure) {
+  ++counts_.cancelled;
+  if (closure->lane_sequence > 0) free_lanes_.push_back(closure->lane);
+  closure->result->set(Error(
+      Code::kCancelled, str("not executed, or in part, because ",
+                            error_ ? str("another closure has failed (", error_->message(), ')')
+                                   : "the coordinator has ended",
+                            ": schedule it again")));
+}
+
+void ClosureQueue::give_lane(Closure& closure) {
+  if (closure.lane_sequence > 0) return;
+  if (free_lanes_.empty()) {
+    free_lanes_.push_back(lane_sequences_.size());
+    lane_sequences_.push_back(0);
+  }
+  closure.lane = free_lanes_.back();
+  free_lanes_.pop_back();
+  closure.lane_sequence = ++lane_sequences_[closure.lane];
+}
+
+std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
+                                           const std::atomic<bool>& wanted_elsewhere) {
+  std::vector<ClosurePtr> taken;
+  std::unique_lock lock(mutex_);
+  const auto ready = [&] { return stopped_ || wanted_elsewhere || (!waiting_.empty() && !error_); };
+  ++idle_;
+  work_.wait_until(lock, until, ready);
+  const auto others = static_cast<size_t>(--idle_);
+  if (stopped_ || error_ || waiting_.empty()) return taken;
+  const size_t share = (waiting_.size() + others) / (others + 1);
+  const bool was_full = capacity_ > 0 && waiting_.size() >= capacity_;
+  for (size_t n = std::min(most, share); n > 0; --n) {
+    give_lane(*waiting_.front());
+    taken.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  in_flight_ += taken.size();
+  if (others > 0 && !waiting_.empty()) work_.notify_one();
+  if (was_full) changed_.notify_all();
+  return taken;
+}
+
+void ClosureQueue::wake() {
+  const std::lock_guard lock(mutex_);
+  work_.notify_all();
+}
+
+void ClosureQueue::landed(size_t count) {
+  COHORT_CHECK(in_flight_ >= count);
+  in_flight_ -= count;
+  if (in_flight_ == 0) changed_.notify_all();
+}
+
+void ClosureQueue::finish(std::vector<ClosurePtr> closures) {
+  const std::lock_guard lock(mutex_);
+  for (const ClosurePtr& closure : closures) free_lanes_.push_back(closure->lane);
+  counts_.executed += closures.size();
+  landed(closures.size());
+}
+
+void ClosureQueue::keep(const Error& error) {
+  if (!error_) error_ = error;
+  changed_.notify_all();
+}
+
+void ClosureQueue::fail(ClosurePtr closure, const Error& error) {
+  closure->result->set(error);
+  const std::lock_guard lock(mutex_);
+  free_lanes_.push_back(closure->lane);
+  ++counts_.failed;
+  landed(1);
+  keep(error);
+}
+
+void ClosureQueue::put_back(std::vector<ClosurePtr> closures, PutBack why) {
+  const std::lock_guard lock(mutex_);
+  landed(closures.size());
+  for (auto closure = closures.rbegin(); closure != closures.rend(); ++closure) {
+    if (error_ || stopped_) {
+      cancel(std::move(*closure));
+      continue;
+    }
+    if (why == PutBack::kLost && ++(*closure)->attempts >= max_attempts_) {
+      const Error error(
+          Code::kAborted,
+          str("closure ", (*closure)->number, " of \"", (*closure)->function->name(),
+              "\" was in flight on ", (*closure)->attempts,
+              " workers when they were lost: it is given up, for it may be what ends them"));
+      free_lanes_.push_back((*closure)->lane);
+      ++counts_.failed;
+      (*closure)->result->set(error);
+      keep(error);
+      continue;
+    }
+    if (why == PutBack::kLost) ++counts_.retried;
+    waiting_.push_front(std::move(*closure));
+  }
+  work_.notify_all();
+}
+
+void ClosureQueue::fail(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  keep(error);
+}
+
+ClosureQueue::Counts ClosureQueue::counts() const {
+  const std::lock_guard lock(mutex_);
+  Counts counts = counts_;
+  counts.queued = waiting_.size();
+  counts.in_flight = in_flight_;
+  return counts;
+}
+
+void ClosureQueue::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  while (!waiting_.empty()) {
+    cancel(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  work_.notify_all();
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,359 @@
+#include "strategies/coordinator/closure_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/graph/serialization.h"
+#include "strategies/coordinator/dataset_registry.h"
+
+namespace cohort::coordinator {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxWaiting = 1 << 16;
+constexpr size_t kMaxUnknown = 4096;
+constexpr size_t kMaxValueBytes = size_t{1} << 40;  // of one value in a function
+
+size_t bytes_of(const Run& run) {
+  size_t bytes = 0;
+  for (const Argument& argument : run.arguments)
+    for (const Tensor& tensor : argument.tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
+size_t bytes_of(const Command& command) {
+  if (const auto* run = std::get_if<Run>(&command)) return bytes_of(*run);
+  if (const auto* define = std::get_if<Define>(&command)) return define->graph.bytes();
+  const auto* create = std::get_if<Create>(&command);
+  if (create == nullptr) return 0;
+  if (const auto* variable = std::get_if<CreateVariable>(&create->what))
+    return variable->value.bytes();
+  const auto* run = std::get_if<Run>(&create->what);
+  return run == nullptr ? 0 : bytes_of(*run);
+}
+
+// What is being thrown, also by a user's dataset. To be called while it is caught.
+Error present_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(Code::kResourceExhausted, "there is no memory for it");
+  } catch (const std::exception& error) {
+    return Error(Code::kUnknown, error.what());
+  } catch (...) {
+    return Error(Code::kUnknown, "something has been thrown that is no std::exception");
+  }
+}
+
+}  // namespace
+
+ClosureRunner::ClosureRunner(const Attach& attach, size_t max_waiting_bytes, Answers& answers,
+                             std::atomic<uint64_t>& executed)
+    : attach_(attach),
+      max_waiting_bytes_(max_waiting_bytes),
+      answers_(answers),
+      executed_(executed),
+      thread_([this] { work(); }) {}
+
+ClosureRunner::~ClosureRunner() {
+  stop();
+  thread_.join();
+}
+
+void ClosureRunner::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  waiting_.clear();
+  wake_.notify_all();
+}
+
+void ClosureRunner::take(std::vector<Command> commands) {
+  const std::lock_guard lock(mutex_);
+  for (Command& command : commands) {
+    if (std::holds_alternative<Cancel>(command)) {
+      give_back(true);
+    } else if (std::holds_alternative<Recall>(command)) {
+      give_back(false);
+    } else if (const auto* ask = std::get_if<AskStatus>(&command)) {
+      if (stopping_) continue;
+      const auto is_run = [](const Command& c) { return std::holds_alternative<Run>(c); };
+      answers_.send({.attached = {},
+                     .results = {},
+                     .missing = {},
+                     .status = Status{
+                         .id = ask->id,
+                         .executed = executed_,
+                         .waiting = static_cast<uint64_t>(std::ranges::count_if(waiting_, is_run)),
+                         .functions = num_functions_,
+                         .resources = num_resources_}});
+    } else {
+      waiting_bytes_ += bytes_of(command);
+      waiting_.push_back(std::move(command));
+      if (waiting_.size() > kMaxWaiting || waiting_bytes_ > max_waiting_bytes_)
+        fail(Code::kResourceExhausted, waiting_.size(), " commands of ", waiting_bytes_,
+             " bytes wait; the limits are ", kMaxWaiting, " and ", max_waiting_bytes_);
+    }
+  }
+  wake_.notify_all();
+}
+
+void ClosureRunner::give_back(bool cancelled) {
+  std::deque<Command> kept;
+  for (Command& command : waiting_) {
+    const auto* run = std::get_if<Run>(&command);
+    if (run == nullptr) {
+      kept.push_back(std::move(command));
+      continue;
+    }
+    waiting_bytes_ -= bytes_of(*run);
+    outgoing_.results.push_back({.id = run->id, .error = {}, .values = {}, .returned = true});
+  }
+  waiting_ = std::move(kept);
+  if (cancelled) waiting_.push_back(Cancel{});  // for what waits for its function
+  // Sent by the thread at the latest, when it has done what it is at.
+  if (!stopping_ && !outgoing_.results.empty())
+    answers_.send(std::exchange(outgoing_, FromWorker{}));
+}
+
+void ClosureRunner::flush() {
+  const std::lock_guard lock(mutex_);
+  if (stopping_ || !answers_.is_drained()) return;
+  if (outgoing_.results.empty() && outgoing_.missing.empty()) return;
+  answers_.send(std::exchange(outgoing_, FromWorker{}));
+}
+
+void ClosureRunner::work() {
+  for (;;) {
+    Command command;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) break;
+      command = std::move(waiting_.front());
+      waiting_.pop_front();
+      waiting_bytes_ -= bytes_of(command);
+    }
+    std::visit(
+        [this](auto&& c) {
+          if constexpr (requires { execute(std::move(c)); }) execute(std::move(c));
+        },
+        std::move(command));
+    flush();
+  }
+  // Iterators may have threads of their own, which end here.
+  resources_.clear();
+  ended_ = true;
+}
+
+template <typename F>
+void ClosureRunner::answer(uint64_t id, const F& f) {
+  Result result{.id = id, .error = {}, .values = {}};
+  const auto begin = Clock::now();
+  try {
+    std::optional<std::vector<Tensor>> values = f();
+    if (!values) return;
+    result.values = std::move(*values);
+    ++executed_;
+  } catch (...) {
+    result.error = present_error();
+  }
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+  const std::lock_guard lock(mutex_);
+  outgoing_.busy_us += static_cast<uint64_t>(us.count());
+  outgoing_.results.push_back(std::move(result));
+}
+
+// --- Functions
+
+std::unique_ptr<Plan> ClosureRunner::compile(const Tensor& graph) const {
+  if (!graph.defined() || graph.dtype() != DType::kUInt8 || graph.shape().rank() != 1)
+    invalid("a function is sent as a tensor of bytes");
+  const std::string_view bytes(static_cast<const char*>(graph.raw()), graph.bytes());
+  const GraphFunction function =
+      import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
+        for (const auto& [id, resource] : resources_)
+          if (const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
+              variable != nullptr && resource.name == name)
+            return *variable;
+        return nullptr;
+      });
+  for (const auto& node : function.graph->nodes())
+    for (const TensorSpec& spec : node->outputs())
+      if (static_cast<size_t>(spec.shape.num_elements()) > kMaxValueBytes / dtype_size(spec.dtype))
+        fail(Code::kResourceExhausted, "node \"", node->name(), "\" is ", spec, "; the limit is ",
+             kMaxValueBytes, " bytes");
+  return std::make_unique<Plan>(function, PlanOptions{});
+}
+
+void ClosureRunner::execute(Define define) {
+  Compiled compiled{std::move(define.signature), nullptr, std::move(define.error)};
+  try {
+    if (!compiled.error) compiled.plan = compile(define.graph);
+  } catch (...) {
+    compiled.error = present_error();
+  }
+  auto& known = functions_[define.function];
+  std::erase_if(known, [&](const Compiled& c) { return c.signature == compiled.signature; });
+  known.push_back(std::move(compiled));
+  num_functions_ = functions_.size();
+  std::vector<Ready> still_unknown;
+  for (Ready& ready : unknown_) {
+    if (Compiled* found = find(ready)) {
+      answer(ready.id, [&] { return std::optional(call(*found, ready)); });
+    } else {
+      still_unknown.push_back(std::move(ready));
+    }
+  }
+  unknown_ = std::move(still_unknown);
+}
+
+ClosureRunner::Compiled* ClosureRunner::find(const Ready& ready) {
+  const auto family = functions_.find(ready.function);
+  if (family == functions_.end()) return nullptr;
+  for (Compiled& compiled : family->second)
+    if (compiled.signature == ready.signature) return &compiled;
+  return nullptr;
+}
+
+std::vector<Tensor> ClosureRunner::call(Compiled& compiled, const Ready& ready) const {
+  if (compiled.error) throw *compiled.error;
+  return compiled.plan->run(ready.inputs, ready.step);
+}
+
+// --- Closures
+
+void ClosureRunner::gather(const Argument& argument, Ready& ready) {
+  Parameter& parameter = ready.signature.parameters.emplace_back(argument.parameter);
+  if (argument.resource == 0) {
+    std::ranges::copy(argument.tensors, std::back_inserter(ready.inputs));
+    return;
+  }
+  const auto found = resources_.find(argument.resource);
+  if (found == resources_.end())
+    fail(Code::kNotFound, attach_.worker, " has no resource ", argument.resource);
+  NamedResource& resource = found->second;
+  if (const auto* error = std::get_if<Error>(&resource.what)) throw *error;
+  if (auto* iterator = std::get_if<data::Iterator>(&resource.what)) {
+    if (!parameter.is_batch)
+      invalid("dataset \"", resource.name, "\" is given to a parameter that takes one tensor");
+    std::optional<data::Element> element;
+    try {
+      element = iterator->next();
+    } catch (const Error& error) {
+      throw error.with_context(str("dataset \"", resource.name, '"'));
+    }
+    if (!element)
+      throw Error(Code::kOutOfRange, str("dataset \"", resource.name, "\" is at its end"),
+                  attach_.worker);
+    for (const data::Field& field : *element) {
+      parameter.names.push_back(field.name);
+      ready.inputs.push_back(field.tensor);
+    }
+  } else if (const auto* tensor = std::get_if<Tensor>(&resource.what)) {
+    ready.inputs.push_back(*tensor);
+  } else {
+    ready.inputs.push_back(std::get<std::shared_ptr<Variable>>(resource.what)->value());
+  }
+}
+
+ClosureRunner::Ready ClosureRunner::gather(const Run& run) {
+  Ready ready{.id = run.id, .function = run.function, .signature = {}, .inputs = {}, .step = {}};
+  ready.step.seed = run.seed;
+  ready.step.step = static_cast<int64_t>(run.number);
+  for (const Argument& argument : run.arguments) gather(argument, ready);
+  for (const Tensor& input : ready.inputs) ready.signature.tensors.push_back(input.spec());
+  return ready;
+}
+
+void ClosureRunner::execute(Run run) {
+  answer(run.id, [&]() -> std::optional<std::vector<Tensor>> {
+    Ready ready = gather(run);
+    if (Compiled* compiled = find(ready)) return call(*compiled, ready);
+    if (unknown_.size() >= kMaxUnknown)
+      fail(Code::kResourceExhausted, kMaxUnknown, " closures wait for their functions");
+    ask_for(std::move(ready));
+    return std::nullopt;
+  });
+}
+
+void ClosureRunner::ask_for(Ready ready) {
+  const bool asked = std::ranges::any_of(unknown_, [&](const Ready& other) {
+    return other.function == ready.function && other.signature == ready.signature;
+  });
+  if (!asked) {
+    const std::lock_guard lock(mutex_);
+    outgoing_.missing.push_back({ready.function, ready.signature});
+  }
+  unknown_.push_back(std::move(ready));
+}
+
+void ClosureRunner::execute(Cancel) {
+  const std::lock_guard lock(mutex_);
+  for (const Ready& ready : unknown_)
+    outgoing_.results.push_back({.id = ready.id, .error = {}, .values = {}, .returned = true});
+  unknown_.clear();
+}
+
+// --- Resources
+
+ClosureRunner::Resource ClosureRunner::make(const Create& create) {
+  if (const auto* variable = std::get_if<CreateVariable>(&create.what))
+    return make_local_variable({.name = variable->name,
+                                .spec = variable->value.spec(),
+                                .initial_value = [&] { return variable->value; }});
+  if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
+    const data::Dataset dataset =
+        make_registered_dataset(iterator->dataset, {.num_input_pipelines = attach_.num_workers,
+                                                    .input_pipeline_id = attach_.worker_index,
+                                                    .num_replicas_in_sync = attach_.num_workers});
+    return dataset.iterate();
+  }
+  const Ready ready = gather(std::get<Run>(create.what));
+  Compiled* compiled = find(ready);
+  if (compiled == nullptr) invalid("the function of a value is not defined");
+  std::vector<Tensor> results = call(*compiled, ready);
+  if (results.size() != 1)
+    invalid("the function of a per-worker value returns one value, this one ", results.size());
+  return std::move(results[0]);
+}
+
+void ClosureRunner::execute(Create create) {
+  std::string name;
+  if (const auto* variable = std::get_if<CreateVariable>(&create.what)) name = variable->name;
+  if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) name = iterator->dataset;
+  std::optional<Resource> resource;
+  try {
+    resource = make(create);
+  } catch (...) {
+    resource = present_error().with_context(name);
+  }
+  resources_.insert_or_assign(create.resource, NamedResource{name, std::move(*resource)});
+  num_resources_ = resources_.size();
+}
+
+void ClosureRunner::execute(Drop drop) {
+  resources_.erase(drop.resource);
+  num_resources_ = resources_.size();
+}
+
+void ClosureRunner::execute(Fetch fetch) {
+  answer(fetch.id, [&]() -> std::optional<std::vector<Tensor>> {
+    const auto found = resources_.find(fetch.resource);
+    if (found == resources_.end())
+      fail(Code::kNotFound, attach_.worker, " has no resource ", fetch.resource);
+    const Resource& what = found->second.what;
+    if (const auto* error = std::get_if<Error>(&what)) throw *error;
+    if (const auto* tensor = std::get_if<Tensor>(&what)) return std::vector{*tensor};
+    if (const auto* variable = std::get_if<std::shared_ptr<Variable>>(&what))
+      return std::vector{(*variable)->value()};
+    invalid("a dataset cannot be fetched, only its batches be computed with");
+  });
+}
+
+}  // namespace cohort::coordinator

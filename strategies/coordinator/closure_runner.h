@@ -1,0 +1,117 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "core/data/dataset.h"
+#include "core/runtime/plan.h"
+#include "core/runtime/variable.h"
+#include "strategies/coordinator/messages.h"
+
+namespace cohort::coordinator {
+
+// What a worker keeps and does for one call of a coordinator: functions, resources, and a thread
+// that executes closures one after the other. Commands may be hostile: what does not fit is
+// answered with an error, or ends the call.
+class ClosureRunner {
+ public:
+  // Where answers go, on any thread. is_drained: all answers have been handed to the network.
+  class Answers {
+   public:
+    virtual ~Answers() = default;
+    virtual void send(const FromWorker& message) = 0;
+    virtual bool is_drained() const = 0;
+  };
+
+  // `executed` counts closures over all runners. `answers` must stay until stop() has returned.
+  ClosureRunner(const Attach& attach, size_t max_waiting_bytes, Answers& answers,
+                std::atomic<uint64_t>& executed);
+  // Waits for the closure that is being executed.
+  ~ClosureRunner();
+
+  // Commands in order; all but ShutDown. kResourceExhausted when more wait than any coordinator
+  // sends.
+  void take(std::vector<Command> commands);
+  // The answers so far have been handed to the network.
+  void drained() { flush(); }
+  // Drops what has not begun. Nothing is sent any more.
+  void stop();
+  // Whether the thread has ended, after stop().
+  bool has_ended() const { return ended_; }
+
+ private:
+  // One function, compiled for one signature.
+  struct Compiled {
+    CallSignature signature;
+    std::unique_ptr<Plan> plan;
+    std::optional<Error> error;  // instead
+  };
+  // A closure with the tensors that it is given, which waits for its function.
+  struct Ready {
+    uint64_t id = 0, function = 0;
+    CallSignature signature;
+    std::vector<Tensor> inputs;
+    StepInfo step;
+  };
+  // What a closure is given; the error if it could not be made.
+  using Resource = std::variant<data::Iterator, Tensor, std::shared_ptr<Variable>, Error>;
+  struct NamedResource {
+    std::string name;
+    Resource what;
+  };
+
+  void work();
+  void execute(Define define);
+  void execute(Create create);
+  void execute(Drop drop);
+  void execute(Run run);
+  void execute(Fetch fetch);
+  void execute(Cancel);
+
+  Ready gather(const Run& run);
+  void gather(const Argument& argument, Ready& ready);
+  Resource make(const Create& create);
+  std::unique_ptr<Plan> compile(const Tensor& graph) const;
+  void ask_for(Ready ready);
+  Compiled* find(const Ready& ready);
+  std::vector<Tensor> call(Compiled& compiled, const Ready& ready) const;
+  // Calls `f`, whose results or error become the answer to `id`; nothing is none yet.
+  template <typename F>
+  void answer(uint64_t id, const F& f);
+  void give_back(bool cancelled);
+  void flush();
+
+  const Attach attach_;
+  const size_t max_waiting_bytes_;
+  Answers& answers_;
+  std::atomic<uint64_t>& executed_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Command> waiting_;
+  size_t waiting_bytes_ = 0;
+  bool stopping_ = false;
+  FromWorker outgoing_;  // answers that have not been sent
+  std::atomic<size_t> num_functions_ = 0, num_resources_ = 0;
+  std::atomic<bool> ended_ = false;
+
+  // The thread's own.
+  std::map<uint64_t, std::vector<Compiled>> functions_;
+  std::map<uint64_t, NamedResource> resources_;
+  std::vector<Ready> unknown_;  // that wait for their function
+
+  std::thread thread_;
+};
+
+}  // namespace cohort::coordinator

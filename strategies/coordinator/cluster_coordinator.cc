@@ -1,0 +1,378 @@
+#include "strategies/coordinator/cluster_coordinator.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/coordinator/closure_queue.h"
+#include "strategies/coordinator/function_table.h"
+#include "strategies/coordinator/per_worker_variable.h"
+#include "strategies/coordinator/remote_worker.h"
+#include "strategies/coordinator/resource_table.h"
+#include "strategies/coordinator/waiting.h"
+
+namespace cohort {
+namespace {
+
+using namespace coordinator;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kWatchInterval(50);
+constexpr milliseconds kFirstReport(5000);
+// For answers that take no computing.
+constexpr milliseconds kAnswerTime(10000);
+constexpr char kTask[] = "chief:0";
+
+CoordinatorOptions completed(CoordinatorOptions options, const Environment& environment) {
+  if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (!options.notice)
+    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (options.max_attempts < 1) invalid("max_attempts is 1 at least, got ", options.max_attempts);
+  return options;
+}
+
+// What arguments that do not come from a worker are traced for; nothing where some do.
+std::optional<CallSignature> signature_of(const std::vector<Argument>& arguments) {
+  CallSignature signature;
+  for (const Argument& argument : arguments) {
+    if (argument.resource != 0) return std::nullopt;
+    signature.parameters.push_back(argument.parameter);
+    for (const Tensor& tensor : argument.tensors) {
+      if (!tensor.defined()) invalid("a function is scheduled with a tensor that has no memory");
+      signature.tensors.push_back(tensor.spec());
+    }
+  }
+  return signature;
+}
+
+template <typename T>
+T answer(std::future<T> future, const RemoteWorker& worker) {
+  if (future.wait_for(kAnswerTime) != std::future_status::ready)
+    throw Error(Code::kDeadlineExceeded, str("no answer within ", kAnswerTime.count(), " ms"),
+                worker.task());
+  return future.get();
+}
+
+}  // namespace
+
+class ClusterCoordinator::Impl {
+ public:
+  Impl(const ClusterSpec& cluster, const CoordinatorOptions& options,
+       const Environment& environment)
+      : options_(completed(options, environment)),
+        security_(options_.tls, options_.allow_plaintext, environment),
+        queue_(options_.max_queued, options_.max_attempts,
+               [this] {
+                 for (const auto& worker : workers_) worker->cancel();
+               }),
+        resources_(std::make_shared<ResourceTable>(cluster.num_tasks("worker"))),
+        context_{.security = security_,
+                 .queue = queue_,
+                 .functions = functions_,
+                 .resources = *resources_,
+                 .job_id = options_.job_id,
+                 .task = kTask,
+                 .incarnation = coordination::random_incarnation(),
+                 .num_workers = cluster.num_tasks("worker"),
+                 .seed = global_seed(),
+                 .max_message_bytes = options_.max_bytes,
+                 .notice = options_.notice} {
+    if (context_.num_workers == 0)
+      invalid("a coordinator needs workers; the cluster has none: ", cluster.json());
+    for (const int id : cluster.task_ids("worker"))
+      workers_.push_back(std::make_unique<RemoteWorker>(context_, static_cast<int>(workers_.size()),
+                                                        str("worker:", id),
+                                                        cluster.address("worker", id)));
+    watch_ = std::thread([this] { watch(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    watch_.join();
+    queue_.stop();
+    workers_.clear();
+  }
+
+  RemoteValue schedule(const std::shared_ptr<FunctionFamily>& family, ClosureArguments arguments) {
+    auto closure = std::make_unique<Closure>();
+    closure->result = std::make_shared<RemoteResult>();
+    closure->number = ++last_closure_;
+    if (const auto signature = signature_of(arguments.all))
+      closure->definition = family->definition(*signature);
+    closure->function = family;
+    closure->arguments = std::move(arguments.all);
+    closure->resources = std::move(arguments.resources);
+    RemoteValue value(closure->result);
+    queue_.put(std::move(closure));
+    return value;
+  }
+
+  PerWorkerValues create_resource(const std::shared_ptr<FunctionFamily>& family,
+                                  ClosureArguments arguments) {
+    const auto signature = signature_of(arguments.all);
+    if (!signature) invalid("a per-worker value is made of tensors and numbers");
+    return PerWorkerValues(
+        resources_->add({.create = {.resource = 0,
+                                    .what = Run{.function = family->id(),
+                                                .arguments = std::move(arguments.all),
+                                                .seed = context_.seed}},
+                         .definition = family->definition(*signature),
+                         .resources = std::move(arguments.resources)}));
+  }
+
+  std::vector<Tensor> fetch_per_worker(uint64_t resource) {
+    std::vector<std::future<Result>> futures;
+    for (const auto& worker : workers_) futures.push_back(worker->fetch(resource));
+    std::vector<Tensor> values;
+    for (size_t i = 0; i < futures.size(); ++i) {
+      Result result = answer(std::move(futures[i]), *workers_[i]);
+      if (result.error) throw *result.error;
+      if (result.values.size() != 1)
+        fail(Code::kDataLoss, workers_[i]->task(), " answers with ", result.values.size(),
+             " values");
+      values.push_back(std::move(result.values[0]));
+    }
+    return values;
+  }
+
+  std::vector<WorkerStatus> statuses() {
+    std::vector<std::future<Status>> futures;
+    for (const auto& worker : workers_) futures.push_back(worker->ask_status());
+    std::vector<WorkerStatus> all;
+    for (size_t i = 0; i < futures.size(); ++i) {
+      WorkerStatus& status = all.emplace_back();
+      status.task = workers_[i]->task();
+      try {
+        const Status told = answer(std::move(futures[i]), *workers_[i]);
+        status.present = true;
+        status.executed = told.executed;
+        status.waiting = told.waiting;
+        status.functions = told.functions;
+        status.resources = told.resources;
+      } catch (const Error&) {
+        // Not present, then.
+      }
+    }
+    return all;
+  }
+
+  CoordinatorStatistics statistics() const {
+    const ClosureQueue::Counts counts = queue_.counts();
+    CoordinatorStatistics s{.queued = counts.queued,
+                            .in_flight = counts.in_flight,
+                            .executed = counts.executed,
+                            .failed = counts.failed,
+                            .cancelled = counts.cancelled,
+                            .retried = counts.retried};
+    for (const auto& worker : workers_) {
+      s.workers += worker->is_attached();
+      s.worker_failures += worker->failures();
+      s.busy_seconds += worker->busy_seconds();
+    }
+    s.tracing_seconds = 1e-6 * static_cast<double>(functions_.trace_us());
+    return s;
+  }
+
+  void wait_for_workers(int count, milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    const auto there = [&] {
+      return std::ranges::count_if(workers_, [](const auto& s) { return s->is_attached(); });
+    };
+    if (!wait_interruptibly(lock, changed_, timeout, [&] { return there() >= count; }))
+      fail(Code::kDeadlineExceeded, "after ", timeout.count(), " ms ", there(), " of ", count,
+           " workers are there; ", describe());
+  }
+
+  void shut_down() {
+    for (const auto& worker : workers_) worker->shut_down();
+  }
+
+  std::string describe() const {
+    std::string text;
+    for (const auto& worker : workers_) text += str(text.empty() ? "" : "; ", worker->describe());
+    return text;
+  }
+
+  ClosureQueue& queue() { return queue_; }
+  FunctionTable& functions() { return functions_; }
+  const std::shared_ptr<ResourceTable>& resources() const { return resources_; }
+  int num_workers() const { return context_.num_workers; }
+
+ private:
+  // Looks for what does not go on.
+  void watch() {
+    auto last_progress = Clock::now();
+    uint64_t last_count = 0;
+    milliseconds next_report = kFirstReport;
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kWatchInterval, [&] { return stopping_; })) {
+      const ClosureQueue::Counts counts = queue_.counts();
+      const uint64_t count = counts.executed + counts.failed + counts.cancelled;
+      const auto now = Clock::now();
+      if (count != std::exchange(last_count, count) || counts.queued + counts.in_flight == 0)
+        last_progress = now;
+      if (options_.stuck_after.count() > 0 && now - last_progress > options_.stuck_after) {
+        last_progress = now;
+        options_.notice(str("coordinator: nothing has been executed for ",
+                            options_.stuck_after.count(), " ms; ", counts.queued, " queued, ",
+                            counts.in_flight, " in flight; ", describe()));
+      }
+      const auto alone = alone_for(now);
+      if (!alone) {
+        next_report = kFirstReport;
+      } else if (*alone > options_.worker_timeout) {
+        if (counts.queued > 0)
+          queue_.fail(Error(Code::kUnavailable, str("there is no worker; ", describe())));
+      } else if (*alone > next_report) {
+        next_report *= 2;
+        options_.notice(str("coordinator: waiting for workers; ", describe()));
+      }
+    }
+  }
+
+  // How long there has been no worker; nothing where there is one.
+  std::optional<Clock::duration> alone_for(Clock::time_point now) const {
+    Clock::duration shortest = Clock::duration::max();
+    for (const auto& worker : workers_) {
+      const auto since = worker->lost_since();
+      if (!since) return std::nullopt;
+      shortest = std::min(shortest, now - *since);
+    }
+    return shortest;
+  }
+
+  const CoordinatorOptions options_;
+  const coordination::Security security_;
+  FunctionTable functions_;
+  ClosureQueue queue_;
+  const std::shared_ptr<ResourceTable> resources_;
+  WorkerContext context_;
+  std::vector<std::unique_ptr<RemoteWorker>> workers_;
+  std::atomic<uint64_t> last_closure_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread watch_;
+};
+
+// --- Arguments and handles
+
+void ClosureArguments::add_tensor(const Tensor& tensor) {
+  all.push_back({.parameter = {}, .tensors = {tensor}});
+}
+
+void ClosureArguments::add_resource(const std::shared_ptr<const ResourceHandle>& handle,
+                                    bool is_batch) {
+  all.push_back({.parameter = {.is_batch = is_batch}, .tensors = {}, .resource = handle->id()});
+  resources.push_back(handle);
+}
+
+PerWorkerIterator PerWorkerDataset::iterate() const {
+  const auto table = table_.lock();
+  if (table == nullptr)
+    cohort::fail(Code::kFailedPrecondition, "the coordinator of dataset \"", name_, "\" has ended");
+  return PerWorkerIterator(table->add({.create = {.resource = 0, .what = CreateIterator{name_}},
+                                       .definition = {},
+                                       .resources = {}}));
+}
+
+// --- ClusterCoordinator
+
+namespace {
+
+std::shared_ptr<FunctionFamily> family_of(FunctionTable& functions, const Function& function) {
+  // A function's copies share its name, and no other function has it.
+  return functions.family(&function.name(), function.name(),
+                          [function](const CallSignature& signature) -> const GraphFunction& {
+                            return function.trace(signature.tensors);
+                          });
+}
+
+std::shared_ptr<FunctionFamily> family_of(FunctionTable& functions,
+                                          const std::shared_ptr<internal::StepState>& step) {
+  return functions.family(step.get(), step->name(),
+                          [step](const CallSignature& signature) -> const GraphFunction& {
+                            internal::ParameterNames names;
+                            for (const Parameter& parameter : signature.parameters)
+                              names.push_back(parameter.names);
+                            return step->function(names).trace(signature.tensors);
+                          });
+}
+
+}  // namespace
+
+ClusterCoordinator::ClusterCoordinator(const ClusterSpec& cluster,
+                                       const CoordinatorOptions& options,
+                                       const Environment& environment)
+    : impl_(std::make_unique<Impl>(cluster, options, environment)) {}
+
+ClusterCoordinator::~ClusterCoordinator() = default;
+
+RemoteValue ClusterCoordinator::schedule(const std::shared_ptr<internal::StepState>& step,
+                                         ClosureArguments arguments) {
+  return impl_->schedule(family_of(impl_->functions(), step), std::move(arguments));
+}
+
+RemoteValue ClusterCoordinator::schedule(const Function& function, ClosureArguments arguments) {
+  return impl_->schedule(family_of(impl_->functions(), function), std::move(arguments));
+}
+
+void ClusterCoordinator::join(std::optional<milliseconds> timeout) {
+  impl_->queue().join(timeout, [&] { return impl_->describe(); });
+}
+
+bool ClusterCoordinator::done() { return impl_->queue().done(); }
+
+std::vector<std::vector<Tensor>> ClusterCoordinator::fetch(
+    const std::vector<RemoteValue>& values) const {
+  std::vector<std::vector<Tensor>> all;
+  for (const RemoteValue& value : values) all.push_back(value.fetch());
+  return all;
+}
+
+PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const std::string& name) const {
+  return {impl_->resources(), name};
+}
+
+PerWorkerValues ClusterCoordinator::create_resource(const Function& function,
+                                                    ClosureArguments arguments) {
+  return impl_->create_resource(family_of(impl_->functions(), function), std::move(arguments));
+}
+
+std::shared_ptr<Variable> ClusterCoordinator::create_per_worker_variable(VariableOptions options) {
+  return make_per_worker_variable(std::move(options), *impl_->resources());
+}
+
+std::vector<Tensor> ClusterCoordinator::fetch_per_worker(const PerWorkerValues& values) {
+  return impl_->fetch_per_worker(values.handle()->id());
+}
+
+std::vector<Tensor> ClusterCoordinator::fetch_per_worker(
+    const std::shared_ptr<Variable>& variable) {
+  return impl_->fetch_per_worker(per_worker_resource(*variable));
+}
+
+int ClusterCoordinator::num_workers() const { return impl_->num_workers(); }
+
+CoordinatorStatistics ClusterCoordinator::statistics() const { return impl_->statistics(); }
+
+std::vector<WorkerStatus> ClusterCoordinator::worker_statuses() { return impl_->statuses(); }
+
+void ClusterCoordinator::wait_for_workers(std::optional<int> count, milliseconds timeout) {
+  impl_->wait_for_workers(count.value_or(impl_->num_workers()), timeout);
+}
+
+void ClusterCoordinator::shut_down() { impl_->shut_down(); }
+
+}  // namespace cohort

@@ -1,0 +1,176 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/distribute/step_function.h"
+#include "core/runtime/function.h"
+#include "core/runtime/variable.h"
+#include "strategies/cluster/cluster_spec.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/environment.h"
+#include "strategies/coordinator/closure_arguments.h"
+#include "strategies/coordinator/per_worker.h"
+#include "strategies/coordinator/remote_value.h"
+
+namespace cohort {
+
+struct CoordinatorOptions {
+  // As WorkerServerOptions::job_id.
+  std::string job_id = {};
+  // Functions that may wait; schedule() waits while there are more. 0: any number.
+  size_t max_queued = 256 * 1024;
+  // A function that was in flight on so many workers when they were lost is given up (kAborted).
+  int max_attempts = 8;
+  // After so long without any worker, join() and the others throw kUnavailable.
+  std::chrono::milliseconds worker_timeout = std::chrono::hours(1);
+  // Where no function has been executed for so long though some wait, lines say which worker is at
+  // what; 0: never.
+  std::chrono::milliseconds stuck_after = std::chrono::seconds(60);
+  // Of the tensors in one message of a worker.
+  size_t max_bytes = size_t{4} << 30;
+  // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.
+  TlsFiles tls = {};
+  // Plain text beyond this host; also COHORT_ALLOW_PLAINTEXT=1.
+  bool allow_plaintext = false;
+  // Gets lines for people, without a newline; where empty, they go to standard error. May be called
+  // from any thread.
+  std::function<void(const std::string& line)> notice = {};
+};
+
+// What a coordinator has done so far, and is at.
+struct CoordinatorStatistics {
+  uint64_t queued = 0, in_flight = 0;  // now
+  uint64_t executed = 0, failed = 0, cancelled = 0;
+  uint64_t retried = 0;          // put back because their worker was lost
+  uint64_t worker_failures = 0;  // workers lost
+  int workers = 0;               // that are there now
+  double tracing_seconds = 0;
+  double busy_seconds = 0;  // of all workers, with functions
+};
+
+// What a worker says of itself.
+struct WorkerStatus {
+  std::string task;
+  bool present = false;
+  uint64_t executed = 0;  // since its start
+  uint64_t waiting = 0, functions = 0, resources = 0;
+};
+
+// Has graph functions executed by whichever worker is free:
+//
+//   ClusterCoordinator coordinator(cluster);                   // workers run run_worker_server()
+//   auto clicks = coordinator.create_per_worker_dataset("clicks").iterate();
+//   for (int i = 0; i < 1000; ++i) coordinator.schedule(step, clicks);
+//   coordinator.join();
+//
+// A worker that is lost costs nothing but time: what it was at is executed by others, and when it
+// is started again it gets back what it had been given (functions, per-worker values, datasets from
+// their beginning). So a function is executed at least once, perhaps in part several times, in any
+// order.
+//
+// Errors: the first one of a function is kept, and thrown by the next schedule(), join() or done().
+// Before it is thrown, all else is stopped: nothing is being executed, and what was scheduled and
+// has not been executed is cancelled, so that its RemoteValue throws kCancelled and it has to be
+// scheduled again. Then the coordinator is as new.
+//
+// Thread-safe. The destructor drops what has not been executed, and leaves the workers running for
+// the next coordinator; shut_down() ends them.
+class ClusterCoordinator {
+ public:
+  // For the workers of `cluster`, which may be started in any order, before or after. Does not
+  // wait for them. kInvalidArgument for a cluster without workers, and for certificates.
+  explicit ClusterCoordinator(const ClusterSpec& cluster, const CoordinatorOptions& options = {},
+                              const Environment& environment = process_environment);
+  ~ClusterCoordinator();
+  ClusterCoordinator(const ClusterCoordinator&) = delete;
+  ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
+
+  // Queues a call of `step` (Strategy::function) and returns at once; waits only while the queue is
+  // full or another thread is in join(). Arguments: a Tensor, number or PerWorkerValues for a
+  // parameter that is a Value; a Batch or PerWorkerIterator for one that is a batch. Tensors must
+  // not be changed before the call has been executed. The body is called once for each signature
+  // of its arguments, here, or on another thread for the shapes of a worker's batches; until join()
+  // has returned it must be safe to call. Throws what it throws, and pending errors.
+  template <typename Result, typename... Parameters, typename... Arguments>
+  RemoteValue schedule(const StepFunction<Result, Parameters...>& step,
+                       const Arguments&... arguments) {
+    static_assert(sizeof...(Arguments) == sizeof...(Parameters),
+                  "a step is scheduled with one argument for each of its parameters");
+    static_assert(
+        ((coordinator::ClosureArguments::is_batch<Arguments> ==
+          std::is_same_v<std::remove_cvref_t<Parameters>, BatchValues>)&&...),
+        "a parameter that is const BatchValues& takes a batch, a Value a tensor or number");
+    return schedule(step.state(), flatten(arguments...));
+  }
+  // The same for a Function, of tensors, numbers and PerWorkerValues.
+  template <typename... Arguments>
+  RemoteValue schedule(const Function& function, const Arguments&... arguments) {
+    static_assert((!coordinator::ClosureArguments::is_batch<Arguments> && ...),
+                  "for batches use Strategy::function, which knows their names");
+    return schedule(function, flatten(arguments...));
+  }
+
+  // Waits until all that was scheduled has been executed; with nothing scheduled, returns at once.
+  // kDeadlineExceeded after `timeout`, saying who is at what; kCancelled after an interrupt; else
+  // the first error.
+  void join(std::optional<std::chrono::milliseconds> timeout = {});
+  // Whether there is nothing to wait for.
+  bool done();
+
+  // The results; what is no RemoteValue is returned as it is.
+  std::vector<Tensor> fetch(const RemoteValue& value) const { return value.fetch(); }
+  std::vector<std::vector<Tensor>> fetch(const std::vector<RemoteValue>& values) const;
+  Tensor fetch(const Tensor& value) const { return value; }
+
+  // A dataset that the workers' program has registered under `name`. Worker i of n gets pipeline i
+  // of n.
+  PerWorkerDataset create_per_worker_dataset(const std::string& name) const;
+  // What `function`, called on every worker, returns there: one value.
+  template <typename... Arguments>
+  PerWorkerValues create_per_worker_resource(const Function& function,
+                                             const Arguments&... arguments) {
+    return create_resource(function, flatten(arguments...));
+  }
+  // A variable of which each worker has a copy of its own, which starts with the initial value,
+  // also on a worker that is started again. Functions that are scheduled may read and write it.
+  std::shared_ptr<Variable> create_per_worker_variable(VariableOptions options);
+  // Of each worker, in order, as it is now. kUnavailable that names a worker which is not there.
+  std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values);
+  std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable);
+
+  int num_workers() const;
+  CoordinatorStatistics statistics() const;
+  // Asks all workers that are there; a worker that does not answer is not present.
+  std::vector<WorkerStatus> worker_statuses();
+  // Waits until `count` workers are there, all by default; kDeadlineExceeded names those that are
+  // missing.
+  void wait_for_workers(std::optional<int> count = {},
+                        std::chrono::milliseconds timeout = std::chrono::minutes(1));
+  // Asks all workers to end: the job is done.
+  void shut_down();
+
+ private:
+  template <typename... Arguments>
+  static coordinator::ClosureArguments flatten(const Arguments&... arguments) {
+    coordinator::ClosureArguments flat;
+    (flat.add(arguments), ...);
+    return flat;
+  }
+  RemoteValue schedule(const std::shared_ptr<internal::StepState>& step,
+                       coordinator::ClosureArguments arguments);
+  RemoteValue schedule(const Function& function, coordinator::ClosureArguments arguments);
+  PerWorkerValues create_resource(const Function& function,
+                                  coordinator::ClosureArguments arguments);
+
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

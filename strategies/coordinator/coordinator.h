@@ -1,0 +1,6 @@
+#pragma once
+
+// Everything about coordinators that a program may need.
+#include "strategies/coordinator/cluster_coordinator.h"  // IWYU pragma: export
+#include "strategies/coordinator/dataset_registry.h"     // IWYU pragma: export
+#include "strategies/coordinator/worker_server.h"        // IWYU pragma: export

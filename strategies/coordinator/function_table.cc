@@ -1,0 +1,52 @@
+#include "strategies/coordinator/function_table.h"
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+
+#include "core/graph/serialization.h"
+
+namespace cohort::coordinator {
+
+std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature& signature) {
+  const std::lock_guard lock(mutex_);
+  const auto known = std::ranges::find_if(
+      definitions_, [&](const auto& definition) { return definition->signature == signature; });
+  if (known != definitions_.end()) return *known;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string bytes = serialize_function(trace_(signature));
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  auto definition = std::make_shared<const Definition>(
+      Definition{id_, signature,
+                 Tensor::from(std::span<const uint8_t>(data, bytes.size()),
+                              {static_cast<int64_t>(bytes.size())})});
+  trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
+                   std::chrono::steady_clock::now() - begin)
+                   .count();
+  return definitions_.emplace_back(std::move(definition));
+}
+
+std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, const std::string& name,
+                                                      const FunctionFamily::Trace& trace) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<FunctionFamily>& family = by_identity_[identity];
+  if (family == nullptr) {
+    family = std::make_shared<FunctionFamily>(families_.size() + 1, name, trace);
+    families_.push_back(family);
+  }
+  return family;
+}
+
+std::shared_ptr<FunctionFamily> FunctionTable::find(uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  return id >= 1 && id <= families_.size() ? families_[id - 1] : nullptr;
+}
+
+int64_t FunctionTable::trace_us() const {
+  const std::lock_guard lock(mutex_);
+  int64_t total = 0;
+  for (const auto& family : families_) total += family->trace_us();
+  return total;
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph_function.h"
+#include "strategies/coordinator/messages.h"
+
+namespace cohort::coordinator {
+
+// A function as workers know it, for one signature.
+struct Definition {
+  uint64_t function = 0;
+  CallSignature signature;
+  Tensor graph;  // uint8: serialised
+};
+
+// A function that is scheduled, with what has been traced of it. Thread-safe.
+class FunctionFamily {
+ public:
+  // Traces, or finds what has been traced before.
+  using Trace = std::function<const GraphFunction&(const CallSignature& signature)>;
+  FunctionFamily(uint64_t id, std::string name, Trace trace)
+      : id_(id), name_(std::move(name)), trace_(std::move(trace)) {}
+
+  uint64_t id() const { return id_; }
+  const std::string& name() const { return name_; }
+  // Traced when it is asked for first; throws what the body throws. Stays as long as the family.
+  std::shared_ptr<const Definition> definition(const CallSignature& signature);
+  int64_t trace_us() const { return trace_us_; }
+
+ private:
+  const uint64_t id_;
+  const std::string name_;
+  const Trace trace_;
+  std::atomic<int64_t> trace_us_ = 0;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const Definition>> definitions_;
+};
+
+// The functions of a coordinator. Thread-safe.
+class FunctionTable {
+ public:
+  // The family of a function; `identity` is an address that belongs to it alone as long as `trace`
+  // lives.
+  std::shared_ptr<FunctionFamily> family(const void* identity, const std::string& name,
+                                         const FunctionFamily::Trace& trace);
+  // Null where there is none of this number.
+  std::shared_ptr<FunctionFamily> find(uint64_t id) const;
+  int64_t trace_us() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const void*, std::shared_ptr<FunctionFamily>> by_identity_;
+  std::vector<std::shared_ptr<FunctionFamily>> families_;  // by number, from 1
+};
+
+}  // namespace cohort::coordinator

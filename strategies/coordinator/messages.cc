@@ -1,0 +1,367 @@
+#include "strategies/coordinator/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "proto/worker.pb.h"
+#include "strategies/cluster/coordination/fault.h"
+
+namespace cohort::coordinator {
+namespace {
+
+using coordination::read_fault;
+using coordination::write_fault;
+using parameter_server::Message;
+using parameter_server::piece_of;
+using parameter_server::Targets;
+
+// Tensors up to this size travel in the header, so many bytes of a message.
+constexpr size_t kInlineBytes = 1024, kMaxInlineBytes = 1 << 20;
+constexpr size_t kMaxTextBytes = 4096;
+constexpr size_t kMaxTensors = 1 << 20;  // of a message
+
+// --- Writing
+
+void write_spec(const TensorSpec& spec, auto& out) {
+  out.set_dtype(static_cast<int>(spec.dtype));
+  for (const int64_t extent : spec.shape) out.add_shape(extent);
+}
+
+class Writer {
+ public:
+  void write(const Tensor& tensor, proto::Value& out) {
+    write_spec(tensor.spec(), out);
+    if (tensor.bytes() <= std::min(kInlineBytes, inline_left_)) {
+      inline_left_ -= tensor.bytes();
+      out.set_data(tensor.raw(), tensor.bytes());
+    } else {
+      out.set_payload_bytes(tensor.bytes());
+      message_.payload.push_back(piece_of(tensor));
+    }
+  }
+
+  void write(const Run& run, proto::Run& out) {
+    out.set_id(run.id);
+    out.set_function(run.function);
+    for (const Argument& argument : run.arguments) {
+      proto::Argument& to = *out.add_arguments();
+      if (argument.parameter.is_batch) write_parameter(argument.parameter, *to.mutable_parameter());
+      if (argument.resource != 0) {
+        to.set_resource(argument.resource);
+      } else {
+        for (const Tensor& tensor : argument.tensors)
+          write(tensor, *to.mutable_tensors()->add_values());
+      }
+    }
+    out.set_seed(run.seed);
+    out.set_number(run.number);
+    out.set_lane(run.lane);
+    out.set_lane_sequence(run.lane_sequence);
+  }
+
+  void write(const Create& create, proto::Create& out) {
+    out.set_resource(create.resource);
+    if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
+      out.mutable_variable()->set_name(variable->name);
+      write(variable->value, *out.mutable_variable()->mutable_value());
+    } else if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
+      out.set_dataset(iterator->dataset);
+    } else {
+      write(std::get<Run>(create.what), *out.mutable_value());
+    }
+  }
+
+  static void write_parameter(const Parameter& parameter, proto::Parameter& out) {
+    out.set_batch(parameter.is_batch);
+    for (const std::string& name : parameter.names) out.add_names(name);
+  }
+
+  template <typename Out>
+  static void write_signature(const CallSignature& signature, Out& out) {
+    for (const Parameter& parameter : signature.parameters)
+      write_parameter(parameter, *out.add_parameters());
+    for (const TensorSpec& spec : signature.tensors) write_spec(spec, *out.add_signature());
+  }
+
+  template <typename Header>
+  Message finish(const Header& header) {
+    message_.header = header.SerializeAsString();
+    return std::move(message_);
+  }
+
+ private:
+  Message message_;
+  size_t inline_left_ = kMaxInlineBytes;
+};
+
+void write(const Command& command, Writer& writer, proto::Command& out) {
+  struct Visitor {
+    Writer& writer;
+    proto::Command& out;
+    void operator()(const Define& define) const {
+      proto::Define& to = *out.mutable_define();
+      to.set_function(define.function);
+      Writer::write_signature(define.signature, to);
+      if (define.error)
+        write_fault(*define.error, to.mutable_fault());
+      else
+        writer.write(define.graph, *to.mutable_graph());
+    }
+    void operator()(const Create& create) const { writer.write(create, *out.mutable_create()); }
+    void operator()(const Drop& drop) const { out.set_drop(drop.resource); }
+    void operator()(const Run& run) const { writer.write(run, *out.mutable_run()); }
+    void operator()(const Fetch& fetch) const {
+      out.mutable_fetch()->set_id(fetch.id);
+      out.mutable_fetch()->set_resource(fetch.resource);
+    }
+    void operator()(Cancel) const { out.mutable_cancel(); }
+    void operator()(Recall) const { out.mutable_recall(); }
+    void operator()(const AskStatus& ask) const { out.set_status(ask.id); }
+    void operator()(ShutDown) const { out.mutable_shut_down(); }
+  };
+  std::visit(Visitor{writer, out}, command);
+}
+
+// --- Reading
+
+std::string text(const std::string& in, const char* what) {
+  if (in.size() > kMaxTextBytes)
+    invalid(what, " of ", in.size(), " bytes; the limit is ", kMaxTextBytes);
+  return in;
+}
+
+TensorSpec read_spec(const auto& in) {
+  if (in.dtype() < 0 || in.dtype() >= kNumDTypes) invalid(in.dtype(), " is not a dtype");
+  return {static_cast<DType>(in.dtype()),
+          Shape(std::span<const int64_t>(in.shape().data(), static_cast<size_t>(in.shape_size())))};
+}
+
+class Reader {
+ public:
+  explicit Reader(size_t max_bytes) : left_(max_bytes), max_bytes_(max_bytes) {}
+
+  Tensor read(const proto::Value& in) {
+    const TensorSpec spec = read_spec(in);
+    const size_t given = in.payload_bytes() > 0 ? in.payload_bytes() : in.data().size();
+    // Compared by division: the product may overflow.
+    const size_t size = dtype_size(spec.dtype);
+    if (given % size != 0 || given / size != static_cast<size_t>(spec.shape.num_elements()) ||
+        (in.payload_bytes() > 0 && !in.data().empty()))
+      invalid("a tensor ", spec, " comes with ", given, " bytes");
+    if (given > left_ || ++tensors_ > kMaxTensors)
+      fail(Code::kResourceExhausted, "a message with more than ", max_bytes_,
+           " bytes in tensors, or ", kMaxTensors, " of them");
+    left_ -= given;
+    Tensor tensor(spec.dtype, spec.shape);
+    if (in.payload_bytes() > 0)
+      targets_.add(tensor);
+    else
+      std::memcpy(tensor.raw(), in.data().data(), given);
+    return tensor;
+  }
+
+  static Parameter read(const proto::Parameter& in) {
+    Parameter parameter{.is_batch = in.batch()};
+    for (const std::string& name : in.names())
+      parameter.names.push_back(text(name, "the name of a tensor"));
+    return parameter;
+  }
+
+  template <typename In>
+  static CallSignature read_signature(const In& in) {
+    CallSignature signature;
+    for (const proto::Parameter& parameter : in.parameters())
+      signature.parameters.push_back(read(parameter));
+    for (const proto::Spec& spec : in.signature()) signature.tensors.push_back(read_spec(spec));
+    return signature;
+  }
+
+  Run read(const proto::Run& in) {
+    Run run{.id = in.id(),
+            .function = in.function(),
+            .seed = in.seed(),
+            .number = in.number(),
+            .lane = in.lane(),
+            .lane_sequence = in.lane_sequence()};
+    run.arguments.reserve(static_cast<size_t>(in.arguments_size()));
+    for (const proto::Argument& argument : in.arguments()) {
+      Argument& to = run.arguments.emplace_back();
+      to.parameter = read(argument.parameter());
+      to.resource = argument.resource();
+      for (const proto::Value& value : argument.tensors().values())
+        to.tensors.push_back(read(value));
+      const size_t wanted = to.parameter.is_batch ? to.parameter.names.size() : 1;
+      if (to.resource == 0 && to.tensors.size() != wanted)
+        invalid("an argument of ", to.tensors.size(), " tensors where ", wanted, " are needed");
+    }
+    return run;
+  }
+
+  Create read(const proto::Create& in) {
+    Create create{.resource = in.resource(), .what = {}};
+    if (in.resource() == 0) invalid("a resource has no number");
+    switch (in.kind_case()) {
+      case proto::Create::kVariable:
+        create.what = CreateVariable{text(in.variable().name(), "the name of a variable"),
+                                     read(in.variable().value())};
+        break;
+      case proto::Create::kValue:
+        create.what = read(in.value());
+        break;
+      case proto::Create::kDataset:
+        create.what = CreateIterator{text(in.dataset(), "the name of a dataset")};
+        break;
+      case proto::Create::KIND_NOT_SET:
+        invalid("a resource is of no kind");
+    }
+    return create;
+  }
+
+  Command read(const proto::Command& in) {
+    switch (in.kind_case()) {
+      case proto::Command::kDefine: {
+        Define define{.function = in.define().function(),
+                      .signature = read_signature(in.define()),
+                      .graph = {},
+                      .error = {}};
+        if (in.define().has_fault())
+          define.error = read_fault(in.define().fault());
+        else
+          define.graph = read(in.define().graph());
+        return define;
+      }
+      case proto::Command::kCreate:
+        return read(in.create());
+      case proto::Command::kDrop:
+        return Drop{in.drop()};
+      case proto::Command::kRun:
+        return read(in.run());
+      case proto::Command::kFetch:
+        return Fetch{in.fetch().id(), in.fetch().resource()};
+      case proto::Command::kCancel:
+        return Cancel{};
+      case proto::Command::kRecall:
+        return Recall{};
+      case proto::Command::kStatus:
+        return AskStatus{in.status()};
+      case proto::Command::kShutDown:
+        return ShutDown{};
+      case proto::Command::KIND_NOT_SET:
+        break;
+    }
+    invalid("a command is of no kind");
+  }
+
+  Targets targets() && { return std::move(targets_); }
+
+ private:
+  size_t left_, tensors_ = 0;
+  const size_t max_bytes_;
+  Targets targets_;
+};
+
+template <typename Header>
+Header parse(const std::string& bytes) {
+  Header header;
+  if (!header.ParseFromString(bytes)) invalid("the header of a message cannot be read");
+  return header;
+}
+
+}  // namespace
+
+Message encode(const ToWorker& message) {
+  Writer writer;
+  proto::ToWorker header;
+  if (const auto& attach = message.attach) {
+    proto::Attach& to = *header.mutable_attach();
+    to.set_protocol(kProtocolVersion);
+    to.set_job_id(attach->job_id);
+    to.set_task(attach->task);
+    to.set_incarnation(attach->incarnation);
+    to.set_worker(attach->worker);
+    to.set_worker_index(attach->worker_index);
+    to.set_num_workers(attach->num_workers);
+  }
+  for (const Command& command : message.commands) write(command, writer, *header.add_commands());
+  return writer.finish(header);
+}
+
+Message encode(const FromWorker& message) {
+  Writer writer;
+  proto::FromWorker header;
+  if (message.attached) header.mutable_attached()->set_incarnation(*message.attached);
+  for (const Result& result : message.results) {
+    proto::Result& to = *header.add_results();
+    to.set_id(result.id);
+    to.set_returned(result.returned);
+    if (result.error) write_fault(*result.error, to.mutable_fault());
+    for (const Tensor& value : result.values) writer.write(value, *to.add_values());
+  }
+  for (const Missing& missing : message.missing) {
+    proto::Missing& to = *header.add_missing();
+    to.set_function(missing.function);
+    Writer::write_signature(missing.signature, to);
+  }
+  if (const auto& status = message.status) {
+    proto::Status& to = *header.mutable_status();
+    to.set_id(status->id);
+    to.set_executed(status->executed);
+    to.set_waiting(status->waiting);
+    to.set_functions(status->functions);
+    to.set_resources(status->resources);
+  }
+  header.set_busy_us(message.busy_us);
+  return writer.finish(header);
+}
+
+Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
+  const auto header = parse<proto::ToWorker>(bytes);
+  Reader reader(max_bytes);
+  ToWorker message;
+  if (header.has_attach()) {
+    const proto::Attach& in = header.attach();
+    if (in.protocol() != kProtocolVersion)
+      fail(Code::kFailedPrecondition, "the coordinator speaks version ", in.protocol(),
+           " of the protocol, this worker version ", kProtocolVersion);
+    message.attach = {.job_id = text(in.job_id(), "the name of a job"),
+                      .task = text(in.task(), "the name of a task"),
+                      .incarnation = in.incarnation(),
+                      .worker = text(in.worker(), "the name of a task"),
+                      .worker_index = in.worker_index(),
+                      .num_workers = in.num_workers()};
+    if (in.worker_index() < 0 || in.worker_index() >= in.num_workers())
+      invalid("a worker has number ", in.worker_index(), " of ", in.num_workers());
+  }
+  message.commands.reserve(static_cast<size_t>(header.commands_size()));
+  for (const proto::Command& command : header.commands())
+    message.commands.push_back(reader.read(command));
+  return {std::move(message), std::move(reader).targets()};
+}
+
+Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_bytes) {
+  const auto header = parse<proto::FromWorker>(bytes);
+  Reader reader(max_bytes);
+  FromWorker message{.attached = {}, .results = {}, .missing = {}, .status = {}};
+  if (header.has_attached()) message.attached = header.attached().incarnation();
+  for (const proto::Result& in : header.results()) {
+    Result& result = message.results.emplace_back();
+    result.id = in.id();
+    result.returned = in.returned();
+    if (in.has_fault()) result.error = read_fault(in.fault());
+    for (const proto::Value& value : in.values()) result.values.push_back(reader.read(value));
+  }
+  for (const proto::Missing& in : header.missing())
+    message.missing.push_back({in.function(), Reader::read_signature(in)});
+  if (header.has_status()) {
+    const proto::Status& in = header.status();
+    message.status = {.id = in.id(),
+                      .executed = in.executed(),
+                      .waiting = in.waiting(),
+                      .functions = in.functions(),
+                      .resources = in.resources()};
+  }
+  message.busy_us = header.busy_us();
+  return {std::move(message), std::move(reader).targets()};
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/runtime/replica_group.h"
+#include "core/tensor/tensor.h"
+#include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/tensor_payload.h"
+
+// What coordinator and worker say to each other (proto/worker.proto), as values.
+namespace cohort::coordinator {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
+
+// What a parameter of a function is given: a tensor, or a batch of named ones.
+struct Parameter {
+  bool is_batch = false;
+  std::vector<std::string> names = {};  // of a batch
+  bool operator==(const Parameter&) const = default;
+};
+
+// For what a function is traced.
+struct CallSignature {
+  std::vector<Parameter> parameters;
+  Signature tensors;  // one parameter after the other
+  bool operator==(const CallSignature&) const = default;
+};
+
+// --- To a worker
+
+struct Attach {
+  std::string job_id, task;
+  uint64_t incarnation = 0;
+  std::string worker;
+  int worker_index = 0, num_workers = 1;
+};
+
+struct Define {
+  uint64_t function = 0;
+  CallSignature signature;
+  Tensor graph;                // uint8: a serialised function
+  std::optional<Error> error;  // instead
+};
+
+struct Argument {
+  Parameter parameter;
+  std::vector<Tensor> tensors;
+  uint64_t resource = 0;  // instead, where it is not 0
+};
+
+struct Run {
+  uint64_t id = 0, function = 0;
+  std::vector<Argument> arguments;
+  uint64_t seed = 0, number = 0;
+  uint64_t lane = 0, lane_sequence = 0;
+};
+
+struct CreateVariable {
+  std::string name;
+  Tensor value;
+};
+struct CreateIterator {
+  std::string dataset;
+};
+struct Create {
+  uint64_t resource = 0;
+  std::variant<CreateVariable, CreateIterator, Run> what;
+};
+
+struct Drop {
+  uint64_t resource = 0;
+};
+struct Fetch {
+  uint64_t id = 0, resource = 0;
+};
+struct Cancel {};
+struct Recall {};
+struct AskStatus {
+  uint64_t id = 0;
+};
+struct ShutDown {};
+
+using Command = std::variant<Define, Create, Drop, Run, Fetch, Cancel, Recall, AskStatus, ShutDown>;
+
+struct ToWorker {
+  std::optional<Attach> attach;
+  std::vector<Command> commands;
+};
+
+// --- From a worker
+
+struct Result {
+  uint64_t id = 0;
+  std::optional<Error> error;
+  std::vector<Tensor> values;
+  bool returned = false;
+};
+
+struct Missing {
+  uint64_t function = 0;
+  CallSignature signature;
+};
+
+struct Status {
+  uint64_t id = 0, executed = 0, waiting = 0, functions = 0, resources = 0;
+};
+
+struct FromWorker {
+  std::optional<uint64_t> attached;  // the worker's incarnation
+  std::vector<Result> results;
+  std::vector<Missing> missing;
+  std::optional<Status> status;
+  uint64_t busy_us = 0;
+};
+
+// --- As bytes
+
+parameter_server::Message encode(const ToWorker& message);
+parameter_server::Message encode(const FromWorker& message);
+
+// A message whose payload is still on its way: the memory of its tensors is there, and is written
+// through `targets`.
+template <typename T>
+struct Decoded {
+  T message;
+  parameter_server::Targets targets;
+};
+// From a header, which may be hostile: kInvalidArgument, kResourceExhausted where its tensors take
+// more than `max_bytes`, kFailedPrecondition for another version of the protocol.
+Decoded<ToWorker> decode_to_worker(const std::string& header, size_t max_bytes);
+Decoded<FromWorker> decode_from_worker(const std::string& header, size_t max_bytes);
+
+}  // namespace cohort::coordinator

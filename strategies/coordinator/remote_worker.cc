@@ -1,0 +1,440 @@
+#include "strategies/coordinator/remote_worker.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "strategies/parameter_server/link.h"
+
+namespace cohort::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAttachTime(5000);
+constexpr milliseconds kFirstPause(20), kLongestPause(1000);
+constexpr milliseconds kIdleLook(200), kBusyLook(20);
+// A worker is given work for about this long, so that it does not wait for the next closure, and
+// others are not kept from what waits for it.
+constexpr double kWindowUs = 4000;
+constexpr size_t kMaxWindow = 1024;
+// Results so far weigh this much against new ones.
+constexpr double kMemory = 0.8;
+
+double seconds(RemoteWorker::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+RemoteWorker::RemoteWorker(WorkerContext& context, int index, std::string task,
+                           const Address& address)
+    : context_(context),
+      index_(index),
+      task_(std::move(task)),
+      address_(address),
+      lost_since_(Clock::now()),
+      thread_([this] { run(); }) {}
+
+RemoteWorker::~RemoteWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  interrupt();
+  thread_.join();
+}
+
+// --- From other threads
+
+void RemoteWorker::interrupt() {
+  events_ = true;
+  changed_.notify_all();
+  context_.queue.wake();
+}
+
+void RemoteWorker::cancel() {
+  {
+    const std::lock_guard lock(mutex_);
+    wants_cancel_ = !in_flight_.empty();
+  }
+  interrupt();
+}
+
+void RemoteWorker::shut_down() {
+  {
+    const std::lock_guard lock(mutex_);
+    wants_shut_down_ = true;
+  }
+  interrupt();
+}
+
+template <typename Promises>
+static void lose_all(Promises& promises, const Error& error) {
+  for (auto& [id, promise] : promises) promise.set_exception(std::make_exception_ptr(error));
+  promises.clear();
+}
+
+std::future<Result> RemoteWorker::fetch(uint64_t resource) {
+  std::promise<Result> promise;
+  auto future = promise.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    const uint64_t id = ++last_id_;
+    fetches_.emplace(id, std::move(promise));
+    questions_.push_back(Fetch{id, resource});
+  }
+  interrupt();
+  return future;
+}
+
+std::future<Status> RemoteWorker::ask_status() {
+  std::promise<Status> promise;
+  auto future = promise.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    const uint64_t id = ++last_id_;
+    statuses_.emplace(id, std::move(promise));
+    questions_.push_back(AskStatus{id});
+  }
+  interrupt();
+  return future;
+}
+
+bool RemoteWorker::is_attached() const {
+  const std::lock_guard lock(mutex_);
+  return attached_;
+}
+
+std::optional<RemoteWorker::Clock::time_point> RemoteWorker::lost_since() const {
+  const std::lock_guard lock(mutex_);
+  if (attached_) return std::nullopt;
+  return lost_since_;
+}
+
+std::string RemoteWorker::describe() const {
+  const std::lock_guard lock(mutex_);
+  const std::string who = str(task_, " (", address_.text(), ")");
+  if (!attached_)
+    return str(who, ": away for ", static_cast<int>(seconds(Clock::now() - lost_since_)), " s, ",
+               reason_);
+  if (in_flight_.empty()) return who + ": idle";
+  const auto oldest =
+      std::ranges::min_element(in_flight_, {}, [](const auto& entry) { return entry.second.sent; });
+  return str(who, ": ", in_flight_.size(), " in flight, the oldest, \"",
+             oldest->second.closure->function->name(), "\", for ",
+             static_cast<int>(seconds(Clock::now() - oldest->second.sent)), " s");
+}
+
+uint64_t RemoteWorker::failures() const {
+  const std::lock_guard lock(mutex_);
+  return failures_;
+}
+
+double RemoteWorker::busy_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return busy_seconds_;
+}
+
+// --- From the network
+
+void RemoteWorker::received(const parameter_server::MessageReader& part) {
+  std::optional<FromWorker> message = assembler_->take(part);
+  if (!message) return;
+  if (!message->results.empty()) take_results(std::move(message->results), message->busy_us);
+  const std::lock_guard lock(mutex_);
+  if (message->attached) attached_ = true;
+  if (message->status) {
+    const auto asked = statuses_.find(message->status->id);
+    if (asked != statuses_.end()) {
+      asked->second.set_value(*message->status);
+      statuses_.erase(asked);
+    }
+  }
+  if (!message->missing.empty()) {
+    std::ranges::move(message->missing, std::back_inserter(missing_));
+    events_ = true;
+    context_.queue.wake();
+  }
+  changed_.notify_all();
+}
+
+void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
+  std::vector<ClosurePtr> finished, returned;
+  std::vector<std::pair<ClosurePtr, Error>> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    size_t executed = 0;
+    for (Result& result : results) {
+      if (const auto asked = fetches_.find(result.id); asked != fetches_.end()) {
+        asked->second.set_value(std::move(result));
+        fetches_.erase(asked);
+        continue;
+      }
+      const auto entry = in_flight_.find(result.id);
+      if (entry == in_flight_.end())
+        invalid("it has sent the result of a closure that it was not given");
+      ClosurePtr closure = std::move(entry->second.closure);
+      in_flight_.erase(entry);
+      if (result.returned) {
+        returned.push_back(std::move(closure));
+        continue;
+      }
+      ++executed;
+      if (result.error) {
+        failed.emplace_back(std::move(closure), *result.error);
+      } else {
+        closure->result->set(std::move(result.values));
+        finished.push_back(std::move(closure));
+      }
+    }
+    last_progress_ = Clock::now();
+    if (executed > 0) {
+      const double us = static_cast<double>(busy_us) / static_cast<double>(executed);
+      us_per_closure_ = us_per_closure_ > 0 ? kMemory * us_per_closure_ + (1 - kMemory) * us : us;
+      window_ = std::clamp(static_cast<size_t>(kWindowUs / std::max(us_per_closure_, 1.0)),
+                           size_t{1}, kMaxWindow);
+      busy_seconds_ += 1e-6 * static_cast<double>(busy_us);
+    }
+    changed_.notify_all();
+  }
+  if (!finished.empty()) context_.queue.finish(std::move(finished));
+  for (auto& [closure, error] : failed) {
+    const std::string what = str('"', closure->function->name(), "\" on ", task_);
+    context_.queue.fail(std::move(closure), error.with_context(what));
+  }
+  if (!returned.empty())
+    context_.queue.put_back(std::move(returned), ClosureQueue::PutBack::kReturned);
+}
+
+void RemoteWorker::drained() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void RemoteWorker::closed(const Error& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    reason_ = reason.message();
+  }
+  interrupt();
+}
+
+// --- The thread
+
+void RemoteWorker::run() {
+  milliseconds pause_time = kFirstPause;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    if (attach()) {
+      pause_time = kFirstPause;
+      serve();
+    }
+    lose();
+    pause(pause_time);
+    pause_time = std::min(2 * pause_time, kLongestPause);
+  }
+}
+
+void RemoteWorker::pause(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time, [&] { return stopping_; });
+}
+
+bool RemoteWorker::attach() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+    missing_.clear();
+    window_ = 1;
+  }
+  defined_.clear();
+  last_resource_ = 0;
+  try {
+    assembler_ =
+        std::make_unique<Assembler<FromWorker>>(decode_from_worker, context_.max_message_bytes);
+    stream_ = std::make_unique<ClientStream>(
+        parameter_server::open_channel(address_, context_.security), *this);
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    reason_ = error.message();
+    return false;
+  }
+  stream_->send(encode(ToWorker{.attach = Attach{.job_id = context_.job_id,
+                                                 .task = context_.task,
+                                                 .incarnation = context_.incarnation,
+                                                 .worker = task_,
+                                                 .worker_index = index_,
+                                                 .num_workers = context_.num_workers},
+                                .commands = {}}));
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kAttachTime, [&] { return attached_ || closed_ || stopping_; });
+  if (!attached_ && !closed_) reason_ = str("no answer within ", kAttachTime.count(), " ms");
+  last_progress_ = Clock::now();
+  return attached_;
+}
+
+size_t RemoteWorker::room() const {
+  // What is scheduled while a message is on its way goes into the next one.
+  if (!stream_->is_drained()) return 0;
+  return window_ - std::min(window_, in_flight_.size());
+}
+
+void RemoteWorker::serve() {
+  context_.notice(str("coordinator: ", task_, " (", address_.text(), ") is there"));
+  for (;;) {
+    ToWorker message = urgent();
+    size_t most = 0;
+    {
+      std::unique_lock lock(mutex_);
+      if (closed_ || stopping_) return;
+      if (message.commands.empty()) {
+        const auto look = in_flight_.size() > 1 ? kBusyLook : kIdleLook;
+        if (room() == 0) changed_.wait_for(lock, look, [&] { return events_ || room() > 0; });
+        most = room();
+      }
+    }
+    if (most > 0) {
+      const bool busy = [&] {
+        const std::lock_guard lock(mutex_);
+        return in_flight_.size() > 1;
+      }();
+      auto closures =
+          context_.queue.take(most, Clock::now() + (busy ? kBusyLook : kIdleLook), events_);
+      add_news(message);
+      hand_out(std::move(closures), message);
+    }
+    if (should_recall()) message.commands.push_back(Recall{});
+    if (!message.commands.empty()) stream_->send(encode(message));
+  }
+}
+
+ToWorker RemoteWorker::urgent() {
+  ToWorker message;
+  events_ = false;
+  add_missing(message);
+  add_news(message);
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(questions_, std::back_inserter(message.commands));
+  questions_.clear();
+  if (std::exchange(wants_cancel_, false)) message.commands.push_back(Cancel{});
+  if (std::exchange(wants_shut_down_, false)) message.commands.push_back(ShutDown{});
+  return message;
+}
+
+void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& definition,
+                                  ToWorker& message) {
+  if (!defined_.insert(definition.get()).second) return;
+  message.commands.push_back(Define{.function = definition->function,
+                                    .signature = definition->signature,
+                                    .graph = definition->graph,
+                                    .error = {}});
+}
+
+void RemoteWorker::add_missing(ToWorker& message) {
+  std::vector<Missing> missing;
+  {
+    const std::lock_guard lock(mutex_);
+    missing.swap(missing_);
+  }
+  for (Missing& wanted : missing) {
+    std::optional<Error> error;
+    try {
+      const auto family = context_.functions.find(wanted.function);
+      if (family == nullptr) invalid("there is no function ", wanted.function);
+      const auto definition = family->definition(wanted.signature);
+      defined_.erase(definition.get());  // it asks, so it has lost it
+      add_definition(definition, message);
+      continue;
+    } catch (const Error& thrown) {
+      error = thrown;
+    } catch (const std::exception& thrown) {  // the user's
+      error = Error(Code::kUnknown, thrown.what());
+    }
+    message.commands.push_back(Define{.function = wanted.function,
+                                      .signature = std::move(wanted.signature),
+                                      .graph = {},
+                                      .error = error});
+  }
+}
+
+void RemoteWorker::add_news(ToWorker& message) {
+  const ResourceTable::News news = context_.resources.news(index_, last_resource_);
+  for (const auto& spec : news.created) {
+    if (spec->definition) add_definition(spec->definition, message);
+    message.commands.push_back(spec->create);
+    last_resource_ = spec->create.resource;
+  }
+  for (const uint64_t id : news.dropped) message.commands.push_back(Drop{id});
+}
+
+Run RemoteWorker::as_run(const Closure& closure) {
+  return {.id = ++last_id_,
+          .function = closure.function->id(),
+          .arguments = closure.arguments,
+          .seed = context_.seed,
+          .number = closure.number,
+          .lane = closure.lane,
+          .lane_sequence = closure.lane_sequence};
+}
+
+void RemoteWorker::hand_out(std::vector<ClosurePtr> closures, ToWorker& message) {
+  const auto now = Clock::now();
+  for (const ClosurePtr& closure : closures)
+    if (closure->definition) add_definition(closure->definition, message);
+  const std::lock_guard lock(mutex_);
+  // The error that was the reason is over when there are closures again.
+  if (!closures.empty()) wants_cancel_ = false;
+  if (in_flight_.empty()) last_progress_ = now;
+  for (ClosurePtr& closure : closures) {
+    Run run = as_run(*closure);
+    in_flight_.emplace(run.id, InFlight{std::move(closure), now});
+    message.commands.push_back(std::move(run));
+  }
+}
+
+bool RemoteWorker::should_recall() {
+  const std::lock_guard lock(mutex_);
+  if (in_flight_.size() < 2 || Clock::now() - last_progress_ < kBusyLook ||
+      !context_.queue.is_anybody_idle())
+    return false;
+  window_ = 1;
+  last_progress_ = Clock::now();
+  return true;
+}
+
+void RemoteWorker::lose() {
+  stream_.reset();  // the network calls no more
+  std::vector<ClosurePtr> lost;
+  std::string line;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : in_flight_) lost.push_back(std::move(entry.closure));
+    in_flight_.clear();
+    if (std::exchange(attached_, false)) {
+      lost_since_ = Clock::now();
+      if (!stopping_) {
+        ++failures_;
+        line = str("coordinator: ", task_, " (", address_.text(), ") is lost: ", reason_, "; ",
+                   lost.size(), " closures go to others");
+      }
+    }
+    const Error error(Code::kUnavailable, str(task_, " is not there: ", reason_), task_);
+    lose_all(fetches_, error);
+    lose_all(statuses_, error);
+    questions_.clear();
+    wants_cancel_ = false;
+  }
+  if (!line.empty()) context_.notice(line);
+  std::ranges::sort(lost, {}, [](const ClosurePtr& closure) { return closure->number; });
+  if (!lost.empty()) context_.queue.put_back(std::move(lost), ClosureQueue::PutBack::kLost);
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/coordinator/assembler.h"
+#include "strategies/coordinator/client_stream.h"
+#include "strategies/coordinator/closure_queue.h"
+#include "strategies/coordinator/function_table.h"
+#include "strategies/coordinator/resource_table.h"
+
+namespace cohort::coordinator {
+
+// What a coordinator has in common for all workers. Stays longer than they.
+struct WorkerContext {
+  const coordination::Security& security;
+  ClosureQueue& queue;
+  FunctionTable& functions;
+  ResourceTable& resources;
+  std::string job_id, task;
+  uint64_t incarnation = 0;
+  int num_workers = 1;
+  uint64_t seed = 0;
+  size_t max_message_bytes = 0;
+  std::function<void(const std::string& line)> notice;
+};
+
+// A coordinator's dealings with one worker: connects, again after the worker was away, gives it
+// what it needs to have and closures to execute, and takes their results. Has a thread of its own.
+class RemoteWorker final : public ClientStream::Listener {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The worker is the `index`th of all.
+  RemoteWorker(WorkerContext& context, int index, std::string task, const Address& address);
+  ~RemoteWorker() override;
+
+  const std::string& task() const { return task_; }
+  const Address& address() const { return address_; }
+  // Has what is in flight given up; neither waits nor fails.
+  void cancel();
+  // Asks the worker to end.
+  void shut_down();
+  // What the worker keeps under this number. kUnavailable when it is lost.
+  std::future<Result> fetch(uint64_t resource);
+  std::future<Status> ask_status();
+
+  bool is_attached() const;
+  // Since when the worker has been away; nothing while it is there.
+  std::optional<Clock::time_point> lost_since() const;
+  // "worker:1 (host:port): 3 in flight, the oldest, \"step\", for 61 s".
+  std::string describe() const;
+  uint64_t failures() const;
+  double busy_seconds() const;
+
+ private:
+  struct InFlight {
+    ClosurePtr closure;
+    Clock::time_point sent;
+  };
+
+  void received(const parameter_server::MessageReader& part) override;
+  void drained() override;
+  void closed(const Error& reason) override;
+
+  // The thread.
+  void run();
+  void pause(std::chrono::milliseconds time);
+  // False when the worker cannot be reached.
+  bool attach();
+  void serve();
+  void lose();
+  // How many more closures the worker may be given now. REQUIRES: mutex_ held.
+  size_t room() const;
+  ToWorker urgent();
+  void add_definition(const std::shared_ptr<const Definition>& definition, ToWorker& message);
+  void add_news(ToWorker& message);
+  void add_missing(ToWorker& message);
+  void hand_out(std::vector<ClosurePtr> closures, ToWorker& message);
+  Run as_run(const Closure& closure);
+  bool should_recall();
+
+  void take_results(std::vector<Result> results, uint64_t busy_us);
+  void interrupt();
+
+  WorkerContext& context_;
+  const int index_;
+  const std::string task_;
+  const Address address_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> events_ = false;  // something else than closures wants the thread
+  bool stopping_ = false, attached_ = false, closed_ = false;
+  bool wants_cancel_ = false, wants_shut_down_ = false;
+  std::string reason_ = "not reached yet";
+  Clock::time_point lost_since_;
+  std::vector<Missing> missing_;
+  std::vector<Command> questions_;
+  std::unordered_map<uint64_t, InFlight> in_flight_;
+  std::unordered_map<uint64_t, std::promise<Result>> fetches_;
+  std::unordered_map<uint64_t, std::promise<Status>> statuses_;
+  uint64_t last_id_ = 0, failures_ = 0;
+  double busy_seconds_ = 0, us_per_closure_ = 0;
+  size_t window_ = 1;
+  Clock::time_point last_progress_;
+
+  // Of the present call.
+  std::unique_ptr<Assembler<FromWorker>> assembler_;
+  std::unique_ptr<ClientStream> stream_;
+  std::set<const Definition*> defined_;
+  uint64_t last_resource_ = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace cohort::coordinator

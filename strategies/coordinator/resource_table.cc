@@ -1,0 +1,38 @@
+#include "strategies/coordinator/resource_table.h"
+
+#include <utility>
+
+namespace cohort::coordinator {
+
+ResourceHandle::~ResourceHandle() {
+  if (const auto table = table_.lock()) table->drop(id_);
+}
+
+std::shared_ptr<const ResourceHandle> ResourceTable::add(ResourceSpec spec) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t id = ++last_;
+  spec.create.resource = id;
+  resources_.emplace(id, std::make_shared<const ResourceSpec>(std::move(spec)));
+  return std::make_shared<const ResourceHandle>(weak_from_this(), id);
+}
+
+ResourceTable::News ResourceTable::news(int worker, uint64_t last) {
+  const std::lock_guard lock(mutex_);
+  News news;
+  for (auto it = resources_.upper_bound(last); it != resources_.end(); ++it)
+    news.created.push_back(it->second);
+  news.dropped = std::exchange(dropped_[static_cast<size_t>(worker)], {});
+  return news;
+}
+
+void ResourceTable::drop(uint64_t id) {
+  std::shared_ptr<const ResourceSpec> spec;  // may hold handles, whose destruction comes here again
+  const std::lock_guard lock(mutex_);
+  const auto found = resources_.find(id);
+  if (found == resources_.end()) return;
+  spec = std::move(found->second);
+  resources_.erase(found);
+  for (auto& dropped : dropped_) dropped.push_back(id);
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "strategies/coordinator/function_table.h"
+#include "strategies/coordinator/messages.h"
+
+namespace cohort::coordinator {
+
+class ResourceTable;
+
+// Keeps something on every worker, until it is destroyed.
+class ResourceHandle {
+ public:
+  ResourceHandle(std::weak_ptr<ResourceTable> table, uint64_t id)
+      : table_(std::move(table)), id_(id) {}
+  ~ResourceHandle();
+  ResourceHandle(const ResourceHandle&) = delete;
+  ResourceHandle& operator=(const ResourceHandle&) = delete;
+  uint64_t id() const { return id_; }
+
+ private:
+  const std::weak_ptr<ResourceTable> table_;
+  const uint64_t id_;
+};
+
+// How a worker makes a resource.
+struct ResourceSpec {
+  Create create;
+  std::shared_ptr<const Definition> definition;                  // that a kept value needs
+  std::vector<std::shared_ptr<const ResourceHandle>> resources;  // that it names
+};
+
+// What every worker has to have, in the order of making. Thread-safe.
+class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
+ public:
+  explicit ResourceTable(int num_workers) : dropped_(static_cast<size_t>(num_workers)) {}
+
+  // Gives the resource its number.
+  std::shared_ptr<const ResourceHandle> add(ResourceSpec spec);
+  // What worker `worker`, who has all up to number `last`, has to do.
+  struct News {
+    std::vector<std::shared_ptr<const ResourceSpec>> created;
+    std::vector<uint64_t> dropped;
+  };
+  News news(int worker, uint64_t last);
+
+ private:
+  friend class ResourceHandle;
+  void drop(uint64_t id);
+
+  std::mutex mutex_;
+  uint64_t last_ = 0;
+  std::map<uint64_t, std::shared_ptr<const ResourceSpec>> resources_;
+  std::vector<std::vector<uint64_t>> dropped_;  // by worker, of which it has not been told
+};
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,310 @@
+#include "strategies/coordinator/worker_server.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <iostream>
+#include <list>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "core/base/error.h"
+#include "core/base/program.h"
+#include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/cluster/resolve_cluster.h"
+#include "strategies/coordinator/assembler.h"
+#include "strategies/coordinator/closure_runner.h"
+#include "strategies/coordinator/outbox.h"
+#include "strategies/parameter_server/roster.h"
+#include "strategies/parameter_server/stream_server.h"
+
+namespace cohort {
+namespace {
+
+using namespace coordinator;
+using parameter_server::MessageReader;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kLookInterval(50);
+constexpr size_t kMaxCalls = 16;
+// Calls of before that are still at their last closure.
+constexpr size_t kMaxEnding = 4;
+// Who may schedule.
+constexpr char kCoordinatorTask[] = "chief:0";
+
+class Call;
+
+// What the calls of a worker share.
+class Worker {
+ public:
+  Worker(const WorkerServerOptions& options, std::function<void()> shut_down)
+      : options_(options),
+        shut_down_(std::move(shut_down)),
+        incarnation_(coordination::random_incarnation()),
+        left_alone_since_(Clock::now()) {}
+
+  const WorkerServerOptions& options() const { return options_; }
+  uint64_t incarnation() const { return incarnation_; }
+  std::atomic<uint64_t>& executed() { return executed_; }
+  std::atomic<uint64_t>& refused() { return refused_; }
+  void shut_down() { shut_down_(); }
+
+  // False where there are too many already.
+  bool open() {
+    const std::lock_guard lock(mutex_);
+    if (calls_ >= kMaxCalls) return false;
+    ++calls_;
+    return true;
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    --calls_;
+  }
+  // Makes `call` the one of the coordinator, and ends the one before it.
+  void attach(const Attach& attach, const std::shared_ptr<Call>& call);
+  void detach(const Call& call, std::unique_ptr<ClosureRunner> runner);
+  // Whether it is time to end, and in words why.
+  std::optional<std::string> is_orphaned() const;
+
+ private:
+  const WorkerServerOptions options_;
+  const std::function<void()> shut_down_;
+  const uint64_t incarnation_;
+  std::atomic<uint64_t> executed_ = 0, refused_ = 0;
+  parameter_server::Roster roster_;
+  mutable std::mutex mutex_;
+  size_t calls_ = 0;
+  std::weak_ptr<Call> present_;
+  bool attached_ = false;
+  Clock::time_point left_alone_since_;
+  std::list<std::unique_ptr<ClosureRunner>> ending_;
+};
+
+// One call of a coordinator. It keeps itself alive until gRPC is done with it.
+class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                   public ClosureRunner::Answers {
+ public:
+  explicit Call(Worker& worker)
+      : worker_(worker), assembler_(decode_to_worker, worker.options().max_bytes) {}
+
+  void begin(std::shared_ptr<Call> self) {
+    self_ = std::move(self);
+    if (!worker_.open()) {
+      counted_ = false;
+      return refuse(Error(Code::kResourceExhausted, str("more than ", kMaxCalls, " calls")));
+    }
+    StartRead(&incoming_);
+  }
+
+  void end(const Error& error) { finish(parameter_server::status_of(error)); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return finish(grpc::Status::OK);  // the coordinator has hung up
+    try {
+      if (auto message = assembler_.take(MessageReader(incoming_))) take(std::move(*message));
+    } catch (const Error& error) {
+      return refuse(error);
+    } catch (const std::bad_alloc&) {
+      return refuse(Error(Code::kResourceExhausted, "the worker has no memory for this message"));
+    }
+    const std::lock_guard lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      outbox_.written();
+      if (!ok) return;
+      write();
+      if (!outbox_.idle()) return;
+    }
+    if (runner_) runner_->drained();
+  }
+
+  void OnCancel() override { finish(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    if (runner_) {
+      runner_->stop();
+      worker_.detach(*this, std::move(runner_));
+    }
+    if (counted_) worker_.close();
+    const std::shared_ptr<Call> last = std::move(self_);
+  }
+
+  void send(const FromWorker& message) override {
+    auto bytes = encode(message);
+    const std::lock_guard lock(mutex_);
+    if (finished_) return;
+    outbox_.add(std::move(bytes));
+    write();
+  }
+
+  bool is_drained() const override {
+    const std::lock_guard lock(mutex_);
+    return outbox_.idle();
+  }
+
+ private:
+  void take(ToWorker message) {
+    if (!runner_) {
+      if (!message.attach || !message.commands.empty())
+        fail(Code::kFailedPrecondition, "a call begins with who it is that calls");
+      worker_.attach(*message.attach, self_);
+      runner_ = std::make_unique<ClosureRunner>(*message.attach, worker_.options().max_bytes, *this,
+                                                worker_.executed());
+      return send({.attached = worker_.incarnation(), .results = {}, .missing = {}, .status = {}});
+    }
+    if (message.attach) invalid("a call is of one coordinator");
+    const bool ends = std::ranges::any_of(
+        message.commands, [](const Command& c) { return std::holds_alternative<ShutDown>(c); });
+    if (ends) return worker_.shut_down();
+    runner_->take(std::move(message.commands));
+  }
+
+  void refuse(const Error& error) {
+    ++worker_.refused();
+    end(error);
+  }
+
+  // REQUIRES: mutex_ held.
+  void write() {
+    if (finished_) return;
+    if (const grpc::ByteBuffer* part = outbox_.next()) StartWrite(part);
+  }
+
+  void finish(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(status);
+  }
+
+  Worker& worker_;
+  std::shared_ptr<Call> self_;
+  bool counted_ = true;
+  grpc::ByteBuffer incoming_;
+  Assembler<ToWorker> assembler_;
+  std::unique_ptr<ClosureRunner> runner_;  // since the coordinator has said who it is
+  mutable std::mutex mutex_;
+  Outbox outbox_;
+  bool finished_ = false;
+};
+
+void Worker::attach(const Attach& attach, const std::shared_ptr<Call>& call) {
+  if (attach.job_id != options_.job_id)
+    fail(Code::kFailedPrecondition, "this worker belongs to job \"", options_.job_id,
+         "\", the coordinator to job \"", attach.job_id, '"');
+  if (attach.task != kCoordinatorTask)
+    fail(Code::kPermissionDenied, "only ", kCoordinatorTask, " schedules, this is \"", attach.task,
+         '"');
+  if (!options_.task.empty() && attach.worker != options_.task)
+    fail(Code::kFailedPrecondition, "this is ", options_.task, ", the coordinator takes it for ",
+         attach.worker);
+  std::shared_ptr<Call> before;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_.remove_if([](const auto& runner) { return runner->has_ended(); });
+    if (ending_.size() >= kMaxEnding)
+      fail(Code::kUnavailable, "this worker is still at the last closures of ", ending_.size(),
+           " earlier calls");
+    roster_.enter(attach.task, attach.incarnation);
+    before = present_.lock();
+    present_ = call;
+    attached_ = true;
+  }
+  if (before)
+    before->end(Error(Code::kAborted, "a later call of the coordinator has taken its place"));
+}
+
+void Worker::detach(const Call& call, std::unique_ptr<ClosureRunner> runner) {
+  const std::lock_guard lock(mutex_);
+  ending_.push_back(std::move(runner));
+  const std::shared_ptr<Call> present = present_.lock();
+  if (present && present.get() != &call) return;
+  attached_ = false;
+  left_alone_since_ = Clock::now();
+}
+
+std::optional<std::string> Worker::is_orphaned() const {
+  const std::lock_guard lock(mutex_);
+  if (attached_) return std::nullopt;
+  const bool claimed = roster_.anybody();
+  const milliseconds limit = claimed ? options_.orphaned_after : options_.unclaimed_after;
+  if (limit.count() == 0 || Clock::now() - left_alone_since_ < limit) return std::nullopt;
+  return str("worker: there has been no coordinator for ", limit.count(), " ms",
+             claimed ? "" : " since the start", "; ending");
+}
+
+WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
+  if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (!options.notice)
+    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  return options;
+}
+
+}  // namespace
+
+class WorkerServer::Network {
+ public:
+  Network(const Address& address, const WorkerServerOptions& options,
+          const Environment& environment)
+      : worker_(completed(options, environment), [this] { shut_down(); }),
+        server_("worker server", kMethod, address,
+                coordination::Security(options.tls, options.allow_plaintext, environment), [this] {
+                  const auto call = std::make_shared<Call>(worker_);
+                  call->begin(call);
+                  return call.get();
+                }) {}
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+      changed_.wait_for(lock, kLookInterval);
+      if (interrupted()) return;
+      if (const auto why = worker_.is_orphaned()) return worker_.options().notice(*why);
+    }
+  }
+
+  Worker& worker() { return worker_; }
+
+ private:
+  void shut_down() {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  Worker worker_;
+  parameter_server::StreamServer server_;  // last: its calls use the worker
+};
+
+WorkerServer::WorkerServer(const Address& address, const WorkerServerOptions& options,
+                           const Environment& environment)
+    : network_(std::make_unique<Network>(address, options, environment)) {}
+
+WorkerServer::~WorkerServer() = default;
+
+void WorkerServer::wait() { network_->wait(); }
+
+uint64_t WorkerServer::executed() const { return network_->worker().executed(); }
+
+uint64_t WorkerServer::refused() const { return network_->worker().refused(); }
+
+void run_worker_server(WorkerServerOptions options, const Environment& environment) {
+  const auto resolver = resolve_cluster(environment).resolver;
+  const int index = resolver->task_id().value_or(-1);
+  if (resolver->task_type() != "worker" || index < 0)
+    fail(Code::kFailedPrecondition, "a worker server is for a task worker:N of a cluster; this is ",
+         resolver->task_type().empty() ? "a program on its own" : resolver->task_type());
+  if (options.task.empty()) options.task = str("worker:", index);
+  WorkerServer(resolver->cluster_spec().address("worker", index), options, environment).wait();
+}
+
+}  // namespace cohort

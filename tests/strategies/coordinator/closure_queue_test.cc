@@ -1,0 +1,290 @@
+// The queue and its rule for errors, with threads of the test as workers.
+#include "strategies/coordinator/closure_queue.h"
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "core/base/random.h"
+#include "tests/strategies/coordinator/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+using coordinator::Closure;
+using coordinator::ClosurePtr;
+using coordinator::ClosureQueue;
+using coordinator::FunctionFamily;
+using coordinator::RemoteResult;
+using PutBack = ClosureQueue::PutBack;
+
+class Queue : public ::testing::Test {
+ protected:
+  explicit Queue(size_t capacity = 16, int max_attempts = 3)
+      : queue_(capacity, max_attempts, [this] { cancelled_ = true; }) {}
+
+  ClosurePtr closure() {
+    auto made = std::make_unique<Closure>();
+    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr);
+    made->result = std::make_shared<RemoteResult>();
+    made->number = ++last_number_;
+    return made;
+  }
+  RemoteValue put() {
+    ClosurePtr made = closure();
+    RemoteValue value(made->result);
+    queue_.put(std::move(made));
+    return value;
+  }
+  std::vector<ClosurePtr> take(size_t most = 1) {
+    return queue_.take(most, std::chrono::steady_clock::now() + kPatience, never_);
+  }
+  std::vector<ClosurePtr> take_what_is_there(size_t most = 100) {
+    return queue_.take(most, std::chrono::steady_clock::now(), never_);
+  }
+  ClosurePtr take_one() { return std::move(take().at(0)); }
+  static std::vector<ClosurePtr> list(ClosurePtr closure) {
+    std::vector<ClosurePtr> all;
+    all.push_back(std::move(closure));
+    return all;
+  }
+  void join() {
+    queue_.join(kPatience, [] { return "nobody"; });
+  }
+
+  std::atomic<bool> cancelled_ = false, never_ = false;
+  uint64_t last_number_ = 0;
+  ClosureQueue queue_;
+};
+
+TEST_F(Queue, IsDoneAtFirstAndAfterAllHasBeenExecuted) {
+  EXPECT_TRUE(queue_.done());
+  join();
+  put();
+  EXPECT_FALSE(queue_.done());
+  auto taken = take();
+  EXPECT_FALSE(queue_.done()) << "it is in flight";
+  queue_.finish(std::move(taken));
+  EXPECT_TRUE(queue_.done());
+  join();
+}
+
+TEST_F(Queue, JoinSaysWhatItWaitedFor) {
+  put();
+  EXPECT_ERROR(queue_.join(milliseconds(1), [] { return "worker:0: idle"; }),
+               Code::kDeadlineExceeded, "1 closures are queued and 0 in flight; worker:0: idle");
+  EXPECT_FALSE(queue_.done());
+}
+
+TEST_F(Queue, PutAfterAFailureRaisesTheFirstErrorOnceAndIsCleanThen) {
+  put();
+  put();
+  const RemoteValue waiting = put();
+  ClosurePtr first = take_one(), second = take_one();
+  queue_.fail(std::move(first), Error(Code::kInvalidArgument, "the first"));
+  queue_.fail(std::move(second), Error(Code::kInternal, "the second"));
+  EXPECT_TRUE(take_what_is_there().empty()) << "nothing is handed out after an error";
+  EXPECT_ERROR(put(), Code::kInvalidArgument, "the first");
+  EXPECT_TRUE(cancelled_);
+  EXPECT_ERROR(waiting.fetch(), Code::kCancelled, "schedule it again");
+  EXPECT_TRUE(queue_.done());
+  put();
+  queue_.finish(take());
+  join();
+}
+
+TEST_F(Queue, RaisesWhenNothingIsInFlightAnyMore) {
+  put();
+  const RemoteValue other = put();
+  ClosurePtr bad = take_one(), slow = take_one();
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  std::atomic<bool> raised = false;
+  std::thread joining([&] {
+    EXPECT_ERROR(join(), Code::kInternal, "bad");
+    raised = true;
+  });
+  EXPECT_TRUE(eventually([&] { return cancelled_.load(); }));
+  EXPECT_FALSE(raised);
+  queue_.put_back(list(std::move(slow)), PutBack::kReturned);
+  joining.join();
+  EXPECT_ERROR(other.fetch(), Code::kCancelled, "bad");
+  EXPECT_EQ(queue_.counts().cancelled, 1u);
+}
+
+TEST_F(Queue, OfSeveralThreadsOneIsTold) {
+  put();
+  queue_.fail(take_one(), Error(Code::kInternal, "bad"));
+  std::atomic<int> told = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      try {
+        join();
+      } catch (const Error&) {
+        ++told;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(Queue, WhatIsPutBackComesFirstAndInOrder) {
+  for (int i = 0; i < 4; ++i) put();
+  auto taken = take(3);
+  ASSERT_EQ(taken.size(), 3u);
+  const uint64_t lane = taken[0]->lane, sequence = taken[0]->lane_sequence;
+  queue_.put_back(std::move(taken), PutBack::kLost);
+  taken = take(4);
+  ASSERT_EQ(taken.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(taken[i]->number, i + 1);
+  EXPECT_EQ(taken[0]->lane, lane);
+  EXPECT_EQ(taken[0]->lane_sequence, sequence);
+  EXPECT_EQ(queue_.counts().retried, 3u);
+}
+
+TEST_F(Queue, ALaneHasOneClosureAtATimeWithGrowingNumbers) {
+  for (int i = 0; i < 3; ++i) put();
+  ClosurePtr a = take_one(), b = take_one();
+  EXPECT_NE(a->lane, b->lane);
+  const uint64_t lane = a->lane, sequence = a->lane_sequence;
+  queue_.finish(list(std::move(a)));
+  const ClosurePtr c = take_one();
+  EXPECT_EQ(c->lane, lane);
+  EXPECT_GT(c->lane_sequence, sequence);
+  queue_.finish(list(std::move(b)));
+}
+
+TEST_F(Queue, GivesUpWhatIsLostWithEveryWorker) {
+  const RemoteValue value = put();
+  for (int i = 0; i < 3; ++i) queue_.put_back(take(), PutBack::kLost);
+  EXPECT_ERROR(value.fetch(), Code::kAborted, "3 workers");
+  EXPECT_ERROR(join(), Code::kAborted, "given up");
+  join();
+}
+
+TEST_F(Queue, ReturnedClosuresMayComeBackAnyNumberOfTimes) {
+  put();
+  for (int i = 0; i < 10; ++i) queue_.put_back(take(), PutBack::kReturned);
+  queue_.finish(take());
+  join();
+}
+
+TEST_F(Queue, FinishingWhatWasNotTakenIsABugOfOurs) {
+  EXPECT_ERROR(queue_.finish(list(closure())), Code::kInternal, "in_flight_");
+}
+
+TEST_F(Queue, StoppingCancelsWhatWaits) {
+  const RemoteValue value = put();
+  queue_.stop();
+  EXPECT_TRUE(take().empty());
+  EXPECT_ERROR(value.fetch(), Code::kCancelled, "the coordinator has ended");
+}
+
+class SmallQueue : public Queue {
+ protected:
+  SmallQueue() : Queue(2) {}
+};
+
+TEST_F(SmallQueue, PutWaitsWhileItIsFull) {
+  put();
+  put();
+  std::atomic<bool> third = false;
+  std::thread putting([&] {
+    put();
+    third = true;
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_FALSE(third);
+  queue_.finish(take());
+  EXPECT_TRUE(eventually([&] { return third.load(); }));
+  putting.join();
+}
+
+TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
+  put();
+  put();
+  ClosurePtr bad = take_one();
+  put();
+  std::thread putting([&] { EXPECT_ERROR(put(), Code::kInternal, "bad"); });
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  putting.join();
+  EXPECT_TRUE(queue_.done());
+}
+
+TEST_F(SmallQueue, PutWaitsForJoin) {
+  put();
+  std::thread joining([&] { join(); });
+  std::this_thread::sleep_for(milliseconds(20));
+  std::atomic<bool> second = false;
+  std::thread putting([&] {
+    put();
+    second = true;
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_FALSE(second);
+  queue_.finish(take());
+  joining.join();
+  putting.join();
+  EXPECT_TRUE(second);
+}
+
+// Ten threads do at random what schedulers and workers do.
+TEST_F(Queue, EndsCleanWhateverTenThreadsDo) {
+  constexpr uint64_t kSeed = 7;
+  SCOPED_TRACE(str("seed ", kSeed));
+  std::atomic<int> scheduling = 4;
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      RandomStream random(kSeed + t);
+      for (int i = 0; i < 50; ++i) {
+        try {
+          if (random.below(10) == 0) join();
+          auto made = std::make_unique<Closure>();
+          made->function = std::make_shared<FunctionFamily>(1, "f", nullptr);
+          made->result = std::make_shared<RemoteResult>();
+          queue_.put(std::move(made));
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Code::kInternal);
+        }
+      }
+      --scheduling;
+    });
+  for (uint64_t t = 0; t < 6; ++t)
+    threads.emplace_back([&, t] {
+      RandomStream random(kSeed + 100 + t);
+      while (scheduling > 0 || queue_.counts().queued > 0) {
+        for (ClosurePtr& taken :
+             queue_.take(3, std::chrono::steady_clock::now() + milliseconds(1), never_)) {
+          switch (random.below(20)) {
+            case 0:
+              queue_.fail(std::move(taken), Error(Code::kInternal, "bad"));
+              break;
+            case 1:
+              queue_.put_back(list(std::move(taken)), PutBack::kReturned);
+              break;
+            default:
+              queue_.finish(list(std::move(taken)));
+          }
+        }
+        if (random.below(10) == 0) {
+          try {
+            queue_.done();
+          } catch (const Error&) {
+            // One of those above.
+          }
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  try {
+    join();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInternal);
+  }
+  EXPECT_TRUE(queue_.done());
+  EXPECT_EQ(queue_.counts().in_flight, 0u);
+}
+
+}  // namespace
+}  // namespace cohort::testing

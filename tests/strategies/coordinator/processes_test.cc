@@ -1,0 +1,178 @@
+// Workers as processes that are killed, stopped and started again.
+#include <set>
+
+#include "core/base/random.h"
+#include "core/distribute/strategy.h"
+#include "tests/strategies/coordinator/testing.h"
+#include "tests/strategies/parameter_server/process.h"
+
+namespace cohort::testing {
+namespace {
+
+constexpr char kActor[] = "tests/strategies/coordinator/actor";
+
+class Processes : public ::testing::Test {
+ protected:
+  static constexpr size_t kWorkers = 2;
+
+  Processes() : ports_(kWorkers), workers_(kWorkers) {
+    for (size_t i = 0; i < kWorkers; ++i) start(i);
+  }
+
+  void start(size_t i) {
+    workers_[i] = std::make_unique<Process>(
+        kActor, std::vector<std::string>{"worker", ports_[i].address(), str("worker:", i)},
+        output(i));
+  }
+  std::string output(size_t i) const { return str(folder_.path(), "/worker-", i); }
+  void connect(CoordinatorOptions options = {}) {
+    std::vector<std::string> addresses;
+    for (const auto& port : ports_) addresses.push_back(port.address());
+    options.job_id = "job";
+    options.notice = lines_.writer();
+    coordinator_ = std::make_unique<ClusterCoordinator>(
+        ClusterSpec(ClusterSpec::Jobs{{"worker", addresses}}), options, no_environment);
+    coordinator_->wait_for_workers();
+  }
+  // So many closures, and checks of all their results.
+  std::vector<RemoteValue> schedule(int count) {
+    std::vector<RemoteValue> values;
+    for (int i = 0; i < count; ++i)
+      values.push_back(coordinator_->schedule(doubled_, static_cast<float>(i)));
+    return values;
+  }
+  static void check(const std::vector<RemoteValue>& values) {
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i].get(kPatience).item(), 2.0 * static_cast<double>(i));
+  }
+
+  const Folder folder_;
+  std::vector<launcher::ReservedPort> ports_;
+  std::vector<std::unique_ptr<Process>> workers_;
+  Lines lines_;
+  const Function doubled_ = doubled();
+  std::unique_ptr<ClusterCoordinator> coordinator_;
+};
+
+TEST_F(Processes, KilledAndStartedAgainInTheMiddleOfWork) {
+  constexpr uint64_t kSeed = 3;
+  SCOPED_TRACE(str("seed ", kSeed));
+  RandomStream random(kSeed);
+  connect();
+  std::atomic<bool> stop = false;
+  std::thread killer([&] {
+    for (int kill = 0; kill < 4 && !stop; ++kill) {
+      const size_t victim = random.below(kWorkers);
+      std::this_thread::sleep_for(std::chrono::microseconds(random.below(100'000)));
+      workers_[victim]->kill_now();
+      EXPECT_TRUE(eventually([&] {
+        return stop ||
+               coordinator_->statistics().worker_failures == static_cast<uint64_t>(kill) + 1;
+      }));
+      start(victim);
+      coordinator_->wait_for_workers();
+    }
+    stop = true;
+  });
+  int rounds = 0;
+  for (; !stop || rounds < 3; ++rounds) {
+    const auto values = schedule(2000);
+    coordinator_->join(kPatience);
+    check(values);
+  }
+  killer.join();
+  EXPECT_EQ(coordinator_->statistics().worker_failures, 4u);
+  EXPECT_TRUE(coordinator_->done());
+}
+
+TEST_F(Processes, AllKilledAtOnce) {
+  connect();
+  const auto before = schedule(100);
+  coordinator_->join(kPatience);
+  for (auto& worker : workers_) worker->kill_now();
+  check(before);
+  const auto values = schedule(100);
+  EXPECT_ERROR(coordinator_->join(milliseconds(50)), Code::kDeadlineExceeded, "worker:1");
+  for (size_t i = 0; i < kWorkers; ++i) start(i);
+  coordinator_->join(kPatience);
+  check(values);
+  EXPECT_EQ(coordinator_->statistics().worker_failures, 2u);
+}
+
+TEST_F(Processes, AFrozenWorkerIsLostAndWelcomedBack) {
+  connect();
+  coordinator_->schedule(doubled_, 1.0f).get(kPatience);
+  workers_[0]->send(SIGSTOP);
+  const auto values = schedule(500);
+  coordinator_->join(kPatience);
+  check(values);
+  EXPECT_TRUE(eventually([&] { return lines_.has("worker:0"); }));
+  EXPECT_TRUE(eventually([&] { return coordinator_->statistics().workers == 1; }));
+  workers_[0]->send(SIGCONT);
+  coordinator_->wait_for_workers();
+  check(schedule(100));
+}
+
+TEST_F(Processes, KilledWhileAnErrorIsPending) {
+  connect();
+  coordinator_->schedule(failing(), 0.0f);
+  EXPECT_TRUE(eventually([&] { return coordinator_->statistics().failed == 1; }));
+  workers_[0]->kill_now();
+  workers_[1]->kill_now();
+  EXPECT_ERROR(coordinator_->join(kPatience), Code::kOutOfRange, "\"failing\"");
+  EXPECT_TRUE(coordinator_->done());
+}
+
+TEST_F(Processes, DatasetsBeginAgainOnAWorkerThatIsStartedAgain) {
+  connect();
+  const auto numbers = coordinator_->create_per_worker_dataset("numbers").iterate();
+  const auto sum = default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const auto even = [&] {
+    std::set<double> found;
+    for (int i = 0; i < 20; ++i)
+      found.insert(coordinator_->schedule(sum, numbers).get(kPatience).item());
+    return found;
+  };
+  EXPECT_FALSE(even().empty());
+  workers_[1]->kill_now();
+  EXPECT_EQ(even(), (std::set<double>{0, 2, 4, 6, 8})) << "what pipeline 0 of 2 has";
+  workers_[0]->kill_now();
+  start(1);
+  EXPECT_EQ(even(), (std::set<double>{1, 3, 5, 7, 9})) << "what pipeline 1 of 2 has";
+}
+
+TEST_F(Processes, AClosureThatIsLostWithEveryWorkerIsGivenUp) {
+  connect({.max_attempts = 2});
+  const auto stuck = coordinator_->create_per_worker_dataset("stuck").iterate();
+  const auto sum = default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const RemoteValue value = coordinator_->schedule(sum, stuck);
+  for (int lost = 1; lost <= 2; ++lost) {
+    ASSERT_TRUE(eventually([&] { return coordinator_->statistics().in_flight == 1; }));
+    for (auto& worker : workers_) worker->kill_now();
+    ASSERT_TRUE(eventually([&] { return coordinator_->statistics().in_flight == 0; }));
+    for (size_t i = 0; i < kWorkers; ++i) start(i);
+  }
+  EXPECT_ERROR(value.fetch(kPatience), Code::kAborted, "2 workers");
+  EXPECT_ERROR(coordinator_->join(kPatience), Code::kAborted, "2 workers");
+}
+
+TEST_F(Processes, WorkersEndWhenTheirCoordinatorHasBeenKilled) {
+  const auto coordinator = std::make_unique<Process>(
+      kActor, std::vector<std::string>{"coordinator", ports_[0].address()},
+      folder_.path() + "/coordinator");
+  ASSERT_TRUE(coordinator->wait_for_lines("executed", 10));
+  coordinator->kill_now();
+  // Another one takes its place in time.
+  const auto next = std::make_unique<Process>(
+      kActor, std::vector<std::string>{"coordinator", ports_[0].address()},
+      folder_.path() + "/next");
+  ASSERT_TRUE(next->wait_for_lines("executed", 10));
+  next->kill_now();
+  EXPECT_EQ(workers_[0]->join(), 0);
+  EXPECT_EQ(workers_[0]->lines("ended"), 1);
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "strategies/cluster/launcher/reserved_port.h"
+#include "strategies/coordinator/cluster_coordinator.h"
+#include "strategies/coordinator/dataset_registry.h"
+#include "strategies/coordinator/worker_server.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+
+inline constexpr auto kPatience = std::chrono::seconds(60);
+
+inline bool eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+// Lines for people.
+class Lines {
+ public:
+  std::function<void(const std::string&)> writer() {
+    return [this](const std::string& line) {
+      const std::lock_guard lock(mutex_);
+      lines_.push_back(line);
+    };
+  }
+  bool has(const std::string& part) const {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& line : lines_)
+      if (line.find(part) != std::string::npos) return true;
+    return false;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+// The workers of a job on ports of this host, and in this process where they are started.
+class TestCluster {
+ public:
+  explicit TestCluster(int workers) : ports_(static_cast<size_t>(workers)) {
+    servers_.resize(ports_.size());
+    for (size_t i = 0; i < ports_.size(); ++i) start(i);
+  }
+
+  void start(size_t i) {
+    servers_[i] = std::make_unique<WorkerServer>(
+        Address::parse(ports_[i].address()),
+        WorkerServerOptions{.job_id = "job", .task = str("worker:", i), .notice = lines.writer()},
+        no_environment);
+  }
+  void stop(size_t i) { servers_[i].reset(); }
+  WorkerServer& worker(size_t i) { return *servers_[i]; }
+  Address address(size_t i) const { return Address::parse(ports_[i].address()); }
+
+  ClusterSpec spec() const {
+    std::vector<std::string> addresses;
+    for (const launcher::ReservedPort& port : ports_) addresses.push_back(port.address());
+    return ClusterSpec(ClusterSpec::Jobs{{"worker", addresses}});
+  }
+  std::unique_ptr<ClusterCoordinator> coordinator(CoordinatorOptions options = {}) {
+    options.job_id = "job";
+    options.notice = lines.writer();
+    return std::make_unique<ClusterCoordinator>(spec(), options, no_environment);
+  }
+
+  Lines lines;
+
+ private:
+  std::vector<launcher::ReservedPort> ports_;
+  std::vector<std::unique_ptr<WorkerServer>> servers_;
+};
+
+inline Function doubled() {
+  return function([](Value x) { return x + x; }, "doubled");
+}
+
+// A function that fails when it is executed: it looks up a row that is not there.
+inline Function failing() {
+  return function(
+      [](Value x) {
+        return ops::gather(ops::constant(floats({1, 2})), ops::cast(x, DType::kInt64) + 100);
+      },
+      "failing");
+}
+
+}  // namespace cohort::testing

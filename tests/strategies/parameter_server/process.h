@@ -1,0 +1,82 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <fcntl.h>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "core/base/file.h"
+
+namespace cohort::testing {
+
+inline constexpr auto kProcessPatience = std::chrono::seconds(60);
+
+// A process of an actor, whose output goes to a file; killed with this object.
+class Process {
+ public:
+  Process(const std::string& program, std::vector<std::string> arguments, std::string output)
+      : output_(std::move(output)) {
+    arguments.insert(arguments.begin(), program);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const int file = open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(file, STDOUT_FILENO);
+      dup2(file, STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(file);
+  }
+  ~Process() { kill_now(); }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void send(int signal) { kill(pid_, signal); }
+  void kill_now() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  // The exit status; -1 when it takes too long.
+  int join() {
+    const auto end = std::chrono::steady_clock::now() + kProcessPatience;
+    for (int status = 0; std::chrono::steady_clock::now() < end;) {
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return -1;
+  }
+  int lines(const std::string& word) const {
+    const std::string text = read_file(output_);
+    int count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+      ++count;
+    return count;
+  }
+  bool wait_for_lines(const std::string& word, int count) const {
+    const auto end = std::chrono::steady_clock::now() + kProcessPatience;
+    while (lines(word) < count) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
+ private:
+  std::string output_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace cohort::testing
