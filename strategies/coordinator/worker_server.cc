@@ -88,8 +88,10 @@ class Worker {
 class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                    public ClosureRunner::Answers {
  public:
-  explicit Call(Worker& worker)
-      : worker_(worker), assembler_(decode_to_worker, worker.options().max_bytes) {}
+  Call(Worker& worker, coordination::CertifiedTasks tasks)
+      : worker_(worker),
+        tasks_(std::move(tasks)),
+        assembler_(decode_to_worker, worker.options().max_bytes) {}
 
   void begin(std::shared_ptr<Call> self) {
     self_ = std::move(self);
@@ -155,6 +157,7 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     if (!runner_) {
       if (!message.attach || !message.commands.empty())
         fail(Code::kFailedPrecondition, "a call begins with who it is that calls");
+      tasks_.check(worker_.options().job_id, message.attach->task);
       worker_.attach(*message.attach, self_);
       runner_ = std::make_unique<ClosureRunner>(*message.attach, worker_.options().max_bytes, *this,
                                                 worker_.executed());
@@ -184,6 +187,7 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   }
 
   Worker& worker_;
+  const coordination::CertifiedTasks tasks_;  // who may call
   std::shared_ptr<Call> self_;
   bool counted_ = true;
   grpc::ByteBuffer incoming_;
@@ -254,8 +258,9 @@ class WorkerServer::Network {
           const Environment& environment)
       : worker_(completed(options, environment), [this] { shut_down(); }),
         server_("worker server", kMethod, address,
-                coordination::Security(options.tls, options.allow_plaintext, environment), [this] {
-                  const auto call = std::make_shared<Call>(worker_);
+                coordination::Security(options.tls, options.allow_plaintext, environment),
+                [this](coordination::CertifiedTasks tasks) {
+                  const auto call = std::make_shared<Call>(worker_, std::move(tasks));
                   call->begin(call);
                   return call.get();
                 }) {}

@@ -33,8 +33,8 @@ struct HierarchicalParts {
 // TCP between hosts, on as many connections as the largest host has ranks, so that all ranks work
 // and everything crosses between two hosts once. A reduction combines the ranks of each host in
 // their order, then the hosts: all ranks get the same bits, and the same in every group of this
-// shape, but not those of a backend of one level. All other calls and all messages go over TCP. Every
-// two ranks have two TCP communicators in common, for these and for the end of the group.
+// shape, but not those of a backend of one level. All other calls and all messages go over TCP.
+// Every two ranks have two TCP communicators in common, for these and for the end of the group.
 //
 // What goes wrong on one level ends the group on both, and for all ranks, with one error that calls
 // ranks by their numbers in the group.
