@@ -33,7 +33,8 @@ class WorkerCollectives final : public CrossDeviceOps {
 std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options) {
   if (options.link != nullptr) return options.link;
   const auto resolver = options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
-  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership) : nullptr;
+  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership, options.backend)
+                                    : nullptr;
 }
 
 void require_equal_counts(Workers& workers, size_t devices) {

@@ -9,6 +9,7 @@
 #include "core/distribute/strategy.h"
 #include "strategies/cluster/cluster_resolver.h"
 #include "strategies/cluster/coordination/membership.h"
+#include "strategies/collective/communication_backend.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
@@ -46,6 +47,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
     CommunicationOptions communication;
     // How workers find each other and notice who is gone.
     MembershipOptions membership;
+    // How workers talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
+    CommunicationBackend backend = CommunicationBackend::kAuto;
     // How long one worker may wait for the others between steps: for a slow save, or for one that
     // makes fewer calls.
     std::chrono::seconds worker_timeout{600};

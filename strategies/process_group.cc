@@ -15,7 +15,8 @@ constexpr std::chrono::seconds kEndPatience(60);
 
 std::shared_ptr<WorkerLink> join(const ProcessGroupOptions& options) {
   const auto resolver = options.resolver ? options.resolver : resolve_cluster().resolver;
-  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership) : nullptr;
+  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership, options.backend)
+                                    : nullptr;
 }
 
 std::unique_ptr<Communicator> connect(WorkerLink* link, const ProcessGroupOptions& options) {

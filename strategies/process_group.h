@@ -8,6 +8,7 @@
 #include "strategies/cluster/cluster_resolver.h"
 #include "strategies/cluster/coordination/membership.h"
 #include "strategies/collective/collective.h"  // IWYU pragma: export
+#include "strategies/collective/communication_backend.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort::collective {
@@ -16,6 +17,8 @@ struct ProcessGroupOptions {
   // Who takes part; null reads the environment (resolve_cluster).
   std::shared_ptr<const ClusterResolver> resolver;
   MembershipOptions membership;
+  // How the processes talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
+  CommunicationBackend backend = CommunicationBackend::kAuto;
   // How long one call may wait for the others (kDeadlineExceeded); as long as they live without
   // one.
   std::optional<std::chrono::milliseconds> limit;

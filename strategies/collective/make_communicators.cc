@@ -5,12 +5,14 @@
 #include <functional>
 #include <iostream>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
+#include "strategies/collective/mpi/mpi_communicator.h"
 #include "strategies/collective/tcp/tcp_communicator.h"
 
 namespace cohort {
@@ -24,12 +26,49 @@ void check(const GroupOptions& o) {
     invalid("several processes need a store to meet in, and a name for their group");
 }
 
-// The host of each process.
-std::vector<std::string> gather_hosts(const GroupOptions& o) {
+// What the processes say when they meet.
+struct Meeting {
+  std::vector<std::string> hosts;  // by process
+  bool mpi_carries_all = true;     // each is one rank of an MPI job that has no others
+};
+
+// All ask for the same backend; kFailedPrecondition else.
+Meeting meet(const GroupOptions& o, CommunicationBackend asked_for) {
+  Meeting meeting;
+  const std::string_view name = backend_name(asked_for);
+  const bool has_mpi = o.ranks_per_process == 1 && mpi_world_size() == o.processes;
   GatheredValues values(*o.store, o.name, o.process, o.processes, o.join_limit);
-  auto hosts = values.gather("host", o.host.empty() ? host_identity() : o.host);
+  const auto said = values.gather(
+      "host", str(name, has_mpi ? " mpi " : " - ", o.host.empty() ? host_identity() : o.host));
   values.forget({"host"}, {});
-  return hosts;
+  for (size_t p = 0; p < said.size(); ++p) {
+    std::istringstream in(said[p]);
+    std::string backend, mpi, host;
+    in >> backend >> mpi;
+    std::getline(in >> std::ws, host);
+    if (backend != name)
+      fail(Code::kFailedPrecondition, "the processes of a group ask for the same backend, but ",
+           "process ", o.process, " of \"", o.name, "\" asks for ", name, " and process ", p,
+           " for ", backend, " (GroupOptions::backend, COHORT_COLLECTIVE_BACKEND)");
+    meeting.hosts.push_back(host);
+    meeting.mpi_carries_all = meeting.mpi_carries_all && mpi == "mpi";
+  }
+  return meeting;
+}
+
+ConnectedGroup connect_mpi(const GroupOptions& o) {
+  if (o.ranks_per_process != 1)
+    invalid("over MPI a process is one rank, but here it has ", o.ranks_per_process,
+            "; start a process for each, or ask for another backend");
+  const auto world = make_mpi_communicator(
+      {.time_limit_seconds =
+           std::chrono::duration<double>(o.limit.value_or(kNoTimeLimit)).count()});
+  if (world->size() != o.processes)
+    fail(Code::kFailedPrecondition, "group \"", o.name, "\" has ", o.processes,
+         " processes, but MPI has started ", world->size(), "; over MPI they are the same");
+  ConnectedGroup group{{}, "MPI"};
+  group.communicators.push_back(world->split(0, o.process));
+  return group;
 }
 
 ConnectedGroup connect_memory(const GroupOptions& o) {
@@ -171,15 +210,27 @@ ConnectedGroup connect_hosts(const GroupOptions& o, std::vector<int> hosts) {
           "shared memory within hosts, TCP between them"};
 }
 
+ConnectedGroup connect_by(CommunicationBackend backend, const GroupOptions& options) {
+  if (backend == CommunicationBackend::kSharedMemory) return connect_memory(options);
+  if (backend == CommunicationBackend::kTcp) return connect_tcp(options);
+  return connect_mpi(options);
+}
+
 }  // namespace
 
 ConnectedGroup make_communicators(const GroupOptions& options) {
   check(options);
+  const auto backend = backend_asked_for(options.backend);
   if (options.processes == 1)
     return {make_in_process_communicators(options.ranks_per_process), "threads"};
-  if (options.backend == CommunicationBackend::kSharedMemory) return connect_memory(options);
-  if (options.backend == CommunicationBackend::kTcp) return connect_tcp(options);
-  return connect_hosts(options, number_hosts(gather_hosts(options)));
+  if (options.backend != CommunicationBackend::kAuto) return connect_by(backend, options);
+  // Programs are the same, environments may differ.
+  const Meeting meeting = meet(options, backend);
+  if (backend != CommunicationBackend::kAuto) return connect_by(backend, options);
+  const auto hosts = number_hosts(meeting.hosts);
+  const bool on_one_host = std::count(hosts.begin(), hosts.end(), hosts[0]) == options.processes;
+  if (meeting.mpi_carries_all && !on_one_host) return connect_mpi(options);
+  return connect_hosts(options, hosts);
 }
 
 }  // namespace cohort

@@ -9,17 +9,9 @@
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/coordination/key_value_store.h"
+#include "strategies/collective/communication_backend.h"
 
 namespace cohort {
-
-// How the processes of a group talk to each other.
-enum class CommunicationBackend {
-  // Shared memory inside a host, TCP between hosts, or both. Processes of a host that may not share
-  // memory use TCP, with a warning.
-  kAuto,
-  kSharedMemory,  // kUnavailable or kPermissionDenied where they have no memory in common
-  kTcp            // also inside a host
-};
 
 // A group of processes with the same number of ranks each, which are threads: thread t of process p
 // is rank p * ranks_per_process + t.
@@ -30,6 +22,7 @@ struct GroupOptions {
   std::string name;
   int process = 0, processes = 1;
   int ranks_per_process = 1;
+  // kAuto leaves it to COHORT_COLLECTIVE_BACKEND; all processes ask for the same.
   CommunicationBackend backend = CommunicationBackend::kAuto;
   // Processes with equal names may share memory. By default host_identity(), which tells network
   // namespaces and pid namespaces apart.

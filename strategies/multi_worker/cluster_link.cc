@@ -33,8 +33,10 @@ std::string any_port(const std::string& host) {
 
 class ClusterLink final : public WorkerLink {
  public:
-  ClusterLink(std::unique_ptr<Membership> membership, std::string address, bool allow_plaintext)
+  ClusterLink(std::unique_ptr<Membership> membership, CommunicationBackend backend,
+              std::string address, bool allow_plaintext)
       : membership_(std::move(membership)),
+        backend_(backend),
         address_(std::move(address)),
         allow_plaintext_(allow_plaintext),
         watch_(membership_->on_failure([this](const Error&) {
@@ -54,6 +56,7 @@ class ClusterLink final : public WorkerLink {
                                .process = rank(),
                                .processes = size(),
                                .ranks_per_process = local,
+                               .backend = backend_,
                                .address = address_,
                                .allow_plaintext = allow_plaintext_})
         .communicators;
@@ -75,6 +78,7 @@ class ClusterLink final : public WorkerLink {
 
  private:
   const std::unique_ptr<Membership> membership_;
+  const CommunicationBackend backend_;
   const std::string address_;
   const bool allow_plaintext_;
   std::map<std::string, int> uses_;  // of a name
@@ -87,10 +91,11 @@ class ClusterLink final : public WorkerLink {
 }  // namespace
 
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
-                                         const MembershipOptions& options) {
+                                         const MembershipOptions& options,
+                                         CommunicationBackend backend) {
   auto membership = Membership::join(resolver, options);
   const coordination::Security security(options.tls, options.allow_plaintext, process_environment);
-  return std::make_shared<ClusterLink>(std::move(membership), any_port(own_host(resolver)),
+  return std::make_shared<ClusterLink>(std::move(membership), backend, any_port(own_host(resolver)),
                                        security.allows_plaintext());
 }
 

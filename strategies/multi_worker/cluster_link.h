@@ -4,6 +4,7 @@
 
 #include "strategies/cluster/cluster_resolver.h"
 #include "strategies/cluster/coordination/membership.h"
+#include "strategies/collective/communication_backend.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
@@ -11,7 +12,8 @@ namespace cohort {
 // The link of this task to the other chief and workers of its cluster, which are processes: a
 // Membership, and the communicators that suit where they are. Waits until all have joined; the
 // errors of Membership::join().
-std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
-                                         const MembershipOptions& options);
+std::shared_ptr<WorkerLink> join_cluster(
+    const ClusterResolver& resolver, const MembershipOptions& options,
+    CommunicationBackend backend = CommunicationBackend::kAuto);
 
 }  // namespace cohort

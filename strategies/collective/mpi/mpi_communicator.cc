@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/collective/queued_communicator.h"
 #include "core/collective/split.h"
+#include "strategies/cluster/parsing.h"
 #include "strategies/collective/mpi/collectives.h"
 #include "strategies/collective/mpi/mpi_process.h"
 
@@ -190,6 +192,22 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
 bool started_by_mpi(const Environment& environment) {
   return environment("OMPI_COMM_WORLD_SIZE").has_value() ||
          environment("PMIX_NAMESPACE").has_value();
+}
+
+std::optional<int> mpi_world_size(const Environment& environment) {
+  if (!started_by_mpi(environment)) return std::nullopt;
+  constexpr IntegerRange kAny{1, std::numeric_limits<int>::max()};
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const auto size = config::optional_integer(environment, name, kAny, "2");
+    if (!size) continue;
+    try {
+      mpi::library();
+      return size;
+    } catch (const Error&) {  // is not installed here
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/environment.h"
@@ -36,5 +37,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options = 
 // Whether mpirun of Open MPI, or srun --mpi=pmix, has started this process, so that
 // `make_mpi_communicator` finds the others. Looks at the environment alone.
 bool started_by_mpi(const Environment& environment = process_environment);
+// How many processes the launcher has started, as far as the environment tells, where Open MPI can
+// be loaded; else nothing. Does not start MPI.
+std::optional<int> mpi_world_size(const Environment& environment = process_environment);
 
 }  // namespace cohort

@@ -13,8 +13,10 @@
 
 #include "core/base/crc32c.h"
 #include "core/collective/communicator.h"
+#include "strategies/collective/make_communicators.h"
 #include "strategies/collective/mpi/mpi_communicator.h"
 #include "strategies/collective/mpi/mpi_library.h"
+#include "tests/strategies/collective/directory_store.h"
 
 // One rank of a job that goes well or wrong as its argument says; mpi_test.py looks at what it
 // prints, a line each, and at how the job ends.
@@ -37,6 +39,14 @@ void expect_error(int rank, const std::function<void()>& work) {
   } catch (const Error& error) {
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin);
     say(rank, str(seconds.count() < 10 ? "soon " : "late ", error.what()));
+  }
+}
+
+void expect_no_error(int rank, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    say(rank, error.what());
   }
 }
 
@@ -220,6 +230,25 @@ void world() {
                          group->size(), ", sum ", data.back()));
 }
 
+// A group of the job's processes: COHORT_TEST_HOSTS has a letter for the host of each, and
+// COHORT_TEST_STORE is a folder that they share.
+void group() {
+  const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
+  const std::string hosts = std::getenv("COHORT_TEST_HOSTS");
+  const int rank = number == nullptr ? 0 : std::atoi(number);
+  testing::DirectoryStore store(std::getenv("COHORT_TEST_STORE"));
+  expect_no_error(rank, [&] {
+    const auto connected = make_communicators({.store = &store,
+                                               .name = "group",
+                                               .process = rank,
+                                               .processes = static_cast<int>(hosts.size()),
+                                               .host = hosts.substr(static_cast<size_t>(rank), 1)});
+    std::vector<float> data(70'000, 1);
+    all_reduce(*connected.communicators[0], data);
+    say(rank, str("sum ", data.back(), " over ", connected.connection));
+  });
+}
+
 void wrong_options() {
   for (const double seconds : {0.0, -1.0, std::nan("")})
     expect_error(0, [&] { make_mpi_communicator({.time_limit_seconds = seconds}); });
@@ -242,6 +271,7 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"single_threaded", single_threaded},
     {"world", world},
     {"wrong_options", wrong_options},
+    {"group", group},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import uuid
@@ -18,6 +19,7 @@ import cases  # noqa: E402  pylint: disable=wrong-import-position
 _FOLDER = os.path.join(os.getcwd(), "tests/strategies/collective/mpi")
 ACTOR = os.path.join(_FOLDER, "mpi_actor")
 CONFORMANCE = os.path.join(_FOLDER, "mpi_conformance")
+TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
 # More processes than cores, and as root, which test machines are; between processes of a container, whose kernel lets none
 # read the memory of another.
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none"]
@@ -41,10 +43,11 @@ def processes_with(mark):
 class Job:
     """An mpirun and all that it has started, which is gone when the job is."""
 
-    def __init__(self, ranks, *program):
+    def __init__(self, ranks, *program, **variables):
         self.mark = f"COHORT_TEST_JOB={uuid.uuid4()}"
         name, value = self.mark.split("=")
-        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **{name: value})
+        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **{name: value},
+                           **variables)
         launcher = [*MPIRUN, "-np", str(ranks)] if ranks else []
         self.process = subprocess.Popen([*launcher, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
@@ -201,6 +204,56 @@ class Start(Act):
         self.assertEqual(len(said[0]), 3, output)
         for text in said[0]:
             self.assertRegex(text, "^soon INVALID_ARGUMENT: MpiOptions::time_limit_seconds is ")
+
+
+class Chosen(unittest.TestCase):
+    """Who talks over what, in a group of the processes of a job."""
+
+    def connections(self, hosts, **variables):
+        with tempfile.TemporaryDirectory() as store:
+            variables |= {"COHORT_TEST_HOSTS": hosts, "COHORT_TEST_STORE": store}
+            code, output = Job(len(hosts), ACTOR, "group", **variables).end()
+        self.assertEqual(code, 0, output)
+        said = lines(output)
+        self.assertEqual(sorted(said), list(range(len(hosts))), output)
+        (connection,) = {text for texts in said.values() for text in texts}
+        return connection
+
+    def test_mpi_where_there_are_several_hosts(self):
+        self.assertEqual(self.connections("0011"), "sum 4 over MPI")
+
+    def test_shared_memory_inside_a_host(self):
+        self.assertEqual(self.connections("000"), "sum 3 over shared memory")
+
+    def test_what_the_environment_asks_for(self):
+        for name, connection in (("mpi", "MPI"), ("tcp", "TCP"), ("shm", "shared memory"), ("auto", "shared memory")):
+            self.assertEqual(self.connections("00", COHORT_COLLECTIVE_BACKEND=name), f"sum 2 over {connection}")
+
+    def test_what_it_cannot_ask_for(self):
+        self.assertEqual(
+            self.connections("00", COHORT_COLLECTIVE_BACKEND="nccl"),
+            'INVALID_ARGUMENT: COHORT_COLLECTIVE_BACKEND: found "nccl"; expected auto, shm, tcp or mpi, as in '
+            "COHORT_COLLECTIVE_BACKEND=tcp",
+        )
+
+
+class Strategies(unittest.TestCase):
+    def train(self, **variables):
+        return Job(2, TRAINER, "--loop=own", "--epochs=1", OMP_NUM_THREADS="1", **variables).end()
+
+    def weights(self, backend):
+        code, output = self.train(COHORT_COLLECTIVE_BACKEND=backend)
+        self.assertEqual(code, 0, output)
+        (weights,) = set(re.findall("^weights=(.*)$", output, re.MULTILINE))
+        return weights
+
+    def test_training_over_mpi_gives_the_same_bits(self):
+        self.assertEqual(self.weights("mpi"), self.weights("tcp"))
+
+    def test_training_over_mpi_needs_mpi(self):
+        broken = {"OMPI_MCA_pml": "none_of_this_name"}
+        self.assertEqual(self.train(COHORT_COLLECTIVE_BACKEND="tcp", **broken)[0], 0)
+        self.assertNotEqual(self.train(COHORT_COLLECTIVE_BACKEND="mpi", **broken)[0], 0)
 
 
 if __name__ == "__main__":
