@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/runtime/profiler.h"
+#include "strategies/collective/flight_recorder.h"
 #include "strategies/cross_device/buckets.h"
 #include "strategies/cross_device/time_limit.h"
 
@@ -81,6 +82,9 @@ void LocalReplicas::connect() {
       std::find(communicators.begin(), communicators.end(), nullptr) != communicators.end())
     invalid(cross_device_ops_->name(), "::make_communicators must return a communicator for each ",
             "of ", devices_.size(), " devices, got ", communicators.size());
+  // Those that reach other processes are recorded already.
+  if (replicas_in_sync_ == count())
+    communicators = record_flights(std::move(communicators), flight_recorder_options("replicas"));
   for (auto& communicator : communicators)
     communicator->set_observer(profile(communicator->rank()));
   if (communication_.timeout_seconds)

@@ -1,8 +1,9 @@
 #include "strategies/collective/flight_recorder.h"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <iomanip>
 #include <map>
 #include <mutex>
@@ -17,7 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kKept = 64;
 // Of the kept ones, how many of each rank a table shows; and how much of what another rank says.
 constexpr size_t kShown = 8, kMaxText = 8192;
 // Of one wait for somebody who asks.
@@ -47,46 +47,68 @@ Record record_of(const Call& call) {
   return record;
 }
 
+// Held for a moment, and by others than the rank only when something has failed: half the cost of a
+// mutex.
+class SpinLock {
+ public:
+  void lock() {
+    while (held_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { held_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag held_ = ATOMIC_FLAG_INIT;
+};
+
 // The last operations of one rank. Thread-safe.
 class Flight {
  public:
+  explicit Flight(size_t kept) : records_(kept), last_slot_(kept - 1) {}
+
   // The result names the record to `finish`.
-  uint64_t begin(Record record, bool is_collective) {
-    const std::lock_guard lock(mutex_);
+  uint64_t begin(const Record& operation, bool is_collective) {
+    const auto now = Clock::now();
+    const std::lock_guard lock(lock_);
+    last_slot_ = last_slot_ + 1 < records_.size() ? last_slot_ + 1 : 0;
+    Record& record = records_[last_slot_] = operation;
     record.number = is_collective ? ++collectives_ : ++messages_;
-    record.begin = Clock::now();
-    records_[begun_ % kKept] = record;
+    record.begin = now;
     return begun_++;
   }
   void set_operation(uint64_t place, int64_t operation) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (Record* record = find(place)) record->operation = operation;
   }
   void finish(uint64_t place, State state) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (Record* record = find(place)) finish_locked(*record, state);
   }
   void finish_operation(int64_t operation, State state) {
-    const std::lock_guard lock(mutex_);
-    for (Record& record : records_)
-      if (record.state == State::kUnderWay && record.operation == operation)
-        finish_locked(record, state);
+    const std::lock_guard lock(lock_);
+    // Most are waited for soon.
+    for (uint64_t place = begun_; place > first_kept(); --place)
+      if (Record& record = at(place - 1); record.operation == operation)
+        return finish_locked(record, state);
   }
 
   std::string text() const;
 
  private:
-  Record* find(uint64_t place) {
-    return begun_ - place <= kKept ? &records_[place % kKept] : nullptr;
+  Record* find(uint64_t place) { return begun_ - place <= records_.size() ? &at(place) : nullptr; }
+  // Most often the last operation is asked for.
+  Record& at(uint64_t place) {
+    return records_[place + 1 == begun_ ? last_slot_ : place % records_.size()];
   }
+  uint64_t first_kept() const { return begun_ > records_.size() ? begun_ - records_.size() : 0; }
   static void finish_locked(Record& record, State state) {
     record.state = state;
     record.end = Clock::now();
     record.operation = -1;
   }
 
-  mutable std::mutex mutex_;
-  std::array<Record, kKept> records_;
+  mutable SpinLock lock_;
+  std::vector<Record> records_;
+  size_t last_slot_;  // of the last operation
   uint64_t begun_ = 0, collectives_ = 0, messages_ = 0;
 };
 
@@ -119,16 +141,16 @@ std::string line_of(const Record& record, Clock::time_point now) {
 
 // Those under way, and the last ones.
 std::string Flight::text() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   const auto now = Clock::now();
-  const uint64_t first = begun_ > kKept ? begun_ - kKept : 0;
+  const uint64_t first = first_kept();
   uint64_t waiting = 0;
   for (uint64_t i = first; i < begun_; ++i)
-    waiting += records_[i % kKept].state == State::kUnderWay ? 1 : 0;
+    waiting += records_[i % records_.size()].state == State::kUnderWay ? 1 : 0;
   std::string text = str("has begun ", collectives_, " collectives and ", messages_, " messages; ",
                          waiting, " under way\n");
   for (uint64_t i = first; i < begun_; ++i) {
-    const Record& record = records_[i % kKept];
+    const Record& record = records_[i % records_.size()];
     if (record.state == State::kUnderWay || begun_ - i <= kShown) text += line_of(record, now);
   }
   return text;
@@ -139,7 +161,7 @@ class Recorder {
  public:
   Recorder(const FlightRecorderOptions& options, const std::vector<int>& ranks, int size)
       : options_(options), size_(size) {
-    for (const int rank : ranks) flights_[rank];
+    for (const int rank : ranks) flights_.try_emplace(rank, options.kept);
     if (options_.store != nullptr && static_cast<int>(ranks.size()) < size)
       listener_ = std::thread([this] { listen(); });
   }
@@ -161,6 +183,7 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   Flight& flight(int rank) { return flights_.at(rank); }
+  const FlightRecorderOptions& options() const { return options_; }
 
   // Makes the table of this process, the first time.
   void explain(int rank, const Error& error) noexcept {
@@ -172,7 +195,7 @@ class Recorder {
             gather();
         if (options_.notice)
           options_.notice(table);
-        else
+        else if (options_.file.empty() || !append_to_file(table))
           std::fputs(table.c_str(), stderr);
       } catch (const std::exception&) {  // the error itself is what counts
       }
@@ -180,6 +203,11 @@ class Recorder {
   }
 
  private:
+  bool append_to_file(const std::string& table) const {
+    std::ofstream file(str(options_.file, ".rank", flights_.begin()->first), std::ios::app);
+    return static_cast<bool>(file << table << std::flush);
+  }
+
   std::string ask_key(int rank) const { return str(options_.name, "/flight/ask/", rank); }
   std::string answer_key(int rank) const { return str(options_.name, "/flight/", rank); }
 
@@ -226,8 +254,9 @@ class Recorder {
       }
     }
     std::string table;
-    for (int r = 0; r < size_; ++r)
-      table += str("  rank ", r, ' ', texts.contains(r) ? texts[r] : "is in another process\n");
+    for (const auto& [rank, text] : texts) table += str("  rank ", rank, ' ', text);
+    if (const size_t others = static_cast<size_t>(size_) - texts.size(); others > 0)
+      table += str("  ", others, " ranks are in other processes, which tell of them\n");
     return table;
   }
   std::string answer_of(int rank, Clock::time_point until) const {
@@ -255,7 +284,8 @@ class RecordingCommunicator final : public ForwardingCommunicator {
   RecordingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Recorder> recorder)
       : ForwardingCommunicator(std::move(inner)),
         recorder_(std::move(recorder)),
-        flight_(recorder_->flight(rank())) {}
+        rank_(rank()),
+        flight_(recorder_->flight(rank_)) {}
 
   void run(const Call& call) override {
     const uint64_t place = flight_.begin(record_of(call), true);
@@ -282,7 +312,7 @@ class RecordingCommunicator final : public ForwardingCommunicator {
       flight_.finish_operation(operation, State::kDone);
       return received;
     } catch (const Error& error) {
-      recorder_->explain(rank(), error);
+      recorder_->explain(rank_, error);
       flight_.finish_operation(operation, State::kFailed);
       throw;
     }
@@ -292,17 +322,30 @@ class RecordingCommunicator final : public ForwardingCommunicator {
     std::unique_ptr<Communicator> group;
     guarded(place, [&] { group = inner().split(color, key); });
     flight_.finish(place, State::kDone);
-    return group;
+    return group == nullptr ? nullptr : recorded_part(std::move(group));
+  }
+  void abort(const Error& error) override {
+    inner().abort(error);
+    recorder_->explain(rank_, error);
   }
 
  private:
+  std::unique_ptr<Communicator> recorded_part(std::unique_ptr<Communicator> part) const {
+    FlightRecorderOptions options = recorder_->options();
+    options.store = nullptr;
+    options.name += "/part";
+    std::vector<std::unique_ptr<Communicator>> own;
+    own.push_back(std::move(part));
+    return std::move(record_flights(std::move(own), options)[0]);
+  }
+
   // The table still shows what fails as waiting, with the time that it has waited.
   template <typename Work>
   void guarded(uint64_t place, const Work& work) {
     try {
       work();
     } catch (const Error& error) {
-      recorder_->explain(rank(), error);
+      recorder_->explain(rank_, error);
       flight_.finish(place, State::kFailed);
       throw;
     }
@@ -316,14 +359,26 @@ class RecordingCommunicator final : public ForwardingCommunicator {
   }
 
   const std::shared_ptr<Recorder> recorder_;
+  const int rank_;
   Flight& flight_;
 };
 
 }  // namespace
 
+FlightRecorderOptions flight_recorder_options(const std::string& name,
+                                              const Environment& environment) {
+  constexpr IntegerRange kSizes{0, 1'000'000};
+  FlightRecorderOptions options{.name = name,
+                                .file = environment("COHORT_FLIGHT_RECORDER_FILE").value_or("")};
+  if (const auto kept =
+          config::optional_integer(environment, "COHORT_FLIGHT_RECORDER_SIZE", kSizes, "64"))
+    options.kept = static_cast<size_t>(*kept);
+  return options;
+}
+
 std::vector<std::unique_ptr<Communicator>> record_flights(
     std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options) {
-  if (ranks.empty()) return ranks;
+  if (ranks.empty() || options.kept == 0) return ranks;
   std::vector<int> own;
   for (const auto& communicator : ranks) own.push_back(communicator->rank());
   const auto recorder = std::make_shared<Recorder>(options, own, ranks[0]->size());

@@ -8,6 +8,7 @@
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/coordination/key_value_store.h"
+#include "strategies/cluster/environment.h"
 
 namespace cohort {
 
@@ -19,19 +20,35 @@ struct FlightRecorderOptions {
   std::string name = "group";
   // How long to wait for what the ranks of other processes did, all of them together.
   std::chrono::milliseconds gather_limit{1000};
-  // Gets the table, lines that end in newlines; where empty, it goes to standard error. Called on
-  // a thread that has got an error.
+  // How many operations of each rank are kept; with 0, nothing is recorded.
+  size_t kept = 64;
+  // Begins the name of the file to which the table is added: FILE.rank3, where 3 is the first rank
+  // of this process. Where empty, or when it cannot be written, the table goes to standard error.
+  std::string file = {};
+  // Gets the table, lines that end in newlines, in place of a file. Called on a thread that has got
+  // an error.
   std::function<void(const std::string& table)> notice = {};
 };
 
-// Communicators that do what the given ones do, of all ranks of this process, and keep the last 64
-// operations of each rank: what, how much, when, and whether it is still under way. When an
-// operation fails, one table per process shows what each rank of the group did last, so that one
-// can see who waits in which call and where the others are. The error itself stays what it is.
+// Those that the environment asks for, of the group `name`:
 //
-// Ranks that are elsewhere, as in a loop that never ends, are heard as well, by a thread of their
-// process. Recording takes no memory and well below a microsecond for each operation. Groups made
-// by split() are not recorded.
+//   COHORT_FLIGHT_RECORDER_SIZE  `kept`, 0 to 1,000,000
+//   COHORT_FLIGHT_RECORDER_FILE  `file`
+//
+// kInvalidArgument for another size.
+FlightRecorderOptions flight_recorder_options(const std::string& name,
+                                              const Environment& environment = process_environment);
+
+// Communicators that do what the given ones do, of all ranks of this process, and keep the last
+// operations of each rank: what, how much, when, and whether it is still under way. When an
+// operation fails, or the group is aborted, one table per process shows what each of its ranks did
+// last, so that one can see who waits in which call: collectives have the same numbers on all
+// ranks. The error itself stays what it is.
+//
+// With a store, the table has the ranks of all processes, and those that are elsewhere, as in a
+// loop that never ends, are heard as well, by a thread of their process. Recording takes no memory
+// for an operation, and a tenth of a microsecond. Parts made by split() are recorded, each
+// by itself, without the store.
 std::vector<std::unique_ptr<Communicator>> record_flights(
     std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options);
 

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
 #include "strategies/collective/host/process_identity.h"
@@ -216,9 +217,7 @@ ConnectedGroup connect_by(CommunicationBackend backend, const GroupOptions& opti
   return connect_mpi(options);
 }
 
-}  // namespace
-
-ConnectedGroup make_communicators(const GroupOptions& options) {
+ConnectedGroup connect(const GroupOptions& options) {
   check(options);
   const auto backend = backend_asked_for(options.backend);
   if (options.processes == 1)
@@ -231,6 +230,15 @@ ConnectedGroup make_communicators(const GroupOptions& options) {
   const bool on_one_host = std::count(hosts.begin(), hosts.end(), hosts[0]) == options.processes;
   if (meeting.mpi_carries_all && !on_one_host) return connect_mpi(options);
   return connect_hosts(options, hosts);
+}
+
+}  // namespace
+
+ConnectedGroup make_communicators(const GroupOptions& options) {
+  ConnectedGroup group = connect(options);
+  group.communicators =
+      record_flights(std::move(group.communicators), flight_recorder_options(options.name));
+  return group;
 }
 
 }  // namespace cohort
