@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/compression.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "core/base/random.h"
 #include "tests/strategies/parameter_server/testing.h"
