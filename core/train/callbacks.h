@@ -51,7 +51,8 @@ struct BackupAndRestoreOptions {
 };
 // Keeps a backup of everything training depends on in `directory`, also when interrupted. When
 // training begins and there is one, it continues there: the result has the same bits as without the
-// break.
+// break. Under ParameterServerStrategy it is the chief's: its place in its data, and the variables
+// where nobody has trained them since the servers began.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
@@ -86,7 +87,7 @@ struct TensorBoardOptions {
   std::optional<int64_t> update_freq;  // also batch_loss and so on, after every so many batches
 };
 // Writes results as scalars to `directory`/train and `directory`/validation, tags "epoch_loss" and
-// so on.
+// so on, and the strategy's histograms (Strategy::take_report).
 CallbackPtr TensorBoard(std::string directory, const TensorBoardOptions& options = {});
 
 }  // namespace cohort::callbacks

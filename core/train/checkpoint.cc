@@ -99,7 +99,11 @@ Metadata load_variables(const std::string& path, const Variables& variables,
       problems += str("\n  unexpected: ", name, " ", tensor.spec());
   }
   if (!problems.empty()) invalid(path, " does not fit the variables:", problems);
-  for (const auto& [variable, value] : values) variable->assign(value);
+  // Workers on their own that share variables: one of them sets these, and the others go on.
+  const bool sets_shared = workers.size() > 1 || workers.is_chief();
+  for (const auto& [variable, value] : values)
+    if (sets_shared || variable->synchronization() == Synchronization::kOnRead)
+      variable->assign(value);
   return content.metadata;
 }
 

@@ -26,7 +26,9 @@ struct LoadOptions {
 };
 // Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
 // first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
-// changed. With several workers, the chief reads and tells the others, which need no such file.
+// changed. With several workers, the chief reads and tells the others, which need no such file;
+// where each acts on its own (InputContext::independent), all read, and the chief alone sets the
+// variables that they share.
 Metadata load_variables(const std::string& path, const Variables& variables,
                         const LoadOptions& options = {},
                         Workers& workers = default_strategy().workers());

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <unistd.h>
 
 #include "core/base/crc32c.h"
@@ -61,6 +62,42 @@ std::string summary(const std::map<std::string, double>& values) {
   return out;
 }
 
+// message HistogramProto { double min = 1, max = 2, num = 3, sum = 4, sum_squares = 5; repeated
+// double bucket_limit = 6 [packed], bucket = 7 [packed]; }. A number n is in the bucket from n -
+// 0.5 to n + 0.5; those between are empty.
+std::string histogram(const std::map<int64_t, int64_t>& counts) {
+  double num = 0, sum = 0, squares = 0;
+  std::string limits, buckets;
+  double limit = -std::numeric_limits<double>::infinity();
+  const auto add_bucket = [&](double up_to, double count) {
+    limits += little_endian(up_to);
+    buckets += little_endian(count);
+    limit = up_to;
+  };
+  for (const auto& [number, times] : counts) {
+    const auto value = static_cast<double>(number), count = static_cast<double>(times);
+    num += count;
+    sum += count * value;
+    squares += count * value * value;
+    if (limit < value - 0.5) add_bucket(value - 0.5, 0);
+    add_bucket(value + 0.5, count);
+  }
+  return double_field(1, static_cast<double>(counts.begin()->first)) +
+         double_field(2, static_cast<double>(counts.rbegin()->first)) + double_field(3, num) +
+         double_field(4, sum) + double_field(5, squares) + bytes_field(6, limits) +
+         bytes_field(7, buckets);
+}
+
+// message Summary { message Value { string tag = 1; HistogramProto histo = 5; } repeated Value
+// value = 1; }
+std::string summary(const std::map<std::string, std::map<int64_t, int64_t>>& values) {
+  std::string out;
+  for (const auto& [tag, counts] : values)
+    if (!counts.empty())
+      out += bytes_field(1, bytes_field(1, tag) + bytes_field(5, histogram(counts)));
+  return out;
+}
+
 // TensorBoard looks for ".tfevents." and reads the files of a folder in the order of their names.
 std::string unique_file_name() {
   static std::atomic<int> files_of_this_process = 0;
@@ -82,8 +119,17 @@ EventFile::EventFile(const std::string& directory) {
 }
 
 void EventFile::write_scalars(int64_t step, const std::map<std::string, double>& values) {
+  write_summary(step, summary(values));
+}
+
+void EventFile::write_histograms(int64_t step,
+                                 const std::map<std::string, std::map<int64_t, int64_t>>& values) {
+  write_summary(step, summary(values));
+}
+
+void EventFile::write_summary(int64_t step, std::string_view summary) {
   write_record(event_header() + varint_field(2, static_cast<uint64_t>(step)) +
-               bytes_field(5, summary(values)));
+               bytes_field(5, summary));
 }
 
 // A TFRecord: length, its check, the data, its check.

@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-// A TensorBoard event file: TFRecords of `Event` messages, one scalar summary each. The format is
+// A TensorBoard event file: TFRecords of `Event` messages with summaries. The format is
 // described in tensorflow/core/util/event.proto and summary.proto. One thread at a time.
 class EventFile {
  public:
@@ -20,8 +20,12 @@ class EventFile {
   // Appends one event that holds `values` by tag, and hands it to the system, so that a TensorBoard
   // that is watching shows it at once.
   void write_scalars(int64_t step, const std::map<std::string, double>& values);
+  // The same for histograms: how often each number has occurred.
+  void write_histograms(int64_t step,
+                        const std::map<std::string, std::map<int64_t, int64_t>>& values);
 
  private:
+  void write_summary(int64_t step, std::string_view summary);
   void write_record(std::string_view data);
 
   std::string path_;

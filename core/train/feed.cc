@@ -7,13 +7,16 @@ namespace {
 
 constexpr int64_t kBatchesAhead = 2;  // one to take while the next is being made
 
+InputOptions with_prefetch(InputOptions options) {
+  options.prefetch = kBatchesAhead;
+  return options;
+}
+
 }  // namespace
 
 Feed::Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps,
-           bool keep_order)
-    : dataset_(strategy.distribute_dataset(dataset,
-                                           {.keep_order = keep_order, .prefetch = kBatchesAhead})),
-      limit_(steps) {
+           InputOptions options)
+    : dataset_(strategy.distribute_dataset(dataset, with_prefetch(options))), limit_(steps) {
   if (!steps && dataset_.cardinality() == data::kInfinite) {
     invalid("the dataset never ends: say how many steps to take");
   }

@@ -13,9 +13,9 @@ namespace cohort {
 // batches and passes follow each other.
 class Feed {
  public:
-  // `keep_order` as InputOptions says.
+  // `prefetch` is the feed's own affair.
   Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps,
-       bool keep_order = false);
+       InputOptions options = {});
 
   // The number of batches of an epoch, where it can be known beforehand.
   std::optional<int64_t> steps() const;

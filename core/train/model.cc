@@ -112,7 +112,10 @@ Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& option
   Totals totals;
   together(strategy().workers(), [&] {
     build_for(dataset);
-    Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt);
+    // Workers that are independent evaluate all rows, each.
+    const bool shared = !strategy().input_context().independent;
+    Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
+              {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
     feed.begin_epoch(0);
     try {
       while (const auto batch = feed.next()) stepper.test(*batch, totals);
@@ -131,7 +134,7 @@ Tensor Model::predict(const data::Dataset& dataset) {
   std::vector<Tensor> outputs;
   together(strategy().workers(), [&] {
     build_for(dataset);
-    Feed feed(strategy(), dataset, std::nullopt, /*keep_order=*/true);
+    Feed feed(strategy(), dataset, std::nullopt, {.keep_order = true});
     feed.begin_epoch(0);
     try {
       while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));

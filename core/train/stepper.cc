@@ -57,12 +57,13 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   const Value label = *(inputs.end() - 2), weights = inputs.back();
   int64_t global_rows = 0;
   for (const Shape& shape : shapes_on_replicas(weights)) global_rows += shape[0];
-  if (global_rows == 0) invalid("the batch has no rows");
+  // A worker on its own may have none at the end, when others still step.
+  if (global_rows == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
   const Value predicted = network_(features, {.training = training});
   const Value losses = options_.loss.per_example(label, predicted);
   Value loss = ops::reduce_sum(losses * as(losses.dtype(), weights));
   if (options_.loss.reduction() == losses::Reduction::kSumOverBatchSize)
-    loss = loss / static_cast<double>(global_rows);
+    loss = loss / static_cast<double>(std::max<int64_t>(global_rows, 1));
   if (const Value penalty = network_.regularization_loss()) {
     loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
   }

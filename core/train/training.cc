@@ -54,6 +54,10 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
 
 History Training::run() {
   const CatchTermination catch_termination;
+  const struct Ending {
+    Strategy& strategy;
+    ~Ending() { strategy.end_training(); }
+  } ending{model_.strategy()};
   stepper_.begin(options_.class_weight);
   call(&Callback::on_train_begin);
   while (epoch_ < options_.epochs && !stopping()) {
@@ -97,6 +101,8 @@ void Training::end_epoch() {
   epoch_ended_ = Clock::now();
   if (!stopping()) steps_ = step_;
   Logs logs = this->logs();
+  report_ = model_.strategy().take_report();
+  for (const auto& [name, value] : report_.numbers) logs[name] = value;
   if (options_.validation_data && !stopping() && (epoch_ + 1) % options_.validation_freq == 0) {
     const Logs validation =
         model_.evaluate(*options_.validation_data, {.steps = options_.validation_steps});

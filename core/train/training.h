@@ -28,6 +28,8 @@ class Training {
   double seconds() const;  // since this epoch began, validation apart
   // Loss and metrics of this epoch so far.
   Logs logs() const { return stepper_.logs(totals_); }
+  // What the strategy has said about the epoch; for on_epoch_end().
+  const StrategyReport& report() const { return report_; }
 
   // Ends training after the present step (its epoch then has no validation) or after the present
   // epoch.
@@ -64,6 +66,7 @@ class Training {
   std::vector<CallbackPtr> callbacks_;
   History history_;
   Totals totals_;
+  StrategyReport report_;
   int64_t epoch_ = 0, step_ = 0;
   std::optional<int64_t> steps_;
   std::optional<std::string> resume_;  // a place in the dataset to begin the present epoch at

@@ -114,6 +114,33 @@ TEST(EventFile, HoldsScalarsByTagAsSoonAsTheyAreWritten) {
   EXPECT_EQ(second[1].number32, 1.5f);
 }
 
+TEST(EventFile, HoldsHistogramsOfWholeNumbers) {
+  EventFile file(testing::TempDir() + "/events_histograms");
+  file.write_histograms(7, {{"staleness", {{0, 5}, {1, 2}, {4, 1}}}});
+  const std::string bytes = read_file(file.path());
+  const auto all = records(bytes);
+  ASSERT_EQ(all.size(), 2u);
+  const auto event = fields(all[1]);
+  EXPECT_EQ(event[1].varint, 7u);
+  const auto value = fields(fields(event[2].bytes)[0].bytes);
+  EXPECT_EQ(value[0].bytes, "staleness");
+  EXPECT_EQ(value[1].number, 5);
+  const auto histogram = fields(value[1].bytes);
+  ASSERT_EQ(histogram.size(), 7u);
+  const std::vector<double> statistics = {0, 4, 8, 6, 18};  // min, max, num, sum, sum of squares
+  for (size_t i = 0; i < statistics.size(); ++i) {
+    EXPECT_EQ(histogram[i].number, static_cast<int>(i) + 1);
+    EXPECT_EQ(histogram[i].number64, statistics[i]);
+  }
+  const auto doubles = [](std::string_view packed) {
+    std::vector<double> values;
+    while (!packed.empty()) values.push_back(take<double>(packed));
+    return values;
+  };
+  EXPECT_EQ(doubles(histogram[5].bytes), (std::vector<double>{-0.5, 0.5, 1.5, 3.5, 4.5}));
+  EXPECT_EQ(doubles(histogram[6].bytes), (std::vector<double>{0, 5, 2, 0, 1}));
+}
+
 TEST(EventFile, TwoFilesOfOneFolderDiffer) {
   const std::string folder = testing::TempDir() + "/events_two";
   EventFile a(folder), b(folder);

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "core/train/callbacks.h"
+#include "core/train/safetensors.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
@@ -14,13 +15,19 @@ class BackupAndRestoreCallback : public Callback {
       : path_(std::filesystem::path(directory) / "backup.safetensors"), options_(options) {}
 
   void on_train_begin(Training& training) override {
+    const Strategy& strategy = training.model().strategy();
+    // Each of them has a place of its own in its data, and the variables are those of all.
+    if (strategy.input_context().independent && !strategy.is_chief()) return;
     const auto is_there = [&] {
       return std::string(std::filesystem::exists(path_) ? "yes" : "no");
     };
     if (from_chief(training.model().strategy().workers(), "whether there is a backup", is_there) ==
         "no")
       return;
-    const Metadata metadata = training.model().load_checkpoint(path_.string());
+    // Where other workers train the same variables, these have moved on since the backup.
+    const bool are_trained = strategy.input_context().independent && training.total_steps() > 0;
+    const Metadata metadata = are_trained ? read_safetensors(path_.string()).metadata
+                                          : training.model().load_checkpoint(path_.string());
     const auto position = metadata.find(kPositionKey);
     if (position == metadata.end())
       fail(Code::kDataLoss, path_.string(), " is a checkpoint but not a backup");

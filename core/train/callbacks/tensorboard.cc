@@ -32,6 +32,10 @@ class TensorBoardCallback : public Callback {
         trained["epoch_" + name] = value;
     }
     train().write_scalars(training.epoch(), trained);
+    std::map<std::string, Histogram> histograms;
+    for (const auto& [name, counts] : training.report().histograms)
+      histograms["epoch_" + name] = counts;
+    if (!histograms.empty()) train().write_histograms(training.epoch(), histograms);
     if (validated.empty()) return;
     if (!validation_) validation_.emplace(directory_ + "/validation");
     validation_->write_scalars(training.epoch(), validated);

@@ -1,0 +1,113 @@
+#include "core/train/evaluate_checkpoints.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/program.h"
+#include "core/train/event_file.h"
+#include "core/train/safetensors.h"
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// One state of a file: it may be written again under the same name.
+struct Saved {
+  fs::file_time_type written;
+  std::string path;
+  auto operator<=>(const Saved&) const = default;
+};
+
+std::set<Saved> checkpoints_in(const std::string& folder) {
+  std::set<Saved> found;
+  std::error_code ignored;  // the folder may come later, and files may go meanwhile
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto written = entry.last_write_time(ignored);
+    if (!ignored && entry.path().extension() == ".safetensors")
+      found.insert({written, entry.path().string()});
+  }
+  return found;
+}
+
+// The updates that a checkpoint has seen, where it says so.
+std::optional<int64_t> iterations_of(const Safetensors& file) {
+  constexpr std::string_view kIterations = "/iterations";
+  for (const auto& [name, tensor] : file.tensors)
+    if (name.ends_with(kIterations) && tensor.num_elements() == 1)
+      return static_cast<int64_t>(tensor.item());
+  return std::nullopt;
+}
+
+class Evaluator {
+ public:
+  Evaluator(Model& model, const data::Dataset& dataset, const EvaluateCheckpointsOptions& options)
+      : model_(model), dataset_(dataset), options_(options) {
+    if (!options.log_directory.empty()) events_.emplace(options.log_directory);
+  }
+
+  // False where the file has gone.
+  bool evaluate(const std::string& path) {
+    if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1});
+    int64_t step = std::ssize(history_.epochs);
+    try {
+      step = iterations_of(read_safetensors(path)).value_or(step);
+      model_.load_weights(path, {.ignore_unexpected = true});
+    } catch (const Error& error) {
+      if (error.code() == Code::kNotFound) return false;
+      throw;
+    }
+    const Logs logs = model_.evaluate(dataset_, {.steps = options_.steps});
+    history_.epochs.push_back(step);
+    std::map<std::string, double> scalars;
+    for (const auto& [name, value] : logs) {
+      history_.results[name].push_back(value);
+      scalars["evaluation_" + name] = value;
+    }
+    if (events_) events_->write_scalars(step, scalars);
+    if (options_.evaluated) options_.evaluated(path, step, logs);
+    return true;
+  }
+
+  bool is_enough() const {
+    return options_.max_evaluations && std::ssize(history_.epochs) >= *options_.max_evaluations;
+  }
+  History history() const { return history_; }
+
+ private:
+  Model& model_;
+  const data::Dataset& dataset_;
+  const EvaluateCheckpointsOptions& options_;
+  std::optional<EventFile> events_;
+  History history_;
+};
+
+}  // namespace
+
+History evaluate_checkpoints(const std::string& folder, Model& model, const data::Dataset& dataset,
+                             const EvaluateCheckpointsOptions& options) {
+  if (options.poll.count() < 1)
+    invalid("evaluate_checkpoints: poll is ", options.poll.count(), " ms; it has to be 1 or more");
+  const CatchTermination catch_termination;
+  Evaluator evaluator(model, dataset, options);
+  std::set<Saved> done;
+  auto last_new = Clock::now();
+  for (;;) {
+    const bool is_last = interrupted();  // asked before the folder is looked at
+    for (const Saved& saved : checkpoints_in(folder)) {
+      if (evaluator.is_enough()) return evaluator.history();
+      if (!done.insert(saved).second || !evaluator.evaluate(saved.path)) continue;
+      last_new = Clock::now();
+    }
+    const bool is_idle = options.idle_timeout && Clock::now() - last_new >= *options.idle_timeout;
+    if (is_last || is_idle || evaluator.is_enough()) return evaluator.history();
+    std::this_thread::sleep_for(options.poll);
+  }
+}
+
+}  // namespace cohort

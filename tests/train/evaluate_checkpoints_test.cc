@@ -1,0 +1,79 @@
+#include "core/train/evaluate_checkpoints.h"
+
+#include <thread>
+
+#include "tests/train/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+constexpr auto kLong = std::chrono::seconds(60);
+
+TEST(EvaluateCheckpoints, EvaluatesEachThatAppearsOldestFirst) {
+  const std::string folder = make_folder();
+  std::vector<double> expected;
+  std::vector<int64_t> steps;
+  std::thread training([&] {
+    Model model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    hooks->epoch_end = [&](Training& t, Logs&) {
+      expected.push_back(t.model().evaluate(points(40).batch(40)).at("loss"));
+      steps.push_back(t.total_steps());
+      t.model().save_checkpoint(str(folder, "/epoch-", t.epoch(), ".safetensors"));
+    };
+    model.fit(points(64).batch(16),
+              {.epochs = 4, .callbacks = {hooks}, .verbose = Verbose::kSilent});
+  });
+  Model model = classifier();
+  int told = 0;
+  const History history = evaluate_checkpoints(
+      folder, model, points(40).batch(40),
+      {.poll = std::chrono::milliseconds(2),
+       .max_evaluations = 4,
+       .idle_timeout = kLong,
+       .evaluated = [&](const std::string&, int64_t, const Logs&) { ++told; }});
+  training.join();
+  EXPECT_EQ(told, 4);
+  EXPECT_EQ(history.epochs, steps);
+  EXPECT_EQ(history["loss"], expected);
+}
+
+TEST(EvaluateCheckpoints, LooksAtWeightsAloneAndAtAFileThatIsWrittenAgain) {
+  const std::string folder = make_folder(), path = folder + "/weights.safetensors";
+  const auto data = points(40).batch(40);
+  Model model = classifier(), other = classifier();
+  other.fit(data, {.epochs = 1, .verbose = Verbose::kSilent});
+  model.save_weights(path);
+  const History history = evaluate_checkpoints(
+      folder, model, data,
+      {.poll = std::chrono::milliseconds(2),
+       .max_evaluations = 2,
+       .idle_timeout = kLong,
+       .evaluated = [&](const std::string&, int64_t, const Logs&) { other.save_weights(path); }});
+  ASSERT_EQ(history["loss"].size(), 2u);
+  EXPECT_EQ(history.epochs, (std::vector<int64_t>{0, 1}));
+  EXPECT_NE(history["loss"][0], history["loss"][1]);
+}
+
+TEST(EvaluateCheckpoints, EndsWhenNothingComes) {
+  Model model = classifier();
+  const History history = evaluate_checkpoints(
+      make_folder() + "/nowhere", model, points(8).batch(8),
+      {.poll = std::chrono::milliseconds(1), .idle_timeout = std::chrono::milliseconds(5)});
+  EXPECT_TRUE(history.epochs.empty());
+}
+
+TEST(EvaluateCheckpoints, RefusesWhatDoesNotFitTheModel) {
+  const std::string folder = make_folder();
+  auto small = nn::Sequential({nn::Dense(2)});
+  small.build({{DType::kFloat32, {1, 2}}});
+  small.save_weights(folder + "/small.safetensors");
+  Model model = classifier();
+  EXPECT_NE(error_of([&] {
+              evaluate_checkpoints(folder, model, points(8).batch(8), {.idle_timeout = kLong});
+            }).find("small.safetensors"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort::testing
