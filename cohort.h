@@ -35,6 +35,7 @@
 #include "core/runtime/function.h"                      // IWYU pragma: export
 #include "core/runtime/profiler.h"                      // IWYU pragma: export
 #include "core/train/callbacks.h"                       // IWYU pragma: export
+#include "core/train/evaluate_checkpoints.h"            // IWYU pragma: export
 #include "core/train/model.h"                           // IWYU pragma: export
 #include "core/train/safetensors.h"                     // IWYU pragma: export
 #include "core/train/training.h"                        // IWYU pragma: export
@@ -44,4 +45,5 @@
 #include "strategies/mirrored_strategy.h"               // IWYU pragma: export
 #include "strategies/multi_worker_mirrored_strategy.h"  // IWYU pragma: export
 #include "strategies/one_device_strategy.h"             // IWYU pragma: export
+#include "strategies/parameter_server_strategy.h"       // IWYU pragma: export
 #include "strategies/process_group.h"                   // IWYU pragma: export

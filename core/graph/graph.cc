@@ -22,9 +22,12 @@ void require_value(const Value& value) {
 
 // Sizes in bytes, and sums of them over a graph, then fit in 64 bits. Far above any memory.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
+// What a read gives is the variable's affair: there may be no memory at all for most of it.
+constexpr int64_t kMaxReadElements = int64_t{1} << 48;
 
-void require_size(const TensorSpec& spec) {
-  if (spec.shape.num_elements() > kMaxElements) invalid("the result ", spec, " is too large");
+void require_size(const OpDef& op, const TensorSpec& spec) {
+  const int64_t most = op.name == "ReadVariable" ? kMaxReadElements : kMaxElements;
+  if (spec.shape.num_elements() > most) invalid("the result ", spec, " is too large");
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
   auto node = std::make_unique<Node>();
   try {
     node->outputs_ = def.infer({op, specs, attributes, resource.get()});
-    for (const TensorSpec& spec : node->outputs_) require_size(spec);
+    for (const TensorSpec& spec : node->outputs_) require_size(def, spec);
   } catch (const Error& error) {
     throw error.with_context(str(name, ": op ", op, "(", spec_list(specs), ")"));
   }

@@ -85,7 +85,10 @@ std::vector<ServerUpdate> trace_updates(const ServerVariableInfo& info,
   std::vector<ServerUpdate> updates;
   for (size_t i = 0; i < info.num_shards(); ++i) {
     const auto [it, is_new] = traced.try_emplace(info.shard_range(i).rows());
-    if (is_new) it->second = trace_update(rule, info.shard_spec(i), decay);
+    TensorSpec spec = info.shard_spec(i);
+    // A table has no update of all rows, and that of a block does not depend on their number.
+    if (info.lazy) spec.shape = spec.shape.with_dim(0, 1);
+    if (is_new) it->second = trace_update(rule, spec, decay);
     if (info.lazy) it->second.dense.clear();
     updates.push_back(it->second);
   }

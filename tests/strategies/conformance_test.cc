@@ -39,6 +39,12 @@ std::unique_ptr<Strategy> make_strategy(const Kind& kind) {
   if (kind.name == "Central")
     return std::make_unique<CentralStorageStrategy>(
         CentralStorageStrategy::Options{.compute_devices = devices});
+  if (kind.name.starts_with("Server")) {
+    ParameterServerStrategy::Options options{.devices = devices,
+                                             .partitioner = FixedShardsPartitioner(3)};
+    if (kind.name == "ServerSynchronous") options.max_staleness = 0;
+    return std::make_unique<ParameterServerStrategy>(options);
+  }
   MirroredStrategy::Options options{.devices = devices};
   if (kind.name == "MirroredManyBuckets") options.communication.bytes_per_pack = 1;
   if (kind.name == "MirroredOneDeviceReduction") options.cross_device_ops = ReductionToOneDevice();
@@ -51,6 +57,8 @@ std::vector<Kind> all_kinds() {
     for (const int replicas : {1, 2, 3, 4, kMaxReplicas}) kinds.push_back({name, replicas});
   for (const char* name : {"MirroredManyBuckets", "MirroredOneDeviceReduction"})
     for (const int replicas : {2, 3}) kinds.push_back({name, replicas});
+  for (const int replicas : {1, 2, 3}) kinds.push_back({"Server", replicas});
+  kinds.push_back({"ServerSynchronous", 1});
   for (const auto& [workers, replicas] :
        {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2), std::pair(3, 1), std::pair(4, 2)})
     kinds.push_back({"Workers", replicas, workers});
@@ -216,7 +224,8 @@ Trained train(Strategy& strategy, DType dtype, const MakeProgram& make,
     trained.weights.push_back(variable->value());
   }
   for (const auto& variable : optimizer.variables())
-    if (variable->synchronization() != Synchronization::kOnRead)  // each replica's own sums
+    if (variable->synchronization() != Synchronization::kOnRead &&  // each replica's own sums
+        !variable->devices().empty())                               // kept by servers alone
       expect_equal_copies(strategy, variable);
   return trained;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <map>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -16,21 +17,29 @@ namespace cohort::testing {
 
 inline constexpr auto kProcessPatience = std::chrono::seconds(60);
 
-// A process of an actor, whose output goes to a file; killed with this object.
+// A task in a process of its own, which is killed with this object. What it prints is added to a
+// file.
 class Process {
  public:
-  Process(const std::string& program, std::vector<std::string> arguments, std::string output)
+  // `environment` goes in front of this process's own.
+  Process(const std::string& program, std::vector<std::string> arguments, std::string output,
+          const std::map<std::string, std::string>& environment = {})
       : output_(std::move(output)) {
     arguments.insert(arguments.begin(), program);
-    std::vector<char*> argv;
+    std::vector<std::string> variables;
+    for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+    std::vector<char*> argv, envp;
     for (std::string& argument : arguments) argv.push_back(argument.data());
+    for (std::string& variable : variables) envp.push_back(variable.data());
+    for (char** variable = environ; *variable != nullptr; ++variable) envp.push_back(*variable);
     argv.push_back(nullptr);
+    envp.push_back(nullptr);
     const int file = open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     pid_ = fork();
     if (pid_ == 0) {
       dup2(file, STDOUT_FILENO);
       dup2(file, STDERR_FILENO);
-      execv(argv[0], argv.data());
+      execve(argv[0], argv.data(), envp.data());
       _exit(127);
     }
     close(file);

@@ -10,8 +10,12 @@
 namespace cohort::testing {
 namespace {
 
-constexpr char kActor[] = "tests/strategies/parameter_server/actor";
 constexpr int64_t kElements = 1 << 18;
+
+std::unique_ptr<Process> start(std::vector<std::string> arguments, const std::string& output) {
+  return std::make_unique<Process>("tests/strategies/parameter_server/actor", std::move(arguments),
+                                   output);
+}
 
 // The value of all elements; -1 where they differ.
 double value_of(ParameterClient& client) {
@@ -31,19 +35,17 @@ TEST(KilledWorker, LeavesWholePushesOnly) {
   TestServer server;
   const std::string address = server.address().text(), output = folder.path() + "/out";
   constexpr int kKills = 5, kPushes = 12;
-  const auto start = [&](int pushes) {
-    return std::make_unique<Process>(
-        kActor, std::vector<std::string>{"worker", address, "worker:0", std::to_string(pushes)},
-        output);
+  const auto count = [&](int pushes) {
+    return start({"worker", address, "worker:0", std::to_string(pushes)}, output);
   };
   for (int i = 0; i < kKills; ++i) {
-    const auto worker = start(1'000'000);
+    const auto worker = count(1'000'000);
     const int before = worker->lines("acknowledged");
     ASSERT_TRUE(worker->wait_for_lines("acknowledged", before + 2));
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(8000)));
     worker->kill_now();
   }
-  const auto last = start(kPushes);
+  const auto last = count(kPushes);
   EXPECT_EQ(last->join(), 0);
   const auto client = server.client("worker:1");
   const double value = value_of(*client);
@@ -61,9 +63,7 @@ TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   const launcher::ReservedPort port;
   const std::string output = folder.path() + "/out";
   const auto serve = [&] {
-    return std::make_unique<Process>(
-        kActor, std::vector<std::string>{"server", port.address(), folder.path() + "/ps-0"},
-        output);
+    return start({"server", port.address(), folder.path() + "/ps-0"}, output);
   };
   auto server = serve();
   ASSERT_TRUE(server->wait_for_lines("serving", 1));

@@ -1,0 +1,356 @@
+#include "strategies/parameter_server_strategy.h"
+
+#include <algorithm>
+#include <iostream>
+#include <list>
+#include <map>
+
+#include "core/base/file.h"
+#include "core/ops/math_ops.h"
+#include "core/optim/update_rule.h"
+#include "strategies/cluster/launcher/reserved_port.h"
+#include "strategies/cluster/resolve_cluster.h"
+#include "strategies/local_replicas.h"
+#include "strategies/parameter_server/placement.h"
+#include "strategies/parameter_server/push_op.h"
+#include "strategies/parameter_server/server.h"
+#include "strategies/parameter_server/server_function.h"
+#include "strategies/variables/mirrored_variable.h"
+
+namespace cohort {
+namespace {
+
+using Options = ParameterServerStrategy::Options;
+
+constexpr int64_t kMinShardBytes = 256 << 10;
+// What a table whose rows are made on first use counts for, where shards are placed.
+constexpr int64_t kLazyShardBytes = 1 << 20;
+
+// Who this process is among those of the job.
+struct Task {
+  std::string job = "worker";
+  int index = 0;
+  int rank = 0;  // among chief and workers
+  int num_workers = 1;
+  std::vector<Address> servers;  // none: a program on its own
+
+  std::string name() const { return str(job, ":", index); }
+};
+
+std::vector<Address> addresses(const ClusterSpec& spec, const std::string& job) {
+  std::vector<Address> all;
+  for (const int id : spec.task_ids(job)) {
+    if (id != static_cast<int>(all.size()))
+      invalid(
+          "ParameterServerStrategy needs all parameter servers, numbered from 0; the cluster has ",
+          spec.describe_task_ids(job));
+    all.push_back(spec.address(job, id));
+  }
+  return all;
+}
+
+std::shared_ptr<const ClusterResolver> resolver_of(const Options& options) {
+  return options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+}
+
+Task find_task(const ClusterResolver& resolver) {
+  const ClusterSpec& spec = resolver.cluster_spec();
+  Task task;
+  if (spec.empty() && resolver.world().size == 1) return task;
+  task.servers = addresses(spec, "ps");
+  task.num_workers = spec.num_tasks("chief") + spec.num_tasks("worker");
+  if (task.servers.empty())
+    invalid("ParameterServerStrategy needs a parameter server, and the cluster of ",
+            resolver.launcher(), " has no job ps: cohort-run --ps=1, or \"ps\" in TF_CONFIG");
+  if (spec.num_tasks("worker") == 0)
+    invalid("ParameterServerStrategy needs a worker, and the cluster of ", resolver.launcher(),
+            " has none");
+  task.job = resolver.task_type();
+  task.index = resolver.task_id().value_or(0);
+  if (task.job == "chief" || task.job == "worker") task.rank = resolver.world().rank;
+  return task;
+}
+
+ConsistencyOptions consistency_of(const Options& options, int num_workers) {
+  ConsistencyOptions consistency{.max_staleness = options.max_staleness,
+                                 .num_workers = num_workers,
+                                 .backup_workers = options.backup_workers,
+                                 .scale_learning_rate = options.scale_learning_rate,
+                                 .delay_compensation = options.delay_compensation};
+  consistency.check();
+  return consistency;
+}
+
+ParameterServerOptions server_options(const Options& options, const Task& task) {
+  ParameterServerOptions server{.job_id = options.job_id,
+                                .consistency = consistency_of(options, task.num_workers),
+                                .orphaned_after = options.orphaned_after,
+                                .tls = options.tls,
+                                .allow_plaintext = options.allow_plaintext};
+  if (options.snapshot_folder.empty()) return server;
+  server.snapshot_folder = str(options.snapshot_folder, "/ps-", task.index);
+  server.snapshot_interval = options.snapshot_interval;
+  return server;
+}
+
+// A server in the process of a program on its own.
+struct OwnServer {
+  launcher::ReservedPort port;
+  ParameterServer server;
+
+  OwnServer(const Options& options, const Task& task)
+      : server(Address::parse(port.address()), server_options(options, task)) {}
+};
+
+// This worker alone, with its rank among all.
+class IndependentWorker final : public Workers {
+ public:
+  explicit IndependentWorker(const Task& task) : task_(task) {}
+  int rank() const override { return task_.rank; }
+  std::string name(int rank) const override {
+    return rank == task_.rank ? task_.name() : Workers::name(rank);
+  }
+
+ private:
+  const Task task_;
+};
+
+// A batch of another worker may have other shapes: what is traced for one does not depend on them.
+ReplicaGroup without_signatures(ReplicaGroup group) {
+  group.signatures.clear();
+  group.same_input.clear();
+  return group;
+}
+
+}  // namespace
+
+class ParameterServerStrategy::State final : public RemoteUpdates {
+ public:
+  State(const Options& options, const Task& given)
+      : options(options),
+        task(given),
+        worker(task),
+        replicas(resolve_devices("ParameterServerStrategy", options.devices), nullptr,
+                 options.communication) {
+    if (task.servers.empty()) {
+      own_server = std::make_unique<OwnServer>(options, task);
+      task.servers = {Address::parse(own_server->port.address())};
+    }
+    session = std::make_shared<ServerSession>(
+        task.servers,
+        ParameterClientOptions{.task = task.name(),
+                               .job_id = options.job_id,
+                               .timeout = options.timeout,
+                               .compression = options.compression,
+                               .tls = options.tls,
+                               .allow_plaintext = options.allow_plaintext},
+        consistency_of(options, task.num_workers));
+    placement.emplace(session->num_servers());
+  }
+
+  // --- RemoteUpdates
+
+  std::vector<std::shared_ptr<Variable>> attach(
+      const std::shared_ptr<Variable>& variable, const optim::UpdateRule& rule, double weight_decay,
+      const std::vector<std::string>& slot_names) override {
+    return on_servers(variable)->move_by(rule, weight_decay, slot_names);
+  }
+
+  void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
+            const Value& learning_rate, const Value& when) override {
+    const auto target = on_servers(variable);
+    if (target->is_lazy() && !gradient.sparse())
+      invalid("the rows of variable \"", variable->name(),
+              "\" are made on first use, and its gradient is not that of some rows: it can only be "
+              "looked up along axis 0");
+    Value values = gradient.values;
+    const ConsistencyOptions& consistency = session->consistency();
+    if (consistency.synchronous() && consistency.gradients_per_update() > 1 &&
+        is_floating(values.dtype()))
+      values = values * (1.0 / consistency.gradients_per_update());
+    parameter_server::add_push(variable, {.learning_rate = learning_rate,
+                                          .values = values,
+                                          .indices = gradient.indices,
+                                          .when = when});
+  }
+
+  // --- Variables
+
+  std::shared_ptr<Variable> create_variable(const VariableOptions& variable) {
+    if (variable.synchronization == Synchronization::kOnRead ||
+        variable.synchronization == Synchronization::kNone)
+      return make_mirrored_variable(variable, replicas.devices());
+    ServerVariable::Options made{.variable = variable, .num_replicas = replicas.count()};
+    if (options.rows_on_first_use && variable.trainable && variable.spec.shape.rank() > 0)
+      made.lazy = options.rows_on_first_use(variable.name, variable.spec);
+    // Every worker makes the same variables in the same order.
+    if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
+    made.servers = place(variable.spec, made.lazy.has_value());
+    return std::make_shared<ServerVariable>(made, session);
+  }
+
+  // --- Steps
+
+  PerReplica<std::vector<Tensor>> run(const Strategy& strategy, const Function& function,
+                                      const PerReplica<std::vector<Tensor>>& inputs,
+                                      const ReplicaGroup& group, const RunOptions& run_options) {
+    ServerFunction& ready = server_function(function, inputs, group);
+    const ReplicaGroup own = without_signatures(group);
+    auto outputs = ready.run(inputs, [&](const Function& f, const auto& all) {
+      return replicas.run(strategy, f, all, own, run_options);
+    });
+    if (ready.pushed_version() > 0) complete_step(ready.pushed_version());
+    return outputs;
+  }
+
+  void leave() noexcept {
+    if (!std::exchange(began, false)) return;
+    try {
+      session->client(0).leave();
+    } catch (const std::exception& error) {
+      std::cerr << str("warning: ", task.name(),
+                       " cannot say that it has ended training: ", error.what(), "\n");
+    }
+  }
+
+  const Options options;
+  Task task;
+  IndependentWorker worker;
+  LocalReplicas replicas;
+  std::unique_ptr<OwnServer> own_server;
+  std::shared_ptr<ServerSession> session;
+
+ private:
+  std::shared_ptr<ServerVariable> on_servers(const std::shared_ptr<Variable>& variable) const {
+    auto found = std::dynamic_pointer_cast<ServerVariable>(variable);
+    if (found == nullptr)
+      invalid("variable \"", variable->name(),
+              "\" is not on the parameter servers; create it in the scope of "
+              "ParameterServerStrategy, synchronised on write");
+    return found;
+  }
+
+  // The server of each shard.
+  std::vector<int> place(const TensorSpec& spec, bool lazy) {
+    Partitioner partitioner = options.partitioner;
+    if (!partitioner)
+      partitioner = lazy ? FixedShardsPartitioner(session->num_servers())
+                         : MinSizePartitioner(kMinShardBytes, session->num_servers());
+    const int64_t shards = num_shards(partitioner, spec);
+    const int64_t bytes =
+        lazy ? kLazyShardBytes : static_cast<int64_t>(spec.bytes()) / std::max<int64_t>(shards, 1);
+    std::vector<int> servers;
+    for (int64_t i = 0; i < shards; ++i)
+      servers.push_back(placement->place({.bytes = bytes, .traffic = bytes}));
+    return servers;
+  }
+
+  bool bounded() const { return options.max_staleness && *options.max_staleness > 0; }
+
+  // `updates` is how often a variable has been updated by all workers. One that begins, perhaps in
+  // the place of one that was killed, counts on from where the others are on average.
+  void complete_step(uint64_t updates) {
+    if (!bounded()) return;
+    const auto on_average = static_cast<int64_t>(updates) / task.num_workers;
+    clock = began ? clock + 1 : std::max<int64_t>(on_average, 1);
+    began = true;
+    session->client(0).complete_step(clock);
+  }
+
+  // The graphs of all local replicas, cut where they meet the servers. One set for each combination
+  // of signatures.
+  ServerFunction& server_function(const Function& function,
+                                  const PerReplica<std::vector<Tensor>>& inputs,
+                                  const ReplicaGroup& group) {
+    std::vector<const GraphFunction*> graphs;
+    for (const auto& tensors : inputs) {
+      Signature signature;
+      for (const Tensor& tensor : tensors) signature.push_back(tensor.spec());
+      graphs.push_back(&function.trace(signature, group));
+    }
+    const auto known = functions.find(graphs);
+    if (known != functions.end()) return *known->second.cut;
+    auto cut = std::make_unique<ServerFunction>(graphs, session);
+    return *functions.emplace(graphs, Ready{function, std::move(cut)}).first->second.cut;
+  }
+
+  struct Ready {
+    Function function;  // keeps the graphs alive
+    std::unique_ptr<ServerFunction> cut;
+  };
+  std::map<std::vector<const GraphFunction*>, Ready> functions;
+  std::optional<Placement> placement;
+  std::map<std::string, int> names;  // how many variables have each
+  // Of bounded staleness: whether others may wait for this worker, and how many steps it has done.
+  bool began = false;
+  int64_t clock = 0;
+};
+
+ParameterServerStrategy::ParameterServerStrategy(const Options& options)
+    : state_(std::make_unique<State>(options, [&] {
+        const Task task = find_task(*resolver_of(options));
+        if (task.job != "chief" && task.job != "worker")
+          invalid("ParameterServerStrategy is for chief and workers, and this is ", task.name(),
+                  task.job == "ps" ? ": call run_parameter_server()" : "");
+        return task;
+      }())) {}
+
+ParameterServerStrategy::~ParameterServerStrategy() { state_->leave(); }
+
+int ParameterServerStrategy::num_replicas_in_sync() const { return state_->replicas.count(); }
+const std::vector<Device>& ParameterServerStrategy::devices() const {
+  return state_->replicas.devices();
+}
+Workers& ParameterServerStrategy::workers() const { return state_->worker; }
+int ParameterServerStrategy::num_workers() const { return state_->task.num_workers; }
+const std::shared_ptr<ServerSession>& ParameterServerStrategy::session() const {
+  return state_->session;
+}
+
+InputContext ParameterServerStrategy::input_context() const {
+  return {state_->task.num_workers, state_->task.rank, num_replicas_in_sync(), true};
+}
+
+std::shared_ptr<Variable> ParameterServerStrategy::create_variable(const VariableOptions& options) {
+  return state_->create_variable(options);
+}
+
+std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
+    const std::vector<Gradient>& gradients, const Value& when) {
+  return state_->replicas.reduce_gradients(gradients, when);
+}
+
+RemoteUpdates* ParameterServerStrategy::remote_updates() { return state_.get(); }
+void ParameterServerStrategy::end_training() { state_->leave(); }
+StrategyReport ParameterServerStrategy::take_report() { return state_->session->take_report(); }
+CrossDeviceOps& ParameterServerStrategy::cross_device_ops() {
+  return state_->replicas.cross_device_ops();
+}
+
+PerReplica<std::vector<Tensor>> ParameterServerStrategy::run_replicas(
+    const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+    const ReplicaGroup& group, const RunOptions& options) {
+  return state_->run(*this, function, inputs, group, options);
+}
+
+void ParameterServerStrategy::snapshot(const std::string& folder) {
+  for (int server = 0; server < session()->num_servers(); ++server)
+    session()->client(server).snapshot(str(folder, "/ps-", server));
+}
+
+void ParameterServerStrategy::shut_down_servers() {
+  for (int server = 0; server < session()->num_servers(); ++server)
+    session()->client(server).shut_down();
+}
+
+bool run_parameter_server(const Options& options) {
+  const auto resolver = resolver_of(options);
+  if (resolver->task_type() != "ps") return false;
+  const Task task = find_task(*resolver);
+  ParameterServer server(task.servers.at(static_cast<size_t>(task.index)),
+                         server_options(options, task));
+  server.wait();
+  return true;
+}
+
+}  // namespace cohort

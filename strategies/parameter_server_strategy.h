@@ -1,0 +1,128 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/distribute/strategy.h"
+#include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/parameter_server/compression.h"
+#include "strategies/parameter_server/consistency.h"
+#include "strategies/parameter_server/partitioner.h"
+#include "strategies/parameter_server/server_variable.h"
+
+namespace cohort {
+
+class LocalReplicas;
+
+// Training in which weights live on parameter servers (tf.distribute's ParameterServerStrategy),
+// and every worker runs the program on its own: it pulls what a step reads, and pushes gradients to
+// the servers, which run the optimizer.
+//
+//   const ParameterServerStrategy::Options options{.max_staleness = 4};
+//   if (run_parameter_server(options)) return;   // a task ps:0, ps:1, ...: served until the end
+//   ParameterServerStrategy strategy(options);
+//   const auto scope = strategy.scope();
+//
+// Chief and workers do the same; the chief is also the one that writes files. Tasks may start in
+// any order; one that is killed and started again goes on with the values that the servers have. On
+// its own, a program has a server in its own process.
+//
+// Over the devices of one worker gradients are reduced as under MirroredStrategy, and a batch is
+// split; between workers there is no other synchronisation than `max_staleness` asks for. A batch
+// is one worker's: fit() and distribute_dataset() give each worker its share of the elements in
+// batches of the size that the dataset says, evaluate() and predict() all of them. `iterations` of
+// an optimizer counts the updates of all workers.
+//
+// Variables that are synchronised on read, or not at all, are each worker's own.
+class ParameterServerStrategy final : public Strategy {
+ public:
+  struct Options {
+    // Who takes part; null reads the environment (resolve_cluster).
+    std::shared_ptr<const ClusterResolver> resolver;
+    // Device names of this process, as MirroredStrategy takes them.
+    std::vector<std::string> devices;
+    CommunicationOptions communication;  // between these
+
+    // How far workers may run apart, as ConsistencyOptions says: none is asynchronous, 0
+    // synchronous, where the mean of the workers' gradients is applied.
+    std::optional<int64_t> max_staleness;
+    int backup_workers = 0;
+    bool scale_learning_rate = false;
+    double delay_compensation = 0;
+    CompressionOptions compression;  // of dense gradients
+
+    // Into how many shards a variable is cut. Empty: one for each server, of 256 KiB at least.
+    Partitioner partitioner;
+    // Which trainable variables make their rows on first use, and how: no memory is taken by rows
+    // that nobody has trained, so that a table may have 2^40. The variable's own initializer is not
+    // asked then.
+    std::function<std::optional<RowInitializer>(const std::string& name, const TensorSpec& spec)>
+        rows_on_first_use;
+
+    // How long a call of a worker may take, with waiting for a server that starts again, and for
+    // others where it has to.
+    std::chrono::milliseconds timeout = std::chrono::seconds(60);
+    // Of servers: where ps:N keeps snapshots, in a folder of its own, and looks for one when it
+    // starts; empty: nowhere.
+    std::string snapshot_folder;
+    std::chrono::milliseconds snapshot_interval = std::chrono::seconds(30);
+    // A server ends when nobody has been connected for so long; 0: never.
+    std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
+
+    std::string job_id;            // as ParameterServerOptions::job_id
+    TlsFiles tls;                  // where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA
+    bool allow_plaintext = false;  // beyond this host
+  };
+
+  // kInvalidArgument for a cluster without ps or worker, for a task of another job, and for options
+  // that do not go together.
+  explicit ParameterServerStrategy(const Options& options);
+  ParameterServerStrategy() : ParameterServerStrategy(Options{}) {}
+  ~ParameterServerStrategy() override;
+
+  std::string name() const override { return "ParameterServerStrategy"; }
+  int num_replicas_in_sync() const override;
+  const std::vector<Device>& devices() const override;
+  // This one alone: others are not waited for. Its rank is that among all.
+  Workers& workers() const override;
+  InputContext input_context() const override;
+  std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
+  std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
+                                         const Value& when = {}) override;
+  RemoteUpdates* remote_updates() override;
+  void end_training() override;
+  // ServerSession::take_report().
+  StrategyReport take_report() override;
+
+  // How many chiefs and workers there are.
+  int num_workers() const;
+  // This process's way to the servers.
+  const std::shared_ptr<ServerSession>& session() const;
+  // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs. For the
+  // chief.
+  void snapshot(const std::string& folder);
+  // Tells all servers to end. For the chief, when all workers have ended.
+  void shut_down_servers();
+
+ protected:
+  PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
+                                               const PerReplica<std::vector<Tensor>>& inputs,
+                                               const ReplicaGroup& group,
+                                               const RunOptions& options) override;
+  CrossDeviceOps& cross_device_ops() override;
+
+ private:
+  class State;
+  const std::unique_ptr<State> state_;
+};
+
+// Where this task is a parameter server: serves until the job asks it to end, or has left it alone,
+// and returns true. Elsewhere returns false at once. `options` as for the strategy of the workers.
+bool run_parameter_server(const ParameterServerStrategy::Options& options = {});
+
+}  // namespace cohort
