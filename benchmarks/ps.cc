@@ -1,4 +1,4 @@
-// Measures pushes to a parameter server, with their update, and pulls from it, over loopback TCP.
+// Measures pushes to a parameter server, with their update, and pulls from it, on one host.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,6 +26,7 @@ constexpr int kWarmUpRepetitions = 3;
 
 struct Settings {
   int64_t bytes, shards, workers, repetitions, rows, columns, batch;
+  std::string transport;
 };
 
 Settings parse(int argc, char** argv) {
@@ -42,7 +43,10 @@ Settings parse(int argc, char** argv) {
   s.rows = flags.integer("rows", 0, "of a table instead: its rows", {.min = 0});
   s.columns = flags.integer("columns", 64, "of the table", {.min = 1});
   s.batch = flags.integer("batch", 4096, "random rows in each call", {.min = 1});
+  s.transport = flags.text("transport", "memory", "memory (shared) or grpc (over loopback TCP)");
   flags.finish();
+  if (s.transport != "memory" && s.transport != "grpc")
+    invalid("--transport is memory or grpc, got ", s.transport);
   if (s.bytes % 4 != 0) invalid("--bytes must be a multiple of 4, got ", s.bytes);
   const int64_t moved = s.rows > 0 ? s.batch * s.columns * 4 : s.bytes;
   if (s.repetitions == 0) s.repetitions = std::clamp<int64_t>((int64_t{1} << 30) / moved, 11, 2000);
@@ -86,10 +90,11 @@ std::vector<double> measure(const Settings& s, const std::function<void(int64_t 
 
 void report(const Settings& s, const char* op, int64_t bytes, const std::vector<double>& times) {
   const double us = median(times);
-  std::printf("cohort-ps op=%s bytes=%lld shards=%lld workers=%lld median_us=%.1f GBs=%.3f\n", op,
-              static_cast<long long>(bytes), static_cast<long long>(s.shards),
-              static_cast<long long>(s.workers), us,
-              static_cast<double>(bytes * s.workers) / us / 1e3);
+  std::printf(
+      "cohort-ps op=%s transport=%s bytes=%lld shards=%lld workers=%lld median_us=%.1f "
+      "GBs=%.3f\n",
+      op, s.transport.c_str(), static_cast<long long>(bytes), static_cast<long long>(s.shards),
+      static_cast<long long>(s.workers), us, static_cast<double>(bytes * s.workers) / us / 1e3);
 }
 
 using Clients = std::vector<std::unique_ptr<ParameterClient>>;
@@ -176,7 +181,9 @@ void run(int argc, char** argv) {
   Clients clients;
   for (int64_t w = 0; w < s.workers; ++w)
     clients.push_back(std::make_unique<ParameterClient>(
-        address, ParameterClientOptions{.task = str("worker:", w), .job_id = "benchmark"}));
+        address, ParameterClientOptions{.task = str("worker:", w),
+                                        .job_id = "benchmark",
+                                        .shared_memory = s.transport == "memory"}));
   if (s.rows > 0)
     measure_rows(s, clients);
   else

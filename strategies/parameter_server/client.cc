@@ -9,7 +9,9 @@
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/collective/host/process_identity.h"
 #include "strategies/parameter_server/link.h"
+#include "strategies/parameter_server/local_link.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
@@ -41,6 +43,19 @@ Piece piece_of(const std::shared_ptr<Buffer>& buffer) {
   return {buffer, static_cast<const char*>(buffer->data), buffer->bytes};
 }
 
+// A reply that is one header.
+proto::Reply receive_reply(Link& link, Clock::time_point deadline) {
+  proto::Reply reply;
+  link.receive({.begin =
+                    [&](const std::string& header, size_t) {
+                      if (!reply.ParseFromString(header))
+                        fail(Code::kDataLoss, "a reply cannot be read");
+                    },
+                .take = [](const char*, size_t) {}},
+               deadline + kGrace);
+  return reply;
+}
+
 void require_value(const char* what, const std::string& shard, const Tensor& tensor,
                    const std::optional<std::vector<int64_t>>& rows) {
   if (!tensor.defined()) invalid("the ", what, " shard \"", shard, "\" has no memory");
@@ -54,7 +69,7 @@ void require_value(const char* what, const std::string& shard, const Tensor& ten
 
 struct ParameterClient::Channel {
   coordination::Security security;
-  std::shared_ptr<grpc::Channel> channel;  // made when the server's name is known
+  std::shared_ptr<grpc::Channel> channel;  // made when there is a need, and the name is known
 };
 
 ParameterClient::ParameterClient(const Address& server, ParameterClientOptions options,
@@ -63,7 +78,8 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
       options_(std::move(options)),
       channel_(new Channel{.security = {options_.tls, options_.allow_plaintext, environment},
                            .channel = {}}),
-      compressor_(options_.compression) {
+      compressor_(options_.compression),
+      may_share_(options_.shared_memory) {
   parameter_server::keep_grpc();
   if (options_.task.empty())
     invalid("a client of a parameter server needs the name of its task, such as worker:0");
@@ -91,6 +107,7 @@ void ParameterClient::cancel() {
 
 std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
   std::unique_ptr<Link> link;
+  bool is_new = false;
   const auto open = [&](Link::Unconnected unconnected, Time until) {
     {
       const std::lock_guard lock(mutex_);
@@ -98,6 +115,7 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
       if (link) std::erase(busy_, link.get());
       if (!idle_.empty()) {
         link = std::move(idle_.back());
+        is_new = false;
         idle_.pop_back();
         busy_.push_back(link.get());
         return true;
@@ -106,19 +124,57 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
         channel_->channel = parameter_server::open_channel(server_, channel_->security);
       link = std::make_unique<Link>(channel_->channel, unconnected);
       busy_.push_back(link.get());
+      is_new = true;
     }
     return link->connect(until);
   };
   try {
-    if (open(Link::Unconnected::kWait, std::min(deadline, Clock::now() + kConnectTime)))
-      return link;
-    // Says why there is no connection.
-    if (open(Link::Unconnected::kFail, Clock::now() + kGrace)) return link;
-    fail(Code::kUnavailable, "it cannot be reached");
+    if (!open(Link::Unconnected::kWait, std::min(deadline, Clock::now() + kConnectTime)) &&
+        // Says why there is no connection.
+        !open(Link::Unconnected::kFail, Clock::now() + kGrace))
+      fail(Code::kUnavailable, "it cannot be reached");
+    if (is_new) share_memory(link, deadline);
+    return link;
   } catch (...) {
     const std::lock_guard lock(mutex_);
     std::erase(busy_, link.get());
     throw;
+  }
+}
+
+void ParameterClient::share_memory(std::unique_ptr<Link>& link, Time deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!may_share_) return;
+  }
+  proto::Request request;
+  introduce(request, deadline);
+  request.mutable_share()->set_host(host_identity());
+  link->send({.header = request.SerializeAsString(), .payload = {}}, deadline + kGrace);
+  const proto::Shared shared = receive_reply(*link, deadline).shared();
+  std::unique_ptr<Link> other;
+  const auto exchange = [&] {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
+    std::replace(busy_.begin(), busy_.end(), link.get(), other.get());
+    link.swap(other);
+  };
+  try {
+    if (shared.socket().empty()) fail(Code::kUnavailable, "the server offers no shared memory");
+    other = parameter_server::link_locally(
+        {.socket = shared.socket(),
+         .word = shared.word(),
+         .server = {.pid = shared.pid(), .start_time = shared.start_time()}});
+    exchange();
+    link->connect(std::min(deadline, Clock::now() + kConnectTime));
+    // Nobody uses the connection, which would be pinged all the time.
+    const std::lock_guard lock(mutex_);
+    channel_->channel = nullptr;
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;
+    if (other) exchange();
+    const std::lock_guard lock(mutex_);
+    may_share_ = false;
   }
 }
 
@@ -128,17 +184,21 @@ void ParameterClient::give_back(std::unique_ptr<Link> link) {
   idle_.push_back(std::move(link));
 }
 
-template <typename F>
-void ParameterClient::call(proto::Request& request, const Payload& payload, Time deadline,
-                           const F& receive) {
+void ParameterClient::introduce(proto::Request& request, Time deadline) const {
   request.set_protocol(parameter_server::kProtocolVersion);
   request.set_job_id(options_.job_id);
   request.set_task(options_.task);
   request.set_incarnation(options_.incarnation);
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+}
+
+template <typename F>
+void ParameterClient::call(proto::Request& request, const Payload& payload, Time deadline,
+                           const F& receive) {
   milliseconds pause = kFirstPause;
   for (;;) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+    introduce(request, deadline);
     std::unique_ptr<Link> link;
     try {
       link = take_link(deadline);
@@ -150,7 +210,10 @@ void ParameterClient::call(proto::Request& request, const Payload& payload, Time
       std::erase(busy_, link.get());
       const bool again = error.code() == Code::kUnavailable && !cancelled_;
       // The others have ended as well.
-      if (error.code() == Code::kUnavailable) idle_.clear();
+      if (error.code() == Code::kUnavailable) {
+        idle_.clear();
+        may_share_ = options_.shared_memory;
+      }
       if (!again || Clock::now() + pause >= deadline)
         throw Error(error.code(), str("parameter server ", server_.text(), ": ", error.message()),
                     error.peer().empty() ? server_.text() : error.peer());
@@ -164,15 +227,7 @@ proto::Reply ParameterClient::ask(proto::Request& request, const Payload& payloa
                                   std::optional<milliseconds> timeout) {
   proto::Reply reply;
   const Time deadline = deadline_after(timeout);
-  call(request, payload, deadline, [&](Link& link) {
-    link.receive({.begin =
-                      [&](const std::string& header, size_t) {
-                        if (!reply.ParseFromString(header))
-                          fail(Code::kDataLoss, "a reply cannot be read");
-                      },
-                  .take = [](const char*, size_t) {}},
-                 deadline + kGrace);
-  });
+  call(request, payload, deadline, [&](Link& link) { reply = receive_reply(link, deadline); });
   return reply;
 }
 
@@ -365,7 +420,8 @@ ServerStatistics ParameterClient::statistics() {
                      .requests_refused = in.requests_refused(),
                      .received_bytes = in.received_bytes(),
                      .sent_bytes = in.sent_bytes(),
-                     .sessions = in.sessions()};
+                     .sessions = in.sessions(),
+                     .sharing_sessions = in.sharing_sessions()};
   for (int i = 0; i < std::min<int>(in.staleness_size(), static_cast<int>(s.staleness.size())); ++i)
     s.staleness[static_cast<size_t>(i)] = in.staleness(i);
   return s;

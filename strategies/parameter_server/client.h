@@ -42,6 +42,9 @@ struct ParameterClientOptions {
   // How long a call may take, with waiting for a server that is not there yet or starts again.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   CompressionOptions compression = {};  // of dense gradients
+  // To go through memory that client and server share where they are on one host and may; else,
+  // and elsewhere, by gRPC.
+  bool shared_memory = true;
   TlsFiles tls = {};
   bool allow_plaintext = false;
 };
@@ -164,6 +167,9 @@ class ParameterClient {
   void receive_update(parameter_server::Link& link, Time deadline, std::span<const ShardPull> pulls,
                       size_t num_pushes, UpdateResult& result);
   std::unique_ptr<parameter_server::Link> take_link(Time deadline);
+  // Replaces a new link by one through shared memory, where that can be.
+  void share_memory(std::unique_ptr<parameter_server::Link>& link, Time deadline);
+  void introduce(parameter_server::proto::Request& request, Time deadline) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
   ShardVersion version_at_hand(const std::string& shard);
 
@@ -181,6 +187,7 @@ class ParameterClient {
   std::vector<std::unique_ptr<parameter_server::Link>> idle_;
   std::vector<parameter_server::Link*> busy_;
   bool cancelled_ = false;
+  bool may_share_;  // nothing has spoken against it since the server started
   std::condition_variable wake_;
 };
 

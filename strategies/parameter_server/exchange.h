@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/tensor/tensor.h"
 
 // A request under way on a server, as the network sees it.
 namespace cohort::parameter_server {
@@ -37,6 +39,9 @@ class Caller {
   virtual void refuse(const Error& error) = 0;
 };
 
+// Memory that is sent without being copied once more; null when there is none.
+using TakeMemory = std::function<std::shared_ptr<Buffer>(size_t bytes)>;
+
 // Calls come one at a time, from any thread.
 class Exchange {
  public:
@@ -45,10 +50,16 @@ class Exchange {
   virtual uint64_t payload_bytes() const { return 0; }
   // The next bytes of it; never more than there are. False: no more until Caller::resume().
   virtual bool receive(const char* /*data*/, size_t /*bytes*/) { return true; }
+  // As receive, but the memory stays for as long as it is held. What is in it may change at any
+  // time: what is looked at more than once has to be copied.
+  virtual bool receive_shared(const std::shared_ptr<Buffer>& memory) {
+    return receive(static_cast<const char*>(memory->data), memory->bytes);
+  }
   // All has arrived; Caller::reply() or refuse() will follow.
   virtual void complete() = 0;
-  // The next message of the reply.
-  virtual std::optional<Message> next_message() = 0;
+  // The next message of the reply. Where `take` is not null, it is asked for memory for values, in
+  // the order of the payload.
+  virtual std::optional<Message> next_message(const TakeMemory& take = nullptr) = 0;
 };
 
 }  // namespace cohort::parameter_server

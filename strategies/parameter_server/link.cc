@@ -29,43 +29,17 @@ gpr_timespec as_timespec(Link::Time time) {
                       gpr_time_from_micros(left.count(), GPR_TIMESPAN));
 }
 
-}  // namespace
-
-std::shared_ptr<grpc::Channel> open_channel(const Address& server,
-                                            const coordination::Security& security) {
-  const auto endpoints = coordination::resolve(server);
-  security.check(server, coordination::all_loopback(endpoints));
-  grpc::ChannelArguments arguments;
-  const std::pair<const char*, int> values[] = {
-      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
-      {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
-      {GRPC_ARG_ENABLE_RETRIES, 0},
-      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstPauseMilliseconds},
-      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestPauseMilliseconds},
-      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
-      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
-      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
-  };
-  for (const auto& [name, value] : values) arguments.SetInt(name, value);
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(-1);
-  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
-  return grpc::CreateCustomChannel(coordination::grpc_target(endpoints.front()),
-                                   security.channel_credentials(), arguments);
-}
-
-class Link::Call {
+class Call final : public Link::Carrier {
  public:
+  using Unconnected = Link::Unconnected;
+
   Call(const std::shared_ptr<grpc::Channel>& channel, Unconnected unconnected) : stub_(channel) {
     context_.set_wait_for_ready(unconnected == Unconnected::kWait);
     stream_ = stub_.PrepareCall(&context_, kMethod, &queue_);
     stream_->StartCall(as_tag(kStart));
   }
 
-  ~Call() {
+  ~Call() override {
     context_.TryCancel();
     queue_.Shutdown();
     void* tag = nullptr;
@@ -74,7 +48,7 @@ class Link::Call {
     }
   }
 
-  bool connect(Time deadline) {
+  bool connect(Time deadline) override {
     void* tag = nullptr;
     bool ok = false;
     const auto status = queue_.AsyncNext(&tag, &ok, as_timespec(deadline));
@@ -84,7 +58,7 @@ class Link::Call {
     return true;
   }
 
-  void send(Message message, Time deadline) {
+  void send(Message message, Time deadline) override {
     MessageCutter cutter(std::move(message));
     while (cutter.has_next()) {
       const grpc::ByteBuffer part = cutter.next();
@@ -93,7 +67,7 @@ class Link::Call {
     }
   }
 
-  void receive(const Receiver& receiver, Time deadline) {
+  void receive(const Link::Receiver& receiver, Time deadline) override {
     stream_->Read(&incoming_, as_tag(kRead));
     if (!wait(kRead, deadline)) finish(deadline);
     const MessageReader message(incoming_);
@@ -101,7 +75,7 @@ class Link::Call {
     message.read(receiver.take);
   }
 
-  void cancel() {
+  void cancel() override {
     cancelled_ = true;
     context_.TryCancel();
   }
@@ -136,17 +110,49 @@ class Link::Call {
   std::atomic<bool> cancelled_ = false;
 };
 
+}  // namespace
+
+std::shared_ptr<grpc::Channel> open_channel(const Address& server,
+                                            const coordination::Security& security) {
+  const auto endpoints = coordination::resolve(server);
+  security.check(server, coordination::all_loopback(endpoints));
+  grpc::ChannelArguments arguments;
+  const std::pair<const char*, int> values[] = {
+      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
+      {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
+      {GRPC_ARG_ENABLE_RETRIES, 0},
+      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstPauseMilliseconds},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestPauseMilliseconds},
+      {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+  };
+  for (const auto& [name, value] : values) arguments.SetInt(name, value);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(-1);
+  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
+  return grpc::CreateCustomChannel(coordination::grpc_target(endpoints.front()),
+                                   security.channel_credentials(), arguments);
+}
+
 Link::Link(const std::shared_ptr<grpc::Channel>& channel, Unconnected unconnected)
-    : call_(std::make_unique<Call>(channel, unconnected)) {}
+    : Link(std::make_unique<Call>(channel, unconnected)) {}
+
+Link::Link(std::unique_ptr<Carrier> carrier) : carrier_(std::move(carrier)) {}
 
 Link::~Link() = default;
 
-bool Link::connect(Time deadline) { return call_->connect(deadline); }
+bool Link::connect(Time deadline) { return carrier_->connect(deadline); }
 
-void Link::send(Message message, Time deadline) { call_->send(std::move(message), deadline); }
+void Link::send(Message message, Time deadline) { carrier_->send(std::move(message), deadline); }
 
-void Link::receive(const Receiver& receiver, Time deadline) { call_->receive(receiver, deadline); }
+void Link::receive(const Receiver& receiver, Time deadline) {
+  carrier_->receive(receiver, deadline);
+}
 
-void Link::cancel() { call_->cancel(); }
+void Link::cancel() { carrier_->cancel(); }
 
 }  // namespace cohort::parameter_server

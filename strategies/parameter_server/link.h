@@ -26,6 +26,9 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& server,
 class Link {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  class Carrier;
+  // One of another kind than a gRPC call.
+  explicit Link(std::unique_ptr<Carrier> carrier);
   // What a call does while there is no connection. gRPC only makes one while somebody waits for it.
   enum class Unconnected { kWait, kFail };
   Link(const std::shared_ptr<grpc::Channel>& channel, Unconnected unconnected);
@@ -48,8 +51,18 @@ class Link {
   void cancel();
 
  private:
-  class Call;
-  std::unique_ptr<Call> call_;
+  std::unique_ptr<Carrier> carrier_;
+};
+
+// What carries the messages of a link, whose contract it has.
+class Link::Carrier {
+ public:
+  using Time = Link::Time;
+  virtual ~Carrier() = default;
+  virtual bool connect(Time deadline) = 0;
+  virtual void send(Message message, Time deadline) = 0;
+  virtual void receive(const Receiver& receiver, Time deadline) = 0;
+  virtual void cancel() = 0;
 };
 
 }  // namespace cohort::parameter_server

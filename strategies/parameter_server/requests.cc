@@ -37,7 +37,9 @@ class CallExchange final : public Exchange, public std::enable_shared_from_this<
     service_.pool().run([self = shared_from_this()] { self->call(); });
   }
 
-  std::optional<Message> next_message() override { return std::exchange(reply_, std::nullopt); }
+  std::optional<Message> next_message(const TakeMemory&) override {
+    return std::exchange(reply_, std::nullopt);
+  }
 
  private:
   void call() {
@@ -90,7 +92,9 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
          .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
   }
 
-  std::optional<Message> next_message() override { return std::exchange(reply_, std::nullopt); }
+  std::optional<Message> next_message(const TakeMemory&) override {
+    return std::exchange(reply_, std::nullopt);
+  }
 
  private:
   static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
@@ -204,7 +208,19 @@ proto::Reply statistics(const Service& service) {
   out.set_received_bytes(s.received_bytes);
   out.set_sent_bytes(s.sent_bytes);
   out.set_sessions(s.sessions);
+  out.set_sharing_sessions(s.sharing_sessions);
   for (const uint64_t count : s.staleness) out.add_staleness(count);
+  return reply;
+}
+
+proto::Reply shared(const std::optional<LocalOffer>& offer) {
+  proto::Reply reply;
+  proto::Shared& out = *reply.mutable_shared();
+  if (!offer) return reply;
+  out.set_socket(offer->socket);
+  out.set_word(offer->word);
+  out.set_pid(offer->server.pid);
+  out.set_start_time(offer->server.start_time);
   return reply;
 }
 
@@ -244,6 +260,10 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
         proto::Reply reply;
         reply.mutable_restored()->set_shards(service.restore(folder));
         return reply;
+      });
+    case proto::Request::kShare:
+      return call([&service, start, host = request.share().host()](const auto&) {
+        return shared(service.offer(host, start));
       });
     case proto::Request::kStats:
       return call([&service](const auto&) { return statistics(service); });

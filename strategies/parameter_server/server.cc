@@ -14,6 +14,8 @@
 
 #include "core/base/error.h"
 #include "core/base/program.h"
+#include "strategies/parameter_server/arriving_request.h"
+#include "strategies/parameter_server/local_server.h"
 #include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/stream_server.h"
 #include "strategies/parameter_server/wire.h"
@@ -66,7 +68,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     service_.closed(session_);
     {
       const std::lock_guard lock(mutex_);
-      exchange_ = nullptr;
+      request_.reset();
     }
     const std::shared_ptr<Call> last = std::move(self_);
   }
@@ -87,21 +89,12 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
  private:
   void receive() {
     const MessageReader message(incoming_);
-    if (exchange_ == nullptr) {
-      exchange_ = service_.open(message.header(), shared_from_self(), session_);
-      left_ = exchange_->payload_bytes();
-    } else if (!message.header().empty() || left_ == 0) {
-      invalid("a request came before the one before it was complete");
-    }
-    if (message.payload_bytes() > left_)
-      invalid("a request has ", message.payload_bytes() - left_, " bytes more than it says");
-    if (message.payload_bytes() == 0 && left_ > 0 && message.header().empty())
-      invalid("a message of a request is empty");
-    left_ -= message.payload_bytes();
+    request_.begin_message(service_, message.header(), message.payload_bytes(), shared_from_self(),
+                           session_);
+    Exchange& exchange = *request_.exchange();
     bool go_on = true;
-    message.read([&](const char* data, size_t bytes) { go_on = exchange_->receive(data, bytes); });
-    service_.received(message.payload_bytes());
-    if (left_ == 0) return exchange_->complete();
+    message.read([&](const char* data, size_t bytes) { go_on = exchange.receive(data, bytes); });
+    if (request_.complete()) return exchange.complete();
     const std::lock_guard lock(mutex_);
     paused_ = !std::exchange(resumed_, false) && !go_on;
     if (!paused_) start_read();
@@ -140,13 +133,13 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   // Null when the call has ended: it may end while another thread makes the reply.
   std::shared_ptr<Exchange> present() {
     const std::lock_guard lock(mutex_);
-    return finished_ ? nullptr : exchange_;
+    return finished_ ? nullptr : request_.exchange();
   }
 
   void next_request() {
     cutter_.reset();
     const std::lock_guard lock(mutex_);
-    exchange_ = nullptr;
+    request_.reset();
     resumed_ = false;
     start_read();
   }
@@ -161,8 +154,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   Service& service_;
   std::shared_ptr<Call> self_;
   Service::Session session_;
-  std::shared_ptr<Exchange> exchange_;
-  uint64_t left_ = 0;  // of the request's payload
+  ArrivingRequest request_;
   grpc::ByteBuffer incoming_, outgoing_;
   std::optional<MessageCutter> cutter_;
   std::mutex mutex_;
@@ -188,6 +180,7 @@ class ParameterServer::Network {
       : options_(completed(options, environment)), service_(options_, [this] { shut_down(); }) {
     const coordination::Security security(options_.tls, options_.allow_plaintext, environment);
     restore();
+    share_memory();
     server_ = std::make_unique<StreamServer>(
         "parameter server", kMethod, address, security,
         [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); });
@@ -197,6 +190,9 @@ class ParameterServer::Network {
   ~Network() {
     shut_down();
     if (saver_.joinable()) saver_.join();
+    server_.reset();
+    service_.set_offering(nullptr);
+    local_.reset();
   }
 
   grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
@@ -242,6 +238,17 @@ class ParameterServer::Network {
     }
   }
 
+  void share_memory() {
+    try {
+      local_ = std::make_unique<LocalServer>(service_);
+    } catch (const Error& error) {
+      options_.notice(str("parameter server: no shared memory: ", error.what()));
+      return;
+    }
+    service_.set_offering(
+        [this](const std::string& host, const auto& start) { return local_->offer(host, start); });
+  }
+
   void shut_down() {
     {
       const std::lock_guard lock(mutex_);
@@ -268,6 +275,7 @@ class ParameterServer::Network {
   std::condition_variable changed_;
   bool ending_ = false;
   Service service_;
+  std::unique_ptr<LocalServer> local_;
   std::thread saver_;
   std::unique_ptr<StreamServer> server_;  // last: its calls use the service
 };

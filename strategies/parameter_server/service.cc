@@ -55,6 +55,7 @@ void Service::closed(const Session& session) {
   waiting_->look();
   const std::lock_guard lock(sessions_mutex_);
   --sessions_;
+  if (session.shares_memory) --sharing_sessions_;
   last_closed_ = now;
 }
 
@@ -80,8 +81,19 @@ void Service::identify(const proto::Request& request, Session& session) {
   }
   if (start) invalid("a call is of one task: it was ", start->task, ", now ", request.task());
   session.tasks.check(options_.job_id, request.task());
-  session.start = roster_.enter(request.task(), request.incarnation());
-  with_clocks([&](ClockTable& clocks) { clocks.connected(request.task()); });
+  enter(roster_.enter(request.task(), request.incarnation()), session);
+}
+
+void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
+  session.start = caller;
+  with_clocks([&](ClockTable& clocks) { clocks.connected(caller->task); });
+}
+
+void Service::share(const std::shared_ptr<Start>& caller, Session& session) {
+  enter(caller, session);
+  session.shares_memory = true;
+  const std::lock_guard lock(sessions_mutex_);
+  ++sharing_sessions_;
 }
 
 void Service::require_present(const std::string& source, uint64_t incarnation) {
@@ -236,7 +248,9 @@ ServerStatistics Service::statistics() const {
     s.bytes += shard->bytes();
   }
   for (size_t i = 0; i < staleness_.size(); ++i) s.staleness[i] = staleness_[i];
-  s.sessions = sessions();
+  const std::lock_guard lock(sessions_mutex_);
+  s.sessions = sessions_;
+  s.sharing_sessions = sharing_sessions_;
   return s;
 }
 

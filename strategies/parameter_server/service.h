@@ -8,14 +8,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "strategies/parameter_server/buffer_cache.h"
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/local_offer.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/server_options.h"
 #include "strategies/parameter_server/shard.h"
@@ -37,14 +40,26 @@ class Service {
   Service(const ParameterServerOptions& options, std::function<void()> shut_down);
   ~Service();
 
+  // How callers of this host may share memory; null: they may not. Nobody calls the one before any
+  // more when this returns.
+  using Offering = std::function<std::optional<LocalOffer>(const std::string& host,
+                                                           const std::shared_ptr<Start>& start)>;
+  void set_offering(Offering offering) {
+    const std::lock_guard lock(offering_mutex_);
+    offering_ = std::move(offering);
+  }
+
   uint64_t epoch() const { return epoch_; }
   // What one caller's requests have in common: a session.
   struct Session {
     std::shared_ptr<Start> start;             // who calls, once that is known
     coordination::CertifiedTasks tasks = {};  // who may
+    bool shares_memory = false;
   };
   void opened();
   void closed(const Session& session);
+  // A session goes through shared memory, and is that of a caller who is known from another one.
+  void share(const std::shared_ptr<Start>& caller, Session& session);
   // Begins a request, given its header. Throws what the request is to be refused with.
   std::shared_ptr<Exchange> open(std::string_view header, const std::shared_ptr<Caller>& caller,
                                  Session& session);
@@ -88,13 +103,20 @@ class Service {
     return f(clocks_);
   }
   void shut_down() { shut_down_(); }
+  std::optional<LocalOffer> offer(const std::string& host, const std::shared_ptr<Start>& start) {
+    const std::lock_guard lock(offering_mutex_);
+    return offering_ ? offering_(host, start) : std::nullopt;
+  }
 
  private:
   void identify(const proto::Request& request, Session& session);
+  void enter(const std::shared_ptr<Start>& caller, Session& session);
   Shard::Environment environment();
 
   const ParameterServerOptions options_;
   const std::function<void()> shut_down_;
+  std::mutex offering_mutex_;
+  Offering offering_;
   const uint64_t epoch_;
   BufferCache buffers_;
   mutable std::shared_mutex shards_mutex_;
@@ -103,7 +125,7 @@ class Service {
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
   mutable std::mutex sessions_mutex_;
-  uint64_t sessions_ = 0;
+  uint64_t sessions_ = 0, sharing_sessions_ = 0;
   std::chrono::steady_clock::time_point last_closed_;
   std::atomic<uint64_t> applied_ = 0, counted_ = 0, repeated_ = 0, late_ = 0, lost_ = 0,
                         refused_ = 0, received_ = 0, sent_ = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "core/base/error.h"
@@ -98,17 +100,17 @@ void Shard::compile() {
 Tensor Shard::storage(int part) const { return parts_[static_cast<size_t>(part)]->storage(0); }
 
 size_t Shard::bytes() const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return table_ ? table_->bytes() : parts_.size() * spec_.spec().bytes();
 }
 
 int64_t Shard::rows_in_use() const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return table_ ? table_->rows_in_use() : spec_.rows;
 }
 
 uint64_t Shard::version() const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return version_;
 }
 
@@ -139,6 +141,12 @@ void Shard::check_push(const std::optional<std::vector<int64_t>>& rows) const {
 
 PushResult Shard::push(IncomingPush push) {
   check_push(push.rows);
+  if (push.rows && !environment_.consistency.synchronous()) {
+    // Sorting takes as long as the update, and needs no lock.
+    RowGradient sorted = combine_rows({std::move(*push.rows), std::move(push.gradient)});
+    push.rows = std::move(sorted.rows);
+    push.gradient = std::move(sorted.values);
+  }
   const std::lock_guard lock(mutex_);
   Mark& mark = marks_[push.task];
   if (mark.incarnation != push.mark.incarnation)
@@ -295,9 +303,22 @@ ShardValue Shard::pull(const std::string& task) {
   return published_;
 }
 
+uint64_t Shard::pull_into(int part, const std::string& task, void* target) {
+  if (part == 0 && environment_.consistency.delay_compensation > 0) {
+    const ShardValue published = pull(task);
+    std::memcpy(target, published.value.raw(), published.value.bytes());
+    return published.version;
+  }
+  if (table_)
+    invalid("shard \"", spec_.name, "\" makes its rows on first use: pull the rows you need");
+  const std::shared_lock lock(mutex_);
+  std::memcpy(target, storage(require_part(part)).raw(), spec_.spec().bytes());
+  return version_;
+}
+
 Tensor Shard::part(int part) const {
   if (table_) invalid("shard \"", spec_.name, "\" makes its rows on first use");
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return storage(require_part(part)).clone();
 }
 
@@ -314,7 +335,7 @@ void Shard::read_row(int part, int64_t row, char* target) const {
 uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target) const {
   require_rows(rows);
   require_part(part);
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   for (const int64_t row : rows) {
     read_row(part, row, target);
     target += spec_.row_bytes();
@@ -359,7 +380,7 @@ void Shard::restore(ShardState state) {
 }
 
 ShardState Shard::state() const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   ShardState state{.spec = spec_, .version = version_, .updates = updates_, .marks = marks_};
   // Gradients that wait for others are not part of it.
   for (const auto& [task, before] : round_.before) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/buffer_cache.h"
 #include "strategies/parameter_server/consistency.h"
+#include "strategies/parameter_server/fair_lock.h"
 #include "strategies/parameter_server/row_gradient.h"
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
@@ -67,7 +67,8 @@ struct ShardState {
 };
 
 // A shard on its server: values, slots, the update that moves them, and the marks that make it
-// exactly once. Thread-safe: one lock of its own, so that no call sees or leaves half an update.
+// exactly once. Thread-safe: one lock of its own, so that no call sees or leaves half an update;
+// those who read share it.
 class Shard {
  public:
   struct Environment {
@@ -88,10 +89,17 @@ class Shard {
 
   // kInvalidArgument unless a push of this form can be applied here: dense, or that many rows.
   void check_push(const std::optional<std::vector<int64_t>>& rows) const;
+  // Whether push() leaves gradients as they are, and no longer needs them when it returns.
+  bool only_reads_gradients() const {
+    return !environment_.consistency.synchronous() &&
+           environment_.consistency.delay_compensation == 0;
+  }
   PushResult push(IncomingPush push);
 
   // The value. It is copied once for each version, whoever asks. `task` is remembered to have it.
   ShardValue pull(const std::string& task);
+  // The same for any part, copied into `target`.
+  uint64_t pull_into(int part, const std::string& task, void* target);
   uint64_t version() const;
   // Part 0 is the value, others the slots. kInvalidArgument for a table of rows, whose parts have
   // no end.
@@ -131,7 +139,7 @@ class Shard {
 
   const ShardSpec spec_;
   const Environment environment_;
-  mutable std::mutex mutex_;
+  mutable FairLock mutex_;
   uint64_t version_ = 1, updates_ = 0;
   Marks marks_;
   std::vector<std::shared_ptr<Variable>> parts_;  // the value, then the slots; none of a table

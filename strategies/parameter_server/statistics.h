@@ -23,6 +23,7 @@ struct ServerStatistics {
   uint64_t received_bytes = 0;    // of payload
   uint64_t sent_bytes = 0;
   uint64_t sessions = 0;                             // open calls
+  uint64_t sharing_sessions = 0;                     // of these, through shared memory
   std::array<uint64_t, kStalenessBins> staleness{};  // of applied gradients, in updates
 };
 

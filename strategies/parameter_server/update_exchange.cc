@@ -143,6 +143,23 @@ bool UpdateExchange::receive(const char* data, size_t bytes) {
     bytes -= taken;
   }
   finish_parts();
+  return may_go_on();
+}
+
+// A gradient that is all there is applied from where it is.
+bool UpdateExchange::receive_shared(const std::shared_ptr<Buffer>& memory) {
+  finish_parts();
+  Push* push = part_ < pushes_.size() ? &pushes_[part_] : nullptr;
+  if (push == nullptr || push->compression != Compression::kNone || filled_ != push->row_bytes() ||
+      memory->bytes != push->bytes - filled_ || !push->shard->only_reads_gradients())
+    return Exchange::receive_shared(memory);
+  push->values = memory;
+  filled_ = push->bytes;
+  finish_parts();
+  return may_go_on();
+}
+
+bool UpdateExchange::may_go_on() {
   const std::lock_guard lock(mutex_);
   paused_ = running_ >= kMaxRunning;
   return !paused_;
@@ -159,14 +176,16 @@ void UpdateExchange::finish_parts() {
 void UpdateExchange::decode(Push& push) {
   const ShardSpec& spec = push.shard->spec();
   const std::shared_ptr<Buffer> payload = std::exchange(push.payload, nullptr);
+  const std::shared_ptr<Buffer> apart = std::exchange(push.values, nullptr);
+  const auto& values = apart ? apart : payload;
+  const size_t offset = apart ? 0 : push.row_bytes();
   if (push.rows >= 0) {
     const auto* rows = static_cast<const int64_t*>(payload->data);
     push.push.rows.emplace(rows, rows + push.rows);
-    const TensorSpec values{spec.whole.dtype, spec.whole.shape.with_dim(0, push.rows)};
-    push.push.gradient =
-        as_tensor(values, payload, static_cast<size_t>(push.rows) * sizeof(int64_t));
+    const TensorSpec some{spec.whole.dtype, spec.whole.shape.with_dim(0, push.rows)};
+    push.push.gradient = as_tensor(some, values, offset);
   } else if (push.compression == Compression::kNone) {
-    push.push.gradient = as_tensor(spec.spec(), payload, 0);
+    push.push.gradient = as_tensor(spec.spec(), values, offset);
   } else {
     push.push.gradient = as_tensor(spec.spec(), service_.buffers().take(spec.spec().bytes()), 0);
     decompress(push.compression, static_cast<const char*>(payload->data), push.bytes,
@@ -175,7 +194,7 @@ void UpdateExchange::decode(Push& push) {
 }
 
 void UpdateExchange::dispatch(Push& push) {
-  if (buffer_ == nullptr) buffer_ = service_.buffers().take(push.bytes);
+  if (buffer_ == nullptr && push.values == nullptr) buffer_ = service_.buffers().take(push.bytes);
   push.payload = std::exchange(buffer_, nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -255,30 +274,35 @@ struct UpdateExchange::Values {
   uint64_t version = 0;
 };
 
-UpdateExchange::Values UpdateExchange::values_of(const Pull& pull) const {
+UpdateExchange::Values UpdateExchange::values_of(const Pull& pull, const TakeMemory& take) const {
   Values values;
+  const Shard& shard = *pull.shard;
+  const size_t bytes = pull.rows >= 0 ? pull.numbers().size() * shard.spec().row_bytes()
+                                      : shard.spec().spec().bytes();
+  auto memory = take && bytes > 0 ? take(bytes) : nullptr;
   if (pull.rows >= 0) {
-    const size_t bytes = pull.numbers().size() * pull.shard->spec().row_bytes();
-    const auto buffer = service_.buffers().take(bytes);
-    values.version =
-        pull.shard->pull_rows(pull.part, pull.numbers(), static_cast<char*>(buffer->data));
-    values.piece = {buffer, static_cast<const char*>(buffer->data), bytes};
-    return values;
-  }
-  Tensor value;
-  if (pull.part > 0) {
-    values.version = pull.shard->version();
-    value = pull.shard->part(pull.part);
+    if (memory == nullptr) memory = service_.buffers().take(bytes);
+    values.version = shard.pull_rows(pull.part, pull.numbers(), static_cast<char*>(memory->data));
+  } else if (memory != nullptr) {
+    values.version = pull.shard->pull_into(pull.part, start_->task, memory->data);
+  } else if (pull.part > 0) {
+    values.version = shard.version();
+    const Tensor part = shard.part(pull.part);
+    values.piece = {part.buffer(), static_cast<const char*>(part.raw()), bytes};
   } else {
-    ShardValue published = pull.shard->pull(start_->task);
+    const ShardValue published = pull.shard->pull(start_->task);
     values.version = published.version;
-    value = std::move(published.value);
+    const Tensor& value = published.value;
+    values.piece = {value.buffer(), static_cast<const char*>(value.raw()), bytes};
   }
-  values.piece = {value.buffer(), static_cast<const char*>(value.raw()), value.bytes()};
+  if (memory != nullptr) {
+    const auto* data = static_cast<const char*>(memory->data);
+    values.piece = {std::move(memory), data, bytes};
+  }
   return values;
 }
 
-std::optional<Message> UpdateExchange::next_message() {
+std::optional<Message> UpdateExchange::next_message(const TakeMemory& take) {
   if (header_sent_ && next_pull_ == pulls_.size()) return std::nullopt;
   proto::Reply reply;
   proto::Updated& updated = *reply.mutable_updated();
@@ -303,7 +327,7 @@ std::optional<Message> UpdateExchange::next_message() {
       pulled.set_current(true);
       continue;
     }
-    Values values = values_of(pull);
+    Values values = values_of(pull, take);
     pulled.set_version(values.version);
     pulled.set_payload_bytes(values.piece.bytes);
     total += values.piece.bytes;

@@ -33,8 +33,9 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
 
   uint64_t payload_bytes() const override { return payload_bytes_; }
   bool receive(const char* data, size_t bytes) override;
+  bool receive_shared(const std::shared_ptr<Buffer>& memory) override;
   void complete() override;
-  std::optional<Message> next_message() override;
+  std::optional<Message> next_message(const TakeMemory& take) override;
 
  private:
   struct Push {
@@ -44,7 +45,10 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     Compression compression = Compression::kNone;
     size_t bytes = 0;  // of its payload
     std::shared_ptr<Buffer> payload;
+    std::shared_ptr<Buffer> values;  // where these are not in the payload
     PushResult result;
+
+    size_t row_bytes() const { return rows > 0 ? static_cast<size_t>(rows) * sizeof(int64_t) : 0; }
   };
   struct Pull {
     std::shared_ptr<Shard> shard;
@@ -70,6 +74,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
   char* present_memory();
   // Ends parts that are complete, and those without any bytes.
   void finish_parts();
+  bool may_go_on();
   void dispatch(Push& push);
   void apply(Push& push);
   void decode(Push& push);
@@ -77,7 +82,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
   void answer();
   bool has_all_versions() const;
   struct Values;
-  Values values_of(const Pull& pull) const;
+  Values values_of(const Pull& pull, const TakeMemory& take) const;
 
   Service& service_;
   const std::shared_ptr<Start> start_;

@@ -8,6 +8,7 @@
 #include "core/optim/optimizers.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server.h"
+#include "tests/strategies/parameter_server/transport.h"
 
 namespace cohort {
 namespace {
@@ -25,7 +26,8 @@ void serve(const Address& address, const std::string& folder) {
 
 // Each push adds 1 to every element; each acknowledged one is a line.
 void count(const Address& address, const std::string& task, int pushes) {
-  ParameterClient client(address, {.task = task, .job_id = "job"});
+  ParameterClient client(
+      address, {.task = task, .job_id = "job", .shared_memory = testing::by_shared_memory()});
   const TensorSpec spec{DType::kFloat32, {kElements}};
   client.create({.name = "counter",
                  .variable = "counter",

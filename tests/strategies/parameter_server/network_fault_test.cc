@@ -29,7 +29,11 @@ class FaultyServer {
   // Pushes and pulls through the proxy, then looks at the server itself.
   void work(milliseconds timeout = seconds(20)) {
     ParameterClient client(proxy_address(),
-                           {.task = "worker:0", .job_id = "job", .timeout = timeout, .tls = tls_},
+                           {.task = "worker:0",
+                            .job_id = "job",
+                            .timeout = timeout,
+                            .shared_memory = false,  // which no fault of a network would reach
+                            .tls = tls_},
                            no_environment);
     const ShardSpec spec = whole_shard("w", {DType::kFloat32, {kElements}});
     const auto all = [](float value) { return floats(std::vector<float>(kElements, value)); };

@@ -70,7 +70,8 @@ TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   std::atomic<bool> stop = false;
   std::atomic<int> acknowledged = 0;
   const TensorSpec spec{DType::kFloat32, {kElements}};
-  ParameterClient client(Address::parse(port.address()), {.task = "worker:0", .job_id = "job"},
+  ParameterClient client(Address::parse(port.address()),
+                         {.task = "worker:0", .job_id = "job", .shared_memory = by_shared_memory()},
                          no_environment);
   client.create(whole_shard("counter", spec),
                 [&] { return Tensor::zeros(spec.dtype, spec.shape); });

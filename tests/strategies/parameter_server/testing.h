@@ -17,6 +17,7 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server.h"
+#include "tests/strategies/parameter_server/transport.h"
 
 namespace cohort::testing {
 
@@ -69,7 +70,9 @@ class TestServer {
   std::unique_ptr<ParameterClient> client(const std::string& task = "worker:0",
                                           milliseconds timeout = std::chrono::seconds(20)) const {
     return std::make_unique<ParameterClient>(
-        address(), ParameterClientOptions{.task = task, .job_id = "job", .timeout = timeout},
+        address(),
+        ParameterClientOptions{
+            .task = task, .job_id = "job", .timeout = timeout, .shared_memory = by_shared_memory()},
         no_environment);
   }
 
