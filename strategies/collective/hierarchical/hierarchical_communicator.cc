@@ -17,19 +17,25 @@ using hierarchical::Levels;
 using hierarchical::Topology;
 using std::chrono::milliseconds;
 
-// By how much longer a rank waits for other hosts than for its own, and for its own when that may
-// be waiting for others.
-constexpr milliseconds kForOthers{1000}, kForThoseWhoWait{3000};
+// By how much longer than the limit a rank waits for those who may be waiting themselves, so that
+// who waits for the one that is missing says so first: on lanes for carriers that wait for their
+// hosts, in a host for carriers that wait on lanes, for hosts that are in their last call still,
+// and for the first rank, which waits for those.
+constexpr milliseconds kOnLanes{1000}, kAfterLanes{2000}, kForHosts{3000}, kForFirstRank{5000};
 
 // The communicators of a group, in the order in which they need each other.
 struct Connections {
   std::unique_ptr<Communicator> control;  // for the group's end
   std::unique_ptr<Communicator> flat;     // all ranks
+  std::unique_ptr<Communicator> leaders;  // the first ranks of the hosts; null elsewhere
   std::unique_ptr<Levels> levels;
 };
 
+std::optional<milliseconds> later(std::optional<milliseconds> limit, milliseconds more) {
+  return limit ? std::optional(*limit + more) : limit;
+}
 milliseconds tcp_limit(std::optional<milliseconds> limit, milliseconds more = milliseconds(0)) {
-  return limit ? *limit + more : milliseconds(kNoTimeLimit);
+  return later(limit, more).value_or(kNoTimeLimit);
 }
 
 // A call in words, for an error.
@@ -48,9 +54,11 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   HierarchicalCommunicator(Connections connections, std::optional<milliseconds> limit)
       : limit_(limit),
         flat_(std::move(connections.flat)),
+        leaders_(std::move(connections.leaders)),
         levels_(std::move(connections.levels)),
         end_(std::move(connections.control), [this](const Error& error) {
           levels_->abort(error);
+          if (leaders_ != nullptr) leaders_->abort(error);
           flat_->abort(error);
         }) {}
 
@@ -124,8 +132,8 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
     HostCommunicator& host = levels_->host();
     host.set_limit(limit_);
     host.agree(call);
-    if (limit_) host.set_limit(*limit_ + kForThoseWhoWait);
-    int32_t odd = topology().place() == 0 ? find_odd_host(call) : 0;
+    host.set_limit(later(limit_, kForFirstRank));
+    int32_t odd = leaders_ != nullptr ? find_odd_host(call) : 0;
     if (host.size() > 1) host.broadcast(&odd, &odd, sizeof odd, 0);
     if (odd != 0) refuse(call, odd);
   }
@@ -133,7 +141,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   // The first host whose ranks do not make the same call as those of the first; else 0.
   int32_t find_odd_host(const Call& call) {
     try {
-      const auto calls = tell_all(levels_->first_lane(), fingerprint(call, ++agreed_));
+      const auto calls = tell_all(*leaders_, fingerprint(call, ++agreed_));
       const auto odd = std::find_if(calls.begin(), calls.end(),
                                     [&](const Fingerprint& f) { return !(f == calls[0]); });
       return odd == calls.end() ? 0 : static_cast<int32_t>(odd - calls.begin());
@@ -148,8 +156,8 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
 
   [[noreturn]] void refuse(const Call& call, int odd) {
     Words words[2];
-    if (topology().place() == 0) {
-      const auto all = tell_all(levels_->first_lane(), words_of(call));
+    if (leaders_ != nullptr) {
+      const auto all = tell_all(*leaders_, words_of(call));
       words[0] = all[0];
       words[1] = all[static_cast<size_t>(odd)];
     }
@@ -167,7 +175,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   }
 
   const std::optional<milliseconds> limit_;
-  const std::unique_ptr<Communicator> flat_;
+  const std::unique_ptr<Communicator> flat_, leaders_;
   const std::unique_ptr<Levels> levels_;
   uint64_t agreed_ = 0;  // calls
   std::map<int64_t, int64_t> messages_;
@@ -210,18 +218,22 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(HierarchicalParts p
   Topology topology(parts.hosts, rank);
   parts.host->renumber(topology.neighbours(), topology.size());
   auto flat = split_tcp_communicator(*parts.tcp, 0, rank, tcp_limit(parts.limit));
-  std::vector<std::unique_ptr<Communicator>> lanes;
-  for (int lane = 0; lane < topology.num_lanes(); ++lane) {
+  // Of those that carry a lane, one on each host.
+  const auto join_lane = [&](int lane, milliseconds more) {
     std::vector<int> carriers;
     for (int h = 0; h < topology.num_hosts(); ++h) carriers.push_back(topology.carrier(h, lane));
     const bool carried = topology.carrier(topology.host(), lane) == rank;
-    auto own = split_tcp_communicator(*parts.tcp, carried ? 0 : -1, topology.host(),
-                                      tcp_limit(parts.limit, kForOthers), carriers);
-    if (own != nullptr) lanes.push_back(std::move(own));
-  }
-  Connections connections{std::move(parts.tcp), std::move(flat), nullptr};
+    return split_tcp_communicator(*parts.tcp, carried ? 0 : -1, topology.host(),
+                                  tcp_limit(parts.limit, more), carriers);
+  };
+  auto leaders = join_lane(0, kForHosts);
+  std::vector<std::unique_ptr<Communicator>> lanes;
+  for (int lane = 0; lane < topology.num_lanes(); ++lane)
+    if (auto own = join_lane(lane, kOnLanes)) lanes.push_back(std::move(own));
+  Connections connections{std::move(parts.tcp), std::move(flat), std::move(leaders), nullptr};
   connections.levels =
-      std::make_unique<Levels>(std::move(topology), std::move(parts.host), std::move(lanes));
+      std::make_unique<Levels>(std::move(topology), std::move(parts.host), std::move(lanes),
+                               parts.limit, later(parts.limit, kAfterLanes));
   return std::make_unique<HierarchicalCommunicator>(std::move(connections), parts.limit);
 }
 

@@ -22,7 +22,8 @@ struct HierarchicalParts {
   // hosts[r] is the host of rank r, of which there are two or more, in any numbers.
   std::vector<int> hosts;
   // How long a rank waits for the others in a call; for ever without one. That a whole host does
-  // not come is found a second later, so that a host where one rank is missing can say so first.
+  // not come is found three seconds later, so that a host where one rank is missing can say so
+  // first.
   std::optional<std::chrono::milliseconds> limit;
 };
 

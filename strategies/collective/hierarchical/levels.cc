@@ -33,10 +33,13 @@ char* plus(void* memory, int64_t bytes) { return static_cast<char*>(memory) + by
 }  // namespace
 
 Levels::Levels(Topology topology, std::unique_ptr<HostCommunicator> host,
-               std::vector<std::unique_ptr<Communicator>> lanes)
+               std::vector<std::unique_ptr<Communicator>> lanes, Limit before_lanes,
+               Limit after_lanes)
     : topology_(std::move(topology)),
       first_(topology_.first_lane(topology_.place())),
       last_(topology_.first_lane(topology_.place() + 1)),
+      before_lanes_(before_lanes),
+      after_lanes_(after_lanes),
       host_(std::move(host)),
       lanes_(std::move(lanes)) {}
 
@@ -53,6 +56,7 @@ char* Levels::Scratch::at_least(HostCommunicator& host, int64_t bytes) {
 
 template <typename F>
 void Levels::on_lanes(const F& call_of) {
+  host_->set_limit(after_lanes_);
   if (lanes_.size() == 1) {
     if (const std::optional<Call> call = call_of(first_)) lanes_[0]->run(*call);
     return;
@@ -112,6 +116,7 @@ void Levels::reduce(const Bucket& bucket, ReduceOp op, int root) {
 // ranks of a host tell each other the results.
 void Levels::reduce_window(const Bucket& bucket, const PartialResult& partial, ElementRange range,
                            int root) {
+  host_->set_limit(before_lanes_);
   const auto counts = topology_.place_shares(range.count);
   const int64_t own_count = counts[at(topology_.place())];
   const void* own = bucket.source(range);
@@ -163,6 +168,7 @@ void Levels::run(const ReduceScatterCall& call) {
 // What is combined lies by lanes, and within each by the hosts that get it.
 void Levels::scatter_window(const ReduceScatterCall& call, const HostParts& parts,
                             const PartialResult& partial, int64_t begin, int64_t length) {
+  host_->set_limit(before_lanes_);
   const auto width = static_cast<int64_t>(dtype_size(call.dtype));
   const auto counts = lengths(parts, begin, length);
   char* const packed = packed_.at_least(*host_, sum(counts) * width);
@@ -214,6 +220,7 @@ void Levels::scatter_window(const ReduceScatterCall& call, const HostParts& part
 
 // To all ranks of the root's host, by the lanes to every other host, and there to all.
 void Levels::run(const BroadcastCall& call) {
+  host_->set_limit(before_lanes_);
   const int root_host = topology_.host_of(call.root);
   const bool is_source = topology_.host() == root_host;
   if (is_source)
@@ -240,6 +247,7 @@ void Levels::run(const AllGatherCall& call) {
 // other what came: by lanes, and within each by hosts.
 void Levels::gather_window(const AllGatherCall& call, const HostParts& parts, int64_t begin,
                            int64_t length) {
+  host_->set_limit(before_lanes_);
   const auto bytes = lengths(parts, begin, length);
   const int64_t here = bytes[at(topology_.host())];
   char* const gathered = packed_.at_least(*host_, here);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,14 +18,15 @@ namespace cohort::hierarchical {
 // before. Large ones are done in windows, for which there is memory that others can use in place.
 class Levels {
  public:
-  // `lanes` are those that this rank carries; their ranks are the hosts.
+  using Limit = std::optional<std::chrono::milliseconds>;
+
+  // `lanes` are those that this rank carries; their ranks are the hosts. The limits are of waits
+  // for the ranks of this host, before and after these have been on the lanes.
   Levels(Topology topology, std::unique_ptr<HostCommunicator> host,
-         std::vector<std::unique_ptr<Communicator>> lanes);
+         std::vector<std::unique_ptr<Communicator>> lanes, Limit before_lanes, Limit after_lanes);
 
   const Topology& topology() const { return topology_; }
   HostCommunicator& host() { return *host_; }
-  // The first lane, of a rank that carries it.
-  Communicator& first_lane() { return *lanes_[0]; }
   // From any thread.
   void abort(const Error& error);
 
@@ -69,6 +71,7 @@ class Levels {
 
   const Topology topology_;
   const int first_, last_;  // own lanes: [first_, last_)
+  const Limit before_lanes_, after_lanes_;
   // What lanes are still writing to when an error has come goes after them.
   Scratch packed_, wide_, sums_, halves_, results_;
   const std::unique_ptr<HostCommunicator> host_;
