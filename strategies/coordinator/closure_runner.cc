@@ -53,10 +53,12 @@ Error present_error() {
 
 }  // namespace
 
-ClosureRunner::ClosureRunner(const Attach& attach, size_t max_waiting_bytes, Answers& answers,
+ClosureRunner::ClosureRunner(const Attach& attach, size_t max_waiting_bytes,
+                             std::shared_ptr<ServerSession> servers, Answers& answers,
                              std::atomic<uint64_t>& executed)
     : attach_(attach),
       max_waiting_bytes_(max_waiting_bytes),
+      servers_(std::move(servers)),
       answers_(answers),
       executed_(executed),
       thread_([this] { work(); }) {}
@@ -67,6 +69,7 @@ ClosureRunner::~ClosureRunner() {
 }
 
 void ClosureRunner::stop() {
+  if (servers_) servers_->cancel();  // what is executed may be waiting for them
   const std::lock_guard lock(mutex_);
   stopping_ = true;
   waiting_.clear();
@@ -171,30 +174,56 @@ void ClosureRunner::answer(uint64_t id, const F& f) {
 
 // --- Functions
 
-std::unique_ptr<Plan> ClosureRunner::compile(const Tensor& graph) const {
+std::map<std::string, std::shared_ptr<ServerVariable>> ClosureRunner::attach_variables(
+    const Define& define) {
+  if (!define.server_variables.empty() && servers_ == nullptr)
+    fail(Code::kFailedPrecondition, "a function uses variables of parameter servers, and ",
+         attach_.worker, " has been told of none");
+  std::map<std::string, std::shared_ptr<ServerVariable>> by_name;
+  for (const std::string& description : define.server_variables) {
+    std::shared_ptr<ServerVariable>& variable = server_variables_[description];
+    if (variable == nullptr)
+      variable = std::make_shared<ServerVariable>(
+          ServerVariableInfo::unpack(description, servers_->num_servers()), servers_);
+    by_name.emplace(variable->name(), variable);
+  }
+  return by_name;
+}
+
+void ClosureRunner::compile(const Define& define, Compiled& compiled) {
+  const Tensor& graph = define.graph;
   if (!graph.defined() || graph.dtype() != DType::kUInt8 || graph.shape().rank() != 1)
     invalid("a function is sent as a tensor of bytes");
+  const auto on_servers = attach_variables(define);
   const std::string_view bytes(static_cast<const char*>(graph.raw()), graph.bytes());
-  const GraphFunction function =
+  auto function = std::make_unique<GraphFunction>(
       import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
+        if (const auto found = on_servers.find(name); found != on_servers.end())
+          return found->second;
         for (const auto& [id, resource] : resources_)
           if (const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
               variable != nullptr && resource.name == name)
             return *variable;
         return nullptr;
-      });
-  for (const auto& node : function.graph->nodes())
+      }));
+  for (const auto& node : function->graph->nodes())
     for (const TensorSpec& spec : node->outputs())
       if (static_cast<size_t>(spec.shape.num_elements()) > kMaxValueBytes / dtype_size(spec.dtype))
         fail(Code::kResourceExhausted, "node \"", node->name(), "\" is ", spec, "; the limit is ",
              kMaxValueBytes, " bytes");
-  return std::make_unique<Plan>(function, PlanOptions{});
+  if (on_servers.empty()) {
+    compiled.plan = std::make_unique<Plan>(*function, PlanOptions{});
+    return;
+  }
+  compiled.graph = std::move(function);
+  compiled.server_function = std::make_unique<ServerFunction>(
+      std::vector<const GraphFunction*>{compiled.graph.get()}, servers_);
 }
 
 void ClosureRunner::execute(Define define) {
-  Compiled compiled{std::move(define.signature), nullptr, std::move(define.error)};
+  Compiled compiled{.signature = define.signature, .error = define.error};
   try {
-    if (!compiled.error) compiled.plan = compile(define.graph);
+    if (!compiled.error) compile(define, compiled);
   } catch (...) {
     compiled.error = present_error();
   }
@@ -221,8 +250,13 @@ ClosureRunner::Compiled* ClosureRunner::find(const Ready& ready) {
   return nullptr;
 }
 
-std::vector<Tensor> ClosureRunner::call(Compiled& compiled, const Ready& ready) const {
+std::vector<Tensor> ClosureRunner::call(Compiled& compiled, const Ready& ready) {
   if (compiled.error) throw *compiled.error;
+  if (compiled.server_function) {
+    servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
+                                                  attach_.incarnation, ready.lane_sequence});
+    return compiled.server_function->run(ready.inputs, ready.step);
+  }
   return compiled.plan->run(ready.inputs, ready.step);
 }
 
@@ -266,6 +300,8 @@ ClosureRunner::Ready ClosureRunner::gather(const Run& run) {
   Ready ready{.id = run.id, .function = run.function, .signature = {}, .inputs = {}, .step = {}};
   ready.step.seed = run.seed;
   ready.step.step = static_cast<int64_t>(run.number);
+  ready.lane = run.lane;
+  ready.lane_sequence = run.lane_sequence;
   for (const Argument& argument : run.arguments) gather(argument, ready);
   for (const Tensor& input : ready.inputs) ready.signature.tensors.push_back(input.spec());
   return ready;

@@ -18,6 +18,8 @@
 #include "core/runtime/plan.h"
 #include "core/runtime/variable.h"
 #include "strategies/coordinator/messages.h"
+#include "strategies/parameter_server/server_function.h"
+#include "strategies/parameter_server/server_variable.h"
 
 namespace cohort::coordinator {
 
@@ -35,7 +37,9 @@ class ClosureRunner {
   };
 
   // `executed` counts closures over all runners. `answers` must stay until stop() has returned.
-  ClosureRunner(const Attach& attach, size_t max_waiting_bytes, Answers& answers,
+  // `servers` are the job's parameter servers, null where it has none.
+  ClosureRunner(const Attach& attach, size_t max_waiting_bytes,
+                std::shared_ptr<ServerSession> servers, Answers& answers,
                 std::atomic<uint64_t>& executed);
   // Waits for the closure that is being executed.
   ~ClosureRunner();
@@ -51,10 +55,13 @@ class ClosureRunner {
   bool has_ended() const { return ended_; }
 
  private:
-  // One function, compiled for one signature.
+  // One function for one signature: compiled, or, where it uses variables of parameter servers,
+  // with what pulls these and pushes to them.
   struct Compiled {
     CallSignature signature;
     std::unique_ptr<Plan> plan;
+    std::unique_ptr<GraphFunction> graph;  // that `server_function` needs
+    std::unique_ptr<ServerFunction> server_function;
     std::optional<Error> error;  // instead
   };
   // A closure with the tensors that it is given, which waits for its function.
@@ -63,6 +70,7 @@ class ClosureRunner {
     CallSignature signature;
     std::vector<Tensor> inputs;
     StepInfo step;
+    uint64_t lane = 0, lane_sequence = 0;
   };
   // What a closure is given; the error if it could not be made.
   using Resource = std::variant<data::Iterator, Tensor, std::shared_ptr<Variable>, Error>;
@@ -82,10 +90,12 @@ class ClosureRunner {
   Ready gather(const Run& run);
   void gather(const Argument& argument, Ready& ready);
   Resource make(const Create& create);
-  std::unique_ptr<Plan> compile(const Tensor& graph) const;
+  void compile(const Define& define, Compiled& compiled);
+  // The variables of parameter servers that a function uses, by name.
+  std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
   void ask_for(Ready ready);
   Compiled* find(const Ready& ready);
-  std::vector<Tensor> call(Compiled& compiled, const Ready& ready) const;
+  std::vector<Tensor> call(Compiled& compiled, const Ready& ready);
   // Calls `f`, whose results or error become the answer to `id`; nothing is none yet.
   template <typename F>
   void answer(uint64_t id, const F& f);
@@ -94,6 +104,7 @@ class ClosureRunner {
 
   const Attach attach_;
   const size_t max_waiting_bytes_;
+  const std::shared_ptr<ServerSession> servers_;  // null where there are none
   Answers& answers_;
   std::atomic<uint64_t>& executed_;
 
@@ -109,6 +120,7 @@ class ClosureRunner {
   // The thread's own.
   std::map<uint64_t, std::vector<Compiled>> functions_;
   std::map<uint64_t, NamedResource> resources_;
+  std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;  // by description
   std::vector<Ready> unknown_;  // that wait for their function
 
   std::thread thread_;

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/distribute/replica_scope.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/coordinator/closure_queue.h"
 #include "strategies/coordinator/function_table.h"
@@ -52,6 +53,12 @@ std::optional<CallSignature> signature_of(const std::vector<Argument>& arguments
   return signature;
 }
 
+std::vector<std::string> addresses_of(const ClusterSpec& cluster, const std::string& job) {
+  std::vector<std::string> addresses;
+  for (const int id : cluster.task_ids(job)) addresses.push_back(cluster.address(job, id).text());
+  return addresses;
+}
+
 template <typename T>
 T answer(std::future<T> future, const RemoteWorker& worker) {
   if (future.wait_for(kAnswerTime) != std::future_status::ready)
@@ -64,9 +71,10 @@ T answer(std::future<T> future, const RemoteWorker& worker) {
 
 class ClusterCoordinator::Impl {
  public:
-  Impl(const ClusterSpec& cluster, const CoordinatorOptions& options,
+  Impl(Strategy* strategy, const ClusterSpec& cluster, const CoordinatorOptions& options,
        const Environment& environment)
-      : options_(completed(options, environment)),
+      : strategy_(strategy),
+        options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
         queue_(options_.max_queued, options_.max_attempts,
                [this] {
@@ -81,6 +89,7 @@ class ClusterCoordinator::Impl {
                  .task = kTask,
                  .incarnation = coordination::random_incarnation(),
                  .num_workers = cluster.num_tasks("worker"),
+                 .servers = addresses_of(cluster, "ps"),
                  .seed = global_seed(),
                  .max_message_bytes = options_.max_bytes,
                  .notice = options_.notice} {
@@ -205,11 +214,33 @@ class ClusterCoordinator::Impl {
   }
 
   ClosureQueue& queue() { return queue_; }
-  FunctionTable& functions() { return functions_; }
   const std::shared_ptr<ResourceTable>& resources() const { return resources_; }
   int num_workers() const { return context_.num_workers; }
 
+  std::shared_ptr<FunctionFamily> family_of(const Function& function) {
+    // A function's copies share its name, and no other function has it.
+    return functions_.family(
+        &function.name(), function.name(),
+        [ this, function ](const CallSignature& signature) -> const auto& {
+          return trace(function, signature);
+        });
+  }
+  std::shared_ptr<FunctionFamily> family_of(const std::shared_ptr<internal::StepState>& step) {
+    return functions_.family(
+        step.get(), step->name(), [ this, step ](const CallSignature& signature) -> const auto& {
+          internal::ParameterNames names;
+          for (const Parameter& parameter : signature.parameters) names.push_back(parameter.names);
+          return trace(step->function(names), signature);
+        });
+  }
+
  private:
+  const GraphFunction& trace(const Function& function, const CallSignature& signature) const {
+    if (strategy_ == nullptr) return function.trace(signature.tensors);
+    const ReplicaScope inside(*strategy_);
+    return function.trace(signature.tensors);
+  }
+
   // Looks for what does not go on.
   void watch() {
     auto last_progress = Clock::now();
@@ -252,6 +283,7 @@ class ClusterCoordinator::Impl {
     return shortest;
   }
 
+  Strategy* const strategy_;  // null: none
   const CoordinatorOptions options_;
   const coordination::Security security_;
   FunctionTable functions_;
@@ -289,43 +321,25 @@ PerWorkerIterator PerWorkerDataset::iterate() const {
 
 // --- ClusterCoordinator
 
-namespace {
-
-std::shared_ptr<FunctionFamily> family_of(FunctionTable& functions, const Function& function) {
-  // A function's copies share its name, and no other function has it.
-  return functions.family(&function.name(), function.name(),
-                          [function](const CallSignature& signature) -> const GraphFunction& {
-                            return function.trace(signature.tensors);
-                          });
-}
-
-std::shared_ptr<FunctionFamily> family_of(FunctionTable& functions,
-                                          const std::shared_ptr<internal::StepState>& step) {
-  return functions.family(step.get(), step->name(),
-                          [step](const CallSignature& signature) -> const GraphFunction& {
-                            internal::ParameterNames names;
-                            for (const Parameter& parameter : signature.parameters)
-                              names.push_back(parameter.names);
-                            return step->function(names).trace(signature.tensors);
-                          });
-}
-
-}  // namespace
-
 ClusterCoordinator::ClusterCoordinator(const ClusterSpec& cluster,
                                        const CoordinatorOptions& options,
                                        const Environment& environment)
-    : impl_(std::make_unique<Impl>(cluster, options, environment)) {}
+    : impl_(std::make_unique<Impl>(nullptr, cluster, options, environment)) {}
+
+ClusterCoordinator::ClusterCoordinator(Strategy& strategy, const ClusterSpec& cluster,
+                                       const CoordinatorOptions& options,
+                                       const Environment& environment)
+    : impl_(std::make_unique<Impl>(&strategy, cluster, options, environment)) {}
 
 ClusterCoordinator::~ClusterCoordinator() = default;
 
 RemoteValue ClusterCoordinator::schedule(const std::shared_ptr<internal::StepState>& step,
                                          ClosureArguments arguments) {
-  return impl_->schedule(family_of(impl_->functions(), step), std::move(arguments));
+  return impl_->schedule(impl_->family_of(step), std::move(arguments));
 }
 
 RemoteValue ClusterCoordinator::schedule(const Function& function, ClosureArguments arguments) {
-  return impl_->schedule(family_of(impl_->functions(), function), std::move(arguments));
+  return impl_->schedule(impl_->family_of(function), std::move(arguments));
 }
 
 void ClusterCoordinator::join(std::optional<milliseconds> timeout) {
@@ -347,7 +361,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const std::string
 
 PerWorkerValues ClusterCoordinator::create_resource(const Function& function,
                                                     ClosureArguments arguments) {
-  return impl_->create_resource(family_of(impl_->functions(), function), std::move(arguments));
+  return impl_->create_resource(impl_->family_of(function), std::move(arguments));
 }
 
 std::shared_ptr<Variable> ClusterCoordinator::create_per_worker_variable(VariableOptions options) {

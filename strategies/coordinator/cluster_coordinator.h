@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/distribute/step_function.h"
+#include "core/distribute/strategy.h"
 #include "core/runtime/function.h"
 #include "core/runtime/variable.h"
 #include "strategies/cluster/cluster_spec.h"
@@ -85,9 +85,16 @@ struct WorkerStatus {
 class ClusterCoordinator {
  public:
   // For the workers of `cluster`, which may be started in any order, before or after. Does not
-  // wait for them. kInvalidArgument for a cluster without workers, and for certificates.
+  // wait for them. Functions may read and write variables on its parameter servers
+  // (ServerVariable), which are then pulled and pushed by the workers. kInvalidArgument for a
+  // cluster without workers, and for certificates.
   explicit ClusterCoordinator(const ClusterSpec& cluster, const CoordinatorOptions& options = {},
                               const Environment& environment = process_environment);
+  // The same for functions that use variables of `strategy`, a ParameterServerStrategy: they are
+  // traced as its replicas trace them. The strategy must stay longer than this.
+  ClusterCoordinator(Strategy& strategy, const ClusterSpec& cluster,
+                     const CoordinatorOptions& options = {},
+                     const Environment& environment = process_environment);
   ~ClusterCoordinator();
   ClusterCoordinator(const ClusterCoordinator&) = delete;
   ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;

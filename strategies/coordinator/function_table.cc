@@ -2,11 +2,27 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <span>
 
 #include "core/graph/serialization.h"
+#include "strategies/parameter_server/server_variable.h"
 
 namespace cohort::coordinator {
+
+namespace {
+
+std::vector<std::string> server_variables_of(const GraphFunction& function) {
+  std::set<ServerVariable*> variables;
+  for (const auto& node : function.graph->nodes())
+    if (auto* variable = dynamic_cast<ServerVariable*>(node->resource()))
+      variables.insert(variable);
+  std::vector<std::string> packed;
+  for (ServerVariable* variable : variables) packed.push_back(variable->info().pack());
+  return packed;
+}
+
+}  // namespace
 
 std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature& signature) {
   const std::lock_guard lock(mutex_);
@@ -14,12 +30,14 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
       definitions_, [&](const auto& definition) { return definition->signature == signature; });
   if (known != definitions_.end()) return *known;
   const auto begin = std::chrono::steady_clock::now();
-  const std::string bytes = serialize_function(trace_(signature));
+  const GraphFunction& function = trace_(signature);
+  const std::string bytes = serialize_function(function);
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   auto definition = std::make_shared<const Definition>(
       Definition{id_, signature,
                  Tensor::from(std::span<const uint8_t>(data, bytes.size()),
-                              {static_cast<int64_t>(bytes.size())})});
+                              {static_cast<int64_t>(bytes.size())}),
+                 server_variables_of(function)});
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();

@@ -18,7 +18,8 @@ namespace cohort::coordinator {
 struct Definition {
   uint64_t function = 0;
   CallSignature signature;
-  Tensor graph;  // uint8: serialised
+  Tensor graph;                               // uint8: serialised
+  std::vector<std::string> server_variables;  // that it uses, packed
 };
 
 // A function that is scheduled, with what has been traced of it. Thread-safe.

@@ -101,6 +101,7 @@ void write(const Command& command, Writer& writer, proto::Command& out) {
     void operator()(const Define& define) const {
       proto::Define& to = *out.mutable_define();
       to.set_function(define.function);
+      for (const std::string& variable : define.server_variables) to.add_server_variables(variable);
       Writer::write_signature(define.signature, to);
       if (define.error)
         write_fault(*define.error, to.mutable_fault());
@@ -223,7 +224,9 @@ class Reader {
         Define define{.function = in.define().function(),
                       .signature = read_signature(in.define()),
                       .graph = {},
-                      .error = {}};
+                      .error = {},
+                      .server_variables = {in.define().server_variables().begin(),
+                                           in.define().server_variables().end()}};
         if (in.define().has_fault())
           define.error = read_fault(in.define().fault());
         else
@@ -281,6 +284,7 @@ Message encode(const ToWorker& message) {
     to.set_worker(attach->worker);
     to.set_worker_index(attach->worker_index);
     to.set_num_workers(attach->num_workers);
+    for (const std::string& server : attach->servers) to.add_servers(server);
   }
   for (const Command& command : message.commands) write(command, writer, *header.add_commands());
   return writer.finish(header);
@@ -329,6 +333,8 @@ Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
                       .worker = text(in.worker(), "the name of a task"),
                       .worker_index = in.worker_index(),
                       .num_workers = in.num_workers()};
+    for (const std::string& server : in.servers())
+      message.attach->servers.push_back(text(server, "an address"));
     if (in.worker_index() < 0 || in.worker_index() >= in.num_workers())
       invalid("a worker has number ", in.worker_index(), " of ", in.num_workers());
   }

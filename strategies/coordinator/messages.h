@@ -41,13 +41,15 @@ struct Attach {
   uint64_t incarnation = 0;
   std::string worker;
   int worker_index = 0, num_workers = 1;
+  std::vector<std::string> servers = {};  // addresses of the parameter servers
 };
 
 struct Define {
   uint64_t function = 0;
   CallSignature signature;
-  Tensor graph;                // uint8: a serialised function
-  std::optional<Error> error;  // instead
+  Tensor graph;                                    // uint8: a serialised function
+  std::optional<Error> error;                      // instead
+  std::vector<std::string> server_variables = {};  // packed
 };
 
 struct Argument {

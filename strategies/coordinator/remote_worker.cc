@@ -272,7 +272,8 @@ bool RemoteWorker::attach() {
                                                  .incarnation = context_.incarnation,
                                                  .worker = task_,
                                                  .worker_index = index_,
-                                                 .num_workers = context_.num_workers},
+                                                 .num_workers = context_.num_workers,
+                                                 .servers = context_.servers},
                                 .commands = {}}));
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kAttachTime, [&] { return attached_ || closed_ || stopping_; });
@@ -335,7 +336,8 @@ void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& defin
   message.commands.push_back(Define{.function = definition->function,
                                     .signature = definition->signature,
                                     .graph = definition->graph,
-                                    .error = {}});
+                                    .error = {},
+                                    .server_variables = definition->server_variables});
 }
 
 void RemoteWorker::add_missing(ToWorker& message) {

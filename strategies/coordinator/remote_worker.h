@@ -34,6 +34,7 @@ struct WorkerContext {
   std::string job_id, task;
   uint64_t incarnation = 0;
   int num_workers = 1;
+  std::vector<std::string> servers;  // addresses of the parameter servers
   uint64_t seed = 0;
   size_t max_message_bytes = 0;
   std::function<void(const std::string& line)> notice;

@@ -41,8 +41,10 @@ class Call;
 // What the calls of a worker share.
 class Worker {
  public:
-  Worker(const WorkerServerOptions& options, std::function<void()> shut_down)
+  Worker(const WorkerServerOptions& options, const Environment& environment,
+         std::function<void()> shut_down)
       : options_(options),
+        environment_(environment),
         shut_down_(std::move(shut_down)),
         incarnation_(coordination::random_incarnation()),
         left_alone_since_(Clock::now()) {}
@@ -64,6 +66,8 @@ class Worker {
     const std::lock_guard lock(mutex_);
     --calls_;
   }
+  // A way to the job's parameter servers of its own for a call; null where it has none.
+  std::shared_ptr<ServerSession> servers_of(const Attach& attach) const;
   // Makes `call` the one of the coordinator, and ends the one before it.
   void attach(const Attach& attach, const std::shared_ptr<Call>& call);
   void detach(const Call& call, std::unique_ptr<ClosureRunner> runner);
@@ -72,6 +76,7 @@ class Worker {
 
  private:
   const WorkerServerOptions options_;
+  const Environment environment_;
   const std::function<void()> shut_down_;
   const uint64_t incarnation_;
   std::atomic<uint64_t> executed_ = 0, refused_ = 0;
@@ -159,7 +164,8 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
         fail(Code::kFailedPrecondition, "a call begins with who it is that calls");
       tasks_.check(worker_.options().job_id, message.attach->task);
       worker_.attach(*message.attach, self_);
-      runner_ = std::make_unique<ClosureRunner>(*message.attach, worker_.options().max_bytes, *this,
+      runner_ = std::make_unique<ClosureRunner>(*message.attach, worker_.options().max_bytes,
+                                                worker_.servers_of(*message.attach), *this,
                                                 worker_.executed());
       return send({.attached = worker_.incarnation(), .results = {}, .missing = {}, .status = {}});
     }
@@ -197,6 +203,20 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   Outbox outbox_;
   bool finished_ = false;
 };
+
+std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
+  if (attach.servers.empty()) return nullptr;
+  std::vector<Address> addresses;
+  for (const std::string& server : attach.servers) addresses.push_back(Address::parse(server));
+  return std::make_shared<ServerSession>(
+      addresses,
+      ParameterClientOptions{.task = attach.worker,
+                             .job_id = options_.job_id,
+                             .timeout = options_.server_timeout,
+                             .tls = options_.tls,
+                             .allow_plaintext = options_.allow_plaintext},
+      ConsistencyOptions{}, environment_);
+}
 
 void Worker::attach(const Attach& attach, const std::shared_ptr<Call>& call) {
   if (attach.job_id != options_.job_id)
@@ -256,7 +276,7 @@ class WorkerServer::Network {
  public:
   Network(const Address& address, const WorkerServerOptions& options,
           const Environment& environment)
-      : worker_(completed(options, environment), [this] { shut_down(); }),
+      : worker_(completed(options, environment), environment, [this] { shut_down(); }),
         server_("worker server", kMethod, address,
                 coordination::Security(options.tls, options.allow_plaintext, environment),
                 [this](coordination::CertifiedTasks tasks) {

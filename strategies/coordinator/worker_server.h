@@ -22,6 +22,8 @@ struct WorkerServerOptions {
   std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
   // The same when there never was one.
   std::chrono::milliseconds unclaimed_after = std::chrono::minutes(10);
+  // How long a function waits for a parameter server that is away, before that is its error.
+  std::chrono::milliseconds server_timeout = std::chrono::seconds(60);
   // Of the tensors that wait for their closures, and of one message.
   size_t max_bytes = size_t{4} << 30;
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.

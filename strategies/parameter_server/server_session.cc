@@ -133,6 +133,10 @@ StrategyReport ServerSession::take_report() {
   return report;
 }
 
+void ServerSession::mark_pushes(const ParameterClient::Source& source) {
+  for (const auto& client : clients_) client->mark_pushes(source);
+}
+
 void ServerSession::cancel() {
   for (const auto& client : clients_) client->cancel();
 }

@@ -43,6 +43,9 @@ class ServerSession {
   // One call for each server that has something to do; `calls` and the result are by server.
   std::vector<UpdateResult> update(const std::vector<Call>& calls);
 
+  // ParameterClient::mark_pushes, for all servers.
+  void mark_pushes(const ParameterClient::Source& source);
+
   // What became of all pushes since the last report: "staleness" (the mean; "staleness_max" the
   // greatest), "lost_updates", "late_updates", each where it has a meaning, and the histogram
   // "staleness".

@@ -30,8 +30,9 @@ class Processes : public ::testing::Test {
     for (const auto& port : ports_) addresses.push_back(port.address());
     options.job_id = "job";
     options.notice = lines_.writer();
-    coordinator_ = std::make_unique<ClusterCoordinator>(
-        ClusterSpec(ClusterSpec::Jobs{{"worker", addresses}}), options, no_environment);
+    ClusterSpec::Jobs jobs{{"worker", addresses}};
+    if (!parameter_servers_.empty()) jobs["ps"] = parameter_servers_;
+    coordinator_ = std::make_unique<ClusterCoordinator>(ClusterSpec(jobs), options, no_environment);
     coordinator_->wait_for_workers();
   }
   // So many closures, and checks of all their results.
@@ -49,6 +50,7 @@ class Processes : public ::testing::Test {
   const Folder folder_;
   std::vector<launcher::ReservedPort> ports_;
   std::vector<std::unique_ptr<Process>> workers_;
+  std::vector<std::string> parameter_servers_;
   Lines lines_;
   const Function doubled_ = doubled();
   std::unique_ptr<ClusterCoordinator> coordinator_;
@@ -83,6 +85,32 @@ TEST_F(Processes, KilledAndStartedAgainInTheMiddleOfWork) {
   killer.join();
   EXPECT_EQ(coordinator_->statistics().worker_failures, 4u);
   EXPECT_TRUE(coordinator_->done());
+}
+
+// Each function adds 1: what is executed again must not do so twice.
+TEST_F(Processes, WhatIsPushedIsAppliedOnceHoweverOftenItIsExecuted) {
+  constexpr uint64_t kSeed = 5;
+  SCOPED_TRACE(str("seed ", kSeed));
+  RandomStream random(kSeed);
+  const CountedOnServers counted;
+  parameter_servers_ = counted.addresses();
+  connect();
+  const Function add = counted.adding();
+  constexpr int kRounds = 6, kFunctions = 150;
+  for (int round = 0; round < kRounds; ++round) {
+    const uint64_t before = coordinator_->statistics().executed;
+    for (int i = 0; i < kFunctions; ++i) coordinator_->schedule(add, 1.0f);
+    const size_t victim = random.below(kWorkers);
+    ASSERT_TRUE(
+        eventually([&] { return coordinator_->statistics().executed >= before + kFunctions / 4; }));
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(5000)));
+    workers_[victim]->kill_now();
+    start(victim);
+    coordinator_->join(kPatience);
+    ASSERT_EQ(counted.value(), (round + 1) * kFunctions);
+    coordinator_->wait_for_workers();
+  }
+  RecordProperty("retried", static_cast<int>(coordinator_->statistics().retried));
 }
 
 TEST_F(Processes, AllKilledAtOnce) {

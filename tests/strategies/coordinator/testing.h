@@ -17,6 +17,7 @@
 #include "strategies/coordinator/cluster_coordinator.h"
 #include "strategies/coordinator/dataset_registry.h"
 #include "strategies/coordinator/worker_server.h"
+#include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/parameter_server/testing.h"
 
 namespace cohort::testing {
@@ -56,7 +57,8 @@ class Lines {
 // The workers of a job on ports of this host, and in this process where they are started.
 class TestCluster {
  public:
-  explicit TestCluster(int workers) : ports_(static_cast<size_t>(workers)) {
+  explicit TestCluster(int workers, std::vector<std::string> parameter_servers = {})
+      : ports_(static_cast<size_t>(workers)), parameter_servers_(std::move(parameter_servers)) {
     servers_.resize(ports_.size());
     for (size_t i = 0; i < ports_.size(); ++i) start(i);
   }
@@ -64,7 +66,10 @@ class TestCluster {
   void start(size_t i) {
     servers_[i] = std::make_unique<WorkerServer>(
         Address::parse(ports_[i].address()),
-        WorkerServerOptions{.job_id = "job", .task = str("worker:", i), .notice = lines.writer()},
+        WorkerServerOptions{.job_id = "job",
+                            .task = str("worker:", i),
+                            .server_timeout = std::chrono::seconds(3),
+                            .notice = lines.writer()},
         no_environment);
   }
   void stop(size_t i) { servers_[i].reset(); }
@@ -74,7 +79,9 @@ class TestCluster {
   ClusterSpec spec() const {
     std::vector<std::string> addresses;
     for (const launcher::ReservedPort& port : ports_) addresses.push_back(port.address());
-    return ClusterSpec(ClusterSpec::Jobs{{"worker", addresses}});
+    ClusterSpec::Jobs jobs{{"worker", addresses}};
+    if (!parameter_servers_.empty()) jobs["ps"] = parameter_servers_;
+    return ClusterSpec(jobs);
   }
   std::unique_ptr<ClusterCoordinator> coordinator(CoordinatorOptions options = {}) {
     options.job_id = "job";
@@ -86,12 +93,52 @@ class TestCluster {
 
  private:
   std::vector<launcher::ReservedPort> ports_;
+  const std::vector<std::string> parameter_servers_;
   std::vector<std::unique_ptr<WorkerServer>> servers_;
 };
 
 inline Function doubled() {
   return function([](Value x) { return x + x; }, "doubled");
 }
+
+// Two parameter servers with a variable of five rows that starts at 0.
+class CountedOnServers {
+ public:
+  std::vector<std::string> addresses() const {
+    return {servers_[0].address().text(), servers_[1].address().text()};
+  }
+  const std::shared_ptr<ServerVariable>& variable() const { return variable_; }
+  // Adds to every element.
+  Function adding() const {
+    return function(
+        [variable = variable_](Value x) {
+          variable->assign_add(ops::broadcast_to(x, variable->spec().shape));
+          return x + x;
+        },
+        "adding");
+  }
+  // What all elements are; -1 where they differ.
+  double value() const {
+    const std::vector<float> all = values_of(variable_->value());
+    for (const float one : all)
+      if (one != all[0]) return -1;
+    return all[0];
+  }
+
+ private:
+  TestServer servers_[2];
+  const std::shared_ptr<ServerVariable> variable_ = std::make_shared<ServerVariable>(
+      ServerVariable::Options{.variable = {.name = "counted",
+                                           .spec = {DType::kFloat32, {5, 2}},
+                                           .initial_value =
+                                               [] {
+                                                 return Tensor::zeros(DType::kFloat32, {5, 2});
+                                               }},
+                              .servers = {0, 1}},
+      std::make_shared<ServerSession>(std::vector{servers_[0].address(), servers_[1].address()},
+                                      ParameterClientOptions{.task = "chief:0", .job_id = "job"},
+                                      ConsistencyOptions{}, no_environment));
+};
 
 // A function that fails when it is executed: it looks up a row that is not there.
 inline Function failing() {
