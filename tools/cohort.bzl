@@ -21,8 +21,10 @@ _WARNINGS = [
 
 def _copts(copts, deps):
     # Only who names Eigen or MPI can include it: it never reaches a user through a public header.
-    eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in deps else []
-    mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in deps else []
+    # A select() cannot be looked into, and chooses neither.
+    names = deps if type(deps) == "list" else []
+    eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in names else []
+    mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in names else []
     return _WARNINGS + eigen + mpi + copts
 
 def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], **kwargs):

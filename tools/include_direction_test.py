@@ -58,7 +58,7 @@ HEADERS = [
         "Eigen, oneDNN and OpenMP belong in .cc files and inside core/kernels",
     ),
     (
-        r"(cuda|cublas|cudnn|curand|nvtx|nvToolsExt)\w*(\.h|/)|nccl\.h$|cub/|thrust/",
+        r"(cuda|cublas|cudnn|curand|nvrtc|nvtx|nvToolsExt)\w*(\.h|/)|nccl\.h$|cub/|thrust/",
         r"core/(device|kernels)/cuda/|strategies/collective/nccl/",
         "CUDA and NCCL belong in core/device/cuda, core/kernels/cuda and strategies/collective/nccl",
     ),

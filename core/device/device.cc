@@ -12,6 +12,17 @@ namespace {
 
 std::string_view type_name(DeviceType type) { return type == DeviceType::kCpu ? "cpu" : "gpu"; }
 
+DeviceBackend*& replaced_gpu_backend() {
+  static DeviceBackend* backend = nullptr;
+  return backend;
+}
+
+// Null where this build has none.
+DeviceBackend* find_backend(DeviceType type) {
+  if (type == DeviceType::kCpu) return cpu_backend();
+  return replaced_gpu_backend() != nullptr ? replaced_gpu_backend() : cuda_backend();
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, Device device) {
@@ -38,7 +49,7 @@ Device parse_device(std::string_view text) {
 std::vector<Device> list_devices() {
   std::vector<Device> devices;
   for (DeviceType type : {DeviceType::kCpu, DeviceType::kGpu}) {
-    DeviceBackend* backend = type == DeviceType::kCpu ? cpu_backend() : cuda_backend();
+    const DeviceBackend* backend = find_backend(type);
     for (int i = 0; backend != nullptr && i < backend->count(); ++i) devices.push_back({type, i});
   }
   return devices;
@@ -49,18 +60,33 @@ int device_threads(Device device) {
   if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
     std::string known;
     for (Device d : devices) known += str(known.empty() ? "" : ", ", d);
+    const std::string no_gpu = device.type == DeviceType::kGpu ? missing_gpu_reason() : "";
     fail(Code::kNotFound, "there is no device ", device, "; this process has ", known,
-         " (set_logical_cpus(n) makes more)");
+         no_gpu.empty() ? str(" (set_logical_", type_name(device.type), "s makes more)")
+                        : str(" (no GPU: ", no_gpu, ")"));
   }
   return device.type == DeviceType::kCpu ? logical_cpus().threads_each : 1;
 }
 
+void set_logical_gpus(const std::vector<LogicalGpu>& gpus) { set_cuda_logical_gpus(gpus); }
+
+std::string missing_gpu_reason() {
+  return replaced_gpu_backend() != nullptr ? "" : missing_cuda_reason();
+}
+
+void replace_gpu_backend(DeviceBackend* backend) { replaced_gpu_backend() = backend; }
+
 DeviceBackend& device_backend(DeviceType type) {
-  DeviceBackend* backend = type == DeviceType::kCpu ? cpu_backend() : cuda_backend();
+  DeviceBackend* backend = find_backend(type);
   if (backend == nullptr)
-    fail(Code::kUnimplemented, "this build has no ", type_name(type),
-         " devices; build with --config=cuda");
+    fail(Code::kUnimplemented, "there are no ", type_name(type),
+         " devices: ", missing_gpu_reason());
   return *backend;
+}
+
+Tensor allocate_tensor(Device device, const TensorSpec& spec, std::string_view purpose) {
+  return Tensor(spec.dtype, spec.shape,
+                device_backend(device.type).allocate(device, spec.bytes(), purpose));
 }
 
 }  // namespace cohort

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "core/kernels/registry.h"
+
 namespace cohort {
 namespace {
 
@@ -31,6 +33,11 @@ class StatelessKernel final : public Kernel {
 
 }  // namespace
 
+Error Kernel::describe(const KernelFault& fault) const {
+  return Error(Code::kInternal, str("found ", fault.value, " at ", fault.position,
+                                    ", without saying what it means"));
+}
+
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec) {
   const auto it = registry().find(Key(spec.op, spec.device.type));
   if (it == registry().end())
@@ -40,6 +47,13 @@ std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec) {
 
 bool has_kernel(std::string_view op, DeviceType type) {
   return registry().count(Key(op, type)) > 0;
+}
+
+std::vector<std::string> ops_with_kernel(DeviceType type) {
+  std::vector<std::string> ops;
+  for (const auto& [key, factory] : registry())
+    if (key.second == type) ops.push_back(key.first);
+  return ops;
 }
 
 KernelRegistration::KernelRegistration(std::string op, DeviceType type, KernelFactory factory) {

@@ -33,6 +33,14 @@ struct StepInfo {
   Communicator* communicator = nullptr;  // of the replicas in sync; null when there is one
 };
 
+// What a kernel on a stream found wrong with its data: it cannot throw. It writes nothing where the
+// mistake would, goes on, and leaves this for the end of the step; the first mistake stays.
+struct KernelFault {
+  int32_t kernel = 0;    // KernelContext::number of who found it; 0: nothing was found
+  int64_t value = 0;     // what was found,
+  int64_t position = 0;  // and where
+};
+
 // The memory of one execution. Pointers are on the kernel's device, aligned to kBufferAlignment
 // except where an input is a feed of the caller's; zero-size tensors have a pointer that must not
 // be read.
@@ -41,6 +49,13 @@ struct KernelContext {
   std::span<void* const> outputs;
   void* scratch = nullptr;  // scratch_bytes() bytes, undefined content
   const StepInfo& step;
+  // On devices whose memory is not the host's; null on others. A kernel only hands its work over,
+  // which happens again with the same arguments at each replay of a recording: what changes from
+  // step to step it reads from `device_step`, in the device's memory.
+  Stream* stream = nullptr;
+  const StepInfo* device_step = nullptr;  // with no communicator
+  KernelFault* fault = nullptr;           // in the device's memory
+  int32_t number = 1;
 
   template <typename T>
   const T* input(int i) const {
@@ -62,6 +77,10 @@ class Kernel {
   virtual size_t scratch_bytes() const { return 0; }
   // True when output `output` may be given the memory of input `input` of the same size.
   virtual bool can_run_in_place(int /*output*/, int /*input*/) const { return false; }
+  // On a stream: whether a step with it may be recorded. Not where the host takes part.
+  virtual bool can_record() const { return true; }
+  // What a fault that it left means, as on a device whose kernels throw.
+  virtual Error describe(const KernelFault& fault) const;
 };
 
 using KernelFactory = std::function<std::unique_ptr<Kernel>(const KernelSpec&)>;

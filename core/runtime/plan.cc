@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <set>
 
 #include "core/base/threads.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/runtime/device_io.h"
+#include "core/runtime/host_kernel.h"
 #include "core/runtime/layout.h"
 #include "core/runtime/profiler.h"
 #include "core/runtime/variable.h"
+#include "core/runtime/variable_memory.h"
 
 namespace cohort {
 namespace {
@@ -77,28 +82,43 @@ struct FeedUse {
 }  // namespace
 
 struct Plan::Impl {
-  PlanOptions options;
+  explicit Impl(const PlanOptions& options)
+      : options(options), variables(options.device, options.local_replica) {}
+
+  const PlanOptions options;
   GraphFunction function;
   int threads = 1;
   std::vector<Step> steps;
   std::vector<FeedUse> feed_uses;
   std::map<Value, Location> locations;
-  std::vector<Tensor> variables;  // keeps the storage that pointers refer to
-  std::map<const Resource*, void*> storage;
+  VariableMemory variables;
+  std::set<const Resource*> written;
   std::shared_ptr<Buffer> arena, buckets;
   void* scratch = nullptr;
   std::vector<Tensor> held;  // outputs of the last run, taken again when the caller let go of them
   PlanStats stats;
+  // On a device with memory of its own.
+  std::optional<DeviceIo> io;
+  std::vector<const void*> result_sources;
+  int64_t runs = 0;
+  std::unique_ptr<Recording> recording;
 
   void compile(const GraphFunction& traced) {
-    threads = options.threads > 0 ? options.threads : device_threads(options.device);
+    const int device_limit = device_threads(options.device);
+    DeviceBackend& backend = device_backend(options.device.type);
+    const bool on_stream = !backend.shares_host_memory();
+    // What such a device cannot do yet, the host does with all of its threads.
+    threads = options.threads > 0 ? options.threads
+                                  : (on_stream ? device_threads(Device{}) : device_limit);
     set_num_threads(threads);
     function = transform(traced, options);
+    if (on_stream) io.emplace(options.device, function.graph->inputs(), function.outputs);
     std::vector<ScheduledKernel> schedule;
     for (const auto& node : function.graph->nodes())
       if (needs_kernel(*node)) schedule.push_back({node.get(), prepare(*node)});
-    Layout layout = make_layout(function, schedule,
-                                options.bucket_memory ? BucketMemory::kOwn : BucketMemory::kArena);
+    const bool own_buckets = options.bucket_memory && !on_stream;
+    Layout layout =
+        make_layout(function, schedule, own_buckets ? BucketMemory::kOwn : BucketMemory::kArena);
     locations = std::move(layout.locations);
     for (ScheduledKernel& item : schedule) {
       stats.scratch_bytes = std::max(stats.scratch_bytes, item.kernel->scratch_bytes());
@@ -112,17 +132,24 @@ struct Plan::Impl {
     bind();
   }
 
-  std::unique_ptr<Kernel> prepare(const Node& node) const {
+  std::unique_ptr<Kernel> prepare(const Node& node) {
     try {
-      return make_kernel(spec_of(node, options.device, threads));
+      const KernelSpec spec = spec_of(node, options.device, threads);
+      if (!io || has_kernel(spec.op, options.device.type)) return make_kernel(spec);
+      if (std::find(stats.host_ops.begin(), stats.host_ops.end(), spec.op) == stats.host_ops.end())
+        stats.host_ops.emplace_back(spec.op);
+      return make_host_kernel(spec, node.resource() != nullptr);
     } catch (const Error& error) {
       throw error.with_context(node.name());
     }
   }
 
   void bind() {
+    for (const auto& node : function.graph->nodes())
+      if (is_write(*node)) written.insert(node->resource());
     arena = device_backend(options.device.type)
-                .allocate(options.device, stats.arena_bytes + stats.scratch_bytes);
+                .allocate(options.device, stats.arena_bytes + stats.scratch_bytes,
+                          "a function's intermediates");
     scratch = static_cast<char*>(arena->data) + stats.arena_bytes;
     if (stats.bucket_bytes > 0) buckets = options.bucket_memory(stats.bucket_bytes);
     for (size_t s = 0; s < steps.size(); ++s) {
@@ -130,7 +157,7 @@ struct Plan::Impl {
       const auto& inputs = step.node->inputs();
       for (size_t i = 0; i < inputs.size(); ++i) {
         const Location& place = locations.at(inputs[i]);
-        if (place.kind == Location::Kind::kFeed) feed_uses.push_back({s, i, place.index});
+        if (place.kind == Location::Kind::kFeed && !io) feed_uses.push_back({s, i, place.index});
         step.inputs.push_back(address(place));
       }
       if (step.node->resource() != nullptr) {
@@ -141,9 +168,14 @@ struct Plan::Impl {
         step.outputs.push_back(
             address(locations.at(Value(const_cast<Node*>(step.node), static_cast<int>(i)))));
     }
+    if (!io) return;
+    for (const Value& output : function.outputs)
+      result_sources.push_back(address(locations.at(output)));
+    stats.recorded = std::all_of(steps.begin(), steps.end(),
+                                 [](const Step& step) { return step.kernel->can_record(); });
   }
 
-  // Null for feeds.
+  // Null for feeds in the host's memory.
   void* address(const Location& place) {
     switch (place.kind) {
       case Location::Kind::kArena:
@@ -153,22 +185,15 @@ struct Plan::Impl {
       case Location::Kind::kVariable:
         return variable_storage(place.variable);
       case Location::Kind::kConstant:
-        return const_cast<void*>(place.constant->raw());
+        return io ? io->constant(*place.constant) : const_cast<void*>(place.constant->raw());
       case Location::Kind::kFeed:
-        return nullptr;
+        return io ? io->feed(place.index) : nullptr;
     }
     return nullptr;
   }
 
   void* variable_storage(Resource* resource) {
-    const auto [it, added] = storage.try_emplace(resource, nullptr);
-    if (added) {
-      auto* variable = dynamic_cast<Variable*>(resource);
-      COHORT_CHECK(variable != nullptr);
-      variables.push_back(variable->storage(options.local_replica));
-      it->second = variables.back().raw();
-    }
-    return it->second;
+    return variables.of(resource, written.count(resource) > 0);
   }
 
   void check_feeds(std::span<const Tensor> feeds) const {
@@ -184,18 +209,90 @@ struct Plan::Impl {
   void run(std::span<const Tensor> feeds, const StepInfo& info, std::vector<Tensor>& outputs) {
     check_feeds(feeds);
     set_num_threads(threads);
+    variables.load();
+    if (io)
+      run_on_stream(feeds, info);
+    else
+      run_on_host(feeds, info);
+    variables.store();
+    collect(feeds, outputs);
+  }
+
+  void run_on_host(std::span<const Tensor> feeds, const StepInfo& info) {
     for (const FeedUse& use : feed_uses) steps[use.step].inputs[use.slot] = feeds[use.feed].raw();
     if (Profiler* profiler = Profiler::active()) {
       run_profiled(*profiler, info);
     } else {
       for (Step& step : steps) run_step(step, info);
     }
-    collect(feeds, outputs);
   }
 
-  void run_step(Step& step, const StepInfo& info) const {
+  // The first run prepares what kernels prepare late; the second is recorded, and replayed by all
+  // from then on.
+  void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
+    io->fill(feeds, info);
+    Profiler* profiler = Profiler::active();
+    if (profiler != nullptr || !stats.recorded || runs++ == 0) {
+      try {
+        hand_over(info, profiler);
+      } catch (...) {
+        drain();
+        throw;
+      }
+    } else {
+      if (recording == nullptr) record(info);
+      io->stream().replay(*recording);
+    }
+    io->stream().synchronize();
+    if (const KernelFault& fault = io->fault(); fault.kernel > 0) {
+      const Step& step = steps[static_cast<size_t>(fault.kernel) - 1];
+      throw step.kernel->describe(fault).with_context(step.node->name());
+    }
+  }
+
+  // Ends what was handed over before an error: the next step writes where it reads.
+  void drain() {
     try {
-      step.kernel->run({step.inputs, step.outputs, scratch, info});
+      io->stream().synchronize();
+    } catch (const Error&) {  // the first error is the one to tell
+    }
+  }
+
+  void hand_over(const StepInfo& info, Profiler* profiler) {
+    io->send();
+    if (profiler != nullptr) {
+      run_profiled(*profiler, info);
+    } else {
+      for (Step& step : steps) run_step(step, info);
+    }
+    io->fetch(result_sources);
+  }
+
+  void record(const StepInfo& info) {
+    io->stream().begin_recording();
+    try {
+      hand_over(info, nullptr);
+    } catch (...) {
+      stats.recorded = false;  // it goes on without
+      try {
+        io->stream().end_recording();
+      } catch (const Error&) {
+      }
+      throw;
+    }
+    recording = io->stream().end_recording();
+  }
+
+  void run_step(Step& step, const StepInfo& info) {
+    try {
+      KernelContext context{step.inputs, step.outputs, scratch, info};
+      if (io) {
+        context.stream = &io->stream();
+        context.device_step = io->device_step();
+        context.fault = io->device_fault();
+        context.number = static_cast<int32_t>(&step - steps.data()) + 1;
+      }
+      step.kernel->run(context);
     } catch (const Error& error) {
       throw error.with_context(step.node->name());
     }
@@ -205,6 +302,7 @@ struct Plan::Impl {
     for (Step& step : steps) {
       const auto begin = Profiler::Clock::now();
       run_step(step, info);
+      if (io) io->stream().synchronize();
       profiler.record(step.node->name(), step.node->op().name, info.replica_id, begin,
                       Profiler::Clock::now());
     }
@@ -228,18 +326,16 @@ struct Plan::Impl {
       outputs[i] = Tensor();  // the caller's old result may be the only other owner
       if (!is_free(held[i])) held[i] = Tensor(value.dtype(), value.shape());
       const void* source =
-          place.kind == Location::Kind::kFeed ? feeds[place.index].raw() : address(place);
-      if (held[i].bytes() > 0)
-        device_backend(options.device.type)
-            .copy_to_host(options.device, source, held[i].raw(), held[i].bytes());
+          io ? io->result(i)
+             : (place.kind == Location::Kind::kFeed ? feeds[place.index].raw() : address(place));
+      if (held[i].bytes() > 0) std::memcpy(held[i].raw(), source, held[i].bytes());
       outputs[i] = held[i];
     }
   }
 };
 
 Plan::Plan(const GraphFunction& function, const PlanOptions& options)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->options = options;
+    : impl_(std::make_unique<Impl>(options)) {
   impl_->compile(function);
 }
 

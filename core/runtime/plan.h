@@ -31,6 +31,10 @@ struct PlanStats {
   size_t bucket_bytes = 0;    // buckets that have memory of their own
   size_t unshared_bytes = 0;  // what they would take without sharing
   size_t scratch_bytes = 0;   // the largest kernel's working memory
+  // On a device with memory of its own: ops that have no kernel for it, which the host runs between
+  // copies; and whether steps are replayed from a recording (not while the host runs any).
+  std::vector<std::string> host_ops;
+  bool recorded = false;
 };
 
 // A graph compiled for one replica: optimised, scheduled, with every intermediate at a fixed place

@@ -3,21 +3,45 @@
 #include "core/runtime/aggregation.h"
 #include "core/runtime/function.h"
 #include "core/runtime/replica_group.h"
+#include "core/runtime/variable_memory.h"
 
 namespace cohort {
 namespace {
 
+void require_spec(const Variable& variable, const TensorSpec& spec) {
+  if (spec != variable.spec())
+    invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", spec);
+}
+
+bool is_host(Device device) { return device_backend(device.type).shares_host_memory(); }
+
+Tensor place_on(Device device, Tensor value, std::string_view name) {
+  if (is_host(device)) return value;
+  Tensor placed = allocate_tensor(device, value.spec(), str("variable \"", name, "\""));
+  copy_between_devices(Device{}, value.raw(), device, placed.raw(), value.bytes());
+  return placed;
+}
+
 class LocalVariable final : public Variable {
  public:
   LocalVariable(const VariableOptions& options, Device device)
-      : Variable(options), device_(device), storage_(make_initial_value(options)) {}
+      : Variable(options),
+        device_(device),
+        storage_(place_on(device, make_initial_value(options), options.name)) {}
 
   using Variable::assign;
   Tensor value() const override {
     require_value(*this);
-    return storage_.clone();
+    if (is_host(device_)) return storage_.clone();
+    Tensor copy(spec().dtype, spec().shape);
+    copy_between_devices(device_, storage_.raw(), Device{}, copy.raw(), copy.bytes());
+    return copy;
   }
-  void assign(const Tensor& value) override { assign_storage(storage_, value); }
+  void assign(const Tensor& value) override {
+    if (is_host(device_)) return assign_storage(storage_, value);
+    require_spec(*this, value.spec());
+    copy_between_devices(Device{}, value.raw(), device_, storage_.raw(), value.bytes());
+  }
   Tensor storage(int replica) override {
     require_replica(replica);
     return storage_;
@@ -29,11 +53,6 @@ class LocalVariable final : public Variable {
   Device device_;
   Tensor storage_;
 };
-
-void require_spec(const Variable& variable, const TensorSpec& spec) {
-  if (spec != variable.spec())
-    invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", spec);
-}
 
 void require_rows(const Variable& variable, const TensorSpec& indices, const TensorSpec& updates) {
   const TensorSpec& spec = variable.spec();

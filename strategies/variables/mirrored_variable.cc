@@ -21,7 +21,7 @@ class MirroredVariable final : public Variable {
   Tensor value() const override {
     if (!is_made_on_read(*this)) return copies_[0]->value();
     std::vector<Tensor> values;
-    for (const auto& copy : copies_) values.push_back(copy->storage(0));
+    for (const auto& copy : copies_) values.push_back(copy->value());
     return function([this](const std::vector<Value>& copies) {
       return std::vector{merge_copies(*this, copies)};
     })(values)[0];

@@ -73,11 +73,21 @@ class WorkerVariable final : public Variable {
   const std::shared_ptr<Variable> local_;
 };
 
+// Copies that are merged when they are read go to the other workers straight from their memory.
+void require_host_memory(const VariableOptions& options, const std::vector<Device>& devices) {
+  for (const Device device : devices)
+    if (options.synchronization == Synchronization::kOnRead &&
+        !device_backend(device.type).shares_host_memory())
+      fail(Code::kUnimplemented, "variable \"", options.name,
+           "\" is synchronised on read, which several workers cannot do on ", device);
+}
+
 }  // namespace
 
 std::shared_ptr<Variable> make_worker_variable(const VariableOptions& options,
                                                const std::vector<Device>& devices,
                                                std::shared_ptr<Workers> workers) {
+  require_host_memory(options, devices);
   return std::make_shared<WorkerVariable>(options, devices, std::move(workers));
 }
 

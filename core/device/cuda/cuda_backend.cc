@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <cuda_runtime_api.h>
+
+#include "core/device/backends.h"
+#include "core/device/cuda/cuda_error.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/gpus.h"
+
+namespace cohort {
+namespace {
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  int count() const override { return Gpus::instance().count(); }
+  bool shares_host_memory() const override { return false; }
+
+  std::shared_ptr<Buffer> allocate(Device device, size_t bytes, std::string_view purpose) override {
+    return Gpus::instance().use(device).allocate(bytes, purpose);
+  }
+
+  std::shared_ptr<Buffer> allocate_staging(Device device, size_t bytes) override {
+    enter_gpu(device);
+    void* data = nullptr;
+    COHORT_CUDA(device, cudaMallocHost(&data, std::max<size_t>(bytes, 1)));
+    return {new Buffer{data, bytes}, [](Buffer* buffer) {
+              cudaFreeHost(buffer->data);
+              delete buffer;
+            }};
+  }
+
+  std::unique_ptr<Stream> make_stream(Device device) override { return make_cuda_stream(device); }
+
+  void copy_to_host(Device device, const void* source, void* target, size_t bytes) override {
+    enter_gpu(device);
+    COHORT_CUDA(device, cudaMemcpy(target, source, bytes, cudaMemcpyDeviceToHost));
+  }
+  void copy_from_host(Device device, const void* source, void* target, size_t bytes) override {
+    enter_gpu(device);
+    COHORT_CUDA(device, cudaMemcpy(target, source, bytes, cudaMemcpyHostToDevice));
+    // From pageable memory it may return before the last piece has arrived.
+    COHORT_CUDA(device, cudaStreamSynchronize(cudaStreamLegacy));
+  }
+};
+
+}  // namespace
+
+DeviceBackend* cuda_backend() {
+  static auto* backend = new CudaBackend;
+  return backend;
+}
+
+std::string missing_cuda_reason() { return Gpus::instance().missing_reason(); }
+
+void set_cuda_logical_gpus(const std::vector<LogicalGpu>& gpus) { Gpus::instance().divide(gpus); }
+
+}  // namespace cohort

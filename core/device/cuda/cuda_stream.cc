@@ -1,0 +1,74 @@
+#include "core/device/cuda/cuda_stream.h"
+
+#include "core/device/cuda/cuda_error.h"
+#include "core/device/cuda/gpus.h"
+
+namespace cohort {
+namespace {
+
+class CudaGraph final : public Recording {
+ public:
+  explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(Device device) : device_(device) {
+    enter_gpu(device_);
+    COHORT_CUDA(device_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~CudaStream() override { cudaStreamDestroy(stream_); }
+
+  Device device() const override { return device_; }
+  void copy_from_host(const void* source, void* target, size_t bytes) override {
+    copy(source, target, bytes, cudaMemcpyHostToDevice);
+  }
+  void copy_to_host(const void* source, void* target, size_t bytes) override {
+    copy(source, target, bytes, cudaMemcpyDeviceToHost);
+  }
+  void copy_within_device(const void* source, void* target, size_t bytes) override {
+    if (source != target) copy(source, target, bytes, cudaMemcpyDeviceToDevice);
+  }
+  void synchronize() override { COHORT_CUDA(device_, cudaStreamSynchronize(stream_)); }
+
+  // Thread-local: what other threads do with CUDA meanwhile is none of this stream's business.
+  void begin_recording() override {
+    enter_gpu(device_);
+    COHORT_CUDA(device_, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  }
+  std::unique_ptr<Recording> end_recording() override {
+    cudaGraph_t graph = nullptr;
+    COHORT_CUDA(device_, cudaStreamEndCapture(stream_, &graph));
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(status, "cudaGraphInstantiate", device_);
+    return std::make_unique<CudaGraph>(executable);
+  }
+  void replay(Recording& recording) override {
+    enter_gpu(device_);
+    COHORT_CUDA(device_, cudaGraphLaunch(static_cast<CudaGraph&>(recording).get(), stream_));
+  }
+  void* native() override { return stream_; }
+
+ private:
+  void copy(const void* source, void* target, size_t bytes, cudaMemcpyKind kind) {
+    if (bytes > 0) COHORT_CUDA(device_, cudaMemcpyAsync(target, source, bytes, kind, stream_));
+  }
+
+  const Device device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> make_cuda_stream(Device device) {
+  return std::make_unique<CudaStream>(device);
+}
+
+}  // namespace cohort

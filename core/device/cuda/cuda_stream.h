@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <memory>
+
+#include "core/device/device.h"
+
+namespace cohort {
+
+// A CUDA stream; recordings are CUDA graphs.
+std::unique_ptr<Stream> make_cuda_stream(Device device);
+
+// The stream that kernels launch on. `stream` must be one of make_cuda_stream.
+inline cudaStream_t cuda_stream(Stream& stream) {
+  return static_cast<cudaStream_t>(stream.native());
+}
+
+}  // namespace cohort

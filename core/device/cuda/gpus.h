@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/device/device.h"
+#include "core/device/memory_ledger.h"
+
+namespace cohort {
+
+// One logical GPU in use: its share of a card's memory, from a pool of its own that keeps what is
+// freed.
+class Gpu {
+ public:
+  Gpu(Device device, const LogicalGpu& description);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  int card() const { return description_.card; }
+  // Makes this GPU's card the one that CUDA calls of this thread go to.
+  void enter() const;
+  std::shared_ptr<Buffer> allocate(size_t bytes, std::string_view purpose);
+
+ private:
+  void* allocate_from_pool(size_t bytes, std::string_view purpose);
+
+  const Device device_;
+  const LogicalGpu description_;
+  MemoryLedger ledger_;
+  cudaMemPool_t pool_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // orders allocations
+};
+
+// The logical GPUs of this process. Thread-safe.
+class Gpus {
+ public:
+  static Gpus& instance();
+
+  int count();
+  std::string missing_reason();  // empty where there are cards
+  // Of the next first use; kFailedPrecondition after it.
+  void divide(const std::vector<LogicalGpu>& gpus);
+  // Takes it into use.
+  Gpu& use(Device device);
+
+ private:
+  Gpus();
+  void require_cards() const;
+
+  int cards_ = 0;
+  std::string reason_;
+  std::mutex mutex_;
+  std::vector<LogicalGpu> described_;
+  // Never ended: buffers may outlive everything, and CUDA is gone when static objects are.
+  std::vector<Gpu*> used_;
+  bool any_used_ = false;
+};
+
+// The card of `device` becomes this thread's.
+void enter_gpu(Device device);
+
+}  // namespace cohort

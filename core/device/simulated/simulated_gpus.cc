@@ -1,0 +1,170 @@
+#include "core/device/simulated/simulated_gpus.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <sys/mman.h>
+#include <vector>
+
+#include "core/device/backends.h"
+#include "core/device/memory_ledger.h"
+
+namespace cohort::simulated {
+namespace {
+
+using Work = std::function<void()>;
+
+// All device memory there is, readable and writable only inside `access`.
+class DeviceMemory {
+ public:
+  static DeviceMemory& instance() {
+    static auto* memory = new DeviceMemory;
+    return *memory;
+  }
+
+  void* map(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    COHORT_CHECK(data != MAP_FAILED);
+    blocks_[data] = bytes;
+    return data;
+  }
+  void unmap(void* data) {
+    const std::lock_guard lock(mutex_);
+    munmap(data, blocks_.at(data));
+    blocks_.erase(data);
+  }
+  void access(const Work& work) {
+    const std::lock_guard lock(mutex_);
+    protect(PROT_READ | PROT_WRITE);
+    try {
+      work();
+    } catch (...) {
+      protect(PROT_NONE);
+      throw;
+    }
+    protect(PROT_NONE);
+  }
+
+ private:
+  void protect(int protection) {
+    for (const auto& [data, bytes] : blocks_) COHORT_CHECK(mprotect(data, bytes, protection) == 0);
+  }
+
+  std::mutex mutex_;
+  std::map<void*, size_t> blocks_;
+};
+
+class RecordedWork final : public Recording {
+ public:
+  explicit RecordedWork(std::vector<Work> work) : work(std::move(work)) {}
+  const std::vector<Work> work;
+};
+
+class SimulatedStream final : public Stream {
+ public:
+  explicit SimulatedStream(Device device) : device_(device) {}
+
+  Device device() const override { return device_; }
+  void copy_from_host(const void* source, void* target, size_t bytes) override {
+    add_copy(source, target, bytes);
+  }
+  void copy_to_host(const void* source, void* target, size_t bytes) override {
+    add_copy(source, target, bytes);
+  }
+  void copy_within_device(const void* source, void* target, size_t bytes) override {
+    add_copy(source, target, bytes);
+  }
+  void add(Work work) { work_.push_back(std::move(work)); }
+
+  void synchronize() override {
+    COHORT_CHECK(!recording_);
+    const std::vector<Work> work = std::move(work_);
+    work_.clear();
+    DeviceMemory::instance().access([&] {
+      for (const Work& item : work) item();
+    });
+  }
+  void begin_recording() override {
+    COHORT_CHECK(!recording_);
+    before_ = std::move(work_);
+    work_.clear();
+    recording_ = true;
+  }
+  std::unique_ptr<Recording> end_recording() override {
+    recording_ = false;
+    auto recorded = std::make_unique<RecordedWork>(std::move(work_));
+    work_ = std::move(before_);
+    return recorded;
+  }
+  void replay(Recording& recording) override {
+    const auto& recorded = static_cast<RecordedWork&>(recording).work;
+    work_.insert(work_.end(), recorded.begin(), recorded.end());
+  }
+  void* native() override { return this; }
+
+ private:
+  void add_copy(const void* source, void* target, size_t bytes) {
+    if (bytes > 0 && source != target) add([=] { std::memcpy(target, source, bytes); });
+  }
+
+  const Device device_;
+  std::vector<Work> work_, before_;
+  bool recording_ = false;
+};
+
+class SimulatedBackend final : public DeviceBackend {
+ public:
+  SimulatedBackend(int count, size_t memory_limit) {
+    for (int i = 0; i < count; ++i)
+      ledgers_.push_back(
+          std::make_unique<MemoryLedger>(str(Device{DeviceType::kGpu, i}), memory_limit));
+  }
+
+  int count() const override { return static_cast<int>(ledgers_.size()); }
+  bool shares_host_memory() const override { return false; }
+
+  // What was not written has a value that shows.
+  std::shared_ptr<Buffer> allocate(Device device, size_t bytes, std::string_view purpose) override {
+    MemoryLedger& ledger = *ledgers_.at(static_cast<size_t>(device.index));
+    ledger.take(bytes, purpose);
+    auto& memory = DeviceMemory::instance();
+    void* data = memory.map(std::max<size_t>(bytes, 1));
+    memory.access([&] { std::memset(data, 0xCD, bytes); });
+    return {new Buffer{data, bytes},
+            [&ledger, bytes, purpose = std::string(purpose)](Buffer* buffer) {
+              DeviceMemory::instance().unmap(buffer->data);
+              ledger.give_back(bytes, purpose);
+              delete buffer;
+            }};
+  }
+  std::shared_ptr<Buffer> allocate_staging(Device, size_t bytes) override {
+    return allocate_host_buffer(bytes);
+  }
+  std::unique_ptr<Stream> make_stream(Device device) override {
+    return std::make_unique<SimulatedStream>(device);
+  }
+  void copy_to_host(Device, const void* source, void* target, size_t bytes) override {
+    DeviceMemory::instance().access([&] { std::memcpy(target, source, bytes); });
+  }
+  void copy_from_host(Device, const void* source, void* target, size_t bytes) override {
+    DeviceMemory::instance().access([&] { std::memcpy(target, source, bytes); });
+  }
+
+ private:
+  std::vector<std::unique_ptr<MemoryLedger>> ledgers_;
+};
+
+}  // namespace
+
+// Never ended: buffers may outlive everything.
+void use_simulated_gpus(int count, size_t memory_limit) {
+  replace_gpu_backend(new SimulatedBackend(count, memory_limit));
+}
+
+void submit(Stream& stream, Work work) {
+  static_cast<SimulatedStream&>(stream).add(std::move(work));
+}
+
+}  // namespace cohort::simulated

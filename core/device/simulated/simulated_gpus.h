@@ -1,0 +1,19 @@
+#pragma once
+
+#include <functional>
+
+#include "core/device/device.h"
+
+// GPUs that exist on the host alone, to test what runs on GPUs where there is none. Nothing is done
+// before a stream is synchronised, and device memory can be touched only by what streams do: other
+// accesses are segmentation faults.
+namespace cohort::simulated {
+
+// Puts gpu:0 .. gpu:count-1 in the place of the real ones, for the life of the process. Each may
+// hold `memory_limit` bytes (0: no limit).
+void use_simulated_gpus(int count, size_t memory_limit = 0);
+
+// Hands over what a kernel does. `stream` must be a simulated GPU's.
+void submit(Stream& stream, std::function<void()> work);
+
+}  // namespace cohort::simulated

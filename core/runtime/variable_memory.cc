@@ -1,0 +1,57 @@
+#include "core/runtime/variable_memory.h"
+
+#include <algorithm>
+
+namespace cohort {
+namespace {
+
+bool is_host(Device device) { return device_backend(device.type).shares_host_memory(); }
+
+// Where the copy of local replica `replica` lies; replicas may share the last one.
+Device home_of(const Variable& variable, int replica) {
+  const auto devices = variable.devices();
+  return devices[std::min(static_cast<size_t>(replica), devices.size() - 1)];
+}
+
+}  // namespace
+
+void copy_between_devices(Device from, const void* source, Device to, void* target, size_t bytes) {
+  if (bytes == 0) return;
+  if (is_host(from)) return device_backend(to.type).copy_from_host(to, source, target, bytes);
+  if (is_host(to)) return device_backend(from.type).copy_to_host(from, source, target, bytes);
+  const auto between = allocate_host_buffer(bytes);
+  device_backend(from.type).copy_to_host(from, source, between->data, bytes);
+  device_backend(to.type).copy_from_host(to, between->data, target, bytes);
+}
+
+void* VariableMemory::of(Resource* resource, bool written) {
+  const auto [it, added] = entries_.try_emplace(resource);
+  Entry& entry = it->second;
+  if (added) {
+    auto* variable = dynamic_cast<Variable*>(resource);
+    COHORT_CHECK(variable != nullptr);
+    entry.storage = variable->storage(local_replica_);
+    entry.home = home_of(*variable, local_replica_);
+    if (entry.home != device_ && !(is_host(entry.home) && is_host(device_))) {
+      has_copies_ = true;
+      entry.copy = allocate_tensor(device_, variable->spec(),
+                                   str("a copy of variable \"", variable->name(), "\""));
+    }
+  }
+  entry.written |= written;
+  return entry.copy.defined() ? entry.copy.raw() : entry.storage.raw();
+}
+
+void VariableMemory::copy_all(bool load) {
+  for (auto& [resource, entry] : entries_) {
+    if (!entry.copy.defined()) continue;
+    if (load)
+      copy_between_devices(entry.home, entry.storage.raw(), device_, entry.copy.raw(),
+                           entry.storage.bytes());
+    else if (entry.written)
+      copy_between_devices(device_, entry.copy.raw(), entry.home, entry.storage.raw(),
+                           entry.storage.bytes());
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,118 @@
+"""CUDA: where the toolkit is, and how its sources are compiled."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+# What a toolkit must have, and which download brings it.
+_PARTS = {
+    "bin/nvcc": "CUDA Toolkit 13",
+    "include/cublasLt.h": "cuBLAS of CUDA Toolkit 13",
+    "include/cudnn.h": "cuDNN 9",
+    "include/nccl.h": "NCCL 2.28",
+    "include/nvrtc.h": "NVRTC of CUDA Toolkit 13",
+}
+
+_BUILD = """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+package(default_visibility = ["//visibility:public"])
+
+exports_files(["nvcc"])
+
+cc_library(
+    name = "headers",
+    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*", "include/nccl_device/**"]),
+    includes = ["include"],
+)
+
+[cc_library(
+    name = library,
+    linkopts = ["-L{path}/lib64", "-Wl,-rpath,{path}/lib64", "-l" + library],
+    deps = [":headers"],
+) for library in ["cudart", "cublasLt", "cudnn", "nccl", "nvrtc"]]
+"""
+
+def _cuda_toolkit_impl(ctx):
+    path = ctx.os.environ.get("CUDA_PATH", "/usr/local/cuda")
+    for part, source in _PARTS.items():
+        if not ctx.path(path + "/" + part).exists:
+            fail(("--config=cuda: there is no %s/%s. Install %s there, or name its folder by CUDA_PATH; " +
+                  "without --config=cuda nothing of it is needed.") % (path, part, source))
+    ctx.symlink(path + "/include", "include")
+    ctx.file("BUILD", _BUILD.format(path = path))
+    # Not a link, because nvcc finds its folder by its name.
+    ctx.file("nvcc", "#!/bin/sh\nexec %s/bin/nvcc \"$@\"\n" % path, executable = True)
+
+# Looked at only by what `--config=cuda` selects, so that other builds need no toolkit.
+cuda_toolkit = repository_rule(
+    implementation = _cuda_toolkit_impl,
+    environ = ["CUDA_PATH"],
+    local = True,
+)
+
+# -gencode: machine code for Hopper, and PTX for whatever comes after it. --extended-lambda and
+# --expt-relaxed-constexpr let kernels be written as lambdas that call constexpr functions. 20012, 20014: host
+# functions called on the device from defaulted members of std:: types that never run there.
+_NVCC_FLAGS = [
+    "-x",
+    "cu",
+    "-std=c++20",
+    "-O3",
+    "-gencode=arch=compute_90,code=[sm_90,compute_90]",
+    "--extended-lambda",
+    "--expt-relaxed-constexpr",
+    "-diag-suppress=20012,20014",
+    "-Werror=all-warnings",
+    "-Xcompiler=-fPIC,-Wall,-fno-semantic-interposition,-march=x86-64-v3",
+]
+
+def _nvcc_object_impl(ctx):
+    source = ctx.file.src
+    output = ctx.actions.declare_file(ctx.label.name + ".o")
+    headers = [dep[CcInfo].compilation_context.headers for dep in ctx.attr.deps]
+    ctx.actions.run(
+        outputs = [output],
+        inputs = depset([source], transitive = headers),
+        executable = ctx.executable._nvcc,
+        arguments = _NVCC_FLAGS + ["-I.", "-c", source.path, "-o", output.path],
+        mnemonic = "CudaCompile",
+        use_default_shell_env = True,
+    )
+    return [DefaultInfo(files = depset([output]))]
+
+_nvcc_object = rule(
+    implementation = _nvcc_object_impl,
+    attrs = {
+        "src": attr.label(allow_single_file = [".cu.cc"], mandatory = True),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "_nvcc": attr.label(
+            default = "@cuda//:nvcc",
+            allow_single_file = True,
+            executable = True,
+            cfg = "host",
+        ),
+    },
+)
+
+def cuda_library(name, srcs, deps = [], **kwargs):
+    """A library of sources that nvcc compiles; only `--config=cuda` can build it.
+
+    Args:
+      srcs: NAME.cu.cc files; without nvcc they are C++ too, whose kernels run on the host (launch.h).
+    """
+    objects = []
+    for source in srcs:
+        object = name + "_" + source[:-len(".cu.cc")]
+        objects.append(object)
+        _nvcc_object(
+            name = object,
+            src = source,
+            deps = deps,
+            tags = ["manual"],
+        )
+    cc_library(
+        name = name,
+        srcs = objects,
+        deps = deps + ["@cuda//:cudart"],
+        tags = ["manual"],
+        **kwargs
+    )
