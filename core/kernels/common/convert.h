@@ -9,6 +9,35 @@
 
 namespace cohort {
 
+// A 16-bit floating value as a float, and back.
+template <typename Half>
+COHORT_HOST_DEVICE inline float widen(Half value) {
+#ifdef __CUDA_ARCH__
+  float wide;
+  if constexpr (std::is_same_v<Half, bfloat16>)
+    wide = std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+  else
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+#else
+  return static_cast<float>(value);
+#endif
+}
+
+template <typename Half>
+COHORT_HOST_DEVICE inline Half narrow(float value) {
+#ifdef __CUDA_ARCH__
+  Half half;
+  if constexpr (std::is_same_v<Half, bfloat16>)
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half.bits) : "f"(value));
+  else
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(value));
+  return half;
+#else
+  return Half(value);
+#endif
+}
+
 // `value` as a To: to bool is "not zero"; from a floating type to an integer truncates, saturates,
 // and makes NaN 0; between integers wraps; 16-bit floating types go through float.
 template <typename To, typename From>
@@ -18,9 +47,9 @@ COHORT_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else if constexpr (from_half) {
-    return convert<To>(static_cast<float>(value));
+    return convert<To>(widen(value));
   } else if constexpr (to_half) {
-    return To(static_cast<float>(value));
+    return narrow<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
   } else if constexpr (std::floating_point<From> && std::integral<To>) {

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <concepts>
-#include <tuple>
+#include <type_traits>
 
 #include "core/kernels/common/math.h"
-#include "core/tensor/elementwise_program.h"
 
 // The scalar operations of elementwise_program.h as function objects for host and device, each
 // templated on the type that it computes in: float, double, or int64_t for integers and booleans.
@@ -109,7 +108,7 @@ struct Div {
     if constexpr (Real<T>)
       return a / b;
     else
-      return b == 0 ? 0 : (b == -1 ? Neg{}(a) : a / b);
+      return b == 0 ? 0 : (std::is_signed_v<T> && b == T(-1) ? Neg{}(a) : a / b);
   }
 };
 COHORT_BINARY(Pow, Real, std::pow(a, b))
@@ -144,14 +143,5 @@ struct Select {
 #undef COHORT_UNARY
 #undef COHORT_BINARY
 #undef COHORT_GRADIENT
-
-// Every operation, in the order of the enumeration.
-using All =
-    std::tuple<Copy, Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Tanh,
-               Erf, Sin, Cos, Floor, Sigmoid, Softplus, Relu, Gelu, GeluTanh, Silu, LogicalNot,
-               IsFinite, Add, Sub, Mul, Div, Pow, Maximum, Minimum, Equal, NotEqual, Less,
-               LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr, ReluGrad, TanhGrad,
-               SigmoidGrad, GeluGrad, GeluTanhGrad, SiluGrad, Select>;
-static_assert(std::tuple_size_v<All> == static_cast<size_t>(Scalar::kCount));
 
 }  // namespace cohort::functors

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/kernels/common/scratch.h"
 #include "core/kernels/cpu/row_math.h"
-#include "core/kernels/cpu/scratch.h"
 
 namespace cohort {
 

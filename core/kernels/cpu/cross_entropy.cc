@@ -1,3 +1,4 @@
+#include "core/kernels/common/row_fault.h"
 #include "core/kernels/cpu/floating_kernel.h"
 #include "core/kernels/cpu/row_math.h"
 
@@ -25,9 +26,7 @@ class Labels {
   void check(const void* labels) const {
     for (int64_t i = 0; i < count_; ++i) {
       const int64_t label = at(labels, i);
-      if (label < 0 || label >= classes_)
-        fail(Code::kOutOfRange, "label ", label, " of row ", i, " is not a class: there are ",
-             classes_);
+      if (label < 0 || label >= classes_) throw label_error(label, i, classes_);
     }
   }
 

@@ -2,9 +2,9 @@
 
 #include <dnnl.hpp>
 
+#include "core/kernels/common/scratch.h"
 #include "core/kernels/cpu/epilogue.h"
 #include "core/kernels/cpu/floating_kernel.h"
-#include "core/kernels/cpu/scratch.h"
 #include "core/kernels/kernel.h"
 
 namespace cohort {
@@ -76,8 +76,9 @@ std::unique_ptr<Kernel> make_dnnl_or(const KernelSpec& spec,
                                      std::unique_ptr<Kernel> (*make)(const KernelSpec&)) {
   if (!dnnl_runs(spec)) {
     if (!has_16_bit(spec)) return make_floating<K>(spec);
-    return make_widened(spec,
-                        [make](const KernelSpec& wide) { return make_dnnl_or<K>(wide, make); });
+    return make_widened(
+        spec, [make](const KernelSpec& wide) { return make_dnnl_or<K>(wide, make); },
+        kCpuHalfConversion);
   }
   COHORT_CHECK(num_threads() == spec.num_threads);
   try {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/base/threads.h"
+#include "core/kernels/common/elementwise_spec.h"
 #include "core/kernels/cpu/tile_program.h"
 #include "core/kernels/kernel.h"
 
@@ -65,64 +66,20 @@ class ElementwiseKernel final : public Kernel {
   std::vector<int64_t> first_tiles_ = {0};  // of each group, and the end
 };
 
-bool any_dtype(const KernelSpec& spec, bool (*test)(DType)) {
-  const auto matches = [&](const TensorSpec& s) { return test(s.dtype); };
-  return std::any_of(spec.inputs.begin(), spec.inputs.end(), matches) ||
-         std::any_of(spec.outputs.begin(), spec.outputs.end(), matches);
-}
-
-// True when an instruction other than a copy reads an integer that float32 cannot hold.
-bool reads_wide_integer(const ElementwiseProgram& program, const KernelSpec& spec) {
-  const auto wide = [&](int64_t r) {
-    if (r >= program.num_inputs) return false;
-    const DType dtype = spec.inputs[r].dtype;
-    return dtype == DType::kInt32 || dtype == DType::kInt64;
-  };
-  return std::any_of(program.instructions.begin(), program.instructions.end(), [&](const auto& i) {
-    const int arity = scalar_arity(i.op);
-    return i.op != Scalar::kCopy &&
-           (wide(i.a) || (arity > 1 && wide(i.b)) || (arity > 2 && wide(i.c)));
-  });
-}
-
 std::unique_ptr<Kernel> make_elementwise(const ElementwiseProgram& program, const KernelSpec& spec,
                                          size_t groups) {
-  if (!any_dtype(spec, is_floating))
-    return std::make_unique<ElementwiseKernel<int64_t>>(program, spec, groups);
-  const bool has_float64 = any_dtype(spec, [](DType dtype) { return dtype == DType::kFloat64; });
-  if (has_float64 || reads_wide_integer(program, spec))
-    return std::make_unique<ElementwiseKernel<double>>(program, spec, groups);
-  return std::make_unique<ElementwiseKernel<float>>(program, spec, groups);
-}
-
-std::unique_ptr<Kernel> make_single(Scalar op, const KernelSpec& spec) {
-  const int arity = scalar_arity(op);
-  const ElementwiseProgram::Instruction instruction{op, 0, arity > 1 ? 1 : 0, arity > 2 ? 2 : 0};
-  return make_elementwise({.num_inputs = arity, .instructions = {instruction}, .outputs = {arity}},
-                          spec, 1);
-}
-
-ElementwiseProgram program_attribute(const KernelSpec& spec) {
-  return ElementwiseProgram::decode(spec.attributes.get<std::vector<int64_t>>("program"));
+  std::unique_ptr<Kernel> kernel;
+  dispatch(TypeList<float, double, int64_t>{}, compute_dtype(program, spec), spec.op,
+           [&]<typename T>() {
+             kernel = std::make_unique<ElementwiseKernel<T>>(program, spec, groups);
+           });
+  return kernel;
 }
 
 const bool kRegistered = [] {
-  for (int64_t i = 0; i < static_cast<int64_t>(Scalar::kCount); ++i) {
-    const auto op = static_cast<Scalar>(i);
-    KernelRegistration(std::string(scalar_name(op)), DeviceType::kCpu,
-                       [op](const KernelSpec& spec) { return make_single(op, spec); });
-  }
+  register_elementwise(DeviceType::kCpu, make_elementwise);
   return true;
 }();
-
-COHORT_REGISTER_KERNEL("BroadcastTo", kCpu,
-                       [](const KernelSpec& spec) { return make_single(Scalar::kCopy, spec); });
-COHORT_REGISTER_KERNEL("FusedElementwise", kCpu, [](const KernelSpec& spec) {
-  return make_elementwise(program_attribute(spec), spec, 1);
-});
-COHORT_REGISTER_KERNEL("MultiElementwise", kCpu, [](const KernelSpec& spec) {
-  return make_elementwise(program_attribute(spec), spec, spec.attributes.get<int64_t>("groups"));
-});
 
 }  // namespace
 }  // namespace cohort

@@ -1,26 +1,12 @@
 #include <algorithm>
 
 #include "core/base/threads.h"
+#include "core/kernels/common/pool_sizes.h"
 #include "core/kernels/cpu/floating_kernel.h"
 
 // MaxPool2D, AvgPool2D and their gradients: loops over windows, vectorised over channels.
 namespace cohort {
 namespace {
-
-struct PoolSizes {
-  int64_t batch, in_h, in_w, channels, out_h, out_w;
-  int64_t window_h, window_w, stride_h, stride_w, top, left;
-
-  PoolSizes(const Shape& x, const Shape& y, const Attributes& attributes)
-      : batch(x[0]), in_h(x[1]), in_w(x[2]), channels(x[3]), out_h(y[1]), out_w(y[2]) {
-    using List = std::vector<int64_t>;
-    const List &size = attributes.get<List>("size"), &strides = attributes.get<List>("strides");
-    const List& pads = attributes.get<List>("pads");
-    window_h = size[0], window_w = size[1];
-    stride_h = strides[0], stride_w = strides[1];
-    top = pads[0], left = pads[2];
-  }
-};
 
 // The rows of channels of x under one window, in the order of the image.
 struct Window {

@@ -1,112 +1,39 @@
-#include "core/base/random.h"
-
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "core/base/threads.h"
 #include "core/kernels/common/convert.h"
+#include "core/kernels/common/draw.h"
 #include "core/kernels/kernel.h"
 
 namespace cohort {
 namespace {
 
-using Block = std::array<uint32_t, 4>;
+using draw::normal;
+using draw::Numbers;
+using draw::StepRandom;
+using draw::truncated_normal;
+using draw::uniform;
 
 constexpr int64_t kMinElementsPerThread = 4096;
 
-// The random bits of one op in one step on one replica. Element i uses fixed blocks, so that values
-// depend on nothing but its position.
-class StepRandom {
- public:
-  StepRandom(int64_t op_seed, const StepInfo& step)
-      : key_(split64(mix(mix(step.seed, static_cast<uint64_t>(op_seed)),
-                         static_cast<uint64_t>(step.step),
-                         static_cast<uint64_t>(step.replica_id)))) {}
-
-  // `attempt` numbers further blocks at the same index.
-  Block block(int64_t index, uint32_t attempt = 0) const {
-    const auto words = split64(static_cast<uint64_t>(index));
-    return philox({words[0], words[1], attempt, 0}, key_);
-  }
-
- private:
-  std::array<uint32_t, 2> key_;
-};
-
-// Random numbers of type R = float or double: how many a block makes, and how.
-template <typename R>
-struct Draw;
-
-template <>
-struct Draw<float> {
-  static constexpr int kPerBlock = 4;
-  // [0, 1), all 24 bits of the mantissa random.
-  static float uniform(const Block& block, int i) {
-    return static_cast<float>(block[i] >> 8) * 0x1p-24f;
-  }
-};
-
-template <>
-struct Draw<double> {
-  static constexpr int kPerBlock = 2;
-  static double uniform(const Block& block, int i) {
-    return static_cast<double>(join64(block[2 * i], block[2 * i + 1]) >> 11) * 0x1p-53;
-  }
-};
-
-// One number for each of the elements that share a block.
-template <typename R>
-using Numbers = std::array<R, Draw<R>::kPerBlock>;
-
-template <typename R>
-Numbers<R> uniform(const Block& block) {
-  Numbers<R> numbers;
-  for (int i = 0; i < Draw<R>::kPerBlock; ++i) numbers[i] = Draw<R>::uniform(block, i);
-  return numbers;
+StepRandom step_random(int64_t op_seed, const StepInfo& step) {
+  return {op_seed, step.seed, step.step, step.replica_id};
 }
 
-// Standard normal numbers by the method of Box and Muller.
-template <typename R>
-Numbers<R> normal(const Block& block) {
-  Numbers<R> numbers = uniform<R>(block);
-  for (int i = 0; i < Draw<R>::kPerBlock; i += 2) {
-    const R radius = std::sqrt(R(-2) * std::log(R(1) - numbers[i])),
-            angle = R(2) * std::numbers::pi_v<R> * numbers[i + 1];
-    numbers[i] = radius * std::cos(angle);
-    numbers[i + 1] = radius * std::sin(angle);
-  }
-  return numbers;
-}
-
-// Standard normal numbers, each drawn again until it is within two standard deviations.
-template <typename R>
-Numbers<R> truncated_normal(const StepRandom& random, int64_t index) {
-  constexpr R kLimit = 2;
-  Numbers<R> numbers = normal<R>(random.block(index));
-  const auto outside = [](R z) { return std::abs(z) > kLimit; };
-  for (uint32_t attempt = 1; std::any_of(numbers.begin(), numbers.end(), outside); ++attempt) {
-    const Numbers<R> others = normal<R>(random.block(index, attempt));
-    for (size_t i = 0; i < numbers.size(); ++i)
-      if (outside(numbers[i])) numbers[i] = others[i];
-  }
-  return numbers;
-}
-
-// Fills output 0 with finish<T>(z) for the numbers z of draw<R>(random, index) for block after
-// block, where R is double for float64 and else float.
+// Fills output 0 with finish<T>(z) for the numbers z of draw_numbers<R>(random, index) for block
+// after block, where R is double for float64 and else float.
 template <typename DrawNumbers, typename Finish>
-void fill(const KernelCall& call, const KernelContext& context, const DrawNumbers& draw,
+void fill(const KernelCall& call, const KernelContext& context, const DrawNumbers& draw_numbers,
           const Finish& finish) {
   const TensorSpec& y = call.output_specs[0];
-  const StepRandom random(call.attributes.get<int64_t>("seed"), context.step);
+  const StepRandom random = step_random(call.attributes.get<int64_t>("seed"), context.step);
   dispatch(FloatTypes{}, y.dtype, "a random op", [&]<typename T>() {
     using R = std::conditional_t<std::is_same_v<T, double>, double, float>;
-    constexpr int64_t kPerBlock = Draw<R>::kPerBlock;
+    constexpr int64_t kPerBlock = draw::kPerBlock<R>;
     T* out = context.output<T>(0);
     parallel_for(y.shape.num_elements(), kMinElementsPerThread, [&](int64_t begin, int64_t end) {
       for (; begin < end; begin += kPerBlock) {
-        const Numbers<R> numbers = draw.template operator()<R>(random, begin / kPerBlock);
+        const Numbers<R> numbers = draw_numbers.template operator()<R>(random, begin / kPerBlock);
         const int64_t n = std::min(kPerBlock, end - begin);
         for (int64_t k = 0; k < n; ++k) out[begin + k] = finish.template operator()<T>(numbers[k]);
       }
@@ -131,9 +58,10 @@ void random_uniform(const KernelCall& call, const KernelContext& context) {
 
 // Scales standard normal numbers to the mean and standard deviation asked for.
 template <typename DrawNumbers>
-void fill_normal(const KernelCall& call, const KernelContext& context, const DrawNumbers& draw) {
+void fill_normal(const KernelCall& call, const KernelContext& context,
+                 const DrawNumbers& draw_numbers) {
   const double mean = call.attributes.get<double>("a"), stddev = call.attributes.get<double>("b");
-  fill(call, context, draw, [&]<typename T, typename R>(R z) {
+  fill(call, context, draw_numbers, [&]<typename T, typename R>(R z) {
     return convert<T>(static_cast<R>(mean) + static_cast<R>(stddev) * z);
   });
 }
@@ -160,7 +88,7 @@ class DropoutKernel final : public Kernel {
   bool can_run_in_place(int, int) const override { return true; }
 
   void run(const KernelContext& context) override {
-    const StepRandom random(seed_, context.step);
+    const StepRandom random = step_random(seed_, context.step);
     const auto threshold =
         static_cast<uint32_t>(rate_ * 0x1p32);  // keep where 32 random bits are not below it
     dispatch(FloatTypes{}, spec_.dtype, "Dropout", [&]<typename T>() {
@@ -183,7 +111,7 @@ class DropoutKernel final : public Kernel {
     for (; begin < end; begin += kTile) {
       uint32_t bits[kTile];
       for (int64_t b = 0; b < kTile / 4; ++b) {
-        const Block block = random.block(begin / 4 + b);
+        const draw::Block block = random.block(begin / 4 + b);
         for (int k = 0; k < 4; ++k) bits[4 * b + k] = block[k];
       }
       const int64_t n = std::min(kTile, end - begin);

@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <limits>
-#include <type_traits>
 
 #include "core/base/threads.h"
 #include "core/kernels/common/convert.h"
 #include "core/kernels/common/functors.h"
+#include "core/kernels/common/reduce_types.h"
 #include "core/kernels/kernel.h"
 
 namespace cohort {
@@ -16,11 +15,6 @@ constexpr int64_t kColumnBlock =
 constexpr int64_t kMaxColumns =
     1024;  // columns that are accumulated at a time, so that they stay in the L1 cache
 constexpr int64_t kMinElementsPerThread = 16384;
-
-// Sums and products of 16-bit floats accumulate in float32, those of integers in int64.
-template <typename T>
-using Accumulator = std::conditional_t<std::is_same_v<T, double>, double,
-                                       std::conditional_t<std::is_integral_v<T>, int64_t, float>>;
 
 // Reduces [outer, count, inner] to [outer, blocks, inner], every block of `block` entries to one.
 // The blocks depend on the shape only, hence so does the order of additions: results are the same
@@ -164,15 +158,6 @@ class ReduceKernel final : public Kernel {
   int64_t outputs_, divisor_;
   int64_t half_scratch_ = 0;  // elements
 };
-
-// The lowest (sign -1) or highest (sign 1) value of T: infinite where there is one.
-template <typename T>
-Accumulator<T> extreme(int sign) {
-  if constexpr (std::is_integral_v<T>)
-    return sign < 0 ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
-  else
-    return sign * std::numeric_limits<Accumulator<T>>::infinity();
-}
 
 std::unique_ptr<Kernel> make_reduce(const KernelSpec& spec) {
   std::unique_ptr<Kernel> kernel;

@@ -32,12 +32,6 @@ void transpose_square(const T* source, int64_t source_stride, T* target, int64_t
 
 }  // namespace
 
-std::vector<int64_t> dense_strides(const Shape& shape) {
-  std::vector<int64_t> strides(shape.rank());
-  for (int i = 0; i < shape.rank(); ++i) strides[i] = shape.count(i + 1, shape.rank());
-  return strides;
-}
-
 StridedCopy::StridedCopy(const std::vector<int64_t>& extents,
                          const std::vector<int64_t>& source_strides,
                          const std::vector<int64_t>& target_strides, size_t element_bytes)

@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/tensor/shape.h"
+#include "core/kernels/common/strides.h"
 
 namespace cohort {
-
-// Row-major strides of a dense tensor, in elements.
-std::vector<int64_t> dense_strides(const Shape& shape);
 
 // Copies a box of elements from one layout to another: the shared core of Transpose, Concat, Split,
 // Slice and Pad. Runs on the calling thread's team; rows that are contiguous on both sides are

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/kernels/common/functors.h"
+#include "core/kernels/common/functor_list.h"
 
 // The loops over a tile. The pragma says that iterations are independent, which in-place use does
 // not change.

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/kernels/cpu/broadcast_view.h"
+#include "core/kernels/common/broadcast_view.h"
 #include "core/kernels/cpu/tile_convert.h"
 #include "core/kernels/cpu/tile_functions.h"
 #include "core/tensor/tensor.h"

@@ -12,8 +12,9 @@
 #include "core/base/threads.h"
 #include "core/kernels/kernel.h"
 #include "core/tensor/tensor.h"
+#include "tests/kernels/cpu/tested_device.h"
 
-// Runs single CPU kernels and compares them with plain reference results.
+// Runs single kernels and compares them with plain reference results.
 namespace cohort::testing {
 
 inline constexpr uint64_t kSeed = 20240607;
@@ -33,14 +34,14 @@ inline Tensor misaligned_copy(const Tensor& tensor) {
   return copy;
 }
 
-// The outputs of an op's CPU kernel. Outputs and scratch are poisoned first, so that an element
-// which is not written, or a read of undefined scratch, shows.
+// The outputs of an op's kernel on the tested device. Outputs and scratch are poisoned first, so
+// that an element which is not written, or a read of undefined scratch, shows.
 inline std::vector<Tensor> run_kernel(std::string_view op, const std::vector<Tensor>& inputs,
                                       const std::vector<TensorSpec>& output_specs,
                                       const Attributes& attributes = {},
                                       const RunOptions& options = {}) {
   set_num_threads(options.threads);
-  KernelSpec spec{op, {}, output_specs, attributes, Device{}, num_threads()};
+  KernelSpec spec{op, {}, output_specs, attributes, tested_device(), num_threads()};
   std::vector<Tensor> sources, outputs;
   std::vector<const void*> input_pointers;
   std::vector<void*> output_pointers;
@@ -49,7 +50,7 @@ inline std::vector<Tensor> run_kernel(std::string_view op, const std::vector<Ten
     sources.push_back(options.misaligned ? misaligned_copy(input) : input.clone());
     input_pointers.push_back(sources.back().raw());
   }
-  const auto kernel = make_kernel(spec);
+  const auto kernel = make_tested_kernel(spec);
   for (size_t i = 0; i < output_specs.size(); ++i) {
     const bool in_place = static_cast<int>(i) == options.in_place_output;
     outputs.push_back(in_place ? sources[options.in_place_input]
@@ -62,7 +63,7 @@ inline std::vector<Tensor> run_kernel(std::string_view op, const std::vector<Ten
   }
   const auto scratch = allocate_host_buffer(kernel->scratch_bytes());
   std::memset(scratch->data, 0xFF, kernel->scratch_bytes());
-  kernel->run({input_pointers, output_pointers, scratch->data, options.step});
+  run_tested_kernel(*kernel, spec, {input_pointers, output_pointers, scratch->data, options.step});
   set_num_threads(1);
   return outputs;
 }

@@ -74,16 +74,15 @@ void assign_scatter(ScatterOp op, const Tensor& indices, const Tensor& updates, 
                     int threads = 1) {
   set_num_threads(threads);
   const Attributes attributes = {{"op", static_cast<int64_t>(op)}};
-  const auto kernel = make_kernel({"AssignScatter",
-                                   {indices.spec(), updates.spec()},
-                                   {variable.spec()},
-                                   attributes,
-                                   Device{},
-                                   num_threads()});
+  const KernelSpec spec{"AssignScatter",   {indices.spec(), updates.spec()},
+                        {variable.spec()}, attributes,
+                        tested_device(),   num_threads()};
+  const auto kernel = make_tested_kernel(spec);
   const void* inputs[] = {indices.raw(), updates.raw()};
   void* outputs[] = {variable.raw()};
   try {
-    kernel->run({inputs, outputs, nullptr, StepInfo{}});
+    const StepInfo step;
+    run_tested_kernel(*kernel, spec, {inputs, outputs, nullptr, step});
   } catch (...) {
     set_num_threads(1);
     throw;

@@ -1,4 +1,4 @@
-#include "core/kernels/cpu/broadcast_view.h"
+#include "core/kernels/common/broadcast_view.h"
 
 #include "core/base/error.h"
 

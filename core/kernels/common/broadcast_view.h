@@ -21,6 +21,10 @@ class BroadcastView {
   // After how many elements of the output the input is read from its start again; the output's size
   // if never.
   int64_t period() const { return period_; }
+  // The merged axes, outermost first, one at least; strides in elements of the input.
+  int rank() const { return rank_; }
+  int64_t extent(int axis) const { return extents_[axis]; }
+  int64_t stride(int axis) const { return strides_[axis]; }
 
   // Calls run(offset, stride, length) for stretches that make up elements [begin, begin + count) of
   // the output: they are input elements offset, offset + stride, ..., where stride is 0 or 1.

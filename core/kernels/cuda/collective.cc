@@ -1,0 +1,84 @@
+#include "core/collective/communicator.h"
+#include "core/kernels/kernel.h"
+
+// The start of an all-reduce, and the wait for it, where the communicator combines host memory:
+// through copies, and complete at the start. Other collectives are left to the host's kernels.
+namespace cohort::cuda {
+namespace {
+
+class AllReduceStartKernel final : public Kernel {
+ public:
+  explicit AllReduceStartKernel(const KernelSpec& spec)
+      : specs_(spec.outputs.begin(), spec.outputs.end() - 1),
+        op_(static_cast<ReduceOp>(spec.attributes.get<int64_t>("op"))),
+        conditional_(spec.attributes.get<bool>("conditional")) {
+    DeviceBackend& backend = device_backend(spec.device.type);
+    for (const TensorSpec& value : specs_) {
+      if (value.dtype != specs_[0].dtype)
+        invalid("AllReduceStart: all values need one dtype, got ", specs_[0], " and ", value);
+      staged_.push_back(backend.allocate_staging(spec.device, value.bytes()));
+      segments_.push_back({staged_.back()->data, staged_.back()->data, value.shape.num_elements()});
+    }
+    for (const int64_t i : spec.attributes.get_or<std::vector<int64_t>>("unwanted", {})) {
+      if (i < 0 || i >= static_cast<int64_t>(segments_.size()))
+        invalid("AllReduceStart: unwanted value ", i, " of ", segments_.size());
+      segments_[static_cast<size_t>(i)].target = nullptr;
+    }
+    flag_ = backend.allocate_staging(spec.device, sizeof(bool));
+    operation_ = backend.allocate_staging(spec.device, sizeof(int64_t));
+    *static_cast<int64_t*>(operation_->data) = -1;  // nothing to wait for
+  }
+
+  bool can_run_in_place(int output, int input) const override {
+    return output == input && output < static_cast<int>(specs_.size());
+  }
+  bool can_record() const override { return false; }
+
+  void run(const KernelContext& context) override {
+    Stream& stream = *context.stream;
+    for (size_t i = 0; i < staged_.size(); ++i)
+      stream.copy_to_host(context.inputs[i], staged_[i]->data, staged_[i]->bytes);
+    if (conditional_) stream.copy_to_host(context.inputs[specs_.size()], flag_->data, sizeof(bool));
+    stream.synchronize();
+    const bool now = !conditional_ || *static_cast<const bool*>(flag_->data);
+    if (now && context.step.communicator != nullptr)
+      context.step.communicator->all_reduce(segments_, specs_[0].dtype, op_);
+    for (size_t i = 0; i < staged_.size(); ++i)
+      stream.copy_from_host(staged_[i]->data, context.outputs[i], staged_[i]->bytes);
+    stream.copy_from_host(operation_->data, context.outputs[specs_.size()], sizeof(int64_t));
+  }
+
+ private:
+  std::vector<TensorSpec> specs_;
+  ReduceOp op_;
+  bool conditional_;
+  std::vector<std::shared_ptr<Buffer>> staged_;
+  std::vector<Segment> segments_;
+  std::shared_ptr<Buffer> flag_, operation_;
+};
+
+class AllReduceWaitKernel final : public Kernel {
+ public:
+  explicit AllReduceWaitKernel(const KernelSpec& spec) : specs_(spec.outputs) {}
+
+  bool can_run_in_place(int output, int input) const override { return output == input; }
+
+  void run(const KernelContext& context) override {
+    for (size_t i = 0; i < specs_.size(); ++i)
+      context.stream->copy_within_device(context.inputs[i], context.outputs[i], specs_[i].bytes());
+  }
+
+ private:
+  std::vector<TensorSpec> specs_;
+};
+
+template <typename K>
+std::unique_ptr<Kernel> make(const KernelSpec& spec) {
+  return std::make_unique<K>(spec);
+}
+
+COHORT_REGISTER_KERNEL("AllReduceStart", kGpu, make<AllReduceStartKernel>);
+COHORT_REGISTER_KERNEL("AllReduceWait", kGpu, make<AllReduceWaitKernel>);
+
+}  // namespace
+}  // namespace cohort::cuda

@@ -1,0 +1,148 @@
+#include "core/kernels/common/row_fault.h"
+#include "core/kernels/cuda/floating_kernel.h"
+#include "core/kernels/cuda/row_math.h"
+
+// Cross-entropy of softmax(logits) with integer labels or with a distribution, and the gradients.
+namespace cohort::cuda {
+namespace {
+
+// A row whose label is no class is reported, and gets NaN.
+template <typename T, typename Label>
+void sparse_loss(const KernelContext& context, RowSizes sizes) {
+  const T* logits = context.input<T>(0);
+  const Label* labels = context.input<Label>(1);
+  T *loss = context.output<T>(0), *lse = context.output<T>(1);
+  KernelFault* fault = context.fault;
+  const int32_t number = context.number;
+  const int64_t n = sizes.columns;
+  for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
+    const T* x = logits + row * n;
+    const T total = log_sum_exp(team, x, n);
+    if (team.rank() != 0) return;
+    const auto label = static_cast<int64_t>(labels[row]);
+    const bool good = label >= 0 && label < n;
+    if (!good) report(fault, number, label, row);
+    loss[row] = good ? total - x[label] : std::numeric_limits<T>::quiet_NaN();
+    lse[row] = total;
+  });
+}
+
+template <typename T, typename Label>
+void sparse_gradient(const KernelContext& context, RowSizes sizes) {
+  const T *dloss = context.input<T>(0), *logits = context.input<T>(1), *lse = context.input<T>(3);
+  const Label* labels = context.input<Label>(2);
+  T* dlogits = context.output<T>(0);
+  KernelFault* fault = context.fault;
+  const int32_t number = context.number;
+  const int64_t n = sizes.columns;
+  for_each_element(*context.stream, sizes.rows * n, [=] COHORT_DEVICE(int64_t i) {
+    const int64_t row = i / n, c = i % n;
+    const auto label = static_cast<int64_t>(labels[row]);
+    if (c == 0 && (label < 0 || label >= n)) report(fault, number, label, row);
+    const T probability = math::exp(logits[i] - lse[row]);
+    dlogits[i] = dloss[row] * probability - (c == label ? dloss[row] : T(0));
+  });
+}
+
+// Of either sparse kernel.
+class SparseKernel : public Kernel {
+ public:
+  SparseKernel(const KernelSpec& spec, int logits, int labels)
+      : sizes_(spec.inputs[static_cast<size_t>(logits)].shape),
+        label_dtype_(spec.inputs[static_cast<size_t>(labels)].dtype) {}
+  Error describe(const KernelFault& fault) const final {
+    return label_error(fault.value, fault.position, sizes_.columns);
+  }
+
+ protected:
+  RowSizes sizes_;
+  DType label_dtype_;
+};
+
+template <typename T>
+class SparseCrossEntropy final : public SparseKernel {
+ public:
+  explicit SparseCrossEntropy(const KernelSpec& spec) : SparseKernel(spec, 0, 1) {}
+  void run(const KernelContext& context) override {
+    dispatch(IntegerTypes{}, label_dtype_, "a label",
+             [&]<typename Label>() { sparse_loss<T, Label>(context, sizes_); });
+  }
+};
+
+template <typename T>
+class SparseCrossEntropyGrad final : public SparseKernel {
+ public:
+  explicit SparseCrossEntropyGrad(const KernelSpec& spec) : SparseKernel(spec, kLogits, 2) {}
+  void run(const KernelContext& context) override {
+    dispatch(IntegerTypes{}, label_dtype_, "a label",
+             [&]<typename Label>() { sparse_gradient<T, Label>(context, sizes_); });
+  }
+  bool can_run_in_place(int, int input) const override { return input == kLogits; }
+
+ private:
+  static constexpr int kLogits = 1;
+};
+
+template <typename T>
+void loss_of_targets(const KernelContext& context, RowSizes sizes) {
+  const T *logits = context.input<T>(0), *targets = context.input<T>(1);
+  T *loss = context.output<T>(0), *lse = context.output<T>(1);
+  const int64_t n = sizes.columns;
+  for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
+    const T *x = logits + row * n, *target = targets + row * n;
+    const T total = log_sum_exp(team, x, n);
+    const T sum = sum_over<T>(team, n, [=](int64_t c) { return target[c] * (total - x[c]); });
+    if (team.rank() != 0) return;
+    loss[row] = sum;
+    lse[row] = total;
+  });
+}
+
+// Exact for targets of any sum.
+template <typename T>
+void gradient_of_targets(const KernelContext& context, RowSizes sizes) {
+  const T *dloss = context.input<T>(0), *logits = context.input<T>(1),
+          *targets = context.input<T>(2), *lse = context.input<T>(3);
+  T* dlogits = context.output<T>(0);
+  const int64_t n = sizes.columns;
+  for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
+    const T *x = logits + row * n, *target = targets + row * n;
+    const T total = sum_over<T>(team, n, [=](int64_t c) { return target[c]; });
+    for (int64_t c = team.rank(); c < n; c += team.size())
+      dlogits[row * n + c] = dloss[row] * (total * math::exp(x[c] - lse[row]) - target[c]);
+  });
+}
+
+template <typename T>
+class CrossEntropy final : public Kernel {
+ public:
+  explicit CrossEntropy(const KernelSpec& spec) : sizes_(spec.inputs[0].shape) {}
+  void run(const KernelContext& context) override { loss_of_targets<T>(context, sizes_); }
+
+ private:
+  RowSizes sizes_;
+};
+
+template <typename T>
+class CrossEntropyGrad final : public Kernel {
+ public:
+  explicit CrossEntropyGrad(const KernelSpec& spec) : sizes_(spec.inputs[1].shape) {}
+  void run(const KernelContext& context) override { gradient_of_targets<T>(context, sizes_); }
+  bool can_run_in_place(int, int input) const override {
+    return input == kLogits || input == kTargets;
+  }
+
+ private:
+  static constexpr int kLogits = 1, kTargets = 2;
+
+  RowSizes sizes_;
+};
+
+COHORT_REGISTER_KERNEL("SparseSoftmaxCrossEntropy", kGpu, make_floating<SparseCrossEntropy>);
+COHORT_REGISTER_KERNEL("SparseSoftmaxCrossEntropyGrad", kGpu,
+                       make_floating<SparseCrossEntropyGrad>);
+COHORT_REGISTER_KERNEL("SoftmaxCrossEntropy", kGpu, make_floating<CrossEntropy>);
+COHORT_REGISTER_KERNEL("SoftmaxCrossEntropyGrad", kGpu, make_floating<CrossEntropyGrad>);
+
+}  // namespace
+}  // namespace cohort::cuda

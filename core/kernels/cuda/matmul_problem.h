@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/kernels/kernel.h"
+
+namespace cohort::cuda {
+
+// A product as libraries of column-major matrices take it. What lies row by row there is its
+// transpose, so that y = a b is y' = b' a': the library's first matrix is b, its second a.
+struct MatMulProblem {
+  // A matrix as it lies in memory, column by column: `rows` neighbours, then the next column.
+  struct Matrix {
+    int64_t rows, columns;
+    int64_t batch_stride;  // in elements; 0: one for all batches
+    DType dtype;
+  };
+  int64_t m, n, k;  // of the library's product [m, k] [k, n]
+  int64_t batches;
+  Matrix first, second, result;
+  bool transpose_first, transpose_second;
+
+  // Of MatMul, or of FusedMatMul, whose third input has one element for each row of the result.
+  explicit MatMulProblem(const KernelSpec& spec);
+};
+
+// What the library adds and applies itself; the rest is an elementwise program behind it.
+struct MatMulEpilogue {
+  bool bias = false, relu = false, gelu = false;  // gelu: by tanh
+  bool complete = true;                           // nothing is left to do
+};
+// Of a fused product of `dtype`s as in the spec.
+MatMulEpilogue choose_epilogue(const KernelSpec& spec);
+
+}  // namespace cohort::cuda

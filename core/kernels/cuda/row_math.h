@@ -1,0 +1,41 @@
+#pragma once
+
+#include <limits>
+
+#include "core/kernels/common/math.h"
+#include "core/kernels/cuda/launch.h"
+#include "core/tensor/shape.h"
+
+// What a team computes over its row. T is float or double.
+namespace cohort::cuda {
+
+struct RowSizes {
+  int64_t rows, columns;
+
+  explicit RowSizes(const Shape& x) : rows(x.count(0, x.rank() - 1)), columns(x.dim(-1)) {}
+};
+
+// Sum of f(i) for i < n, on every thread.
+template <typename T, typename F>
+COHORT_DEVICE inline T sum_over(const Team& team, int64_t n, F f) {
+  T sum = 0;
+  for (int64_t i = team.rank(); i < n; i += team.size()) sum += f(i);
+  return team.sum(sum);
+}
+
+template <typename T>
+COHORT_DEVICE inline T max_of(const Team& team, const T* x, int64_t n) {
+  const auto larger = [](T a, T b) { return a > b ? a : b; };
+  constexpr T kLowest = -std::numeric_limits<T>::infinity();
+  T high = kLowest;
+  for (int64_t i = team.rank(); i < n; i += team.size()) high = larger(x[i], high);
+  return team.reduce(high, kLowest, larger);
+}
+
+template <typename T>
+COHORT_DEVICE inline T log_sum_exp(const Team& team, const T* x, int64_t n) {
+  const T high = max_of(team, x, n);
+  return high + math::log(sum_over<T>(team, n, [=](int64_t i) { return math::exp(x[i] - high); }));
+}
+
+}  // namespace cohort::cuda

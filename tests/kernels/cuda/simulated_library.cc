@@ -1,0 +1,46 @@
+#include "core/device/simulated/simulated_gpus.h"
+#include "core/kernels/common/elementwise_spec.h"
+
+// What libraries and run-time compilation do on a GPU, the CPU's kernels do on a simulated one, as
+// work of its stream.
+namespace cohort {
+namespace {
+
+class LibraryKernel final : public Kernel {
+ public:
+  explicit LibraryKernel(KernelSpec spec) {
+    spec.device = Device{};
+    kernel_ = make_kernel(spec);
+  }
+  size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
+  bool can_run_in_place(int output, int input) const override {
+    return kernel_->can_run_in_place(output, input);
+  }
+  void run(const KernelContext& context) override {
+    const std::vector<const void*> inputs(context.inputs.begin(), context.inputs.end());
+    const std::vector<void*> outputs(context.outputs.begin(), context.outputs.end());
+    simulated::submit(*context.stream, [this, inputs, outputs, scratch = context.scratch,
+                                        step = context.device_step] {
+      kernel_->run({inputs, outputs, scratch, *step});
+    });
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+};
+
+std::unique_ptr<Kernel> make_library_kernel(const KernelSpec& spec) {
+  return std::make_unique<LibraryKernel>(spec);
+}
+
+const bool kRegistered = [] {
+  register_elementwise(DeviceType::kGpu, [](const ElementwiseProgram&, const KernelSpec& spec,
+                                            size_t) { return make_library_kernel(spec); });
+  return true;
+}();
+
+COHORT_REGISTER_KERNEL("MatMul", kGpu, make_library_kernel);
+COHORT_REGISTER_KERNEL("FusedMatMul", kGpu, make_library_kernel);
+
+}  // namespace
+}  // namespace cohort

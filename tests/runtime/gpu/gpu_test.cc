@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "core/base/random.h"
+#include "core/nn/layers.h"
+#include "core/nn/losses.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/random_ops.h"
+#include "core/optim/optimizers.h"
+#include "core/runtime/function.h"
+#include "core/runtime/plan.h"
+#include "core/runtime/variable.h"
+#include "strategies/mirrored_strategy.h"
+#include "strategies/one_device_strategy.h"
+#include "tests/runtime/gpu/two_gpus.h"
+
+// What runs on cpu:n runs on gpu:n: plans, variables and strategies on devices with memory of their
+// own. Two programs: one with simulated GPUs, for which the host's touching that memory is a
+// segmentation fault, and one with two logical ones of a real card.
+namespace cohort {
+namespace {
+
+constexpr uint64_t kSeed = 5;
+constexpr Device kGpu{DeviceType::kGpu, 0};
+constexpr size_t kMemory = 128 << 20;
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    static const std::string kMissing = testing::make_two_gpus(kMemory);
+    if (!kMissing.empty()) GTEST_SKIP() << kMissing;
+  }
+};
+
+Tensor ramp(Shape shape, double scale = 1) {
+  Tensor t(DType::kFloat32, shape);
+  for (int64_t i = 0; i < t.num_elements(); ++i)
+    t.data<float>()[i] = static_cast<float>(std::sin(static_cast<double>(i) + 1) * scale);
+  return t;
+}
+
+GraphFunction trace(const std::vector<TensorSpec>& inputs,
+                    const std::function<std::vector<Value>(const std::vector<Value>&)>& body) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  std::vector<Value> values;
+  for (const auto& spec : inputs) values.push_back(f.graph->add_input("x", spec));
+  f.outputs = body(values);
+  return f;
+}
+
+std::vector<double> to_vector(const Tensor& tensor) {
+  const Tensor x = tensor.cast(DType::kFloat64);
+  return {x.values<double>().begin(), x.values<double>().end()};
+}
+
+std::shared_ptr<Variable> variable(const Tensor& value, Device device) {
+  return make_local_variable(
+      {.name = "w", .spec = value.spec(), .initial_value = [value] { return value.clone(); }},
+      device);
+}
+
+TEST_F(Gpu, RunsAPlanAgainAndAgainWithNewFeeds) {
+  const auto traced = trace({{DType::kFloat32, {4, 3}}}, [](auto& x) {
+    return std::vector<Value>{ops::softmax(x[0] * 2.0), ops::reduce_sum(x[0], {0}), x[0]};
+  });
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  EXPECT_TRUE(on_gpu.stats().recorded);
+  EXPECT_TRUE(on_gpu.stats().host_ops.empty());
+  for (int run = 1; run <= 4; ++run) {  // the third is the first of a recording's replays alone
+    const std::vector<Tensor> feeds = {ramp({4, 3}, run)};
+    const auto got = on_gpu.run(feeds, {}), want = on_cpu.run(feeds, {});
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto a = to_vector(got[i]), b = to_vector(want[i]);
+      for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-6) << "run " << run;
+    }
+  }
+}
+
+TEST_F(Gpu, ResultsStayWhenThePlanRunsAgain) {
+  const auto traced =
+      trace({{DType::kFloat32, {2}}}, [](auto& x) { return std::vector<Value>{x[0] + 1.0}; });
+  Plan plan(traced, {.device = kGpu});
+  const auto first = plan.run(std::vector<Tensor>{ramp({2}, 1)}, {});
+  const auto before = to_vector(first[0]);
+  plan.run(std::vector<Tensor>{ramp({2}, 2)}, {});
+  EXPECT_EQ(to_vector(first[0]), before);
+}
+
+TEST_F(Gpu, RandomNumbersFollowTheStepAlsoInARecording) {
+  const auto traced = trace({}, [](auto&) {
+    return std::vector<Value>{ops::random_uniform({64}),
+                              ops::dropout(ops::random_normal({65}), 0.5)};
+  });
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  EXPECT_TRUE(on_gpu.stats().recorded);
+  std::vector<double> previous;
+  for (int64_t step = 0; step < 4; ++step) {
+    const StepInfo info{.seed = kSeed, .step = step};
+    const auto got = on_gpu.run({}, info), want = on_cpu.run({}, info);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto a = to_vector(got[i]), b = to_vector(want[i]);
+      for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-5) << "step " << step;
+    }
+    EXPECT_NE(to_vector(got[0]), previous) << "step " << step;
+    previous = to_vector(got[0]);
+  }
+}
+
+TEST_F(Gpu, AWrongIndexIsTheSameErrorAndTheNextRunWorks) {
+  const auto traced = trace({{DType::kFloat32, {3, 2}}, {DType::kInt32, {2}}},
+                            [](auto& x) { return std::vector<Value>{ops::gather(x[0], x[1])}; });
+  const auto error_of = [&](Plan& plan) {
+    try {
+      plan.run(std::vector<Tensor>{ramp({3, 2}), Tensor::from<int32_t>({1, 9}, {2})}, {});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  for (int run = 0; run < 3; ++run) {
+    EXPECT_EQ(error_of(on_gpu), error_of(on_cpu));
+    const auto good =
+        on_gpu.run(std::vector<Tensor>{ramp({3, 2}), Tensor::from<int32_t>({1, 2}, {2})}, {});
+    EXPECT_EQ(good[0].shape(), Shape({2, 2}));
+  }
+}
+
+TEST_F(Gpu, OpsWithoutAKernelRunOnTheHostAndAreNamed) {
+  const auto traced = trace({{DType::kFloat32, {2, 5}}}, [](auto& x) {
+    const auto top = ops::top_k(x[0] * 3.0, 2);
+    return std::vector<Value>{top.values + 1.0};
+  });
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  EXPECT_EQ(on_gpu.stats().host_ops, std::vector<std::string>{"TopK"});
+  EXPECT_FALSE(on_gpu.stats().recorded);
+  const std::vector<Tensor> feeds = {ramp({2, 5})};
+  for (int run = 0; run < 3; ++run)
+    EXPECT_EQ(to_vector(on_gpu.run(feeds, {})[0]), to_vector(on_cpu.run(feeds, {})[0]));
+}
+
+TEST_F(Gpu, AVariableIsReadAndWrittenFromOutside) {
+  const auto w = variable(ramp({3}), kGpu);
+  EXPECT_EQ(to_vector(w->value()), to_vector(ramp({3})));
+  w->assign(Tensor::from<float>({1, 2, 3}, {3}));
+  w->assign_add(Tensor::from<float>({10, 20, 30}, {3}));  // a function on the CPU
+  EXPECT_EQ(to_vector(w->value()), (std::vector<double>{11, 22, 33}));
+}
+
+TEST_F(Gpu, APlanUpdatesVariablesWhereverTheyAre) {
+  for (const Device home : {kGpu, Device{DeviceType::kGpu, 1}, Device{}}) {
+    const auto w = variable(Tensor::from<float>({1, 2}, {2}), home);
+    const auto traced = trace({{DType::kFloat32, {2}}}, [&](auto& x) {
+      w->assign_add(x[0]);
+      return std::vector<Value>{w->read() * 2.0};
+    });
+    Plan plan(traced, {.device = kGpu});
+    const std::vector<Tensor> feeds = {Tensor::from<float>({1, 1}, {2})};
+    for (int run = 1; run <= 3; ++run)
+      EXPECT_EQ(to_vector(plan.run(feeds, {})[0]),
+                (std::vector<double>{2.0 + 2 * run, 4.0 + 2 * run}))
+          << home;
+    EXPECT_EQ(to_vector(w->value()), (std::vector<double>{4, 5})) << home;
+  }
+}
+
+TEST_F(Gpu, TooLargeAVariableIsNamedWithItsSize) {
+  try {
+    variable(Tensor(DType::kFloat32, {40 << 20}), kGpu);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kResourceExhausted);
+    EXPECT_NE(error.message().find("variable \"w\" needs 160.00 MiB on gpu:0"), std::string::npos)
+        << error.what();
+  }
+}
+
+nn::Layer dense_network() {
+  return nn::make_sequential({nn::Dense(8, {.activation = nn::relu}), nn::LayerNormalization(),
+                              nn::Dropout(0.2), nn::Dense(3)});
+}
+
+nn::Layer convolutional_network() {
+  return nn::make_sequential({nn::Reshape({4, 4, 1}),
+                              nn::Conv2D(4, 3, {.padding = nn::Padding::same(), .use_bias = false}),
+                              nn::BatchNormalization(), nn::ActivationLayer(nn::relu),
+                              nn::MaxPool2D(), nn::Flatten(), nn::Dense(3)});
+}
+
+// The losses of some steps on rows of 16 features in 3 classes.
+std::vector<double> train(Strategy& strategy, nn::Layer (*make_network)(),
+                          const optim::Optimizer& optimizer) {
+  constexpr int64_t kRows = 8;
+  const auto scope = strategy.scope();
+  const nn::Layer network = make_network();
+  const Function step([&](const std::vector<Value>& in) {
+    const Value y = network(in[0], {.training = true});
+    const Value loss =
+        ops::reduce_sum(losses::sparse_softmax_cross_entropy(y, in[1])) / double{kRows};
+    optimizer.minimize(loss, network.trainable_variables());
+    return std::vector<Value>{loss};
+  });
+  Tensor labels(DType::kInt32, {kRows});
+  for (int64_t i = 0; i < kRows; ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(i % 3);
+  const auto inputs = strategy.split_batch({ramp({kRows, 16}), labels});
+  std::vector<double> losses;
+  for (int i = 0; i < 6; ++i) {
+    double loss = 0;
+    for (const auto& outputs : strategy.run(step, inputs)) loss += outputs[0].item();
+    losses.push_back(loss);
+  }
+  return losses;
+}
+
+void expect_same_training(Strategy& on_gpu, Strategy& on_cpu, nn::Layer (*make_network)(),
+                          const optim::Optimizer& optimizer) {
+  const auto got = train(on_gpu, make_network, optimizer),
+             want = train(on_cpu, make_network, optimizer);
+  EXPECT_LT(want.back(), want.front());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-4) << "step " << i;
+}
+
+TEST_F(Gpu, TrainsADenseNetworkAsTheCpuDoes) {
+  const auto gpu = OneDeviceStrategy("gpu:1"), cpu = OneDeviceStrategy("cpu:0");
+  expect_same_training(*gpu, *cpu, dense_network, optim::Adam(0.01));
+}
+
+TEST_F(Gpu, TrainsAConvolutionalNetworkAsTheCpuDoes) {
+  const auto gpu = OneDeviceStrategy("gpu:0"), cpu = OneDeviceStrategy("cpu:0");
+  expect_same_training(*gpu, *cpu, convolutional_network, optim::SGD(0.1, {.momentum = 0.9}));
+}
+
+TEST_F(Gpu, TrainsMirroredReplicasAsTheCpuDoes) {
+  set_logical_cpus(2, 1);
+  MirroredStrategy gpus({.devices = {"gpu:0", "gpu:1"}}), cpus({.devices = {"cpu:0", "cpu:1"}});
+  expect_same_training(gpus, cpus, dense_network, optim::Adam(0.01));
+  set_logical_cpus(1);
+}
+
+}  // namespace
+}  // namespace cohort
