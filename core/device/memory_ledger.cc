@@ -28,6 +28,7 @@ void MemoryLedger::take(size_t bytes, std::string_view purpose) {
   if (limit_ > 0 && (bytes > limit_ || used_ > limit_ - bytes))
     fail(Code::kResourceExhausted, purpose, " needs ", format_bytes(bytes), " on ", device_,
          ", which is limited to ", format_bytes(limit_), holders());
+  if (bytes == 0) return;
   used_ += bytes;
   peak_ = std::max(peak_, used_);
   const auto it = by_purpose_.find(purpose);
@@ -38,6 +39,7 @@ void MemoryLedger::take(size_t bytes, std::string_view purpose) {
 }
 
 void MemoryLedger::give_back(size_t bytes, std::string_view purpose) {
+  if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
   const auto it = by_purpose_.find(purpose);
   COHORT_CHECK(it != by_purpose_.end() && it->second >= bytes && used_ >= bytes);

@@ -30,6 +30,17 @@ TEST(MemoryLedger, CountsWhatIsHeldAndTheMostThatEverWas) {
   EXPECT_EQ(ledger.peak(), 4 * kMiB);
 }
 
+TEST(MemoryLedger, HoldersOfNothingComeAndGo) {
+  MemoryLedger ledger("gpu:0", 0);
+  ledger.take(0, "a");
+  ledger.take(0, "a");
+  ledger.take(5, "a");
+  ledger.give_back(5, "a");
+  ledger.give_back(0, "a");
+  ledger.give_back(0, "a");
+  EXPECT_EQ(ledger.used(), 0u);
+}
+
 TEST(MemoryLedger, BeyondTheLimitNamesWhoAskedTheLimitAndTheLargestHolders) {
   MemoryLedger ledger("gpu:1", 10 * kMiB);
   ledger.take(2 * kMiB, "intermediates");

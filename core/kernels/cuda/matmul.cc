@@ -84,9 +84,9 @@ class MatMulKernel final : public Kernel {
     if (is_empty()) return;
     handle_ = handle_of(device_);
     describe_operation(spec);
-    describe(problem_.first, first_);
-    describe(problem_.second, second_);
-    describe(problem_.result, result_);
+    describe_matrix(problem_.first, first_);
+    describe_matrix(problem_.second, second_);
+    describe_matrix(problem_.result, result_);
     choose_algorithm(spec);
   }
 
@@ -149,7 +149,7 @@ class MatMulKernel final : public Kernel {
                   cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof(value)));
   }
 
-  void describe(const MatMulProblem::Matrix& matrix, Layout& layout) {
+  void describe_matrix(const MatMulProblem::Matrix& matrix, Layout& layout) {
     COHORT_CUBLAS(device_,
                   cublasLtMatrixLayoutCreate(layout.put(), data_type(matrix.dtype),
                                              static_cast<uint64_t>(matrix.rows),

@@ -23,8 +23,9 @@ struct TcpOptions {
   std::chrono::milliseconds join_timeout{60'000};
   // For each call, and for each wait.
   std::chrono::milliseconds timeout{300'000};
-  // After which a host that does not answer is given up. It is asked every second, or every third of
-  // the time if that is more: less than 4 s would be too little for a network that is away for 1 s.
+  // After which a host that does not answer is given up. It is asked every second, or every third
+  // of the time if that is more: less than 4 s would be too little for a network that is away for 1
+  // s.
   std::chrono::milliseconds silence{5'000};
   // Whether payloads carry checks, as headers always do: finds what TCP's own check lets pass.
   // Costs a pass over the data at each end. All ranks the same.

@@ -69,7 +69,7 @@ inline std::vector<RunOptions> ways_to_run(const std::string& op, const Tensors&
                                            const Attributes& attributes, const Tensors& outputs) {
   std::vector<RunOptions> ways = {
       {.threads = 1}, {.threads = 2}, {.threads = 2, .misaligned = true}};
-  const auto kernel = make_tested_kernel(
+  const auto kernel = testing::make_tested_kernel(
       {op, specs_of(inputs), specs_of(outputs), attributes, Device{}, num_threads()});
   for (int o = 0; o < static_cast<int>(outputs.size()); ++o)
     for (int i = 0; i < static_cast<int>(inputs.size()); ++i)
