@@ -34,6 +34,10 @@ class HostKernel final : public Kernel {
   }
 
   bool can_record() const override { return false; }
+  // Outputs come back when all inputs have been taken.
+  bool can_run_in_place(int output, int input) const override {
+    return kernel_->can_run_in_place(output, input);
+  }
 
  private:
   using Staged = std::vector<std::shared_ptr<Buffer>>;

@@ -59,7 +59,9 @@ void finish(Stream& stream, const Acc* result, int64_t count, int64_t divisor, T
 template <typename T, typename Op>
 class ReduceKernel final : public Kernel {
  public:
-  using Acc = Accumulator<T>;
+  // Long sums of float32 would lose digits in it, and cards add faster than they read.
+  using Acc = std::conditional_t<std::is_same_v<T, float> && std::is_same_v<Op, functors::Add>,
+                                 double, Accumulator<T>>;
 
   ReduceKernel(const KernelSpec& spec, Acc identity, bool mean)
       : identity_(identity),

@@ -1,26 +1,22 @@
 #include "strategies/cluster/coordination/certified_tasks.h"
 
-#include <algorithm>
-
 namespace cohort::coordination {
 namespace {
 
 constexpr std::string_view kScheme = "cohort://";
 
-// Whether a part of a URI, up to the next slash, fits; takes it away.
-bool takes(std::string_view& uri, std::string_view wanted, bool may_be_any) {
-  const size_t end = std::min(uri.find('/'), uri.size());
-  const std::string_view part = uri.substr(0, end);
-  uri.remove_prefix(std::min(end + 1, uri.size()));
-  return part == wanted || (may_be_any && part == "*");
+bool fits_part(std::string_view part, std::string_view wanted) {
+  return part == wanted || part == "*";
 }
 
+// Of "cohort://JOB/TYPE/INDEX".
 bool fits(std::string_view uri, std::string_view job_id, std::string_view task) {
-  const size_t colon = task.find(':');
   uri.remove_prefix(kScheme.size());
-  return colon != std::string_view::npos && takes(uri, job_id, true) &&
-         takes(uri, task.substr(0, colon), false) && takes(uri, task.substr(colon + 1), true) &&
-         uri.empty();
+  const size_t type = uri.find('/'), index = uri.rfind('/'), colon = task.find(':');
+  if (type == index || colon == std::string_view::npos) return false;
+  return fits_part(uri.substr(0, type), job_id) &&
+         uri.substr(type + 1, index - type - 1) == task.substr(0, colon) &&
+         fits_part(uri.substr(index + 1), task.substr(colon + 1));
 }
 
 }  // namespace

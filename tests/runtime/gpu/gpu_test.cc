@@ -180,23 +180,30 @@ TEST_F(Gpu, TooLargeAVariableIsNamedWithItsSize) {
   }
 }
 
+// Initial values follow from names, which two networks of a test have in common therefore.
 nn::Layer dense_network() {
-  return nn::make_sequential({nn::Dense(8, {.activation = nn::relu}), nn::LayerNormalization(),
-                              nn::Dropout(0.2), nn::Dense(3)});
+  return nn::make_sequential({nn::Dense(8, {.activation = nn::relu, .name = "hidden"}),
+                              nn::LayerNormalization(), nn::Dropout(0.2),
+                              nn::Dense(3, {.name = "output"})});
 }
 
 nn::Layer convolutional_network() {
-  return nn::make_sequential({nn::Reshape({4, 4, 1}),
-                              nn::Conv2D(4, 3, {.padding = nn::Padding::same(), .use_bias = false}),
-                              nn::BatchNormalization(), nn::ActivationLayer(nn::relu),
-                              nn::MaxPool2D(), nn::Flatten(), nn::Dense(3)});
+  return nn::make_sequential(
+      {nn::Reshape({4, 4, 1}),
+       nn::Conv2D(4, 3, {.padding = nn::Padding::same(), .use_bias = false, .name = "conv"}),
+       nn::BatchNormalization(), nn::ActivationLayer(nn::relu), nn::MaxPool2D(), nn::Flatten(),
+       nn::Dense(3, {.name = "output"})});
 }
+
+optim::Optimizer adam() { return optim::Adam(0.01); }
+optim::Optimizer sgd() { return optim::SGD(0.1, {.momentum = 0.9}); }
 
 // The losses of some steps on rows of 16 features in 3 classes.
 std::vector<double> train(Strategy& strategy, nn::Layer (*make_network)(),
-                          const optim::Optimizer& optimizer) {
+                          optim::Optimizer (*make_optimizer)()) {
   constexpr int64_t kRows = 8;
   const auto scope = strategy.scope();
+  const optim::Optimizer optimizer = make_optimizer();
   const nn::Layer network = make_network();
   const Function step([&](const std::vector<Value>& in) {
     const Value y = network(in[0], {.training = true});
@@ -218,27 +225,27 @@ std::vector<double> train(Strategy& strategy, nn::Layer (*make_network)(),
 }
 
 void expect_same_training(Strategy& on_gpu, Strategy& on_cpu, nn::Layer (*make_network)(),
-                          const optim::Optimizer& optimizer) {
-  const auto got = train(on_gpu, make_network, optimizer),
-             want = train(on_cpu, make_network, optimizer);
+                          optim::Optimizer (*make_optimizer)()) {
+  const auto got = train(on_gpu, make_network, make_optimizer),
+             want = train(on_cpu, make_network, make_optimizer);
   EXPECT_LT(want.back(), want.front());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-4) << "step " << i;
 }
 
 TEST_F(Gpu, TrainsADenseNetworkAsTheCpuDoes) {
   const auto gpu = OneDeviceStrategy("gpu:1"), cpu = OneDeviceStrategy("cpu:0");
-  expect_same_training(*gpu, *cpu, dense_network, optim::Adam(0.01));
+  expect_same_training(*gpu, *cpu, dense_network, adam);
 }
 
 TEST_F(Gpu, TrainsAConvolutionalNetworkAsTheCpuDoes) {
   const auto gpu = OneDeviceStrategy("gpu:0"), cpu = OneDeviceStrategy("cpu:0");
-  expect_same_training(*gpu, *cpu, convolutional_network, optim::SGD(0.1, {.momentum = 0.9}));
+  expect_same_training(*gpu, *cpu, convolutional_network, sgd);
 }
 
 TEST_F(Gpu, TrainsMirroredReplicasAsTheCpuDoes) {
   set_logical_cpus(2, 1);
   MirroredStrategy gpus({.devices = {"gpu:0", "gpu:1"}}), cpus({.devices = {"cpu:0", "cpu:1"}});
-  expect_same_training(gpus, cpus, dense_network, optim::Adam(0.01));
+  expect_same_training(gpus, cpus, dense_network, adam);
   set_logical_cpus(1);
 }
 

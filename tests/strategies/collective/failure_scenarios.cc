@@ -50,12 +50,12 @@ void wait_for_last_rank(Communicator& c) {
   const auto memory = c.allocate(kCount * sizeof(float));
   const Segment segment{memory->data, memory->data, kCount};
   const auto reduce = [&] { c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum); };
-  reduce();
-  if (c.rank() == 0) {
-    std::printf("ready\n");
-    std::fflush(stdout);
-  }
   print_error_of(c, [&] {
+    reduce();
+    if (c.rank() == 0) {
+      std::printf("ready\n");
+      std::fflush(stdout);
+    }
     while (true) reduce();
   });
 }

@@ -198,11 +198,11 @@ TEST_F(Hostile, CommandsThatDoNotFitAreAnsweredWithErrors) {
   const auto define = [&](uint64_t function, Tensor graph) {
     return Define{.function = function, .signature = {}, .graph = std::move(graph), .error = {}};
   };
-  // A value of 2^42 elements, made of one.
+  // A value of 2^40 elements, made of one.
   GraphFunction huge;
   {
     const GraphScope scope(*huge.graph);
-    huge.outputs = {ops::broadcast_to(ops::constant(1, DType::kFloat32), {int64_t{1} << 42})};
+    huge.outputs = {ops::broadcast_to(ops::constant(1, DType::kFloat32), {int64_t{1} << 40})};
   }
   stranger.send(
       {.attach = {},

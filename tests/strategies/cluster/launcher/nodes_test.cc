@@ -17,6 +17,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -169,8 +170,9 @@ TEST(NodesTest, RestartTogether) {
   nodes.start_rank(0);
   nodes.start_rank(1);
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  // Its first process may be ended, because worker:0 has failed, before it prints.
   EXPECT_THAT(lines_of(nodes[1].output(), "[worker:1] COHORT_RESTART_COUNT="),
-              ElementsAre("0", "1", "2"));
+              AnyOf(ElementsAre("0", "1", "2"), ElementsAre("1", "2")));
   for (const size_t i : {0, 1}) {
     EXPECT_THAT(nodes[i].errors(), HasSubstr("restarting all tasks (restart 2 of 3)"));
     EXPECT_THAT(nodes[i].errors(), HasSubstr("finished after 2 restarts"));
