@@ -1,7 +1,9 @@
 // What the sources that are compiled at run time use of the C++ library, which the compiler at run
 // time does not bring. It stands in for <bit>, <cmath>, <concepts>, <cstdint>, <limits> and
-// <type_traits> there, and is included nowhere else.
-#pragma once
+// <type_traits> there, and is included nowhere else: one text under several names, which
+// #pragma once would not know.
+#ifndef COHORT_NVRTC_STD
+#define COHORT_NVRTC_STD
 
 using int8_t = signed char;
 using int32_t = int;
@@ -45,8 +47,8 @@ struct numeric_limits {  // of integers
 template <>
 struct numeric_limits<float> {
   __device__ static constexpr float min() { return 1.17549435e-38f; }
-  __device__ static constexpr float infinity() { return __builtin_huge_valf(); }
-  __device__ static constexpr float quiet_NaN() { return __builtin_nanf(""); }
+  __device__ static constexpr float infinity() { return bit_cast<float>(0x7f800000); }
+  __device__ static constexpr float quiet_NaN() { return bit_cast<float>(0x7fc00000); }
 };
 
 using ::copysign;
@@ -64,3 +66,5 @@ using ::sqrt;
 using ::tanh;
 
 }  // namespace std
+
+#endif

@@ -59,7 +59,9 @@ class Program {
 
   void compile(const std::string& architecture) {
     const std::string target = "--gpu-architecture=" + architecture;
-    const std::array options = {target.c_str(), "--std=c++20"};
+    // Lambdas have no execution space of their own.
+    const std::array options = {target.c_str(), "--std=c++20",
+                                "--device-as-default-execution-space"};
     const nvrtcResult result =
         nvrtcCompileProgram(program_, static_cast<int>(options.size()), options.data());
     if (result != NVRTC_SUCCESS)
