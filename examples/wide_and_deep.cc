@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   return run_main([&] {
     Flags flags(argc, argv, "Trains a click predictor with parameter servers.");
     const auto vocabulary =
-        flags.integer("vocabulary", int64_t{1} << 40, "features that there may be", {.min = 1000});
+        flags.integer("vocabulary", int64_t{1} << 36, "features that there may be", {.min = 1000});
     const auto columns = flags.integer("columns", 16, "numbers for each of them", {.min = 1});
     const auto rows = flags.integer("rows", 40'000, "impressions to train on", {.min = 1});
     const auto epochs = flags.integer("epochs", 2, "passes over them", {.min = 1});
