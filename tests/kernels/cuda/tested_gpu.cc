@@ -7,18 +7,19 @@
 namespace cohort::testing {
 namespace {
 
-// All tests of the program are skipped, for a reason, where there is no GPU.
-class NeedsGpu : public ::testing::Environment {
+// Each test of the program is skipped, for a reason, where there is no GPU.
+class NeedsGpu : public ::testing::EmptyTestEventListener {
  public:
-  void SetUp() override {
+  void OnTestStart(const ::testing::TestInfo&) override {
     if (!missing_gpu_reason().empty()) GTEST_SKIP() << "no GPU: " << missing_gpu_reason();
   }
 };
 
 // Kernels are loaded before a stream records: loading one meanwhile is not allowed.
-const auto* const kEnvironment = [] {
+const bool kPrepared = [] {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  return ::testing::AddGlobalTestEnvironment(new NeedsGpu);
+  ::testing::UnitTest::GetInstance()->listeners().Append(new NeedsGpu);
+  return true;
 }();
 
 }  // namespace
