@@ -48,7 +48,8 @@ def cohort_test(name, srcs = None, deps = [], copts = [], size = "small", **kwar
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        copts = _copts(copts, deps),
+        # A quarter of the time to compile less; what they test is optimised all the same.
+        copts = _copts(["-O1"] + copts, deps),
         size = size,
         deps = deps + ["//third_party:gtest_main", "//tools:sanitizers"],
         **kwargs
