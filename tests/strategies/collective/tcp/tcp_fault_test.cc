@@ -143,16 +143,17 @@ void rounds_of_calls(Communicator& c) {
     const std::vector<int64_t> sent(20'000, c.rank() + round);
     const auto bytes = static_cast<int64_t>(sent.size() * sizeof(int64_t));
     std::vector<int64_t> sends;
+    std::optional<int> wrong;
     for (int peer = 0; peer < c.size(); ++peer)
       if (peer != c.rank()) sends.push_back(c.start_send({sent.data(), bytes, peer, round}));
     for (int peer = 0; peer < c.size(); ++peer) {
       if (peer == c.rank()) continue;
       std::vector<int64_t> got(sent.size());
       c.receive(got.data(), bytes, peer, round);
-      for (const int64_t value : got)
-        if (value != peer + round) fail(kWrongNumber, "round ", round, ": a message has ", value);
+      if (got != std::vector<int64_t>(got.size(), peer + round)) wrong = peer;
     }
-    for (const int64_t send : sends) c.wait(send);
+    for (const int64_t send : sends) c.wait(send);  // before an error frees what is being sent
+    if (wrong) fail(kWrongNumber, "round ", round, ": a message of rank ", *wrong);
     c.barrier();
   }
 }
