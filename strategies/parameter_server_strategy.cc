@@ -32,6 +32,7 @@ struct Task {
   int index = 0;
   int rank = 0;  // among chief and workers
   int num_workers = 1;
+  ClusterSpec cluster;
   std::vector<Address> servers;  // none: a program on its own
 
   std::string name() const { return str(job, ":", index); }
@@ -57,6 +58,7 @@ Task find_task(const ClusterResolver& resolver) {
   const ClusterSpec& spec = resolver.cluster_spec();
   Task task;
   if (spec.empty() && resolver.world().size == 1) return task;
+  task.cluster = spec;
   task.servers = addresses(spec, "ps");
   task.num_workers = spec.num_tasks("chief") + spec.num_tasks("worker");
   if (task.servers.empty())
@@ -303,6 +305,8 @@ const std::vector<Device>& ParameterServerStrategy::devices() const {
 }
 Workers& ParameterServerStrategy::workers() const { return state_->worker; }
 int ParameterServerStrategy::num_workers() const { return state_->task.num_workers; }
+const ClusterSpec& ParameterServerStrategy::cluster_spec() const { return state_->task.cluster; }
+const Options& ParameterServerStrategy::options() const { return state_->options; }
 const std::shared_ptr<ServerSession>& ParameterServerStrategy::session() const {
   return state_->session;
 }

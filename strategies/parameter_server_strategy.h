@@ -101,6 +101,9 @@ class ParameterServerStrategy final : public Strategy {
 
   // How many chiefs and workers there are.
   int num_workers() const;
+  // All tasks of the job; empty for a program on its own.
+  const ClusterSpec& cluster_spec() const;
+  const Options& options() const;
   // This process's way to the servers.
   const std::shared_ptr<ServerSession>& session() const;
   // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs. For the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "strategies/coordinator/remote_worker.h"
 #include "strategies/coordinator/resource_table.h"
 #include "strategies/coordinator/waiting.h"
+#include "strategies/parameter_server_strategy.h"
 
 namespace cohort {
 namespace {
@@ -36,6 +38,31 @@ CoordinatorOptions completed(CoordinatorOptions options, const Environment& envi
   if (!options.notice)
     options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
   if (options.max_attempts < 1) invalid("max_attempts is 1 at least, got ", options.max_attempts);
+  if (options.start_delay.count() < 0 || options.max_start_delay.count() < 0)
+    invalid("start_delay and max_start_delay are 0 at least, got ", options.start_delay.count(),
+            " and ", options.max_start_delay.count(), " ms");
+  return options;
+}
+
+ParameterServerStrategy& require_coordinated(Strategy& strategy) {
+  auto* const found = dynamic_cast<ParameterServerStrategy*>(&strategy);
+  if (found == nullptr)
+    invalid("a ClusterCoordinator is for a ParameterServerStrategy, got ", strategy.name());
+  const Workers& workers = found->workers();
+  if (const std::string task = workers.name(workers.rank()); task != kTask)
+    invalid("a ClusterCoordinator is for the task ", kTask, ", and this is ", task,
+            "; cohort-run --chief, or \"chief\" in TF_CONFIG");
+  if (found->session()->consistency().synchronous())
+    invalid(
+        "a ClusterCoordinator needs servers that update asynchronously, and max_staleness is 0");
+  return *found;
+}
+
+CoordinatorOptions as_of(const ParameterServerStrategy& strategy, CoordinatorOptions options) {
+  const ParameterServerStrategy::Options& given = strategy.options();
+  if (options.job_id.empty()) options.job_id = given.job_id;
+  if (options.tls.certificate.empty()) options.tls = given.tls;
+  options.allow_plaintext |= given.allow_plaintext;
   return options;
 }
 
@@ -91,6 +118,8 @@ class ClusterCoordinator::Impl {
                  .num_workers = cluster.num_tasks("worker"),
                  .servers = addresses_of(cluster, "ps"),
                  .seed = global_seed(),
+                 .start_delay = options_.start_delay,
+                 .max_start_delay = options_.max_start_delay,
                  .max_message_bytes = options_.max_bytes,
                  .notice = options_.notice} {
     if (context_.num_workers == 0)
@@ -324,12 +353,21 @@ PerWorkerIterator PerWorkerDataset::iterate() const {
 ClusterCoordinator::ClusterCoordinator(const ClusterSpec& cluster,
                                        const CoordinatorOptions& options,
                                        const Environment& environment)
-    : impl_(std::make_unique<Impl>(nullptr, cluster, options, environment)) {}
+    : impl_(std::make_shared<Impl>(nullptr, cluster, options, environment)) {}
 
-ClusterCoordinator::ClusterCoordinator(Strategy& strategy, const ClusterSpec& cluster,
-                                       const CoordinatorOptions& options,
-                                       const Environment& environment)
-    : impl_(std::make_unique<Impl>(&strategy, cluster, options, environment)) {}
+ClusterCoordinator::ClusterCoordinator(Strategy& strategy, const CoordinatorOptions& options,
+                                       const Environment& environment) {
+  static std::mutex mutex;
+  static std::map<const Strategy*, std::weak_ptr<Impl>> all;
+  ParameterServerStrategy& servers = require_coordinated(strategy);
+  const std::lock_guard lock(mutex);
+  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+  impl_ = all[&strategy].lock();
+  if (impl_ != nullptr) return;
+  impl_ = std::make_shared<Impl>(&strategy, servers.cluster_spec(), as_of(servers, options),
+                                 environment);
+  all[&strategy] = impl_;
+}
 
 ClusterCoordinator::~ClusterCoordinator() = default;
 

@@ -28,6 +28,10 @@ struct CoordinatorOptions {
   size_t max_queued = 256 * 1024;
   // A function that was in flight on so many workers when they were lost is given up (kAborted).
   int max_attempts = 8;
+  // Worker i is given functions only when the coordinator has been there for i times this, or for
+  // the limit: their first steps then come one after the other.
+  std::chrono::milliseconds start_delay = std::chrono::milliseconds(0);
+  std::chrono::milliseconds max_start_delay = std::chrono::minutes(1);
   // After so long without any worker, join() and the others throw kUnavailable.
   std::chrono::milliseconds worker_timeout = std::chrono::hours(1);
   // Where no function has been executed for so long though some wait, lines say which worker is at
@@ -65,7 +69,7 @@ struct WorkerStatus {
 
 // Has graph functions executed by whichever worker is free:
 //
-//   ClusterCoordinator coordinator(cluster);                   // workers run run_worker_server()
+//   ClusterCoordinator coordinator(strategy);                  // workers run run_worker_server()
 //   auto clicks = coordinator.create_per_worker_dataset("clicks").iterate();
 //   for (int i = 0; i < 1000; ++i) coordinator.schedule(step, clicks);
 //   coordinator.join();
@@ -84,17 +88,19 @@ struct WorkerStatus {
 // the next coordinator; shut_down() ends them.
 class ClusterCoordinator {
  public:
-  // For the workers of `cluster`, which may be started in any order, before or after. Does not
-  // wait for them. Functions may read and write variables on its parameter servers
-  // (ServerVariable), which are then pulled and pushed by the workers. kInvalidArgument for a
-  // cluster without workers, and for certificates.
+  // For the workers of the cluster of `strategy`, a ParameterServerStrategy of the chief that is
+  // not synchronous, and must stay longer than this. Workers may be started in any order, before or
+  // after; they are not waited for. Functions are traced as the strategy's replicas trace them, and
+  // may read and write its variables, which the workers then pull and push. What `options` leave
+  // empty of job and certificates is as the strategy has it. While there is a coordinator of a
+  // strategy, another one is the same: what it is asked concerns both, and the first one's options
+  // count. kInvalidArgument for other strategies and for certificates.
+  explicit ClusterCoordinator(Strategy& strategy, const CoordinatorOptions& options = {},
+                              const Environment& environment = process_environment);
+  // Without a strategy, for the workers of `cluster`; functions may use a ServerVariable.
+  // kInvalidArgument for a cluster without workers.
   explicit ClusterCoordinator(const ClusterSpec& cluster, const CoordinatorOptions& options = {},
                               const Environment& environment = process_environment);
-  // The same for functions that use variables of `strategy`, a ParameterServerStrategy: they are
-  // traced as its replicas trace them. The strategy must stay longer than this.
-  ClusterCoordinator(Strategy& strategy, const ClusterSpec& cluster,
-                     const CoordinatorOptions& options = {},
-                     const Environment& environment = process_environment);
   ~ClusterCoordinator();
   ClusterCoordinator(const ClusterCoordinator&) = delete;
   ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
@@ -177,7 +183,7 @@ class ClusterCoordinator {
                                   coordinator::ClosureArguments arguments);
 
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace cohort

@@ -36,6 +36,7 @@ RemoteWorker::RemoteWorker(WorkerContext& context, int index, std::string task,
       index_(index),
       task_(std::move(task)),
       address_(address),
+      begins_(Clock::now() + std::min(index * context.start_delay, context.max_start_delay)),
       lost_since_(Clock::now()),
       thread_([this] { run(); }) {}
 
@@ -284,7 +285,7 @@ bool RemoteWorker::attach() {
 
 size_t RemoteWorker::room() const {
   // What is scheduled while a message is on its way goes into the next one.
-  if (!stream_->is_drained()) return 0;
+  if (!stream_->is_drained() || Clock::now() < begins_) return 0;
   return window_ - std::min(window_, in_flight_.size());
 }
 
@@ -297,8 +298,9 @@ void RemoteWorker::serve() {
       std::unique_lock lock(mutex_);
       if (closed_ || stopping_) return;
       if (message.commands.empty()) {
-        const auto look = in_flight_.size() > 1 ? kBusyLook : kIdleLook;
-        if (room() == 0) changed_.wait_for(lock, look, [&] { return events_ || room() > 0; });
+        auto until = Clock::now() + (in_flight_.size() > 1 ? kBusyLook : kIdleLook);
+        if (Clock::now() < begins_) until = std::min(until, begins_);
+        if (room() == 0) changed_.wait_until(lock, until, [&] { return events_ || room() > 0; });
         most = room();
       }
     }

@@ -36,6 +36,8 @@ struct WorkerContext {
   int num_workers = 1;
   std::vector<std::string> servers;  // addresses of the parameter servers
   uint64_t seed = 0;
+  // As in CoordinatorOptions.
+  std::chrono::milliseconds start_delay{0}, max_start_delay{0};
   size_t max_message_bytes = 0;
   std::function<void(const std::string& line)> notice;
 };
@@ -102,6 +104,7 @@ class RemoteWorker final : public ClientStream::Listener {
   const int index_;
   const std::string task_;
   const Address address_;
+  const Clock::time_point begins_;  // when it may be given closures
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

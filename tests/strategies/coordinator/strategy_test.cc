@@ -1,0 +1,127 @@
+// The coordinator of a ParameterServerStrategy, which uses the strategy's variables.
+#include "core/distribute/strategy.h"
+
+#include "core/optim/optimizers.h"
+#include "strategies/cluster/literal_resolver.h"
+#include "strategies/mirrored_strategy.h"
+#include "strategies/parameter_server_strategy.h"
+#include "tests/strategies/coordinator/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+using Options = ParameterServerStrategy::Options;
+
+// A chief, two parameter servers and workers, all in this process.
+class Job {
+ public:
+  explicit Job(int workers)
+      : cluster(workers, {servers_[0].address().text(), servers_[1].address().text()}) {}
+
+  std::unique_ptr<ParameterServerStrategy> strategy(Options options = {},
+                                                    const std::string& task = "chief") const {
+    ClusterSpec::Jobs jobs{{"chief", {"127.0.0.1:1"}}};
+    for (const std::string job : {"worker", "ps"})
+      for (const int id : cluster.spec().task_ids(job))
+        jobs[job].push_back(cluster.spec().address(job, id).text());
+    options.job_id = "job";
+    options.resolver = std::make_shared<LiteralResolver>(
+        ClusterSpec(jobs), LiteralResolverOptions{.task_type = task, .task_id = 0});
+    return std::make_unique<ParameterServerStrategy>(options);
+  }
+  std::unique_ptr<ClusterCoordinator> coordinator(Strategy& strategy,
+                                                  CoordinatorOptions options = {}) {
+    options.notice = cluster.lines.writer();
+    return std::make_unique<ClusterCoordinator>(strategy, options, no_environment);
+  }
+
+ private:
+  TestServer servers_[2];
+
+ public:
+  TestCluster cluster;
+};
+
+TEST(CoordinatorOfAStrategy, OptimizersMoveTheStrategysVariables) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto weight =
+      create_variable({.name = "w", .spec = {DType::kFloat32, {3}}, .initial_value = [] {
+                         return Tensor::zeros(DType::kFloat32, {3});
+                       }});
+  const auto sgd = optim::SGD(0.5);
+  const auto step = strategy->function([&](const Value& x) {
+    const Value loss = ops::reduce_sum(weight->read() * ops::broadcast_to(x, Shape{3}));
+    sgd.minimize(loss, {weight});
+    return loss;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 40; ++i) coordinator->schedule(step, -1.0f);
+  coordinator->join(kPatience);
+  EXPECT_EQ(values_of(weight->value()), (std::vector<float>{20, 20, 20}));
+  EXPECT_EQ(sgd.iterations()->value().item(), 40);
+}
+
+TEST(CoordinatorOfAStrategy, ASecondOneIsTheSame) {
+  Job job(1);
+  const auto strategy = job.strategy();
+  const Function f = doubled();
+  {
+    const auto first = job.coordinator(*strategy);
+    {
+      const auto second = job.coordinator(*strategy);
+      second->schedule(f, 1.0f);
+      first->join(kPatience);
+      EXPECT_EQ(second->statistics().executed, 1u);
+      second->schedule(failing(), 0.0f);
+      EXPECT_ERROR(first->join(kPatience), Code::kOutOfRange, "\"failing\"");
+      EXPECT_TRUE(second->done()) << "the error has been told";
+    }
+    EXPECT_EQ(first->schedule(f, 2.0f).get(kPatience).item(), 4);
+  }
+  const auto later = job.coordinator(*strategy);
+  EXPECT_EQ(later->statistics().executed, 0u) << "a new one, once nobody had one";
+  EXPECT_EQ(later->schedule(f, 3.0f).get(kPatience).item(), 6);
+}
+
+TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrategy) {
+  Job job(1);
+  MirroredStrategy mirrored;
+  EXPECT_ERROR(job.coordinator(mirrored), Code::kInvalidArgument, "got MirroredStrategy");
+  EXPECT_ERROR(job.coordinator(*job.strategy({}, "worker")), Code::kInvalidArgument,
+               "this is worker:0");
+  EXPECT_ERROR(job.coordinator(*job.strategy({.max_staleness = 0})), Code::kInvalidArgument,
+               "asynchronously");
+}
+
+TEST(CoordinatorOfAStrategy, WorkersMayBeginOneAfterTheOther) {
+  Job job(3);
+  const auto strategy = job.strategy();
+  const Function f = doubled();
+  const auto counts = [&] {
+    std::vector<uint64_t> executed;
+    for (size_t i = 0; i < 3; ++i) executed.push_back(job.cluster.worker(i).executed());
+    return executed;
+  };
+  {
+    const auto coordinator = job.coordinator(*strategy, {.start_delay = std::chrono::hours(1),
+                                                         .max_start_delay = std::chrono::hours(2)});
+    coordinator->wait_for_workers();
+    for (int i = 0; i < 50; ++i) coordinator->schedule(f, 1.0f);
+    coordinator->join(kPatience);
+    EXPECT_EQ(counts(), (std::vector<uint64_t>{50, 0, 0}));
+  }
+  const auto coordinator = job.coordinator(
+      *strategy, {.start_delay = std::chrono::hours(1), .max_start_delay = milliseconds(50)});
+  EXPECT_TRUE(eventually([&] {
+    coordinator->schedule(f, 1.0f);
+    return counts()[1] > 0 && counts()[2] > 0;
+  })) << "the limit counts";
+  coordinator->join(kPatience);
+  EXPECT_ERROR(job.coordinator(*job.strategy(), {.start_delay = milliseconds(-1)}),
+               Code::kInvalidArgument, "start_delay");
+}
+
+}  // namespace
+}  // namespace cohort::testing
