@@ -62,6 +62,11 @@ HEADERS = [
         r"core/(device|kernels)/cuda/|strategies/collective/nccl/",
         "CUDA and NCCL belong in core/device/cuda, core/kernels/cuda and strategies/collective/nccl",
     ),
+    (
+        r"openssl/",
+        _TESTS + r"strategies/cluster/net/.*\.cc$",
+        "OpenSSL belongs in the .cc files of strategies/cluster/net",
+    ),
     (r"mpi\.h$", r"(tests/)?strategies/collective/mpi/", "MPI belongs in strategies/collective/mpi"),
 ]
 
@@ -160,6 +165,7 @@ _PLANTED = [
     ("strategies/cluster/a.h", '"proto/ok.pb.h"', "gRPC and protobuf belong"),
     ("core/train/a.cc", "<grpcpp/grpcpp.h>", "gRPC and protobuf belong"),
     ("strategies/cluster/a.cc", "<mpi.h>", "MPI belongs"),
+    ("strategies/cluster/net/a.h", "<openssl/ssl.h>", "OpenSSL belongs"),
     ("core/tensor/a.h", "<Eigen/Core>", "Eigen, oneDNN and OpenMP belong"),
     ("core/kernels/cpu/a.cc", "<cuda_runtime.h>", "CUDA and NCCL belong"),
     ("strategies/cluster/a.cc", '"core/distribute/ok.h"', "strategies/cluster may include only"),

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -115,7 +116,8 @@ class Call final : public Link::Carrier {
 std::shared_ptr<grpc::Channel> open_channel(const Address& server,
                                             const coordination::Security& security) {
   const auto endpoints = coordination::resolve(server);
-  security.check(server, coordination::all_loopback(endpoints));
+  security.check(str("requests would go to ", server.text()),
+                 coordination::all_loopback(endpoints));
   grpc::ChannelArguments arguments;
   const std::pair<const char*, int> values[] = {
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
@@ -133,9 +135,9 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& server,
   for (const auto& [name, value] : values) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(-1);
-  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(server));
+  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.name_at(server.host()));
   return grpc::CreateCustomChannel(coordination::grpc_target(endpoints.front()),
-                                   security.channel_credentials(), arguments);
+                                   coordination::channel_credentials(security), arguments);
 }
 
 Link::Link(const std::shared_ptr<grpc::Channel>& channel, Unconnected unconnected)

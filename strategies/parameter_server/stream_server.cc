@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -38,7 +39,8 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
       : method_(std::move(method)), security_(security), accept_(std::move(accept)) {
     keep_grpc();
     const auto endpoints = coordination::resolve(address);
-    security.check(address, coordination::all_loopback(endpoints));
+    security.check(str("the ", what, " would serve at ", address.text()),
+                   coordination::all_loopback(endpoints));
     start(what, address);
     listener_ =
         std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
@@ -58,7 +60,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
     if (context->method() != method_) return new Stranger();
-    return accept_(security_.tasks_of(*context->auth_context()));
+    return accept_(coordination::tasks_of(*context->auth_context(), security_));
   }
 
  private:
@@ -81,7 +83,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
     for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        security_.server_credentials());
+        coordination::server_credentials(security_));
     server_ = builder.BuildAndStart();
     if (!server_)
       invalid("the ", what, " cannot serve at ", address.text(),

@@ -1,5 +1,7 @@
 #include "strategies/cluster/coordination/certified_tasks.h"
 
+#include <array>
+
 namespace cohort::coordination {
 namespace {
 
@@ -9,14 +11,21 @@ bool fits_part(std::string_view part, std::string_view wanted) {
   return part == wanted || part == "*";
 }
 
-// Of "cohort://JOB/TYPE/INDEX".
-bool fits(std::string_view uri, std::string_view job_id, std::string_view task) {
+// Of "cohort://JOB/TYPE/INDEX": the three, or nothing where there are not so many.
+std::optional<std::array<std::string_view, 3>> parts(std::string_view uri) {
   uri.remove_prefix(kScheme.size());
-  const size_t type = uri.find('/'), index = uri.rfind('/'), colon = task.find(':');
-  if (type == index || colon == std::string_view::npos) return false;
-  return fits_part(uri.substr(0, type), job_id) &&
-         uri.substr(type + 1, index - type - 1) == task.substr(0, colon) &&
-         fits_part(uri.substr(index + 1), task.substr(colon + 1));
+  const size_t type = uri.find('/'), index = uri.rfind('/');
+  if (type == index) return std::nullopt;
+  return {{uri.substr(0, type), uri.substr(type + 1, index - type - 1), uri.substr(index + 1)}};
+}
+
+bool fits(std::string_view uri, std::string_view job_id, std::string_view task) {
+  const auto found = parts(uri);
+  const size_t colon = task.find(':');
+  if (!found || colon == std::string_view::npos) return false;
+  const auto& [job, type, index] = *found;
+  return fits_part(job, job_id) && type == task.substr(0, colon) &&
+         fits_part(index, task.substr(colon + 1));
 }
 
 }  // namespace
@@ -28,18 +37,32 @@ CertifiedTasks::CertifiedTasks(const std::vector<std::string>& names, bool requi
   restricted_ |= !uris_.empty();
 }
 
-void CertifiedTasks::check(std::string_view job_id, std::string_view task) const {
+template <typename Fits>
+void CertifiedTasks::check_any(const Fits& fits, const std::string& who) const {
   if (!restricted_) return;
   std::string all;
   for (const std::string& uri : uris_) {
-    if (fits(uri, job_id, task)) return;
+    if (fits(uri)) return;
     all += (all.empty() ? "" : ", ") + uri.substr(0, 200);
   }
-  fail(Code::kPermissionDenied, "the caller says that it is ", task, " of job \"", job_id,
-       "\", but its certificate ",
+  fail(Code::kPermissionDenied, who, " has a certificate that ",
        all.empty() ? "names no task, as COHORT_TLS_REQUIRE_TASK=1 demands: it needs a URI such as "
                      "cohort://*/worker/1 among its subject alternative names"
                    : "is for " + all);
+}
+
+void CertifiedTasks::check(std::string_view job_id, std::string_view task) const {
+  check_any([&](std::string_view uri) { return fits(uri, job_id, task); },
+            str("who should be ", task, " of job \"", job_id, "\""));
+}
+
+void CertifiedTasks::check_type(std::string_view type) const {
+  check_any(
+      [&](std::string_view uri) {
+        const auto found = parts(uri);
+        return found && (*found)[1] == type;
+      },
+      str("who starts tasks of type ", type));
 }
 
 }  // namespace cohort::coordination

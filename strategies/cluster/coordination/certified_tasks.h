@@ -19,11 +19,18 @@ class CertifiedTasks {
   // `required`.
   CertifiedTasks(const std::vector<std::string>& names, bool required);
 
+  // Whether there are tasks that the holder may not be.
+  bool is_restricted() const { return restricted_; }
   // Throws kPermissionDenied, with what the certificate is for, unless that is `task` ("worker:1")
   // of this job.
   void check(std::string_view job_id, std::string_view task) const;
+  // The same unless it is for some task of this type.
+  void check_type(std::string_view type) const;
 
  private:
+  template <typename Fits>
+  void check_any(const Fits& fits, const std::string& who) const;
+
   bool restricted_ = false;
   std::vector<std::string> uris_;
 };

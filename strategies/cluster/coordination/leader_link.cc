@@ -9,6 +9,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "proto/coordination.grpc.pb.h"
+#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/limits.h"
 
 namespace cohort::coordination {
@@ -35,9 +36,8 @@ std::shared_ptr<grpc::Channel> open(const Address& leader, const net::InternetAd
   };
   for (const auto& [name, value] : values) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.leader_name(leader));
-  return grpc::CreateCustomChannel(grpc_target(endpoint), security.channel_credentials(),
-                                   arguments);
+  if (security.encrypted()) arguments.SetSslTargetNameOverride(security.name_at(leader.host()));
+  return grpc::CreateCustomChannel(grpc_target(endpoint), channel_credentials(security), arguments);
 }
 
 // Without what gRPC says about itself: "failed to connect to all addresses; last error: UNKNOWN:

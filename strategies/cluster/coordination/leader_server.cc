@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "proto/coordination.grpc.pb.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/listener.h"
@@ -67,8 +68,9 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
         state_(roster, job_id, timing, clock_.now()) {
     const Address& address = *roster.leader();
     const std::vector<net::InternetAddress> endpoints = resolve(address);
-    security.check(address, all_loopback(endpoints));
-    server_ = start(this, security.server_credentials(), timing, acceptor_);
+    security.check(str("the leader would serve tasks at ", address.text()),
+                   all_loopback(endpoints));
+    server_ = start(this, server_credentials(security), timing, acceptor_);
     if (!server_) {
       invalid("the leader cannot serve at ", address.text(),
               ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
@@ -104,7 +106,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>* Attend(
       grpc::CallbackServerContext* context) override {
     const auto session =
-        std::make_shared<Session>(*this, security_.tasks_of(*context->auth_context()));
+        std::make_shared<Session>(*this, tasks_of(*context->auth_context(), security_));
     {
       std::lock_guard lock(mutex_);
       if (!stopping_) state_.opened(session, clock_.now());

@@ -1,13 +1,7 @@
 #include "strategies/cluster/coordination/security.h"
 
-#include <vector>
-
-#include <grpc/grpc_security_constants.h>
-#include <grpcpp/grpcpp.h>
-
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "strategies/cluster/coordination/certificates.h"
 #include "strategies/cluster/parsing.h"
 
 namespace cohort::coordination {
@@ -45,8 +39,8 @@ Security::Security(TlsFiles files, bool allow_plaintext, const Environment& envi
   if (given) {
     for (File& file : all) file.content = read_file(file.path, kMaxPemBytes);
     const auto name = [](const File& file) { return str(file.path, " (", file.variable, ")"); };
-    check_certificates({certificate_, name(all[0])}, {key_, name(all[1])},
-                       {authority_, name(all[2])});
+    identity_.emplace(net::Pem{certificate_, name(all[0])}, net::Pem{key_, name(all[1])},
+                      net::Pem{authority_, name(all[2])});
   }
   if (files_.leader_name.empty()) {
     files_.leader_name = environment("COHORT_TLS_LEADER_NAME").value_or("");
@@ -55,38 +49,44 @@ Security::Security(TlsFiles files, bool allow_plaintext, const Environment& envi
   require_task_ = switch_of("COHORT_TLS_REQUIRE_TASK", environment);
 }
 
-void Security::check(const Address& leader, bool loopback) const {
+void Security::check(std::string_view who, bool loopback) const {
   if (encrypted() || loopback || allow_plaintext_) return;
-  fail(Code::kFailedPrecondition, "tasks would talk to their leader at ", leader.text(),
+  fail(Code::kFailedPrecondition, who,
        " in plain text, beyond this host. Give every task certificates (COHORT_TLS_CERT, "
        "COHORT_TLS_KEY and COHORT_TLS_CA), or set COHORT_ALLOW_PLAINTEXT=1 for all of them if "
        "everybody on the network may be trusted");
 }
 
-std::shared_ptr<grpc::ServerCredentials> Security::server_credentials() const {
-  if (!encrypted()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = authority_;
-  options.pem_key_cert_pairs.push_back({key_, certificate_});
-  return grpc::SslServerCredentials(options);
+CertifiedTasks Security::tasks_of(const std::vector<std::string>& names) const {
+  return encrypted() ? CertifiedTasks(names, require_task_) : CertifiedTasks();
 }
 
-std::shared_ptr<grpc::ChannelCredentials> Security::channel_credentials() const {
-  if (!encrypted()) return grpc::InsecureChannelCredentials();
-  return grpc::SslCredentials({authority_, key_, certificate_});
+const std::string& Security::name_at(const std::string& host) const {
+  return files_.leader_name.empty() ? host : files_.leader_name;
 }
 
-CertifiedTasks Security::tasks_of(const grpc::AuthContext& caller) const {
-  if (!encrypted()) return {};
-  std::vector<std::string> names;
-  for (const grpc::string_ref& name : caller.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME))
-    names.emplace_back(name.data(), name.size());
-  return {names, require_task_};
+net::Stream Security::connect(net::Descriptor socket, net::Stream::End own) const {
+  return identity_ ? net::Stream(std::move(socket), *identity_, own)
+                   : net::Stream(std::move(socket));
 }
 
-const std::string& Security::leader_name(const Address& leader) const {
-  return files_.leader_name.empty() ? leader.host() : files_.leader_name;
+CertifiedTasks Security::tasks_of(const net::Stream& peer) const {
+  return tasks_of(peer.peer_uris());
+}
+
+void Security::check_called(const net::Stream& peer, const std::string& host,
+                            std::string_view job_id, std::string_view task) const {
+  const CertifiedTasks tasks = tasks_of(peer);
+  if (tasks.is_restricted()) return tasks.check(job_id, task);
+  check_name(peer, host);
+}
+
+void Security::check_name(const net::Stream& peer, const std::string& host) const {
+  if (!encrypted()) return;
+  const std::string& name = name_at(host);
+  if (!peer.peer_is_named(name))
+    fail(Code::kPermissionDenied, "its certificate does not carry the name ", name,
+         files_.leader_name.empty() ? "" : ", which COHORT_TLS_LEADER_NAME demands");
 }
 
 }  // namespace cohort::coordination

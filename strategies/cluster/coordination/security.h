@@ -1,17 +1,15 @@
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/certified_tasks.h"
 #include "strategies/cluster/environment.h"
-
-namespace grpc {
-class AuthContext;
-class ChannelCredentials;
-class ServerCredentials;
-}  // namespace grpc
+#include "strategies/cluster/net/stream.h"
+#include "strategies/cluster/net/tls_identity.h"
 
 namespace cohort {
 
@@ -37,23 +35,40 @@ class Security {
   // reading.
   Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
 
-  bool encrypted() const { return !certificate_.empty(); }
+  bool encrypted() const { return identity_.has_value(); }
   bool allows_plaintext() const { return allow_plaintext_; }
   // Throws kFailedPrecondition where plain text would go beyond this host and nobody has allowed
-  // it.
-  void check(const Address& leader, bool loopback) const;
+  // it. `who`: "tasks would talk to their leader at 10.0.0.1:2222".
+  void check(std::string_view who, bool loopback) const;
 
-  std::shared_ptr<grpc::ServerCredentials> server_credentials() const;
-  std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const;
-  // Which tasks the caller behind a connection may be, by its certificate.
-  CertifiedTasks tasks_of(const grpc::AuthContext& caller) const;
-  // The name that a member expects in the certificate of a leader at this address.
-  const std::string& leader_name(const Address& leader) const;
+  // Which tasks somebody may be whose certificate has these subject alternative names.
+  CertifiedTasks tasks_of(const std::vector<std::string>& names) const;
+  // The name that whoever calls a leader, or another server, at `host` expects in its certificate.
+  const std::string& name_at(const std::string& host) const;
+
+  // A connection over `socket`, which may not be there yet: by TLS where there are certificates.
+  net::Stream connect(net::Descriptor socket, net::Stream::End own) const;
+  // What follows is of streams that have shaken hands, and for nothing in plain text. Which tasks
+  // the other end may be:
+  CertifiedTasks tasks_of(const net::Stream& peer) const;
+  // Throws kPermissionDenied unless the certificate of the other end, which was called at `host`,
+  // carries name_at(host).
+  void check_name(const net::Stream& peer, const std::string& host) const;
+  // The same, unless the certificate is for certain tasks: then `task` ("worker:1") of this job
+  // must be one of them.
+  void check_called(const net::Stream& peer, const std::string& host, std::string_view job_id,
+                    std::string_view task) const;
+
+  // The contents of the files.
+  const std::string& certificate() const { return certificate_; }
+  const std::string& key() const { return key_; }
+  const std::string& authority() const { return authority_; }
 
  private:
   TlsFiles files_;
   bool allow_plaintext_, require_task_;
-  std::string certificate_, key_, authority_;  // contents
+  std::string certificate_, key_, authority_;
+  std::optional<net::TlsIdentity> identity_;
 };
 
 }  // namespace coordination

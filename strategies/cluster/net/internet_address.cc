@@ -73,6 +73,14 @@ InternetAddress InternetAddress::of(const Descriptor& socket) {
   return address;
 }
 
+std::optional<InternetAddress> InternetAddress::of_peer(const Descriptor& socket) {
+  InternetAddress address;
+  socklen_t size = sizeof address.storage_;
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address.storage_), &size) != 0)
+    return std::nullopt;
+  return address;
+}
+
 std::string InternetAddress::host() const {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* bytes = is_v6() ? static_cast<const void*>(&v6().sin6_addr)

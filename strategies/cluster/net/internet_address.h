@@ -1,6 +1,7 @@
 #pragma once
 
 #include <netinet/in.h>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -23,6 +24,8 @@ class InternetAddress {
   static InternetAddress parse(std::string_view text, std::string_view place);
   // Of this end of a socket.
   static InternetAddress of(const Descriptor& socket);
+  // Of the other end of a connection, while there is one.
+  static std::optional<InternetAddress> of_peer(const Descriptor& socket);
 
   // Without port and brackets: "10.0.0.1".
   std::string host() const;

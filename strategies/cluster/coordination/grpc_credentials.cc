@@ -1,0 +1,32 @@
+#include "strategies/cluster/coordination/grpc_credentials.h"
+
+#include <string>
+#include <vector>
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/grpcpp.h>
+
+namespace cohort::coordination {
+
+std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
+  if (!security.encrypted()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = security.authority();
+  options.pem_key_cert_pairs.push_back({security.key(), security.certificate()});
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security) {
+  if (!security.encrypted()) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({security.authority(), security.key(), security.certificate()});
+}
+
+CertifiedTasks tasks_of(const grpc::AuthContext& caller, const Security& security) {
+  std::vector<std::string> names;
+  for (const grpc::string_ref& name : caller.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME))
+    names.emplace_back(name.data(), name.size());
+  return security.tasks_of(names);
+}
+
+}  // namespace cohort::coordination
