@@ -23,6 +23,8 @@ void check(const GroupOptions& o) {
   if (o.ranks_per_process < 1) invalid("a process has at least 1 rank, got ", o.ranks_per_process);
   if (o.processes < 1 || o.process < 0 || o.process >= o.processes)
     invalid("process ", o.process, " of ", o.processes, " cannot be");
+  if (!o.tasks.empty() && o.tasks.size() != static_cast<size_t>(o.processes))
+    invalid("GroupOptions::tasks names ", o.tasks.size(), " of ", o.processes, " processes");
   if (o.processes > 1 && (o.store == nullptr || o.name.empty()))
     invalid("several processes need a store to meet in, and a name for their group");
 }
@@ -104,13 +106,23 @@ std::vector<std::unique_ptr<Communicator>> on_threads(
   return communicators;
 }
 
+std::vector<std::string> tasks_of_ranks(const GroupOptions& o) {
+  std::vector<std::string> tasks;
+  for (const std::string& task : o.tasks)
+    tasks.insert(tasks.end(), static_cast<size_t>(o.ranks_per_process), task);
+  return tasks;
+}
+
 // Of thread `t` of this process.
 std::unique_ptr<Communicator> join_tcp(const GroupOptions& o, size_t t,
                                        std::chrono::milliseconds timeout) {
   return make_tcp_communicator(*o.store, o.process * o.ranks_per_process + static_cast<int>(t),
                                o.processes * o.ranks_per_process,
                                {.address = o.address,
+                                .tls = o.tls,
+                                .job_id = o.job_id,
                                 .allow_plaintext = o.allow_plaintext,
+                                .tasks = tasks_of_ranks(o),
                                 .name = o.name + "/tcp",
                                 .join_timeout = o.join_limit,
                                 .timeout = timeout,

@@ -9,6 +9,7 @@
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/coordination/key_value_store.h"
+#include "strategies/cluster/coordination/security.h"
 #include "strategies/collective/communication_backend.h"
 
 namespace cohort {
@@ -22,6 +23,8 @@ struct GroupOptions {
   std::string name;
   int process = 0, processes = 1;
   int ranks_per_process = 1;
+  // What errors call the processes: "worker:2"; empty where they have no names.
+  std::vector<std::string> tasks = {};
   // kAuto leaves it to COHORT_COLLECTIVE_BACKEND; all processes ask for the same.
   CommunicationBackend backend = CommunicationBackend::kAuto;
   // Processes with equal names may share memory. By default host_identity(), which tells network
@@ -32,9 +35,11 @@ struct GroupOptions {
   // How long a rank waits for the others in a call; for ever without one.
   std::optional<std::chrono::milliseconds> limit;
   // Of TCP, as in TcpOptions: where this process's ranks listen and the others reach them (with
-  // several ranks the port must be 0), whether that may be beyond this host, and whether payloads
-  // carry checks, which is the same for all.
+  // several ranks the port must be 0), certificates, the job for which they may be, whether plain
+  // text may go beyond this host, and whether payloads carry checks, which is the same for all.
   std::string address = "127.0.0.1:0";
+  TlsFiles tls = {};
+  std::string job_id = {};
   bool allow_plaintext = false;
   bool check_payloads = false;
 };

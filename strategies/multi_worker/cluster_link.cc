@@ -34,11 +34,12 @@ std::string any_port(const std::string& host) {
 class ClusterLink final : public WorkerLink {
  public:
   ClusterLink(std::unique_ptr<Membership> membership, CommunicationBackend backend,
-              std::string address, bool allow_plaintext)
+              std::string address, const MembershipOptions& options)
       : membership_(std::move(membership)),
         backend_(backend),
         address_(std::move(address)),
-        allow_plaintext_(allow_plaintext),
+        tls_(options.tls),
+        allow_plaintext_(options.allow_plaintext),
         watch_(membership_->on_failure([this](const Error&) {
           // So that nobody waits between looking and sleeping.
           const std::lock_guard lock(mutex_);
@@ -51,13 +52,18 @@ class ClusterLink final : public WorkerLink {
   std::string name(int rank) const override { return membership_->task_name(rank); }
 
   std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local) override {
+    std::vector<std::string> tasks;
+    for (int r = 0; r < size(); ++r) tasks.push_back(this->name(r));
     return make_communicators({.store = &membership_->store(),
                                .name = str(name, "/", uses_[name]++),
                                .process = rank(),
                                .processes = size(),
                                .ranks_per_process = local,
+                               .tasks = std::move(tasks),
                                .backend = backend_,
                                .address = address_,
+                               .tls = tls_,
+                               .job_id = membership_->job_id(),
                                .allow_plaintext = allow_plaintext_})
         .communicators;
   }
@@ -80,6 +86,7 @@ class ClusterLink final : public WorkerLink {
   const std::unique_ptr<Membership> membership_;
   const CommunicationBackend backend_;
   const std::string address_;
+  const TlsFiles tls_;
   const bool allow_plaintext_;
   std::map<std::string, int> uses_;  // of a name
   std::mutex mutex_;                 // guards what follows
@@ -94,9 +101,8 @@ std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options,
                                          CommunicationBackend backend) {
   auto membership = Membership::join(resolver, options);
-  const coordination::Security security(options.tls, options.allow_plaintext, process_environment);
   return std::make_shared<ClusterLink>(std::move(membership), backend, any_port(own_host(resolver)),
-                                       security.allows_plaintext());
+                                       options);
 }
 
 }  // namespace cohort

@@ -36,7 +36,6 @@ class Security {
   Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
 
   bool encrypted() const { return identity_.has_value(); }
-  bool allows_plaintext() const { return allow_plaintext_; }
   // Throws kFailedPrecondition where plain text would go beyond this host and nobody has allowed
   // it. `who`: "tasks would talk to their leader at 10.0.0.1:2222".
   void check(std::string_view who, bool loopback) const;

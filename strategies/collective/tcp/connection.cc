@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/base/crc32c.h"
-#include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
 namespace {
@@ -40,11 +39,11 @@ void Memory::find(int64_t begin, int64_t end, char* scratch, size_t limit,
   }
 }
 
-Connection::Connection(int peer, net::Descriptor socket, bool check_payloads)
-    : peer_(peer), socket_(std::move(socket)), check_payloads_(check_payloads), buffer_(kBuffer) {}
+Connection::Connection(int peer, net::Stream link, bool check_payloads)
+    : peer_(peer), link_(std::move(link)), check_payloads_(check_payloads), buffer_(kBuffer) {}
 
 bool Connection::has_output() const {
-  if (sent_ < to_send_) return true;
+  if (sent_ < to_send_ || link_.has_unsent()) return true;
   return std::any_of(std::begin(streams_), std::end(streams_),
                      [](const Stream& s) { return s.empty_frame || s.next < s.ready; });
 }
@@ -96,7 +95,7 @@ bool Connection::cut_frame() {
 }
 
 bool Connection::send_some() {
-  if (!is_open() || (sent_ == to_send_ && !cut_frame())) return false;
+  if (!is_open() || (sent_ == to_send_ && !link_.has_unsent() && !cut_frame())) return false;
   pieces_.clear();
   size_t payload = 0;
   if (sent_ < sizeof sent_header_)
@@ -107,15 +106,13 @@ bool Connection::send_some() {
   if (sent_header_.length > payload)
     sent_memory_->find(sent_begin_ + static_cast<int64_t>(payload),
                        sent_begin_ + sent_header_.length, nullptr, kMaxPieces, pieces_);
-  msghdr message{};
-  message.msg_iov = pieces_.data();
-  message.msg_iovlen = pieces_.size();
-  const ssize_t sent = sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const bool is_new = sent_ < to_send_;
+  const ssize_t sent = is_new ? link_.write(pieces_) : link_.flush();
   if (sent < 0) {
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
     return false;
   }
-  sent_ += static_cast<size_t>(sent);
+  if (is_new) sent_ += static_cast<size_t>(sent);
   return true;
 }
 
@@ -152,7 +149,8 @@ bool Connection::receive_some(Receiver& receiver) {
   while (true) {
     if (!take_header(receiver)) {
       if (parked_ || !is_open()) return moved;
-      const ssize_t got = recv(fd(), buffer_.data() + buffered_, kBuffer - buffered_, MSG_DONTWAIT);
+      const iovec room{buffer_.data() + buffered_, kBuffer - buffered_};
+      const ssize_t got = link_.read({&room, 1});
       if (got == 0) fail_with(0);
       if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
       if (got <= 0) return moved;
@@ -177,12 +175,9 @@ bool Connection::receive_some(Receiver& receiver) {
         // The next header comes along.
         size_t room = 0;
         for (const iovec& piece : pieces_) room += piece.iov_len;
-        pieces_.push_back({buffer_.data(), sizeof(FrameHeader)});
-        msghdr message{};
-        message.msg_iov = pieces_.data();
         const bool to_the_end = got_ + static_cast<int64_t>(room) == header_.length;
-        message.msg_iovlen = pieces_.size() - (to_the_end ? 0 : 1);
-        const ssize_t read = recvmsg(fd(), &message, MSG_DONTWAIT);
+        pieces_.push_back({buffer_.data(), to_the_end ? sizeof(FrameHeader) : 0});
+        const ssize_t read = link_.read(pieces_);
         if (read == 0) fail_with(0);
         if (read < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
         if (read <= 0) return moved;
@@ -215,8 +210,8 @@ bool Connection::receive_some(Receiver& receiver) {
 }
 
 void Connection::fail_with(int error) {
-  failure_ =
-      error == 0 ? "has closed its connection" : "cannot be reached: " + net::error_text(error);
+  failure_ = link_.failure(error);
+  corrupt_ = link_.encrypted() && error == EPROTO;
 }
 
 }  // namespace cohort::tcp

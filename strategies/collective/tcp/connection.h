@@ -5,7 +5,7 @@
 #include <sys/uio.h>
 #include <vector>
 
-#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/stream.h"
 #include "strategies/collective/tcp/frame.h"
 
 namespace cohort::tcp {
@@ -64,10 +64,10 @@ class Receiver {
 // Frames in both directions between this rank and a peer, without waiting. One thread at a time.
 class Connection {
  public:
-  Connection(int peer, net::Descriptor socket, bool check_payloads);
+  Connection(int peer, net::Stream link, bool check_payloads);
 
   int peer() const { return peer_; }
-  int fd() const { return socket_.get(); }
+  int fd() const { return link_.fd(); }
 
   // Streams are sent in the order of their places; a stream at a lower place that becomes ready
   // comes first at the next frame.
@@ -93,11 +93,10 @@ class Connection {
  private:
   bool cut_frame();
   bool take_header(Receiver& receiver);
-  ssize_t read(char* after, size_t after_bytes);
   void fail_with(int error);
 
   const int peer_;
-  net::Descriptor socket_;
+  net::Stream link_;
   const bool check_payloads_;
   std::string failure_;
   bool corrupt_ = false;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "strategies/cluster/net/socket.h"
-
 namespace cohort::tcp {
 namespace {
 
@@ -15,7 +13,7 @@ constexpr std::chrono::milliseconds kLastWords{200};
 
 Control::Control(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::move(peers)) {
   states_.resize(peers_.size());
-  for (size_t p = 0; p < peers_.size(); ++p) states_[p].open = static_cast<bool>(peers_[p].socket);
+  for (size_t p = 0; p < peers_.size(); ++p) states_[p].open = static_cast<bool>(peers_[p].link);
 }
 
 std::string Control::name(int peer) const {
@@ -67,7 +65,7 @@ void Control::add_polled(const net::WakeUp& wake_up, std::vector<pollfd>& polled
   polled.push_back({wake_up.fd(), POLLIN, 0});
   const Lock lock(mutex_);
   for (size_t p = 0; p < peers_.size(); ++p)
-    if (states_[p].open) polled.push_back({peers_[p].socket.get(), POLLIN, 0});
+    if (states_[p].open) polled.push_back({peers_[p].link.fd(), POLLIN, 0});
 }
 
 void Control::read_notices() {
@@ -90,7 +88,7 @@ void Control::lost(int peer, const std::string& what, uint64_t sequence) {
   const auto p = static_cast<size_t>(peer);
   const auto give_up = Clock::now() + kLastWords;
   while (true) {
-    pollfd polled{peers_[p].socket.get(), POLLIN, 0};
+    pollfd polled{peers_[p].link.fd(), POLLIN, 0};
     {
       const Lock lock(mutex_);
       if (states_[p].open) read_locked(peer);
@@ -137,17 +135,18 @@ std::optional<Notice> Control::report_of(int peer, uint64_t sequence) const {
 // The little that is ever sent here fits the memory of a socket; a peer for which it does not is
 // gone or out of its mind. One that nothing is heard of any more may still hear.
 void Control::send_locked(const std::string& bytes) {
-  for (const Peer& peer : peers_)
-    if (peer.socket)
-      send(peer.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const iovec all{const_cast<char*>(bytes.data()), bytes.size()};
+  for (Peer& peer : peers_)
+    if (peer.link) peer.link.write({&all, 1});
 }
 
 void Control::read_locked(int peer) {
   State& state = states_[static_cast<size_t>(peer)];
+  net::Stream& link = peers_[static_cast<size_t>(peer)].link;
   char buffer[4096];
+  const iovec room{buffer, sizeof buffer};
   while (state.open) {
-    const ssize_t got =
-        recv(peers_[static_cast<size_t>(peer)].socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    const ssize_t got = link.read({&room, 1});
     const int error = errno;
     if (got < 0 && error == EINTR) continue;
     if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return;
@@ -163,9 +162,9 @@ void Control::read_locked(int peer) {
     }
     state.open = false;
     if (!state.has_left)
-      end_locked(Error(Code::kUnavailable,
-                       got == 0 ? str(name(peer), " has closed its connection")
-                                : str(name(peer), " cannot be reached: ", net::error_text(error))),
+      end_locked(Error(link.encrypted() && got < 0 && error == EPROTO ? Code::kDataLoss
+                                                                      : Code::kUnavailable,
+                       str(name(peer), ' ', link.failure(got == 0 ? 0 : error))),
                  joined_, true);
     signal();
   }

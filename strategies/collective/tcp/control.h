@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/stream.h"
 #include "strategies/cluster/net/wake_up.h"
 #include "strategies/collective/tcp/frame.h"
 
@@ -20,9 +20,9 @@ namespace cohort::tcp {
 class Control {
  public:
   struct Peer {
-    std::string address;     // for messages
-    int number;              // what messages call it
-    net::Descriptor socket;  // none for this rank itself
+    std::string address;  // for messages
+    int number;           // what messages call it
+    net::Stream link;     // none for this rank itself
   };
   Control(int rank, std::vector<Peer> peers);
 
@@ -84,7 +84,7 @@ class Control {
   void signal() const;
 
   const int rank_;
-  const std::vector<Peer> peers_;
+  std::vector<Peer> peers_;  // mutex_ guards what goes over their links
   std::atomic<bool> ended_ = false;
   std::atomic<uint64_t> joined_ = 0;
   std::atomic<uint64_t> reported_ = 0;  // the latest collective that somebody has reported

@@ -23,14 +23,13 @@ std::string in_seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Exchange::Exchange(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
+Exchange::Exchange(Control& control, std::vector<net::Stream> links, bool check_payloads,
                    std::chrono::milliseconds timeout, bool spin)
-    : control_(control), timeout_(timeout), spin_(spin), given_up_(sockets.size()) {
-  for (size_t p = 0; p < sockets.size(); ++p)
-    connections_.push_back(sockets[p]
-                               ? std::make_unique<Connection>(static_cast<int>(p),
-                                                              std::move(sockets[p]), check_payloads)
-                               : nullptr);
+    : control_(control), timeout_(timeout), spin_(spin), given_up_(links.size()) {
+  for (size_t p = 0; p < links.size(); ++p)
+    connections_.push_back(links[p] ? std::make_unique<Connection>(
+                                          static_cast<int>(p), std::move(links[p]), check_payloads)
+                                    : nullptr);
   control_.add_listener(&wake_up_);
 }
 

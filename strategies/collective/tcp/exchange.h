@@ -39,7 +39,7 @@ class Exchange final : private Receiver {
   // Places of a connection's streams: what others wait for comes first.
   static constexpr size_t kRounds = 0, kResults = 1, kParts = 2;
 
-  Exchange(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
+  Exchange(Control& control, std::vector<net::Stream> links, bool check_payloads,
            std::chrono::milliseconds timeout, bool spin);
   ~Exchange() override;
 

@@ -59,6 +59,7 @@ struct Token {
   uint64_t high = 0, low = 0;
   bool operator==(const Token&) const = default;
 };
+inline constexpr uint32_t kLinked = 1, kNotCertified = 2;  // answers
 struct Hello {
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
@@ -67,7 +68,7 @@ struct Hello {
   uint32_t from = 0;
   uint32_t to = 0;
   Channel channel = Channel::kCollectives;
-  uint32_t answer = 0;  // 1 from the rank that was called
+  uint32_t answer = 0;  // kLinked or kNotCertified from the rank that was called
   uint32_t check = 0;   // CRC-32C of all before it
 };
 void seal(Hello& hello);

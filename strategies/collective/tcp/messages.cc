@@ -21,14 +21,13 @@ Error too_long(int sender, int64_t bytes, int tag, int receiver, int64_t room) {
 
 }  // namespace
 
-Messages::Messages(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
+Messages::Messages(Control& control, std::vector<net::Stream> links, bool check_payloads,
                    std::chrono::milliseconds timeout)
-    : control_(control), timeout_(timeout), outboxes_(sockets.size()) {
-  for (size_t p = 0; p < sockets.size(); ++p)
-    connections_.push_back(sockets[p]
-                               ? std::make_unique<Connection>(static_cast<int>(p),
-                                                              std::move(sockets[p]), check_payloads)
-                               : nullptr);
+    : control_(control), timeout_(timeout), outboxes_(links.size()) {
+  for (size_t p = 0; p < links.size(); ++p)
+    connections_.push_back(links[p] ? std::make_unique<Connection>(
+                                          static_cast<int>(p), std::move(links[p]), check_payloads)
+                                    : nullptr);
   control_.add_listener(&wake_up_);
 }
 

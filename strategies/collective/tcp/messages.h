@@ -20,7 +20,7 @@ namespace cohort::tcp {
 // them, so that they arrive whatever their ranks do meanwhile. Thread-safe.
 class Messages final : private Receiver {
  public:
-  Messages(Control& control, std::vector<net::Descriptor> sockets, bool check_payloads,
+  Messages(Control& control, std::vector<net::Stream> links, bool check_payloads,
            std::chrono::milliseconds timeout);
   // Lets what has been taken over be known to its sender.
   ~Messages() override;

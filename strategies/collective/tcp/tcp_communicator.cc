@@ -59,8 +59,10 @@ struct Members {
   int rank;
   std::vector<net::InternetAddress> endpoints;  // by rank
   Token token;
-  std::vector<int> numbers = {};  // what errors call the ranks; empty for their ranks
+  std::vector<std::string> hosts = {};  // that certificates may name, by rank; empty for plain text
+  std::vector<int> numbers = {};        // what errors call the ranks; empty for their ranks
 };
+using SharedSecurity = std::shared_ptr<const coordination::Security>;
 
 Token random_token() {
   std::random_device device;
@@ -71,9 +73,11 @@ Token random_token() {
 class TcpCommunicator final : public Communicator {
  public:
   TcpCommunicator(const Members& members, Links links, const TcpOptions& options,
-                  const net::InternetAddress& bound)
+                  const net::InternetAddress& bound, SharedSecurity security)
       : options_(options),
         bound_(bound),
+        security_(std::move(security)),
+        hosts_(members.hosts),
         control_(members.rank, control_peers(members, links, options)),
         exchange_(control_, prepared(std::move(links[0])), options.check_payloads, options.timeout,
                   pays_to_spin(members)),
@@ -122,25 +126,25 @@ class TcpCommunicator final : public Communicator {
                                                   const TcpOptions& options) {
     std::vector<Control::Peer> peers;
     for (size_t p = 0; p < members.endpoints.size(); ++p) {
-      net::Descriptor& socket = links[2][p];
-      if (socket) {
-        net::send_at_once(socket.get());
-        net::break_when_silent(socket.get(), options.silence);
+      net::Stream& link = links[2][p];
+      if (link) {
+        net::send_at_once(link.fd());
+        net::break_when_silent(link.fd(), options.silence);
       }
       const int number = members.numbers.empty() ? static_cast<int>(p) : members.numbers[p];
-      peers.push_back({members.endpoints[p].text(), number, std::move(socket)});
+      peers.push_back({members.endpoints[p].text(), number, std::move(link)});
     }
     return peers;
   }
 
-  static std::vector<net::Descriptor> prepared(std::vector<net::Descriptor> sockets) {
-    for (const net::Descriptor& socket : sockets)
-      if (socket) {
-        net::send_at_once(socket.get());
-        net::set_option(socket.get(), SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
-        net::set_option(socket.get(), SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
+  static std::vector<net::Stream> prepared(std::vector<net::Stream> links) {
+    for (const net::Stream& link : links)
+      if (link) {
+        net::send_at_once(link.fd());
+        net::set_option(link.fd(), SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
+        net::set_option(link.fd(), SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
       }
-    return sockets;
+    return links;
   }
 
   // Waiting awake pays only where the others of this host can run meanwhile.
@@ -196,6 +200,8 @@ class TcpCommunicator final : public Communicator {
 
   const TcpOptions options_;
   const net::InternetAddress bound_;
+  const SharedSecurity security_;
+  const std::vector<std::string> hosts_;  // as Members'
   Control control_;
   Exchange exchange_;
   Messages messages_;
@@ -342,11 +348,18 @@ void TcpCommunicator::work(const Call& call, const AllToAllCall& own) {
 
 std::unique_ptr<Communicator> connected(const Members& members, const net::Descriptor& listener,
                                         const TcpOptions& options,
-                                        const net::InternetAddress& bound) {
+                                        const net::InternetAddress& bound,
+                                        const SharedSecurity& security,
+                                        const std::function<void()>& check) {
   if (members.endpoints.size() == 1) return std::move(make_in_process_communicators(1)[0]);
   Links links = connect_mesh(members.rank, members.token, listener, members.endpoints,
-                             Clock::now() + options.join_timeout);
-  return std::make_unique<TcpCommunicator>(members, std::move(links), options, bound);
+                             {.security = *security,
+                              .job_id = options.job_id,
+                              .hosts = members.hosts,
+                              .tasks = options.tasks,
+                              .deadline = Clock::now() + options.join_timeout,
+                              .check = check});
+  return std::make_unique<TcpCommunicator>(members, std::move(links), options, bound, security);
 }
 
 std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const TcpOptions& options,
@@ -366,21 +379,32 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const T
                   .endpoints = {},
                   .token = offers[at(part.members[0])].token,
                   .numbers = numbers};
-  for (const int r : part.members)
+  TcpOptions of_part = options;
+  of_part.tasks.clear();
+  for (const int r : part.members) {
     members.endpoints.push_back(
         net::InternetAddress::parse(offers[at(r)].endpoint, "an address of a rank"));
-  return connected(members, listener, options, bound_);
+    if (!hosts_.empty()) members.hosts.push_back(hosts_[at(r)]);
+    if (!options.tasks.empty()) of_part.tasks.push_back(options.tasks[at(r)]);
+  }
+  return connected(members, listener, of_part, bound_, security_, [this] {
+    control_.read_notices();
+    control_.check(std::numeric_limits<uint64_t>::max());
+  });
 }
 
-void check_plaintext(const net::InternetAddress& endpoint, const TcpOptions& options,
-                     const std::string& whose) {
+void check_address(const net::InternetAddress& endpoint, const coordination::Security& security,
+                   const std::string& whose) {
   if (endpoint.is_unspecified())
     invalid(whose, " is ", endpoint.text(),
             ", which is every network; name the address by which the other ranks reach this one");
-  if (options.allow_plaintext || endpoint.is_loopback()) return;
-  fail(Code::kFailedPrecondition, whose, " is ", endpoint.text(),
-       ": collectives over TCP are neither encrypted nor authenticated, so that addresses beyond ",
-       "this host must be allowed by TcpOptions::allow_plaintext, for networks that all can trust");
+  security.check(str("collectives would use ", whose, ", ", endpoint.text(), ","),
+                 endpoint.is_loopback());
+}
+
+// Of "host:port", without brackets.
+std::string host_of(const std::string& address) {
+  return Address::of(address.substr(0, address.rfind(':')), 1, "TcpOptions::address").host();
 }
 
 std::string token_text(const Token& token) { return str(token.high, ' ', token.low); }
@@ -403,15 +427,21 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   if (rank < 0 || rank >= size)
     invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);
   const auto deadline = Clock::now() + options.join_timeout;
+  if (!options.tasks.empty() && options.tasks.size() != at(size))
+    invalid("TcpOptions::tasks names ", options.tasks.size(), " tasks of ", size, " ranks");
+  const auto security = std::make_shared<const coordination::Security>(
+      options.tls, options.allow_plaintext, process_environment);
   const net::InternetAddress asked =
       net::InternetAddress::parse(options.address, "TcpOptions::address");
-  check_plaintext(asked, options, "the address of this rank");
+  check_address(asked, *security, "the address of this rank");
   const net::Descriptor listener = net::listen_on(asked);
   const std::string prefix = "tcp/" + options.name + "/";
   if (store.add(str(prefix, rank, "/joined"), 1) > 1)
     fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
          "\" already; every rank joins once");
-  if (rank == 0) store.set(prefix + "token", str(token_text(random_token()), ' ', size));
+  const std::string mode = security->encrypted() ? "TLS" : "plain";
+  if (rank == 0) store.set(prefix + "token", str(token_text(random_token()), ' ', mode, ' ', size));
+  if (security->encrypted()) store.set(str(prefix, rank, "/host"), host_of(options.address));
   store.set(str(prefix, rank), net::InternetAddress::of(listener).text());
   const auto left = [&] {
     return std::max(std::chrono::milliseconds(0),
@@ -422,24 +452,31 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   if (of_rank_0 != std::to_string(size))
     fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
          size, " ranks, but for rank 0 it has ", of_rank_0);
+  if (token.find(mode) == std::string::npos)
+    fail(Code::kFailedPrecondition, "rank ", rank, " has ",
+         security->encrypted() ? "certificates and rank 0 has none"
+                               : "no certificates (COHORT_TLS_CERT), but rank 0 has",
+         ": all ranks of the group \"", options.name, "\" must talk by TLS, or none");
   Members members{.rank = rank, .endpoints = {}, .token = token_of(token)};
   std::string missing;
   for (int r = 0; r < size; ++r) {
     try {
       members.endpoints.push_back(net::InternetAddress::parse(store.get(str(prefix, r), left()),
                                                               str("the address of rank ", r)));
+      if (security->encrypted())
+        members.hosts.push_back(store.get(str(prefix, r, "/host"), left()));
     } catch (const Error& error) {
       if (error.code() != Code::kDeadlineExceeded) throw;
       missing += str(missing.empty() ? "rank " : ", rank ", r);
       continue;
     }
-    check_plaintext(members.endpoints.back(), options, str("the address of rank ", r));
+    check_address(members.endpoints.back(), *security, str("the address of rank ", r));
   }
   if (!missing.empty())
     fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
          static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ", size,
          " to join the group \"", options.name, "\"");
-  return connected(members, listener, options, asked.with_port(0));
+  return connected(members, listener, options, asked.with_port(0), security, {});
 }
 
 std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,

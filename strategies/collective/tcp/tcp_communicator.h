@@ -7,6 +7,7 @@
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/coordination/key_value_store.h"
+#include "strategies/cluster/coordination/security.h"
 
 namespace cohort {
 
@@ -14,9 +15,19 @@ struct TcpOptions {
   // Where this rank listens, and where the others reach it: "host:port". Port 0 lets the system
   // choose one. The port is closed again when all ranks are connected.
   std::string address = "127.0.0.1:0";
-  // What goes over the network is not encrypted, and who can reach the port while the group forms
-  // could take part in it: addresses beyond this host are refused unless this is set.
+  // With certificates, ranks talk by TLS and no other way, all or none of them. Where empty:
+  // COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA, COHORT_TLS_LEADER_NAME. The certificate of a
+  // rank that is called carries COHORT_TLS_LEADER_NAME or else the host of its address; or it is
+  // for its task, and so must be that of one that calls if it is for certain tasks.
+  TlsFiles tls = {};
+  // The job for which certificates of certain tasks may be.
+  std::string job_id = {};
+  // Without certificates, whoever can reach the port while the group forms could take part in it:
+  // addresses beyond this host are refused unless this is set; also COHORT_ALLOW_PLAINTEXT=1.
   bool allow_plaintext = false;
+  // What errors and certificates call the tasks, by rank: "worker:2"; empty where they have no
+  // names.
+  std::vector<std::string> tasks = {};
   // Distinguishes groups that use one store, and the attempts to form one.
   std::string name = "group";
   // For all ranks to be connected.
@@ -42,7 +53,8 @@ struct TcpOptions {
 // Besides the errors of Communicator: kUnavailable names a rank that cannot be reached any more,
 // kDeadlineExceeded those for which a call waited too long, kDataLoss one that sent what cannot be
 // right; on all ranks. kInvalidArgument and kFailedPrecondition for options and ranks that cannot
-// be.
+// be; while the group forms, kPermissionDenied for certificates, and kFailedPrecondition where some
+// ranks have certificates and others have none, each with the peer.
 std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int rank, int size,
                                                     const TcpOptions& options = {});
 

@@ -68,7 +68,7 @@ TEST(TcpCommunicatorTest, WrongOptionsAreRefused) {
             Code::kInvalidArgument);
   const Error plaintext = refused(0, 2, {.address = "192.0.2.1:0"});
   EXPECT_EQ(plaintext.code(), Code::kFailedPrecondition);
-  EXPECT_NE(plaintext.message().find("allow_plaintext"), std::string::npos);
+  EXPECT_NE(plaintext.message().find("COHORT_ALLOW_PLAINTEXT=1"), std::string::npos);
 }
 
 TEST(TcpCommunicatorTest, ASecondRankOfTheSameNumberIsRefused) {

@@ -6,6 +6,7 @@
 #include "strategies/cluster/coordination/in_memory_store.h"
 #include "strategies/collective/tcp/frame.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/tcp_fault_proxy.h"
 
 namespace cohort::testing {
@@ -264,6 +265,30 @@ TEST(TcpFaults, AFlippedBitAnywhereIsNeverAWrongNumberWhereThereAreChecks) {
       else
         group.expect_fine();
     }
+}
+
+// TLS finds every one, without checks of our own.
+TEST(TcpFaults, AFlippedBitAnywhereIsAnErrorOnAllRanksOverTls) {
+  const Certificates certificates;
+  constexpr uint64_t kSeed = 20'261'121;
+  std::printf("seed %d\n", static_cast<int>(kSeed));
+  RandomStream random(kSeed);
+  constexpr int64_t kHandshake = 4000;  // more than each end sends in it
+  for (int i = 0; i < 12; ++i) {
+    const NetworkFault fault{.kind = Kind::kFlip,
+                             .direction = kDirections[random.below(2)],
+                             .after = kHandshake + static_cast<int64_t>(random.below(200'000)),
+                             .connection = static_cast<int>(random.below(2)),
+                             .bit = static_cast<int>(random.below(8))};
+    SCOPED_TRACE(str("bit ", fault.bit, " of byte ", fault.after, " on connection ",
+                     fault.connection, ' ', name_of(fault.direction)));
+    FaultyGroup group({fault}, {.tls = certificates.files()});
+    group.work(rounds_of_calls);
+    expect_no_wrong_numbers(group);
+    EXPECT_TRUE(group.proxy().is_over());
+    // A length that is another one may be one that never comes.
+    group.expect_errors({Code::kDataLoss, Code::kUnavailable, Code::kDeadlineExceeded});
+  }
 }
 
 // Whatever happens to the greetings, the group forms or says who is missing.
