@@ -30,6 +30,9 @@ class KeyValueStore {
   virtual int64_t add(std::string_view key, int64_t amount) = 0;
   // Removes a key, if it is there.
   virtual void erase(std::string_view key) = 0;
+  // Throws what the calls above would throw whatever they ask for, such as the failure of a job;
+  // asks nobody, for those who wait for each other elsewhere.
+  virtual void check() const {}
 };
 
 }  // namespace cohort

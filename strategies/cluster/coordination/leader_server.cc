@@ -29,6 +29,13 @@ const gpr_timespec kFarewell = gpr_time_from_seconds(2, GPR_TIMESPAN);
 constexpr int kMaxMetadataBytes = 4096;
 constexpr int kMaxCallsPerConnection = 4;
 
+// How long a host may leave a heartbeat unanswered. The system counts from when it sends it again,
+// 0.2 to 0.4 s after the first time; together they are over soon after `suspect`.
+milliseconds longest_unanswered(const Timing& timing) {
+  constexpr milliseconds kFirstRepetition(200);
+  return std::max(timing.heartbeat, timing.suspect - 2 * timing.heartbeat - kFirstRepetition);
+}
+
 std::unique_ptr<grpc::Server> start(
     grpc::Service* service, const std::shared_ptr<grpc::ServerCredentials>& credentials,
     Timing timing, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>& acceptor) {
@@ -79,7 +86,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     // A host that answers no longer is gone sooner than a process that says nothing: every
     // heartbeat goes out, and a frozen process has a system that answers for it.
     listener_ = std::make_unique<Listener>(address, endpoints, [this, timing](int descriptor) {
-      net::break_when_unanswered(descriptor, timing.suspect);
+      net::repeat_often(descriptor);
+      net::break_when_unanswered(descriptor, longest_unanswered(timing));
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = descriptor;
       acceptor_->HandleNewConnection(&connection);

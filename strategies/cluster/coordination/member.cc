@@ -136,6 +136,11 @@ void Member::erase(std::string_view key) {
   call(request);
 }
 
+void Member::check() const {
+  std::lock_guard lock(mutex_);
+  check_usable();
+}
+
 void Member::barrier(const std::string& name, milliseconds timeout) {
   proto::Request request;
   request.set_barrier(name.substr(0, kMaxBarrierNameBytes + 1));

@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "strategies/cluster/coordination/host_probe.h"
 #include "strategies/cluster/coordination/leader_link.h"
 #include "strategies/cluster/coordination/leader_server.h"
 #include "strategies/cluster/coordination/membership.h"
@@ -64,6 +66,7 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
   int64_t add(std::string_view key, int64_t amount) override;
   void erase(std::string_view key) override;
+  void check() const override;
 
   // member_joining.cc
   void join(std::chrono::milliseconds timeout);
@@ -93,7 +96,10 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   void beat();
   Time next_pulse();
   bool watches_leader() const;
+  // After which silence of the leader its host is asked.
+  std::chrono::milliseconds asks_after() const { return timing_.suspect / 2; }
   void watch_leader();
+  void lose_leader(const std::string& how);
   void vote();
   void notice(std::string line);
   void print_notices(std::unique_lock<std::mutex>& lock);
@@ -124,6 +130,7 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   std::map<uint64_t, std::optional<Outcome>> calls_;  // that wait
   Time leader_heard_;
   bool leader_suspected_ = false;
+  std::optional<HostProbe> leader_host_;
   std::deque<std::string> notices_;
   bool wake_pulse_ = false, stopping_ = false;
 

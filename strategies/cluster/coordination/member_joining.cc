@@ -63,6 +63,7 @@ bool Member::try_to_join(size_t attempt) {
       std::lock_guard lock(mutex_);
       link_closed_ = accepted_ = trouble_told_ = false;
     }
+    leader_host_.emplace(endpoint);
     link_ = std::make_unique<LeaderLink>(*roster_.leader(), endpoint, security_, *this);
   } catch (const Error& error) {
     if (error.code() != Code::kUnavailable) throw;

@@ -38,8 +38,12 @@ void Member::beat() {
 
 Member::Time Member::next_pulse() {
   if (!watches_leader()) return next_heartbeat_;
-  const auto limit = leader_suspected_ ? timing_.dead : timing_.suspect;
-  return std::min(next_heartbeat_, Clock::now() + (leader_heard_ + limit - clock_.now()));
+  const auto now = Clock::now();
+  const auto silence = clock_.now(now) - leader_heard_;
+  auto next = next_heartbeat_;
+  for (const auto limit : {asks_after(), timing_.suspect, timing_.dead})
+    if (silence < limit) next = std::min(next, now + (limit - silence));
+  return silence < asks_after() ? next : std::min(next, leader_host_->next_question());
 }
 
 // The leader itself has nobody to watch.
@@ -49,18 +53,27 @@ bool Member::watches_leader() const {
 
 void Member::watch_leader() {
   if (!watches_leader()) return;
-  const auto silence = duration_cast<milliseconds>(clock_.now() - leader_heard_);
+  const auto now = Clock::now();
+  const auto silence = duration_cast<milliseconds>(clock_.now(now) - leader_heard_);
+  if (silence < asks_after()) return leader_host_->forget();
+  const bool is_host_silent = leader_host_->ask(now, timing_.heartbeat);
   if (silence >= timing_.dead) {
-    fail(Error(Code::kUnavailable, str(leader(), " counts as dead: silent for ", in_words(silence)),
-               roster_.name(0)));
-    // It may hear what it can no longer answer.
-    proto::FromMember message;
-    write_fault(*failure_, message.mutable_report());
-    link_->send(message);
+    lose_leader(str(" counts as dead: silent for ", in_words(silence)));
+  } else if (silence >= timing_.suspect && is_host_silent) {
+    lose_leader(str(" cannot be reached: silent for ", in_words(silence),
+                    ", and its host does not answer"));
   } else if (silence >= timing_.suspect && !leader_suspected_) {
     leader_suspected_ = true;
     notice(str(leader(), " has been silent for ", in_words(silence)));
   }
+}
+
+void Member::lose_leader(const std::string& how) {
+  fail(Error(Code::kUnavailable, leader() + how, roster_.name(0)));
+  // It may hear what it can no longer answer.
+  proto::FromMember message;
+  write_fault(*failure_, message.mutable_report());
+  link_->send(message);
 }
 
 void Member::vote() {

@@ -22,7 +22,7 @@ struct MembershipOptions {
   // A silent member is named after `suspect_after` and counts as dead after `dead_after`; each says
   // something every `heartbeat`. The leader's values hold for all. At least two heartbeats must fit
   // into the first, which must be less than the second.
-  std::chrono::milliseconds heartbeat{500};
+  std::chrono::milliseconds heartbeat{250};
   std::chrono::milliseconds suspect_after{2500};
   std::chrono::milliseconds dead_after{5000};
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA, COHORT_TLS_LEADER_NAME.

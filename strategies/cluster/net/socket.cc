@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <string_view>
 #include <system_error>
 
 #include "core/base/error.h"
@@ -56,6 +57,13 @@ void break_when_silent(int fd, std::chrono::milliseconds silence) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   break_when_unanswered(fd, silence);
+}
+
+// BBR, the usual algorithm of some systems, does not know thin streams.
+void repeat_often(int fd) {
+  constexpr std::string_view kReno = "reno";
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
+  set_option(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
 }
 
 std::string error_text(int error) { return std::generic_category().message(error); }

@@ -28,6 +28,10 @@ void break_when_unanswered(int fd, std::chrono::milliseconds silence);
 // (One that carries much would break as well when its reader is just slow to read.)
 void break_when_silent(int fd, std::chrono::milliseconds silence);
 
+// For one that carries little: what was lost is sent again every fraction of a second, so that an
+// outage is over when the network is back, rather than ever more rarely.
+void repeat_often(int fd);
+
 // "Connection refused".
 std::string error_text(int error);
 
