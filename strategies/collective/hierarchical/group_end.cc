@@ -9,6 +9,8 @@ namespace {
 // How long ranks go on with what they were about to finish when the group ended: far longer than it
 // takes those that are alive.
 constexpr std::chrono::seconds kPatience{10};
+// The same when the application has ended it, as when one of them is lost.
+constexpr std::chrono::milliseconds kAbortedPatience{200};
 
 // An error with the number of the last call that is finished in spite of it, in front of its
 // message. One without comes from the control communicator itself, which has lost a rank.
@@ -37,8 +39,8 @@ GroupEnd::GroupEnd(std::unique_ptr<Communicator> control, std::function<void(con
     : control_(std::move(control)), stop_(std::move(stop)), listener_([this] { listen(); }) {}
 
 GroupEnd::~GroupEnd() {
-  abort(Error(Code::kUnavailable, str("rank ", control_->rank(), " has left its group"),
-              str("rank ", control_->rank())));
+  end(Error(Code::kUnavailable, str("rank ", control_->rank(), " has left its group"),
+            str("rank ", control_->rank())));
   listener_.join();
 }
 
@@ -72,6 +74,13 @@ void GroupEnd::fail_call(const Error& error) {
 
 void GroupEnd::abort(const Error& error) {
   const std::lock_guard lock(mutex_);
+  is_aborted_ = true;
+  changed_.notify_all();
+  end_locked(error, joined_);
+}
+
+void GroupEnd::end(const Error& error) {
+  const std::lock_guard lock(mutex_);
   end_locked(error, joined_);
 }
 
@@ -99,7 +108,9 @@ void GroupEnd::listen() {
   }
   std::unique_lock lock(mutex_);
   end_locked(ending->error, ending->finish);
-  changed_.wait_for(lock, kPatience, [&] { return !calling_ || call_ > finish_; });
+  const auto is_finished = [&] { return !calling_ || call_ > finish_; };
+  changed_.wait_for(lock, kPatience, [&] { return is_finished() || is_aborted_; });
+  changed_.wait_for(lock, kAbortedPatience, [&] { return is_finished() || !is_aborted_; });
   const Error error = *error_;
   lock.unlock();
   stop_(error);

@@ -34,8 +34,12 @@ class GroupEnd {
   // It has failed: ends the group, and throws its error.
   [[noreturn]] void fail_call(const Error& error);
 
-  // Ends the group, but for what all ranks have joined.
+  // Ends the group, called by the application: what all ranks have joined is finished, if it soon
+  // can be.
   void abort(const Error& error);
+  // As abort, by a rank that goes away or has found something wrong: what all ranks have joined has
+  // its time.
+  void end(const Error& error);
   // Throws the error of a group that has ended.
   void check() const;
 
@@ -50,7 +54,7 @@ class GroupEnd {
   std::optional<Error> error_;
   uint64_t finish_ = 0;             // the last call to be finished in spite of the error
   uint64_t call_ = 0, joined_ = 0;  // the last one of this rank, and the last that all joined
-  bool calling_ = false;
+  bool calling_ = false, is_aborted_ = false;
   std::thread listener_;  // last: it uses everything else
 };
 

@@ -63,8 +63,8 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
         }) {}
 
   ~HierarchicalCommunicator() override {
-    end_.abort(Error(Code::kUnavailable, str("rank ", rank(), " has left its group"),
-                     str("rank ", rank())));
+    end_.end(Error(Code::kUnavailable, str("rank ", rank(), " has left its group"),
+                   str("rank ", rank())));
     end_queue();
   }
 
@@ -101,7 +101,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
       return work();
     } catch (const Error& error) {
       end_.check();
-      if (error.code() != Code::kInvalidArgument) end_.abort(error);
+      if (error.code() != Code::kInvalidArgument) end_.end(error);
       end_.check();
       throw;
     }

@@ -18,7 +18,12 @@ Control::Control(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::m
 
 std::string Control::name(int peer) const {
   const Peer& named = peers_[static_cast<size_t>(peer)];
-  return str("rank ", named.number, " at ", named.address);
+  if (named.task.empty()) return str("rank ", named.number, " at ", named.address);
+  return str(named.task, " (rank ", named.number, ") at ", named.address);
+}
+
+Error Control::failure_of(int peer, const std::string& what, Code code) const {
+  return Error(code, str(name(peer), ' ', what), peers_[static_cast<size_t>(peer)].task);
 }
 
 void Control::end(const Error& error, uint64_t finish) {
@@ -39,7 +44,7 @@ void Control::leave() {
   const Lock lock(mutex_);
   const uint64_t joined = joined_;
   if (!error_) {
-    error_ = Error(Code::kUnavailable, name(rank_) + " has left its group");
+    error_ = failure_of(rank_, "has left its group");
     finish_ = joined;
   }
   ended_ = true;
@@ -95,7 +100,7 @@ void Control::lost(int peer, const std::string& what, uint64_t sequence) {
       if (states_[p].has_left) return;
       if (!states_[p].open || Clock::now() >= give_up) {
         const uint64_t finish = sequence == 0 ? joined_.load() : sequence - 1;
-        return end_locked(Error(Code::kUnavailable, str(name(peer), ' ', what)), finish, true);
+        return end_locked(failure_of(peer, what), finish, true);
       }
     }
     poll(&polled, 1, 10);
@@ -162,9 +167,9 @@ void Control::read_locked(int peer) {
     }
     state.open = false;
     if (!state.has_left)
-      end_locked(Error(link.encrypted() && got < 0 && error == EPROTO ? Code::kDataLoss
-                                                                      : Code::kUnavailable,
-                       str(name(peer), ' ', link.failure(got == 0 ? 0 : error))),
+      end_locked(failure_of(peer, link.failure(got == 0 ? 0 : error),
+                            link.encrypted() && got < 0 && error == EPROTO ? Code::kDataLoss
+                                                                           : Code::kUnavailable),
                  joined_, true);
     signal();
   }

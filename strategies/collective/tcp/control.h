@@ -21,6 +21,7 @@ class Control {
  public:
   struct Peer {
     std::string address;  // for messages
+    std::string task;     // "worker:2", or unknown
     int number;           // what messages call it
     net::Stream link;     // none for this rank itself
   };
@@ -28,14 +29,19 @@ class Control {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
-  // "rank 2 at 10.0.0.3:4000".
+  // "worker:2 (rank 2) at 10.0.0.3:4000", or "rank 2 at 10.0.0.3:4000".
   std::string name(int peer) const;
 
   // Ends the group on all ranks; the first error given wins. Collectives up to `finish` still end
   // well.
   void end(const Error& error, uint64_t finish);
-  // As end, called by the application: what all ranks have joined is finished.
-  void abort(const Error& error) { end(error, joined_); }
+  // As end, called by the application: what all ranks have joined is finished, as long as its data
+  // keep coming.
+  void abort(const Error& error) {
+    is_aborted_ = true;
+    end(error, joined_);
+  }
+  bool is_aborted() const { return is_aborted_; }
   // As abort, by a rank that goes away: it has finished what it had joined, whatever has happened
   // to the group.
   void leave();
@@ -76,6 +82,7 @@ class Control {
     std::optional<Notice> report;
   };
 
+  Error failure_of(int peer, const std::string& what, Code code = Code::kUnavailable) const;
   void end_locked(const Error& error, uint64_t finish, bool tell);
   void tell_end_locked(uint64_t finish);
   void send_locked(const std::string& bytes);
@@ -85,7 +92,7 @@ class Control {
 
   const int rank_;
   std::vector<Peer> peers_;  // mutex_ guards what goes over their links
-  std::atomic<bool> ended_ = false;
+  std::atomic<bool> ended_ = false, is_aborted_ = false;
   std::atomic<uint64_t> joined_ = 0;
   std::atomic<uint64_t> reported_ = 0;  // the latest collective that somebody has reported
   mutable std::mutex mutex_;

@@ -16,6 +16,8 @@ constexpr std::chrono::microseconds kSpinTime{50};
 constexpr std::chrono::milliseconds kMismatchGrace{2000}, kTimeoutGrace{500};
 // How long a rank that leaves waits for its last bytes to get through.
 constexpr std::chrono::milliseconds kFlushTime{1000};
+// How long one of a group that was aborted waits for anything to move.
+constexpr std::chrono::milliseconds kAbortedPatience{200};
 
 std::string in_seconds(std::chrono::milliseconds time) {
   return str(static_cast<double>(time.count()) / 1000, " s");
@@ -178,7 +180,12 @@ void Exchange::wait() {
   idle_ = true;
   if (spin_ && now - idle_since_ < kSpinTime) return;
   if (now >= deadline_) return diagnose(true);
-  poll_once(deadline_, true);
+  auto until = deadline_;
+  if (control_.is_aborted()) {
+    until = std::min(until, idle_since_ + kAbortedPatience);
+    if (now >= until) fail(Code::kAborted, "what was to be finished does not end");
+  }
+  poll_once(until, true);
 }
 
 void Exchange::poll_once(Clock::time_point until, bool data) {
@@ -259,7 +266,7 @@ std::string Exchange::names(const std::vector<int>& peers) const {
 }
 
 void Exchange::flush() {
-  const auto until = Clock::now() + kFlushTime;
+  const auto until = Clock::now() + (control_.is_aborted() ? kAbortedPatience : kFlushTime);
   for (const auto& connection : connections_) {
     if (connection == nullptr || !connection->is_open()) continue;
     int unsent = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <random>
@@ -132,7 +133,8 @@ class TcpCommunicator final : public Communicator {
         net::break_when_silent(link.fd(), options.silence);
       }
       const int number = members.numbers.empty() ? static_cast<int>(p) : members.numbers[p];
-      peers.push_back({members.endpoints[p].text(), number, std::move(link)});
+      peers.push_back({members.endpoints[p].text(), options.tasks.empty() ? "" : options.tasks[p],
+                       number, std::move(link)});
     }
     return peers;
   }
@@ -426,9 +428,9 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   if (size < 1) invalid("a group needs at least 1 rank, got ", size);
   if (rank < 0 || rank >= size)
     invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);
-  const auto deadline = Clock::now() + options.join_timeout;
   if (!options.tasks.empty() && options.tasks.size() != at(size))
     invalid("TcpOptions::tasks names ", options.tasks.size(), " tasks of ", size, " ranks");
+  const auto deadline = Clock::now() + options.join_timeout;
   const auto security = std::make_shared<const coordination::Security>(
       options.tls, options.allow_plaintext, process_environment);
   const net::InternetAddress asked =
@@ -476,7 +478,8 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
     fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
          static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ", size,
          " to join the group \"", options.name, "\"");
-  return connected(members, listener, options, asked.with_port(0), security, {});
+  return connected(members, listener, options, asked.with_port(0), security,
+                   [&store] { store.check(); });
 }
 
 std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,

@@ -35,9 +35,8 @@ struct TcpOptions {
   // For each call, and for each wait.
   std::chrono::milliseconds timeout{300'000};
   // After which a host that does not answer is given up. It is asked every second, or every third
-  // of the time if that is more: less than 4 s would be too little for a network that is away for 1
-  // s.
-  std::chrono::milliseconds silence{5'000};
+  // of the time if that is more: with 4 s, a network may be away for up to 2 s.
+  std::chrono::milliseconds silence{4'000};
   // Whether payloads carry checks, as headers always do: finds what TCP's own check lets pass.
   // Costs a pass over the data at each end. All ranks the same.
   bool check_payloads = false;
@@ -49,6 +48,9 @@ struct TcpOptions {
 //
 // The bits of reductions are those of the ranks' values combined one after the other, in rank
 // order, as other backends do. Started collectives go on in a thread of their own, as do messages.
+//
+// After abort(), what all ranks have joined is finished only as long as data keep coming: whoever
+// ended the group may have lost one of them.
 //
 // Besides the errors of Communicator: kUnavailable names a rank that cannot be reached any more,
 // kDeadlineExceeded those for which a call waited too long, kDataLoss one that sent what cannot be

@@ -1,4 +1,5 @@
 // Groups whose network fails: right numbers, or an error on every rank in time; nothing else.
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -58,7 +59,7 @@ class FaultyGroup {
  public:
   explicit FaultyGroup(std::vector<NetworkFault> faults, TcpOptions options = {})
       : misleading_(store_, std::move(faults)), ranks_(kSize), errors_(kSize) {
-    options.timeout = kTimeout;
+    if (options.timeout == TcpOptions().timeout) options.timeout = kTimeout;
     if (options.join_timeout > seconds(30)) options.join_timeout = seconds(30);
     on_threads([&](int rank) {
       KeyValueStore& store = rank == kCaller ? static_cast<KeyValueStore&>(misleading_) : store_;
@@ -224,6 +225,46 @@ TEST(TcpFaults, AStallIsAnErrorOnAllRanksWhenTheCallsLimitIsOver) {
     }
 }
 
+TEST(TcpFaults, ABrokenConnectionIsNamedByItsTask) {
+  FaultyGroup group({{Kind::kReset, Direction::kToServer, 70'001, kCollectives}},
+                    {.tasks = {"worker:0", "chief:0", "worker:1"}});
+  group.work(rounds_of_calls);
+  for (const auto& error : group.errors()) {
+    ASSERT_TRUE(error) << group.text();
+    const bool far = error->peer() == "worker:1";
+    EXPECT_TRUE(far || error->peer() == "worker:0") << group.text();
+    EXPECT_NE(error->message().find(far ? "worker:1 (rank 2) at 127.0.0.1:"
+                                        : "worker:0 (rank 0) at 127.0.0.1:"),
+              std::string::npos)
+        << group.text();
+  }
+}
+
+// As when a host is cut off while its data are on their way: all have joined, and it never ends.
+TEST(TcpFaults, AnAbortedCallWhoseDataDoNotComeEnds) {
+  FaultyGroup group({{Kind::kStall, Direction::kToServer, 3'000'000, kCollectives}},
+                    {.timeout = 2 * kBound});
+  group.work([&](Communicator& c) {
+    std::vector<float> values(2'000'000, 1);
+    const Segment segment{values.data(), values.data(), 2'000'000};
+    std::thread aborting([&] {
+      while (!group.proxy().is_over()) std::this_thread::sleep_for(milliseconds(10));
+      std::this_thread::sleep_for(milliseconds(300));  // until nothing moves
+      c.abort(Error(Code::kCancelled, "rank 2 is lost"));
+    });
+    try {
+      while (true) c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    } catch (const Error&) {
+      aborting.join();
+      throw;
+    }
+  });
+  for (const auto& error : group.errors()) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Code::kCancelled) << group.text();
+  }
+}
+
 TEST(TcpFaults, AFlippedBitInAHeaderIsAnErrorOnAllRanks) {
   for (const bool check_payloads : {false, true})
     for (const int connection : {kCollectives, kMessages})
@@ -289,6 +330,29 @@ TEST(TcpFaults, AFlippedBitAnywhereIsAnErrorOnAllRanksOverTls) {
     // A length that is another one may be one that never comes.
     group.expect_errors({Code::kDataLoss, Code::kUnavailable, Code::kDeadlineExceeded});
   }
+}
+
+// A job that has failed: a rank is gone before all are connected.
+class FailingStore : public InMemoryStore {
+ public:
+  void check() const override {
+    if (has_failed) fail(Code::kUnavailable, "worker:1 is gone");
+  }
+  std::atomic<bool> has_failed = false;
+};
+
+TEST(TcpFaults, NobodyWaitsForTheGroupOfAJobThatHasFailed) {
+  FailingStore store;
+  store.set("tcp/group/1", "127.0.0.1:9");  // never calls
+  std::thread failing([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    store.has_failed = true;
+  });
+  const auto began = tcp::Clock::now();
+  EXPECT_EQ(error_of([&] { make_tcp_communicator(store, 0, 2, {}); }).message(),
+            "worker:1 is gone");
+  EXPECT_LT(tcp::Clock::now() - began, kBound);
+  failing.join();
 }
 
 // Whatever happens to the greetings, the group forms or says who is missing.
