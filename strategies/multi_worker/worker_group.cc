@@ -14,8 +14,10 @@ namespace {
 constexpr size_t kInlineBytes = 40;  // makes a Record two cache lines
 // How much of an error or a topic the others are told.
 constexpr size_t kLongestDetail = 16 << 10;
-// How long to wait for the cause when a peer cannot be reached any more.
-constexpr auto kCauseTimeout = std::chrono::seconds(10);
+// How long to wait for the cause when a peer cannot be reached any more: many times as long as it
+// takes to learn that a process has ended. A host that is cut off is known here before any
+// connection to it breaks.
+constexpr auto kCauseTimeout = std::chrono::seconds(1);
 
 std::string pack(const Error& error) {
   Packer packer;
@@ -210,7 +212,17 @@ void WorkerGroup::abort(const Error& error) { communicator_->abort(error); }
 
 Error WorkerGroup::cause_of(const Error& error) const {
   if (error.code() != Code::kUnavailable) return error;
-  return link_->failure(kCauseTimeout).value_or(error);
+  if (const auto cause = link_->failure(kCauseTimeout)) return *cause;
+  if (!is_other(error.peer())) return error;
+  // Only connections have broken: all end with what this worker has found.
+  link_->report(error);
+  return link_->failure(std::chrono::milliseconds(0)).value_or(error);
+}
+
+bool WorkerGroup::is_other(const std::string& name) const {
+  for (int r = 0; r < size(); ++r)
+    if (r != rank() && this->name(r) == name) return true;
+  return false;
 }
 
 }  // namespace cohort

@@ -31,7 +31,8 @@ class WorkerGroup final : public Workers {
 
   // Ends every present and later call with `error`.
   void abort(const Error& error);
-  // `error`, or the failure of the job that is behind it.
+  // `error`, or the failure of the job that is behind it; where there is none although `error`
+  // names another worker that cannot be reached, it becomes one.
   Error cause_of(const Error& error) const;
   // The last error that all workers have thrown together.
   std::optional<Error> shared_error() const;
@@ -46,6 +47,7 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void throw_mismatch(const std::vector<std::string>& details);
   [[noreturn]] void throw_shared(const Error& error);
   void run(const std::string& topic, const Call& call);
+  bool is_other(const std::string& name) const;
 
   const std::shared_ptr<WorkerLink> link_;
   const double timeout_seconds_;

@@ -83,6 +83,19 @@ def wait_for(pid):
     return code if code >= 0 else 128 - code
 
 
+def ip_on_host_of(pid, *commands):
+    """Runs commands of ip(8) on the host of a process."""
+
+    def run():
+        if _libc.setns(os.pidfd_open(pid), NEW_NETWORK) != 0:
+            raise Unavailable("cannot join a network: " + os.strerror(ctypes.get_errno()))
+        ip(*commands)
+        return 0
+
+    if wait_for(fork(run)) != 0:
+        raise Unavailable(f"ip {'; '.join(commands)} on the host of process {pid}")
+
+
 def _live(function, refusals):
     """The life of the first process of the namespaces, with which all others end."""
     try:

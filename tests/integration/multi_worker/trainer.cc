@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "cohort.h"
 #include "core/base/crc32c.h"
@@ -25,8 +26,9 @@ Settings parse(int argc, char** argv) {
   s.save_freq = flags.integer("save_freq", 1, "steps between backups", {.min = 1});
   s.epochs = flags.integer("epochs", 2, "passes over the data", {.min = 1});
   s.harm = flags.text("harm", "none", "what happens to the victim",
-                      {.choices = {"none", "kill", "stop", "term", "throw"}});
-  s.at = flags.text("at", "step", "when", {.choices = {"start", "step"}});
+                      {.choices = {"none", "kill", "stop", "term", "throw", "sleep"}});
+  s.at = flags.text("at", "step", "when: before or after it joins, after a step, or at the end",
+                    {.choices = {"start", "joined", "step", "end"}});
   s.victim = flags.integer("victim", 1, "its rank");
   s.step = flags.integer("step", 5, "after which step");
   s.shuffle = flags.boolean("shuffle", true, "whether to shuffle, each worker its own part");
@@ -41,9 +43,11 @@ bool is_first_attempt() {
 
 void come_to_harm(const Settings& s) {
   std::fprintf(stderr, "harm\n");
+  std::fflush(stdout);
   if (s.harm == "kill") raise(SIGKILL);
   if (s.harm == "stop") raise(SIGSTOP);
   if (s.harm == "term") raise(SIGTERM);
+  if (s.harm == "sleep") std::this_thread::sleep_for(std::chrono::hours(1));
   if (s.harm == "throw") fail(Code::kResourceExhausted, "the victim has run out of luck");
 }
 
@@ -107,6 +111,7 @@ int main(int argc, char** argv) {
     if (harmed && s.at == "start") come_to_harm(s);
     set_global_seed(11);
     MultiWorkerMirroredStrategy strategy;
+    if (harmed && s.at == "joined") come_to_harm(s);
     const auto scope = strategy.scope();
     auto model =
         nn::Sequential({nn::Conv2D(4, 3, {.activation = nn::tanh}), nn::SyncBatchNormalization(),
@@ -118,5 +123,6 @@ int main(int argc, char** argv) {
     const auto train = (s.shuffle ? digits.shuffle(72) : digits).batch(12);
     report(model, s.loop == "fit" ? fit(s, model, train, harmed)
                                   : loop(s, strategy, model, train, harmed));
+    if (harmed && s.at == "end") come_to_harm(s);
   });
 }
