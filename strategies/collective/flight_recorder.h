@@ -47,8 +47,8 @@ FlightRecorderOptions flight_recorder_options(const std::string& name,
 //
 // With a store, the table has the ranks of all processes, and those that are elsewhere, as in a
 // loop that never ends, are heard as well, by a thread of their process. Recording takes no memory
-// for an operation, and a tenth of a microsecond. Parts made by split() are recorded, each
-// by itself, without the store.
+// for an operation, and less than a tenth of a microsecond; its times are exact to the system's
+// tick, some milliseconds. Parts made by split() are recorded, each by itself, without the store.
 std::vector<std::unique_ptr<Communicator>> record_flights(
     std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options);
 
