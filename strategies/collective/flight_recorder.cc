@@ -19,8 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The steady clock as of the system's last tick, which is some milliseconds ago: a fifth of the
-// cost.
+// The steady clock as of the system's last tick, some milliseconds ago: a quarter of the cost.
 Clock::time_point last_tick() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);

@@ -37,6 +37,10 @@ class CommunicatorConformanceTest : public ::testing::TestWithParam<std::tuple<B
 inline auto groups_of(const std::vector<Backend>& backends) {
   return ::testing::Combine(::testing::ValuesIn(backends), ::testing::Range(1, 9));
 }
+// In groups of some sizes, which others or other backends complete.
+inline auto groups_of(const std::vector<Backend>& backends, const std::vector<int>& sizes) {
+  return ::testing::Combine(::testing::ValuesIn(backends), ::testing::ValuesIn(sizes));
+}
 // "Plain5".
 inline std::string group_name(const ::testing::TestParamInfo<std::tuple<Backend, int>>& info) {
   return std::get<0>(info.param).name + std::to_string(std::get<1>(info.param));
