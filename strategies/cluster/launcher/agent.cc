@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "core/base/error.h"
+#include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
@@ -33,7 +34,10 @@ std::string file_name(const std::string& path) { return path.substr(path.rfind('
 }  // namespace
 
 Agent::Agent(const Options& options, std::function<void(const std::string&)> note)
-    : options_(options), note_(std::move(note)), clock_(kLongestStep) {
+    : options_(options),
+      note_(std::move(note)),
+      security_({}, options.nodes->allow_plaintext, process_environment),
+      clock_(kLongestStep) {
   const Time now = clock_.now();
   give_up_ = now + ticks(nodes().join_timeout);
   next_try_ = now;
@@ -49,7 +53,7 @@ std::chrono::milliseconds Agent::patience() const {
 void Agent::watch(std::vector<pollfd>& events) const {
   if (server_) server_->watch(events);
   if (connecting_) events.push_back({connecting_.get(), POLLOUT, 0});
-  if (channel_) events.push_back({channel_->socket().get(), channel_->events(), 0});
+  if (channel_) events.push_back({channel_->link().fd(), channel_->events(), 0});
 }
 
 void Agent::step() {
@@ -68,16 +72,8 @@ void Agent::step() {
 // Finding the rendezvous.
 
 std::vector<net::InternetAddress> Agent::find_rendezvous() const {
-  const Address& rendezvous = nodes().rendezvous;
-  auto addresses = net::InternetAddress::resolve(rendezvous.host(), rendezvous.port());
-  const bool is_here_only =
-      std::all_of(addresses.begin(), addresses.end(),
-                  [](const net::InternetAddress& address) { return address.is_loopback(); });
-  if (!is_here_only && !nodes().allow_plaintext) {
-    fail(Code::kFailedPrecondition, "nodes would talk to ", place(),
-         " in plain text, beyond this host: expected --allow_plaintext or COHORT_ALLOW_PLAINTEXT=1 "
-         "on all of them if everybody on the network may be trusted");
-  }
+  auto addresses = coordination::resolve(nodes().rendezvous);
+  security_.check("nodes would talk to " + place(), coordination::all_loopback(addresses));
   return addresses;
 }
 
@@ -89,7 +85,7 @@ void Agent::serve_if_here(const std::vector<net::InternetAddress>& addresses) {
     const int on = 1;
     setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
-      server_.emplace(std::move(listener), rules(), patience());
+      server_.emplace(std::move(listener), rules(), patience(), security_);
       return;
     }
     error = errno;
@@ -154,7 +150,9 @@ void Agent::join() {
   if (!ports_) ports_.emplace(options_, here);
   Node node = ports_->describe(nodes().host.empty() ? here.host() : nodes().host);
   node.rank = server_ ? 0 : nodes().rank;  // whoever serves is the first, also without --node_rank
-  channel_.emplace(std::exchange(connecting_, net::Descriptor()), patience());
+  channel_.emplace(
+      security_.connect(std::exchange(connecting_, {}), net::Stream::End::kCaller), patience(),
+      [this](const net::Stream& link) { security_.check_name(link, nodes().rendezvous.host()); });
   channel_->send(Join{kProtocol, nodes().job_id, terms(), std::move(node)});
 }
 
@@ -196,6 +194,7 @@ void Agent::listen(Time now) {
   if (!end.empty() && has_joined_) {
     lose(end);
   } else if (!end.empty()) {
+    if (channel_->end_code() != Code::kUnavailable) fail(channel_->end_code(), place(), ": ", end);
     try_again(end, now);
   } else if (now - told_ >= ping_interval(patience())) {
     told_ = now;

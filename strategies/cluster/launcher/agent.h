@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "strategies/cluster/coordination/running_clock.h"
+#include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/launcher/channel.h"
 #include "strategies/cluster/launcher/messages.h"
 #include "strategies/cluster/launcher/node_ports.h"
@@ -23,13 +24,15 @@ namespace cohort::launcher {
 // a name, never waits.
 class Agent {
  public:
-  // `options.nodes` is given. `note` prints a line.
+  // `options.nodes` is given. `note` prints a line. kInvalidArgument for certificates that do not
+  // fit.
   Agent(const Options& options, std::function<void(const std::string&)> note);
 
   // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
   void watch(std::vector<pollfd>& events) const;
   // Errors: kDeadlineExceeded when there is no rendezvous for too long, those of a refusal,
-  // kFailedPrecondition where plain text is not allowed, kResourceExhausted where a port is taken.
+  // kFailedPrecondition where plain text is not allowed or only one side speaks it,
+  // kPermissionDenied for certificates, kResourceExhausted where a port is taken.
   void step();
   bool has_joined() const { return has_joined_; }
   // What this node is to do: Start, Settle, End or Signal. A lost rendezvous and the end of the job
@@ -72,6 +75,7 @@ class Agent {
 
   const Options& options_;
   const std::function<void(const std::string&)> note_;
+  const coordination::Security security_;
   coordination::RunningClock clock_;
   std::optional<RendezvousServer> server_;
   std::optional<NodePorts> ports_;

@@ -2,14 +2,9 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
-#include "core/base/error.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::launcher {
 namespace {
@@ -32,38 +27,55 @@ std::string write_length(size_t length) {
 
 }  // namespace
 
-Channel::Channel(net::Descriptor socket, std::chrono::milliseconds patience)
-    : socket_(std::move(socket)) {
-  fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
-  const int on = 1;
-  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const auto limit = static_cast<unsigned>(patience.count());
-  setsockopt(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
+Channel::Channel(net::Stream link, std::chrono::milliseconds patience,
+                 std::function<void(const net::Stream&)> check)
+    : link_(std::move(link)), check_(std::move(check)), ready_(!link_.encrypted()) {
+  net::send_at_once(link_.fd());
+  net::break_when_unanswered(link_.fd(), patience);
 }
 
 short Channel::events() const {
-  return static_cast<short>(POLLIN | (outgoing_.empty() ? 0 : POLLOUT));
+  return static_cast<short>(link_.events() | (ready_ && !outgoing_.empty() ? POLLOUT : 0));
 }
 
 void Channel::send(const Message& message) {
-  if (!socket_) return;
+  if (!link_) return;
   const std::string text = encode(message);
   if (text.size() > kMaxMessage || outgoing_.size() > kMaxUnsent) {
     break_off(text.size() > kMaxMessage ? "a message to it is too long" : "it reads nothing");
     return;
   }
   outgoing_ += write_length(text.size()) + text;
-  write_some();
+  if (!ready_) shake_hands();
+  if (link_ && ready_) write_some();
 }
 
 void Channel::move() {
-  if (socket_) write_some();
-  if (socket_) read_some();
+  if (link_ && !ready_) shake_hands();
+  if (link_ && ready_) write_some();
+  if (link_ && ready_) read_some();
+}
+
+void Channel::shake_hands() {
+  try {
+    if (!link_.shake_hands()) return;
+  } catch (const Error& error) {
+    break_off("it " + error.message(), error.code());
+    return;
+  }
+  try {
+    if (check_) check_(link_);
+    ready_ = true;
+  } catch (const Error& error) {
+    break_off(error.message(), error.code());
+  }
 }
 
 void Channel::write_some() {
+  link_.flush();
   while (!outgoing_.empty()) {
-    const ssize_t size = ::send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
+    const iovec all{outgoing_.data(), outgoing_.size()};
+    const ssize_t size = link_.write({&all, 1});
     if (size > 0) {
       outgoing_.erase(0, static_cast<size_t>(size));
     } else if (errno == EAGAIN || errno == ENOTCONN) {
@@ -71,7 +83,7 @@ void Channel::write_some() {
     } else if (errno == EPIPE || errno == ECONNRESET) {
       outgoing_.clear();  // what the other end has sent before is still to be read
     } else if (errno != EINTR) {
-      break_off(std::strerror(errno));
+      break_off("it " + link_.failure(errno));
       return;
     }
   }
@@ -81,7 +93,8 @@ void Channel::read_some() {
   // One message and the beginning of another at most, which receive() takes away.
   while (incoming_.size() <= kHeader + kMaxMessage) {
     std::array<char, kChunk> bytes;
-    const ssize_t size = recv(socket_.get(), bytes.data(), bytes.size(), 0);
+    const iovec room{bytes.data(), bytes.size()};
+    const ssize_t size = link_.read({&room, 1});
     if (size > 0) {
       incoming_.append(bytes.data(), static_cast<size_t>(size));
     } else if (size == 0) {
@@ -90,7 +103,8 @@ void Channel::read_some() {
     } else if (errno == EAGAIN || errno == ENOTCONN) {
       return;
     } else if (errno != EINTR) {
-      break_off(std::strerror(errno));
+      const Code refusal = link_.encrypted() ? Code::kPermissionDenied : Code::kFailedPrecondition;
+      break_off("it " + link_.failure(errno), errno == EPROTO ? refusal : Code::kUnavailable);
       return;
     }
   }
@@ -112,9 +126,12 @@ std::optional<Message> Channel::receive() {
   }
 }
 
-void Channel::break_off(std::string why) {
-  if (end_.empty()) end_ = std::move(why);
-  socket_.reset();
+void Channel::break_off(std::string why, Code code) {
+  if (end_.empty()) {
+    end_ = std::move(why);
+    end_code_ = code;
+  }
+  link_.reset();
   outgoing_.clear();
 }
 

@@ -1,11 +1,9 @@
 #include "strategies/cluster/launcher/node_options.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 
 #include "core/base/error.h"
-#include "strategies/cluster/parsing.h"
 
 namespace cohort::launcher {
 namespace {
@@ -54,17 +52,6 @@ int parse_rank(const std::string& text, int max_nodes) {
   return *rank;
 }
 
-bool environment_allows_plaintext() {
-  const char* value = std::getenv("COHORT_ALLOW_PLAINTEXT");
-  const std::string_view text = value ? value : "";
-  if (text.empty() || text == "0") return false;
-  if (text != "1") {
-    config::refuse("COHORT_ALLOW_PLAINTEXT", config::quote(text), "0 or 1",
-                   "COHORT_ALLOW_PLAINTEXT=1");
-  }
-  return true;
-}
-
 }  // namespace
 
 std::optional<NodeOptions> parse_node_options(Flags& flags) {
@@ -105,7 +92,7 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
   options.join_timeout = join_timeout;
   options.last_call = last_call;
   options.node_timeout = node_timeout;
-  options.allow_plaintext = plaintext || environment_allows_plaintext();
+  options.allow_plaintext = plaintext;
   return options;
 }
 

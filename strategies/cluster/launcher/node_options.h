@@ -18,10 +18,10 @@ struct NodeOptions {
   Address rendezvous;  // where the nodes meet
   std::string host;    // by which others reach this node; "": that by which it reaches them
   std::string job_id;
-  Seconds join_timeout{600};  // for enough nodes to come
-  Seconds last_call{30};      // for further ones
-  Seconds node_timeout{10};   // a node that is silent for so long is lost
-  bool allow_plaintext = false;
+  Seconds join_timeout{600};     // for enough nodes to come
+  Seconds last_call{30};         // for further ones
+  Seconds node_timeout{10};      // a node that is silent for so long is lost
+  bool allow_plaintext = false;  // --allow_plaintext
 };
 
 // Nothing when the job is on this host alone: without --nnodes, or with --nnodes=1 and nothing

@@ -16,16 +16,18 @@ constexpr size_t kMaxStrangers = 64;
 }  // namespace
 
 RendezvousServer::RendezvousServer(net::Descriptor listener, JobState::Rules rules,
-                                   std::chrono::milliseconds patience)
+                                   std::chrono::milliseconds patience,
+                                   coordination::Security security)
     : listener_(std::move(listener)),
       patience_(patience),
+      security_(std::move(security)),
       clock_(kLongestStep),
       state_(std::move(rules), clock_.now()) {}
 
 void RendezvousServer::watch(std::vector<pollfd>& events) const {
   events.push_back({listener_.get(), POLLIN, 0});
   for (const auto& [node, peer] : peers_) {
-    events.push_back({peer.channel.socket().get(), peer.channel.events(), 0});
+    events.push_back({peer.channel.link().fd(), peer.channel.events(), 0});
   }
 }
 
@@ -53,7 +55,8 @@ void RendezvousServer::accept_some(Time now) {
     if (!socket) return;  // too many open files, too: the next step tries again
     if (strangers >= kMaxStrangers) continue;
     ++strangers;
-    peers_.emplace(next_node_++, Peer{Channel(std::move(socket), patience_), now, now, now});
+    net::Stream link = security_.connect(std::move(socket), net::Stream::End::kCalled);
+    peers_.emplace(next_node_++, Peer{Channel(std::move(link), patience_), now, now, now});
   }
 }
 
@@ -65,10 +68,24 @@ void RendezvousServer::serve(int node, Peer& peer, Time now) {
   }
 }
 
+void RendezvousServer::admit(int node, Peer& peer, const Join& join, Time now) {
+  try {
+    const coordination::CertifiedTasks tasks = security_.tasks_of(peer.channel.link());
+    if (!join.node.workers.empty()) tasks.check_type("worker");
+    if (!join.node.ps.empty()) tasks.check_type("ps");
+  } catch (const Error& error) {
+    peer.channel.send(Refused{static_cast<int>(error.code()), error.message()});
+    peer.is_leaving = true;
+    peer.heard = now;
+    return;
+  }
+  state_.join(node, join, now);
+}
+
 void RendezvousServer::take(int node, Peer& peer, const Message& message, Time now) {
   if (peer.is_leaving) return;
   if (const auto* join = std::get_if<Join>(&message)) {
-    if (!state_.knows(node)) state_.join(node, *join, now);
+    if (!state_.knows(node)) admit(node, peer, *join, now);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     state_.lose(node, leave->reason, leave->code, now);
     peer.is_leaving = true;

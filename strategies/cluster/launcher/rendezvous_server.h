@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategies/cluster/coordination/running_clock.h"
+#include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/launcher/channel.h"
 #include "strategies/cluster/launcher/job_state.h"
 #include "strategies/cluster/net/descriptor.h"
@@ -18,9 +19,10 @@ namespace cohort::launcher {
 // It lives in the loop of whoever owns it and never waits.
 class RendezvousServer {
  public:
-  // `listener` listens and does not block. A node that is silent for `patience` is lost.
+  // `listener` listens and does not block. A node that is silent for `patience` is lost, one whose
+  // certificate is not for tasks such as its own is refused.
   RendezvousServer(net::Descriptor listener, JobState::Rules rules,
-                   std::chrono::milliseconds patience);
+                   std::chrono::milliseconds patience, coordination::Security security);
 
   // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
   void watch(std::vector<pollfd>& events) const;
@@ -40,6 +42,7 @@ class RendezvousServer {
 
   void accept_some(Time now);
   void serve(int node, Peer& peer, Time now);
+  void admit(int node, Peer& peer, const Join& join, Time now);
   void take(int node, Peer& peer, const Message& message, Time now);
   // Why a peer is to be dropped; "" when it is not.
   std::string fault(int node, const Peer& peer, Time now) const;
@@ -48,6 +51,7 @@ class RendezvousServer {
 
   net::Descriptor listener_;
   const std::chrono::milliseconds patience_;
+  const coordination::Security security_;
   coordination::RunningClock clock_;
   JobState state_;
   std::map<int, Peer> peers_;

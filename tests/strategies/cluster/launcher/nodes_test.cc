@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/strategies/cluster/launcher/launched.h"
+#include "tests/testing/certificates.h"
 
 namespace cohort::testing {
 namespace {
@@ -53,8 +54,15 @@ class Nodes {
   }
 
   int port() const { return port_; }
+  // Of those that are started from now on.
+  void use(const TlsFiles& files) {
+    environment_ = {{"COHORT_TLS_CERT", files.certificate},
+                    {"COHORT_TLS_KEY", files.key},
+                    {"COHORT_TLS_CA", files.authority}};
+  }
+  std::map<std::string, std::string>& environment() { return environment_; }
   Launched& start(const Strings& own_flags = {}, const Strings& own_actions = {}) {
-    Launch launch = {.flags = flags_, .actions = own_actions};
+    Launch launch = {.flags = flags_, .actions = own_actions, .environment = environment_};
     launch.flags.insert(launch.flags.end(), own_flags.begin(), own_flags.end());
     launch.actions.insert(launch.actions.end(), actions_.begin(), actions_.end());
     launch.environment["OMP_NUM_THREADS"] = "1";
@@ -68,6 +76,8 @@ class Nodes {
     for (auto& node : nodes_) codes.push_back(node->wait());
     return codes;
   }
+  // The last one has been waited for.
+  void forget_last() { nodes_.pop_back(); }
   Launched& operator[](size_t i) { return *nodes_[i]; }
   std::string all_errors() const {
     std::string out;
@@ -78,6 +88,7 @@ class Nodes {
  private:
   int port_;
   Strings flags_, actions_;
+  std::map<std::string, std::string> environment_;
   std::vector<std::unique_ptr<Launched>> nodes_;
 };
 
@@ -358,14 +369,17 @@ TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
   }
 }
 
-// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped.
+// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped, perhaps with an
+// alert of TLS.
 void expect_drop(int port, const std::string& bytes) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   const sockaddr_in address = loopback(port);
   ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  char byte;
-  EXPECT_LE(recv(socket, &byte, 1, 0), 0);
+  char alert[100];
+  ssize_t all = 0, got = 0;
+  while (all < 50 && (got = recv(socket, alert, sizeof(alert), 0)) > 0) all += got;
+  EXPECT_LE(got, 0);
   close(socket);
 }
 
@@ -387,6 +401,75 @@ TEST(NodesTest, DropStrangers) {
   for (const int socket : crowd) close(socket);
 }
 
+TEST(NodesTest, MeetOverTlsWhereTheyHaveCertificates) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2"}, {"show=RANK"});
+  nodes.use(certificates.files());
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
+  expect_drop(nodes.port(), std::string("\x16\x03\x01\x00\x05\x01\x02\x03\x04\x05", 10));
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(shown(nodes[1], "worker:1", "RANK"), "1");
+}
+
+// Each is told why, and does no harm to the others.
+TEST(NodesTest, RefuseThoseWithoutTheRightCertificates) {
+  const Certificates certificates;
+  certificates.sign("stranger", Certificates::kNames, "other-ca");
+  certificates.sign("server", std::string(Certificates::kNames) + ",URI:cohort://*/ps/*");
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.use(certificates.files());
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  const auto expect = [&](int code, const std::string& why) {
+    Launched& node = nodes.start_rank(1);
+    EXPECT_EQ(node.wait(), code) << node.errors();
+    EXPECT_THAT(node.errors(), HasSubstr("the rendezvous at 127.0.0.1:")) << why;
+    EXPECT_THAT(node.errors(), HasSubstr(why));
+    nodes.forget_last();
+  };
+  constexpr int kPermissionDenied = 17, kFailedPrecondition = 19;
+  nodes.use(certificates.files("stranger"));
+  expect(kPermissionDenied, "it does not know the authority of this end's certificate");
+  nodes.use(certificates.files("stranger", "other-ca"));
+  expect(kPermissionDenied, "it shows a certificate that is signed by an unknown authority");
+  nodes.use(certificates.files("server"));
+  expect(kPermissionDenied, "has a certificate that is for cohort://*/ps/*");
+  nodes.use(certificates.files());
+  nodes.environment()["COHORT_TLS_LEADER_NAME"] = "somebody.example";
+  expect(kPermissionDenied, "does not carry the name somebody.example");
+  nodes.environment() = {};
+  expect(kFailedPrecondition, "it speaks TLS, but this end has no certificates");
+  nodes.use(certificates.files());
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+}
+
+TEST(NodesTest, DoNotSpeakPlainTextWhereTheyHaveCertificates) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  nodes.use(certificates.files());
+  Launched& node = nodes.start_rank(1);
+  EXPECT_EQ(node.wait(), 19);
+  EXPECT_THAT(node.errors(), HasSubstr("it speaks plain text"));
+  nodes[0].send(SIGTERM);
+  nodes[0].wait();
+}
+
+TEST(NodesTest, GiveUpWhenNobodyShakesHands) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2", "--join_timeout=2", "--node_timeout=1"});
+  const int frozen = ::socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = loopback(nodes.port());
+  ASSERT_EQ(bind(frozen, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(frozen, 10), 0);
+  nodes.use(certificates.files());
+  EXPECT_EQ(nodes.start_rank(1).wait(), 14);
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("gave up waiting for the rendezvous"));
+  close(frozen);
+}
+
 TEST(NodesFlags, AreChecked) {
   const auto expect = [](Strings flags, int code, const std::string& message) {
     const Finished run = finish({.flags = std::move(flags), .program = "/bin/true"});
@@ -406,7 +489,7 @@ TEST(NodesFlags, AreChecked) {
   expect({"--nnodes=2", "--rendezvous=127.0.0.1"}, 2, "--rendezvous");
   expect({"--nnodes=2", there, "--workers=0", "--chief"}, 2, "--workers=0 without --ps");
   expect({"--nnodes=2", "--rendezvous=192.0.2.1:29400", "--node_rank=1"}, 19,
-         "in plain text, beyond this host: expected --allow_plaintext");
+         "in plain text, beyond this host");
   EXPECT_EQ(finish({.flags = {"--nnodes=1"}, .actions = {"print=alone"}}).output,
             "[worker:0] alone\n");
 }
