@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "core/base/flags.h"
 #include "core/base/program.h"
 #include "core/base/threads.h"
+#include "tests/testing/certificates.h"
 
 namespace cohort::benchmarks {
 namespace {
@@ -23,7 +25,7 @@ struct Settings {
   std::string backend;
   std::vector<int64_t> ranks, bytes;
   int64_t repetitions, rounds;
-  bool own_buffers;
+  bool own_buffers, tls;
   std::vector<std::string> peers;
   std::string peer_sources, memory_peer;
 };
@@ -64,6 +66,7 @@ Settings parse(int argc, char** argv) {
                          "what the ranks are and share: threads, or processes with shared memory "
                          "or TCP over loopback",
                          {.choices = {"threads", "shm", "tcp"}});
+  s.tls = flags.boolean("tls", false, "TCP is encrypted, with certificates made by openssl");
   s.ranks = numbers("np", flags.text("np", "2", "numbers of ranks"), 1, 64);
   s.bytes = numbers("bytes", flags.text("bytes", "104857600", "sizes of what each rank reduces"), 4,
                     int64_t{1} << 32);
@@ -193,7 +196,15 @@ void measure(const Settings& s) {
   for (const std::string& peer : s.peers)
     peers.push_back(std::make_unique<AllReducePeer>(peer, s.peer_sources));
   const int64_t most_bytes = *std::max_element(s.bytes.begin(), s.bytes.end());
-  const std::string name = str("cohort-", s.backend, s.own_buffers ? "-own" : "");
+  const std::string name =
+      str("cohort-", s.backend, s.tls ? "-tls" : "", s.own_buffers ? "-own" : "");
+  std::optional<testing::Certificates> certificates;
+  if (s.tls) {
+    const TlsFiles files = certificates.emplace().files();
+    setenv("COHORT_TLS_CERT", files.certificate.c_str(), 1);
+    setenv("COHORT_TLS_KEY", files.key.c_str(), 1);
+    setenv("COHORT_TLS_CA", files.authority.c_str(), 1);
+  }
   for (const int64_t np : s.ranks) {
     const int ranks = static_cast<int>(np);
     const auto run_on = [&](auto&& group) {

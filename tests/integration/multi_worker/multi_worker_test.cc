@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/strategies/cluster/launcher/launched.h"
+#include "tests/testing/certificates.h"
 
 namespace cohort::testing {
 namespace {
@@ -20,13 +21,16 @@ struct Job {
   int workers = 2;
   std::vector<std::string> flags = {};  // of the trainer
   int restarts = 0;
+  std::map<std::string, std::string> environment = {};
 };
 
 Launch launch_of(const Job& job) {
+  std::map<std::string, std::string> environment = job.environment;
+  environment["OMP_NUM_THREADS"] = "1";
   return {.flags = {"--workers=" + std::to_string(job.workers),
                     "--restarts=" + std::to_string(job.restarts), "--grace=20", "--standalone"},
           .actions = job.flags,
-          .environment = {{"OMP_NUM_THREADS", "1"}},
+          .environment = std::move(environment),
           .program = std::getenv("TRAINER")};
 }
 
@@ -80,6 +84,18 @@ TEST_P(Loops, TwoAndThreeWorkersTrainAsOne) {
     common(run, workers, "weights");
     EXPECT_NEAR(std::stod(common(run, workers, "loss")), expected, 1e-4 * expected);
   }
+}
+
+// Everything that goes between two workers is encrypted, and nothing else changes.
+TEST(MultiWorker, TrainingOverTlsHasTheSameBits) {
+  const Certificates certificates;
+  const TlsFiles files = certificates.files();
+  Job job = {.workers = 2, .environment = {{"COHORT_COLLECTIVE_BACKEND", "tcp"}}};
+  const std::string plain = weights_of(job);
+  job.environment["COHORT_TLS_CERT"] = files.certificate;
+  job.environment["COHORT_TLS_KEY"] = files.key;
+  job.environment["COHORT_TLS_CA"] = files.authority;
+  EXPECT_EQ(weights_of(job), plain);
 }
 
 TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
