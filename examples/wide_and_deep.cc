@@ -1,8 +1,10 @@
 // A click predictor, wide and deep (Cheng et al. 2016), over features from a vocabulary that is far
 // too large for memory: its tables live on parameter servers, which make a row when it is first
-// trained. The same program is every task:
+// trained. The same program is every task. Workers train on their own, or execute what a chief
+// schedules:
 //
 //   cohort-run --workers=2 --ps=2 wide_and_deep
+//   cohort-run --chief --workers=2 --ps=2 wide_and_deep --coordinator
 //
 // The clicks are generated: each feature has a hidden weight, some of the more common ones much of
 // it.
@@ -66,17 +68,53 @@ Model wide_and_deep(int64_t vocabulary, int64_t columns) {
   return nn::Functional({ids, dense}, nn::Dense(1)(nn::Concatenate()({wide, deep})));
 }
 
+// Every worker trains on its share of the impressions.
+void fit(ParameterServerStrategy& strategy, Model& model, const data::Dataset& train,
+         int64_t epochs) {
+  const History history = model.fit(train, {.epochs = epochs});
+  std::printf("%s staleness=%.2f loss=%.4f\n",
+              strategy.workers().name(strategy.workers().rank()).c_str(),
+              history.results.contains("staleness") ? history["staleness"].back() : 0.0,
+              history["loss"].back());
+}
+
+// The chief schedules `steps` steps for each epoch, which the workers execute on batches of
+// theirs.
+void schedule(ParameterServerStrategy& strategy, const Model& model, const losses::Loss& loss,
+              int64_t steps, int64_t epochs) {
+  const auto step = strategy.function([&](const BatchValues& batch) {
+    const Value logits = model({batch["ids"], batch["dense"]}, {.training = true});
+    const Value mean = ops::reduce_mean(loss.per_example(batch["label"], logits));
+    model.optimizer().minimize(mean, model.trainable_variables());
+    return mean;
+  });
+  ClusterCoordinator coordinator(strategy);
+  const auto batches = coordinator.create_per_worker_dataset("impressions").iterate();
+  for (int64_t epoch = 1; epoch <= epochs; ++epoch) {
+    std::vector<RemoteValue> losses;
+    for (int64_t i = 0; i < steps; ++i) losses.push_back(coordinator.schedule(step, batches));
+    coordinator.join();
+    double sum = 0;
+    for (const RemoteValue& value : losses) sum += value.get().item();
+    std::printf("epoch %ld: loss=%.4f\n", static_cast<long>(epoch),
+                sum / static_cast<double>(steps));
+  }
+  coordinator.shut_down();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_main([&] {
     Flags flags(argc, argv, "Trains a click predictor with parameter servers.");
     const auto vocabulary =
-        flags.integer("vocabulary", int64_t{1} << 36, "features that there may be", {.min = 1000});
+        flags.integer("vocabulary", int64_t{1} << 40, "features that there may be", {.min = 1000});
     const auto columns = flags.integer("columns", 16, "numbers for each of them", {.min = 1});
     const auto rows = flags.integer("rows", 40'000, "impressions to train on", {.min = 1});
     const auto epochs = flags.integer("epochs", 2, "passes over them", {.min = 1});
     const auto batch = flags.integer("batch", 256, "impressions in a worker's step", {.min = 1});
+    const bool coordinated =
+        flags.boolean("coordinator", false, "the chief schedules, and workers execute");
     const auto max_staleness = flags.integer(
         "max_staleness", -1, "steps that a worker may be ahead of the slowest; -1: any number",
         {.min = -1});
@@ -95,19 +133,26 @@ int main(int argc, char** argv) {
                       : std::nullopt;
     };
     if (run_parameter_server(options)) return;
+    const auto data_seed = static_cast<uint64_t>(seed);
+    const auto train = impressions(0, rows, vocabulary, data_seed);
+    if (coordinated && resolve_cluster().resolver->task_type() == "worker") {
+      register_dataset("impressions", [&](const InputContext& in) {
+        return train.shard(in.num_input_pipelines, in.input_pipeline_id).repeat().batch(batch);
+      });
+      return run_worker_server();
+    }
 
     ParameterServerStrategy strategy(options);
     const auto scope = strategy.scope();
     Model model = wide_and_deep(vocabulary, columns);
+    const auto loss = losses::BinaryCrossentropy({.from_logits = true});
     model.compile({.optimizer = optim::Adagrad(0.1),
-                   .loss = losses::BinaryCrossentropy({.from_logits = true}),
+                   .loss = loss,
                    .metrics = {metrics::AUC({.from_logits = true})}});
-    const auto data_seed = static_cast<uint64_t>(seed);
-    const History history =
-        model.fit(impressions(0, rows, vocabulary, data_seed).batch(batch), {.epochs = epochs});
-    std::printf("staleness=%.2f loss=%.4f\n",
-                history.results.contains("staleness") ? history["staleness"].back() : 0.0,
-                history["loss"].back());
+    if (coordinated)
+      schedule(strategy, model, loss, (rows + batch - 1) / batch, epochs);
+    else
+      fit(strategy, model, train.batch(batch), epochs);
     if (!strategy.is_chief()) return;
     const Logs test = model.evaluate(impressions(rows, 4000, vocabulary, data_seed).batch(500));
     std::printf("test_auc=%.4f test_loss=%.4f\n", test.at("auc"), test.at("loss"));

@@ -10,6 +10,7 @@
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
+#include "core/ops/state_ops.h"
 
 namespace cohort::nn {
 namespace {
@@ -71,6 +72,18 @@ std::vector<TensorSpec> specs_of(const std::vector<Value>& values) {
   return specs;
 }
 
+// A weight without a variable, for graphs that are never run.
+class Unmade final : public Resource {
+ public:
+  Unmade(std::string name, TensorSpec spec) : name_(std::move(name)), spec_(std::move(spec)) {}
+  const std::string& name() const override { return name_; }
+  const TensorSpec& spec() const override { return spec_; }
+
+ private:
+  const std::string name_;
+  const TensorSpec spec_;
+};
+
 Shape without_batch(const Shape& shape) { return shape.rank() > 0 ? shape.without_axis(0) : shape; }
 
 }  // namespace
@@ -79,7 +92,7 @@ Weight::Weight(std::string name, TensorSpec spec, WeightOptions options)
     : name_(std::move(name)), spec_(spec), options_(std::move(options)) {}
 
 Value Weight::read() const {
-  if (t_rehearsing) return current_graph().add_input(name_, spec_);
+  if (t_rehearsing) return ops::read_variable(std::make_shared<Unmade>(name_, spec_));
   COHORT_CHECK(variable_ != nullptr);
   return variable_->read();
 }
