@@ -24,6 +24,7 @@ constexpr size_t kMaxErrorBytes = 8192;
 // Awake for so long before going to sleep, from which it takes as long to come back as a small
 // request takes altogether. Others are let go first.
 constexpr std::chrono::microseconds kAwake(50);
+constexpr milliseconds kLongestSleep(1'000'000);
 
 }  // namespace
 
@@ -129,14 +130,24 @@ bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake)
   if (deadline != Time::max()) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) fail(Code::kDeadlineExceeded, "the time for the call is over");
-    limit = static_cast<int>(std::min<int64_t>(left.count(), milliseconds(1'000'000).count()));
+    limit = static_cast<int>(std::min(left, pulse_ ? kBeat : kLongestSleep).count());
   }
-  if (poll(waiting, 2, limit) < 0) return false;  // a signal
+  const int ready = poll(waiting, 2, limit);
+  if (ready < 0) return false;  // a signal
+  if (ready == 0 && pulse_ != nullptr) look_for_pulse();
   if (cancelled_) gone();
   if (events == POLLRDHUP && waiting[0].revents != 0) gone();
   if (waiting[1].revents == 0) return false;
   wake->clear();
   return true;
+}
+
+// Beats are counted as this process has seen them pass: one that was stopped itself has seen none.
+void FrameSocket::look_for_pulse() {
+  const uint64_t now = __atomic_load_n(pulse_, __ATOMIC_RELAXED);
+  if (std::exchange(last_pulse_, now) != now) beats_missed_ = 0;
+  if (++beats_missed_ > kDead / kBeat)
+    fail(Code::kUnavailable, "it has not moved for ", kDead.count(), " ms");
 }
 
 void FrameSocket::cancel() {

@@ -17,7 +17,7 @@ namespace cohort::parameter_server {
 struct Frame {
   enum class Kind : uint32_t {
     kHello = 1,  // client: `text` is the word that the server gave it by gRPC
-    kWelcome,    // server: the area has `bytes`, and is descriptor `number` of its process
+    kWelcome,    // server: the region has `bytes`, and is descriptor `number` of its process
     kMessage,    // `text` is the header, `bytes` the size of the payload
     kSegment,    // the next part of the payload: `bytes` from offset `number` of the area
     kReturn,     // the oldest `number` segments that the other side has sent are no longer needed
@@ -50,6 +50,10 @@ class FrameSocket {
   bool get(Incoming& incoming, Time deadline, const net::WakeUp* wake = nullptr);
   // Waits for `wake`; throws when the other side hangs up.
   void wait(const net::WakeUp& wake);
+  // From now on, waiting with a deadline is kUnavailable when the other side, which counts up here
+  // at least every kBeat, has not done so for kDead.
+  void watch(const uint64_t* pulse) { pulse_ = pulse; }
+  static constexpr std::chrono::milliseconds kBeat{250}, kDead{3000};
   // Ends all waiting, now and later.
   void cancel();
 
@@ -61,11 +65,16 @@ class FrameSocket {
   // Whether `wake` was signalled.
   bool poll_for(short events, Time deadline, const net::WakeUp* wake);
   [[noreturn]] void gone() const;
+  // A beat has passed without a word from the other side.
+  void look_for_pulse();
 
   net::Descriptor socket_;
   std::string out_;
   std::string in_;
   size_t used_ = 0;  // of in_
+  const uint64_t* pulse_ = nullptr;
+  uint64_t last_pulse_ = 0;
+  int beats_missed_ = 0;
   std::atomic<bool> cancelled_ = false;
 };
 

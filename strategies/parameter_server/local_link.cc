@@ -21,11 +21,12 @@ class LocalCarrier final : public Link::Carrier {
     FrameSocket::Incoming welcome;
     socket.get(welcome, deadline);
     if (welcome.frame.kind == Frame::Kind::kError) throw error_in(welcome);
-    if (welcome.frame.kind != Frame::Kind::kWelcome || welcome.frame.bytes != kAreaBytes ||
+    if (welcome.frame.kind != Frame::Kind::kWelcome || welcome.frame.bytes != kRegionBytes ||
         welcome.frame.number > INT32_MAX)
       fail(Code::kDataLoss, "the server offers memory of another kind");
     stream_.attach(SharedRegion::open(offer_.server, static_cast<int>(welcome.frame.number),
                                       welcome.frame.bytes));
+    socket.watch(stream_.pulse());
     return true;
   }
 

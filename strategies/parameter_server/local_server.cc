@@ -26,6 +26,7 @@ constexpr size_t kMaxOffers = 4096;
 // How long requests under way may take when the server ends.
 constexpr milliseconds kFarewell(200);
 constexpr int kPauseMilliseconds = 50;  // when the system has no descriptors
+constexpr int kBeatMilliseconds = static_cast<int>(FrameSocket::kBeat.count()) / 2;
 
 // The way back to a caller whose thread waits for the answer.
 class LocalCaller final : public Caller {
@@ -83,6 +84,9 @@ class LocalServer::Connection {
   // Of the server's mutex.
   bool has_ended() const { return ended_; }
   bool is_idle() const { return ended_ || idle_; }
+  void beat() const {
+    if (pulse_ != nullptr) __atomic_add_fetch(pulse_, 1, __ATOMIC_RELAXED);
+  }
 
   void cancel() { stream_.cancel(); }
 
@@ -130,11 +134,12 @@ class LocalServer::Connection {
     socket.get(hello, deadline);
     if (hello.frame.kind != Frame::Kind::kHello) invalid("a caller has to say its word first");
     service_.share(server_.redeem(hello.text), session_);
-    SharedRegion area = SharedRegion::create(kAreaBytes, 0);
+    SharedRegion region = SharedRegion::create(kRegionBytes, 0);
     socket.put({.kind = Frame::Kind::kWelcome,
-                .number = static_cast<uint64_t>(area.descriptor()),
-                .bytes = kAreaBytes});
-    stream_.attach(std::move(area));
+                .number = static_cast<uint64_t>(region.descriptor()),
+                .bytes = kRegionBytes});
+    stream_.attach(std::move(region));
+    mark([this] { pulse_ = stream_.pulse(); });
     socket.flush(deadline);
   }
 
@@ -178,6 +183,7 @@ class LocalServer::Connection {
   Service::Session session_;
   ArrivingRequest request_;
   bool idle_ = false, ended_ = false;  // of the server's mutex
+  uint64_t* pulse_ = nullptr;          // likewise
   std::thread thread_;
 };
 
@@ -227,7 +233,10 @@ void LocalServer::listen() {
   pollfd waiting[2] = {{.fd = listening_.get(), .events = POLLIN},
                        {.fd = wake_.fd(), .events = POLLIN}};
   while (!stopping_) {
-    if (poll(waiting, 2, -1) < 0) continue;  // a signal
+    const int ready = poll(waiting, 2, kBeatMilliseconds);
+    if (ready < 0) continue;  // a signal
+    beat();
+    if (ready == 0) continue;
     if (waiting[1].revents != 0) {
       wake_.clear();
       remove_ended();
@@ -241,6 +250,11 @@ void LocalServer::listen() {
       poll(waiting + 1, 1, kPauseMilliseconds);
     }
   }
+}
+
+void LocalServer::beat() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& connection : connections_) connection->beat();
 }
 
 void LocalServer::accept(net::Descriptor socket) {

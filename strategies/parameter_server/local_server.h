@@ -43,6 +43,8 @@ class LocalServer {
   class Connection;
 
   void listen();
+  // Tells callers that this process lives.
+  void beat();
   void accept(net::Descriptor socket);
   // Who was given this word; it holds once. kPermissionDenied.
   std::shared_ptr<Start> redeem(const std::string& word);

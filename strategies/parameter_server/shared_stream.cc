@@ -23,9 +23,9 @@ SharedStream::SharedStream(net::Descriptor socket)
       sent_(kAreaBytes),
       received_(kNewsBytes, [wake = wake_] { wake->signal(); }) {}
 
-void SharedStream::attach(SharedRegion area) {
-  COHORT_CHECK(area.bytes() == kAreaBytes);
-  area_ = std::make_shared<SharedRegion>(std::move(area));
+void SharedStream::attach(SharedRegion region) {
+  COHORT_CHECK(region.bytes() == kRegionBytes);
+  area_ = std::make_shared<SharedRegion>(std::move(region));
 }
 
 void SharedStream::begin_turn(bool sending) {
@@ -80,7 +80,7 @@ void SharedStream::put_segment(size_t offset, size_t bytes, Time deadline) {
 
 bool SharedStream::in_area(const Piece& piece) const {
   return std::greater_equal<>()(piece.data, area_->data()) &&
-         std::less<>()(piece.data, area_->data() + area_->bytes());
+         std::less<>()(piece.data, area_->data() + kAreaBytes);
 }
 
 void SharedStream::copy(const Piece& piece, Time deadline) {

@@ -14,6 +14,8 @@ namespace cohort::parameter_server {
 
 // Of the memory that a client and a server share. A payload of any size goes through it.
 inline constexpr size_t kAreaBytes = 16 << 20;
+// With what lies behind it: a page with the server's pulse.
+inline constexpr size_t kRegionBytes = kAreaBytes + 4096;
 // What lies in one segment at most; larger pieces are cut.
 inline constexpr size_t kMaxSegmentBytes = kAreaBytes / 4;
 
@@ -32,7 +34,9 @@ class SharedStream {
 
   explicit SharedStream(net::Descriptor socket);
   // Before anything else but socket().
-  void attach(SharedRegion area);
+  void attach(SharedRegion region);
+  // Counts up while the server lives, whatever the thread of this connection is at.
+  uint64_t* pulse() const { return reinterpret_cast<uint64_t*>(area_->data() + kAreaBytes); }
   FrameSocket& socket() { return socket_; }
 
   // Sends a message. Pieces that lie in memory from take() are not copied.

@@ -106,5 +106,23 @@ TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   EXPECT_EQ(value, acknowledged - lost) << text;
 }
 
+TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
+  const Folder folder;
+  const launcher::ReservedPort port;
+  const auto server = start({"server", port.address(), folder.path()}, folder.path() + "/out");
+  ASSERT_TRUE(server->wait_for_lines("serving", 1));
+  ParameterClient client(Address::parse(port.address()),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .timeout = std::chrono::seconds(8),
+                          .shared_memory = by_shared_memory()},
+                         no_environment);
+  client.statistics();
+  server->send(SIGSTOP);
+  EXPECT_ERROR(client.statistics(), Code::kUnavailable, port.address());
+  server->send(SIGCONT);
+  EXPECT_EQ(client.statistics().shards, 0u) << "it is there again";
+}
+
 }  // namespace
 }  // namespace cohort::testing
