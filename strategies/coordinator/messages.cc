@@ -277,10 +277,11 @@ Message encode(const ToWorker& message) {
   proto::ToWorker header;
   if (const auto& attach = message.attach) {
     proto::Attach& to = *header.mutable_attach();
-    to.set_protocol(kProtocolVersion);
-    to.set_job_id(attach->job_id);
-    to.set_task(attach->task);
-    to.set_incarnation(attach->incarnation);
+    cohort::proto::Caller& caller = *to.mutable_caller();
+    caller.set_protocol(kProtocolVersion);
+    caller.set_job_id(attach->job_id);
+    caller.set_task(attach->task);
+    caller.set_incarnation(attach->incarnation);
     to.set_worker(attach->worker);
     to.set_worker_index(attach->worker_index);
     to.set_num_workers(attach->num_workers);
@@ -324,12 +325,12 @@ Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
   ToWorker message;
   if (header.has_attach()) {
     const proto::Attach& in = header.attach();
-    if (in.protocol() != kProtocolVersion)
-      fail(Code::kFailedPrecondition, "the coordinator speaks version ", in.protocol(),
+    if (in.caller().protocol() != kProtocolVersion)
+      fail(Code::kFailedPrecondition, "the coordinator speaks version ", in.caller().protocol(),
            " of the protocol, this worker version ", kProtocolVersion);
-    message.attach = {.job_id = text(in.job_id(), "the name of a job"),
-                      .task = text(in.task(), "the name of a task"),
-                      .incarnation = in.incarnation(),
+    message.attach = {.job_id = text(in.caller().job_id(), "the name of a job"),
+                      .task = text(in.caller().task(), "the name of a task"),
+                      .incarnation = in.caller().incarnation(),
                       .worker = text(in.worker(), "the name of a task"),
                       .worker_index = in.worker_index(),
                       .num_workers = in.num_workers()};

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/parameter_server/link.h"
@@ -19,7 +20,7 @@
 namespace cohort {
 namespace {
 
-namespace proto = parameter_server::proto;
+namespace pb = parameter_server::proto;
 
 using parameter_server::Link;
 using parameter_server::Piece;
@@ -30,7 +31,6 @@ using Clock = std::chrono::steady_clock;
 
 // The server's own deadline comes first: its error says what was waited for.
 constexpr milliseconds kGrace(300);
-constexpr milliseconds kFirstPause(20), kLongestPause(500);
 constexpr milliseconds kConnectTime(2000);  // for one attempt, before its error is looked at
 
 Piece piece_of(const std::vector<int64_t>& numbers) {
@@ -44,8 +44,8 @@ Piece piece_of(const std::shared_ptr<Buffer>& buffer) {
 }
 
 // A reply that is one header.
-proto::Reply receive_reply(Link& link, Clock::time_point deadline) {
-  proto::Reply reply;
+pb::Reply receive_reply(Link& link, Clock::time_point deadline) {
+  pb::Reply reply;
   link.receive({.begin =
                     [&](const std::string& header, size_t) {
                       if (!reply.ParseFromString(header))
@@ -80,7 +80,7 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
                            .channel = {}}),
       compressor_(options_.compression),
       may_share_(options_.shared_memory) {
-  parameter_server::keep_grpc();
+  coordination::keep_grpc();
   if (options_.task.empty())
     invalid("a client of a parameter server needs the name of its task, such as worker:0");
   if (options_.job_id.empty()) options_.job_id = environment("COHORT_JOB_ID").value_or("");
@@ -147,11 +147,11 @@ void ParameterClient::share_memory(std::unique_ptr<Link>& link, Time deadline) {
     const std::lock_guard lock(mutex_);
     if (!may_share_) return;
   }
-  proto::Request request;
+  pb::Request request;
   introduce(request, deadline);
   request.mutable_share()->set_host(host_identity());
   link->send({.header = request.SerializeAsString(), .payload = {}}, deadline + kGrace);
-  const proto::Shared shared = receive_reply(*link, deadline).shared();
+  const pb::Shared shared = receive_reply(*link, deadline).shared();
   std::unique_ptr<Link> other;
   const auto exchange = [&] {
     const std::lock_guard lock(mutex_);
@@ -184,19 +184,20 @@ void ParameterClient::give_back(std::unique_ptr<Link> link) {
   idle_.push_back(std::move(link));
 }
 
-void ParameterClient::introduce(proto::Request& request, Time deadline) const {
-  request.set_protocol(parameter_server::kProtocolVersion);
-  request.set_job_id(options_.job_id);
-  request.set_task(options_.task);
-  request.set_incarnation(options_.incarnation);
+void ParameterClient::introduce(pb::Request& request, Time deadline) const {
+  cohort::proto::Caller& caller = *request.mutable_caller();
+  caller.set_protocol(parameter_server::kProtocolVersion);
+  caller.set_job_id(options_.job_id);
+  caller.set_task(options_.task);
+  caller.set_incarnation(options_.incarnation);
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
 }
 
 template <typename F>
-void ParameterClient::call(proto::Request& request, const Payload& payload, Time deadline,
+void ParameterClient::call(pb::Request& request, const Payload& payload, Time deadline,
                            const F& receive) {
-  milliseconds pause = kFirstPause;
+  milliseconds pause = parameter_server::kFirstPause;
   for (;;) {
     introduce(request, deadline);
     std::unique_ptr<Link> link;
@@ -218,23 +219,23 @@ void ParameterClient::call(proto::Request& request, const Payload& payload, Time
         throw Error(error.code(), str("parameter server ", server_.text(), ": ", error.message()),
                     error.peer().empty() ? server_.text() : error.peer());
       wake_.wait_for(lock, pause, [this] { return cancelled_; });
-      pause = std::min(2 * pause, kLongestPause);
+      pause = std::min(2 * pause, parameter_server::kLongestPause);
     }
   }
 }
 
-proto::Reply ParameterClient::ask(proto::Request& request, const Payload& payload,
-                                  std::optional<milliseconds> timeout) {
-  proto::Reply reply;
+pb::Reply ParameterClient::ask(pb::Request& request, const Payload& payload,
+                               std::optional<milliseconds> timeout) {
+  pb::Reply reply;
   const Time deadline = deadline_after(timeout);
   call(request, payload, deadline, [&](Link& link) { reply = receive_reply(link, deadline); });
   return reply;
 }
 
 bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()>& initial) {
-  proto::Request request;
+  pb::Request request;
   parameter_server::write_shard_spec(spec, request.mutable_create());
-  proto::Reply reply = ask(request);
+  pb::Reply reply = ask(request);
   if (!reply.created().needs_value()) return !reply.created().existed();
   const Tensor value = initial();
   if (!value.defined() || !(value.spec() == spec.spec()))
@@ -258,12 +259,12 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   const Time deadline = deadline_after(timeout);
   std::unique_lock<std::mutex> pushing;
   if (!pushes.empty()) pushing = std::unique_lock(push_mutex_);
-  proto::Request request;
+  pb::Request request;
   Payload payload;
   for (const ShardPush& push : pushes) {
     require_value("gradient for", push.shard, push.gradient, push.rows);
     Sequence& sequence = sequences_[push.shard];
-    proto::Push& out = *request.mutable_update()->add_pushes();
+    pb::Push& out = *request.mutable_update()->add_pushes();
     const ShardVersion from =
         push.computed_at.version > 0 ? push.computed_at : version_at_hand(push.shard);
     out.set_shard(push.shard);
@@ -289,7 +290,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   }
   for (const ShardPull& pull : pulls) {
     require_value("target of", pull.shard, pull.target, pull.rows);
-    proto::Pull& out = *request.mutable_update()->add_pulls();
+    pb::Pull& out = *request.mutable_update()->add_pulls();
     out.set_shard(pull.shard);
     out.set_epoch(pull.at_hand.epoch);
     out.set_version(pull.at_hand.version);
@@ -316,8 +317,8 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
 
 namespace {
 
-void read_pushes(const proto::Updated& updated, UpdateResult& result) {
-  for (const proto::Pushed& pushed : updated.pushed()) {
+void read_pushes(const pb::Updated& updated, UpdateResult& result) {
+  for (const pb::Pushed& pushed : updated.pushed()) {
     const int outcome = std::clamp(pushed.outcome(), 0, static_cast<int>(PushOutcome::kLate));
     result.pushed.push_back({.outcome = static_cast<PushOutcome>(outcome),
                              .version = pushed.version(),
@@ -326,9 +327,9 @@ void read_pushes(const proto::Updated& updated, UpdateResult& result) {
   }
 }
 
-void read_pulls(const proto::Updated& updated, std::span<const ShardPull> pulls,
-                UpdateResult& result, Targets& targets) {
-  for (const proto::Pulled& pulled : updated.pulled()) {
+void read_pulls(const pb::Updated& updated, std::span<const ShardPull> pulls, UpdateResult& result,
+                Targets& targets) {
+  for (const pb::Pulled& pulled : updated.pulled()) {
     if (result.pulled.size() == pulls.size()) fail(Code::kDataLoss, "a reply has too many values");
     const ShardPull& pull = pulls[result.pulled.size()];
     result.pulled.push_back(
@@ -350,7 +351,7 @@ void ParameterClient::receive_update(Link& link, Time deadline, std::span<const 
     link.receive({.begin =
                       [&](const std::string& header, size_t) {
                         if (header.empty()) return;
-                        proto::Reply reply;
+                        pb::Reply reply;
                         if (!reply.ParseFromString(header) || !reply.has_updated())
                           fail(Code::kDataLoss, "a reply cannot be read");
                         read_pushes(reply.updated(), result);
@@ -364,7 +365,7 @@ void ParameterClient::receive_update(Link& link, Time deadline, std::span<const 
 
 void ParameterClient::assign(const std::string& shard, const Tensor& value, int part) {
   require_value("value of", shard, value, std::nullopt);
-  proto::Request request;
+  pb::Request request;
   request.mutable_assign()->set_shard(shard);
   request.mutable_assign()->set_part(part);
   request.mutable_assign()->set_payload_bytes(value.bytes());
@@ -374,40 +375,40 @@ void ParameterClient::assign(const std::string& shard, const Tensor& value, int 
 }
 
 int64_t ParameterClient::complete_step(int64_t steps, std::optional<milliseconds> timeout) {
-  proto::Request request;
+  pb::Request request;
   request.mutable_clock()->set_completed(steps);
   return ask(request, {}, timeout).clocked().slowest();
 }
 
 void ParameterClient::leave() {
-  proto::Request request;
+  pb::Request request;
   request.mutable_clock()->set_leave(true);
   ask(request);
 }
 
 void ParameterClient::snapshot(const std::string& folder) {
-  proto::Request request;
+  pb::Request request;
   request.mutable_snapshot()->set_folder(folder);
   ask(request);
 }
 
 int64_t ParameterClient::restore(const std::string& folder) {
-  proto::Request request;
+  pb::Request request;
   request.mutable_restore()->set_folder(folder);
   return ask(request).restored().shards();
 }
 
 void ParameterClient::shut_down() {
-  proto::Request request;
+  pb::Request request;
   request.mutable_shutdown();
   ask(request);
 }
 
 ServerStatistics ParameterClient::statistics() {
-  proto::Request request;
+  pb::Request request;
   request.mutable_stats();
-  const proto::Reply reply = ask(request);
-  const proto::Stats& in = reply.stats();
+  const pb::Reply reply = ask(request);
+  const pb::Stats& in = reply.stats();
   ServerStatistics s{.epoch = in.epoch(),
                      .shards = in.shards(),
                      .rows = in.rows(),

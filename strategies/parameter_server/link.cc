@@ -15,11 +15,12 @@ namespace cohort::parameter_server {
 namespace {
 
 constexpr int kConnectMilliseconds = 3000;
-constexpr int kFirstPauseMilliseconds = 20, kLongestPauseMilliseconds = 500;
 constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
 constexpr int kMaxMetadataBytes = 8192;
 
 enum Tag : intptr_t { kStart = 1, kWrite, kRead, kFinish };
+
+int count_of(std::chrono::milliseconds time) { return static_cast<int>(time.count()); }
 
 void* as_tag(Tag tag) { return reinterpret_cast<void*>(tag); }
 
@@ -123,8 +124,8 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& server,
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
       {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
       {GRPC_ARG_ENABLE_RETRIES, 0},
-      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstPauseMilliseconds},
-      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestPauseMilliseconds},
+      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, count_of(kFirstPause)},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, count_of(kLongestPause)},
       {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
       {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},

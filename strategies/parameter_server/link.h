@@ -16,6 +16,9 @@ class Channel;
 
 namespace cohort::parameter_server {
 
+// Between attempts to reach a server.
+inline constexpr std::chrono::milliseconds kFirstPause(20), kLongestPause(500);
+
 // A connection of its own to a server, which gRPC makes when a call needs it. Errors of resolve()
 // and Security::check.
 std::shared_ptr<grpc::Channel> open_channel(const Address& server,

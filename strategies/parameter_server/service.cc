@@ -66,22 +66,23 @@ bool Service::is_orphaned(std::chrono::milliseconds time) const {
 }
 
 void Service::identify(const proto::Request& request, Session& session) {
-  if (request.protocol() != kProtocolVersion)
-    fail(Code::kFailedPrecondition, "the caller speaks version ", request.protocol(),
+  const cohort::proto::Caller& who = request.caller();
+  if (who.protocol() != kProtocolVersion)
+    fail(Code::kFailedPrecondition, "the caller speaks version ", who.protocol(),
          " of the protocol, this server version ", kProtocolVersion);
-  if (request.job_id() != options_.job_id)
+  if (who.job_id() != options_.job_id)
     fail(Code::kFailedPrecondition, "this server belongs to job \"", options_.job_id,
-         "\", the caller to job \"", request.job_id().substr(0, kMaxTaskBytes), '"');
-  if (request.task().empty() || request.task().size() > kMaxTaskBytes)
-    invalid("the name of a task has 1 to ", kMaxTaskBytes, " bytes, got ", request.task().size());
+         "\", the caller to job \"", who.job_id().substr(0, kMaxTaskBytes), '"');
+  if (who.task().empty() || who.task().size() > kMaxTaskBytes)
+    invalid("the name of a task has 1 to ", kMaxTaskBytes, " bytes, got ", who.task().size());
   const std::shared_ptr<Start>& start = session.start;
-  if (start && start->task == request.task() && start->incarnation == request.incarnation()) {
+  if (start && start->task == who.task() && start->incarnation == who.incarnation()) {
     if (start->retired) refuse_retired(start->task);
     return;
   }
-  if (start) invalid("a call is of one task: it was ", start->task, ", now ", request.task());
-  session.tasks.check(options_.job_id, request.task());
-  enter(roster_.enter(request.task(), request.incarnation()), session);
+  if (start) invalid("a call is of one task: it was ", start->task, ", now ", who.task());
+  session.tasks.check(options_.job_id, who.task());
+  enter(roster_.enter(who.task(), who.incarnation()), session);
 }
 
 void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {

@@ -37,7 +37,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
   Network(std::string what, std::string method, const Address& address,
           const coordination::Security& security, Accept accept)
       : method_(std::move(method)), security_(security), accept_(std::move(accept)) {
-    keep_grpc();
+    coordination::keep_grpc();
     const auto endpoints = coordination::resolve(address);
     security.check(str("the ", what, " would serve at ", address.text()),
                    coordination::all_loopback(endpoints));

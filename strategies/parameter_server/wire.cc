@@ -51,8 +51,6 @@ Error error_of(const grpc::Status& status) {
                line == std::string::npos ? "" : text.substr(line + 1));
 }
 
-void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
-
 std::chrono::milliseconds timeout_of(uint64_t milliseconds) {
   const auto most = static_cast<uint64_t>(kMaxTimeout.count());
   return std::chrono::milliseconds(static_cast<int64_t>(std::min(milliseconds, most)));

@@ -20,7 +20,7 @@ class Status;
 // proto/parameter_server.proto, without copying payloads.
 namespace cohort::parameter_server {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr char kMethod[] = "/cohort.parameter_server.proto.ParameterServer/Exchange";
 // Of one message; longer payloads continue in the next one.
 inline constexpr size_t kMaxPayloadBytes = 1 << 20;
@@ -28,10 +28,6 @@ inline constexpr size_t kMaxHeaderBytes = 8 << 20;
 inline constexpr int kMaxMessageBytes = static_cast<int>(kMaxHeaderBytes + kMaxPayloadBytes + 64);
 // Of the rows that one push or pull names.
 inline constexpr uint64_t kMaxRowsBytes = uint64_t{1} << 30;
-
-// To be called before gRPC is used: keeps it from ending with its last user, which sometimes waits
-// 10 s for a thread of its own.
-void keep_grpc();
 
 // An error as what a call ends with, and back. Long texts are cut.
 grpc::Status status_of(const Error& error);

@@ -22,6 +22,7 @@ constexpr int kMaxMetadataBytes = 4096;
 
 std::shared_ptr<grpc::Channel> open(const Address& leader, const net::InternetAddress& endpoint,
                                     const Security& security) {
+  keep_grpc();
   grpc::ChannelArguments arguments;
   const std::pair<const char*, int> values[] = {
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own

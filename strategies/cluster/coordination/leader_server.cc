@@ -39,6 +39,7 @@ milliseconds longest_unanswered(const Timing& timing) {
 std::unique_ptr<grpc::Server> start(
     grpc::Service* service, const std::shared_ptr<grpc::ServerCredentials>& credentials,
     Timing timing, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>& acceptor) {
+  keep_grpc();
   grpc::ServerBuilder builder;
   builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);

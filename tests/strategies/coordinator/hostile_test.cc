@@ -129,7 +129,7 @@ TEST_F(Hostile, StrangersAreRefusedWithBothNames) {
 TEST_F(Hostile, AnotherVersionOfTheProtocolIsRefused) {
   Stranger stranger(cluster_.address(0));
   wire::ToWorker header;
-  header.mutable_attach()->set_protocol(99);
+  header.mutable_attach()->mutable_caller()->set_protocol(99);
   stranger.send({.header = header.SerializeAsString(), .payload = {}});
   EXPECT_REFUSED(stranger.wait_closed(), Code::kFailedPrecondition, "version 99");
 }

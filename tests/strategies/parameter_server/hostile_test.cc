@@ -62,10 +62,10 @@ class Hostile : public ::testing::Test {
 
   static Request request() {
     Request request;
-    request.set_protocol(parameter_server::kProtocolVersion);
-    request.set_job_id("job");
-    request.set_task("worker:0");
-    request.set_incarnation(1);
+    request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
+    request.mutable_caller()->set_job_id("job");
+    request.mutable_caller()->set_task("worker:0");
+    request.mutable_caller()->set_incarnation(1);
     return request;
   }
   static parameter_server::proto::Push& add_push(Request& request) {
@@ -119,17 +119,17 @@ class Hostile : public ::testing::Test {
 TEST_F(Hostile, Strangers) {
   Request wrong = request();
   wrong.mutable_stats();
-  wrong.set_protocol(99);
+  wrong.mutable_caller()->set_protocol(99);
   EXPECT_REFUSED(wrong, Code::kFailedPrecondition, "version 99");
   wrong = request();
   wrong.mutable_stats();
-  wrong.set_job_id("another");
+  wrong.mutable_caller()->set_job_id("another");
   EXPECT_REFUSED(wrong, Code::kFailedPrecondition, "\"another\"");
   wrong = request();
   wrong.mutable_stats();
-  wrong.set_task("");
+  wrong.mutable_caller()->set_task("");
   EXPECT_REFUSED(wrong, Code::kInvalidArgument, "name of a task");
-  wrong.set_task(std::string(100'000, 'x'));
+  wrong.mutable_caller()->set_task(std::string(100'000, 'x'));
   EXPECT_REFUSED(wrong, Code::kInvalidArgument, "name of a task");
   EXPECT_REFUSED(request(), Code::kUnimplemented, "kind");
   EXPECT_REFUSED(std::string("\xff\xff\xff"), Code::kInvalidArgument, "header");
@@ -139,7 +139,7 @@ TEST_F(Hostile, AnOldStartOfATask) {
   Request old = request(), young = request();
   old.mutable_stats();
   young.mutable_stats();
-  young.set_incarnation(2);
+  young.mutable_caller()->set_incarnation(2);
   EXPECT_EQ(outcome(old).message(), "no error");
   EXPECT_EQ(outcome(young).message(), "no error");
   EXPECT_REFUSED(old, Code::kFailedPrecondition, "started again");
@@ -263,7 +263,7 @@ TEST_F(Hostile, Updates) {
 TEST_F(Hostile, TasksThatAreNotTheLeader) {
   for (int kind = 0; kind < 3; ++kind) {
     Request wrong = request();
-    wrong.set_task("worker:3");
+    wrong.mutable_caller()->set_task("worker:3");
     if (kind == 0) wrong.mutable_snapshot()->set_folder("/tmp/x");
     if (kind == 1) wrong.mutable_restore()->set_folder("/tmp/x");
     if (kind == 2) wrong.mutable_shutdown();
@@ -326,10 +326,10 @@ class Wire : public ::testing::Test {
   }
   static std::string header(uint64_t payload) {
     Request request;
-    request.set_protocol(parameter_server::kProtocolVersion);
-    request.set_job_id("job");
-    request.set_task("worker:7");
-    request.set_incarnation(1);
+    request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
+    request.mutable_caller()->set_job_id("job");
+    request.mutable_caller()->set_task("worker:7");
+    request.mutable_caller()->set_incarnation(1);
     auto& push = *request.mutable_update()->add_pushes();
     push.set_shard("w");
     push.set_sequence(1);

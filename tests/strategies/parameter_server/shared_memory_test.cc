@@ -53,10 +53,10 @@ bool has_word(const char* path, const std::string& word) {
 
 Request request(const std::string& task = "worker:7") {
   Request request;
-  request.set_protocol(parameter_server::kProtocolVersion);
-  request.set_job_id("job");
-  request.set_task(task);
-  request.set_incarnation(1);
+  request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
+  request.mutable_caller()->set_job_id("job");
+  request.mutable_caller()->set_task(task);
+  request.mutable_caller()->set_incarnation(1);
   return request;
 }
 
