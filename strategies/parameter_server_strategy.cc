@@ -159,7 +159,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   }
 
   void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
-            const Value& learning_rate, const Value& when) override {
+            const Value& learning_rate, const Value& step, const Value& when) override {
     const auto target = on_servers(variable);
     if (target->is_lazy() && !gradient.sparse())
       invalid("the rows of variable \"", variable->name(),
@@ -171,6 +171,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
         is_floating(values.dtype()))
       values = values * (1.0 / consistency.gradients_per_update());
     parameter_server::add_push(variable, {.learning_rate = learning_rate,
+                                          .step = step,
                                           .values = values,
                                           .indices = gradient.indices,
                                           .when = when});
@@ -185,6 +186,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     ServerVariable::Options made{.variable = variable, .num_replicas = replicas.count()};
     if (options.rows_on_first_use && variable.trainable && variable.spec.shape.rank() > 0)
       made.lazy = options.rows_on_first_use(variable.name, variable.spec);
+    if (options.initial_rows)
+      made.initial_rows = options.initial_rows(variable.name, variable.spec);
     // Every worker makes the same variables in the same order.
     if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
     made.servers = place(variable.spec, made.lazy.has_value());

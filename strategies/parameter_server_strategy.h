@@ -64,6 +64,13 @@ class ParameterServerStrategy final : public Strategy {
     std::function<std::optional<RowInitializer>(const std::string& name, const TensorSpec& spec)>
         rows_on_first_use;
 
+    // Which variables get their initial value shard by shard, and how: so no process has all of it,
+    // and the variable's own initializer is not asked. What is returned is called on several
+    // threads at a time.
+    std::function<std::function<Tensor(const RowRange& rows)>(const std::string& name,
+                                                              const TensorSpec& spec)>
+        initial_rows;
+
     // How long a call of a worker may take, with waiting for a server that starts again, and for
     // others where it has to.
     std::chrono::milliseconds timeout = std::chrono::seconds(60);

@@ -28,10 +28,11 @@ class RemoteUpdates {
       const std::vector<std::string>& slot_names) = 0;
 
   // While a step is traced: sends a reduced gradient to an attached variable. `learning_rate` is a
-  // float64 scalar. `when`, a bool scalar that is the same on every replica, says at run time
-  // whether to; none: always.
+  // float64 scalar. `step`, one too, is which of the optimizer's updates this is, from 1, as far as
+  // this process knows; none where the rule does not ask. `when`, a bool scalar that is the same on
+  // every replica, says at run time whether to; none: always.
   virtual void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
-                    const Value& learning_rate, const Value& when) = 0;
+                    const Value& learning_rate, const Value& step, const Value& when) = 0;
 };
 
 }  // namespace cohort

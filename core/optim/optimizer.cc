@@ -77,6 +77,7 @@ struct Optimizer::State {
   struct Step {
     Value calls;                 // made before this one: int64
     Value learning_rate;         // float64
+    Value number;                // of the update, from 1: float64
     std::vector<Value> scalars;  // float64, of the rule
     Value is_update;             // bool, or none: every call is one
     std::map<std::pair<Value, DType>, Value> casts;
@@ -176,7 +177,8 @@ struct Optimizer::State {
     }
     const Schedule& schedule = options.learning_rate.schedule();
     step.learning_rate = schedule ? schedule(updates) : learning_rate->read();
-    step.scalars = rule->scalars(step.learning_rate, updates + 1.0);
+    step.number = updates + 1.0;
+    step.scalars = rule->scalars(step.learning_rate, step.number);
     return step;
   }
 
@@ -252,8 +254,9 @@ struct Optimizer::State {
 
   void push(RemoteUpdates& remote, const Step& step, const std::vector<Move>& moves) const {
     for (const Move& move : moves)
-      remote.push(move.variable, move.gradient, step.learning_rate, step.is_update);
-    remote.push(iterations, {.values = ops::constant(0, DType::kInt64)}, step.learning_rate, {});
+      remote.push(move.variable, move.gradient, step.learning_rate, step.number, step.is_update);
+    remote.push(iterations, {.values = ops::constant(0, DType::kInt64)}, step.learning_rate, {},
+                {});
   }
 };
 

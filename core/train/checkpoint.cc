@@ -6,20 +6,62 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/distribute/packing.h"
+#include "core/distribute/row_variable.h"
 #include "core/train/safetensors.h"
 
 namespace cohort {
 
 namespace {
 
+std::string numbers_key(const Variable& variable) { return variable.name() + "#rows"; }
+std::string values_key(const Variable& variable) { return variable.name() + "#values"; }
+
+// Null for a variable that is saved as one tensor.
+RowVariable* as_rows(Variable& variable) {
+  auto* const rows = dynamic_cast<RowVariable*>(&variable);
+  return rows != nullptr && rows->has_rows_on_first_use() ? rows : nullptr;
+}
+
 // Reading a variable that is synchronised on read takes all workers; of others the chief has a
 // copy.
 Safetensors values_of(const Variables& variables, const Workers& workers) {
   Safetensors content;
-  for (const auto& variable : variables)
-    if (workers.is_chief() || variable->synchronization() == Synchronization::kOnRead)
+  for (const auto& variable : variables) {
+    if (!workers.is_chief() && variable->synchronization() != Synchronization::kOnRead) continue;
+    if (const RowVariable* table = as_rows(*variable)) {
+      VariableRows rows = table->rows_in_use();
+      content.tensors[numbers_key(*variable)] = std::move(rows.numbers);
+      content.tensors[values_key(*variable)] = std::move(rows.values);
+    } else {
       content.tensors[variable->name()] = variable->value();
+    }
+  }
   return content;
+}
+
+// Takes the rows of a table out of a file's tensors. In words what is wrong with them; empty:
+// nothing.
+std::string take_rows(const Variable& variable, std::map<std::string, Tensor>& tensors,
+                      VariableRows& rows) {
+  const auto numbers = tensors.extract(numbers_key(variable)),
+             values = tensors.extract(values_key(variable));
+  const TensorSpec& spec = variable.spec();
+  if (numbers.empty() || values.empty())
+    return str("\n  missing: ", numbers_key(variable), " and ", values_key(variable), " of ", spec);
+  rows = {numbers.mapped(), values.mapped()};
+  const TensorSpec& found = rows.numbers.spec();
+  if (found.dtype != DType::kInt64 || found.shape.rank() != 1 ||
+      rows.values.spec() != TensorSpec{spec.dtype, spec.shape.with_dim(0, found.shape[0])})
+    return str("\n  ", variable.name(), " is ", spec, ", in the file there are rows ", found,
+               " of values ", rows.values.spec());
+  int64_t last = -1;
+  for (const int64_t row : rows.numbers.values<int64_t>()) {
+    if (row <= last || row >= spec.shape[0])
+      return str("\n  ", numbers_key(variable), " has row ", row, " after row ", last,
+                 "; there are ", spec.shape[0]);
+    last = row;
+  }
+  return "";
 }
 
 void require_different_names(const std::string& path, const Variables& variables) {
@@ -82,7 +124,14 @@ Metadata load_variables(const std::string& path, const Variables& variables,
   Safetensors content = read(path, workers);
   std::string problems;
   std::vector<std::pair<Variable*, Tensor>> values;
+  std::vector<std::pair<RowVariable*, VariableRows>> tables;
   for (const auto& variable : variables) {
+    if (RowVariable* table = as_rows(*variable)) {
+      if (options.ignore_missing && !content.tensors.contains(numbers_key(*variable))) continue;
+      problems +=
+          take_rows(*variable, content.tensors, tables.emplace_back(table, VariableRows{}).second);
+      continue;
+    }
     const auto node = content.tensors.extract(variable->name());
     if (node.empty()) {
       if (!options.ignore_missing)
@@ -104,6 +153,8 @@ Metadata load_variables(const std::string& path, const Variables& variables,
   for (const auto& [variable, value] : values)
     if (sets_shared || variable->synchronization() == Synchronization::kOnRead)
       variable->assign(value);
+  for (const auto& [table, rows] : tables)
+    if (sets_shared) table->assign_rows(rows);
   return content.metadata;
 }
 

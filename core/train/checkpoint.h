@@ -14,9 +14,10 @@ using Variables = std::vector<std::shared_ptr<Variable>>;
 using Metadata = std::map<std::string, std::string>;
 
 // Writes the values of `variables` and a few strings to a safetensors file, atomically: a save that
-// fails leaves the file of before. Folders are made as needed. kInvalidArgument when two variables
-// have the same name. For variables of a strategy with several workers, give its `workers`: all
-// make the call, the chief writes to its path, and all get its error.
+// fails leaves the file of before. Folders are made as needed. A variable with rows on first use is
+// two tensors, the numbers of the rows in use, "NAME#rows", and "NAME#values". kInvalidArgument
+// when two variables have the same name. For variables of a strategy with several workers, give its
+// `workers`: all make the call, the chief writes to its path, and all get its error.
 void save_variables(const std::string& path, const Variables& variables,
                     const Metadata& metadata = {}, Workers& workers = default_strategy().workers());
 

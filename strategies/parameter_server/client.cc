@@ -279,6 +279,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     out.set_epoch(from.epoch);
     out.set_version(from.version);
     out.set_learning_rate(push.learning_rate);
+    out.set_step(push.step);
     out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
     if (push.rows) payload.push_back(piece_of(*push.rows));
     const bool compressed = !push.rows && !push.exact && compressor_.kind() != Compression::kNone;
@@ -371,6 +372,37 @@ void ParameterClient::assign(const std::string& shard, const Tensor& value, int 
   request.mutable_assign()->set_payload_bytes(value.bytes());
   Payload payload;
   if (value.bytes() > 0) payload.push_back(piece_of(value));
+  ask(request, payload);
+}
+
+std::vector<int64_t> ParameterClient::rows_in_use(const std::string& shard) {
+  std::vector<int64_t> rows;
+  for (;;) {
+    pb::Request request;
+    request.mutable_list_rows()->set_shard(shard);
+    request.mutable_list_rows()->set_after(rows.empty() ? -1 : rows.back());
+    request.mutable_list_rows()->set_most(parameter_server::kMaxListedRows);
+    const pb::Reply reply = ask(request);
+    if (reply.listed_rows().rows().empty()) return rows;
+    for (const int64_t row : reply.listed_rows().rows()) {
+      if (!rows.empty() && row <= rows.back()) fail(Code::kDataLoss, "rows are not in order");
+      rows.push_back(row);
+    }
+  }
+}
+
+void ParameterClient::assign_rows(const std::string& shard, const std::vector<int64_t>& rows,
+                                  const Tensor& values, int part, bool reset) {
+  require_value("value of", shard, values, rows);
+  pb::Request request;
+  pb::AssignRows& assign = *request.mutable_assign_rows();
+  assign.set_shard(shard);
+  assign.set_part(part);
+  assign.set_rows(static_cast<int64_t>(rows.size()));
+  assign.set_reset(reset);
+  assign.set_payload_bytes(rows.size() * sizeof(int64_t) + values.bytes());
+  Payload payload = {piece_of(rows), piece_of(values)};
+  std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
   ask(request, payload);
 }
 

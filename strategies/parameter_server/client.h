@@ -54,6 +54,9 @@ struct ShardPush {
   std::string shard;
   Tensor gradient;  // of the shard's spec, or [rows, ...] when `rows` is there
   double learning_rate = 0;
+  // Which of an optimizer's updates this is, from 1: the shard's count goes on from here where it
+  // is behind, as after a checkpoint was loaded. 0: not said.
+  uint64_t step = 0;
   // For a gradient of some rows: their numbers within the shard; a row may come more than once.
   std::optional<std::vector<int64_t>> rows = {};
   // Which value the gradient was computed from; none: the last one that this client has pulled.
@@ -121,6 +124,14 @@ class ParameterClient {
 
   // Overwrites a shard, or its slot `part`. Gradients from before are then stale.
   void assign(const std::string& shard, const Tensor& value, int part = 0);
+
+  // Of a table with rows on first use: the numbers of the rows in use, ascending; each is a call
+  // for some of them, so that rows may come in between.
+  std::vector<int64_t> rows_in_use(const std::string& shard);
+  // Overwrites rows of such a table, or of its slot `part`: `values` is [rows, ...]. Where `reset`,
+  // all others get their initial value first.
+  void assign_rows(const std::string& shard, const std::vector<int64_t>& rows, const Tensor& values,
+                   int part, bool reset);
 
   // Says that this worker has completed `steps` steps, and waits until it may start the next one
   // (ConsistencyOptions::max_staleness). Returns what the slowest has completed.

@@ -124,6 +124,7 @@ void FunctionCut::add_gradient(const Node& node) {
                        .terms = {{inputs.values}},
                        .indices = inputs.indices,
                        .learning_rate = inputs.learning_rate,
+                       .step = inputs.step,
                        .when = inputs.when});
 }
 

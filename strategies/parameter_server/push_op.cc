@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/push_op.h"
 
 #include "core/graph/op.h"
+#include "core/ops/math_ops.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -17,18 +18,19 @@ std::vector<TensorSpec> infer_push(const InferenceContext& c) {
   if (c.resource == nullptr) invalid("names no variable");
   const TensorSpec& variable = c.resource->spec();
   const bool is_sparse = c.attributes.get<bool>(kSparse);
-  const size_t wanted = size_t{2} + is_sparse + c.attributes.get<bool>(kConditional);
+  const size_t wanted = size_t{3} + is_sparse + c.attributes.get<bool>(kConditional);
   if (c.inputs.size() != wanted) invalid("takes ", wanted, " inputs, got ", c.inputs.size());
   require(c.inputs[0], {DType::kFloat64, {}}, "the learning rate");
+  require(c.inputs[1], {DType::kFloat64, {}}, "the number of the update");
   TensorSpec gradient = variable;
   if (is_sparse) {
-    if (variable.shape.rank() == 0 || !is_integer(c.inputs[2].dtype) ||
-        c.inputs[2].shape.rank() != 1)
-      invalid("rows of ", variable, " at ", c.inputs[2]);
-    gradient.shape = variable.shape.with_dim(0, c.inputs[2].shape[0]);
+    if (variable.shape.rank() == 0 || !is_integer(c.inputs[3].dtype) ||
+        c.inputs[3].shape.rank() != 1)
+      invalid("rows of ", variable, " at ", c.inputs[3]);
+    gradient.shape = variable.shape.with_dim(0, c.inputs[3].shape[0]);
   }
-  require(c.inputs[1], gradient, "the gradient");
-  if (c.inputs.size() == size_t{3} + is_sparse)
+  require(c.inputs[2], gradient, "the gradient");
+  if (c.inputs.size() == size_t{4} + is_sparse)
     require(c.inputs.back(), {DType::kBool, {}}, "the condition");
   return {};
 }
@@ -39,7 +41,8 @@ COHORT_REGISTER_OP(
 }  // namespace
 
 void add_push(const std::shared_ptr<Variable>& variable, const PushInputs& inputs) {
-  std::vector<Value> all = {inputs.learning_rate, inputs.values};
+  const Value step = inputs.step ? inputs.step : ops::constant(0, DType::kFloat64);
+  std::vector<Value> all = {inputs.learning_rate, step, inputs.values};
   if (inputs.indices) all.push_back(inputs.indices);
   if (inputs.when) all.push_back(inputs.when);
   inputs.values.graph().add(kPushOp, std::move(all),
@@ -50,8 +53,8 @@ void add_push(const std::shared_ptr<Variable>& variable, const PushInputs& input
 
 PushInputs push_inputs(const Node& node) {
   const auto& inputs = node.inputs();
-  PushInputs result{.learning_rate = inputs[0], .values = inputs[1]};
-  if (node.attributes().get<bool>(kSparse)) result.indices = inputs[2];
+  PushInputs result{.learning_rate = inputs[0], .step = inputs[1], .values = inputs[2]};
+  if (node.attributes().get<bool>(kSparse)) result.indices = inputs[3];
   if (node.attributes().get<bool>(kConditional)) result.when = inputs.back();
   return result;
 }

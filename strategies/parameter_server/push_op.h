@@ -13,6 +13,7 @@ inline constexpr const char* kPushOp = "PushGradient";
 // What such a node has.
 struct PushInputs {
   Value learning_rate;  // float64 scalar
+  Value step;           // float64 scalar, as RemoteUpdates::push has it; none: not said
   Value values;         // of the variable's spec, or rows of it
   Value indices;        // of these rows, -1 for none; none: dense
   Value when;           // bool scalar; none: always

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/requests.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -191,6 +192,43 @@ std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& r
       });
 }
 
+std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Request& request,
+                                            const std::shared_ptr<Caller>& caller) {
+  const proto::AssignRows& assign = request.assign_rows();
+  const auto shard = service.shard(assign.shard());
+  shard->require_table();
+  const ShardSpec& spec = shard->spec();
+  if (assign.part() < 0 || assign.part() >= spec.num_parts())
+    invalid("shard \"", spec.name, "\" has no part ", assign.part());
+  const uint64_t each = sizeof(int64_t) + spec.row_bytes();
+  if (assign.rows() < 0 || static_cast<uint64_t>(assign.rows()) > kMaxRowsBytes / each)
+    fail(Code::kResourceExhausted, assign.rows(), " rows of shard \"", spec.name,
+         "\" in a request; the limit is ", kMaxRowsBytes, " bytes");
+  const auto count = static_cast<size_t>(assign.rows());
+  if (assign.payload_bytes() != count * each)
+    invalid(count, " rows of shard \"", spec.name, "\" take ", count * each, " bytes, got ",
+            assign.payload_bytes());
+  return std::make_shared<CallExchange>(
+      service, caller, count * each,
+      [&service, shard, count, part = assign.part(),
+       reset = assign.reset()](const std::shared_ptr<Buffer>& payload) {
+        const auto* numbers = static_cast<const int64_t*>(payload->data);
+        shard->assign_rows(part, {numbers, count}, reinterpret_cast<const char*>(numbers + count),
+                           reset);
+        return created(service, shard.get(), true, false);
+      });
+}
+
+proto::Reply listed_rows(const Service& service, const proto::ListRows& wanted) {
+  if (wanted.most() < 1) invalid("a list of ", wanted.most(), " rows");
+  proto::Reply reply;
+  proto::ListedRows& out = *reply.mutable_listed_rows();
+  const auto most = static_cast<size_t>(std::min(wanted.most(), kMaxListedRows));
+  for (const int64_t row : service.shard(wanted.shard())->rows_after(wanted.after(), most))
+    out.add_rows(row);
+  return reply;
+}
+
 proto::Reply statistics(const Service& service) {
   const ServerStatistics s = service.statistics();
   proto::Reply reply;
@@ -246,6 +284,12 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
       return std::make_shared<UpdateExchange>(service, request, start, caller);
     case proto::Request::kAssign:
       return begin_assign(service, request, caller);
+    case proto::Request::kAssignRows:
+      return begin_assign_rows(service, request, caller);
+    case proto::Request::kListRows:
+      return call([&service, wanted = request.list_rows()](const auto&) {
+        return listed_rows(service, wanted);
+      });
     case proto::Request::kClock:
       return std::make_shared<ClockExchange>(service, request, start, caller);
     case proto::Request::kSnapshot:

@@ -66,6 +66,22 @@ std::vector<int64_t> RowTable::ids() const {
   return ids;
 }
 
+std::vector<int64_t> RowTable::ids(int64_t after, size_t most) const {
+  std::vector<int64_t> ids;
+  for (const auto& [row, place] : places_)
+    if (row > after) ids.push_back(row);
+  if (ids.size() > most) {
+    std::ranges::nth_element(ids, ids.begin() + static_cast<std::ptrdiff_t>(most));
+    ids.resize(most);
+  }
+  std::ranges::sort(ids);
+  return ids;
+}
+
+void RowTable::reset(int part) {
+  for (const auto& [row, place] : places_) initial(part, row, address(part, place));
+}
+
 char* RowTable::address(int part, int64_t place) const {
   const Tensor& slab = slabs_[static_cast<size_t>(part)][static_cast<size_t>(place / slab_rows_)];
   return const_cast<char*>(static_cast<const char*>(slab.raw())) +

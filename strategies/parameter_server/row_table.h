@@ -18,14 +18,17 @@ class RowTable {
 
   int64_t rows_in_use() const { return static_cast<int64_t>(places_.size()); }
   size_t bytes() const;
-  // The numbers of the rows in use, ascending.
+  // The numbers of the rows in use, ascending; or the first `most` of those after `after`.
   std::vector<int64_t> ids() const;
+  std::vector<int64_t> ids(int64_t after, size_t most) const;
 
   // Where a part of a row lies, which is made where it is not there. Stays until the table goes.
   // kResourceExhausted beyond the spec's number of rows.
   char* make(int part, int64_t row);
   // Copies a part of a row, or the value that it would start with.
   void read(int part, int64_t row, char* target) const;
+  // Gives all rows in use the initial value of a part.
+  void reset(int part);
   // Writes the initial value of a part of a row.
   void initial(int part, int64_t row, char* target) const;
   // Throws as make does unless there may be `rows` more.

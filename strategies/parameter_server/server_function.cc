@@ -75,7 +75,7 @@ std::vector<Value> trace_row_numbers(const FunctionCut& cut, const std::vector<V
 
 // The function itself. Its inputs are followed by the rows of each table, then by the places of
 // each lookup's rows among these; its outputs by what is sent: values, and where there are,
-// indices, learning rate and condition.
+// indices, learning rate, number of the update and condition.
 std::vector<Value> trace_step(const FunctionCut& cut, const std::vector<Value>& inputs) {
   const Graph& graph = *cut.graph().graph;
   const size_t first_table = graph.inputs().size(),
@@ -105,10 +105,17 @@ std::vector<Value> trace_step(const FunctionCut& cut, const std::vector<Value>& 
   for (const Value& output : cut.graph().outputs) outputs.push_back(copied(output));
   for (const Sending& sending : cut.sendings()) {
     outputs.push_back(sum_of(copied, sending.terms));
-    for (const Value& also : {sending.indices, sending.learning_rate, sending.when})
+    for (const Value& also : {sending.indices, sending.learning_rate, sending.step, sending.when})
       if (also) outputs.push_back(copied(also));
   }
   return outputs;
+}
+
+// The function may come from another process.
+uint64_t update_number(double number) {
+  if (!(number >= 0 && number <= static_cast<double>(kMaxUpdateNumber)))
+    invalid("an update has the number ", number);
+  return static_cast<uint64_t>(number);
 }
 
 // Rows of tables that the replicas of a process look up in one call.
@@ -246,9 +253,10 @@ struct ServerFunction::State {
       const Tensor& values = *next++;
       const std::optional<Tensor> indices = sending.indices ? std::optional(*next++) : std::nullopt;
       const double learning_rate = sending.learning_rate ? (next++)->item() : 0;
+      const uint64_t step = sending.step ? update_number((next++)->item()) : 0;
       if (sending.when && (next++)->item() == 0) continue;
       sent.emplace_back(sending.variable.get(),
-                        sending.variable->add_push(calls, values, indices, learning_rate));
+                        sending.variable->add_push(calls, values, indices, learning_rate, step));
     }
     const std::vector<UpdateResult> results = session->update(calls);
     for (const UpdateResult& result : results)

@@ -63,7 +63,7 @@ std::vector<UpdateResult> ServerSession::update(const std::vector<Call>& calls) 
   on_servers(servers, [&](int server) {
     const auto s = static_cast<size_t>(server);
     results[s] = update_one(server, calls[s]);
-    count(server, results[s]);
+    count(server, calls[s], results[s]);
   });
   return results;
 }
@@ -92,14 +92,16 @@ UpdateResult ServerSession::update_one(int server, const Call& call) {
   }
 }
 
-void ServerSession::count(int server, const UpdateResult& result) {
+void ServerSession::count(int server, const Call& call, const UpdateResult& result) {
   uint64_t lost = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const ShardPushed& pushed : result.pushed) {
+    for (size_t i = 0; i < result.pushed.size(); ++i) {
+      const ShardPushed& pushed = result.pushed[i];
       lost += pushed.lost;
       late_ += pushed.outcome == PushOutcome::kLate;
-      if (pushed.outcome == PushOutcome::kApplied && !consistency_.synchronous())
+      const bool is_empty = call.pushes[i].rows && call.pushes[i].rows->empty();
+      if (pushed.outcome == PushOutcome::kApplied && !consistency_.synchronous() && !is_empty)
         ++staleness_[static_cast<int64_t>(pushed.staleness)];
     }
     lost_ += static_cast<int64_t>(lost);
@@ -134,6 +136,7 @@ StrategyReport ServerSession::take_report() {
 }
 
 void ServerSession::mark_pushes(const ParameterClient::Source& source) {
+  marks_pushes_ = true;
   for (const auto& client : clients_) client->mark_pushes(source);
 }
 

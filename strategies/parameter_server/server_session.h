@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +46,8 @@ class ServerSession {
 
   // ParameterClient::mark_pushes, for all servers.
   void mark_pushes(const ParameterClient::Source& source);
+  // Whether it was ever called.
+  bool marks_pushes() const { return marks_pushes_; }
 
   // What became of all pushes since the last report: "staleness" (the mean; "staleness_max" the
   // greatest), "lost_updates", "late_updates", each where it has a meaning, and the histogram
@@ -56,13 +59,14 @@ class ServerSession {
 
  private:
   UpdateResult update_one(int server, const Call& call);
-  void count(int server, const UpdateResult& result);
+  void count(int server, const Call& call, const UpdateResult& result);
 
   const std::vector<Address> servers_;
   const ConsistencyOptions consistency_;
   const std::string task_;
   const std::chrono::milliseconds timeout_;
   std::vector<std::unique_ptr<ParameterClient>> clients_;
+  std::atomic<bool> marks_pushes_ = false;
   std::mutex mutex_;  // guards what follows
   Histogram staleness_;
   int64_t lost_ = 0, late_ = 0;

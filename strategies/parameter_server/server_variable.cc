@@ -13,6 +13,9 @@
 namespace cohort {
 namespace {
 
+// Of rows that are read and written outside functions, at once.
+constexpr int64_t kBlockBytes = 16 << 20;
+
 // The rule of a variable that no optimizer moves.
 class AddRule final : public optim::UpdateRule {
  public:
@@ -26,7 +29,7 @@ class AddRule final : public optim::UpdateRule {
 };
 
 // A slot of an optimizer's rule, kept beside the variable that it is for.
-class SlotVariable final : public Variable {
+class SlotVariable final : public Variable, public RowVariable {
  public:
   SlotVariable(std::string name, std::shared_ptr<ServerVariable> of, int part)
       : Variable({.name = std::move(name), .spec = of->spec(), .trainable = false}),
@@ -39,6 +42,9 @@ class SlotVariable final : public Variable {
   using Variable::scatter;
   Tensor value() const override { return of_->read_part(part_); }
   void assign(const Tensor& value) override { of_->write_part(part_, value); }
+  bool has_rows_on_first_use() const override { return of_->is_lazy(); }
+  VariableRows rows_in_use() const override { return of_->rows_in_use(part_); }
+  void assign_rows(const VariableRows& rows) override { of_->assign_rows(rows, part_); }
   void assign_add(const Tensor&) override { elsewhere(); }
   void assign_sub(const Tensor&) override { elsewhere(); }
   void scatter(ScatterOp, const Tensor&, const Tensor&) override { elsewhere(); }
@@ -108,6 +114,21 @@ std::vector<int> distinct(const std::vector<int>& servers) {
   return {set.begin(), set.end()};
 }
 
+// The range of an ascending list that lies within a range of rows.
+std::pair<size_t, size_t> within(const std::vector<int64_t>& rows, const RowRange& range) {
+  const auto at = [&](int64_t row) {
+    return static_cast<size_t>(std::ranges::lower_bound(rows, row) - rows.begin());
+  };
+  return {at(range.begin), at(range.end)};
+}
+
+// Rows that are moved at once.
+int64_t block_rows(const Tensor& rows) {
+  const int64_t count = std::max<int64_t>(rows.shape()[0], 1);
+  const auto bytes = static_cast<int64_t>(rows.bytes()) / count;
+  return std::max<int64_t>(kBlockBytes / std::max<int64_t>(bytes, 1), 1);
+}
+
 void require_same_spec(const ServerVariable& variable, const Tensor& value) {
   if (value.spec() != variable.spec())
     invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", value.spec());
@@ -123,6 +144,7 @@ ServerVariable::ServerVariable(const Options& options, std::shared_ptr<ServerSes
       info_(info_of(options)),
       key_(info_.key),
       initial_value_([variable = options.variable] { return make_initial_value(variable); }),
+      initial_rows_(options.initial_rows),
       updates_(info_.num_shards()),
       states_(info_.num_shards()) {
   if (info_.update == ServerVariableInfo::Update::kAdd)
@@ -155,19 +177,22 @@ ShardSpec ServerVariable::shard_spec(size_t shard) const {
           .lazy = lazy_};
 }
 
+Tensor ServerVariable::initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const {
+  if (initial_rows_) return initial_rows_(rows);
+  std::call_once(once, [&] { whole = initial_value_(); });
+  return rows_of(whole, rows);
+}
+
 void ServerVariable::make_shards() const {
   const std::lock_guard lock(mutex_);
   if (made_) return;
   std::once_flag once;
   Tensor whole;
-  const auto initial = [&](size_t shard) {
-    std::call_once(once, [&] { whole = initial_value_(); });
-    return rows_of(whole, info_.shard_range(shard));
-  };
   session_->on_servers(distinct(info_.servers), [&](int server) {
     for (size_t i = 0; i < num_shards(); ++i)
       if (info_.servers[i] == server)
-        session_->client(server).create(shard_spec(i), [&] { return initial(i); });
+        session_->client(server).create(
+            shard_spec(i), [&] { return initial_of(info_.shard_range(i), once, whole); });
   });
   made_ = true;
 }
@@ -185,7 +210,10 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
   const Tensor present = had_shards && !lazy_ ? value() : Tensor();
   std::vector<ServerUpdate> updates = trace_updates(info_, rule, weight_decay);
   const std::lock_guard lock(mutex_);
-  if (present.defined()) initial_value_ = [present] { return present; };
+  if (present.defined()) {
+    initial_value_ = [present] { return present; };
+    initial_rows_ = {};
+  }
   updates_ = std::move(updates);
   info_.key = str(key_, "@", ++rules_);
   info_.update = ServerVariableInfo::Update::kRule;
@@ -246,6 +274,101 @@ void ServerVariable::write_part(int part, const Tensor& value) {
   for (ShardState& state : states_) state.awaited = 0;
 }
 
+Tensor ServerVariable::row(int64_t number) const {
+  const int64_t place = number < 0 ? number + info_.rows() : number;
+  if (place < 0 || spec().shape.rank() == 0)
+    fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec());
+  return lookup({place}).reshape(spec().shape.without_axis(0));
+}
+
+Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) const {
+  if (spec().shape.rank() == 0)
+    invalid("variable \"", name(), "\" ", spec(), " has no rows to be looked up");
+  make_shards();
+  std::vector<int64_t> rows;
+  for (const int64_t number : numbers) {
+    if (number < -1 || number >= info_.rows())
+      fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec());
+    if (number >= 0) rows.push_back(number);
+  }
+  std::ranges::sort(rows);
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  const Tensor found(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(rows.size())));
+  std::vector<ServerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
+  for (size_t i = 0; i < num_shards(); ++i) {
+    const RowRange range = info_.shard_range(i);
+    const auto [begin, end] = within(rows, range);
+    if (begin == end) continue;
+    ShardPull pull{
+        .shard = info_.shard_name(i),
+        .target = found.slice_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
+        .rows = std::vector<int64_t>(),
+        .part = part};
+    for (size_t at = begin; at < end; ++at) pull.rows->push_back(rows[at] - range.begin);
+    calls[static_cast<size_t>(info_.servers[i])].pulls.push_back(std::move(pull));
+  }
+  session_->update(calls);
+  Tensor result =
+      Tensor::zeros(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(numbers.size())));
+  if (result.bytes() == 0) return result;
+  const size_t row_bytes = result.bytes() / numbers.size();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] < 0) continue;
+    const auto place =
+        static_cast<size_t>(std::ranges::lower_bound(rows, numbers[i]) - rows.begin());
+    std::memcpy(static_cast<char*>(result.raw()) + i * row_bytes,
+                static_cast<const char*>(found.raw()) + place * row_bytes, row_bytes);
+  }
+  return result;
+}
+
+VariableRows ServerVariable::rows_in_use(int part) const {
+  make_shards();
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < num_shards(); ++i) {
+    const int64_t begin = info_.shard_range(i).begin;
+    for (const int64_t row : session_->client(info_.servers[i]).rows_in_use(info_.shard_name(i)))
+      rows.push_back(begin + row);
+  }
+  const auto count = static_cast<int64_t>(rows.size());
+  Tensor values(spec().dtype, spec().shape.with_dim(0, count));
+  const int64_t block = block_rows(values);
+  for (int64_t begin = 0; begin < count; begin += block) {
+    const int64_t end = std::min(count, begin + block);
+    values.slice_rows(begin, end).assign(lookup({rows.begin() + begin, rows.begin() + end}, part));
+  }
+  return {Tensor::from(rows, {count}), values};
+}
+
+void ServerVariable::assign_rows(const VariableRows& rows, int part) {
+  make_shards();
+  const auto numbers = rows.numbers.values<int64_t>();
+  const std::vector<int64_t> all(numbers.begin(), numbers.end());
+  if (!std::ranges::is_sorted(all, std::less_equal<>()) ||
+      (!all.empty() && (all.front() < 0 || all.back() >= info_.rows())))
+    fail(Code::kOutOfRange, "the rows of variable \"", name(), "\" ", spec(),
+         " are numbered from 0, and given in order, each once");
+  const int64_t block = block_rows(rows.values);
+  for (size_t i = 0; i < num_shards(); ++i) {
+    const RowRange range = info_.shard_range(i);
+    const auto [first, last] = within(all, range);
+    const auto end = static_cast<int64_t>(last);
+    auto begin = static_cast<int64_t>(first);
+    bool reset = true;
+    do {
+      const int64_t until = std::min(end, begin + block);
+      std::vector<int64_t> some;
+      for (int64_t at = begin; at < until; ++at)
+        some.push_back(all[static_cast<size_t>(at)] - range.begin);
+      session_->client(info_.servers[i])
+          .assign_rows(info_.shard_name(i), some, rows.values.slice_rows(begin, until), part,
+                       std::exchange(reset, false));
+      begin = until;
+    } while (begin < end);
+  }
+  for (ShardState& state : states_) state.awaited = 0;
+}
+
 bool ServerVariable::takes_sums() const {
   return info_.update == ServerVariableInfo::Update::kAdd && !session_->consistency().synchronous();
 }
@@ -253,7 +376,7 @@ bool ServerVariable::takes_sums() const {
 void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indices) {
   make_shards();
   Calls calls(static_cast<size_t>(session_->num_servers()));
-  add_push(calls, delta, indices, 0);
+  add_push(calls, delta, indices, 0, 0);
   session_->update(calls);
 }
 
@@ -303,14 +426,6 @@ int add_to_call(std::vector<T>& calls, T item) {
   return static_cast<int>(calls.size()) - 1;
 }
 
-// The range of an ascending list that lies within a range of rows.
-std::pair<size_t, size_t> within(const std::vector<int64_t>& rows, const RowRange& range) {
-  const auto at = [&](int64_t row) {
-    return static_cast<size_t>(std::ranges::lower_bound(rows, row) - rows.begin());
-  };
-  return {at(range.begin), at(range.end)};
-}
-
 }  // namespace
 
 ServerVariable::Places ServerVariable::add_pull(Calls& calls, const std::vector<int64_t>& rows,
@@ -357,7 +472,7 @@ void ServerVariable::pulled(const Places& places, const std::vector<UpdateResult
 
 ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& gradient,
                                                 const std::optional<Tensor>& indices,
-                                                double learning_rate) {
+                                                double learning_rate, uint64_t step) {
   Places places(num_shards(), -1);
   const bool is_exact =
       info_.update == ServerVariableInfo::Update::kAdd || !is_floating(spec().dtype);
@@ -366,6 +481,7 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
                                 ShardPush{.shard = info_.shard_name(shard),
                                           .gradient = std::move(part),
                                           .learning_rate = learning_rate,
+                                          .step = step,
                                           .rows = std::move(rows),
                                           .computed_at = states_[shard].last,
                                           .exact = is_exact});
@@ -389,7 +505,9 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
   const size_t row_bytes =
       gradient.shape()[0] == 0 ? 0 : gradient.bytes() / static_cast<size_t>(gradient.shape()[0]);
   for (size_t s = 0; s < num_shards(); ++s) {
-    if (rows[s].empty() && !session_->consistency().synchronous()) continue;
+    // What may be done again counts for all shards, also where it has other rows then.
+    const bool everywhere = session_->consistency().synchronous() || session_->marks_pushes();
+    if (rows[s].empty() && !everywhere) continue;
     const auto count = static_cast<int64_t>(rows[s].size());
     Tensor part(gradient.dtype(), gradient.shape().with_dim(0, count));
     auto* to = static_cast<char*>(part.raw());

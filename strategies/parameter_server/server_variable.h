@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/distribute/row_variable.h"
 #include "core/optim/update_rule.h"
 #include "core/runtime/variable.h"
+#include "strategies/parameter_server/row_slice.h"
 #include "strategies/parameter_server/server_session.h"
 #include "strategies/parameter_server/server_variable_info.h"
 #include "strategies/parameter_server/shard_spec.h"
@@ -28,7 +30,7 @@ namespace cohort {
 //
 // Shards are made on first use, by whoever comes first. Thread-safe, but for what Variable says of
 // functions that are running.
-class ServerVariable final : public Variable {
+class ServerVariable final : public Variable, public RowVariable {
  public:
   struct Options {
     VariableOptions variable;
@@ -37,6 +39,9 @@ class ServerVariable final : public Variable {
     std::vector<int> servers;  // of each shard
     // Rows on first use: then `variable.initial_value` is not asked.
     std::optional<RowInitializer> lazy;
+    // Where it is not empty, makes the initial value of one shard's rows, for several shards at a
+    // time, and `variable.initial_value` is not asked: no process has all of it.
+    std::function<Tensor(const RowRange& rows)> initial_rows = {};
     int num_replicas = 1;  // of this process
   };
   ServerVariable(const Options& options, std::shared_ptr<ServerSession> session);
@@ -53,6 +58,13 @@ class ServerVariable final : public Variable {
     Tensor value;
   };
   std::vector<Shard> shards();
+
+  // Some rows, which alone are pulled, also of a table with rows on first use.
+  Tensor slice(const RowSlice& rows) const { return lookup(rows.rows(info_.rows())); }
+  // One row, without axis 0; a negative number counts from the end. kOutOfRange.
+  Tensor row(int64_t number) const;
+  // The rows of these numbers, in their order; -1 is a row of zeros. kOutOfRange.
+  Tensor lookup(const std::vector<int64_t>& numbers) const { return lookup(numbers, 0); }
 
   // From now on `rule` moves it. The value stays; gradients from before are not applied. The result
   // has one variable for each slot of the rule, of these names, which act on the servers as this
@@ -80,7 +92,13 @@ class ServerVariable final : public Variable {
   // Whether what is pushed is added to it. Synchronous servers would wait for all workers to add
   // something.
   bool takes_sums() const;
-  // A part as one tensor: 0 is the value, n slot n.
+  bool has_rows_on_first_use() const override { return info_.lazy; }
+  VariableRows rows_in_use() const override { return rows_in_use(0); }
+  void assign_rows(const VariableRows& rows) override { assign_rows(rows, 0); }
+  // The same for a part: 0 is the value, n slot n.
+  VariableRows rows_in_use(int part) const;
+  void assign_rows(const VariableRows& rows, int part);
+  // A part as one tensor.
   Tensor read_part(int part) const;
   void write_part(int part, const Tensor& value);
 
@@ -98,8 +116,9 @@ class ServerVariable final : public Variable {
   void pulled(const Places& places, const std::vector<UpdateResult>& results, bool into_storage);
 
   // A gradient, or what is to be added; by rows where there are indices, of which -1 names none.
+  // `step` as ShardPush has it.
   Places add_push(Calls& calls, const Tensor& gradient, const std::optional<Tensor>& indices,
-                  double learning_rate);
+                  double learning_rate, uint64_t step);
   void pushed(const Places& places, const std::vector<UpdateResult>& results);
   // The storage has been written, and is no version of the servers any more.
   void storage_written();
@@ -114,6 +133,8 @@ class ServerVariable final : public Variable {
   size_t num_shards() const { return info_.num_shards(); }
   ShardSpec shard_spec(size_t shard) const;
   void make_shards() const;
+  Tensor initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const;
+  Tensor lookup(const std::vector<int64_t>& numbers, int part) const;
   ShardPull pull_of(size_t shard, Calls& calls) const;
   // Pushes outside functions what is to be added.
   void add(const Tensor& delta, const std::optional<Tensor>& indices);
@@ -124,7 +145,8 @@ class ServerVariable final : public Variable {
   ServerVariableInfo info_;
   const std::string key_;                  // without the optimizers
   std::function<Tensor()> initial_value_;  // empty: its shards are there
-  std::vector<ServerUpdate> updates_;      // by shard
+  std::function<Tensor(const RowRange&)> initial_rows_;
+  std::vector<ServerUpdate> updates_;  // by shard
   int rules_ = 0;
   mutable bool made_ = false;
   Tensor storage_;

@@ -169,8 +169,10 @@ PushResult Shard::push(IncomingPush push) {
   double rate = push.learning_rate;
   if (environment_.consistency.scale_learning_rate && result.staleness > 1)
     rate /= static_cast<double>(result.staleness);
+  // Of no rows: it only says that it was there.
+  const bool changes = !push.rows || !push.rows->empty();
   compensate(push);
-  apply(push.gradient, push.rows, rate);
+  if (changes) apply(push.gradient, push.rows, rate, push.step);
   mark.sequence = push.mark.sequence;
   if (!push.source.empty()) marks_[push.source] = push.source_mark;
   result.version = version_;
@@ -201,6 +203,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   }
   round_.before.emplace(push.task, before.sequence > 0 ? std::optional(before) : std::nullopt);
   round_.learning_rate = push.learning_rate;
+  round_.step = std::max(round_.step, push.step);
   if (push.rows || round_.gradients.empty()) {
     round_.gradients.push_back(push.gradient);
     round_.rows.push_back(push.rows);
@@ -216,9 +219,9 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
     for (size_t i = 0; i < round.gradients.size(); ++i)
       all.push_back({*round.rows[i], round.gradients[i]});
     RowGradient sum = combine_rows(all);
-    apply(sum.values, sum.rows, round.learning_rate);
+    apply(sum.values, sum.rows, round.learning_rate, round.step);
   } else {
-    apply(round.gradients[0], std::nullopt, round.learning_rate);
+    apply(round.gradients[0], std::nullopt, round.learning_rate, round.step);
   }
   result.outcome = PushOutcome::kApplied;
   result.version = version_;
@@ -237,13 +240,14 @@ void Shard::compensate(IncomingPush& push) {
 }
 
 void Shard::apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,
-                  double learning_rate) {
-  *feeds_[2].data<double>() = static_cast<double>(updates_ + 1);
+                  double learning_rate, uint64_t step) {
+  const uint64_t number = std::max(updates_ + 1, step);
+  *feeds_[2].data<double>() = static_cast<double>(number);
   if (rows)
     apply_rows(combine_rows({*rows, gradient}), learning_rate);
   else
     run(*plan_, gradient, learning_rate);
-  ++updates_;
+  updates_ = number;
   ++version_;
 }
 
@@ -351,6 +355,33 @@ uint64_t Shard::assign(int part, const Tensor& value) {
     invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", got ", value.spec());
   const std::lock_guard lock(mutex_);
   storage(part).assign(value);
+  if (part > 0) updates_ = 0;
+  round_ = {};
+  return ++version_;
+}
+
+void Shard::require_table() const {
+  if (!spec_.lazy)
+    invalid("shard \"", spec_.name, "\" has all its rows: it is read and assigned whole");
+}
+
+std::vector<int64_t> Shard::rows_after(int64_t after, size_t most) const {
+  require_table();
+  const std::shared_lock lock(mutex_);
+  return table_->ids(after, most);
+}
+
+uint64_t Shard::assign_rows(int part, std::span<const int64_t> rows, const char* values,
+                            bool reset) {
+  require_table();
+  require_part(part);
+  require_rows(rows);
+  const std::lock_guard lock(mutex_);
+  for (const int64_t row : rows) table_->make(part, row);  // what may fail comes first
+  if (reset) table_->reset(part);
+  for (size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(table_->make(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
+  if (part > 0) updates_ = 0;
   round_ = {};
   return ++version_;
 }

@@ -38,7 +38,8 @@ struct IncomingPush {
   uint64_t acknowledged = 0, reported = 0;  // as in the protocol's Push
   ShardVersion computed_at;
   double learning_rate = 0;
-  Tensor gradient;  // of the shard, or of `rows`; may be written over
+  uint64_t step = 0;  // as in the protocol's Push
+  Tensor gradient;    // of the shard, or of `rows`; may be written over
   std::optional<std::vector<int64_t>> rows;
 };
 
@@ -60,7 +61,7 @@ struct ShardValue {
 struct ShardState {
   ShardSpec spec;
   uint64_t version = 0;
-  uint64_t updates = 0;  // among the changes that versions count
+  uint64_t updates = 0;  // the number of the last one, for the optimizer's rule
   Marks marks;
   std::vector<Tensor> parts;                    // the value, then the slots
   std::optional<std::vector<int64_t>> row_ids;  // of a table: whose rows the parts have
@@ -107,8 +108,16 @@ class Shard {
   // Writes the rows named into `target`, one after the other. Rows of a table that nobody has
   // pushed to have their initial value. kOutOfRange.
   uint64_t pull_rows(int part, std::span<const int64_t> rows, char* target) const;
-  // Overwrites a part; rounds that have begun start anew.
+  // Overwrites a part; rounds that have begun start anew. A slot's is that of another training:
+  // updates are counted from what the next push says.
   uint64_t assign(int part, const Tensor& value);
+  // Of a table with rows on first use: the numbers of the first `most` rows in use after `after`.
+  std::vector<int64_t> rows_after(int64_t after, size_t most) const;
+  // Overwrites rows of a part of such a table; where `reset`, after all others have got their
+  // initial value. As assign(); kOutOfRange, kResourceExhausted.
+  uint64_t assign_rows(int part, std::span<const int64_t> rows, const char* values, bool reset);
+  // kInvalidArgument unless it is one.
+  void require_table() const;
   // Overwrites all parts and the version; the spec's geometry must be this shard's.
   void restore(ShardState state);
   ShardState state() const;
@@ -120,6 +129,7 @@ class Shard {
     std::vector<std::optional<std::vector<int64_t>>> rows;
     std::map<std::string, std::optional<Mark>> before;  // of who has come: the marks without it
     double learning_rate = 0;
+    uint64_t step = 0;
   };
 
   void compile();
@@ -131,7 +141,7 @@ class Shard {
   void compensate(IncomingPush& push);
   // The update itself.
   void apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,
-             double learning_rate);
+             double learning_rate, uint64_t step);
   void apply_rows(const RowGradient& gradient, double learning_rate);
   void run(Plan& plan, const Tensor& gradient, double learning_rate);
   void read_row(int part, int64_t row, char* target) const;

@@ -63,13 +63,16 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
             " after ", in.acknowledged());
   if (!std::isfinite(in.learning_rate()))
     invalid("a push to shard \"", spec.name, "\" has the learning rate ", in.learning_rate());
+  if (in.step() > kMaxUpdateNumber)
+    invalid("a push to shard \"", spec.name, "\" is update ", in.step());
   if (in.rows() < -1) invalid("a push to shard \"", spec.name, "\" has ", in.rows(), " rows");
   push.push = {.task = start_->task,
                .mark = {.incarnation = start_->incarnation, .sequence = in.sequence()},
                .acknowledged = in.acknowledged(),
                .reported = in.reported(),
                .computed_at = {.epoch = in.epoch(), .version = in.version()},
-               .learning_rate = in.learning_rate()};
+               .learning_rate = in.learning_rate(),
+               .step = in.step()};
   if (!in.source().empty()) {
     if (in.source_sequence() < 1)
       invalid("a push to shard \"", spec.name, "\" of \"", in.source(), "\" has no number");

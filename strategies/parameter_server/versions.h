@@ -14,9 +14,12 @@ struct ShardVersion {
   bool operator==(const ShardVersion&) const = default;
 };
 
+// Updates are counted up to here: as float64, such numbers are exact.
+inline constexpr uint64_t kMaxUpdateNumber = uint64_t{1} << 53;
+
 // What became of a pushed gradient.
 enum class PushOutcome : int {
-  kApplied = 0,
+  kApplied = 0,   // also where it has no rows, and nothing changes
   kRepeated = 1,  // it had been before
   kCounted = 2,   // synchronous: the update waits for others
   kLate = 3,      // synchronous: dropped, because it was computed from weights of another round

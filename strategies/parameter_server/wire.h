@@ -26,6 +26,8 @@ inline constexpr char kMethod[] = "/cohort.parameter_server.proto.ParameterServe
 inline constexpr size_t kMaxPayloadBytes = 1 << 20;
 inline constexpr size_t kMaxHeaderBytes = 8 << 20;
 inline constexpr int kMaxMessageBytes = static_cast<int>(kMaxHeaderBytes + kMaxPayloadBytes + 64);
+// Rows that one reply lists: they fit into a header.
+inline constexpr int64_t kMaxListedRows = 1 << 18;
 // Of the rows that one push or pull names.
 inline constexpr uint64_t kMaxRowsBytes = uint64_t{1} << 30;
 

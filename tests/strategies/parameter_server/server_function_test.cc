@@ -180,6 +180,29 @@ TEST_F(ServerFunctionTest, ScatteredSumsGoToTheirRows) {
   EXPECT_EQ(values[2 * 5], 5);
 }
 
+// A function that is executed again may have other rows, on another server.
+TEST_F(ServerFunctionTest, RowsOfWorkThatIsDoneAgainCountOnceWhicheverTheyAre) {
+  const auto first = session("worker:0"), second = session("worker:1");
+  const auto table = counting_rows(first, 10, {0, 1});
+  const auto same = std::make_shared<ServerVariable>(table->info(), second);
+  const auto ones = Tensor::full(DType::kFloat32, {1, 2}, 1);
+  const auto add_row = [&](ServerSession& session, ServerVariable& table, int64_t row,
+                           uint64_t number) {
+    session.mark_pushes({"chief:0/lane-0", 1, number});
+    table.scatter(ScatterOp::kAdd, Tensor::from<int64_t>({row}, {1}), ones);
+  };
+  add_row(*first, *table, 0, 1);
+  add_row(*second, *same, 9, 1);
+  const auto values = values_of(table->value());
+  EXPECT_EQ(values[0], 1);
+  EXPECT_EQ(values[2 * 9], 9) << "it has been done";
+  add_row(*second, *same, 9, 2);
+  EXPECT_EQ(values_of(table->value())[2 * 9], 10);
+  const StrategyReport report = first->take_report();
+  EXPECT_EQ(report.histograms.at("staleness").size(), 1u) << "what has no rows is no update";
+  EXPECT_EQ(report.histograms.at("staleness").begin()->second, 1);
+}
+
 TEST_F(ServerFunctionTest, GradientsGoThroughTheRuleOfTheServers) {
   const auto own = session("worker:0");
   const auto table = counting_rows(own, 10, {0, 1, 0});

@@ -57,6 +57,28 @@ TEST(ParameterServer, GivesAdamItsStep) {
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(values[i], i % 2 ? 0.3 : -0.3, 1e-5) << i;
 }
 
+TEST(ParameterServer, CountsOnFromWhatTheOptimizerSays) {
+  TestServer server;
+  const auto client = server.client();
+  const auto moved = [&](const std::string& name, const std::vector<uint64_t>& steps) {
+    const ShardSpec spec = whole_shard(name, kFour, optim::Adam(0.1));
+    client->create(spec, [] { return floats({0, 0, 0, 0}); });
+    client->assign(name, floats({1, 1, 1, 1}), 1);
+    client->assign(name, floats({1, 1, 1, 1}), 2);
+    for (const uint64_t step : steps)
+      client->push(
+          {.shard = name, .gradient = floats({1, -2, 3, -4}), .learning_rate = 0.1, .step = step});
+    return values_of(fetch(*client, spec));
+  };
+  const auto expected = moved("a", {50, 51, 52});
+  EXPECT_EQ(moved("b", {50, 0, 0}), expected);
+  EXPECT_EQ(moved("c", {50, 50, 49}), expected) << "two workers count the same one";
+  EXPECT_NE(moved("d", {0, 0, 0}), expected);
+  EXPECT_ERROR(
+      client->push({.shard = "a", .gradient = floats({0, 0, 0, 0}), .step = kMaxUpdateNumber + 1}),
+      Code::kInvalidArgument, "is update");
+}
+
 TEST(ParameterServer, SendsAValueOnlyOnce) {
   TestServer server;
   const auto client = server.client();

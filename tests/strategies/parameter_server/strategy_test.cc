@@ -4,90 +4,14 @@
 #include <thread>
 
 #include "core/base/file.h"
-#include "core/base/random.h"
-#include "core/data/dataset.h"
-#include "core/nn/layers.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/train/callbacks.h"
-#include "core/train/model.h"
-#include "core/train/safetensors.h"
 #include "strategies/cluster/literal_resolver.h"
-#include "strategies/mirrored_strategy.h"
-#include "strategies/parameter_server_strategy.h"
-#include "tests/strategies/parameter_server/testing.h"
+#include "tests/strategies/parameter_server/job.h"
 
 namespace cohort::testing {
 namespace {
-
-using Options = ParameterServerStrategy::Options;
-using VariablePtr = std::shared_ptr<Variable>;
-
-// Servers, and the workers that a test makes.
-class Job {
- public:
-  explicit Job(int servers, int workers, Options options = {})
-      : options_(std::move(options)), workers_(workers) {
-    options_.job_id = "job";
-    options_.timeout = std::chrono::seconds(20);
-    for (int s = 0; s < servers; ++s)
-      servers_.push_back(std::make_unique<TestServer>(
-          ParameterServerOptions{.consistency = {.max_staleness = options_.max_staleness,
-                                                 .num_workers = workers,
-                                                 .backup_workers = options_.backup_workers}}));
-  }
-
-  std::unique_ptr<ParameterServerStrategy> worker(int index, const Options* other = nullptr) const {
-    ClusterSpec::Jobs jobs;
-    for (const auto& server : servers_) jobs["ps"].push_back(server->address().text());
-    for (int w = 0; w < workers_; ++w) jobs["worker"].push_back(str("127.0.0.1:", 1 + w));
-    Options options = other != nullptr ? *other : options_;
-    options.job_id = "job";
-    options.resolver = std::make_shared<LiteralResolver>(
-        ClusterSpec(jobs), LiteralResolverOptions{.task_type = "worker", .task_id = index});
-    return std::make_unique<ParameterServerStrategy>(options);
-  }
-  // Runs `body` as each worker, on a thread of its own.
-  void on_workers(const std::function<void(ParameterServerStrategy&)>& body) const {
-    std::vector<std::thread> threads;
-    for (int w = 0; w < workers_; ++w)
-      threads.emplace_back([&, w] {
-        try {
-          const auto strategy = worker(w);
-          const auto scope = strategy->scope();
-          body(*strategy);
-        } catch (const Error& error) {
-          ADD_FAILURE() << "worker:" << w << ": " << error.what();
-        }
-      });
-    for (auto& thread : threads) thread.join();
-  }
-
-  TestServer& server(int index) const { return *servers_[static_cast<size_t>(index)]; }
-  uint64_t sum(uint64_t ServerStatistics::*member) const {
-    uint64_t total = 0;
-    for (const auto& server : servers_) total += (**server).statistics().*member;
-    return total;
-  }
-
- private:
-  Options options_;
-  const int workers_;
-  std::vector<std::unique_ptr<TestServer>> servers_;
-};
-
-VariablePtr counting(const std::string& name, const Shape& shape) {
-  return create_variable({.name = name, .spec = {DType::kFloat32, shape}, .initial_value = [=] {
-                            Tensor t(DType::kFloat32, shape);
-                            for (int64_t i = 0; i < t.num_elements(); ++i)
-                              t.data<float>()[i] = static_cast<float>(i);
-                            return t;
-                          }});
-}
-
-ServerVariable& on_servers(const VariablePtr& variable) {
-  return dynamic_cast<ServerVariable&>(*variable);
-}
 
 TEST(ServerVariable, IsCutIntoShardsAndReadAsOne) {
   const Job job(2, 1, {.partitioner = FixedShardsPartitioner(4)});
@@ -178,38 +102,6 @@ TEST(Workers, EachAddsToTheSameVariable) {
 }
 
 // --- Training
-
-constexpr int64_t kRows = 48;
-
-data::Dataset line(int64_t batch) {
-  Tensor x(DType::kFloat32, {kRows, 3}), y(DType::kFloat32, {kRows, 1});
-  RandomStream random(5);
-  for (int64_t i = 0; i < kRows; ++i) {
-    float sum = 0;
-    for (int64_t c = 0; c < 3; ++c) {
-      const auto value = static_cast<float>(random.uniform() - 0.5);
-      x.data<float>()[3 * i + c] = value;
-      sum += value * static_cast<float>(c + 1);
-    }
-    y.data<float>()[i] = sum;
-  }
-  return data::from_tensor_slices({{"x", x}, {"label", y}}).batch(batch);
-}
-
-Model line_model(const optim::Optimizer& optimizer) {
-  set_global_seed(11);
-  auto model = nn::Sequential({nn::Dense(4, {.activation = nn::tanh}), nn::Dense(1)});
-  model.build({{DType::kFloat32, {1, 3}}});
-  model.compile({.optimizer = optimizer, .loss = losses::MeanSquaredError()});
-  return model;
-}
-
-void expect_near(const Tensor& found, const Tensor& expected, double tolerance) {
-  ASSERT_EQ(found.spec(), expected.spec());
-  const Tensor a = found.cast(DType::kFloat64), b = expected.cast(DType::kFloat64);
-  for (int64_t i = 0; i < a.num_elements(); ++i)
-    ASSERT_NEAR(a.data<double>()[i], b.data<double>()[i], tolerance) << "element " << i;
-}
 
 TEST(Training, SynchronousWorkersTakeTheMeanOfTheirGradients) {
   // Each of two workers has half of the elements: one with batches twice as large sees the same.
@@ -360,144 +252,6 @@ TEST(Training, AServersRestartIsWaitedForAndCounted) {
   strategy->run(step);
   EXPECT_EQ(values_of(v->value())[0], -2) << "three updates are gone";
   EXPECT_EQ(strategy->take_report().numbers.at("lost_updates"), 6) << "of v and of iterations";
-}
-
-// --- Checkpoints
-
-TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
-  const Folder folder;
-  const std::string path = folder.path() + "/model.safetensors";
-  const auto optimizer = [] { return optim::RMSprop(0.01, {.momentum = 0.5}); };
-  const auto trained = [&](Strategy& strategy, int epochs) {
-    const auto scope = strategy.scope();
-    Model model = line_model(optimizer());
-    if (std::filesystem::exists(path)) model.load_checkpoint(path);
-    model.fit(line(8), {.epochs = epochs, .verbose = Verbose::kSilent});
-    model.save_checkpoint(path);
-    std::vector<Tensor> values;
-    for (const auto& variable : model.variables()) values.push_back(variable->value());
-    return values;
-  };
-  const std::vector<Tensor> expected = trained(default_strategy(), 5);
-  std::filesystem::remove(path);
-  set_logical_cpus(2, 1);
-  {
-    MirroredStrategy mirrored({.devices = {"cpu:0", "cpu:1"}});
-    trained(mirrored, 1);
-  }
-  std::vector<Tensor> values;
-  for (const int shards : {4, 1, 2}) {
-    const Job job(2, 1, {.partitioner = FixedShardsPartitioner(shards)});
-    trained(*job.worker(0), 1);
-  }
-  {
-    MirroredStrategy mirrored({.devices = {"cpu:0", "cpu:1"}});
-    values = trained(mirrored, 1);
-  }
-  set_logical_cpus(1);
-  for (size_t i = 0; i < values.size(); ++i) expect_near(values[i], expected[i], 1e-5);
-  const Safetensors file = read_safetensors(path);
-  EXPECT_TRUE(file.tensors.contains("dense/kernel"));
-  EXPECT_TRUE(file.tensors.contains("optimizer/velocity/dense/kernel"));
-  EXPECT_EQ(file.tensors.at("optimizer/iterations").item(), 5 * kRows / 8);
-}
-
-TEST(Checkpoints, AreLoadedByTheChiefAlone) {
-  const Folder folder;
-  const std::string path = folder.path() + "/weights.safetensors";
-  const Job job(1, 2);
-  const auto chief = job.worker(0), other = job.worker(1);
-  const auto make = [](ParameterServerStrategy& strategy) {
-    const auto scope = strategy.scope();
-    return counting("v", {2});
-  };
-  const auto v = make(*chief), w = make(*other);
-  save_variables(path, {v}, {}, chief->workers());
-  v->assign(floats({7, 8}));
-  load_variables(path, {w}, {}, other->workers());
-  EXPECT_EQ(values_of(v->value())[0], 7) << "the others train already";
-  load_variables(path, {v}, {}, chief->workers());
-  EXPECT_EQ(values_of(w->value())[0], 0);
-}
-
-TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
-  const Folder folder;
-  const Job job(1, 2);
-  const auto run = [&](int worker, int64_t epochs) {
-    const auto strategy = job.worker(worker);
-    const auto scope = strategy->scope();
-    Model model = line_model(optim::SGD(0.1));
-    const History history = model.fit(
-        line(8),
-        {.epochs = epochs,
-         .callbacks = {callbacks::BackupAndRestore(folder.path(), {.delete_checkpoint = false})},
-         .verbose = Verbose::kSilent});
-    return std::pair(history.epochs.size(), model.optimizer().iterations()->value().item());
-  };
-  const double epoch = kRows / 2 / 8;
-  EXPECT_EQ(run(0, 2), std::pair(size_t{2}, 2 * epoch));
-  EXPECT_EQ(run(1, 1), std::pair(size_t{1}, 3 * epoch)) << "the backup is the chief's";
-  EXPECT_EQ(run(0, 3), std::pair(size_t{1}, 4 * epoch)) << "two of its epochs are done";
-}
-
-// --- Rows on first use
-
-TEST(LazyTable, OfAVocabularyTooLargeForMemoryIsTrained) {
-  constexpr int64_t kVocabulary = int64_t{1} << 40;
-  const Job job(2, 1, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
-                  return name.find("embeddings") == std::string::npos
-                             ? std::nullopt
-                             : std::optional(RowInitializer{
-                                   .kind = RowInitializer::Kind::kUniform, .a = -0.1, .b = 0.1});
-                }});
-  const auto strategy = job.worker(0);
-  const auto scope = strategy->scope();
-  auto model = nn::Sequential({nn::Embedding(kVocabulary, 16), nn::Flatten(), nn::Dense(1)});
-  model.compile({.optimizer = optim::Adagrad(0.5), .loss = losses::MeanSquaredError()});
-  constexpr int64_t kExamples = 32;
-  Tensor ids(DType::kInt64, {kExamples, 2}), label(DType::kFloat32, {kExamples, 1});
-  RandomStream random(3);
-  for (int64_t i = 0; i < kExamples; ++i) {
-    for (int64_t c = 0; c < 2; ++c)
-      ids.data<int64_t>()[2 * i + c] = static_cast<int64_t>(random.below(uint64_t{kVocabulary}));
-    label.data<float>()[i] = static_cast<float>(i % 2);
-  }
-  const auto data = data::from_tensor_slices({{"ids", ids}, {"label", label}}).batch(8);
-  const History history = model.fit(data, {.epochs = 20, .verbose = Verbose::kSilent});
-  EXPECT_LT(history["loss"].back(), 0.02) << "each example has rows of its own";
-  EXPECT_LT(history["loss"].back(), history["loss"].front() / 5);
-  EXPECT_LE(job.sum(&ServerStatistics::rows), 2 * kExamples + 100);
-  EXPECT_ERROR(model.variables()[0]->value(), Code::kUnimplemented, "embeddings");
-}
-
-TEST(LazyTable, NeedsAnOptimizerThatLeavesOtherRowsAlone) {
-  const Job job(1, 1, {.rows_on_first_use = [](const std::string&, const TensorSpec&) {
-                  return std::optional(RowInitializer{});
-                }});
-  const auto strategy = job.worker(0);
-  const auto scope = strategy->scope();
-  const auto table = counting("table", {1000, 4});
-  EXPECT_ERROR(optim::Adam(0.1).build({table}), Code::kInvalidArgument, "\"table\"");
-  optim::Adam(0.1, {.lazy = true}).build({table});
-}
-
-TEST(EmbeddingLookup, MovesItsRowsAlone) {
-  constexpr int64_t kVocabulary = 100'000;
-  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(4)});
-  const auto strategy = job.worker(0);
-  const auto scope = strategy->scope();
-  auto model = nn::Sequential({nn::Embedding(kVocabulary, 4), nn::Flatten(), nn::Dense(1)});
-  model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
-  const auto data =
-      data::from_tensor_slices({{"ids", Tensor::from<int64_t>({1, 99'999, 1, 5}, {2, 2})},
-                                {"label", Tensor::zeros(DType::kFloat32, {2, 1})}})
-          .batch(2);
-  model.fit(data, {.epochs = 1, .verbose = Verbose::kSilent});
-  const uint64_t sent = job.sum(&ServerStatistics::sent_bytes),
-                 received = job.sum(&ServerStatistics::received_bytes);
-  model.fit(data, {.epochs = 1, .verbose = Verbose::kSilent});
-  EXPECT_LT(job.sum(&ServerStatistics::sent_bytes) - sent, 1000u);
-  EXPECT_LT(job.sum(&ServerStatistics::received_bytes) - received, 1000u);
 }
 
 // --- Clusters

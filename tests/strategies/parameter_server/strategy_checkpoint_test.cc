@@ -1,0 +1,151 @@
+// What a job with parameter servers saves, and goes on from.
+#include <filesystem>
+
+#include "core/train/callbacks.h"
+#include "core/train/safetensors.h"
+#include "strategies/mirrored_strategy.h"
+#include "tests/strategies/parameter_server/job.h"
+
+namespace cohort::testing {
+namespace {
+
+TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
+  const Folder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  const auto optimizer = [] { return optim::RMSprop(0.01, {.momentum = 0.5}); };
+  const auto trained = [&](Strategy& strategy, int epochs) {
+    const auto scope = strategy.scope();
+    Model model = line_model(optimizer());
+    if (std::filesystem::exists(path)) model.load_checkpoint(path);
+    model.fit(line(8), {.epochs = epochs, .verbose = Verbose::kSilent});
+    model.save_checkpoint(path);
+    std::vector<Tensor> values;
+    for (const auto& variable : model.variables()) values.push_back(variable->value());
+    return values;
+  };
+  const std::vector<Tensor> expected = trained(default_strategy(), 5);
+  std::filesystem::remove(path);
+  set_logical_cpus(2, 1);
+  {
+    MirroredStrategy mirrored({.devices = {"cpu:0", "cpu:1"}});
+    trained(mirrored, 1);
+  }
+  std::vector<Tensor> values;
+  for (const int shards : {4, 1, 2}) {
+    const Job job(2, 1, {.partitioner = FixedShardsPartitioner(shards)});
+    trained(*job.worker(0), 1);
+  }
+  {
+    MirroredStrategy mirrored({.devices = {"cpu:0", "cpu:1"}});
+    values = trained(mirrored, 1);
+  }
+  set_logical_cpus(1);
+  for (size_t i = 0; i < values.size(); ++i) expect_near(values[i], expected[i], 1e-5);
+  const Safetensors file = read_safetensors(path);
+  EXPECT_TRUE(file.tensors.contains("dense/kernel"));
+  EXPECT_TRUE(file.tensors.contains("optimizer/velocity/dense/kernel"));
+  EXPECT_EQ(file.tensors.at("optimizer/iterations").item(), 5 * kRows / 8);
+}
+
+TEST(Checkpoints, AreLoadedByTheChiefAlone) {
+  const Folder folder;
+  const std::string path = folder.path() + "/weights.safetensors";
+  const Job job(1, 2);
+  const auto chief = job.worker(0), other = job.worker(1);
+  const auto make = [](ParameterServerStrategy& strategy) {
+    const auto scope = strategy.scope();
+    return counting("v", {2});
+  };
+  const auto v = make(*chief), w = make(*other);
+  save_variables(path, {v}, {}, chief->workers());
+  v->assign(floats({7, 8}));
+  load_variables(path, {w}, {}, other->workers());
+  EXPECT_EQ(values_of(v->value())[0], 7) << "the others train already";
+  load_variables(path, {v}, {}, chief->workers());
+  EXPECT_EQ(values_of(w->value())[0], 0);
+}
+
+TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
+  const Folder folder;
+  const Job job(1, 2);
+  const auto run = [&](int worker, int64_t epochs) {
+    const auto strategy = job.worker(worker);
+    const auto scope = strategy->scope();
+    Model model = line_model(optim::SGD(0.1));
+    const History history = model.fit(
+        line(8),
+        {.epochs = epochs,
+         .callbacks = {callbacks::BackupAndRestore(folder.path(), {.delete_checkpoint = false})},
+         .verbose = Verbose::kSilent});
+    return std::pair(history.epochs.size(), model.optimizer().iterations()->value().item());
+  };
+  const double epoch = kRows / 2 / 8;
+  EXPECT_EQ(run(0, 2), std::pair(size_t{2}, 2 * epoch));
+  EXPECT_EQ(run(1, 1), std::pair(size_t{1}, 3 * epoch)) << "the backup is the chief's";
+  EXPECT_EQ(run(0, 3), std::pair(size_t{1}, 4 * epoch)) << "two of its epochs are done";
+}
+
+// Trains for some epochs from a checkpoint, if there is one, leaves one, and returns the weights.
+std::vector<std::vector<float>> trained(const Job& job, const std::string& path, int epochs) {
+  const auto model = [] { return line_model(optim::Adam(0.05)); };
+  if (std::filesystem::exists(path)) {
+    const auto chief = job.worker(0);
+    const auto scope = chief->scope();
+    model().load_checkpoint(path);
+  }
+  job.on_workers([&](ParameterServerStrategy&) {
+    model().fit(line(8), {.epochs = epochs, .verbose = Verbose::kSilent});
+  });
+  const auto chief = job.worker(0);
+  const auto scope = chief->scope();
+  const Model last = model();
+  last.save_checkpoint(path);
+  std::vector<std::vector<float>> weights;
+  for (const auto& variable : last.variables()) weights.push_back(values_of(variable->value()));
+  return weights;
+}
+
+TEST(Checkpoints, GoOnInOtherServersAsWithoutTheBreak) {
+  struct Case {
+    const char* name;
+    int workers;
+    std::optional<int64_t> max_staleness;
+  };
+  for (const auto& [name, workers, max_staleness] :
+       {Case{"asynchronous", 1, std::nullopt}, Case{"synchronous", 2, 0}}) {
+    SCOPED_TRACE(name);
+    const Folder folder;
+    const auto job = [&](int servers, int shards) {
+      return Job(servers, workers,
+                 {.max_staleness = max_staleness, .partitioner = FixedShardsPartitioner(shards)});
+    };
+    const auto expected = trained(job(2, 2), folder.path() + "/whole", 4);
+    const std::string path = folder.path() + "/part";
+    trained(job(2, 2), path, 1);
+    trained(job(3, 3), path, 2);
+    EXPECT_EQ(trained(job(1, 1), path, 1), expected);
+  }
+}
+
+TEST(Checkpoints, OfBeforeAreLoadedIntoTheSameServers) {
+  const Folder folder;
+  const std::string path = folder.path() + "/model";
+  const Job job(2, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  Model model = line_model(optim::Adam(0.05));
+  const auto train = [&](int epochs) {
+    model.fit(line(8), {.epochs = epochs, .verbose = Verbose::kSilent});
+    std::vector<std::vector<float>> weights;
+    for (const auto& variable : model.variables()) weights.push_back(values_of(variable->value()));
+    return weights;
+  };
+  train(2);
+  model.save_checkpoint(path);
+  const auto expected = train(2);
+  model.load_checkpoint(path);
+  EXPECT_EQ(train(2), expected);
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,250 @@
+// Tables under ParameterServerStrategy: looked up, and with rows on first use.
+#include <algorithm>
+
+#include "core/ops/array_ops.h"
+#include "core/train/safetensors.h"
+#include "tests/strategies/parameter_server/job.h"
+
+namespace cohort::testing {
+namespace {
+
+TEST(LazyTable, OfAVocabularyTooLargeForMemoryIsTrained) {
+  constexpr int64_t kVocabulary = int64_t{1} << 40;
+  const Job job(2, 1, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+                  return name.find("embeddings") == std::string::npos
+                             ? std::nullopt
+                             : std::optional(RowInitializer{
+                                   .kind = RowInitializer::Kind::kUniform, .a = -0.1, .b = 0.1});
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  auto model = nn::Sequential({nn::Embedding(kVocabulary, 16), nn::Flatten(), nn::Dense(1)});
+  model.compile({.optimizer = optim::Adagrad(0.5), .loss = losses::MeanSquaredError()});
+  constexpr int64_t kExamples = 32;
+  Tensor ids(DType::kInt64, {kExamples, 2}), label(DType::kFloat32, {kExamples, 1});
+  RandomStream random(3);
+  for (int64_t i = 0; i < kExamples; ++i) {
+    for (int64_t c = 0; c < 2; ++c)
+      ids.data<int64_t>()[2 * i + c] = static_cast<int64_t>(random.below(uint64_t{kVocabulary}));
+    label.data<float>()[i] = static_cast<float>(i % 2);
+  }
+  const auto data = data::from_tensor_slices({{"ids", ids}, {"label", label}}).batch(8);
+  const History history = model.fit(data, {.epochs = 20, .verbose = Verbose::kSilent});
+  EXPECT_LT(history["loss"].back(), 0.02) << "each example has rows of its own";
+  EXPECT_LT(history["loss"].back(), history["loss"].front() / 5);
+  EXPECT_LE(job.sum(&ServerStatistics::rows), 2 * kExamples + 100);
+  EXPECT_ERROR(model.variables()[0]->value(), Code::kUnimplemented, "embeddings");
+}
+
+TEST(LazyTable, NeedsAnOptimizerThatLeavesOtherRowsAlone) {
+  const Job job(1, 1, {.rows_on_first_use = [](const std::string&, const TensorSpec&) {
+                  return std::optional(RowInitializer{});
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto table = counting("table", {1000, 4});
+  EXPECT_ERROR(optim::Adam(0.1).build({table}), Code::kInvalidArgument, "\"table\"");
+  optim::Adam(0.1, {.lazy = true}).build({table});
+}
+
+constexpr int64_t kWords = int64_t{1} << 40;
+
+Options with_lazy_rows() {
+  return {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+    return name.find("embeddings") == std::string::npos
+               ? std::nullopt
+               : std::optional(RowInitializer{
+                     .kind = RowInitializer::Kind::kUniform, .a = -0.1, .b = 0.1, .seed = 4});
+  }};
+}
+
+Model word_model() {
+  set_global_seed(7);
+  auto model = nn::Sequential({nn::Embedding(kWords, 4), nn::Flatten(), nn::Dense(1)});
+  model.build({{DType::kInt64, {1, 2}}});
+  model.compile(
+      {.optimizer = optim::Adam(0.05, {.lazy = true}), .loss = losses::MeanSquaredError()});
+  return model;
+}
+
+data::Dataset words(const std::vector<int64_t>& ids) {
+  const auto rows = static_cast<int64_t>(ids.size()) / 2;
+  return data::from_tensor_slices({{"ids", Tensor::from(ids, {rows, 2})},
+                                   {"label", Tensor::full(DType::kFloat32, {rows, 1}, 1)}})
+      .batch(2);
+}
+
+TEST(LazyTable, IsSavedAsTheRowsInUseAndGoesOnInOtherServers) {
+  const Folder folder;
+  const std::string path = folder.path() + "/words.safetensors";
+  const auto data = words({3, kWords - 1, kWords / 2, 3, kWords / 2 + 1, 17, 5, 3});
+  const auto other = words({3, 900, 901, kWords - 2});
+  const auto run = [&](int servers, const std::vector<int>& epochs, bool loads) {
+    const Job job(servers, 1, with_lazy_rows());
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    Model model = word_model();
+    if (loads) {
+      // What is there already does not stay.
+      model.fit(other, {.epochs = 1, .verbose = Verbose::kSilent});
+      model.load_checkpoint(path);
+    }
+    for (const int count : epochs) {
+      model.fit(data, {.epochs = count, .verbose = Verbose::kSilent});
+      if (!loads) model.save_checkpoint(path);
+    }
+    std::vector<std::vector<float>> all;
+    for (const auto& variable : model.variables()) {
+      const auto& v = on_servers(variable);
+      all.push_back(
+          values_of(v.is_lazy() ? v.lookup({3, 5, 17, 900, 901, kWords / 2, kWords - 2, kWords - 1})
+                                : v.value()));
+    }
+    return all;
+  };
+  run(2, {2}, false);
+  const Safetensors file = read_safetensors(path);
+  EXPECT_EQ(file.tensors.at("embedding/embeddings#rows").spec(), (TensorSpec{DType::kInt64, {6}}));
+  EXPECT_EQ(file.tensors.at("embedding/embeddings#values").shape(), Shape({6, 4}));
+  EXPECT_TRUE(file.tensors.contains("optimizer/momentum/embedding/embeddings#values"));
+  const auto expected = run(2, {2, 3}, false);
+  run(2, {2}, false);
+  EXPECT_EQ(run(3, {3}, true), expected);
+}
+
+TEST(LazyTable, RefusesRowsThatDoNotFit) {
+  const Folder folder;
+  const std::string path = folder.path() + "/words.safetensors";
+  const Job job(1, 1, with_lazy_rows());
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const Model model = word_model();
+  const auto table = model.variables()[0];
+  const auto load = [&](const std::vector<int64_t>& rows, const Shape& values) {
+    Safetensors file;
+    if (!rows.empty()) {
+      file.tensors[table->name() + "#rows"] =
+          Tensor::from(rows, {static_cast<int64_t>(rows.size())});
+      file.tensors[table->name() + "#values"] = Tensor::full(DType::kFloat32, values, 1);
+    }
+    write_safetensors(path, file);
+    load_variables(path, {table});
+  };
+  EXPECT_ERROR(load({}, {}), Code::kInvalidArgument, "missing: embedding/embeddings#rows");
+  EXPECT_ERROR(load({1, 2}, {2, 3}), Code::kInvalidArgument, "embedding/embeddings is");
+  EXPECT_ERROR(load({1, 1}, {2, 4}), Code::kInvalidArgument, "row 1 after row 1");
+  EXPECT_ERROR(load({1, kWords}, {2, 4}), Code::kInvalidArgument, "there are");
+  EXPECT_EQ(job.sum(&ServerStatistics::rows), 0u);
+  load({1, kWords - 1}, {2, 4});
+  EXPECT_EQ(values_of(on_servers(table).row(-1)), (std::vector<float>{1, 1, 1, 1}));
+}
+
+TEST(EmbeddingLookup, MovesItsRowsAlone) {
+  constexpr int64_t kVocabulary = 100'000;
+  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(4)});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  auto model = nn::Sequential({nn::Embedding(kVocabulary, 4), nn::Flatten(), nn::Dense(1)});
+  model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
+  const auto data =
+      data::from_tensor_slices({{"ids", Tensor::from<int64_t>({1, 99'999, 1, 5}, {2, 2})},
+                                {"label", Tensor::zeros(DType::kFloat32, {2, 1})}})
+          .batch(2);
+  model.fit(data, {.epochs = 1, .verbose = Verbose::kSilent});
+  const uint64_t sent = job.sum(&ServerStatistics::sent_bytes),
+                 received = job.sum(&ServerStatistics::received_bytes);
+  model.fit(data, {.epochs = 1, .verbose = Verbose::kSilent});
+  EXPECT_LT(job.sum(&ServerStatistics::sent_bytes) - sent, 1000u);
+  EXPECT_LT(job.sum(&ServerStatistics::received_bytes) - received, 1000u);
+}
+
+TEST(Lookup, OfASlicePullsItsRowsAlone) {
+  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto variable = counting("v", {8, 2});  // row i is 2 i, 2 i + 1
+  const ServerVariable& v = on_servers(variable);
+  variable->value();
+  const auto firsts = [&](const RowSlice& slice) {
+    const Tensor rows = v.slice(slice);
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < rows.shape()[0]; ++i) numbers.push_back(rows.data<float>()[2 * i] / 2);
+    return numbers;
+  };
+  EXPECT_EQ(firsts({.step = 3}), (std::vector<float>{0, 3, 6}));
+  EXPECT_EQ(firsts({.begin = 5, .end = -1}), (std::vector<float>{5, 6}));
+  EXPECT_EQ(firsts({.begin = 2, .end = -8, .step = -1}), (std::vector<float>{2, 1}));
+  EXPECT_EQ(firsts({.step = -5}), (std::vector<float>{7, 2}));
+  EXPECT_EQ(firsts({.begin = 6, .end = 5, .step = -6}), (std::vector<float>{6}));
+  EXPECT_TRUE(firsts({.begin = 5, .end = 3}).empty());
+  EXPECT_EQ(values_of(v.row(-1)), (std::vector<float>{14, 15}));
+  EXPECT_EQ(values_of(v.lookup({4, -1, 4})), (std::vector<float>{8, 9, 0, 0, 8, 9}));
+  EXPECT_ERROR(v.row(100), Code::kOutOfRange, "row 100");
+  EXPECT_ERROR(v.row(-9), Code::kOutOfRange, "row -9");
+  const auto step = strategy->function([&] {
+    return ops::slice(variable->read(), {0, 0}, {8, 1});
+  });
+  EXPECT_EQ(values_of(strategy->run(step)[0]), (std::vector<float>{0, 2, 4, 6, 8, 10, 12, 14}));
+
+  const auto large = counting("large", {1 << 16, 4});
+  large->value();
+  const uint64_t sent = job.sum(&ServerStatistics::sent_bytes);
+  EXPECT_EQ(on_servers(large).slice({.begin = -2}).shape(), Shape({2, 4}));
+  EXPECT_LT(job.sum(&ServerStatistics::sent_bytes) - sent, 500u);
+}
+
+// --- Initial values
+
+TEST(InitialRows, AreMadeShardByShard) {
+  std::vector<RowRange> made;
+  std::mutex mutex;  // servers are asked side by side
+  const auto identity = [&](const RowRange& rows) {
+    const std::lock_guard lock(mutex);
+    made.push_back(rows);
+    Tensor part = Tensor::zeros(DType::kFloat32, {rows.rows(), 4});
+    for (int64_t i = 0; i < rows.rows(); ++i) part.data<float>()[5 * i + rows.begin] = 1;
+    return part;
+  };
+  const Job job(2, 1,
+                {.partitioner = FixedShardsPartitioner(3),
+                 .initial_rows = [&](const std::string& name, const TensorSpec&) {
+                   return name == "identity" ? std::function<Tensor(const RowRange&)>(identity)
+                                             : nullptr;
+                 }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto variable =
+      create_variable({.name = "identity", .spec = {DType::kFloat32, {4, 4}}, .initial_value = [] {
+                         ADD_FAILURE() << "the whole matrix is not asked for";
+                         return Tensor::zeros(DType::kFloat32, {4, 4});
+                       }});
+  optim::SGD(0.1).build({variable});
+  const std::vector<float> expected = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
+  EXPECT_EQ(values_of(variable->value()), expected);
+  std::ranges::sort(made, {}, &RowRange::begin);
+  EXPECT_EQ(made, (std::vector<RowRange>{{0, 2}, {2, 3}, {3, 4}}));
+  EXPECT_EQ(values_of(counting("other", {2})->value()), (std::vector<float>{0, 1}));
+}
+
+// --- Rows on first use
+
+TEST(LazyTable, IsPartOfAFunctionalModelToo) {
+  const Job job(2, 1, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+                  return name.find("embeddings") == std::string::npos
+                             ? std::nullopt
+                             : std::optional(RowInitializer{.a = 0.5});
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  constexpr int64_t kVocabulary = int64_t{1} << 40;
+  const auto ids = nn::Input({2}, {.dtype = DType::kInt64, .name = "ids"});
+  const auto rows = nn::Flatten()(nn::Embedding(kVocabulary, 16)(ids));
+  const Model model = nn::Functional({ids}, nn::Dense(1, {.use_bias = false})(rows));
+  model.variables()[1]->assign(Tensor::full(DType::kFloat32, {32, 1}, 1));
+  const auto step = strategy->function([&](const Value& x) { return model(x); });
+  const Tensor number = Tensor::from<int64_t>({kVocabulary - 1, 3}, {1, 2});
+  EXPECT_EQ(strategy->run(step, number)[0].item(), 16);
+}
+
+}  // namespace
+}  // namespace cohort::testing
