@@ -73,6 +73,21 @@ std::shared_ptr<Buffer> to_one_bit(std::span<float> values) {
   return buffer;
 }
 
+// Four elements in a byte: 1 is plus the threshold, 2 is minus.
+std::shared_ptr<Buffer> to_two_bits(std::span<float> values, float threshold) {
+  const size_t bytes = (values.size() + 3) / 4;
+  auto buffer = buffer_of(sizeof(float) + bytes);
+  std::memcpy(buffer->data, &threshold, sizeof threshold);
+  auto* out = static_cast<uint8_t*>(buffer->data) + sizeof(float);
+  std::memset(out, 0, bytes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int code = values[i] >= threshold ? 1 : values[i] <= -threshold ? 2 : 0;
+    out[i / 4] |= static_cast<uint8_t>(code << i % 4 * 2);
+    values[i] = code == 1 ? threshold : code == 2 ? -threshold : 0;
+  }
+  return buffer;
+}
+
 std::shared_ptr<Buffer> to_top_k(std::span<float> values, double share) {
   if (values.size() > kMaxTopKElements)
     invalid("top-k takes gradients of ", kMaxTopKElements, " elements at most, got ",
@@ -111,6 +126,8 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<floa
       return to_one_bit(values);
     case Compression::kTopK:
       return to_top_k(values, options.top_k);
+    case Compression::kTwoBit:
+      return to_two_bits(values, options.threshold);
     case Compression::kNone:
       break;
   }
@@ -122,6 +139,8 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<floa
 GradientCompressor::GradientCompressor(const CompressionOptions& options) : options_(options) {
   if (!(options.top_k > 0 && options.top_k <= 1))
     invalid("top_k must be in (0, 1], got ", options.top_k);
+  if (!(options.threshold > 0) || !std::isfinite(options.threshold))
+    invalid("threshold must be positive, got ", options.threshold);
 }
 
 std::shared_ptr<Buffer> GradientCompressor::compress(const std::string& shard,
@@ -185,6 +204,9 @@ void check_compressed(Compression kind, uint64_t elements, uint64_t bytes) {
     case Compression::kOneBit:
       wanted = sizeof(float) + (elements + 7) / 8;
       break;
+    case Compression::kTwoBit:
+      wanted = sizeof(float) + (elements + 3) / 4;
+      break;
     case Compression::kTopK:
       if (bytes % sizeof(Entry) == 0 && bytes / sizeof(Entry) <= elements) return;
       invalid(bytes, " bytes are no ", sizeof(Entry), " for each of at most ", elements,
@@ -200,7 +222,7 @@ void check_compressed(Compression kind, uint64_t elements, uint64_t bytes) {
 void decompress(Compression kind, const char* data, size_t bytes, Tensor& gradient) {
   if (kind == Compression::kTopK) return place_entries(data, bytes, gradient);
   float scale = 0;
-  if (kind == Compression::kInt8 || kind == Compression::kOneBit)
+  if (kind == Compression::kInt8 || kind == Compression::kOneBit || kind == Compression::kTwoBit)
     std::memcpy(&scale, data, sizeof scale);
   const auto* after = reinterpret_cast<const uint8_t*>(data) + sizeof scale;
   switch (kind) {
@@ -218,6 +240,11 @@ void decompress(Compression kind, const char* data, size_t bytes, Tensor& gradie
       });
     case Compression::kOneBit:
       return fill(gradient, [=](int64_t i) { return after[i / 8] >> i % 8 & 1 ? scale : -scale; });
+    case Compression::kTwoBit:
+      return fill(gradient, [=](int64_t i) {
+        const int code = after[i / 4] >> i % 4 * 2 & 3;
+        return code == 1 ? scale : code == 2 ? -scale : 0.0f;
+      });
     default:
       COHORT_CHECK(false);
   }

@@ -18,11 +18,13 @@ enum class Compression : int {
   kInt8 = 3,      // a quarter: 127ths of the largest magnitude
   kOneBit = 4,    // a 32nd: signs, with the mean magnitude (Seide et al. 2014)
   kTopK = 5,      // the largest magnitudes alone
+  kTwoBit = 6,    // a 16th: plus or minus a threshold, or nothing
 };
 
 struct CompressionOptions {
   Compression kind = Compression::kNone;
-  double top_k = 0.01;  // the share of elements that kTopK sends, one at least
+  double top_k = 0.01;    // the share of elements that kTopK sends, one at least
+  float threshold = 0.5;  // of kTwoBit: no element moves by more than this at a time
 };
 
 // Compresses the gradients of one worker, with error feedback: what a gradient loses is kept, and
@@ -30,7 +32,7 @@ struct CompressionOptions {
 // all that was put in. Not synchronised.
 class GradientCompressor {
  public:
-  // kInvalidArgument for a share of elements outside (0, 1].
+  // kInvalidArgument for a share of elements outside (0, 1], and a threshold that is not positive.
   explicit GradientCompressor(const CompressionOptions& options);
 
   Compression kind() const { return options_.kind; }

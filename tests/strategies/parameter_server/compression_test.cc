@@ -31,6 +31,40 @@ TEST(OneBit, SendsSignsWithTheMeanMagnitude) {
   EXPECT_EQ(values_of(compressor.residual("w")), (Floats{1, -1, 0, 0}));
 }
 
+TEST(TwoBit, SendsAThresholdAtATime) {
+  GradientCompressor compressor({.kind = Compression::kTwoBit, .threshold = 0.5});
+  const Floats in = {0.4f, 0.1f, 0.2f, 0.3f, -0.7f, 0.2f, 1.6f, 0, 0},
+               sent = {0, 0.5f, 0, 0.5f, -0.5f, 0, 0.5f, 0.5f, 0.5f},
+               left = {0.4f, 0, 0.2f, 0, -0.2f, 0, 1.1f, 0.6f, 0.1f};
+  for (size_t i = 0; i < in.size(); ++i) {
+    EXPECT_EQ(send(compressor, {in[i]}), (Floats{sent[i]})) << i;
+    EXPECT_NEAR(values_of(compressor.residual("w"))[0], left[i], 1e-6) << i;
+  }
+  for (const float bad : {0.0f, -1.0f, std::nanf("")})
+    EXPECT_ERROR(GradientCompressor({.threshold = bad}), Code::kInvalidArgument, "threshold");
+}
+
+TEST(TwoBit, AddsUpOverWorkers) {
+  TestServer server;
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  std::vector<std::unique_ptr<ParameterClient>> workers;
+  for (int w = 0; w < 4; ++w)
+    workers.push_back(std::make_unique<ParameterClient>(
+        server.address(),
+        ParameterClientOptions{.task = str("worker:", w),
+                               .job_id = "job",
+                               .compression = {.kind = Compression::kTwoBit}},
+        no_environment));
+  workers[0]->create(spec, [] { return floats({0}); });
+  Floats values;
+  for (const float gradient : {0.4f, 0.1f, 0.2f, 0.3f}) {
+    for (const auto& worker : workers)
+      worker->push({.shard = "w", .gradient = floats({-gradient}), .learning_rate = 2});
+    values.push_back(values_of(fetch(*workers[0], spec))[0]);
+  }
+  EXPECT_EQ(values, (Floats{0, 4, 4, 8}));
+}
+
 TEST(TopK, SendsTheLargestWithWhatStayedBehind) {
   GradientCompressor compressor({.kind = Compression::kTopK, .top_k = 0.25});
   EXPECT_EQ(send(compressor, {0.9f, -0.5f, 0.3f, 0.1f}), (Floats{0.9f, 0, 0, 0}));
@@ -62,7 +96,7 @@ class EveryCompression : public ::testing::TestWithParam<Compression> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryCompression,
                          ::testing::Values(Compression::kBFloat16, Compression::kFloat16,
                                            Compression::kInt8, Compression::kOneBit,
-                                           Compression::kTopK));
+                                           Compression::kTopK, Compression::kTwoBit));
 
 TEST_P(EveryCompression, LosesNothingInTheEnd) {
   GradientCompressor compressor({.kind = GetParam(), .top_k = 0.1});
@@ -85,10 +119,11 @@ TEST_P(EveryCompression, LosesNothingInTheEnd) {
 
 TEST_P(EveryCompression, TrainsThroughAServer) {
   TestServer server;
-  ParameterClient client(
-      server.address(),
-      {.task = "worker:0", .job_id = "job", .compression = {.kind = GetParam(), .top_k = 0.5}},
-      no_environment);
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .compression = {.kind = GetParam(), .top_k = 0.5, .threshold = 3}},
+                         no_environment);
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {5}});
   client.create(spec, [] { return floats({0, 0, 0, 0, 0}); });
   constexpr int kSteps = 64;
