@@ -262,6 +262,31 @@ TEST(ClusterCoordinator, SchedulingInALoopHearsOfTheError) {
   }
 }
 
+TEST(ClusterCoordinator, NeedsNoMoreThanAShortQueue) {
+  register_dataset("counting",
+                   [](const InputContext&) { return data::range(3).repeat().batch(1); });
+  TestCluster cluster(2);
+  const auto coordinator = cluster.coordinator({.max_queued = 2});
+  const auto counted = counter(*coordinator);
+  const auto batches = coordinator->create_per_worker_dataset("counting").iterate();
+  const auto sum = default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const Function f = doubled(), add = adding(counted);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<RemoteValue> values;
+    for (int i = 0; i < 50; ++i) {
+      values.push_back(coordinator->schedule(f, static_cast<float>(i)));
+      coordinator->schedule(add, 1.0f);
+      coordinator->schedule(sum, batches);
+    }
+    coordinator->join(kPatience);
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(values[static_cast<size_t>(i)].get().item(), 2.0 * i);
+    EXPECT_EQ(total(coordinator->fetch_per_worker(counted)), 50 * (round + 1));
+    coordinator->schedule(failing(), 0.0f);
+    EXPECT_ERROR(coordinator->join(kPatience), Code::kOutOfRange, "\"failing\"");
+  }
+}
+
 TEST(ClusterCoordinator, ResultsStayWhenTheirWorkerHasGone) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();

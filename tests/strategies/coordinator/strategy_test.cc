@@ -2,6 +2,7 @@
 #include "core/distribute/strategy.h"
 
 #include "core/optim/optimizers.h"
+#include "core/train/checkpoint.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "strategies/mirrored_strategy.h"
 #include "strategies/parameter_server_strategy.h"
@@ -33,6 +34,10 @@ class Job {
                                                   CoordinatorOptions options = {}) {
     options.notice = cluster.lines.writer();
     return std::make_unique<ClusterCoordinator>(strategy, options, no_environment);
+  }
+
+  void stop_servers() {
+    for (TestServer& server : servers_) server.stop();
   }
 
  private:
@@ -121,6 +126,97 @@ TEST(CoordinatorOfAStrategy, WorkersMayBeginOneAfterTheOther) {
   coordinator->join(kPatience);
   EXPECT_ERROR(job.coordinator(*job.strategy(), {.start_delay = milliseconds(-1)}),
                Code::kInvalidArgument, "start_delay");
+}
+
+// One weight, and steps of Adam towards where it is 3.
+class Descent {
+ public:
+  Descent(Job& job, Strategy& strategy) : coordinator_(job.coordinator(strategy)) {
+    const auto scope = strategy.scope();
+    weight_ = create_variable({.name = "w", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                                 return Tensor::scalar(0.0f);
+                               }});
+    adam_.build({weight_});
+    step_.emplace(strategy.function([this] {
+      const Value error = weight_->read() - 3;
+      adam_.minimize(error * error, {weight_});
+      return error;
+    }));
+  }
+  ClusterCoordinator& coordinator() { return *coordinator_; }
+  void schedule(int steps) {
+    for (int i = 0; i < steps; ++i) coordinator_->schedule(*step_);
+  }
+  void run(int steps) {
+    schedule(steps);
+    coordinator_->join(kPatience);
+  }
+  Variables variables() const {
+    Variables all = adam_.variables();
+    all.push_back(weight_);
+    return all;
+  }
+  double weight() const { return weight_->value().item(); }
+
+ private:
+  const std::unique_ptr<ClusterCoordinator> coordinator_;
+  const optim::Optimizer adam_ = optim::Adam(0.1);
+  std::shared_ptr<Variable> weight_;
+  std::optional<StepFunction<Value>> step_;
+};
+
+TEST(CoordinatorOfAStrategy, GoesOnFromACheckpointWhenItsServersAreLost) {
+  const auto undisturbed = [] {
+    Job job(1);
+    const auto strategy = job.strategy();
+    Descent descent(job, *strategy);
+    descent.run(20);
+    return descent.weight();
+  };
+  const Folder folder;
+  const std::string path = folder.path() + "/state";
+  {
+    Job job(1);
+    const auto strategy = job.strategy({.timeout = std::chrono::seconds(3)});
+    Descent descent(job, *strategy);
+    descent.run(10);
+    save_variables(path, descent.variables());
+    job.stop_servers();
+    EXPECT_ERROR(descent.run(2), Code::kUnavailable, "parameter server");
+  }
+  Job job(1);
+  const auto strategy = job.strategy();
+  Descent descent(job, *strategy);
+  load_variables(path, descent.variables());
+  descent.run(10);
+  EXPECT_EQ(descent.weight(), undisturbed());
+}
+
+TEST(CoordinatorOfAStrategy, AWorkerAndTheServersThatAreLostTogetherAreAnError) {
+  Job job(2);
+  const auto strategy = job.strategy({.timeout = std::chrono::seconds(3)});
+  Descent descent(job, *strategy);
+  descent.run(5);
+  descent.schedule(200);
+  job.cluster.stop(0);
+  job.stop_servers();
+  EXPECT_ERROR(descent.coordinator().join(kPatience), Code::kUnavailable, "parameter server");
+  EXPECT_EQ(descent.coordinator().schedule(doubled(), 1.0f).get(kPatience).item(), 2);
+}
+
+TEST(CoordinatorOfAStrategy, VariablesAreReadWhileWorkersComeAndGo) {
+  Job job(1);
+  const auto strategy = job.strategy();
+  Descent descent(job, *strategy);
+  for (int round = 0; round < 3; ++round) {
+    descent.schedule(20);
+    job.cluster.stop(0);
+    EXPECT_LE(descent.weight(), 3.5);
+    std::thread starting([&] { job.cluster.start(0); });
+    while (!descent.coordinator().done()) descent.weight();
+    starting.join();
+  }
+  EXPECT_NEAR(descent.weight(), 3, 0.5) << "after 60 steps";
 }
 
 }  // namespace
