@@ -191,7 +191,7 @@ TEST(Joining, RefusesOptionsThatMakeNoSense) {
     return refusal([&] { join(LiteralResolver(), options, variables); });
   };
   EXPECT_THAT(message({.heartbeat = milliseconds(0)}), HasSubstr("heartbeat"));
-  EXPECT_THAT(message({.suspect_after = milliseconds(600)}), HasSubstr("600 ms"));
+  EXPECT_THAT(message({.suspect_after = milliseconds(400)}), HasSubstr("400 ms"));
   EXPECT_THAT(message({.dead_after = seconds(2)}), HasSubstr("dead_after 2 s"));
   EXPECT_THAT(message({.job_id = std::string(100, 'x')}), HasSubstr("at most 64"));
   EXPECT_THAT(message({}, {{"COHORT_JOB_ID", "a b"}}), HasSubstr("COHORT_JOB_ID"));
