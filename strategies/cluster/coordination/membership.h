@@ -19,9 +19,10 @@ namespace cohort {
 struct MembershipOptions {
   // How long join() waits for the leader and for all others.
   std::chrono::milliseconds join_timeout = std::chrono::seconds(60);
-  // A silent member is named after `suspect_after` and counts as dead after `dead_after`; each says
-  // something every `heartbeat`. The leader's values hold for all. At least two heartbeats must fit
-  // into the first, which must be less than the second.
+  // A silent member is named after `suspect_after`, and lost by about then where its host does not
+  // answer either; else it counts as dead after `dead_after`. Each says something every
+  // `heartbeat`. The leader's values hold for all. At least two heartbeats must fit into the first,
+  // which must be less than the second.
   std::chrono::milliseconds heartbeat{250};
   std::chrono::milliseconds suspect_after{2500};
   std::chrono::milliseconds dead_after{5000};
