@@ -369,8 +369,8 @@ TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
   }
 }
 
-// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped, perhaps with an
-// alert of TLS.
+// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped, perhaps with
+// an alert of TLS.
 void expect_drop(int port, const std::string& bytes) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   const sockaddr_in address = loopback(port);
