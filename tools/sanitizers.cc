@@ -7,9 +7,11 @@ const char* __tsan_default_suppressions();
 
 // Debian's libraries are not built for ThreadSanitizer, which sees their memory traffic through the
 // C library but not the atomics that order it. Our own code stays under watch wherever it is called
-// from.
+// from, but for gRPC's callbacks: one follows another on threads whose order cannot be seen.
 const char* __tsan_default_suppressions() {
-  return "called_from_lib:libabsl_cord.so\n"
+  return "race:grpc::internal::\n"
+         "race:libgrpc++.so\n"
+         "called_from_lib:libabsl_cord.so\n"
          "called_from_lib:libabsl_graphcycles_internal.so\n"
          "called_from_lib:libabsl_random_internal_pool_urbg.so\n"
          "called_from_lib:libabsl_status.so\n"
