@@ -211,15 +211,20 @@ void Attempt::record(TaskRun& run, ExitStatus status) {
   run.ended = true;
   run.status = status;
   for (TaskOutput& stream : run.streams) stream.read_available();
-  if (status.ok() || !failures_count_) return;
+  if (status.ok() || !(failures_count_ || may_be_cause(status))) return;
   if (!failed_ || weight(status) > weight(tasks_[*failed_].status)) {
     failed_ = static_cast<size_t>(&run - tasks_.data());
   }
 }
 
+bool Attempt::may_be_cause(ExitStatus status) const {
+  return failed_ && phase_ < Phase::kKilling && status.was_killed() &&
+         !status.was_killed_by(SIGTERM);
+}
+
 int Attempt::weight(ExitStatus status) const {
   if (status.was_killed_by(passed_on_)) return 0;
-  return status.resumable() ? 1 : 2;
+  return status.resumable() || status.code() == exit_code(Code::kUnavailable) ? 1 : 2;
 }
 
 void Attempt::advance() {

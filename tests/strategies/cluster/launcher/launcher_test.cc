@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 
 namespace cohort::testing {
@@ -367,6 +368,22 @@ TEST(LauncherEnd, IsTheFirstFailure) {
     EXPECT_EQ(ended.size(), 4);
     for (const auto& line : ended) EXPECT_THAT(line, HasSubstr("was killed by SIGTERM"));
   }
+}
+
+TEST(LauncherEnd, IsTheDeathThatOthersNoticedSooner) {
+  const std::string folder = scratch_folder();
+  Launched launched({.flags = {"--workers=2"},
+                     .actions = {"worker:0@await_file=" + folder + "/noticed",
+                                 "worker:0@exit=" + std::to_string(exit_code(Code::kUnavailable)),
+                                 "handle_signals", "print=ready", "await_file=" + folder + "/dies",
+                                 "raise=" + std::to_string(SIGKILL)}});
+  launched.wait_for_output("ready");
+  touch(folder + "/noticed");
+  launched.wait_for_errors("; ending worker:1");
+  touch(folder + "/dies");
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
+  EXPECT_THAT(launched.errors(), HasSubstr("then worker:0"));
 }
 
 TEST(LauncherEnd, NamesSignals) {
