@@ -94,6 +94,12 @@ struct KernelRegistration {
   KernelRegistration(std::string op, DeviceType type, KernelFactory factory);
 };
 
+// Makes kernels of a class that is constructed from the spec.
+template <typename K>
+std::unique_ptr<Kernel> make_plain(const KernelSpec& spec) {
+  return std::make_unique<K>(spec);
+}
+
 // A kernel without state beyond its spec: the function is called with the spec's copy at each run.
 struct KernelCall {
   const std::vector<TensorSpec>& input_specs;

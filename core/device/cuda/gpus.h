@@ -49,7 +49,6 @@ class Gpus {
 
  private:
   Gpus();
-  void require_cards() const;
 
   int cards_ = 0;
   std::string reason_;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/tensor/attributes.h"
+#include "core/kernels/kernel.h"
 
 namespace cohort {
 
@@ -22,5 +22,16 @@ struct PoolSizes {
     top = pads[0], left = pads[2];
   }
 };
+
+// Of MaxPool2D and AvgPool2D, and of their gradients.
+inline PoolSizes pool_sizes(const KernelSpec& spec) {
+  return {spec.inputs[0].shape, spec.outputs[0].shape, spec.attributes};
+}
+inline PoolSizes max_pool_grad_sizes(const KernelSpec& spec) {
+  return {spec.inputs[1].shape, spec.inputs[2].shape, spec.attributes};
+}
+inline PoolSizes average_pool_grad_sizes(const KernelSpec& spec) {
+  return {spec.outputs[0].shape, spec.inputs[0].shape, spec.attributes};
+}
 
 }  // namespace cohort

@@ -1,108 +1,41 @@
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/threads.h"
+#include "core/kernels/common/array_ops.h"
 #include "core/kernels/common/convert.h"
 #include "core/kernels/cpu/strided_copy.h"
-#include "core/kernels/kernel.h"
 
 namespace cohort {
 namespace {
 
-using Dims = std::vector<int64_t>;
-
 constexpr int64_t kMinElementsPerThread = 16384;
 
-// One box to copy, from byte `source_offset` of an input to byte `target_offset` of an output.
-struct Box {
-  StridedCopy copy;
-  int input, output;
-  int64_t source_offset, target_offset;
-};
-
-class CopyKernel final : public Kernel {
+class CopyKernel : public Kernel {
  public:
-  explicit CopyKernel(std::vector<Box> boxes) : boxes_(std::move(boxes)) {}
+  CopyKernel(const KernelSpec& spec, const std::vector<TensorBox>& boxes) : boxes_(boxes) {
+    for (const TensorBox& b : boxes)
+      copies_.emplace_back(b.extents, b.source_strides, b.target_strides,
+                           dtype_size(spec.inputs[0].dtype));
+  }
   void run(const KernelContext& context) override {
-    for (const Box& box : boxes_)
-      box.copy.run(context.input<char>(box.input) + box.source_offset,
-                   context.output<char>(box.output) + box.target_offset);
+    for (size_t i = 0; i < boxes_.size(); ++i)
+      copies_[i].run(context.input<char>(boxes_[i].input) + boxes_[i].source_offset,
+                     context.output<char>(boxes_[i].output) + boxes_[i].target_offset);
   }
 
  private:
-  std::vector<Box> boxes_;
+  std::vector<TensorBox> boxes_;
+  std::vector<StridedCopy> copies_;
 };
-
-// Offset in elements of the element at `position`.
-int64_t offset_of(const Dims& position, const Dims& strides) {
-  return std::inner_product(position.begin(), position.end(), strides.begin(), int64_t{0});
-}
-
-// The box of `extents` at `source_position` of a dense tensor goes to `target_position` of another.
-Box dense_box(const Dims& extents, const TensorSpec& source, int input, const Dims& source_position,
-              const TensorSpec& target, int output, const Dims& target_position) {
-  const Dims source_strides = dense_strides(source.shape),
-             target_strides = dense_strides(target.shape);
-  const size_t size = dtype_size(source.dtype);
-  return {StridedCopy(extents, source_strides, target_strides, size), input, output,
-          static_cast<int64_t>(size) * offset_of(source_position, source_strides),
-          static_cast<int64_t>(size) * offset_of(target_position, target_strides)};
-}
-
-std::unique_ptr<Kernel> make_transpose(const KernelSpec& spec) {
-  const TensorSpec &x = spec.inputs[0], &y = spec.outputs[0];
-  const Dims input_strides = dense_strides(x.shape);
-  Dims strides;
-  for (int64_t axis : spec.attributes.get<Dims>("perm")) strides.push_back(input_strides[axis]);
-  const StridedCopy copy(y.shape.to_vector(), strides, dense_strides(y.shape), dtype_size(x.dtype));
-  return std::make_unique<CopyKernel>(std::vector<Box>{{copy, 0, 0, 0, 0}});
-}
-
-std::unique_ptr<Kernel> make_concat(const KernelSpec& spec) {
-  const int64_t axis = spec.attributes.get<int64_t>("axis");
-  Dims position(spec.outputs[0].shape.rank());
-  const Dims origin = position;
-  std::vector<Box> boxes;
-  for (size_t i = 0; i < spec.inputs.size(); ++i) {
-    const TensorSpec& x = spec.inputs[i];
-    boxes.push_back(dense_box(x.shape.to_vector(), x, static_cast<int>(i), origin, spec.outputs[0],
-                              0, position));
-    position[axis] += x.shape[static_cast<int>(axis)];
-  }
-  return std::make_unique<CopyKernel>(std::move(boxes));
-}
-
-std::unique_ptr<Kernel> make_split(const KernelSpec& spec) {
-  const int64_t axis = spec.attributes.get<int64_t>("axis");
-  Dims position(spec.inputs[0].shape.rank());
-  const Dims origin = position;
-  std::vector<Box> boxes;
-  for (size_t i = 0; i < spec.outputs.size(); ++i) {
-    const TensorSpec& y = spec.outputs[i];
-    boxes.push_back(dense_box(y.shape.to_vector(), spec.inputs[0], 0, position, y,
-                              static_cast<int>(i), origin));
-    position[axis] += y.shape[static_cast<int>(axis)];
-  }
-  return std::make_unique<CopyKernel>(std::move(boxes));
-}
-
-std::unique_ptr<Kernel> make_slice(const KernelSpec& spec) {
-  const TensorSpec& y = spec.outputs[0];
-  const auto& begin = spec.attributes.get<Dims>("begin");
-  return std::make_unique<CopyKernel>(std::vector<Box>{
-      dense_box(y.shape.to_vector(), spec.inputs[0], 0, begin, y, 0, Dims(y.shape.rank()))});
-}
 
 // Fills the output with the padding first: it is at most a few per cent of the elements in
 // practice.
-class PadKernel final : public Kernel {
+class FillKernel final : public CopyKernel {
  public:
-  explicit PadKernel(const KernelSpec& spec)
-      : output_(spec.outputs[0]),
-        value_(spec.attributes.get<double>("value")),
-        inside_({dense_box(spec.inputs[0].shape.to_vector(), spec.inputs[0], 0,
-                           Dims(output_.shape.rank()), output_, 0,
-                           spec.attributes.get<Dims>("before"))}) {}
+  FillKernel(const KernelSpec& spec, const std::vector<TensorBox>& boxes)
+      : CopyKernel(spec, boxes),
+        output_(spec.outputs[0]),
+        value_(spec.attributes.get<double>("value")) {}
 
   void run(const KernelContext& context) override {
     dispatch(AllTypes{}, output_.dtype, "Pad", [&]<typename T>() {
@@ -111,13 +44,12 @@ class PadKernel final : public Kernel {
             std::fill(context.output<T>(0) + begin, context.output<T>(0) + end, convert<T>(value_));
           });
     });
-    inside_.run(context);
+    CopyKernel::run(context);
   }
 
  private:
   TensorSpec output_;
   double value_;
-  CopyKernel inside_;
 };
 
 // Copies its input, or does nothing where the plan gave both the same memory.
@@ -133,20 +65,11 @@ class IdentityKernel final : public Kernel {
   size_t bytes_;
 };
 
-std::unique_ptr<Kernel> make_identity(const KernelSpec& spec) {
-  return std::make_unique<IdentityKernel>(spec);
-}
-
-COHORT_REGISTER_KERNEL("Transpose", kCpu, make_transpose);
-COHORT_REGISTER_KERNEL("Concat", kCpu, make_concat);
-COHORT_REGISTER_KERNEL("Split", kCpu, make_split);
-COHORT_REGISTER_KERNEL("Slice", kCpu, make_slice);
-COHORT_REGISTER_KERNEL("Pad", kCpu,
-                       [](const KernelSpec& spec) { return std::make_unique<PadKernel>(spec); });
-COHORT_REGISTER_KERNEL("Identity", kCpu, make_identity);
-COHORT_REGISTER_KERNEL("StopGradient", kCpu, make_identity);
-// The plan makes the output the variable's memory.
-COHORT_REGISTER_KERNEL("AssignVariable", kCpu, make_identity);
+const bool kRegistered = [] {
+  register_array_ops(DeviceType::kCpu, {make_with_boxes<CopyKernel>, make_with_boxes<FillKernel>,
+                                        make_plain<IdentityKernel>});
+  return true;
+}();
 
 }  // namespace
 }  // namespace cohort

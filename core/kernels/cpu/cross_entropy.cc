@@ -1,3 +1,5 @@
+#include "core/kernels/common/cross_entropy.h"
+
 #include "core/kernels/common/row_fault.h"
 #include "core/kernels/cpu/floating_kernel.h"
 #include "core/kernels/cpu/row_math.h"
@@ -36,10 +38,10 @@ class Labels {
 };
 
 template <typename T>
-class SparseCrossEntropy final : public Kernel {
+class SparseCrossEntropy final : public CrossEntropyKernel {
  public:
   explicit SparseCrossEntropy(const KernelSpec& spec)
-      : sizes_(spec.inputs[0].shape), labels_(spec.inputs[1], sizes_.columns) {}
+      : CrossEntropyKernel(spec), labels_(spec.inputs[1], sizes_.columns) {}
 
   void run(const KernelContext& context) override {
     labels_.check(context.inputs[1]);
@@ -52,15 +54,14 @@ class SparseCrossEntropy final : public Kernel {
   }
 
  private:
-  RowSizes sizes_;
   Labels labels_;
 };
 
 template <typename T>
-class SparseCrossEntropyGrad final : public Kernel {
+class SparseCrossEntropyGrad final : public CrossEntropyGradKernel {
  public:
   explicit SparseCrossEntropyGrad(const KernelSpec& spec)
-      : sizes_(spec.inputs[1].shape), labels_(spec.inputs[2], sizes_.columns) {}
+      : CrossEntropyGradKernel(spec), labels_(spec.inputs[2], sizes_.columns) {}
 
   void run(const KernelContext& context) override {
     labels_.check(context.inputs[2]);
@@ -74,19 +75,14 @@ class SparseCrossEntropyGrad final : public Kernel {
     });
   }
 
-  bool can_run_in_place(int, int input) const override { return input == kLogits; }
-
  private:
-  static constexpr int kLogits = 1;
-
-  RowSizes sizes_;
   Labels labels_;
 };
 
 template <typename T>
-class CrossEntropy final : public Kernel {
+class CrossEntropy final : public CrossEntropyKernel {
  public:
-  explicit CrossEntropy(const KernelSpec& spec) : sizes_(spec.inputs[0].shape) {}
+  using CrossEntropyKernel::CrossEntropyKernel;
 
   void run(const KernelContext& context) override {
     for_each_row(sizes_, [&](int64_t row, int64_t offset) {
@@ -97,16 +93,13 @@ class CrossEntropy final : public Kernel {
       context.output<T>(1)[row] = lse;
     });
   }
-
- private:
-  RowSizes sizes_;
 };
 
 // The gradient is exact for targets of any sum.
 template <typename T>
-class CrossEntropyGrad final : public Kernel {
+class CrossEntropyGrad final : public CrossEntropyGradKernel {
  public:
-  explicit CrossEntropyGrad(const KernelSpec& spec) : sizes_(spec.inputs[1].shape) {}
+  using CrossEntropyGradKernel::CrossEntropyGradKernel;
 
   void run(const KernelContext& context) override {
     for_each_row(sizes_, [&](int64_t row, int64_t offset) {
@@ -119,15 +112,6 @@ class CrossEntropyGrad final : public Kernel {
         dlogits[c] = dloss * (total * math::exp(logits[c] - lse) - targets[c]);
     });
   }
-
-  bool can_run_in_place(int, int input) const override {
-    return input == kLogits || input == kTargets;
-  }
-
- private:
-  static constexpr int kLogits = 1, kTargets = 2;
-
-  RowSizes sizes_;
 };
 
 COHORT_REGISTER_KERNEL("SparseSoftmaxCrossEntropy", kCpu, make_floating<SparseCrossEntropy>);

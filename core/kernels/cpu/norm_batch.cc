@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/kernels/common/batch_norm.h"
 #include "core/kernels/cpu/column_sums.h"
 #include "core/kernels/cpu/floating_kernel.h"
 
@@ -7,23 +8,14 @@
 namespace cohort {
 namespace {
 
-bool has_relu(const KernelSpec& spec) {
-  return !spec.attributes.get<std::string>("activation").empty();
-}
-
 // Two passes over x: one for the statistics, one that normalises.
 template <typename T>
-class BatchNorm final : public Kernel {
+class BatchNorm final : public BatchNormKernel {
  public:
   explicit BatchNorm(const KernelSpec& spec)
-      : sizes_(spec.inputs[0].shape),
-        epsilon_(spec.attributes.get<double>("epsilon")),
-        relu_(has_relu(spec)),
+      : BatchNormKernel(spec),
         sums_(sizes_, 2, layout_),
         scale_(layout_.add(sizes_.columns * sizeof(T))) {}
-
-  size_t scratch_bytes() const override { return layout_.bytes(); }
-  bool can_run_in_place(int output, int input) const override { return output == 0 && input == 0; }
 
   void run(const KernelContext& context) override {
     sum_deviations(context);
@@ -93,10 +85,6 @@ class BatchNorm final : public Kernel {
     });
   }
 
-  RowSizes sizes_;
-  double epsilon_;
-  bool relu_;
-  ScratchLayout layout_;
   ColumnSums<T> sums_;
   size_t scale_;
 };
@@ -104,19 +92,12 @@ class BatchNorm final : public Kernel {
 // dx = gamma / stddev * (dy - mean(dy) - xhat * mean(dy * xhat)), with dy 0 where the activation
 // was 0.
 template <typename T>
-class BatchNormGrad final : public Kernel {
+class BatchNormGrad final : public BatchNormGradKernel {
  public:
   explicit BatchNormGrad(const KernelSpec& spec)
-      : sizes_(spec.inputs[1].shape),
-        epsilon_(spec.attributes.get<double>("epsilon")),
-        relu_(has_relu(spec)),
+      : BatchNormGradKernel(spec),
         sums_(sizes_, 2, layout_),
         factors_(layout_.add(3 * sizes_.columns * sizeof(T))) {}
-
-  size_t scratch_bytes() const override { return layout_.bytes(); }
-  bool can_run_in_place(int output, int input) const override {
-    return output == 0 && (input == 0 || input == 1 || input == kY);
-  }
 
   void run(const KernelContext& context) override {
     const T* dy = context.input<T>(0);
@@ -129,8 +110,6 @@ class BatchNormGrad final : public Kernel {
   }
 
  private:
-  static constexpr int kY = 5;
-
   template <typename F>
   void run_with(const KernelContext& context, F dy) const {
     const T *x = context.input<T>(1), *mean = context.input<T>(3);
@@ -172,10 +151,6 @@ class BatchNormGrad final : public Kernel {
     });
   }
 
-  RowSizes sizes_;
-  double epsilon_;
-  bool relu_;
-  ScratchLayout layout_;
   ColumnSums<T> sums_;
   size_t factors_;
 };

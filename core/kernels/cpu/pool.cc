@@ -55,8 +55,7 @@ void for_each_output_of_images(const PoolSizes& s, T* dx, F body) {
 template <typename T>
 class MaxPool final : public Kernel {
  public:
-  explicit MaxPool(const KernelSpec& spec)
-      : s_(spec.inputs[0].shape, spec.outputs[0].shape, spec.attributes) {}
+  explicit MaxPool(const KernelSpec& spec) : s_(pool_sizes(spec)) {}
 
   // NaN wins, so that it is seen.
   void run(const KernelContext& context) override {
@@ -79,8 +78,7 @@ class MaxPool final : public Kernel {
 template <typename T>
 class MaxPoolGrad final : public Kernel {
  public:
-  explicit MaxPoolGrad(const KernelSpec& spec)
-      : s_(spec.inputs[1].shape, spec.inputs[2].shape, spec.attributes) {}
+  explicit MaxPoolGrad(const KernelSpec& spec) : s_(max_pool_grad_sizes(spec)) {}
 
   // Channels go in blocks, for which `left` holds what the window has not handed out yet: the first
   // element equal to the maximum takes it.
@@ -117,8 +115,7 @@ class MaxPoolGrad final : public Kernel {
 template <typename T>
 class AvgPool final : public Kernel {
  public:
-  explicit AvgPool(const KernelSpec& spec)
-      : s_(spec.inputs[0].shape, spec.outputs[0].shape, spec.attributes) {}
+  explicit AvgPool(const KernelSpec& spec) : s_(pool_sizes(spec)) {}
 
   void run(const KernelContext& context) override {
     for_each_output(s_, [&](const Window& window, int64_t out) {
@@ -140,8 +137,7 @@ class AvgPool final : public Kernel {
 template <typename T>
 class AvgPoolGrad final : public Kernel {
  public:
-  explicit AvgPoolGrad(const KernelSpec& spec)
-      : s_(spec.outputs[0].shape, spec.inputs[0].shape, spec.attributes) {}
+  explicit AvgPoolGrad(const KernelSpec& spec) : s_(average_pool_grad_sizes(spec)) {}
 
   void run(const KernelContext& context) override {
     T* const output = context.output<T>(0);

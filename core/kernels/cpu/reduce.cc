@@ -1,10 +1,7 @@
 #include <algorithm>
 
 #include "core/base/threads.h"
-#include "core/kernels/common/convert.h"
-#include "core/kernels/common/functors.h"
-#include "core/kernels/common/reduce_types.h"
-#include "core/kernels/kernel.h"
+#include "core/kernels/common/reduce_ops.h"
 
 namespace cohort {
 namespace {
@@ -159,26 +156,10 @@ class ReduceKernel final : public Kernel {
   int64_t half_scratch_ = 0;  // elements
 };
 
-std::unique_ptr<Kernel> make_reduce(const KernelSpec& spec) {
-  std::unique_ptr<Kernel> kernel;
-  dispatch(NumberTypes{}, spec.inputs[0].dtype, spec.op, [&]<typename T>() {
-    if (spec.op == "ReduceMax")
-      kernel = std::make_unique<ReduceKernel<T, functors::Maximum>>(spec, extreme<T>(-1), false);
-    else if (spec.op == "ReduceMin")
-      kernel = std::make_unique<ReduceKernel<T, functors::Minimum>>(spec, extreme<T>(1), false);
-    else if (spec.op == "ReduceProd")
-      kernel = std::make_unique<ReduceKernel<T, functors::Mul>>(spec, 1, false);
-    else
-      kernel = std::make_unique<ReduceKernel<T, functors::Add>>(spec, 0, spec.op == "ReduceMean");
-  });
-  return kernel;
-}
-
-COHORT_REGISTER_KERNEL("ReduceSum", kCpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceMean", kCpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceMax", kCpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceMin", kCpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceProd", kCpu, make_reduce);
+const bool kRegistered = [] {
+  register_reductions<ReduceKernel>(DeviceType::kCpu);
+  return true;
+}();
 
 }  // namespace
 }  // namespace cohort

@@ -4,17 +4,11 @@
 
 #include "core/base/threads.h"
 #include "core/kernels/common/math.h"
-#include "core/tensor/shape.h"
+#include "core/kernels/common/row_sizes.h"
 
 // Loops over the rows of a tensor, its last axis, for kernels that normalise them. T is float or
 // double.
 namespace cohort {
-
-struct RowSizes {
-  int64_t rows, columns;
-
-  explicit RowSizes(const Shape& x) : rows(x.count(0, x.rank() - 1)), columns(x.dim(-1)) {}
-};
 
 // Calls body(row, offset of its first element) for every row, on the calling thread's team.
 template <typename F>

@@ -4,7 +4,7 @@
 #include "core/base/threads.h"
 #include "core/kernels/common/convert.h"
 #include "core/kernels/common/functors.h"
-#include "core/kernels/kernel.h"
+#include "core/kernels/common/lines.h"
 
 // Ops that walk along one axis: ArgMax, CumSum and TopK.
 namespace cohort {
@@ -12,35 +12,15 @@ namespace {
 
 constexpr int64_t kMinElementsPerThread = 16384;
 
-// A shape around one axis: element i of line (o, j) is at (o * count + i) * inner + j.
-struct Lines {
-  int64_t outer, count, inner;
-
-  Lines(const Shape& shape, int axis)
-      : outer(shape.count(0, axis)),
-        count(shape[axis]),
-        inner(shape.count(axis + 1, shape.rank())) {}
-  int64_t number() const { return outer * inner; }
-  int64_t start(int64_t line) const { return line / inner * count * inner + line % inner; }
-  int64_t grain() const { return kMinElementsPerThread / (count + 1) + 1; }
-};
-
-Lines lines_along_axis(const KernelCall& call) {
-  return Lines(call.input_specs[0].shape, static_cast<int>(call.attributes.get<int64_t>("axis")));
-}
-
-// NaN counts as larger than any number, as in NumPy and PyTorch.
-template <typename T>
-bool larger(T a, T b) {
-  return a > b || (a != a && b == b);
-}
+// Lines that a thread should have at least.
+int64_t grain(const Lines& lines) { return kMinElementsPerThread / (lines.count + 1) + 1; }
 
 void argmax(const KernelCall& call, const KernelContext& context) {
   const Lines lines = lines_along_axis(call);
   int64_t* out = context.output<int64_t>(0);
   dispatch(NumberTypes{}, call.input_specs[0].dtype, "ArgMax", [&]<typename T>() {
     const T* x = context.input<T>(0);
-    parallel_for(lines.number(), lines.grain(), [&](int64_t begin, int64_t end) {
+    parallel_for(lines.number(), grain(lines), [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
         const T* first = x + lines.start(line);
         int64_t best = 0;
@@ -58,7 +38,7 @@ void cumsum(const KernelCall& call, const KernelContext& context) {
              reverse = call.attributes.get<bool>("reverse");
   dispatch(NumberTypes{}, call.input_specs[0].dtype, "CumSum", [&]<typename T>() {
     using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
-    parallel_for(lines.number(), lines.grain(), [&](int64_t begin, int64_t end) {
+    parallel_for(lines.number(), grain(lines), [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
         const int64_t start = lines.start(line);
         Sum sum = 0;
@@ -80,7 +60,7 @@ class TopKKernel final : public Kernel {
       : input_(spec.inputs[0]),
         lines_(input_.shape, input_.shape.rank() - 1),
         k_(spec.attributes.get<int64_t>("k")),
-        workers_(std::clamp<int64_t>(lines_.number() / lines_.grain(), 1, spec.num_threads)) {}
+        workers_(std::clamp<int64_t>(lines_.number() / grain(lines_), 1, spec.num_threads)) {}
 
   size_t scratch_bytes() const override { return workers_ * lines_.count * sizeof(int32_t); }
 

@@ -1,3 +1,5 @@
+#include "core/kernels/common/cross_entropy.h"
+
 #include "core/kernels/common/row_fault.h"
 #include "core/kernels/cuda/floating_kernel.h"
 #include "core/kernels/cuda/row_math.h"
@@ -44,25 +46,24 @@ void sparse_gradient(const KernelContext& context, RowSizes sizes) {
   });
 }
 
-// Of either sparse kernel.
-class SparseKernel : public Kernel {
+// Of either sparse kernel, on top of what it shares with the one for distributions.
+template <typename Base>
+class SparseKernel : public Base {
  public:
-  SparseKernel(const KernelSpec& spec, int logits, int labels)
-      : sizes_(spec.inputs[static_cast<size_t>(logits)].shape),
-        label_dtype_(spec.inputs[static_cast<size_t>(labels)].dtype) {}
+  SparseKernel(const KernelSpec& spec, size_t labels)
+      : Base(spec), label_dtype_(spec.inputs[labels].dtype) {}
   Error describe(const KernelFault& fault) const final {
-    return label_error(fault.value, fault.position, sizes_.columns);
+    return label_error(fault.value, fault.position, this->sizes_.columns);
   }
 
  protected:
-  RowSizes sizes_;
-  DType label_dtype_;
+  const DType label_dtype_;
 };
 
 template <typename T>
-class SparseCrossEntropy final : public SparseKernel {
+class SparseCrossEntropy final : public SparseKernel<CrossEntropyKernel> {
  public:
-  explicit SparseCrossEntropy(const KernelSpec& spec) : SparseKernel(spec, 0, 1) {}
+  explicit SparseCrossEntropy(const KernelSpec& spec) : SparseKernel(spec, 1) {}
   void run(const KernelContext& context) override {
     dispatch(IntegerTypes{}, label_dtype_, "a label",
              [&]<typename Label>() { sparse_loss<T, Label>(context, sizes_); });
@@ -70,17 +71,13 @@ class SparseCrossEntropy final : public SparseKernel {
 };
 
 template <typename T>
-class SparseCrossEntropyGrad final : public SparseKernel {
+class SparseCrossEntropyGrad final : public SparseKernel<CrossEntropyGradKernel> {
  public:
-  explicit SparseCrossEntropyGrad(const KernelSpec& spec) : SparseKernel(spec, kLogits, 2) {}
+  explicit SparseCrossEntropyGrad(const KernelSpec& spec) : SparseKernel(spec, kTargets) {}
   void run(const KernelContext& context) override {
     dispatch(IntegerTypes{}, label_dtype_, "a label",
              [&]<typename Label>() { sparse_gradient<T, Label>(context, sizes_); });
   }
-  bool can_run_in_place(int, int input) const override { return input == kLogits; }
-
- private:
-  static constexpr int kLogits = 1;
 };
 
 template <typename T>
@@ -114,28 +111,17 @@ void gradient_of_targets(const KernelContext& context, RowSizes sizes) {
 }
 
 template <typename T>
-class CrossEntropy final : public Kernel {
+class CrossEntropy final : public CrossEntropyKernel {
  public:
-  explicit CrossEntropy(const KernelSpec& spec) : sizes_(spec.inputs[0].shape) {}
+  using CrossEntropyKernel::CrossEntropyKernel;
   void run(const KernelContext& context) override { loss_of_targets<T>(context, sizes_); }
-
- private:
-  RowSizes sizes_;
 };
 
 template <typename T>
-class CrossEntropyGrad final : public Kernel {
+class CrossEntropyGrad final : public CrossEntropyGradKernel {
  public:
-  explicit CrossEntropyGrad(const KernelSpec& spec) : sizes_(spec.inputs[1].shape) {}
+  using CrossEntropyGradKernel::CrossEntropyGradKernel;
   void run(const KernelContext& context) override { gradient_of_targets<T>(context, sizes_); }
-  bool can_run_in_place(int, int input) const override {
-    return input == kLogits || input == kTargets;
-  }
-
- private:
-  static constexpr int kLogits = 1, kTargets = 2;
-
-  RowSizes sizes_;
 };
 
 COHORT_REGISTER_KERNEL("SparseSoftmaxCrossEntropy", kGpu, make_floating<SparseCrossEntropy>);

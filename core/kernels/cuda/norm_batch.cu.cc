@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/kernels/common/batch_norm.h"
 #include "core/kernels/cuda/column_sums.h"
 #include "core/kernels/cuda/floating_kernel.h"
 
@@ -7,10 +8,6 @@
 // the last axis.
 namespace cohort::cuda {
 namespace {
-
-bool has_relu(const KernelSpec& spec) {
-  return !spec.attributes.get<std::string>("activation").empty();
-}
 
 // For each chunk the sums of d and d * d, where d is the distance from the chunk's first row: with
 // a number near the mean taken off, squares do not drown a small variance.
@@ -65,17 +62,12 @@ void normalise(const KernelContext& context, RowSizes sizes, double epsilon, boo
 }
 
 template <typename T>
-class BatchNorm final : public Kernel {
+class BatchNorm final : public BatchNormKernel {
  public:
   explicit BatchNorm(const KernelSpec& spec)
-      : sizes_(spec.inputs[0].shape),
-        epsilon_(spec.attributes.get<double>("epsilon")),
-        relu_(has_relu(spec)),
+      : BatchNormKernel(spec),
         chunks_(sizes_),
         partial_(layout_.add(static_cast<size_t>(chunks_.sums()) * sizeof(Pair<T>))) {}
-
-  size_t scratch_bytes() const override { return layout_.bytes(); }
-  bool can_run_in_place(int output, int input) const override { return output == 0 && input == 0; }
 
   void run(const KernelContext& context) override {
     auto* partial = scratch_at<Pair<T>>(context, partial_);
@@ -86,11 +78,7 @@ class BatchNorm final : public Kernel {
   }
 
  private:
-  RowSizes sizes_;
-  double epsilon_;
-  bool relu_;
   ColumnChunks chunks_;
-  ScratchLayout layout_;
   size_t partial_;
 };
 
@@ -146,20 +134,13 @@ void write_input_gradient(const KernelContext& context, RowSizes sizes, const T*
 }
 
 template <typename T>
-class BatchNormGrad final : public Kernel {
+class BatchNormGrad final : public BatchNormGradKernel {
  public:
   explicit BatchNormGrad(const KernelSpec& spec)
-      : sizes_(spec.inputs[1].shape),
-        epsilon_(spec.attributes.get<double>("epsilon")),
-        relu_(has_relu(spec)),
+      : BatchNormGradKernel(spec),
         chunks_(sizes_),
         partial_(layout_.add(static_cast<size_t>(chunks_.sums()) * sizeof(Pair<T>))),
         factors_(layout_.add(static_cast<size_t>(sizes_.columns) * sizeof(Factors<T>))) {}
-
-  size_t scratch_bytes() const override { return layout_.bytes(); }
-  bool can_run_in_place(int output, int input) const override {
-    return output == 0 && (input == 0 || input == 1 || input == kY);
-  }
 
   void run(const KernelContext& context) override {
     const T* y = relu_ ? context.input<T>(kY) : nullptr;
@@ -171,13 +152,7 @@ class BatchNormGrad final : public Kernel {
   }
 
  private:
-  static constexpr int kY = 5;
-
-  RowSizes sizes_;
-  double epsilon_;
-  bool relu_;
   ColumnChunks chunks_;
-  ScratchLayout layout_;
   size_t partial_, factors_;
 };
 

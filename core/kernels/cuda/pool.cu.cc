@@ -136,49 +136,25 @@ void average_pool_grad(const KernelContext& context, const PoolSizes s) {
   });
 }
 
-template <typename T>
-class MaxPool final : public Kernel {
+// The kernel that `pool` is, over the sizes that `sizes` reads from a spec.
+template <PoolSizes (*sizes)(const KernelSpec&), void (*pool)(const KernelContext&, PoolSizes)>
+class Pool final : public Kernel {
  public:
-  explicit MaxPool(const KernelSpec& spec)
-      : s_(spec.inputs[0].shape, spec.outputs[0].shape, spec.attributes) {}
-  void run(const KernelContext& context) override { max_pool<T>(context, s_); }
+  explicit Pool(const KernelSpec& spec) : sizes_(sizes(spec)) {}
+  void run(const KernelContext& context) override { pool(context, sizes_); }
 
  private:
-  PoolSizes s_;
+  const PoolSizes sizes_;
 };
 
 template <typename T>
-class MaxPoolGrad final : public Kernel {
- public:
-  explicit MaxPoolGrad(const KernelSpec& spec)
-      : s_(spec.inputs[1].shape, spec.inputs[2].shape, spec.attributes) {}
-  void run(const KernelContext& context) override { max_pool_grad<T>(context, s_); }
-
- private:
-  PoolSizes s_;
-};
-
+using MaxPool = Pool<pool_sizes, max_pool<T>>;
 template <typename T>
-class AvgPool final : public Kernel {
- public:
-  explicit AvgPool(const KernelSpec& spec)
-      : s_(spec.inputs[0].shape, spec.outputs[0].shape, spec.attributes) {}
-  void run(const KernelContext& context) override { average_pool<T>(context, s_); }
-
- private:
-  PoolSizes s_;
-};
-
+using MaxPoolGrad = Pool<max_pool_grad_sizes, max_pool_grad<T>>;
 template <typename T>
-class AvgPoolGrad final : public Kernel {
- public:
-  explicit AvgPoolGrad(const KernelSpec& spec)
-      : s_(spec.outputs[0].shape, spec.inputs[0].shape, spec.attributes) {}
-  void run(const KernelContext& context) override { average_pool_grad<T>(context, s_); }
-
- private:
-  PoolSizes s_;
-};
+using AvgPool = Pool<pool_sizes, average_pool<T>>;
+template <typename T>
+using AvgPoolGrad = Pool<average_pool_grad_sizes, average_pool_grad<T>>;
 
 COHORT_REGISTER_KERNEL("MaxPool2D", kGpu, make_floating<MaxPool>);
 COHORT_REGISTER_KERNEL("MaxPool2DGrad", kGpu, make_floating<MaxPoolGrad>);

@@ -1,11 +1,8 @@
 #include <algorithm>
 
-#include "core/kernels/common/convert.h"
-#include "core/kernels/common/functors.h"
-#include "core/kernels/common/reduce_types.h"
+#include "core/kernels/common/reduce_ops.h"
 #include "core/kernels/cuda/launch.h"
 #include "core/kernels/cuda/reduce_passes.h"
-#include "core/kernels/kernel.h"
 
 namespace cohort::cuda {
 namespace {
@@ -94,26 +91,10 @@ class ReduceKernel final : public Kernel {
   int64_t half_scratch_ = 0;  // elements
 };
 
-std::unique_ptr<Kernel> make_reduce(const KernelSpec& spec) {
-  std::unique_ptr<Kernel> kernel;
-  dispatch(NumberTypes{}, spec.inputs[0].dtype, spec.op, [&]<typename T>() {
-    if (spec.op == "ReduceMax")
-      kernel = std::make_unique<ReduceKernel<T, functors::Maximum>>(spec, extreme<T>(-1), false);
-    else if (spec.op == "ReduceMin")
-      kernel = std::make_unique<ReduceKernel<T, functors::Minimum>>(spec, extreme<T>(1), false);
-    else if (spec.op == "ReduceProd")
-      kernel = std::make_unique<ReduceKernel<T, functors::Mul>>(spec, 1, false);
-    else
-      kernel = std::make_unique<ReduceKernel<T, functors::Add>>(spec, 0, spec.op == "ReduceMean");
-  });
-  return kernel;
-}
-
-COHORT_REGISTER_KERNEL("ReduceSum", kGpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceMean", kGpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceMax", kGpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceMin", kGpu, make_reduce);
-COHORT_REGISTER_KERNEL("ReduceProd", kGpu, make_reduce);
+const bool kRegistered = [] {
+  register_reductions<ReduceKernel>(DeviceType::kGpu);
+  return true;
+}();
 
 }  // namespace
 }  // namespace cohort::cuda

@@ -3,17 +3,11 @@
 #include <limits>
 
 #include "core/kernels/common/math.h"
+#include "core/kernels/common/row_sizes.h"
 #include "core/kernels/cuda/launch.h"
-#include "core/tensor/shape.h"
 
 // What a team computes over its row. T is float or double.
 namespace cohort::cuda {
-
-struct RowSizes {
-  int64_t rows, columns;
-
-  explicit RowSizes(const Shape& x) : rows(x.count(0, x.rank() - 1)), columns(x.dim(-1)) {}
-};
 
 // Sum of f(i) for i < n, on every thread.
 template <typename T, typename F>

@@ -2,36 +2,12 @@
 
 #include "core/kernels/common/convert.h"
 #include "core/kernels/common/functors.h"
+#include "core/kernels/common/lines.h"
 #include "core/kernels/cuda/launch.h"
-#include "core/kernels/kernel.h"
 
 // Ops that walk along one axis, a thread for each line: ArgMax and CumSum.
 namespace cohort::cuda {
 namespace {
-
-// A shape around one axis: element i of line (o, j) is at (o * count + i) * inner + j.
-struct Lines {
-  int64_t outer, count, inner;
-
-  Lines(const Shape& shape, int axis)
-      : outer(shape.count(0, axis)),
-        count(shape[axis]),
-        inner(shape.count(axis + 1, shape.rank())) {}
-  int64_t number() const { return outer * inner; }
-  COHORT_DEVICE int64_t start(int64_t line) const {
-    return line / inner * count * inner + line % inner;
-  }
-};
-
-Lines lines_along_axis(const KernelCall& call) {
-  return Lines(call.input_specs[0].shape, static_cast<int>(call.attributes.get<int64_t>("axis")));
-}
-
-// NaN counts as larger than any number, as in NumPy and PyTorch.
-template <typename T>
-COHORT_DEVICE inline bool larger(T a, T b) {
-  return a > b || (a != a && b == b);
-}
 
 // 16-bit floats are compared as float32.
 template <typename T>

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "core/kernels/common/row_sizes.h"
+#include "core/kernels/kernel.h"
+
+namespace cohort {
+
+// What the kernels of cross-entropies on all devices share: logits as rows, and which inputs the
+// gradient may overwrite.
+class CrossEntropyKernel : public Kernel {
+ public:
+  explicit CrossEntropyKernel(const KernelSpec& spec) : sizes_(spec.inputs[0].shape) {}
+
+ protected:
+  const RowSizes sizes_;
+};
+
+class CrossEntropyGradKernel : public Kernel {
+ public:
+  explicit CrossEntropyGradKernel(const KernelSpec& spec)
+      : sizes_(spec.inputs[kLogits].shape), sparse_(!is_floating(spec.inputs[kTargets].dtype)) {}
+  bool can_run_in_place(int, int input) const final {
+    return input == kLogits || (input == kTargets && !sparse_);
+  }
+
+ protected:
+  static constexpr int kLogits = 1, kTargets = 2;  // targets are labels where it is sparse
+  const RowSizes sizes_;
+
+ private:
+  const bool sparse_;
+};
+
+}  // namespace cohort
