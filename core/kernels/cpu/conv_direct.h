@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/kernels/cpu/conv.h"
+#include "core/kernels/common/conv_sizes.h"
 #include "core/kernels/cpu/epilogue.h"
 
 // Convolutions as plain loops: for float64, and for what oneDNN does not take.

@@ -2,13 +2,14 @@
 #include <cublasLt.h>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
+#include "core/kernels/common/tf32.h"
+#include "core/kernels/cuda/bias_tail.h"
 #include "core/kernels/cuda/matmul_problem.h"
-#include "core/kernels/kernel.h"
-#include "core/tensor/elementwise_program.h"
 
 // MatMul(a, b) and FusedMatMul(a, b, bias) by cuBLASLt.
 namespace cohort::cuda {
@@ -80,7 +81,11 @@ class MatMulKernel final : public Kernel {
         epilogue_(choose_epilogue(spec)),
         y_(spec.outputs[0]),
         is_double_(y_.dtype == DType::kFloat64) {
-    if (spec.inputs.size() == 3 && (!epilogue_.complete || is_empty())) make_tail(spec);
+    // An epilogue that does a part only is not used, nor one of a sum of nothing.
+    if (spec.inputs.size() == 3 && (!epilogue_.complete || is_empty())) {
+      epilogue_ = {};
+      tail_.emplace(spec);
+    }
     if (is_empty()) return;
     handle_ = handle_of(device_);
     describe_operation(spec);
@@ -91,7 +96,7 @@ class MatMulKernel final : public Kernel {
   }
 
   size_t scratch_bytes() const override {
-    return std::max(algorithm_.workspaceSize, tail_ != nullptr ? tail_->scratch_bytes() : 0);
+    return std::max(algorithm_.workspaceSize, tail_ ? tail_->scratch_bytes() : 0);
   }
 
   void run(const KernelContext& context) override {
@@ -101,39 +106,18 @@ class MatMulKernel final : public Kernel {
       COHORT_CUDA(device_, cudaMemsetAsync(context.outputs[0], 0, y_.bytes(), stream));
     else
       multiply(context, stream);
-    if (tail_ == nullptr) return;
-    const void* inputs[] = {context.outputs[0], context.inputs[2]};
-    KernelContext after = context;
-    after.inputs = inputs;
-    tail_->run(after);
+    if (tail_) tail_->run(context, context.scratch);
   }
 
  private:
   bool is_empty() const { return y_.bytes() == 0 || problem_.k == 0; }
 
-  // What the library leaves: y = activation(y + bias), in place. An epilogue that does a part only
-  // is not used, nor one of a sum of nothing.
-  void make_tail(const KernelSpec& spec) {
-    epilogue_ = {};
-    ElementwiseProgram program{.num_inputs = 2, .instructions = {{Scalar::kAdd, 0, 1}}};
-    Scalar activation;
-    if (scalar_from_name(spec.attributes.get_or<std::string>("activation", ""), activation))
-      program.instructions.push_back({activation, 2});
-    program.outputs = {1 + static_cast<int64_t>(program.instructions.size())};
-    const Attributes attributes = {{"program", program.encode()}};
-    tail_ = make_kernel({"FusedElementwise",
-                         {spec.outputs[0], spec.inputs[2]},
-                         {spec.outputs[0]},
-                         attributes,
-                         spec.device,
-                         spec.num_threads});
-  }
-
   void describe_operation(const KernelSpec& spec) {
-    COHORT_CUBLAS(device_,
-                  cublasLtMatmulDescCreate(operation_.put(),
-                                           is_double_ ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                           is_double_ ? CUDA_R_64F : CUDA_R_32F));
+    cublasComputeType_t compute = is_double_ ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    if (spec.inputs[0].dtype == DType::kFloat32 && is_tf32_allowed())
+      compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+    COHORT_CUBLAS(device_, cublasLtMatmulDescCreate(operation_.put(), compute,
+                                                    is_double_ ? CUDA_R_64F : CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, problem_.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, problem_.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (!epilogue_.bias) return;
@@ -206,7 +190,7 @@ class MatMulKernel final : public Kernel {
   Operation operation_;
   Layout first_, second_, result_;
   cublasLtMatmulHeuristicResult_t algorithm_ = {};
-  std::unique_ptr<Kernel> tail_;
+  std::optional<BiasTail> tail_;
 };
 
 std::unique_ptr<Kernel> make_matmul(const KernelSpec& spec) {

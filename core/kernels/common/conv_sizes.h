@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "core/kernels/kernel.h"
 
 namespace cohort {
@@ -14,8 +12,8 @@ struct ConvSizes {
   int64_t top, bottom, left, right;  // padding
 
   ConvSizes(const Shape& x, const Shape& filter, const Shape& y, const Attributes& attributes);
-  int64_t group_in() const { return in_c / groups; }
-  int64_t group_out() const { return out_c / groups; }
+  constexpr int64_t group_in() const { return in_c / groups; }
+  constexpr int64_t group_out() const { return out_c / groups; }
 };
 
 // The sizes of a node of each kind, from its spec.

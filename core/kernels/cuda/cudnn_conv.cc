@@ -1,0 +1,126 @@
+#include <iostream>
+
+#include "core/kernels/cuda/conv_problem.h"
+#include "core/kernels/cuda/cudnn_graph.h"
+#include "core/kernels/cuda/plan_cache.h"
+
+// Convolutions as graphs of one operation.
+namespace cohort::cuda {
+namespace {
+
+enum TensorId : int64_t { kX = 1, kFilter = 2, kY = 3 };
+
+CudnnDescriptor describe(TensorId id, const ConvTensor& tensor) {
+  return cudnn_tensor(id, cudnn_type(tensor.dtype), tensor.dims, tensor.strides);
+}
+
+CudnnDescriptor convolution(const ConvProblem& p) {
+  constexpr cudnnConvolutionMode_t kMode = CUDNN_CROSS_CORRELATION;
+  CudnnDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  convolution.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &kMode)
+      .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2})
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, p.padding)
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, p.padding)
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, p.strides)
+      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, p.dilations);
+  return convolution.finish();
+}
+
+// How cuDNN calls the attributes of each of the three operations.
+struct Names {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t convolution, x, filter, y, alpha, beta;
+};
+
+Names names_of(ConvResult result) {
+  switch (result) {
+    case ConvResult::kX:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    case ConvResult::kFilter:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+    default:
+      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+  }
+}
+
+CudnnDescriptor operation(const ConvProblem& p) {
+  const Names names = names_of(p.result);
+  CudnnDescriptor operation(names.type);
+  operation.set(names.convolution, convolution(p))
+      .set(names.x, describe(kX, p.x))
+      .set(names.filter, describe(kFilter, p.filter))
+      .set(names.y, describe(kY, p.y))
+      .set(names.alpha, 1.0f)
+      .set(names.beta, 0.0f);
+  return operation.finish();
+}
+
+class CudnnConvPlan final : public ConvPlan {
+ public:
+  CudnnConvPlan(const ConvProblem& problem, Device device)
+      : plan_(device, {operation(problem)},
+              {.float32 = problem.x.dtype == DType::kFloat32, .tf32 = problem.tf32}) {}
+
+  size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
+  void run(Stream& stream, void* x, void* filter, void* y, void* workspace) override {
+    constexpr int64_t kIds[] = {kX, kFilter, kY};
+    void* const pointers[] = {x, filter, y};
+    plan_.run(stream, kIds, pointers, workspace);
+  }
+
+ private:
+  CudnnPlan plan_;
+};
+
+struct Key {
+  Device device;
+  ConvProblem problem;
+  auto operator<=>(const Key&) const = default;
+};
+
+// More than the convolutions of a few large models, in each of three directions.
+constexpr size_t kPlans = 1024;
+
+std::shared_ptr<ConvPlan> make_plan(const ConvProblem& problem, Device device) {
+  try {
+    Cudnn::of(device);  // descriptions are of the thread's card
+    return std::make_shared<CudnnConvPlan>(problem, device);
+  } catch (const Error& error) {
+    if (error.code() == Code::kResourceExhausted) throw;
+    std::cerr << str("warning: ", device, ": a convolution of ", problem.x.dims[1],
+                     " channels, filter ", problem.filter.dims[2], "x", problem.filter.dims[3],
+                     ", ", problem.x.dtype, ", is done without cuDNN, slowly: ", error.message(),
+                     "\n");
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+// float64 is for checking gradients; our own loops do.
+std::shared_ptr<ConvPlan> find_conv_plan(const ConvProblem& problem, Device device) {
+  if (problem.x.dtype == DType::kFloat64) return nullptr;
+  static auto* cache = new PlanCache<Key, ConvPlan>(kPlans);
+  return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
+}
+
+}  // namespace cohort::cuda

@@ -1,0 +1,232 @@
+#include "core/kernels/cuda/cudnn_graph.h"
+
+#include <map>
+#include <optional>
+
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/gpus.h"
+
+namespace cohort::cuda {
+namespace {
+
+std::string words_of(cudnnStatus_t status, const char* call) {
+  char detail[512] = "";
+  cudnnGetLastErrorString(detail, sizeof(detail));
+  return str(call, ": ", cudnnGetErrorString(status), detail[0] == '\0' ? "" : ": ", detail);
+}
+
+bool is_unsupported(cudnnStatus_t status) {
+  return status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR;
+}
+
+// Of an attribute whose value is descriptions that cuDNN fills in.
+int64_t get(const CudnnDescriptor& from, cudnnBackendAttributeName_t name,
+            cudnnBackendAttributeType_t type, int64_t room, void* values) {
+  int64_t count = 0;
+  COHORT_CUDNN(cudnnBackendGetAttribute(from.get(), name, type, room, &count, values));
+  return count;
+}
+
+// The engines that cuDNN proposes, best first; none where it knows none in this mode.
+std::vector<CudnnDescriptor> propose(const CudnnDescriptor& graph, cudnnBackendHeurMode_t mode) {
+  CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+      .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  try {
+    heuristic.finish();
+  } catch (const Error& error) {
+    if (error.code() != Code::kUnimplemented) throw;
+    return {};
+  }
+  const int64_t count =
+      get(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
+  std::vector<CudnnDescriptor> configurations;
+  std::vector<cudnnBackendDescriptor_t> room;
+  for (int64_t i = 0; i < count; ++i) {
+    configurations.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    room.push_back(configurations.back().get());
+  }
+  const int64_t got = get(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                          count, room.data());
+  configurations.erase(configurations.begin() + std::min(got, count), configurations.end());
+  return configurations;
+}
+
+EngineNotes notes_of(const CudnnDescriptor& configuration) {
+  const CudnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t room = engine.get();
+  get(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &room);
+  cudnnBackendNumericalNote_t found[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  const int64_t count = get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                            CUDNN_NUMERICAL_NOTE_TYPE_COUNT, found);
+  EngineNotes notes;
+  for (int64_t i = 0; i < count; ++i) {
+    notes.tensor_cores |= found[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    notes.narrows_operands |= found[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+    notes.narrow_sums |= found[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+    notes.nondeterministic |= found[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+  }
+  return notes;
+}
+
+// The plan of one engine; none where it turns out that it cannot, or cannot be compiled.
+std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescriptor& configuration) {
+  CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
+      .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+  const cudnnStatus_t status = cudnnBackendFinalize(plan.get());
+  if (status == CUDNN_STATUS_SUCCESS) return plan;
+  const bool next = is_unsupported(status) || (status >= CUDNN_STATUS_INTERNAL_ERROR &&
+                                               status < CUDNN_STATUS_EXECUTION_FAILED);
+  if (!next) check_cudnn(status, "cudnnBackendFinalize of a plan");
+  return std::nullopt;
+}
+
+CudnnDescriptor choose_plan(cudnnHandle_t handle, const std::vector<CudnnDescriptor>& operations,
+                            const EngineRules& rules) {
+  CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
+      .set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
+      .finish();
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+    for (const CudnnDescriptor& configuration : propose(graph, mode))
+      if (rules.allow(notes_of(configuration)))
+        if (auto plan = plan_of(handle, configuration)) return *plan;
+  fail(Code::kUnimplemented, "no engine of cuDNN takes it");
+}
+
+}  // namespace
+
+void check_cudnn(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  const bool no_memory = status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+                         status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+  fail(is_unsupported(status) ? Code::kUnimplemented
+       : no_memory            ? Code::kResourceExhausted
+                              : Code::kInternal,
+       "cuDNN: ", words_of(status, call));
+}
+
+cudnnDataType_t cudnn_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return CUDNN_DATA_FLOAT;
+    case DType::kFloat64:
+      return CUDNN_DATA_DOUBLE;
+    case DType::kBFloat16:
+      return CUDNN_DATA_BFLOAT16;
+    case DType::kFloat16:
+      return CUDNN_DATA_HALF;
+    default:
+      fail(Code::kUnimplemented, "cuDNN is used for floating types, not for ", dtype);
+  }
+}
+
+Cudnn& Cudnn::of(Device device) {
+  static std::mutex mutex;
+  static auto* all = new std::map<int, std::unique_ptr<Cudnn>>;
+  enter_gpu(device);
+  const std::lock_guard lock(mutex);
+  auto& cudnn = (*all)[device.index];
+  if (cudnn == nullptr) {
+    auto made = std::make_unique<Cudnn>();
+    made->device = device;
+    COHORT_CUDNN(cudnnCreate(&made->handle));
+    cudnn = std::move(made);
+  }
+  return *cudnn;
+}
+
+CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type)
+    : parts_(std::make_shared<std::vector<CudnnDescriptor>>()) {
+  cudnnBackendDescriptor_t descriptor = nullptr;
+  COHORT_CUDNN(cudnnBackendCreateDescriptor(type, &descriptor));
+  descriptor_.reset(descriptor, [](void* d) { cudnnBackendDestroyDescriptor(d); });
+}
+
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name,
+                                      cudnnBackendAttributeType_t type, int64_t count,
+                                      const void* values) {
+  COHORT_CUDNN(cudnnBackendSetAttribute(get(), name, type, count, values));
+  return *this;
+}
+
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name,
+                                      std::span<const int64_t> values) {
+  return set(name, CUDNN_TYPE_INT64, static_cast<int64_t>(values.size()), values.data());
+}
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, int64_t value) {
+  return set(name, CUDNN_TYPE_INT64, 1, &value);
+}
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, bool value) {
+  return set(name, CUDNN_TYPE_BOOLEAN, 1, &value);
+}
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, float value) {
+  return set(name, CUDNN_TYPE_FLOAT, 1, &value);
+}
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
+  return set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
+}
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnHandle_t value) {
+  return set(name, CUDNN_TYPE_HANDLE, 1, &value);
+}
+
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name,
+                                      const CudnnDescriptor& value) {
+  return set(name, std::vector<CudnnDescriptor>{value});
+}
+
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name,
+                                      std::vector<CudnnDescriptor> values) {
+  std::vector<cudnnBackendDescriptor_t> pointers;
+  for (const CudnnDescriptor& value : values) pointers.push_back(value.get());
+  set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<int64_t>(pointers.size()), pointers.data());
+  parts_->insert(parts_->end(), values.begin(), values.end());
+  return *this;
+}
+
+CudnnDescriptor& CudnnDescriptor::finish() {
+  COHORT_CUDNN(cudnnBackendFinalize(get()));
+  return *this;
+}
+
+CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const int64_t> dims,
+                             std::span<const int64_t> strides, CudnnTensorKind kind) {
+  constexpr int64_t kAlignment = 16;
+  CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
+      .set(CUDNN_ATTR_TENSOR_DIMENSIONS, dims)
+      .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
+      .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kAlignment);
+  if (kind == CudnnTensorKind::kVirtual) tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
+  if (kind == CudnnTensorKind::kByValue) tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  return tensor.finish();
+}
+
+CudnnPlan::CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
+                     const EngineRules& rules)
+    : cudnn_(Cudnn::of(device)), plan_([&] {
+        const std::lock_guard lock(cudnn_.mutex);
+        return choose_plan(cudnn_.handle, operations, rules);
+      }()) {
+  int64_t bytes = 0;
+  get(plan_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+  workspace_bytes_ = static_cast<size_t>(bytes);
+}
+
+void CudnnPlan::run(Stream& stream, std::span<const int64_t> ids, std::span<void* const> pointers,
+                    void* workspace) const {
+  CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
+      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+           static_cast<int64_t>(pointers.size()), pointers.data())
+      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace)
+      .finish();
+  enter_gpu(cudnn_.device);
+  const std::lock_guard lock(cudnn_.mutex);
+  COHORT_CUDNN(cudnnSetStream(cudnn_.handle, cuda_stream(stream)));
+  COHORT_CUDNN(cudnnBackendExecute(cudnn_.handle, plan_.get(), pack.get()));
+}
+
+}  // namespace cohort::cuda

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cudnn.h>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/device/device.h"
+#include "core/kernels/cuda/engine_rules.h"
+
+// cuDNN's graphs: descriptions of tensors and operations, and plans that execute them.
+namespace cohort::cuda {
+
+// Throws what a call of cuDNN reports, in cuDNN's words: kUnimplemented for what it cannot do,
+// kResourceExhausted for memory, else kInternal.
+void check_cudnn(cudnnStatus_t status, const char* call);
+#define COHORT_CUDNN(call) ::cohort::cuda::check_cudnn(call, #call)
+
+cudnnDataType_t cudnn_type(DType dtype);  // kUnimplemented for what is not a floating type
+
+// cuDNN on one logical GPU. A handle belongs to whoever holds the mutex.
+struct Cudnn {
+  Device device;
+  std::mutex mutex;
+  cudnnHandle_t handle = nullptr;
+
+  // Made at the first use, on the thread's card, and never ended: CUDA is gone before static
+  // objects.
+  static Cudnn& of(Device device);
+};
+
+// A description that cuDNN makes and takes back. Copies refer to the same one.
+class CudnnDescriptor {
+ public:
+  explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
+
+  cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                       int64_t count, const void* values);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, std::span<const int64_t> values);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, int64_t value);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, bool value);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, float value);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, cudnnDataType_t value);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, cudnnHandle_t value);
+  // `value` lives as long as this.
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, std::vector<CudnnDescriptor> values);
+  // No attribute is set after this.
+  CudnnDescriptor& finish();
+
+ private:
+  std::shared_ptr<void> descriptor_;
+  std::shared_ptr<std::vector<CudnnDescriptor>> parts_;
+};
+
+// How a tensor of a graph is there: in memory, as a number that is given by value with the
+// pointers, or between operations only.
+enum class CudnnTensorKind { kMemory, kByValue, kVirtual };
+// `id` is the tensor's own in its graph. Memory is aligned to 16 bytes at least.
+CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const int64_t> dims,
+                             std::span<const int64_t> strides,
+                             CudnnTensorKind kind = CudnnTensorKind::kMemory);
+
+// A graph of operations as one engine of cuDNN executes it.
+class CudnnPlan {
+ public:
+  // The first plan that cuDNN proposes, allowed by `rules`. kUnimplemented where there is none.
+  CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
+            const EngineRules& rules);
+
+  size_t workspace_bytes() const { return workspace_bytes_; }
+  // Hands it over, with the memory of the tensors that have these ids. Thread-safe.
+  void run(Stream& stream, std::span<const int64_t> ids, std::span<void* const> pointers,
+           void* workspace) const;
+
+ private:
+  Cudnn& cudnn_;
+  CudnnDescriptor plan_;
+  size_t workspace_bytes_ = 0;
+};
+
+}  // namespace cohort::cuda

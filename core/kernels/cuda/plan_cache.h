@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace cohort::cuda {
+
+// What libraries planned, by problem: nodes that are alike share a plan, and who compiles a
+// function again does not search again. Keeps the `capacity` plans that were asked for last; others
+// live as long as their users. That there is no plan (null) is kept too. Thread-safe; a plan is
+// made once, while others wait.
+template <typename Problem, typename Plan>
+class PlanCache {
+ public:
+  explicit PlanCache(size_t capacity) : capacity_(capacity) {}
+
+  // The plan of `problem`, from make() where there is none yet. What make() throws is passed on and
+  // forgotten.
+  template <typename Make>
+  std::shared_ptr<Plan> find_or_make(const Problem& problem, const Make& make) {
+    const std::lock_guard lock(mutex_);
+    auto it = entries_.find(problem);
+    if (it == entries_.end()) {
+      std::shared_ptr<Plan> plan = make();
+      if (entries_.size() >= capacity_) forget_oldest();
+      it = entries_.emplace(problem, Entry{std::move(plan)}).first;
+    }
+    it->second.used = ++uses_;
+    return it->second.plan;
+  }
+
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return entries_.size();
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Plan> plan;
+    uint64_t used = 0;
+  };
+
+  // Among a few hundred, once for each search by the library: a walk is quick enough.
+  void forget_oldest() {
+    auto oldest = entries_.begin();
+    for (auto it = entries_.begin(); it != entries_.end(); ++it)
+      if (it->second.used < oldest->second.used) oldest = it;
+    if (oldest != entries_.end()) entries_.erase(oldest);
+  }
+
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::map<Problem, Entry> entries_;
+  uint64_t uses_ = 0;
+};
+
+}  // namespace cohort::cuda
