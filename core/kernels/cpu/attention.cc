@@ -74,7 +74,7 @@ class Attention final : public Kernel {
     }
   }
 
-  AttentionSizes s_;
+  AttentionBlocks s_;
 };
 
 COHORT_REGISTER_KERNEL("Attention", kCpu, make_floating<Attention>);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/kernels/kernel.h"
+#include "core/kernels/common/attention_sizes.h"
 
 // What Attention and AttentionGrad share: tensors are [batch, positions, heads, size], and each
 // head's matrix [positions, size] is worked on in blocks of queries and keys, whose scores fit into
@@ -11,29 +11,16 @@ namespace cohort {
 
 inline constexpr int64_t kQueryBlock = 64, kKeyBlock = 128;
 
-struct AttentionSizes {
-  int64_t batch, queries, keys, heads, size;
-  bool causal;
-  double scale;
+// The sizes, and where blocks are.
+struct AttentionBlocks : AttentionSizes {
+  using AttentionSizes::AttentionSizes;
 
-  AttentionSizes(const Shape& q, const Shape& k, const Attributes& attributes)
-      : batch(q[0]),
-        queries(q[1]),
-        keys(k[1]),
-        heads(q[2]),
-        size(q[3]),
-        causal(attributes.get<bool>("causal")),
-        scale(attributes.get<double>("scale")) {}
-
-  int64_t stride() const { return heads * size; }  // from one position of a head to the next
   // Offset of a position of head `item` % heads in batch `item` / heads, of tensors with
   // `positions` positions.
   int64_t offset(int64_t item, int64_t positions, int64_t position) const {
     return ((item / heads * positions + position) * heads + item % heads) * size;
   }
-  // The keys that a query sees: at least 1, the first ones.
-  int64_t visible_keys(int64_t query) const { return causal ? query + 1 + keys - queries : keys; }
-  // How many of the keys [first_key, first_key + count) it sees.
+  // How many of the keys [first_key, first_key + count) a query sees.
   int64_t visible_in_block(int64_t query, int64_t first_key, int64_t count) const {
     return std::clamp<int64_t>(visible_keys(query) - first_key, 0, count);
   }

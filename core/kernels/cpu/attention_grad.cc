@@ -77,7 +77,7 @@ class AttentionGrad final : public Kernel {
     std::fill(dscores + visible, dscores + keys, T(0));
   }
 
-  AttentionSizes s_;
+  AttentionBlocks s_;
 };
 
 COHORT_REGISTER_KERNEL("AttentionGrad", kCpu, make_floating<AttentionGrad>);

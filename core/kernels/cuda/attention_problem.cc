@@ -1,0 +1,28 @@
+#include "core/kernels/cuda/attention_problem.h"
+
+#include <algorithm>
+
+namespace cohort::cuda {
+
+AttentionProblem::AttentionProblem(const KernelSpec& spec) : gradient(spec.op == "AttentionGrad") {
+  const size_t q = gradient ? 1 : 0;  // behind dout
+  const AttentionSizes s(spec.inputs[q].shape, spec.inputs[q + 1].shape, spec.attributes);
+  dtype = spec.inputs[q].dtype;
+  batch = s.batch;
+  queries = s.queries;
+  keys = s.keys;
+  heads = s.heads;
+  size = s.size;
+  causal = s.causal;
+  scale = static_cast<float>(s.scale);
+}
+
+bool AttentionProblem::is_for_libraries() const {
+  constexpr int64_t kStep = 8, kLargest = 128, kBlock = 64;
+  if (dtype != DType::kBFloat16 && dtype != DType::kFloat16) return false;
+  if (std::min({batch, queries, keys, heads, size}) < 1) return false;
+  if (size % kStep != 0 || size > kLargest) return false;
+  return !causal || queries == keys || (queries % kBlock == 0 && keys % kBlock == 0);
+}
+
+}  // namespace cohort::cuda

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <memory>
+#include <span>
+
+#include "core/kernels/common/attention_sizes.h"
+
+namespace cohort::cuda {
+
+// Attention, or its gradient, as a library takes it, and with that all that a plan of it depends
+// on.
+struct AttentionProblem {
+  bool gradient;
+  DType dtype;
+  int64_t batch, queries, keys, heads, size;
+  bool causal;
+  float scale;
+
+  auto operator<=>(const AttentionProblem&) const = default;
+
+  // Of Attention or AttentionGrad.
+  explicit AttentionProblem(const KernelSpec& spec);
+  // Whether libraries may have a plan: those of 16 bits whose heads have 8 to 128 elements, by 8. A
+  // causal mask that is not on the main diagonal needs blocks of 64 positions.
+  bool is_for_libraries() const;
+};
+
+// What a library does for an AttentionProblem.
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+  virtual size_t workspace_bytes() const = 0;
+  // Hands the work over. `tensors` are the op's inputs and then its outputs.
+  virtual void run(Stream& stream, std::span<void* const> tensors, void* workspace) = 0;
+};
+
+// The library's plan for a problem on `device`, cached; null where it has none. One source of this
+// is linked: cuDNN's, or a simulation in tests. Thread-safe.
+std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device device);
+
+}  // namespace cohort::cuda

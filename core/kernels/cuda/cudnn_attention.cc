@@ -1,0 +1,304 @@
+#include <iostream>
+#include <limits>
+
+#include "core/kernels/cuda/attention_problem.h"
+#include "core/kernels/cuda/cudnn_graph.h"
+#include "core/kernels/cuda/plan_cache.h"
+
+// Flash attention: graphs of the shape that cuDNN's engines know, products and what is done to
+// scores between them, which are in no memory.
+namespace cohort::cuda {
+namespace {
+
+using Dims = std::array<int64_t, 4>;
+
+// A tensor of the graph, and what is made from its sizes.
+struct Part {
+  CudnnDescriptor tensor;
+  Dims dims, strides;
+};
+
+Dims dense(const Dims& dims) {
+  return {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
+}
+// With the last two axes exchanged.
+Dims turned(const Dims& of) { return {of[0], of[1], of[3], of[2]}; }
+
+// The operations of one graph. Tensors in memory, and numbers, have the ids of their order.
+class AttentionGraph {
+ public:
+  explicit AttentionGraph(const AttentionProblem& problem)
+      : p_(problem), type_(cudnn_type(problem.dtype)) {
+    if (p_.gradient)
+      differentiate();
+    else
+      attend();
+  }
+
+  const std::vector<CudnnDescriptor>& operations() const { return operations_; }
+  int64_t tensors() const { return tensors_; }
+  const std::vector<float>& floats() const { return floats_; }
+  const std::vector<int32_t>& integers() const { return integers_; }
+  // Of the numbers: floats from here on, then integers.
+  static constexpr int64_t kFirstNumber = 100, kFirstInteger = 200;
+
+ private:
+  static constexpr int64_t kFirstVirtual = 1000;
+
+  // --- Tensors
+
+  Part memory(cudnnDataType_t type, const Dims& dims, const Dims& strides) {
+    return {cudnn_tensor(tensors_++, type, dims, strides), dims, strides};
+  }
+  // [batch, positions, heads, size] in memory, described as [batch, heads, positions, size].
+  Part of_positions(int64_t positions) {
+    const int64_t row = p_.heads * p_.size;
+    return memory(type_, {p_.batch, p_.heads, positions, p_.size},
+                  {positions * row, p_.size, row, 1});
+  }
+  // The same memory as [batch, heads, size, positions]. Only one description of it is in a graph.
+  Part of_positions_turned(int64_t positions) {
+    const int64_t row = p_.heads * p_.size;
+    return memory(type_, {p_.batch, p_.heads, p_.size, positions},
+                  {positions * row, p_.size, 1, row});
+  }
+  Part of_queries() {
+    const Dims dims = {p_.batch, p_.heads, p_.queries, 1};
+    return memory(CUDNN_DATA_FLOAT, dims, dense(dims));
+  }
+  Part between(cudnnDataType_t type, const Dims& dims, const Dims& strides) {
+    return {cudnn_tensor(virtuals_++, type, dims, strides, CudnnTensorKind::kVirtual), dims,
+            strides};
+  }
+  Part between(const Dims& dims) { return between(CUDNN_DATA_FLOAT, dims, dense(dims)); }
+  Part number(float value) {
+    floats_.push_back(value);
+    return by_value(kFirstNumber + static_cast<int64_t>(floats_.size()) - 1, CUDNN_DATA_FLOAT);
+  }
+  Part number(int32_t value) {
+    integers_.push_back(value);
+    return by_value(kFirstInteger + static_cast<int64_t>(integers_.size()) - 1, CUDNN_DATA_INT32);
+  }
+  static Part by_value(int64_t id, cudnnDataType_t type) {
+    constexpr Dims kOne = {1, 1, 1, 1};
+    return {cudnn_tensor(id, type, kOne, kOne, CudnnTensorKind::kByValue), kOne, kOne};
+  }
+  Dims score_dims() const { return {p_.batch, p_.heads, p_.queries, p_.keys}; }
+
+  // --- Operations
+
+  void multiply(const Part& a, const Part& b, const Part& c) {
+    CudnnDescriptor product(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    product.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finish();
+    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.tensor)
+        .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.tensor)
+        .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, c.tensor)
+        .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, product);
+    operations_.push_back(operation.finish());
+  }
+
+  static CudnnDescriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math) {
+    CudnnDescriptor description(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    description.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+        .set(CUDNN_ATTR_POINTWISE_MATH_PREC, math);
+    return description;
+  }
+  void add_pointwise(CudnnDescriptor description, const Part& x, const Part* b, const Part* t,
+                     const Part& y) {
+    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description.finish())
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.tensor)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y.tensor);
+    if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b->tensor);
+    if (t != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t->tensor);
+    operations_.push_back(operation.finish());
+  }
+  Part apply(cudnnPointwiseMode_t mode, const Part& x) {
+    const Part y = between(x.dims);
+    add_pointwise(pointwise(mode, CUDNN_DATA_FLOAT), x, nullptr, nullptr, y);
+    return y;
+  }
+  Part apply(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
+    const Part y = between(x.dims);
+    add_pointwise(pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
+    return y;
+  }
+  Part apply_to_integers(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
+    const Part y = between(CUDNN_DATA_INT32, x.dims, x.strides);
+    add_pointwise(pointwise(mode, CUDNN_DATA_INT32), x, &b, nullptr, y);
+    return y;
+  }
+  Part index_along(int64_t axis, const Part& like) {
+    const Part y = between(CUDNN_DATA_INT32, like.dims, like.strides);
+    CudnnDescriptor description = pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32);
+    description.set(CUDNN_ATTR_POINTWISE_AXIS, axis);
+    add_pointwise(description, like, nullptr, nullptr, y);
+    return y;
+  }
+  // Along the last axis.
+  Part reduce(cudnnReduceTensorOp_t mode, const Part& x) {
+    const Part y = between({x.dims[0], x.dims[1], x.dims[2], 1});
+    CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode)
+        .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+        .finish();
+    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x.tensor)
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y.tensor)
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction);
+    operations_.push_back(operation.finish());
+    return y;
+  }
+  // With the last two axes exchanged, in 16 bits, as products take it.
+  Part turn(const Part& x) {
+    const Part y = between(type_, turned(x.dims), turned(x.strides));
+    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.tensor)
+        .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.tensor);
+    operations_.push_back(operation.finish());
+    return y;
+  }
+
+  // --- The graphs
+
+  // scale * q k^T, and the lowest number where a query does not see the key.
+  Part scores(const Part& q, const Part& k_turned, const Part& scale) {
+    const Part products = between(score_dims());
+    multiply(q, k_turned, products);
+    const Part scaled = apply(CUDNN_POINTWISE_MUL, products, scale);
+    return p_.causal ? mask(scaled) : scaled;
+  }
+  Part mask(const Part& scores) {
+    Part row = index_along(2, scores);
+    if (p_.queries != p_.keys) {
+      row = apply_to_integers(CUDNN_POINTWISE_ADD, row, number(static_cast<int32_t>(p_.keys)));
+      row = apply_to_integers(CUDNN_POINTWISE_SUB, row, number(static_cast<int32_t>(p_.queries)));
+    }
+    const Part column = index_along(3, scores);
+    const Part visible = between(CUDNN_DATA_BOOLEAN, scores.dims, scores.strides);
+    add_pointwise(pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN), row, &column, nullptr,
+                  visible);
+    const Part lowest = number(std::numeric_limits<float>::lowest());
+    const Part masked = between(scores.dims);
+    add_pointwise(pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &lowest,
+                  &visible, masked);
+    return masked;
+  }
+
+  // q, k, v -> out, lse.
+  void attend() {
+    const Part q = of_positions(p_.queries), k_turned = of_positions_turned(p_.keys),
+               v = of_positions(p_.keys), out = of_positions(p_.queries), lse = of_queries();
+    const Part s = scores(q, k_turned, number(p_.scale));
+    const Part highest = reduce(CUDNN_REDUCE_TENSOR_MAX, s);
+    const Part exponentials = apply(CUDNN_POINTWISE_EXP, apply(CUDNN_POINTWISE_SUB, s, highest));
+    const Part sum = reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
+    const Part log = apply(CUDNN_POINTWISE_LOG, sum);
+    add_pointwise(pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), highest, &log, nullptr, lse);
+    const Part weights = between(type_, s.dims, s.strides);
+    add_pointwise(pointwise(CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT), exponentials, &sum, nullptr,
+                  weights);
+    multiply(weights, v, out);
+  }
+
+  // dout, q, k, v, out, lse -> dq, dk, dv. Without memory for sums of dq in float32, whose
+  // additions would have no order.
+  void differentiate() {
+    const Part dout = of_positions(p_.queries), q = of_positions(p_.queries),
+               k_turned = of_positions_turned(p_.keys), v_turned = of_positions_turned(p_.keys),
+               out = of_positions(p_.queries), lse = of_queries(), dq = of_positions(p_.queries),
+               dk = of_positions(p_.keys), dv = of_positions(p_.keys);
+    const Part scale = number(p_.scale), one = number(1.0f);
+    const Part delta =
+        apply(CUDNN_POINTWISE_MUL,
+              reduce(CUDNN_REDUCE_TENSOR_ADD, apply(CUDNN_POINTWISE_MUL, dout, out)), one);
+
+    const Part weights =
+        apply(CUDNN_POINTWISE_EXP, apply(CUDNN_POINTWISE_SUB, scores(q, k_turned, scale), lse));
+    multiply(turn(weights), dout, dv);
+
+    const Part dweights = between(score_dims());
+    multiply(dout, v_turned, dweights);
+    const Part difference =
+        apply(CUDNN_POINTWISE_SUB, apply(CUDNN_POINTWISE_MUL, dweights, one), delta);
+    const Part dscores =
+        apply(CUDNN_POINTWISE_MUL, apply(CUDNN_POINTWISE_MUL, difference, weights), scale);
+    multiply(turn(dscores), q, dk);
+    multiply(dscores, turn(k_turned), dq);
+  }
+
+  const AttentionProblem p_;
+  const cudnnDataType_t type_;
+  std::vector<CudnnDescriptor> operations_;
+  int64_t tensors_ = 0, virtuals_ = kFirstVirtual;
+  std::vector<float> floats_;
+  std::vector<int32_t> integers_;
+};
+
+class CudnnAttentionPlan final : public AttentionPlan {
+ public:
+  CudnnAttentionPlan(const AttentionProblem& problem, Device device)
+      : CudnnAttentionPlan(AttentionGraph(problem), device) {}
+
+  size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
+  void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
+    COHORT_CHECK(static_cast<int64_t>(tensors.size()) == tensors_);
+    std::vector<int64_t> ids;
+    std::vector<void*> pointers;
+    const auto add = [&](int64_t id, void* pointer) {
+      ids.push_back(id);
+      pointers.push_back(pointer);
+    };
+    for (size_t i = 0; i < tensors.size(); ++i) add(static_cast<int64_t>(i), tensors[i]);
+    for (size_t i = 0; i < floats_.size(); ++i)
+      add(AttentionGraph::kFirstNumber + static_cast<int64_t>(i), &floats_[i]);
+    for (size_t i = 0; i < integers_.size(); ++i)
+      add(AttentionGraph::kFirstInteger + static_cast<int64_t>(i), &integers_[i]);
+    plan_.run(stream, ids, pointers, workspace);
+  }
+
+ private:
+  CudnnAttentionPlan(const AttentionGraph& graph, Device device)
+      : tensors_(graph.tensors()),
+        floats_(graph.floats()),
+        integers_(graph.integers()),
+        plan_(device, graph.operations(), {}) {}
+
+  int64_t tensors_;
+  std::vector<float> floats_;  // that are given by value
+  std::vector<int32_t> integers_;
+  CudnnPlan plan_;
+};
+
+struct Key {
+  Device device;
+  AttentionProblem problem;
+  auto operator<=>(const Key&) const = default;
+};
+
+// More than the attention layers of a few large models have sizes.
+constexpr size_t kPlans = 256;
+
+std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device device) {
+  try {
+    Cudnn::of(device);  // descriptions are of the thread's card
+    return std::make_shared<CudnnAttentionPlan>(problem, device);
+  } catch (const Error& error) {
+    if (error.code() == Code::kResourceExhausted) throw;
+    std::cerr << str("warning: ", device, ": ", problem.gradient ? "the gradient of " : "",
+                     "attention over ", problem.keys, " keys in heads of ", problem.size, ", ",
+                     problem.dtype,
+                     ", is done without cuDNN, with scores in memory: ", error.message(), "\n");
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device device) {
+  static auto* cache = new PlanCache<Key, AttentionPlan>(kPlans);
+  return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
+}
+
+}  // namespace cohort::cuda

@@ -1,0 +1,54 @@
+#include "core/kernels/cuda/attention_problem.h"
+
+#include <gtest/gtest.h>
+
+namespace cohort::cuda {
+namespace {
+
+struct Sizes {
+  int64_t queries = 128, keys = 128, size = 64;
+  bool causal = true;
+  DType dtype = DType::kBFloat16;
+  int64_t batch = 2, heads = 3;
+};
+
+AttentionProblem problem(const Sizes& s, bool gradient = false) {
+  const TensorSpec q{s.dtype, {s.batch, s.queries, s.heads, s.size}},
+      k{s.dtype, {s.batch, s.keys, s.heads, s.size}},
+      lse{DType::kFloat32, {s.batch, s.heads, s.queries}};
+  const Attributes attributes = {{"causal", s.causal}, {"scale", 0.5}};
+  if (gradient)
+    return AttentionProblem({"AttentionGrad", {q, q, k, k, q, lse}, {q, k, k}, attributes});
+  return AttentionProblem({"Attention", {q, k, k}, {q, lse}, attributes});
+}
+
+TEST(AttentionProblem, IsReadFromEitherOp) {
+  for (const bool gradient : {false, true}) {
+    const AttentionProblem p = problem({.queries = 64, .keys = 256}, gradient);
+    EXPECT_EQ(p.gradient, gradient);
+    EXPECT_EQ(p.batch, 2);
+    EXPECT_EQ(p.queries, 64);
+    EXPECT_EQ(p.keys, 256);
+    EXPECT_EQ(p.heads, 3);
+    EXPECT_EQ(p.size, 64);
+    EXPECT_EQ(p.scale, 0.5f);
+  }
+  EXPECT_NE(problem({}, true), problem({}, false));
+}
+
+TEST(AttentionProblem, IsForLibrariesWhereTheyMayHaveAPlan) {
+  EXPECT_TRUE(problem({}).is_for_libraries());
+  EXPECT_TRUE(problem({.dtype = DType::kFloat16}).is_for_libraries());
+  EXPECT_TRUE(problem({.queries = 5, .keys = 9, .causal = false}).is_for_libraries());
+  EXPECT_TRUE(problem({.queries = 7, .keys = 7}).is_for_libraries());
+  EXPECT_TRUE(problem({.queries = 64, .keys = 192}).is_for_libraries());
+
+  EXPECT_FALSE(problem({.dtype = DType::kFloat32}).is_for_libraries());
+  EXPECT_FALSE(problem({.size = 20}).is_for_libraries());
+  EXPECT_FALSE(problem({.size = 136}).is_for_libraries());
+  EXPECT_FALSE(problem({.queries = 5, .keys = 9}).is_for_libraries());
+  EXPECT_FALSE(problem({.batch = 0}).is_for_libraries());
+}
+
+}  // namespace
+}  // namespace cohort::cuda
