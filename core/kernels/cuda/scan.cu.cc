@@ -5,7 +5,7 @@
 #include "core/kernels/common/lines.h"
 #include "core/kernels/cuda/launch.h"
 
-// Ops that walk along one axis, a thread for each line: ArgMax and CumSum.
+// Ops that walk along one axis: ArgMax and CumSum, a thread for each line, and TopK.
 namespace cohort::cuda {
 namespace {
 
@@ -60,8 +60,50 @@ void cumsum(const KernelCall& call, const KernelContext& context) {
            [&]<typename T>() { add_up<T>(context, lines_along_axis(call), exclusive, reverse); });
 }
 
+// Whether element `a` of x comes before element `b` where the largest come first; `b` may be none.
+template <typename T>
+COHORT_DEVICE inline bool comes_first(const T* x, int64_t a, int64_t b) {
+  const auto value = convert<Comparable<T>>(x[a]), other = convert<Comparable<T>>(x[b]);
+  return larger(value, other) || (!larger(other, value) && a < b);
+}
+
+// Finds one element after the other, each the first behind the one before. k is small.
+template <typename T>
+void find_highest_k(const KernelContext& context, int64_t rows, int64_t columns, int64_t k) {
+  const T* x = context.input<T>(0);
+  T* values = context.output<T>(0);
+  int32_t* indices = context.output<int32_t>(1);
+  for_each_row(*context.stream, rows, columns, [=] COHORT_DEVICE(const Team& team, int64_t row) {
+    constexpr int64_t kNone = -1;
+    const T* from = x + row * columns;
+    const auto first = [=](int64_t a, int64_t b) {
+      if (a == kNone || b == kNone) return a == kNone ? b : a;
+      return comes_first(from, a, b) ? a : b;
+    };
+    int64_t last = kNone;
+    for (int64_t place = 0; place < k; ++place) {
+      int64_t best = kNone;
+      for (int64_t i = team.rank(); i < columns; i += team.size())
+        if (last == kNone || (i != last && comes_first(from, last, i))) best = first(best, i);
+      last = team.reduce(best, kNone, first);
+      if (team.rank() != 0) continue;
+      values[row * k + place] = from[last];
+      indices[row * k + place] = static_cast<int32_t>(last);
+    }
+  });
+}
+
+void top_k(const KernelCall& call, const KernelContext& context) {
+  const Shape& x = call.input_specs[0].shape;
+  const int64_t columns = x.dim(-1), rows = x.count(0, x.rank() - 1);
+  dispatch(NumberTypes{}, call.input_specs[0].dtype, "TopK", [&]<typename T>() {
+    find_highest_k<T>(context, rows, columns, call.attributes.get<int64_t>("k"));
+  });
+}
+
 COHORT_REGISTER_KERNEL("ArgMax", kGpu, stateless_kernel(argmax));
 COHORT_REGISTER_KERNEL("CumSum", kGpu, stateless_kernel(cumsum));
+COHORT_REGISTER_KERNEL("TopK", kGpu, stateless_kernel(top_k));
 
 }  // namespace
 }  // namespace cohort::cuda

@@ -1,45 +1,12 @@
 #include "core/kernels/common/convert.h"
 #include "core/kernels/common/functors.h"
-#include "core/kernels/common/row_fault.h"
-#include "core/kernels/cuda/launch.h"
-#include "core/kernels/kernel.h"
+#include "core/kernels/cuda/update_lists.h"
 #include "core/tensor/scatter_op.h"
 
 // Ops that change rows at integer positions, with the same bits as one after the other: the updates
 // of a row form a list, which one thread for each column walks.
 namespace cohort::cuda {
 namespace {
-
-constexpr int64_t kNone = -1;
-
-// The updates of each row as a list. row[i] is the row of update i where no earlier one is of that
-// row, and kNone otherwise and where it names none; next[i] is the next update of the same row.
-struct Lists {
-  int64_t *row, *next;
-};
-
-template <typename Index>
-void link_updates(const KernelContext& context, int64_t count, int64_t rows, const Lists lists) {
-  const Index* indices = context.input<Index>(0);
-  KernelFault* fault = context.fault;
-  const int32_t number = context.number;
-  for_each_row(*context.stream, count, count, [=] COHORT_DEVICE(const Team& team, int64_t i) {
-    const auto row = static_cast<int64_t>(indices[i]);
-    int64_t after = count, before = 0;
-    for (int64_t j = team.rank(); j < count; j += team.size()) {
-      if (static_cast<int64_t>(indices[j]) != row) continue;
-      if (j < i) before = 1;
-      if (j > i && j < after) after = j;
-    }
-    after = team.reduce(after, count, [](int64_t a, int64_t b) { return a < b ? a : b; });
-    before = team.sum(before);
-    if (team.rank() != 0) return;
-    const bool names_row = row >= 0 && row < rows;
-    if (!names_row && row != kNoRow) report(fault, number, row, i);
-    lists.next[i] = after < count ? after : kNone;
-    lists.row[i] = names_row && before == 0 ? row : kNone;
-  });
-}
 
 template <typename T>
 COHORT_DEVICE inline T apply(ScatterOp op, T value, T update) {
@@ -65,7 +32,7 @@ COHORT_DEVICE inline T apply(ScatterOp op, T value, T update) {
 // Half types are computed in float, and rounded after each update.
 template <typename T>
 void change_rows(const KernelContext& context, ScatterOp op, int64_t count, int64_t columns,
-                 const Lists lists) {
+                 const UpdateLists lists) {
   using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
   const T* updates = context.input<T>(1);
   T* out = context.output<T>(0);
@@ -100,17 +67,14 @@ class ScatterKernel final : public Kernel {
       invalid(static_cast<int64_t>(op), " is not a scatter op");
   }
 
-  size_t scratch_bytes() const override {
-    return 2 * static_cast<size_t>(count_) * sizeof(int64_t);
-  }
+  size_t scratch_bytes() const override { return UpdateLists::bytes(count_); }
 
   void run(const KernelContext& context) override {
-    auto* scratch = static_cast<int64_t*>(context.scratch);
-    const Lists lists{scratch, scratch + count_};
+    const UpdateLists lists(context.scratch, count_);
     if (from_zero_)
       clear(*context.stream, context.output<char>(0), static_cast<int64_t>(target_.bytes()));
     dispatch(IntegerTypes{}, index_dtype_, name_, [&]<typename Index>() {
-      link_updates<Index>(context, count_, target_.shape[0], lists);
+      link_updates<Index>(context, count_, 0, target_.shape[0], lists);
     });
     dispatch(NumberTypes{}, target_.dtype, name_,
              [&]<typename T>() { change_rows<T>(context, op_, count_, columns_, lists); });
