@@ -1,11 +1,15 @@
 #include "strategies/local_replicas.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <iostream>
 #include <mutex>
+#include <set>
 
 #include "core/runtime/profiler.h"
 #include "strategies/collective/flight_recorder.h"
+#include "strategies/collective/nccl/device_group.h"
 #include "strategies/cross_device/buckets.h"
 #include "strategies/cross_device/time_limit.h"
 
@@ -34,10 +38,26 @@ CommunicationObserver profile(int replica) {
   };
 }
 
+bool has_gpu(const std::vector<Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(),
+                     [](Device device) { return device.type == DeviceType::kGpu; });
+}
+
+// Once for each reason in this process.
+void warn_once(const std::string& reason) {
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (said->insert(reason).second)
+    std::cerr << str(
+        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n");
+}
+
 }  // namespace
 
 std::vector<Device> resolve_devices(std::string_view strategy,
-                                    const std::vector<std::string>& names) {
+                                    const std::vector<std::string>& names,
+                                    DefaultDevices default_devices) {
   std::vector<Device> devices;
   for (const std::string& name : names) {
     const Device device = parse_device(name);
@@ -48,8 +68,12 @@ std::vector<Device> resolve_devices(std::string_view strategy,
     devices.push_back(device);
   }
   if (!devices.empty()) return devices;
-  for (Device device : list_devices())
-    if (device.type == DeviceType::kCpu) devices.push_back(device);
+  const auto add_all = [&](DeviceType type) {
+    for (Device device : list_devices())
+      if (device.type == type) devices.push_back(device);
+  };
+  if (default_devices == DefaultDevices::kGpusFirst) add_all(DeviceType::kGpu);
+  if (devices.empty()) add_all(DeviceType::kCpu);
   return devices;
 }
 
@@ -65,13 +89,13 @@ LocalReplicas::LocalReplicas(std::vector<Device> devices,
                              std::string process)
     : devices_(std::move(devices)),
       cross_device_ops_(std::move(cross_device_ops)),
+      own_cross_device_ops_(cross_device_ops_ != nullptr && replicas_in_sync == count()),
       communication_(communication),
       replicas_in_sync_(replicas_in_sync),
       process_(std::move(process)),
       threads_(static_cast<int>(devices_.size())) {
   communication_.validate();
-  if (cross_device_ops_ == nullptr)
-    cross_device_ops_ = select_cross_device_ops(devices_, communication_.implementation);
+  if (cross_device_ops_ == nullptr) cross_device_ops_ = select_cross_device_ops(devices_);
   connect();
 }
 
@@ -82,6 +106,7 @@ void LocalReplicas::connect() {
       std::find(communicators.begin(), communicators.end(), nullptr) != communicators.end())
     invalid(cross_device_ops_->name(), "::make_communicators must return a communicator for each ",
             "of ", devices_.size(), " devices, got ", communicators.size());
+  communicators = add_device_collectives(std::move(communicators));
   // Those that reach other processes are recorded already.
   if (replicas_in_sync_ == count())
     communicators = record_flights(std::move(communicators), flight_recorder_options("replicas"));
@@ -96,6 +121,28 @@ void LocalReplicas::connect() {
     communicators_.swap(communicators);
     connected_ = true;
   }
+}
+
+// All processes come here or none does: a library is part of the program, and the options are the
+// same everywhere.
+std::vector<std::unique_ptr<Communicator>> LocalReplicas::add_device_collectives(
+    std::vector<std::unique_ptr<Communicator>> communicators) const {
+  using Implementation = CommunicationImplementation;
+  const bool wanted = communication_.implementation == Implementation::kNccl ||
+                      (communication_.implementation == Implementation::kAuto &&
+                       (has_gpu(devices_) || replicas_in_sync_ != count()));
+  if (own_cross_device_ops_ || !wanted) return communicators;
+  DeviceGroup group{std::move(communicators), "this build has no NCCL"};
+  if (DeviceLibrary* library = nccl_library()) {
+    DeviceGroupOptions options{.library = library, .devices = devices_};
+    if (communication_.timeout_seconds)
+      options.limit = std::chrono::milliseconds(
+          std::llround(std::ceil(*communication_.timeout_seconds * 1000)));
+    group = cohort::add_device_collectives(std::move(group.communicators), options);
+  }
+  const bool expected = communication_.implementation == Implementation::kNccl || has_gpu(devices_);
+  if (!group.missing.empty() && expected) warn_once(group.missing);
+  return std::move(group.communicators);
 }
 
 bool LocalReplicas::is_connected() const {

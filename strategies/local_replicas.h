@@ -11,10 +11,16 @@
 
 namespace cohort {
 
-// The devices of these names; none means every logical CPU. Duplicates are kInvalidArgument,
-// devices that do not exist kNotFound; `strategy` is named in the message.
+// What a strategy's replicas run on where no device is named.
+enum class DefaultDevices {
+  kCpus,       // every logical CPU
+  kGpusFirst,  // every GPU that this process has, and every logical CPU where it has none
+};
+// The devices of these names, or the default ones. Duplicates are kInvalidArgument, devices that do
+// not exist kNotFound; `strategy` is named in the message.
 std::vector<Device> resolve_devices(std::string_view strategy,
-                                    const std::vector<std::string>& names);
+                                    const std::vector<std::string>& names,
+                                    DefaultDevices default_devices = DefaultDevices::kCpus);
 
 // The replicas of a strategy in this process: a thread and a communicator for each device. What
 // strategies whose replicas are in step with each other are made of.
@@ -54,11 +60,15 @@ class LocalReplicas {
  private:
   // Anew, because an aborted group stays broken.
   void connect();
+  // Gives the communicators collectives on GPUs where they can have them, and says once where not.
+  std::vector<std::unique_ptr<Communicator>> add_device_collectives(
+      std::vector<std::unique_ptr<Communicator>> communicators) const;
   Communicator* communicator(size_t replica) const;
   PlanOptions plan_options(size_t replica, Precision precision) const;
 
   std::vector<Device> devices_;
   std::shared_ptr<CrossDeviceOps> cross_device_ops_;
+  bool own_cross_device_ops_;  // of the user's
   CommunicationOptions communication_;
   const int replicas_in_sync_;
   const std::string process_;

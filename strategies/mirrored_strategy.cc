@@ -6,8 +6,9 @@
 namespace cohort {
 
 MirroredStrategy::MirroredStrategy(const Options& options)
-    : replicas_(std::make_unique<LocalReplicas>(resolve_devices(name(), options.devices),
-                                                options.cross_device_ops, options.communication)) {}
+    : replicas_(std::make_unique<LocalReplicas>(
+          resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst),
+          options.cross_device_ops, options.communication)) {}
 
 MirroredStrategy::~MirroredStrategy() = default;
 

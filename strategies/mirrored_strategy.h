@@ -21,8 +21,9 @@ class LocalReplicas;
 class MirroredStrategy final : public Strategy {
  public:
   struct Options {
-    // Device names; none means every logical CPU (see set_logical_cpus). Duplicates are
-    // kInvalidArgument, devices that do not exist kNotFound.
+    // Device names; none means every GPU (see set_logical_gpus), and where there are none every
+    // logical CPU (see set_logical_cpus). Duplicates are kInvalidArgument, devices that do not
+    // exist kNotFound.
     std::vector<std::string> devices;
     // How replicas combine values; null chooses by device.
     std::shared_ptr<CrossDeviceOps> cross_device_ops;

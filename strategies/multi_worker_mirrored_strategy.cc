@@ -62,7 +62,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
   if (options.worker_timeout.count() < 1)
     invalid(name(), ": worker_timeout is ", options.worker_timeout.count(),
             " s; it has to be 1 or more");
-  std::vector<Device> devices = resolve_devices(name(), options.devices);
+  std::vector<Device> devices =
+      resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst);
   link_ = make_link(options);
   if (link_ != nullptr && link_->size() > 1) {
     connect(options, std::move(devices));

@@ -12,6 +12,8 @@
 
 namespace cohort {
 
+class DeviceCollectives;  // core/collective/device_collectives.h
+
 // One collective of one rank: the time in which data moved, without the wait for late ranks.
 struct CommunicationEvent {
   std::string_view kind;  // "AllReduce"
@@ -80,6 +82,9 @@ class Communicator {
   // Memory that the backend can combine in place where memory from elsewhere would have to be
   // copied; it outlives the group if need be. kResourceExhausted.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) { return allocate_host_buffer(bytes); }
+
+  // Collectives on the memory of this rank's device; null where there are none.
+  virtual DeviceCollectives* on_device() { return nullptr; }
 
   // Tells `observer` of every later collective that moves data, on the thread that ran it, before
   // the call (or the wait for it) returns. Not while calls are under way. Backends may ignore it.

@@ -122,12 +122,8 @@ Tensor CrossDeviceOps::gather(const PerReplica<Tensor>& values, int64_t axis) {
 std::shared_ptr<CrossDeviceOps> ReductionToOneDevice() { return std::make_shared<OneDevice>(); }
 std::shared_ptr<CrossDeviceOps> SharedMemoryAllReduce() { return std::make_shared<SharedMemory>(); }
 
-std::shared_ptr<CrossDeviceOps> select_cross_device_ops(
-    const std::vector<Device>& devices, CommunicationImplementation implementation) {
+std::shared_ptr<CrossDeviceOps> select_cross_device_ops(const std::vector<Device>& devices) {
   const auto chosen = are_cpus(devices) ? SharedMemoryAllReduce() : ReductionToOneDevice();
-  if (implementation == CommunicationImplementation::kNccl)
-    std::cerr << "warning: this build has no NCCL; replicas combine values by " << chosen->name()
-              << "\n";
   const auto other_kind = [&](const Device& device) { return device.type != devices[0].type; };
   if (std::any_of(devices.begin(), devices.end(), other_kind))
     std::cerr << "warning: the devices are of several kinds; replicas combine values by "

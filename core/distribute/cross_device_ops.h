@@ -6,7 +6,6 @@
 
 #include "core/collective/communicator.h"
 #include "core/device/device.h"
-#include "core/distribute/communication_options.h"
 #include "core/distribute/per_replica.h"
 
 namespace cohort {
@@ -44,10 +43,8 @@ std::shared_ptr<CrossDeviceOps> ReductionToOneDevice();
 // the others' memory. For CPU devices of one process (kInvalidArgument for others); the default for
 // them.
 std::shared_ptr<CrossDeviceOps> SharedMemoryAllReduce();
-// The best for these devices. What cannot be had as asked for, and devices of several kinds, fall
-// back to what can, with a warning.
-std::shared_ptr<CrossDeviceOps> select_cross_device_ops(
-    const std::vector<Device>& devices,
-    CommunicationImplementation implementation = CommunicationImplementation::kAuto);
+// The best for these devices, by the memory of the host; with a warning for devices of several
+// kinds. Strategies add NCCL's collectives to its communicators where they can.
+std::shared_ptr<CrossDeviceOps> select_cross_device_ops(const std::vector<Device>& devices);
 
 }  // namespace cohort

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "core/base/threads.h"
+#include "core/collective/communicator.h"
+#include "core/collective/device_collectives.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
@@ -244,6 +246,8 @@ struct Plan::Impl {
       io->stream().replay(*recording);
     }
     io->stream().synchronize();
+    if (info.communicator != nullptr)
+      if (DeviceCollectives* collectives = info.communicator->on_device()) collectives->check();
     if (const KernelFault& fault = io->fault(); fault.kernel > 0) {
       const Step& step = steps[static_cast<size_t>(fault.kernel) - 1];
       throw step.kernel->describe(fault).with_context(step.node->name());

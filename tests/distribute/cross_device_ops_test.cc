@@ -173,11 +173,9 @@ TEST_F(OwnCrossDeviceOpsTest, MustMakeACommunicatorForEachDevice) {
 // --- The choice
 
 // What is chosen, and what is said about it.
-std::pair<std::string, std::string> choose(
-    const std::vector<Device>& devices,
-    CommunicationImplementation implementation = CommunicationImplementation::kAuto) {
+std::pair<std::string, std::string> choose(const std::vector<Device>& devices) {
   ::testing::internal::CaptureStderr();
-  const std::string name = select_cross_device_ops(devices, implementation)->name();
+  const std::string name = select_cross_device_ops(devices)->name();
   return {name, ::testing::internal::GetCapturedStderr()};
 }
 
@@ -185,7 +183,6 @@ TEST(SelectCrossDeviceOpsTest, CpusShareMemoryQuietly) {
   for (const int count : {1, 2, 7})
     EXPECT_EQ(choose(cpus(count)),
               (std::pair<std::string, std::string>{"SharedMemoryAllReduce", ""}));
-  EXPECT_EQ(choose(cpus(2), CommunicationImplementation::kRing).second, "");
 }
 
 TEST(SelectCrossDeviceOpsTest, FallsBackWithAWarning) {
@@ -194,11 +191,20 @@ TEST(SelectCrossDeviceOpsTest, FallsBackWithAWarning) {
   const auto [name, warning] = choose(mixed);
   EXPECT_EQ(name, "ReductionToOneDevice");
   EXPECT_NE(warning.find("several kinds"), std::string::npos) << warning;
-  const auto [on_cpus, nccl] = choose(cpus(2), CommunicationImplementation::kNccl);
-  EXPECT_EQ(on_cpus, "SharedMemoryAllReduce");
-  EXPECT_NE(nccl.find("NCCL"), std::string::npos) << nccl;
   expect_error(Code::kInvalidArgument, {"SharedMemoryAllReduce", "CPU"},
                [&] { SharedMemoryAllReduce()->make_communicators(mixed); });
+}
+
+TEST(SelectCrossDeviceOpsTest, NcclAskedForInVainIsSaidOnce) {
+  const MirroredStrategy::Options options{
+      .devices = first_cpus(2),
+      .communication = {.implementation = CommunicationImplementation::kNccl}};
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) MirroredStrategy strategy(options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const size_t first = said.find("not by NCCL");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("not by NCCL", first + 1), std::string::npos) << said;
 }
 
 // --- Options

@@ -1,10 +1,17 @@
 #include "core/collective/communicator.h"
+#include "core/collective/device_collectives.h"
 #include "core/kernels/kernel.h"
 
-// The start of an all-reduce, and the wait for it, where the communicator combines host memory:
-// through copies, and complete at the start. Other collectives are left to the host's kernels.
+// The start of an all-reduce, and the wait for it: on the device, behind the computation, where the
+// communicator has collectives there; else through copies in host memory, and complete at the
+// start. Other collectives are left to the host's kernels.
 namespace cohort::cuda {
 namespace {
+
+DeviceCollectives* collectives_of(const KernelContext& context) {
+  Communicator* communicator = context.step.communicator;
+  return communicator == nullptr ? nullptr : communicator->on_device();
+}
 
 class AllReduceStartKernel final : public Kernel {
  public:
@@ -35,20 +42,48 @@ class AllReduceStartKernel final : public Kernel {
   bool can_record() const override { return false; }
 
   void run(const KernelContext& context) override {
-    Stream& stream = *context.stream;
-    for (size_t i = 0; i < staged_.size(); ++i)
-      stream.copy_to_host(context.inputs[i], staged_[i]->data, staged_[i]->bytes);
-    if (conditional_) stream.copy_to_host(context.inputs[specs_.size()], flag_->data, sizeof(bool));
-    stream.synchronize();
-    const bool now = !conditional_ || *static_cast<const bool*>(flag_->data);
-    if (now && context.step.communicator != nullptr)
-      context.step.communicator->all_reduce(segments_, specs_[0].dtype, op_);
-    for (size_t i = 0; i < staged_.size(); ++i)
-      stream.copy_from_host(staged_[i]->data, context.outputs[i], staged_[i]->bytes);
-    stream.copy_from_host(operation_->data, context.outputs[specs_.size()], sizeof(int64_t));
+    context.stream->copy_from_host(operation_->data, context.outputs[specs_.size()],
+                                   sizeof(int64_t));
+    DeviceCollectives* device = collectives_of(context);
+    if (device != nullptr && device->can_run(AllReduceCall{segments_, specs_[0].dtype, op_}))
+      reduce_on_device(context, *device);
+    else
+      reduce_on_host(context);
   }
 
  private:
+  // The address of the operation's number names it.
+  void reduce_on_device(const KernelContext& context, DeviceCollectives& device) const {
+    std::vector<Segment> segments = segments_;
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      context.stream->copy_within_device(context.inputs[i], context.outputs[i], specs_[i].bytes());
+      segments[i].source = segments[i].target = context.outputs[i];
+    }
+    if (conditional_) copy_flag(context);
+    if (is_wanted_now())
+      device.start(AllReduceCall{segments, specs_[0].dtype, op_}, *context.stream,
+                   context.outputs[specs_.size()]);
+  }
+
+  void reduce_on_host(const KernelContext& context) const {
+    Stream& stream = *context.stream;
+    for (size_t i = 0; i < staged_.size(); ++i)
+      stream.copy_to_host(context.inputs[i], staged_[i]->data, staged_[i]->bytes);
+    copy_flag(context);
+    if (is_wanted_now() && context.step.communicator != nullptr)
+      context.step.communicator->all_reduce(segments_, specs_[0].dtype, op_);
+    for (size_t i = 0; i < staged_.size(); ++i)
+      stream.copy_from_host(staged_[i]->data, context.outputs[i], staged_[i]->bytes);
+  }
+
+  // Returns when everything that was handed over has been done.
+  void copy_flag(const KernelContext& context) const {
+    if (conditional_)
+      context.stream->copy_to_host(context.inputs[specs_.size()], flag_->data, sizeof(bool));
+    context.stream->synchronize();
+  }
+  bool is_wanted_now() const { return !conditional_ || *static_cast<const bool*>(flag_->data); }
+
   std::vector<TensorSpec> specs_;
   ReduceOp op_;
   bool conditional_;
@@ -64,6 +99,8 @@ class AllReduceWaitKernel final : public Kernel {
   bool can_run_in_place(int output, int input) const override { return output == input; }
 
   void run(const KernelContext& context) override {
+    if (DeviceCollectives* device = collectives_of(context))
+      device->wait(context.inputs[specs_.size()], *context.stream);
     for (size_t i = 0; i < specs_.size(); ++i)
       context.stream->copy_within_device(context.inputs[i], context.outputs[i], specs_[i].bytes());
   }
@@ -72,13 +109,8 @@ class AllReduceWaitKernel final : public Kernel {
   std::vector<TensorSpec> specs_;
 };
 
-template <typename K>
-std::unique_ptr<Kernel> make(const KernelSpec& spec) {
-  return std::make_unique<K>(spec);
-}
-
-COHORT_REGISTER_KERNEL("AllReduceStart", kGpu, make<AllReduceStartKernel>);
-COHORT_REGISTER_KERNEL("AllReduceWait", kGpu, make<AllReduceWaitKernel>);
+COHORT_REGISTER_KERNEL("AllReduceStart", kGpu, make_plain<AllReduceStartKernel>);
+COHORT_REGISTER_KERNEL("AllReduceWait", kGpu, make_plain<AllReduceWaitKernel>);
 
 }  // namespace
 }  // namespace cohort::cuda

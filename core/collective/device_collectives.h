@@ -1,0 +1,30 @@
+#pragma once
+
+#include "core/collective/call.h"
+#include "core/device/device.h"
+
+namespace cohort {
+
+// Collectives of one rank on the memory of its device, which go on behind the host's back, as
+// NCCL's do. A communicator may have them beside those of host memory (Communicator::on_device);
+// the same ranks make the same calls in the same order. One thread at a time, but for `abort`.
+class DeviceCollectives {
+ public:
+  virtual ~DeviceCollectives() = default;
+
+  // Whether a call of this kind, dtype and op is done there. Others go through host memory.
+  virtual bool can_run(const Call& call) const = 0;
+  // Starts `call`, whose memory is the device's, behind what `stream` has been handed so far.
+  // `token` names the operation: an address that no other operation under way has.
+  virtual void start(const Call& call, Stream& stream, const void* token) = 0;
+  // What `stream` is handed from now on comes behind the operation; no matter where there is none.
+  virtual void wait(const void* token, Stream& stream) = 0;
+  // Throws what went wrong with anything started so far. To be asked when the stream has been
+  // synchronised, and before results are used: they are undefined then.
+  virtual void check() = 0;
+  // Ends what is under way; it and everything later fails with `error`. The first one given wins.
+  // From any thread.
+  virtual void abort(const Error& error) = 0;
+};
+
+}  // namespace cohort

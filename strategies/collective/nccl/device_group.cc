@@ -1,0 +1,142 @@
+#include "strategies/collective/nccl/device_group.h"
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "core/collective/forwarding_communicator.h"
+
+namespace cohort {
+namespace {
+
+class WithDevice final : public ForwardingCommunicator {
+ public:
+  WithDevice(std::unique_ptr<Communicator> host, std::unique_ptr<DeviceCollectives> device)
+      : ForwardingCommunicator(std::move(host)), device_(std::move(device)) {}
+  // The device's first: the host's calls may wait for what the device never ends.
+  void abort(const Error& error) override {
+    device_->abort(error);
+    inner().abort(error);
+  }
+  DeviceCollectives* on_device() override { return device_.get(); }
+
+ private:
+  const std::unique_ptr<DeviceCollectives> device_;
+};
+
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+// Runs `body` for each rank of this process on a thread of its own. The first error is thrown, and
+// ends the group, so that no rank waits for one that has failed.
+void on_threads(const Ranks& ranks, const std::function<void(size_t)>& body) {
+  std::mutex mutex;
+  std::optional<Error> first;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < ranks.size(); ++t)
+    threads.emplace_back([&, t] {
+      try {
+        body(t);
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        if (first) return;
+        first = error;
+        for (const auto& rank : ranks) rank->abort(error);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) throw *first;
+}
+
+// What every rank says, by rank.
+std::vector<std::string> gather_words(Communicator& ranks, const std::string& own) {
+  const auto size = static_cast<size_t>(ranks.size());
+  std::vector<int64_t> lengths(size);
+  const auto length = static_cast<int64_t>(own.size());
+  ranks.all_gather(&length, lengths.data(), std::vector<int64_t>(size, sizeof(int64_t)));
+  int64_t total = 0;
+  for (const int64_t l : lengths) total += l;
+  std::string all(static_cast<size_t>(total), '\0');
+  ranks.all_gather(own.data(), all.data(), lengths);
+  std::vector<std::string> said;
+  size_t at = 0;
+  for (const int64_t l : lengths) {
+    said.push_back(all.substr(at, static_cast<size_t>(l)));
+    at += static_cast<size_t>(l);
+  }
+  return said;
+}
+
+// What a rank says of its device, where it can take part and where not.
+constexpr char kPlace = '+', kReason = '-';
+
+std::string introduce(const DeviceLibrary& library, Device device) {
+  try {
+    if (device.type != DeviceType::kGpu) return kReason + str(device, " is no GPU");
+    return kPlace + library.place_of(device);
+  } catch (const Error& error) {
+    return kReason + error.message();
+  }
+}
+
+// Why the ranks that said this cannot form a group; empty where they can.
+std::string find_obstacle(const std::vector<std::string>& said) {
+  std::map<std::string, size_t> places;
+  for (size_t r = 0; r < said.size(); ++r) {
+    if (said[r].empty() || said[r][0] != kPlace)
+      return str("rank ", r, ": ", said[r].empty() ? "" : said[r].substr(1));
+    const auto [other, is_new] = places.emplace(said[r].substr(1), r);
+    if (!is_new)
+      return str("ranks ", other->second, " and ", r, " share one card (", other->first, ")");
+  }
+  return {};
+}
+
+std::string share_id(Communicator& ranks, const DeviceLibrary& library) {
+  std::string id(library.id_bytes(), '\0');
+  if (ranks.rank() == 0) id = library.make_id();
+  ranks.broadcast(id.data(), id.data(), static_cast<int64_t>(id.size()), 0);
+  return id;
+}
+
+// Joins, and learns whether all have: no rank is to use a group that others do not have.
+std::unique_ptr<DeviceCollectives> join(Communicator& ranks, const DeviceGroupOptions& options,
+                                        Device device) {
+  std::unique_ptr<DeviceCollectives> joined;
+  std::string failure;
+  const std::string id = share_id(ranks, *options.library);
+  try {
+    joined = options.library->join(
+        {id, ranks.rank(), ranks.size(), device, options.join_limit, options.limit});
+  } catch (const Error& error) {
+    failure = error.message();
+  }
+  const auto failures = gather_words(ranks, failure);
+  for (size_t r = 0; r < failures.size(); ++r)
+    if (!failures[r].empty())
+      fail(Code::kUnavailable, "rank ", r, " cannot join a group of ", options.library->name(),
+           " on ", device, ": ", failures[r]);
+  return joined;
+}
+
+}  // namespace
+
+DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ranks,
+                                   const DeviceGroupOptions& options) {
+  COHORT_CHECK(ranks.size() == options.devices.size() && options.library != nullptr);
+  std::vector<std::unique_ptr<DeviceCollectives>> joined(ranks.size());
+  DeviceGroup group;
+  on_threads(ranks, [&](size_t t) {
+    const auto said = gather_words(*ranks[t], introduce(*options.library, options.devices[t]));
+    const std::string obstacle = find_obstacle(said);
+    if (t == 0) group.missing = obstacle;
+    if (obstacle.empty()) joined[t] = join(*ranks[t], options, options.devices[t]);
+  });
+  for (size_t t = 0; t < ranks.size(); ++t)
+    if (joined[t] != nullptr)
+      ranks[t] = std::make_unique<WithDevice>(std::move(ranks[t]), std::move(joined[t]));
+  group.communicators = std::move(ranks);
+  return group;
+}
+
+}  // namespace cohort

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/collective/communicator.h"
+#include "strategies/collective/nccl/device_library.h"
+
+namespace cohort {
+
+struct DeviceGroupOptions {
+  DeviceLibrary* library;       // outlives the group
+  std::vector<Device> devices;  // of this process's ranks, in order
+  // How long the ranks wait for each other to join.
+  std::chrono::milliseconds join_limit{60'000};
+  // How long a rank waits for the others in a call; for ever without one.
+  std::optional<std::chrono::milliseconds> limit;
+};
+
+struct DeviceGroup {
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  // Why there are no collectives on the devices ("gpu:1 of rank 1 and gpu:0 of rank 0 are one
+  // card"); empty where there are. The same on all ranks.
+  std::string missing;
+};
+
+// Adds collectives on devices to communicators of host memory, `ranks` of this process, by which
+// all ranks agree whether they can. All processes call it together. Everything else stays with the
+// host's communicators; parts made by split() have no collectives on devices. An error while the
+// ranks join is thrown on all of them.
+DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ranks,
+                                   const DeviceGroupOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,304 @@
+#include <atomic>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <mutex>
+#include <nccl.h>
+#include <unistd.h>
+#include <unordered_map>
+
+#include "core/device/cuda/cuda_error.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/gpus.h"
+#include "strategies/collective/nccl/device_library.h"
+#include "strategies/collective/nccl/nccl_steps.h"
+#include "strategies/collective/nccl/operation_watch.h"
+
+namespace cohort {
+namespace {
+
+Code code_of(ncclResult_t result) {
+  switch (result) {
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+    case ncclInternalError:
+      return Code::kInternal;
+    default:
+      return Code::kUnavailable;  // CUDA, the system, or another rank
+  }
+}
+
+Error error_of(ncclResult_t result, ncclComm_t communicator, const std::string& what) {
+  const char* detail = ncclGetLastError(communicator);
+  return Error(code_of(result), str("NCCL: ", what, ": ", ncclGetErrorString(result),
+                                    detail == nullptr || detail[0] == '\0' ? "" : ": ",
+                                    detail == nullptr ? "" : detail));
+}
+
+void check_nccl(ncclResult_t result, const char* call) {
+  if (result != ncclSuccess) throw error_of(result, nullptr, call);
+}
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return ncclFloat32;
+    case DType::kFloat64:
+      return ncclFloat64;
+    case DType::kBFloat16:
+      return ncclBfloat16;
+    case DType::kFloat16:
+      return ncclFloat16;
+    case DType::kInt32:
+      return ncclInt32;
+    case DType::kInt64:
+      return ncclInt64;
+    case DType::kUInt8:
+      return ncclUint8;
+    default:
+      fail(Code::kUnimplemented, "NCCL has no ", dtype);
+  }
+}
+
+ncclRedOp_t nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kMean:
+      return ncclAvg;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kProduct:
+      return ncclProd;
+    default:
+      fail(Code::kUnimplemented, "NCCL has no ", reduce_op_name(op));
+  }
+}
+
+ncclResult_t submit(const NcclStep& s, ncclComm_t communicator, cudaStream_t stream) {
+  const auto count = static_cast<size_t>(s.count);
+  const ncclDataType_t type = nccl_type(s.dtype);
+  switch (s.kind) {
+    case NcclStep::Kind::kAllReduce:
+      return ncclAllReduce(s.source, s.target, count, type, nccl_op(s.op), communicator, stream);
+    case NcclStep::Kind::kReduce:
+      return ncclReduce(s.source, s.target, count, type, nccl_op(s.op), s.root, communicator,
+                        stream);
+    case NcclStep::Kind::kReduceScatter:
+      return ncclReduceScatter(s.source, s.target, count, type, nccl_op(s.op), communicator,
+                               stream);
+    case NcclStep::Kind::kBroadcast:
+      return ncclBroadcast(s.source, s.target, count, type, s.root, communicator, stream);
+    case NcclStep::Kind::kAllGather:
+      return ncclAllGather(s.source, s.target, count, type, communicator, stream);
+  }
+  return ncclInvalidUsage;
+}
+
+// One rank's communicator, on a stream of its own. It is non-blocking: no call of NCCL waits for
+// others, so that the limits here hold.
+class NcclCollectives final : public DeviceCollectives {
+ public:
+  explicit NcclCollectives(const DeviceLibrary::Membership& membership)
+      : device_(membership.device),
+        card_(Gpus::instance().use(device_).card()),
+        rank_(membership.rank),
+        limit_(membership.limit) {
+    enter_gpu(device_);
+    COHORT_CUDA(device_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    COHORT_CUDA(device_, cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
+    try {
+      join(membership);
+    } catch (...) {
+      release();
+      throw;
+    }
+    const std::string who = str("rank ", rank_, " of ", membership.size, " on ", device_);
+    watch_.emplace(OperationWatch::Options{.limit = limit_,
+                                           .who = who,
+                                           .find_error = [this] { return find_error(); },
+                                           .end = [this] { end(); }});
+  }
+
+  // The last step has ended on all ranks, or has failed: there is nothing to wait for.
+  ~NcclCollectives() override {
+    watch_->stop();
+    release();
+  }
+
+  bool can_run(const Call& call) const override { return nccl_steps(call, rank_).has_value(); }
+
+  void start(const Call& call, Stream& stream, const void* token) override {
+    watch_->check();
+    const auto steps = nccl_steps(call, rank_);
+    COHORT_CHECK(steps.has_value());
+    const cudaStream_t computation = cuda_stream(stream);
+    enter_gpu(device_);
+    COHORT_CUDA(device_, cudaEventRecord(ready_, computation));
+    COHORT_CUDA(device_, cudaStreamWaitEvent(stream_, ready_, 0));
+    run_group(*steps, kind_of(call));
+    Operation& operation = operation_of(token);
+    COHORT_CUDA(device_, cudaEventRecord(operation.done, stream_));
+    operation.started = true;
+    const int64_t time = ++operation.times;
+    watch_->add(describe(call), [&operation, time, card = card_] {
+      cudaSetDevice(card);  // else the watch's thread would take card 0 into use
+      return operation.times != time || cudaEventQuery(operation.done) != cudaErrorNotReady;
+    });
+  }
+
+  void wait(const void* token, Stream& stream) override {
+    watch_->check();
+    const auto it = operations_.find(token);
+    if (it == operations_.end() || !it->second->started) return;
+    it->second->started = false;
+    COHORT_CUDA(device_, cudaStreamWaitEvent(cuda_stream(stream), it->second->done, 0));
+  }
+
+  void check() override { watch_->check(); }
+  void abort(const Error& error) override { watch_->fail(error); }
+
+ private:
+  // What a token has named; the memory stays, for the watch looks at it.
+  struct Operation {
+    cudaEvent_t done = nullptr;
+    bool started = false;            // and not waited for
+    std::atomic<int64_t> times = 0;  // started; earlier ones are done, as steps end
+  };
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kPause = std::chrono::microseconds(50);
+
+  void join(const DeviceLibrary::Membership& membership) {
+    ncclUniqueId id;
+    COHORT_CHECK(membership.id.size() == sizeof(id));
+    std::memcpy(&id, membership.id.data(), sizeof(id));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result =
+        ncclCommInitRankConfig(&communicator_, membership.size, id, membership.rank, &config);
+    finish(result, "joining the group", membership.join_limit);
+  }
+
+  // Of a call on a communicator that does not block: returns when it has been done.
+  void finish(ncclResult_t result, std::string_view what,
+              std::optional<std::chrono::milliseconds> limit) {
+    const Clock::time_point begin = Clock::now();
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (communicator_ == nullptr)  // it was ended meanwhile
+          fail(Code::kAborted, "NCCL: ", what, ": the group has ended");
+        if (result == ncclInProgress) ncclCommGetAsyncError(communicator_, &result);
+        if (result != ncclInProgress && result != ncclSuccess)
+          throw error_of(result, communicator_, std::string(what));
+      }
+      if (result == ncclSuccess) return;
+      if (limit && Clock::now() - begin > *limit)
+        fail(Code::kDeadlineExceeded, "NCCL: ", what, " has taken more than ", limit->count(),
+             " ms on rank ", rank_, " (", device_, ")");
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  void run_group(const std::vector<NcclStep>& steps, std::string_view kind) {
+    if (steps.empty()) return;
+    ncclResult_t result = ncclSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      if (communicator_ == nullptr) fail(Code::kAborted, "NCCL: ", kind, ": the group has ended");
+      check_nccl(ncclGroupStart(), "ncclGroupStart");
+      for (const NcclStep& step : steps) {
+        result = submit(step, communicator_, stream_);
+        if (result != ncclSuccess && result != ncclInProgress) break;
+      }
+      const ncclResult_t ended = ncclGroupEnd();
+      if (result == ncclSuccess || result == ncclInProgress) result = ended;
+    }
+    try {
+      finish(result, kind, limit_);
+    } catch (const Error& error) {
+      watch_->fail(error);
+      throw;
+    }
+  }
+
+  Operation& operation_of(const void* token) {
+    auto& operation = operations_[token];
+    if (operation == nullptr) {
+      operation = std::make_unique<Operation>();
+      COHORT_CUDA(device_, cudaEventCreateWithFlags(&operation->done, cudaEventDisableTiming));
+    }
+    return *operation;
+  }
+
+  // On the watch's thread.
+  std::optional<Error> find_error() {
+    const std::lock_guard lock(mutex_);
+    if (communicator_ == nullptr) return std::nullopt;
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result == ncclSuccess || result == ncclInProgress) return std::nullopt;
+    return error_of(result, communicator_, str("rank ", rank_, " on ", device_));
+  }
+
+  // Ends what is under way on the card, too.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (communicator_ != nullptr) ncclCommAbort(communicator_);
+    communicator_ = nullptr;
+  }
+
+  void release() {
+    end();
+    for (const auto& [token, operation] : operations_)
+      if (operation->done != nullptr) cudaEventDestroy(operation->done);
+    cudaEventDestroy(ready_);
+    cudaStreamDestroy(stream_);
+  }
+
+  const Device device_;
+  const int card_, rank_;
+  const std::optional<std::chrono::milliseconds> limit_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t ready_ = nullptr;
+  std::mutex mutex_;  // guards the communicator
+  ncclComm_t communicator_ = nullptr;
+  std::unordered_map<const void*, std::unique_ptr<Operation>> operations_;
+  std::optional<OperationWatch> watch_;  // last: it uses everything else
+};
+
+class Nccl final : public DeviceLibrary {
+ public:
+  std::string name() const override { return "NCCL"; }
+
+  // Host and bus: cards have numbers of their own in each process.
+  std::string place_of(Device device) const override {
+    const int card = Gpus::instance().use(device).card();
+    char bus[64] = "", host[256] = "";
+    COHORT_CUDA(device, cudaDeviceGetPCIBusId(bus, sizeof(bus), card));
+    gethostname(host, sizeof(host) - 1);
+    return str(host, " ", bus);
+  }
+
+  std::string make_id() const override {
+    ncclUniqueId id;
+    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    return {reinterpret_cast<const char*>(&id), sizeof(id)};
+  }
+  size_t id_bytes() const override { return sizeof(ncclUniqueId); }
+
+  std::unique_ptr<DeviceCollectives> join(const Membership& membership) override {
+    return std::make_unique<NcclCollectives>(membership);
+  }
+};
+
+}  // namespace
+
+DeviceLibrary* nccl_library() {
+  static auto* library = new Nccl;
+  return library;
+}
+
+}  // namespace cohort

@@ -1,0 +1,73 @@
+#include "strategies/collective/nccl/operation_watch.h"
+
+#include <algorithm>
+
+namespace cohort {
+
+OperationWatch::OperationWatch(Options options)
+    : options_(std::move(options)), thread_([this] { run(); }) {}
+
+OperationWatch::~OperationWatch() { stop(); }
+
+void OperationWatch::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void OperationWatch::add(std::string what, std::function<bool()> is_done) {
+  {
+    const std::lock_guard lock(mutex_);
+    operations_.push_back({std::move(what), std::move(is_done), Clock::now()});
+  }
+  changed_.notify_all();
+}
+
+void OperationWatch::fail(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return;
+    error_ = error;
+    operations_.clear();
+  }
+  options_.end();
+}
+
+void OperationWatch::check() const {
+  const std::lock_guard lock(mutex_);
+  if (error_) throw *error_;
+}
+
+void OperationWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    changed_.wait(lock, [&] { return stopping_ || !operations_.empty(); });
+    if (stopping_) return;
+    look(lock);
+    changed_.wait_for(lock, options_.interval, [&] { return stopping_; });
+  }
+}
+
+void OperationWatch::look(std::unique_lock<std::mutex>& lock) {
+  std::erase_if(operations_, [](const Operation& operation) { return operation.is_done(); });
+  std::optional<Error> error = options_.find_error();
+  if (!error) error = find_overdue();
+  if (!error) return;
+  lock.unlock();
+  fail(*error);
+  lock.lock();
+}
+
+std::optional<Error> OperationWatch::find_overdue() const {
+  if (!options_.limit || operations_.empty()) return std::nullopt;
+  const Operation& oldest = operations_.front();
+  if (Clock::now() - oldest.begin < *options_.limit) return std::nullopt;
+  return Error(Code::kDeadlineExceeded,
+               str(options_.who, " has waited for ", options_.limit->count(), " ms in ",
+                   oldest.what, " for the other ranks (timeout_seconds)"));
+}
+
+}  // namespace cohort

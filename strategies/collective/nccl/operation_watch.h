@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace cohort {
+
+// Watches what goes on behind the host's back: a thread that asks again and again whether the
+// operations under way are done and whether the library has found an error, and ends the group when
+// it has, or when one takes longer than the limit. Thread-safe.
+class OperationWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    std::optional<std::chrono::milliseconds> limit;  // of an operation; none: it may take for ever
+    std::chrono::milliseconds interval{20};          // between two looks
+    std::string who;                                 // "rank 1 of 4 on gpu:1", for messages
+    // What the library has found wrong, if anything.
+    std::function<std::optional<Error>()> find_error;
+    // Ends everything under way, once.
+    std::function<void()> end;
+  };
+
+  explicit OperationWatch(Options options);
+  ~OperationWatch();
+  OperationWatch(const OperationWatch&) = delete;
+  OperationWatch& operator=(const OperationWatch&) = delete;
+
+  // An operation under way until `is_done` says so, which is asked on the watch's thread and is to
+  // be quick.
+  void add(std::string what, std::function<bool()> is_done);
+  // Ends everything with `error`, unless it has been ended.
+  void fail(const Error& error);
+  // Throws what ended everything.
+  void check() const;
+  // The watch looks at nothing any more.
+  void stop();
+
+ private:
+  struct Operation {
+    std::string what;
+    std::function<bool()> is_done;
+    Clock::time_point begin;
+  };
+
+  void run();
+  void look(std::unique_lock<std::mutex>& lock);
+  std::optional<Error> find_overdue() const;
+
+  const Options options_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<Operation> operations_;
+  std::optional<Error> error_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses everything else
+};
+
+}  // namespace cohort

@@ -1,0 +1,139 @@
+#include "strategies/collective/nccl/device_group.h"
+
+#include <map>
+#include <mutex>
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace cohort {
+namespace {
+
+// Collectives that only know who they are.
+class Named final : public DeviceCollectives {
+ public:
+  explicit Named(int rank) : rank(rank) {}
+  bool can_run(const Call&) const override { return false; }
+  void start(const Call&, Stream&, const void*) override {}
+  void wait(const void*, Stream&) override {}
+  void check() override {
+    if (error) throw *error;
+  }
+  void abort(const Error& e) override { error = e; }
+
+  const int rank;
+  std::optional<Error> error;
+};
+
+// A library that joins ranks as it is told to, and remembers what they said.
+class Library final : public DeviceLibrary {
+ public:
+  std::string name() const override { return "Test"; }
+  std::string place_of(Device device) const override {
+    if (device.index == missing) fail(Code::kUnavailable, device, " has gone");
+    return str("card ", device.index / gpus_of_a_card);
+  }
+  std::string make_id() const override {
+    if (no_id) fail(Code::kInternal, "no id today");
+    return "id: 8 b.";
+  }
+  size_t id_bytes() const override { return 8; }
+  std::unique_ptr<DeviceCollectives> join(const Membership& m) override {
+    if (m.rank == refused) fail(Code::kUnavailable, "the cable is out");
+    const std::lock_guard lock(mutex);
+    joined.insert(str(m.rank, " of ", m.size, " on ", m.device, " by ", m.id));
+    return std::make_unique<Named>(m.rank);
+  }
+
+  int missing = -1, gpus_of_a_card = 1, refused = -1;
+  bool no_id = false;
+  std::mutex mutex;
+  std::set<std::string> joined;
+};
+
+std::vector<Device> gpus(int count) {
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) devices.push_back({DeviceType::kGpu, i});
+  return devices;
+}
+
+DeviceGroup connect(Library& library, const std::vector<Device>& devices) {
+  return add_device_collectives(make_in_process_communicators(static_cast<int>(devices.size())),
+                                {.library = &library, .devices = devices});
+}
+
+TEST(DeviceGroup, GivesEachRankItsCollectives) {
+  Library library;
+  const DeviceGroup group = connect(library, gpus(3));
+  EXPECT_EQ(group.missing, "");
+  for (int r = 0; r < 3; ++r) {
+    auto* device = group.communicators[static_cast<size_t>(r)]->on_device();
+    ASSERT_NE(device, nullptr);
+    EXPECT_EQ(static_cast<Named*>(device)->rank, r);
+    EXPECT_EQ(group.communicators[static_cast<size_t>(r)]->rank(), r);
+  }
+  EXPECT_EQ(library.joined,
+            (std::set<std::string>{"0 of 3 on gpu:0 by id: 8 b.", "1 of 3 on gpu:1 by id: 8 b.",
+                                   "2 of 3 on gpu:2 by id: 8 b."}));
+}
+
+TEST(DeviceGroup, EndsOnTheDeviceToo) {
+  Library library;
+  const DeviceGroup group = connect(library, gpus(2));
+  group.communicators[1]->abort(Error(Code::kAborted, "enough"));
+  EXPECT_THROW(group.communicators[1]->on_device()->check(), Error);
+  EXPECT_THROW(group.communicators[0]->barrier(), Error);
+}
+
+void expect_missing(Library& library, const std::vector<Device>& devices,
+                    const std::vector<std::string>& parts) {
+  const DeviceGroup group = connect(library, devices);
+  for (const std::string& part : parts)
+    EXPECT_NE(group.missing.find(part), std::string::npos) << group.missing;
+  ASSERT_EQ(group.communicators.size(), devices.size());
+  for (const auto& communicator : group.communicators) {
+    EXPECT_EQ(communicator->on_device(), nullptr);
+  }
+  EXPECT_TRUE(library.joined.empty());
+}
+
+TEST(DeviceGroup, HasNoneWhereTwoShareACard) {
+  Library library;
+  library.gpus_of_a_card = 2;
+  expect_missing(library, gpus(3), {"ranks 0 and 1", "card 0"});
+}
+
+TEST(DeviceGroup, HasNoneWhereADeviceCannot) {
+  Library library;
+  library.missing = 1;
+  expect_missing(library, gpus(3), {"rank 1", "gpu:1 has gone"});
+  expect_missing(library, {{DeviceType::kGpu, 0}, {DeviceType::kCpu, 0}},
+                 {"rank 1", "cpu:0 is no GPU"});
+}
+
+TEST(DeviceGroup, FailsForAllWhereOneCannotJoin) {
+  Library library;
+  library.refused = 2;
+  try {
+    connect(library, gpus(3));
+    FAIL() << "it has joined";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnavailable);
+    EXPECT_NE(error.message().find("rank 2"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("the cable is out"), std::string::npos) << error.message();
+  }
+}
+
+TEST(DeviceGroup, KeepsNobodyWaitingForAnIdThatIsNotMade) {
+  Library library;
+  library.no_id = true;
+  try {
+    connect(library, gpus(3));
+    FAIL() << "it has joined";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("no id today"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,88 @@
+#include "strategies/collective/nccl/operation_watch.h"
+
+#include <atomic>
+
+#include <gtest/gtest.h>
+
+namespace cohort {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What a watch is told about, and how often it ended everything.
+struct Group {
+  std::atomic<bool> is_done = false, has_error = false;
+  std::atomic<int> ended = 0;
+
+  OperationWatch::Options options(std::optional<milliseconds> limit = std::nullopt) {
+    return {.limit = limit,
+            .interval = milliseconds(1),
+            .who = "rank 1 of 2 on gpu:1",
+            .find_error = [this]() -> std::optional<Error> {
+              if (!has_error) return std::nullopt;
+              return Error(Code::kUnavailable, "the link is down");
+            },
+            .end = [this] { ++ended; }};
+  }
+};
+
+// The error that the watch comes to hold; none within 20 s is a failure.
+Error wait_for_error(const OperationWatch& watch) {
+  const auto deadline = OperationWatch::Clock::now() + std::chrono::seconds(20);
+  while (OperationWatch::Clock::now() < deadline) {
+    try {
+      watch.check();
+    } catch (const Error& error) {
+      return error;
+    }
+    std::this_thread::yield();
+  }
+  ADD_FAILURE() << "there is no error";
+  return Error(Code::kInternal, "");
+}
+
+TEST(OperationWatch, EndsWhatTakesLongerThanTheLimit) {
+  Group group;
+  OperationWatch watch(group.options(milliseconds(30)));
+  watch.add("an all-reduce (sum)", [&] { return group.is_done.load(); });
+  const Error error = wait_for_error(watch);
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
+  for (const char* part : {"rank 1 of 2 on gpu:1", "30 ms", "an all-reduce (sum)"})
+    EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+  watch.stop();
+  EXPECT_EQ(group.ended, 1);
+}
+
+TEST(OperationWatch, LeavesAloneWhatIsDone) {
+  Group group;
+  OperationWatch watch(group.options(milliseconds(10'000)));
+  std::atomic<int> asked = 0;
+  for (int i = 0; i < 3; ++i) watch.add("a broadcast", [&] { return ++asked > 5; });
+  const auto deadline = OperationWatch::Clock::now() + std::chrono::seconds(20);
+  while (asked < 8 && OperationWatch::Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_GE(asked, 8);
+  EXPECT_NO_THROW(watch.check());
+  watch.stop();
+  EXPECT_EQ(group.ended, 0);
+}
+
+TEST(OperationWatch, FindsWhatTheLibraryFound) {
+  Group group;
+  OperationWatch watch(group.options());
+  watch.add("an all-gather", [&] { return group.is_done.load(); });
+  EXPECT_NO_THROW(watch.check());
+  group.has_error = true;
+  EXPECT_EQ(wait_for_error(watch).code(), Code::kUnavailable);
+}
+
+TEST(OperationWatch, KeepsTheFirstError) {
+  Group group;
+  OperationWatch watch(group.options());
+  watch.fail(Error(Code::kAborted, "first"));
+  watch.fail(Error(Code::kInternal, "second"));
+  EXPECT_EQ(wait_for_error(watch).message(), "first");
+  EXPECT_EQ(group.ended, 1);
+}
+
+}  // namespace
+}  // namespace cohort
