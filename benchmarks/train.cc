@@ -16,7 +16,7 @@ namespace {
 constexpr int kWarmUpSteps = 3;
 
 struct Settings {
-  std::string model;
+  std::string model, device;
   int64_t batch, threads, steps, rounds;
   Precision precision;
   std::string profile, peer;
@@ -27,6 +27,7 @@ Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures training steps of one model, alone or against PyTorch.");
   Settings s;
   s.model = flags.text("model", "mlp", "which model", {.choices = model_names()});
+  s.device = flags.text("device", "cpu:0", "cpu:0, or a GPU: gpu:0");
   s.batch = flags.integer("batch", usual_batch(s.model), "rows of a step", {.min = 1});
   s.threads = flags.integer("threads", 2, "threads", {.min = 1, .max = 1024});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
@@ -37,6 +38,8 @@ Settings parse(int argc, char** argv) {
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
   s.peer = flags.text("peer", torch_program(argv[0]), "the PyTorch program");
   flags.finish();
+  if (s.vs_torch && parse_device(s.device).type != DeviceType::kCpu)
+    invalid("--vs-torch compares on CPUs, not on ", s.device);
   return s;
 }
 
@@ -51,9 +54,11 @@ int64_t count_parameters(const nn::Layer& network) {
 class Trainer {
  public:
   explicit Trainer(const Settings& settings)
-      : benchmark_(make_benchmark(settings.model, settings.batch)),
+      : strategy_(OneDeviceStrategy(settings.device)),
+        benchmark_(make_benchmark(settings.model, settings.batch)),
         optimizer_(optim::SGD(0.01, {.momentum = 0.9})),
-        replica_{.precision = settings.precision} {
+        precision_(settings.precision) {
+    const auto scope = strategy_->scope();
     benchmark_.network.build({benchmark_.input.spec()});
     const auto network = benchmark_.network;
     const auto optimizer = optimizer_;
@@ -73,8 +78,10 @@ class Trainer {
     std::vector<double> times;
     for (int64_t i = 0; i < steps; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      const Tensor inputs[] = {benchmark_.input, benchmark_.label};
-      const double loss = step_->run(inputs, replica_, {.step = count_++})[0].item();
+      PerReplica<std::vector<Tensor>> inputs(1);
+      inputs[0] = {benchmark_.input, benchmark_.label};
+      const RunOptions options{.step = count_++, .precision = precision_};
+      const double loss = strategy_->run(*step_, inputs, options)[0][0].item();
       times.push_back(milliseconds_since(begin));
       if (!std::isfinite(loss))
         fail(Code::kInternal, "the loss became ", loss, " after ", count_, " steps");
@@ -85,9 +92,10 @@ class Trainer {
   int64_t parameters() const { return count_parameters(benchmark_.network); }
 
  private:
+  std::unique_ptr<Strategy> strategy_;
   Benchmark benchmark_;
   optim::Optimizer optimizer_;
-  PlanOptions replica_;
+  Precision precision_;
   std::unique_ptr<Function> step_;
   int64_t count_ = 0;
 };
@@ -96,11 +104,12 @@ void report(const Settings& s, const Trainer& trainer, double milliseconds) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf(
-      "cohort %s world=1 local_batch=%lld threads=%lld precision=%s params=%lld median_ms=%.2f "
+      "cohort %s device=%s world=1 local_batch=%lld threads=%lld precision=%s params=%lld "
+      "median_ms=%.2f "
       "examples_per_s=%.1f "
       "peak_rss_mb=%.0f\n",
-      s.model.c_str(), static_cast<long long>(s.batch), static_cast<long long>(s.threads),
-      std::string(precision_name(s.precision)).c_str(),
+      s.model.c_str(), s.device.c_str(), static_cast<long long>(s.batch),
+      static_cast<long long>(s.threads), std::string(precision_name(s.precision)).c_str(),
       static_cast<long long>(trainer.parameters()), milliseconds,
       1e3 * static_cast<double>(s.batch) / milliseconds,
       static_cast<double>(usage.ru_maxrss) / 1024);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the packed GPU tests (./dev gpu-check) and prints one table. Needs a driver and the libraries of CUDA 13, but
+# Runs the packed GPU tests and benchmarks (./dev gpu-check) and prints one table. Needs a driver and the libraries of CUDA 13, but
 # neither Bazel nor packages: everything else is in this folder.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" || exit
@@ -19,6 +19,10 @@ export LD_LIBRARY_PATH
 
 count() {  # KIND LOG: of gtest's closing lines, "[  PASSED  ] 7 tests."
   sed -n "s/^\[  $1 *\] \([0-9]*\) test.*/\1/p" "$2" | tail -n 1 | grep . || echo 0
+}
+
+field() {  # NAME LOG: of train's line, "median_ms=1.25"
+  sed -n "s/.* $1=\([0-9.]*\).*/\1/p" "$2" | tail -n 1 | grep . || echo -
 }
 
 mkdir -p logs
@@ -41,6 +45,23 @@ for program in bin/*; do
   fi
   printf '%-28s %7s %8s %7s %8s  %s\n' "$name" "$(count PASSED "$log")" "$(count SKIPPED "$log")" \
     "$(count FAILED "$log")" "$seconds" "$note"
+done
+# Training steps on the first card: float32, and bfloat16 with float32 weights.
+printf '\n%-28s %14s %10s %12s  %s\n' benchmark precision ms/step examples/s note
+for model in mlp cnn resnet20 gpt; do
+  for precision in float32 mixed_bfloat16; do
+    log=logs/train_${model}_$precision.txt
+    timeout "${GPU_CHECK_SECONDS:-300}" ./train --device=gpu:0 "--model=$model" "--precision=$precision" >"$log" 2>&1
+    result=$?
+    note=
+    if ((result)); then
+      # Without a card there is nothing to measure, as tests are skipped then.
+      note="status $result: $(grep -E 'error|ERROR|terminate|no device' "$log" | head -n 1)"
+      grep -q 'no GPU' "$log" || status=1
+    fi
+    printf '%-28s %14s %10s %12s  %s\n' "train $model gpu:0" "$precision" "$(field median_ms "$log")" \
+      "$(field examples_per_s "$log")" "$note"
+  done
 done
 echo "details: $PWD/logs"
 exit "$status"
