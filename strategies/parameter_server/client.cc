@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
-#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/parameter_server/link.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <grpc/grpc.h>
-
 namespace cohort::coordination {
 
 std::vector<net::InternetAddress> resolve(const Address& address) {
@@ -17,7 +15,5 @@ bool all_loopback(const std::vector<net::InternetAddress>& endpoints) {
 std::string grpc_target(const net::InternetAddress& endpoint) {
   return (endpoint.is_v6() ? "ipv6:" : "ipv4:") + endpoint.text();
 }
-
-void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 }  // namespace cohort::coordination

@@ -3,10 +3,13 @@
 #include <string>
 #include <vector>
 
+#include <grpc/grpc.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/grpcpp.h>
 
 namespace cohort::coordination {
+
+void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
   if (!security.encrypted()) return grpc::InsecureServerCredentials();
