@@ -121,8 +121,10 @@ void RowTable::initial(int part, int64_t row, char* target) const {
     const double value = spec_.update.slots[static_cast<size_t>(part - 1)].initial;
     return fill(spec_.whole.dtype, spec_.columns(), target, [&](int64_t) { return value; });
   }
+  // By its number in the whole table: the same however that is cut into shards.
+  const int64_t number = spec_.begin + row;
   fill(spec_.whole.dtype, spec_.columns(), target,
-       [&](int64_t column) { return draw(*spec_.lazy, row, column); });
+       [&](int64_t column) { return draw(*spec_.lazy, number, column); });
 }
 
 }  // namespace cohort::parameter_server

@@ -51,7 +51,7 @@ class Nodes(Case):
 
     def test_plain_text_beyond_the_host_must_be_allowed(self):
         done = run("srun", "-n1", "-wn1", COHORT_RUN, "--nnodes=2", _RENDEZVOUS, "true", status=19)
-        self.assertIn("expected --allow_plaintext", done.stderr)
+        self.assertIn("or set COHORT_ALLOW_PLAINTEXT=1", done.stderr)
 
     def test_the_loss_of_a_cable_is_the_loss_of_a_node(self):
         flags = ("--allow_plaintext", "--nnodes=1:2", _RENDEZVOUS, "--node_timeout=2", "--last_call=3")

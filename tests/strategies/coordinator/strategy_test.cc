@@ -200,7 +200,8 @@ TEST(CoordinatorOfAStrategy, AWorkerAndTheServersThatAreLostTogetherAreAnError) 
   descent.schedule(200);
   job.cluster.stop(0);
   job.stop_servers();
-  EXPECT_ERROR(descent.coordinator().join(kPatience), Code::kUnavailable, "parameter server");
+  // By then all 200 may have been quicker.
+  EXPECT_ERROR(descent.run(1), Code::kUnavailable, "parameter server");
   EXPECT_EQ(descent.coordinator().schedule(doubled(), 1.0f).get(kPatience).item(), 2);
 }
 
