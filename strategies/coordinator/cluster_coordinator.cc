@@ -29,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kWatchInterval(50);
 constexpr milliseconds kFirstReport(5000);
+// For workers that have been asked to end.
+constexpr milliseconds kFarewell(3000);
 // For answers that take no computing.
 constexpr milliseconds kAnswerTime(10000);
 constexpr char kTask[] = "chief:0";
@@ -234,6 +236,8 @@ class ClusterCoordinator::Impl {
 
   void shut_down() {
     for (const auto& worker : workers_) worker->shut_down();
+    const auto deadline = Clock::now() + kFarewell;
+    for (const auto& worker : workers_) worker->wait_for_end(deadline);
   }
 
   std::string describe() const {

@@ -166,7 +166,7 @@ class ClusterCoordinator {
   // missing.
   void wait_for_workers(std::optional<int> count = {},
                         std::chrono::milliseconds timeout = std::chrono::minutes(1));
-  // Asks all workers to end: the job is done.
+  // Asks all workers to end, the job being done, and waits up to 3 s for those that are there.
   void shut_down();
 
  private:

@@ -68,9 +68,14 @@ void RemoteWorker::cancel() {
 void RemoteWorker::shut_down() {
   {
     const std::lock_guard lock(mutex_);
-    wants_shut_down_ = true;
+    wants_shut_down_ = is_to_end_ = true;
   }
   interrupt();
+}
+
+void RemoteWorker::wait_for_end(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return !attached_; });
 }
 
 template <typename Promises>
@@ -253,6 +258,7 @@ bool RemoteWorker::attach() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = false;
+    is_to_end_ = wants_shut_down_;
     missing_.clear();
     window_ = 1;
   }
@@ -424,7 +430,7 @@ void RemoteWorker::lose() {
     in_flight_.clear();
     if (std::exchange(attached_, false)) {
       lost_since_ = Clock::now();
-      if (!stopping_) {
+      if (!stopping_ && !is_to_end_) {
         ++failures_;
         line = str("coordinator: ", task_, " (", address_.text(), ") is lost: ", reason_, "; ",
                    lost.size(), " closures go to others");
@@ -435,6 +441,7 @@ void RemoteWorker::lose() {
     lose_all(statuses_, error);
     questions_.clear();
     wants_cancel_ = false;
+    changed_.notify_all();
   }
   if (!line.empty()) context_.notice(line);
   std::ranges::sort(lost, {}, [](const ClosurePtr& closure) { return closure->number; });

@@ -56,8 +56,9 @@ class RemoteWorker final : public ClientStream::Listener {
   const Address& address() const { return address_; }
   // Has what is in flight given up; neither waits nor fails.
   void cancel();
-  // Asks the worker to end.
+  // Asks the worker to end, and waits until it has, or is away.
   void shut_down();
+  void wait_for_end(Clock::time_point deadline);
   // What the worker keeps under this number. kUnavailable when it is lost.
   std::future<Result> fetch(uint64_t resource);
   std::future<Status> ask_status();
@@ -111,6 +112,7 @@ class RemoteWorker final : public ClientStream::Listener {
   std::atomic<bool> events_ = false;  // something else than closures wants the thread
   bool stopping_ = false, attached_ = false, closed_ = false;
   bool wants_cancel_ = false, wants_shut_down_ = false;
+  bool is_to_end_ = false;  // its end is no loss
   std::string reason_ = "not reached yet";
   Clock::time_point lost_since_;
   std::vector<Missing> missing_;

@@ -430,10 +430,11 @@ TEST(ClusterCoordinator, NeedsWorkers) {
 
 TEST(ClusterCoordinator, EndsTheWorkersWhenItIsAskedTo) {
   TestCluster cluster(1);
-  const auto coordinator = cluster.coordinator();
+  auto coordinator = cluster.coordinator();
   coordinator->wait_for_workers();
   std::thread worker([&] { cluster.worker(0).wait(); });
   coordinator->shut_down();
+  coordinator.reset();  // nothing is left to be sent
   worker.join();
 }
 

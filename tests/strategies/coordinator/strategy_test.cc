@@ -68,6 +68,21 @@ TEST(CoordinatorOfAStrategy, OptimizersMoveTheStrategysVariables) {
   EXPECT_EQ(sgd.iterations()->value().item(), 40);
 }
 
+TEST(CoordinatorOfAStrategy, TablesMayBeLargerThanAnyMemory) {
+  constexpr int64_t kRows = int64_t{1} << 40;
+  Job job(1);
+  const auto strategy = job.strategy({.rows_on_first_use = [](const std::string&, auto&) {
+    return std::optional(RowInitializer{.kind = RowInitializer::Kind::kConstant, .a = 2});
+  }});
+  const auto scope = strategy->scope();
+  const auto table = create_variable({.name = "table", .spec = {DType::kFloat32, {kRows, 4}}});
+  const auto step = strategy->function([&](const Value& row) {
+    return ops::reduce_sum(ops::gather(table->read(), ops::cast(row, DType::kInt64)));
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  EXPECT_EQ(coordinator->schedule(step, Tensor::scalar(kRows - 1)).get(kPatience).item(), 8);
+}
+
 TEST(CoordinatorOfAStrategy, ASecondOneIsTheSame) {
   Job job(1);
   const auto strategy = job.strategy();
