@@ -1,4 +1,3 @@
-#include <iostream>
 #include <limits>
 
 #include "core/kernels/cuda/attention_problem.h"
@@ -281,17 +280,11 @@ struct Key {
 constexpr size_t kPlans = 256;
 
 std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device device) {
-  try {
-    Cudnn::of(device);  // descriptions are of the thread's card
-    return std::make_shared<CudnnAttentionPlan>(problem, device);
-  } catch (const Error& error) {
-    if (error.code() == Code::kResourceExhausted) throw;
-    std::cerr << str("warning: ", device, ": ", problem.gradient ? "the gradient of " : "",
-                     "attention over ", problem.keys, " keys in heads of ", problem.size, ", ",
-                     problem.dtype,
-                     ", is done without cuDNN, with scores in memory: ", error.message(), "\n");
-    return nullptr;
-  }
+  const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
+                               problem.keys, " keys in heads of ", problem.size, ", ",
+                               problem.dtype, ", is done without cuDNN, with scores in memory");
+  return made_by_cudnn(device, what,
+                       [&] { return std::make_shared<CudnnAttentionPlan>(problem, device); });
 }
 
 }  // namespace

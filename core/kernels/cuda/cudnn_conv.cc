@@ -1,4 +1,3 @@
-#include <iostream>
 
 #include "core/kernels/cuda/conv_problem.h"
 #include "core/kernels/cuda/cudnn_graph.h"
@@ -101,17 +100,11 @@ struct Key {
 constexpr size_t kPlans = 1024;
 
 std::shared_ptr<ConvPlan> make_plan(const ConvProblem& problem, Device device) {
-  try {
-    Cudnn::of(device);  // descriptions are of the thread's card
-    return std::make_shared<CudnnConvPlan>(problem, device);
-  } catch (const Error& error) {
-    if (error.code() == Code::kResourceExhausted) throw;
-    std::cerr << str("warning: ", device, ": a convolution of ", problem.x.dims[1],
-                     " channels, filter ", problem.filter.dims[2], "x", problem.filter.dims[3],
-                     ", ", problem.x.dtype, ", is done without cuDNN, slowly: ", error.message(),
-                     "\n");
-    return nullptr;
-  }
+  const std::string what =
+      str("a convolution of ", problem.x.dims[1], " channels, filter ", problem.filter.dims[2], "x",
+          problem.filter.dims[3], ", ", problem.x.dtype, ", is done without cuDNN, slowly");
+  return made_by_cudnn(device, what,
+                       [&] { return std::make_shared<CudnnConvPlan>(problem, device); });
 }
 
 }  // namespace

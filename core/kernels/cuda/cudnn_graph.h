@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cudnn.h>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/device/device.h"
 #include "core/kernels/cuda/engine_rules.h"
 
@@ -81,5 +83,19 @@ class CudnnPlan {
   CudnnDescriptor plan_;
   size_t workspace_bytes_ = 0;
 };
+
+// What `make` makes of cuDNN for `device`, to be kept with others of its kind. Null, and a warning
+// that names `what` is done and how it is done without, where cuDNN cannot. Throws for memory.
+template <typename Make>
+auto made_by_cudnn(Device device, const std::string& what, const Make& make) -> decltype(make()) {
+  try {
+    Cudnn::of(device);  // descriptions are of the thread's card
+    return make();
+  } catch (const Error& error) {
+    if (error.code() == Code::kResourceExhausted) throw;
+    std::cerr << str("warning: ", device, ": ", what, ": ", error.message(), "\n");
+    return nullptr;
+  }
+}
 
 }  // namespace cohort::cuda
