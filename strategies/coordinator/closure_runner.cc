@@ -207,8 +207,9 @@ void ClosureRunner::compile(const Define& define, Compiled& compiled) {
         return nullptr;
       }));
   for (const auto& node : function->graph->nodes()) {
-    // What is on servers takes no memory here, or as much as they have for it.
-    if (dynamic_cast<const ServerVariable*>(node->resource()) != nullptr) continue;
+    // Of a table whose rows are made on first use, only rows ever come here.
+    const auto* variable = dynamic_cast<const ServerVariable*>(node->resource());
+    if (variable != nullptr && variable->is_lazy()) continue;
     for (const TensorSpec& spec : node->outputs())
       if (static_cast<size_t>(spec.shape.num_elements()) > kMaxValueBytes / dtype_size(spec.dtype))
         fail(Code::kResourceExhausted, "node \"", node->name(), "\" is ", spec, "; the limit is ",
