@@ -4,17 +4,7 @@
 #include <omp.h>
 
 #include "core/base/error.h"
-
-#if defined(__SANITIZE_THREAD__)
-// libgomp is not instrumented, so its fork and join are told to the thread sanitizer by hand.
-extern "C" void __tsan_acquire(void*);
-extern "C" void __tsan_release(void*);
-#define COHORT_TSAN_ACQUIRE(p) __tsan_acquire(p)
-#define COHORT_TSAN_RELEASE(p) __tsan_release(p)
-#else
-#define COHORT_TSAN_ACQUIRE(p) (void)(p)
-#define COHORT_TSAN_RELEASE(p) (void)(p)
-#endif
+#include "core/base/thread_sanitizer.h"
 
 namespace cohort {
 
@@ -34,7 +24,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   const int team =
       static_cast<int>(std::min<int64_t>(grains, omp_in_parallel() ? 1 : num_threads()));
   if (team == 1) return body(0, count);
-  char fork = 0, join = 0;
+  char fork = 0, join = 0;  // libgomp is not instrumented
   COHORT_TSAN_RELEASE(&fork);
 #pragma omp parallel num_threads(team)
   {

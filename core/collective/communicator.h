@@ -88,7 +88,7 @@ class Communicator {
 
   // Tells `observer` of every later collective that moves data, on the thread that ran it, before
   // the call (or the wait for it) returns. Not while calls are under way. Backends may ignore it.
-  virtual void set_observer(CommunicationObserver /*observer*/) {}
+  virtual void set_observer(const CommunicationObserver& /*observer*/) {}
 
   // The calls by name; call.h says what they do.
   void barrier() { run(BarrierCall{}); }

@@ -25,8 +25,8 @@ class ForwardingCommunicator : public Communicator {
   void abort(const Error& error) override { inner_->abort(error); }
   std::shared_ptr<Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
   DeviceCollectives* on_device() override { return inner_->on_device(); }
-  void set_observer(CommunicationObserver observer) override {
-    inner_->set_observer(std::move(observer));
+  void set_observer(const CommunicationObserver& observer) override {
+    inner_->set_observer(observer);
   }
 
  protected:

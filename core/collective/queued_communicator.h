@@ -16,7 +16,7 @@ class QueuedCommunicator : public Communicator {
   int64_t start_send(const SendCall& call) final;
   int64_t start_receive(const ReceiveCall& call) final;
   Received wait(int64_t operation) final;
-  void set_observer(CommunicationObserver observer) final { observer_ = std::move(observer); }
+  void set_observer(const CommunicationObserver& observer) final { observer_ = observer; }
 
  protected:
   // One call at a time, and none after `end_queue`.

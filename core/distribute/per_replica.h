@@ -13,8 +13,8 @@ class PerReplica {
  public:
   PerReplica() = default;
   explicit PerReplica(size_t replicas) : values_(replicas) {}
-  PerReplica(std::vector<T> values)
-      : values_(std::move(values)) {}  // NOLINT: a list of values is one
+  // A list of values is one. NOLINTNEXTLINE(google-explicit-constructor)
+  PerReplica(std::vector<T> values) : values_(std::move(values)) {}
   PerReplica(std::initializer_list<T> values) : values_(values) {}
 
   size_t size() const { return values_.size(); }

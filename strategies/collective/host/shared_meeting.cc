@@ -9,6 +9,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "core/base/thread_sanitizer.h"
+
 namespace cohort {
 namespace {
 
@@ -99,6 +101,8 @@ void SharedMeeting::come(uint32_t breaking, const Reference& waiting) {
   const uint32_t before = shared_.state.load(std::memory_order_acquire);
   if ((before & breaking) != 0) throw error();
   control_.rank(rank_).meetings.store(++meetings_, std::memory_order_relaxed);
+  // From one rank of this process to another the order may come by way of a third, elsewhere.
+  COHORT_TSAN_RELEASE(&shared_.state);
   if (shared_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<uint32_t>(size_))
     return wait(before, breaking, waiting);
   shared_.arrived.store(0, std::memory_order_relaxed);

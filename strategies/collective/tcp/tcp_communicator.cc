@@ -120,7 +120,7 @@ class TcpCommunicator final : public Communicator {
                                       const std::vector<int>& numbers);
   void abort(const Error& error) override { control_.abort(error); }
   const TcpOptions& options() const { return options_; }
-  void set_observer(CommunicationObserver observer) override { observer_ = std::move(observer); }
+  void set_observer(const CommunicationObserver& observer) override { observer_ = observer; }
 
  private:
   static std::vector<Control::Peer> control_peers(const Members& members, Links& links,

@@ -40,7 +40,7 @@ class MisleadingStore : public KeyValueStore {
   int64_t add(std::string_view key, int64_t amount) override { return store_.add(key, amount); }
   void erase(std::string_view key) override { store_.erase(key); }
   std::string get(std::string_view key, milliseconds timeout) override {
-    const std::string value = store_.get(key, timeout);
+    std::string value = store_.get(key, timeout);
     if (key != str("tcp/group/", kCalled)) return value;
     proxy_.emplace(net::InternetAddress::parse(value, "the address of a rank"), faults_);
     return proxy_->endpoint().text();
