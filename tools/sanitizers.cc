@@ -24,12 +24,14 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libabsl_strings.so\n"
          "called_from_lib:libabsl_synchronization.so\n"
          "called_from_lib:libabsl_time_zone.so\n"
+         "called_from_lib:libcrypto.so\n"
          "called_from_lib:libdnnl.so\n"
          "called_from_lib:libgomp.so\n"
          "called_from_lib:libgpr.so\n"
          "called_from_lib:libgrpc++.so\n"
          "called_from_lib:libgrpc.so\n"
-         "called_from_lib:libprotobuf.so\n";
+         "called_from_lib:libprotobuf.so\n"
+         "called_from_lib:libssl.so\n";
 }
 
 }  // extern "C"
