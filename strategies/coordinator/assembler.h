@@ -25,7 +25,9 @@ class Assembler {
       present_ = decode_(part.header(), max_bytes_);
     else if (!part.header().empty() || part.payload_bytes() == 0)
       invalid("a message came before the one before it was complete");
-    part.read([&](const char* data, size_t bytes) { present_->targets.take(data, bytes); });
+    part.read([&](const parameter_server::Piece& piece) {
+      present_->targets.take(piece.data, piece.bytes);
+    });
     if (!present_->targets.done()) return std::nullopt;
     std::optional<T> whole = std::move(present_->message);
     present_.reset();

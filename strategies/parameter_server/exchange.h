@@ -50,6 +50,8 @@ class Exchange {
   virtual uint64_t payload_bytes() const { return 0; }
   // The next bytes of it; never more than there are. False: no more until Caller::resume().
   virtual bool receive(const char* /*data*/, size_t /*bytes*/) { return true; }
+  // As receive, but what is in the piece stays as it is for as long as its owner is held.
+  virtual bool receive_kept(const Piece& piece) { return receive(piece.data, piece.bytes); }
   // As receive, but the memory stays for as long as it is held. What is in it may change at any
   // time: what is looked at more than once has to be copied.
   virtual bool receive_shared(const std::shared_ptr<Buffer>& memory) {

@@ -74,7 +74,7 @@ class Call final : public Link::Carrier {
     if (!wait(kRead, deadline)) finish(deadline);
     const MessageReader message(incoming_);
     receiver.begin(message.header(), message.payload_bytes());
-    message.read(receiver.take);
+    message.read([&](const Piece& part) { receiver.take(part.data, part.bytes); });
   }
 
   void cancel() override {

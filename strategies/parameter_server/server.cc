@@ -93,7 +93,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
                            session_);
     Exchange& exchange = *request_.exchange();
     bool go_on = true;
-    message.read([&](const char* data, size_t bytes) { go_on = exchange.receive(data, bytes); });
+    message.read([&](const Piece& part) { go_on = exchange.receive_kept(part); });
     if (request_.complete()) return exchange.complete();
     const std::lock_guard lock(mutex_);
     paused_ = !std::exchange(resumed_, false) && !go_on;

@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kMaxRunning = 4;
 // Pushes this small are applied where they arrive: waking another thread would take longer.
 constexpr size_t kInlineBytes = 32 << 10;
+// Parts of gradients up to this size are kept until all are there: the thread that applies a
+// gradient puts it together, while the one that receives goes on.
+constexpr size_t kKeptBytes = 8 << 20;
 // Values are answered together up to this size.
 constexpr size_t kGroupBytes = 512 << 10;
 
@@ -137,13 +140,20 @@ char* UpdateExchange::present_memory() {
 }
 
 bool UpdateExchange::receive(const char* data, size_t bytes) {
-  while (bytes > 0) {
+  return receive_kept({nullptr, data, bytes});
+}
+
+bool UpdateExchange::receive_kept(const Piece& piece) {
+  const bool may_keep = piece.owner != nullptr && payload_bytes_ > kInlineBytes;
+  for (size_t at = 0; at < piece.bytes;) {
     finish_parts();
-    const size_t taken = std::min(bytes, present_bytes() - filled_);
-    std::memcpy(present_memory() + filled_, data, taken);
+    const size_t taken = std::min(piece.bytes - at, present_bytes() - filled_);
+    if (may_keep && part_ < pushes_.size() && present_bytes() <= kKeptBytes)
+      pushes_[part_].pieces.push_back({piece.owner, piece.data + at, taken});
+    else
+      std::memcpy(present_memory() + filled_, piece.data + at, taken);
     filled_ += taken;
-    data += taken;
-    bytes -= taken;
+    at += taken;
   }
   finish_parts();
   return may_go_on();
@@ -176,7 +186,18 @@ void UpdateExchange::finish_parts() {
   }
 }
 
+void UpdateExchange::assemble(Push& push) {
+  push.payload = service_.buffers().take(push.bytes);
+  char* target = static_cast<char*>(push.payload->data);
+  for (const Piece& piece : push.pieces) {
+    std::memcpy(target, piece.data, piece.bytes);
+    target += piece.bytes;
+  }
+  push.pieces.clear();
+}
+
 void UpdateExchange::decode(Push& push) {
+  if (!push.pieces.empty()) assemble(push);
   const ShardSpec& spec = push.shard->spec();
   const std::shared_ptr<Buffer> payload = std::exchange(push.payload, nullptr);
   const std::shared_ptr<Buffer> apart = std::exchange(push.values, nullptr);
@@ -197,7 +218,8 @@ void UpdateExchange::decode(Push& push) {
 }
 
 void UpdateExchange::dispatch(Push& push) {
-  if (buffer_ == nullptr && push.values == nullptr) buffer_ = service_.buffers().take(push.bytes);
+  if (buffer_ == nullptr && push.values == nullptr && push.pieces.empty())
+    buffer_ = service_.buffers().take(push.bytes);
   push.payload = std::exchange(buffer_, nullptr);
   {
     const std::lock_guard lock(mutex_);

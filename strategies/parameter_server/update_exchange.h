@@ -33,6 +33,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
 
   uint64_t payload_bytes() const override { return payload_bytes_; }
   bool receive(const char* data, size_t bytes) override;
+  bool receive_kept(const Piece& piece) override;
   bool receive_shared(const std::shared_ptr<Buffer>& memory) override;
   void complete() override;
   std::optional<Message> next_message(const TakeMemory& take) override;
@@ -44,6 +45,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     int64_t rows = -1;
     Compression compression = Compression::kNone;
     size_t bytes = 0;  // of its payload
+    std::vector<Piece> pieces;  // of the payload, where they are kept as they arrived
     std::shared_ptr<Buffer> payload;
     std::shared_ptr<Buffer> values;  // where these are not in the payload
     PushResult result;
@@ -77,6 +79,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
   bool may_go_on();
   void dispatch(Push& push);
   void apply(Push& push);
+  void assemble(Push& push);
   void decode(Push& push);
   void settle();
   void answer();

@@ -140,12 +140,12 @@ MessageReader::MessageReader(const grpc::ByteBuffer& buffer) : slices_(std::make
 
 MessageReader::~MessageReader() = default;
 
-void MessageReader::read(const std::function<void(const char* data, size_t bytes)>& take) const {
+void MessageReader::read(const std::function<void(const Piece& part)>& take) const {
   for (size_t i = slices_->slice; i < slices_->all.size(); ++i) {
     const size_t skipped = i == slices_->slice ? slices_->offset : 0;
-    const grpc::Slice& slice = slices_->all[i];
-    if (slice.size() > skipped)
-      take(reinterpret_cast<const char*>(slice.begin()) + skipped, slice.size() - skipped);
+    if (slices_->all[i].size() == skipped) continue;
+    const auto slice = std::make_shared<const grpc::Slice>(slices_->all[i]);
+    take({slice, reinterpret_cast<const char*>(slice->begin()) + skipped, slice->size() - skipped});
   }
 }
 

@@ -64,7 +64,7 @@ class MessageReader {
   const std::string& header() const { return header_; }
   size_t payload_bytes() const { return payload_bytes_; }
   // Calls `take` with the payload, part by part.
-  void read(const std::function<void(const char* data, size_t bytes)>& take) const;
+  void read(const std::function<void(const Piece& part)>& take) const;
 
  private:
   struct Slices;
