@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include "core/optim/optimizers.h"
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/partitioner.h"
 #include "strategies/parameter_server/server.h"
 
@@ -99,13 +101,21 @@ void report(const Settings& s, const char* op, int64_t bytes, const std::vector<
 
 using Clients = std::vector<std::unique_ptr<ParameterClient>>;
 
+// Where ParameterServerStrategy has them.
+Tensor zero_gradient(const TensorSpec& spec) {
+  auto memory = parameter_server::memory_to_lend(spec.bytes());
+  if (memory == nullptr) return Tensor::zeros(spec.dtype, spec.shape);
+  std::memset(memory->data, 0, memory->bytes);
+  return Tensor(spec.dtype, spec.shape, std::move(memory));
+}
+
 void measure_dense(const Settings& s, const Clients& clients) {
   std::vector<ShardPush> pushes;
   std::vector<std::vector<ShardPull>> pulls(clients.size());
   const int64_t elements = s.bytes / 4;
   const TensorSpec whole{DType::kFloat32, {elements}};
   const optim::Optimizer optimizer = optim::SGD(0.1);
-  const Tensor gradient = Tensor::zeros(whole.dtype, whole.shape);
+  const Tensor gradient = zero_gradient(whole);
   std::vector<Tensor> targets;
   for (size_t w = 0; w < clients.size(); ++w)
     targets.push_back(Tensor::zeros(whole.dtype, whole.shape));

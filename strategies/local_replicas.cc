@@ -174,6 +174,7 @@ PlanOptions LocalReplicas::plan_options(size_t replica, Precision precision) con
     options.bucket_memory = [communicator = communicator(replica)](size_t bytes) {
       return communicator->allocate(bytes);
     };
+  options.output_memory = output_memory_;
   return options;
 }
 

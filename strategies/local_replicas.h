@@ -40,6 +40,10 @@ class LocalReplicas {
   int replicas_in_sync() const { return replicas_in_sync_; }
   CrossDeviceOps& cross_device_ops() const { return *cross_device_ops_; }
 
+  // PlanOptions::output_memory of all functions that are run. Before the first one.
+  using OutputMemory = decltype(PlanOptions::output_memory);
+  void place_outputs(OutputMemory memory) { output_memory_ = std::move(memory); }
+
   // Whether there are communicators, and none has failed. The next run makes new ones otherwise,
   // where there are other processes, which agree beforehand that it is to.
   bool is_connected() const;
@@ -72,6 +76,7 @@ class LocalReplicas {
   CommunicationOptions communication_;
   const int replicas_in_sync_;
   const std::string process_;
+  OutputMemory output_memory_;
   mutable std::mutex mutex_;  // guards what follows; a run alone changes the vector
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none where there is one replica
   bool connected_ = false;

@@ -11,6 +11,7 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
+#include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/placement.h"
 #include "strategies/parameter_server/push_op.h"
 #include "strategies/parameter_server/server.h"
@@ -148,6 +149,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
                                .allow_plaintext = options.allow_plaintext},
         consistency_of(options, task.num_workers));
     placement.emplace(session->num_servers());
+    // Gradients: a server of this host reads them there.
+    replicas.place_outputs(parameter_server::memory_to_lend);
   }
 
   // --- RemoteUpdates

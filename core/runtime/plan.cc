@@ -321,6 +321,12 @@ struct Plan::Impl {
     return true;
   }
 
+  Tensor new_output(const TensorSpec& spec) const {
+    auto memory = options.output_memory ? options.output_memory(spec.bytes()) : nullptr;
+    if (memory == nullptr) return Tensor(spec.dtype, spec.shape);
+    return Tensor(spec.dtype, spec.shape, std::move(memory));
+  }
+
   void collect(std::span<const Tensor> feeds, std::vector<Tensor>& outputs) {
     outputs.resize(function.outputs.size());
     held.resize(function.outputs.size());
@@ -328,7 +334,7 @@ struct Plan::Impl {
       const Value& value = function.outputs[i];
       const Location& place = locations.at(value);
       outputs[i] = Tensor();  // the caller's old result may be the only other owner
-      if (!is_free(held[i])) held[i] = Tensor(value.dtype(), value.shape());
+      if (!is_free(held[i])) held[i] = new_output(value.spec());
       const void* source =
           io ? io->result(i)
              : (place.kind == Location::Kind::kFeed ? feeds[place.index].raw() : address(place));

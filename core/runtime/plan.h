@@ -21,6 +21,8 @@ struct PlanOptions {
   // Memory for the buckets of values to be reduced that a communicator can reach from other
   // processes (Communicator::allocate). Null: they lie in the arena.
   std::function<std::shared_ptr<Buffer>(size_t bytes)> bucket_memory = nullptr;
+  // Memory for outputs that go to another process. Null, or where it gives null: the host's.
+  std::function<std::shared_ptr<Buffer>(size_t bytes)> output_memory = nullptr;
   int threads = 0;  // of a run's team; 0: the device's
 };
 

@@ -43,6 +43,15 @@ Piece piece_of(const std::shared_ptr<Buffer>& buffer) {
   return {buffer, static_cast<const char*>(buffer->data), buffer->bytes};
 }
 
+void write_pull(const ShardPull& pull, pb::Pull* out) {
+  out->set_shard(pull.shard);
+  out->set_epoch(pull.at_hand.epoch);
+  out->set_version(pull.at_hand.version);
+  out->set_at_least(pull.at_least);
+  out->set_rows(pull.rows ? static_cast<int64_t>(pull.rows->size()) : -1);
+  out->set_part(pull.part);
+}
+
 // A reply that is one header.
 pb::Reply receive_reply(Link& link, Clock::time_point deadline) {
   pb::Reply reply;
@@ -291,20 +300,16 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   }
   for (const ShardPull& pull : pulls) {
     require_value("target of", pull.shard, pull.target, pull.rows);
-    pb::Pull& out = *request.mutable_update()->add_pulls();
-    out.set_shard(pull.shard);
-    out.set_epoch(pull.at_hand.epoch);
-    out.set_version(pull.at_hand.version);
-    out.set_at_least(pull.at_least);
-    out.set_rows(pull.rows ? static_cast<int64_t>(pull.rows->size()) : -1);
-    out.set_part(pull.part);
+    write_pull(pull, request.mutable_update()->add_pulls());
     if (pull.rows) payload.push_back(piece_of(*pull.rows));
   }
   std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
+  std::vector<size_t> changed;
   call(request, payload, deadline, [&](Link& link) {
     result = {};
-    receive_update(link, deadline, pulls, pushes.size(), result);
+    changed = receive_update(link, deadline, pulls, pushes.size(), result);
   });
+  if (!changed.empty()) pull_again(pulls, changed, deadline, result);
   for (size_t i = 0; i < pushes.size(); ++i) {
     Sequence& sequence = sequences_[pushes[i].shard];
     if (result.pushed[i].lost > 0) sequence.reported = sequence.acknowledged;
@@ -328,8 +333,9 @@ void read_pushes(const pb::Updated& updated, UpdateResult& result) {
   }
 }
 
+// Appends to `filled` which pulls the values that follow are for.
 void read_pulls(const pb::Updated& updated, std::span<const ShardPull> pulls, UpdateResult& result,
-                Targets& targets) {
+                Targets& targets, std::vector<size_t>& filled) {
   for (const pb::Pulled& pulled : updated.pulled()) {
     if (result.pulled.size() == pulls.size()) fail(Code::kDataLoss, "a reply has too many values");
     const ShardPull& pull = pulls[result.pulled.size()];
@@ -340,14 +346,19 @@ void read_pulls(const pb::Updated& updated, std::span<const ShardPull> pulls, Up
       invalid("shard \"", pull.shard, "\" has ", pulled.payload_bytes(),
               " bytes, the memory for it is ", pull.target.spec());
     targets.add(pull.target);
+    if (pull.target.bytes() > 0) filled.push_back(result.pulled.size() - 1);
   }
 }
 
 }  // namespace
 
-void ParameterClient::receive_update(Link& link, Time deadline, std::span<const ShardPull> pulls,
-                                     size_t num_pushes, UpdateResult& result) {
-  Targets targets;
+std::vector<size_t> ParameterClient::receive_update(Link& link, Time deadline,
+                                                    std::span<const ShardPull> pulls,
+                                                    size_t num_pushes, UpdateResult& result) {
+  size_t bytes = 0;
+  for (const ShardPull& pull : pulls) bytes += pull.target.bytes();
+  Targets targets(bytes);
+  std::vector<size_t> filled, changed;
   do {
     link.receive({.begin =
                       [&](const std::string& header, size_t) {
@@ -356,12 +367,39 @@ void ParameterClient::receive_update(Link& link, Time deadline, std::span<const 
                         if (!reply.ParseFromString(header) || !reply.has_updated())
                           fail(Code::kDataLoss, "a reply cannot be read");
                         read_pushes(reply.updated(), result);
-                        read_pulls(reply.updated(), pulls, result, targets);
+                        read_pulls(reply.updated(), pulls, result, targets, filled);
                       },
-                  .take = [&](const char* data, size_t bytes) { targets.take(data, bytes); }},
+                  .take = [&](const char* data, size_t bytes) { targets.take(data, bytes); },
+                  .changed =
+                      [&] {
+                        if (targets.count() == 0)
+                          fail(Code::kDataLoss, "a part of a value has changed");
+                        changed.push_back(filled[targets.count() - 1]);
+                      }},
                  deadline + kGrace);
   } while (!targets.done() || result.pulled.size() < pulls.size());
   if (result.pushed.size() != num_pushes) fail(Code::kDataLoss, "a reply has not all pushes");
+  return changed;
+}
+
+void ParameterClient::pull_again(std::span<const ShardPull> pulls,
+                                 const std::vector<size_t>& changed, Time deadline,
+                                 UpdateResult& result) {
+  std::vector<ShardPull> some;
+  pb::Request request;
+  for (const size_t i : changed) {
+    some.push_back(pulls[i]);
+    some.back().at_hand = {};
+    pb::Pull* const out = request.mutable_update()->add_pulls();
+    write_pull(some.back(), out);
+    out->set_copied(true);
+  }
+  UpdateResult again;
+  call(request, {}, deadline, [&](Link& link) {
+    again = {};
+    receive_update(link, deadline, some, 0, again);
+  });
+  for (size_t i = 0; i < changed.size(); ++i) result.pulled[changed[i]] = again.pulled[i];
 }
 
 void ParameterClient::assign(const std::string& shard, const Tensor& value, int part) {

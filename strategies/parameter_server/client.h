@@ -175,8 +175,13 @@ class ParameterClient {
   parameter_server::proto::Reply ask(parameter_server::proto::Request& request,
                                      const Payload& payload = {},
                                      std::optional<std::chrono::milliseconds> timeout = {});
-  void receive_update(parameter_server::Link& link, Time deadline, std::span<const ShardPull> pulls,
-                      size_t num_pushes, UpdateResult& result);
+  // Returns which values changed while they were copied.
+  std::vector<size_t> receive_update(parameter_server::Link& link, Time deadline,
+                                     std::span<const ShardPull> pulls, size_t num_pushes,
+                                     UpdateResult& result);
+  // Pulls these once more, copied by the server.
+  void pull_again(std::span<const ShardPull> pulls, const std::vector<size_t>& changed,
+                  Time deadline, UpdateResult& result);
   std::unique_ptr<parameter_server::Link> take_link(Time deadline);
   // Replaces a new link by one through shared memory, where that can be.
   void share_memory(std::unique_ptr<parameter_server::Link>& link, Time deadline);

@@ -19,6 +19,9 @@ struct Piece {
   std::shared_ptr<const void> owner;
   const char* data = nullptr;
   size_t bytes = 0;
+  // Not 0: a value that may change while it is looked at. Its guard (value_memory.h) stands before
+  // it, and has had this sequence.
+  uint64_t sequence = 0;
 };
 
 // A message: a header (a serialised proto::Reply or proto::Request, or nothing) and a payload.

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-static_assert(std::is_trivially_copyable_v<Frame> && sizeof(Frame) == 24);
+static_assert(std::is_trivially_copyable_v<Frame> && sizeof(Frame) == 40);
 
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxErrorBytes = 8192;

@@ -16,16 +16,22 @@ namespace cohort::parameter_server {
 // through a socket, so that nobody can change it while it is looked at.
 struct Frame {
   enum class Kind : uint32_t {
-    kHello = 1,  // client: `text` is the word that the server gave it by gRPC
-    kWelcome,    // server: the region has `bytes`, and is descriptor `number` of its process
+    kHello = 1,  // client: `text` is the word that the server gave it by gRPC; the process
+                 // `number` that was started at `bytes`
+    kWelcome,    // server: the area has `bytes`, and is descriptor `number` of its process;
+                 // `region` is 1 where the client may lend memory too
     kMessage,    // `text` is the header, `bytes` the size of the payload
-    kSegment,    // the next part of the payload: `bytes` from offset `number` of the area
-    kReturn,     // the oldest `number` segments that the other side has sent are no longer needed
+    kSegment,    // the next part of the payload: `bytes` from offset `number` of a region
+    kReturn,     // the oldest `number` segments of the area that the other side has sent are free
+    kRegion,     // memory of the sender's: descriptor `number` of its process, `bytes`; 0: no more
     kError,  // ends the connection: code `number`; `text` is the message, then a line of the peer
   };
   Kind kind = Kind::kError;
   uint32_t text_bytes = 0;  // set by FrameSocket
+  uint32_t region = 0;      // 0: the area
+  uint32_t unused = 0;
   uint64_t number = 0, bytes = 0;
+  uint64_t sequence = 0;  // of a segment that is a value which may change: its guard's
 };
 
 // Frames over a connected Unix socket. One thread at a time, but for cancel(). Errors of all calls:

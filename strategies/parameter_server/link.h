@@ -43,11 +43,13 @@ class Link {
   // Sends a message, in as many parts as it takes. Errors, here and below: kDeadlineExceeded,
   // kCancelled, and what the server ended the call with (kUnavailable when it has gone).
   void send(Message message, Time deadline);
-  // A reply's next message. `take` is called with the header and the size of the payload, then with
-  // the payload, part by part.
+  // A reply's next message. `begin` is called with the header and the size of the payload, then
+  // `take` with the payload, part by part; `changed` says that what was just taken, a whole value,
+  // has changed meanwhile, and may be half of one and half of another.
   struct Receiver {
     std::function<void(const std::string& header, size_t payload_bytes)> begin;
     std::function<void(const char* data, size_t bytes)> take;
+    std::function<void()> changed = [] {};
   };
   void receive(const Receiver& receiver, Time deadline);
   // Ends a wait of another thread.

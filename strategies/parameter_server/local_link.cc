@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "strategies/parameter_server/local_socket.h"
 #include "strategies/parameter_server/shared_stream.h"
+#include "strategies/parameter_server/value_memory.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -16,7 +17,11 @@ class LocalCarrier final : public Link::Carrier {
 
   bool connect(Time deadline) override {
     FrameSocket& socket = stream_.socket();
-    socket.put({.kind = Frame::Kind::kHello}, offer_.word);
+    const ProcessIdentity self = this_process();
+    socket.put({.kind = Frame::Kind::kHello,
+                .number = static_cast<uint64_t>(self.pid),
+                .bytes = self.start_time},
+               offer_.word);
     socket.flush(deadline);
     FrameSocket::Incoming welcome;
     socket.get(welcome, deadline);
@@ -25,7 +30,8 @@ class LocalCarrier final : public Link::Carrier {
         welcome.frame.number > INT32_MAX)
       fail(Code::kDataLoss, "the server offers memory of another kind");
     stream_.attach(SharedRegion::open(offer_.server, static_cast<int>(welcome.frame.number),
-                                      welcome.frame.bytes));
+                                      welcome.frame.bytes),
+                   offer_.server, welcome.frame.region == 1);
     socket.watch(stream_.pulse());
     return true;
   }
@@ -36,9 +42,11 @@ class LocalCarrier final : public Link::Carrier {
     const SharedStream::Head head = stream_.receive_head(deadline);
     receiver.begin(head.header, head.payload_bytes);
     for (uint64_t left = head.payload_bytes; left > 0;) {
-      const auto segment = stream_.receive_segment(left, deadline);
-      receiver.take(static_cast<const char*>(segment->data), segment->bytes);
-      left -= segment->bytes;
+      const auto [memory, sequence] = stream_.receive_segment(left, deadline);
+      const auto* data = static_cast<const char*>(memory->data);
+      receiver.take(data, memory->bytes);
+      if (sequence != 0 && !guard_of(data).still(sequence)) receiver.changed();
+      left -= memory->bytes;
     }
   }
 

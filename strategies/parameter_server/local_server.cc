@@ -96,12 +96,13 @@ class LocalServer::Connection {
       greet();
       for (;;) serve();
     } catch (const Error& error) {
+      end_reading();
       refuse(error);
     } catch (const std::bad_alloc&) {
+      end_reading();
       refuse(Error(Code::kResourceExhausted, "the server has no memory for this request"));
     }
     stream_.cancel();
-    request_.reset();
     service_.closed(session_);
     mark([this] { ended_ = true; });
     server_.wake_.signal();
@@ -112,6 +113,12 @@ class LocalServer::Connection {
     const std::lock_guard lock(server_.mutex_);
     change();
     server_.changed_.notify_all();
+  }
+
+  // Gradients that are being applied are read where the caller has them.
+  void end_reading() {
+    request_.reset();
+    stream_.end_reading();
   }
 
   void refuse(const Error& error) {
@@ -135,10 +142,15 @@ class LocalServer::Connection {
     if (hello.frame.kind != Frame::Kind::kHello) invalid("a caller has to say its word first");
     service_.share(server_.redeem(hello.text), session_);
     SharedRegion region = SharedRegion::create(kRegionBytes, 0);
+    const ProcessIdentity caller{.pid = static_cast<int64_t>(hello.frame.number),
+                                 .start_time = hello.frame.bytes};
+    const bool lends = may_map_memory_of(caller);
     socket.put({.kind = Frame::Kind::kWelcome,
+                .region = lends ? 1U : 0U,
                 .number = static_cast<uint64_t>(region.descriptor()),
                 .bytes = kRegionBytes});
-    stream_.attach(std::move(region));
+    // The caller has mapped this region, and can map others.
+    stream_.attach(std::move(region), caller, true);
     mark([this] { pulse_ = stream_.pulse(); });
     socket.flush(deadline);
   }
@@ -165,7 +177,7 @@ class LocalServer::Connection {
     for (;;) {
       request_.begin_message(service_, head.header, head.payload_bytes, caller_, session_);
       for (uint64_t left = head.payload_bytes; left > 0;) {
-        const auto segment = stream_.receive_segment(left, kForever);
+        const auto segment = stream_.receive_segment(left, kForever).memory;
         left -= segment->bytes;
         if (request_.exchange()->receive_shared(segment)) continue;
         if (left > 0 || !request_.complete())

@@ -134,7 +134,10 @@ std::vector<std::shared_ptr<Shard>> Service::shards() const {
 }
 
 Shard::Environment Service::environment() {
-  return {.epoch = epoch_, .consistency = options_.consistency, .buffers = &buffers_};
+  return {.epoch = epoch_,
+          .consistency = options_.consistency,
+          .buffers = &buffers_,
+          .values = &values_};
 }
 
 void Service::require_same(const ShardSpec& present, const ShardSpec& wanted) {

@@ -24,6 +24,7 @@
 #include "strategies/parameter_server/shard.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/task_pool.h"
+#include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/waiting_room.h"
 
 namespace cohort::parameter_server::proto {
@@ -119,6 +120,7 @@ class Service {
   Offering offering_;
   const uint64_t epoch_;
   BufferCache buffers_;
+  ValueMemory values_;
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
   Roster roster_;

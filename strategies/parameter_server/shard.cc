@@ -11,9 +11,10 @@
 namespace cohort::parameter_server {
 namespace {
 
-std::shared_ptr<Variable> make_part(const std::string& name, const Tensor& initial) {
+// In the memory of `initial`, where nobody else has it.
+std::shared_ptr<Variable> make_part(const std::string& name, Tensor initial) {
   return make_local_variable(
-      {.name = name, .spec = initial.spec(), .initial_value = [&] { return initial; }});
+      {.name = name, .spec = initial.spec(), .initial_value = [&] { return std::move(initial); }});
 }
 
 std::string part_name(const ShardSpec& spec, int part) {
@@ -48,6 +49,22 @@ bool is_free(const Tensor& tensor) {
 
 }  // namespace
 
+class Shard::Writing {
+ public:
+  explicit Writing(Shard& shard) : lock_(shard.mutex_), guard_(shard.guard_) {
+    if (guard_ != nullptr) guard_->begin();
+  }
+  ~Writing() {
+    if (guard_ != nullptr) guard_->end();
+  }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  const std::lock_guard<FairLock> lock_;
+  ValueGuard* const guard_;
+};
+
 Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     : spec_(std::move(spec)), environment_(environment) {
   if (spec_.lazy) {
@@ -80,9 +97,20 @@ Shard::Shard(ShardState state, const Environment& environment)
   }
 }
 
-void Shard::begin_with(const std::vector<Tensor>& parts) {
+void Shard::begin_with(std::vector<Tensor> parts) {
+  if (environment_.values != nullptr) {
+    auto [memory, guard] = environment_.values->take(parts[0].bytes());
+    if (memory != nullptr) {
+      std::memcpy(memory->data, parts[0].raw(), parts[0].bytes());
+      parts[0] = Tensor(parts[0].dtype(), parts[0].shape(), std::move(memory));
+      guard_ = guard;
+    }
+  }
   for (int part = 0; part < spec_.num_parts(); ++part)
-    parts_.push_back(make_part(part_name(spec_, part), parts[static_cast<size_t>(part)]));
+    parts_.push_back(
+        make_part(part_name(spec_, part), std::move(parts[static_cast<size_t>(part)])));
+  if (guard_ != nullptr)
+    COHORT_CHECK(guard_ == &guard_of(static_cast<const char*>(storage(0).raw())));
 }
 
 void Shard::compile() {
@@ -147,7 +175,7 @@ PushResult Shard::push(IncomingPush push) {
     push.rows = std::move(sorted.rows);
     push.gradient = std::move(sorted.values);
   }
-  const std::lock_guard lock(mutex_);
+  const Writing writing(*this);
   Mark& mark = marks_[push.task];
   if (mark.incarnation != push.mark.incarnation)
     mark = {.incarnation = push.mark.incarnation, .sequence = 0};
@@ -307,6 +335,12 @@ ShardValue Shard::pull(const std::string& task) {
   return published_;
 }
 
+std::optional<LiveValue> Shard::live() const {
+  if (guard_ == nullptr || environment_.consistency.delay_compensation > 0) return std::nullopt;
+  const std::shared_lock lock(mutex_);
+  return LiveValue{.value = storage(0), .sequence = guard_->sequence(), .version = version_};
+}
+
 uint64_t Shard::pull_into(int part, const std::string& task, void* target) {
   if (part == 0 && environment_.consistency.delay_compensation > 0) {
     const ShardValue published = pull(task);
@@ -353,7 +387,7 @@ uint64_t Shard::assign(int part, const Tensor& value) {
   require_part(part);
   if (!(value.spec() == spec_.spec()))
     invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", got ", value.spec());
-  const std::lock_guard lock(mutex_);
+  const Writing writing(*this);
   storage(part).assign(value);
   if (part > 0) updates_ = 0;
   round_ = {};
@@ -376,7 +410,7 @@ uint64_t Shard::assign_rows(int part, std::span<const int64_t> rows, const char*
   require_table();
   require_part(part);
   require_rows(rows);
-  const std::lock_guard lock(mutex_);
+  const Writing writing(*this);
   for (const int64_t row : rows) table_->make(part, row);  // what may fail comes first
   if (reset) table_->reset(part);
   for (size_t i = 0; i < rows.size(); ++i)
@@ -387,7 +421,7 @@ uint64_t Shard::assign_rows(int part, std::span<const int64_t> rows, const char*
 }
 
 void Shard::restore(ShardState state) {
-  const std::lock_guard lock(mutex_);
+  const Writing writing(*this);
   if (table_) {
     table_.emplace(spec_);
     const std::vector<int64_t>& rows = *state.row_ids;

@@ -17,6 +17,7 @@
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/update_function.h"
+#include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/versions.h"
 
 namespace cohort::parameter_server {
@@ -57,6 +58,14 @@ struct ShardValue {
   uint64_t version = 0;
 };
 
+// A shard's own value, which others may copy: whole only where its guard has not moved on from
+// `sequence` after that.
+struct LiveValue {
+  Tensor value;
+  uint64_t sequence = 0;
+  uint64_t version = 0;
+};
+
 // All of a shard, to be written to disk.
 struct ShardState {
   ShardSpec spec;
@@ -76,6 +85,7 @@ class Shard {
     uint64_t epoch = 0;  // of this start of the server
     ConsistencyOptions consistency = {};
     BufferCache* buffers = nullptr;
+    ValueMemory* values = nullptr;  // for the value; null: in memory of its own
   };
   // `spec` may be hostile: kInvalidArgument and kResourceExhausted. `initial` is the value; a table
   // of rows has none.
@@ -99,6 +109,9 @@ class Shard {
 
   // The value. It is copied once for each version, whoever asks. `task` is remembered to have it.
   ShardValue pull(const std::string& task);
+  // The same where the caller copies for itself; nothing where it cannot, or would have to be
+  // remembered.
+  std::optional<LiveValue> live() const;
   // The same for any part, copied into `target`.
   uint64_t pull_into(int part, const std::string& task, void* target);
   uint64_t version() const;
@@ -132,8 +145,10 @@ class Shard {
     uint64_t step = 0;
   };
 
+  // Alone with the shard, to change it.
+  class Writing;
   void compile();
-  void begin_with(const std::vector<Tensor>& parts);
+  void begin_with(std::vector<Tensor> parts);
   void require_rows(std::span<const int64_t> rows) const;
   int require_part(int part) const;
   bool is_new(const std::string& source, const Mark& mark) const;
@@ -153,6 +168,7 @@ class Shard {
   uint64_t version_ = 1, updates_ = 0;
   Marks marks_;
   std::vector<std::shared_ptr<Variable>> parts_;  // the value, then the slots; none of a table
+  ValueGuard* guard_ = nullptr;                   // of the value, if others can map that
   std::optional<RowTable> table_;
   std::unique_ptr<Plan> plan_;
   // The update by rows works on copies of a block of them.

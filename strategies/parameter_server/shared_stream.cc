@@ -23,9 +23,33 @@ SharedStream::SharedStream(net::Descriptor socket)
       sent_(kAreaBytes),
       received_(kNewsBytes, [wake = wake_] { wake->signal(); }) {}
 
-void SharedStream::attach(SharedRegion region) {
-  COHORT_CHECK(region.bytes() == kRegionBytes);
-  area_ = std::make_shared<SharedRegion>(std::move(region));
+SharedStream::~SharedStream() {
+  if (unanswered_.empty()) return;
+  const auto reads_no_more = [area = area_] {
+    return __atomic_load_n(ended_reading(*area), __ATOMIC_ACQUIRE) != 0;
+  };
+  try {
+    keep_lent(other_, reads_no_more, unanswered_);
+  } catch (const Error&) {
+    // No descriptor to watch the other side by: rather lost than read when it is something else.
+    new auto(std::move(unanswered_));
+  }
+}
+
+uint64_t* SharedStream::ended_reading(const SharedRegion& area) {
+  return reinterpret_cast<uint64_t*>(area.data() + kAreaBytes) + 1;
+}
+
+void SharedStream::end_reading() {
+  borrowed_.wait_until_returned();
+  if (area_) __atomic_store_n(ended_reading(*area_), 1, __ATOMIC_RELEASE);
+}
+
+void SharedStream::attach(SharedRegion area, const ProcessIdentity& other, bool lends) {
+  COHORT_CHECK(area.bytes() == kRegionBytes);
+  area_ = std::make_shared<SharedRegion>(std::move(area));
+  other_ = other;
+  lends_ = lends;
 }
 
 void SharedStream::begin_turn(bool sending) {
@@ -70,9 +94,10 @@ std::shared_ptr<Buffer> SharedStream::take(size_t bytes, Time deadline) {
           [area = area_](Buffer* buffer) { delete buffer; }};
 }
 
-void SharedStream::put_segment(size_t offset, size_t bytes, Time deadline) {
-  socket_.put({.kind = Frame::Kind::kSegment, .number = offset, .bytes = bytes});
-  unsaid_ += bytes;
+void SharedStream::put_segment(Frame segment, Time deadline) {
+  segment.kind = Frame::Kind::kSegment;
+  socket_.put(segment);
+  unsaid_ += segment.bytes;
   if (unsaid_ < kPartBytes / 2) return;
   socket_.flush(deadline);
   unsaid_ = 0;
@@ -84,13 +109,28 @@ bool SharedStream::in_area(const Piece& piece) const {
 }
 
 void SharedStream::copy(const Piece& piece, Time deadline) {
+  COHORT_CHECK(piece.sequence == 0);  // it may be changing
   const size_t part = piece.bytes <= kMaxSegmentBytes ? piece.bytes : kPartBytes;
   for (size_t at = 0; at < piece.bytes; at += part) {
     const size_t bytes = std::min(part, piece.bytes - at);
     const size_t offset = take_offset(bytes, deadline);
     std::memcpy(area_->data() + offset, piece.data + at, bytes);
-    put_segment(offset, bytes, deadline);
+    put_segment({.number = offset, .bytes = bytes}, deadline);
   }
+}
+
+bool SharedStream::lend(const Piece& piece, Time deadline) {
+  if (!lends_ || piece.bytes < kLentBytes) return false;
+  const auto place =
+      lent_.locate(piece.data, piece.bytes, [this](const Frame& frame) { socket_.put(frame); });
+  if (!place) return false;
+  unanswered_.push_back(piece.owner);
+  put_segment({.region = place->region,
+               .number = place->offset,
+               .bytes = piece.bytes,
+               .sequence = piece.sequence},
+              deadline);
+  return true;
 }
 
 void SharedStream::send(const Message& message, Time deadline) {
@@ -100,8 +140,9 @@ void SharedStream::send(const Message& message, Time deadline) {
   socket_.put({.kind = Frame::Kind::kMessage, .bytes = total}, message.header);
   for (const Piece& piece : message.payload) {
     if (in_area(piece))
-      put_segment(static_cast<size_t>(piece.data - area_->data()), piece.bytes, deadline);
-    else
+      put_segment({.number = static_cast<size_t>(piece.data - area_->data()), .bytes = piece.bytes},
+                  deadline);
+    else if (!lend(piece, deadline))
       copy(piece, deadline);
   }
   has_taken_ = has_refused_ = false;
@@ -113,22 +154,29 @@ SharedStream::Head SharedStream::receive_head(Time deadline) {
   begin_turn(false);
   FrameSocket::Incoming incoming = next(deadline);
   if (incoming.frame.kind != Frame::Kind::kMessage) invalid("a message was expected");
+  unanswered_.clear();
   area_->close_descriptor();  // the other side has mapped it
   return {std::move(incoming.text), incoming.frame.bytes};
 }
 
-std::shared_ptr<Buffer> SharedStream::receive_segment(uint64_t left, Time deadline) {
+SharedStream::Segment SharedStream::receive_segment(uint64_t left, Time deadline) {
   FrameSocket::Incoming incoming;
+  const Frame& frame = incoming.frame;
   do {
-    give_back(deadline);
-  } while (!socket_.get(incoming, deadline, wake_.get()));
-  if (incoming.frame.kind == Frame::Kind::kError) throw error_in(incoming);
-  const auto [kind, text, offset, bytes] = incoming.frame;
-  if (kind != Frame::Kind::kSegment) invalid("a message was expected to go on");
-  if (bytes == 0 || bytes > left || offset > kAreaBytes || bytes > kAreaBytes - offset)
-    invalid("a message has ", bytes, " bytes at ", offset, " of an area of ", kAreaBytes, ", and ",
-            left, " to come");
-  return received_.add(area_, area_->data() + offset, bytes);
+    do {
+      give_back(deadline);
+    } while (!socket_.get(incoming, deadline, wake_.get()));
+    if (frame.kind == Frame::Kind::kError) throw error_in(incoming);
+    if (frame.kind == Frame::Kind::kRegion) borrowed_.change(frame, other_);
+  } while (frame.kind == Frame::Kind::kRegion);
+  if (frame.kind != Frame::Kind::kSegment) invalid("a message was expected to go on");
+  if (frame.bytes == 0 || frame.bytes > left)
+    invalid("a message goes on with ", frame.bytes, " bytes, and has ", left, " to come");
+  if (frame.region != 0) return {.memory = borrowed_.at(frame), .sequence = frame.sequence};
+  if (frame.number > kAreaBytes || frame.bytes > kAreaBytes - frame.number)
+    invalid("a message has ", frame.bytes, " bytes at ", frame.number, " of an area of ",
+            kAreaBytes);
+  return {.memory = received_.add(area_, area_->data() + frame.number, frame.bytes)};
 }
 
 void SharedStream::give_back(Time deadline) {

@@ -16,7 +16,11 @@ void Targets::take(const char* data, size_t bytes) {
     if (done()) fail(Code::kDataLoss, "a message is longer than it says");
     Tensor& target = targets_[next_];
     const size_t part = std::min(bytes, target.bytes() - filled_);
-    std::memcpy(static_cast<char*>(target.raw()) + filled_, data, part);
+    char* const place = static_cast<char*>(target.raw()) + filled_;
+    if (streams_)
+      copy_past_cache(place, data, part);
+    else
+      std::memcpy(place, data, part);
     data += part;
     bytes -= part;
     filled_ += part;

@@ -5,6 +5,7 @@
 
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/streaming_copy.h"
 
 // Tensors as the payload of messages.
 namespace cohort::parameter_server {
@@ -15,14 +16,19 @@ Piece piece_of(const Tensor& tensor);
 // Where a payload goes: into the memory of one tensor after the other.
 class Targets {
  public:
+  // `bytes`: of all that will be added, where that is known.
+  explicit Targets(size_t bytes = 0) : streams_(bytes >= kStreamedBytes) {}
   void add(const Tensor& target) {
     if (target.bytes() > 0) targets_.push_back(target);
   }
   bool done() const { return next_ == targets_.size(); }
+  // How many are full.
+  size_t count() const { return next_; }
   // The next bytes; kDataLoss when there are more than the tensors hold.
   void take(const char* data, size_t bytes);
 
  private:
+  bool streams_;
   std::vector<Tensor> targets_;
   size_t next_ = 0, filled_ = 0;
 };

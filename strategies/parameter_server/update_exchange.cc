@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -110,7 +111,8 @@ void UpdateExchange::add(const proto::Pull& in) {
   Pull pull{.shard = service_.shard(in.shard()),
             .at_hand = {.epoch = in.epoch(), .version = in.version()},
             .at_least = in.at_least(),
-            .part = in.part()};
+            .part = in.part(),
+            .copied = in.copied()};
   const ShardSpec& spec = pull.shard->spec();
   if (in.part() < 0 || in.part() >= spec.num_parts())
     invalid("shard \"", spec.name, "\" has no part ", in.part());
@@ -164,7 +166,8 @@ bool UpdateExchange::receive_shared(const std::shared_ptr<Buffer>& memory) {
   finish_parts();
   Push* push = part_ < pushes_.size() ? &pushes_[part_] : nullptr;
   if (push == nullptr || push->compression != Compression::kNone || filled_ != push->row_bytes() ||
-      memory->bytes != push->bytes - filled_ || !push->shard->only_reads_gradients())
+      memory->bytes != push->bytes - filled_ || !push->shard->only_reads_gradients() ||
+      reinterpret_cast<uintptr_t>(memory->data) % dtype_size(push->shard->spec().whole.dtype) != 0)
     return Exchange::receive_shared(memory);
   push->values = memory;
   filled_ = push->bytes;
@@ -304,6 +307,14 @@ UpdateExchange::Values UpdateExchange::values_of(const Pull& pull, const TakeMem
   const Shard& shard = *pull.shard;
   const size_t bytes = pull.rows >= 0 ? pull.numbers().size() * shard.spec().row_bytes()
                                       : shard.spec().spec().bytes();
+  if (take && !pull.copied && pull.part == 0 && pull.rows < 0) {
+    if (const auto live = shard.live()) {
+      values.piece = piece_of(live->value);
+      values.piece.sequence = live->sequence;
+      values.version = live->version;
+      return values;
+    }
+  }
   auto memory = take && bytes > 0 ? take(bytes) : nullptr;
   if (pull.rows >= 0) {
     if (memory == nullptr) memory = service_.buffers().take(bytes);

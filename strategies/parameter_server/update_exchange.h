@@ -44,7 +44,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     IncomingPush push;
     int64_t rows = -1;
     Compression compression = Compression::kNone;
-    size_t bytes = 0;  // of its payload
+    size_t bytes = 0;           // of its payload
     std::vector<Piece> pieces;  // of the payload, where they are kept as they arrived
     std::shared_ptr<Buffer> payload;
     std::shared_ptr<Buffer> values;  // where these are not in the payload
@@ -58,6 +58,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     uint64_t at_least = 0;
     int part = 0;
     int64_t rows = -1;
+    bool copied = false;
     std::shared_ptr<Buffer> row_numbers;
 
     size_t row_bytes() const { return rows > 0 ? static_cast<size_t>(rows) * sizeof(int64_t) : 0; }

@@ -44,6 +44,11 @@ ProcessIdentity this_process() {
   return {pid, start_time(pid).value_or(0)};
 }
 
+bool may_map_memory_of(const ProcessIdentity& process) {
+  return start_time(process.pid) == process.start_time &&
+         access(str("/proc/", process.pid, "/fd/.").c_str(), X_OK) == 0;
+}
+
 std::string host_identity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;

@@ -15,6 +15,9 @@ struct ProcessIdentity {
 // Of the calling process.
 ProcessIdentity this_process();
 
+// Whether the system lets this process map memory of another one, which is there.
+bool may_map_memory_of(const ProcessIdentity& process);
+
 // Equal for processes that can map each other's memory and reach each other by loopback: boot id,
 // pid namespace and network namespace, in one word without spaces.
 std::string host_identity();

@@ -14,6 +14,7 @@
 #include "core/base/random.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/collective/host/process_identity.h"
+#include "strategies/collective/host/region_registry.h"
 #include "strategies/parameter_server/link.h"
 #include "strategies/parameter_server/local_link.h"
 #include "strategies/parameter_server/local_socket.h"
@@ -246,14 +247,20 @@ class Intruder : public ::testing::Test {
     FrameSocket socket;
     SharedRegion area;
   };
-  std::unique_ptr<Connection> connect() const {
+  // `known`: says truly which process it is.
+  std::unique_ptr<Connection> connect(bool known = false) const {
     const auto offer = offer_of(server_, host_identity());
     auto connection =
         std::make_unique<Connection>(parameter_server::connect_locally(offer->socket));
-    connection->socket.put({.kind = Frame::Kind::kHello}, offer->word);
+    const ProcessIdentity self = known ? this_process() : ProcessIdentity{};
+    connection->socket.put({.kind = Frame::Kind::kHello,
+                            .number = static_cast<uint64_t>(self.pid),
+                            .bytes = self.start_time},
+                           offer->word);
     connection->socket.flush(soon());
     FrameSocket::Incoming welcome;
     connection->socket.get(welcome, soon());
+    EXPECT_EQ(welcome.frame.region, known ? 1u : 0u);
     EXPECT_EQ(welcome.frame.kind, Frame::Kind::kWelcome);
     connection->area = SharedRegion::open(offer->server, static_cast<int>(welcome.frame.number),
                                           welcome.frame.bytes);
@@ -312,15 +319,11 @@ TEST_F(Intruder, ReachesNothingOutsideTheArea) {
     EXPECT_EQ(error.code(), code) << error.what();
     EXPECT_NE(error.message().find(part), std::string::npos) << error.what();
   };
-  for (const auto& [offset, bytes] :
-       std::vector<std::pair<uint64_t, uint64_t>>{{kAreaBytes, 16},
-                                                  {kAreaBytes - 15, 16},
-                                                  {UINT64_MAX, 16},
-                                                  {UINT64_MAX - 8, 16},
-                                                  {0, 17},
-                                                  {0, 0},
-                                                  {0, UINT64_MAX}})
+  for (const auto& [offset, bytes] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {kAreaBytes, 16}, {kAreaBytes - 15, 16}, {UINT64_MAX, 16}, {UINT64_MAX - 8, 16}})
     refused({begin, segment(offset, bytes)}, Code::kInvalidArgument, "of an area");
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{17}, UINT64_MAX})
+    refused({begin, segment(0, bytes)}, Code::kInvalidArgument, "16 to come");
   refused({begin, begin}, Code::kInvalidArgument, "expected to go on");
   refused({segment(0, 16)}, Code::kInvalidArgument, "a message was expected");
   refused({begin, {{.kind = Frame::Kind::kReturn, .number = 1}, ""}}, Code::kInvalidArgument,
@@ -350,6 +353,40 @@ TEST_F(Intruder, CannotSendHeadersWithoutEnd) {
             static_cast<ssize_t>(sizeof endless));
   connection->socket.get(incoming, soon());
   EXPECT_EQ(parameter_server::error_in(incoming).code(), Code::kResourceExhausted);
+}
+
+// Memory of the caller's own process that the server reads: where it says, and only if it is such.
+TEST_F(Intruder, LendsNothingButMemoryOfItsOwn) {
+  const auto memory = allocate_shared_buffer(4096);
+  const auto place = *find_region(memory->data, memory->bytes);
+  const Say begin{{.kind = Frame::Kind::kMessage, .bytes = 16}, push_header(16)};
+  const auto region = [](uint64_t descriptor, uint64_t bytes, uint32_t number = 1) {
+    return Say{
+        {.kind = Frame::Kind::kRegion, .region = number, .number = descriptor, .bytes = bytes}, ""};
+  };
+  const auto segment = [](uint64_t offset, uint64_t sequence = 0) {
+    return Say{{.kind = Frame::Kind::kSegment,
+                .region = 1,
+                .number = offset,
+                .bytes = 16,
+                .sequence = sequence},
+               ""};
+  };
+  const auto code = [&](const std::vector<Say>& frames) {
+    return answer(connect(true)->socket, frames).code();
+  };
+  const Say lent = region(static_cast<uint64_t>(place.descriptor), place.region_bytes);
+  EXPECT_EQ(code({begin, segment(0)}), Code::kInvalidArgument) << "nothing was lent";
+  for (const uint64_t offset : {uint64_t{4081}, uint64_t{4096}, UINT64_MAX, UINT64_MAX - 15})
+    EXPECT_EQ(code({begin, lent, segment(offset)}), Code::kInvalidArgument) << offset;
+  EXPECT_EQ(code({begin, lent, segment(32, 2)}), Code::kInvalidArgument) << "no room for a guard";
+  EXPECT_EQ(code({begin, lent, region(0, 0), segment(0)}), Code::kInvalidArgument) << "taken back";
+  EXPECT_EQ(code({begin, region(0, 4096), segment(0)}), Code::kDataLoss) << "standard input";
+  EXPECT_EQ(code({begin, region(lent.frame.number, 8192), segment(0)}), Code::kDataLoss);
+  EXPECT_EQ(code({begin, region(UINT64_MAX, 4096), segment(0)}), Code::kInvalidArgument);
+  EXPECT_EQ(code({begin, region(lent.frame.number, 4096, 0)}), Code::kInvalidArgument);
+  EXPECT_EQ(code({lent}), Code::kInvalidArgument) << "outside of a message";
+  EXPECT_EQ(server_->statistics().pushes_applied, 0u);
 }
 
 // A push of which a part has not come is no push.
@@ -417,6 +454,7 @@ TEST_F(Intruder, MayNeverReadItsReply) {
   auto& pull = *pulling.mutable_update()->add_pulls();
   pull.set_shard("large");
   pull.set_rows(-1);
+  pull.set_copied(true);
   connection->socket.put({.kind = Frame::Kind::kMessage}, pulling.SerializeAsString());
   connection->socket.flush(soon());
   FrameSocket::Incoming incoming;
