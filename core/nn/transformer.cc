@@ -32,6 +32,30 @@ class EmbeddingLayer final : public LayerBase {
   Weight* embeddings_ = nullptr;
 };
 
+class EmbeddingBagLayer final : public LayerBase {
+ public:
+  EmbeddingBagLayer(int64_t vocabulary, int64_t size, const EmbeddingBagOptions& options)
+      : LayerBase("EmbeddingBag", options.name), table_{vocabulary, size}, options_(options) {}
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    if (inputs.empty() || inputs.size() > 2)
+      invalid("takes ids, or ids and weights; got ", inputs.size(), " inputs");
+    embeddings_ =
+        &add_weight("embeddings", table_, {.initializer = options_.embeddings_initializer});
+  }
+  Value call(const std::vector<Value>& inputs, const CallContext&) override {
+    return ops::safe_embedding_lookup_sparse(
+        embeddings_->read(), inputs[0], inputs.size() > 1 ? inputs[1] : Value(),
+        {.combiner = options_.combiner, .default_id = options_.default_id});
+  }
+
+ private:
+  Shape table_;
+  EmbeddingBagOptions options_;
+  Weight* embeddings_ = nullptr;
+};
+
 class PositionEmbeddingLayer final : public LayerBase {
  public:
   PositionEmbeddingLayer(int64_t max_length, const EmbeddingOptions& options)
@@ -124,6 +148,12 @@ Layer Embedding(int64_t vocabulary, int64_t size, const EmbeddingOptions& option
   check_positive("Embedding", "vocabulary", vocabulary);
   check_positive("Embedding", "size", size);
   return std::make_shared<EmbeddingLayer>(vocabulary, size, options);
+}
+
+Layer EmbeddingBag(int64_t vocabulary, int64_t size, const EmbeddingBagOptions& options) {
+  check_positive("EmbeddingBag", "vocabulary", vocabulary);
+  check_positive("EmbeddingBag", "size", size);
+  return std::make_shared<EmbeddingBagLayer>(vocabulary, size, options);
 }
 
 Layer PositionEmbedding(int64_t max_length, const EmbeddingOptions& options) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/nn/layer.h"
+#include "core/ops/embedding_ops.h"
 
 // Embeddings and attention.
 namespace cohort::nn {
@@ -14,6 +16,17 @@ struct EmbeddingOptions {
 // Integers [..] in [0, vocabulary) -> [.., size]: rows of the weight embeddings [vocabulary, size].
 // Its gradient is sparse: a batch touches the rows it looked up.
 Layer Embedding(int64_t vocabulary, int64_t size, const EmbeddingOptions& options = {});
+
+struct EmbeddingBagOptions {
+  ops::Combiner combiner = ops::Combiner::kMean;
+  std::optional<int64_t> default_id;  // what an empty list looks up; none: zeros
+  initializers::Initializer embeddings_initializer = initializers::random_uniform();
+  std::string name;
+};
+// Lists of integers [.., n], padded with -1, in [0, vocabulary) -> [.., size]: the rows of the
+// weight embeddings [vocabulary, size] that a list names, combined into one by
+// ops::safe_embedding_lookup_sparse. A second input, float32 [.., n], is the weights of the first.
+Layer EmbeddingBag(int64_t vocabulary, int64_t size, const EmbeddingBagOptions& options = {});
 
 // Adds a learned vector for each position: [batch, t, size] with t <= max_length. Weight:
 // embeddings [max_length, size].

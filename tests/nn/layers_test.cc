@@ -149,6 +149,22 @@ TEST(EmbeddingTest, LooksUpRowsAndAddsPositions) {
             std::string::npos);
 }
 
+TEST(EmbeddingTest, CombinesTheRowsOfABag) {
+  const Layer bag = EmbeddingBag(5, 2, {.combiner = ops::Combiner::kSum, .default_id = 4});
+  const Tensor ids = Tensor::from<int32_t>({3, 0, -1, -1, -1, 1}, {3, 2}),
+               weights = Tensor::from<float>({2, 3, 1, 1, 1, 0.5}, {3, 2});
+  const Tensor plain = run(bag, {ids}), weighed = run(bag, {ids, weights});
+  EXPECT_EQ(testing::names(bag.variables()), std::vector<std::string>{bag.name() + "/embeddings"});
+  const auto w = to_vector(weight(bag, "embeddings"));
+  testing::expect_near(plain, {w[6] + w[0], w[7] + w[1], w[8], w[9], w[2], w[3]}, 1e-6);
+  testing::expect_near(
+      weighed, {2 * w[6] + 3 * w[0], 2 * w[7] + 3 * w[1], w[8], w[9], w[2] / 2, w[3] / 2}, 1e-6);
+  EXPECT_NE(testing::error_of([&] {
+              run(EmbeddingBag(5, 2), {ids, weights, weights});
+            }).find("takes ids, or ids and weights; got 3 inputs"),
+            std::string::npos);
+}
+
 std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, size_t n) {
   const size_t k = b.size() / n, m = a.size() / k;
   std::vector<double> out(m * n);

@@ -153,6 +153,21 @@ Program embedding(DType dtype) {
   return program;
 }
 
+// Lists of up to two rows of a table, some empty, weighed by one of the inputs.
+Program embedding_bag(DType dtype) {
+  const auto table = weight("table", dtype, {11, 2}, 3);
+  return {{table}, [=](const BatchValues& batch) {
+            const Value& ids = batch["ids"];
+            const Value some = ops::where(ops::greater(ids, ops::constant(6, ids.dtype())),
+                                          ops::constant(-1, ids.dtype()), ids);
+            const Value weights = ops::slice(batch["x"], {0, 0}, {-1, 2});
+            return squared_error(
+                ops::safe_embedding_lookup_sparse(table->read(), some, weights) +
+                    ops::embedding_lookup_sparse(table->read(), some, {}, ops::Combiner::kSqrtN),
+                batch);
+          }};
+}
+
 // A kernel that is used twice, one that is not trained, and one that is not used.
 Program odd_parameters(DType dtype) {
   const auto shared = weight("shared", dtype, {3, 3}, 5),
@@ -281,6 +296,9 @@ TEST_P(ConformanceTest, TrainsASparseEmbeddingLikeOneDevice) {
     SCOPED_TRACE(name);
     expect_conformance(
         GetParam(), DType::kFloat64, [] { return embedding(DType::kFloat64); }, optimizer, 1e-12);
+    expect_conformance(
+        GetParam(), DType::kFloat64, [] { return embedding_bag(DType::kFloat64); }, optimizer,
+        1e-12);
   }
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "core/ops/array_ops.h"
+#include "core/ops/embedding_ops.h"
+#include "core/ops/math_ops.h"
 #include "core/train/safetensors.h"
 #include "tests/strategies/parameter_server/job.h"
 
@@ -156,6 +158,74 @@ TEST(EmbeddingLookup, MovesItsRowsAlone) {
   model.fit(data, {.epochs = 1, .verbose = Verbose::kSilent});
   EXPECT_LT(job.sum(&ServerStatistics::sent_bytes) - sent, 1000u);
   EXPECT_LT(job.sum(&ServerStatistics::received_bytes) - received, 1000u);
+}
+
+// Rows 1 2, 3 4, ... of a table in three parts.
+class SparseLookup : public ::testing::Test {
+ protected:
+  VariablePtr table(int64_t rows) const {
+    const VariablePtr made = counting("table", {rows, 2});
+    made->assign_add(Tensor::full(DType::kFloat32, {rows, 2}, 1));
+    return made;
+  }
+  // The result, after the bytes that servers have sent for it.
+  std::vector<float> expect_sent(uint64_t bytes, const StepFunction<Value>& step) {
+    const uint64_t before = job_.sum(&ServerStatistics::sent_bytes);
+    const Tensor result = strategy_->run(step)[0];
+    EXPECT_EQ(job_.sum(&ServerStatistics::sent_bytes) - before, bytes);
+    return values_of(result);
+  }
+
+  const Job job_{2, 1, {.partitioner = FixedShardsPartitioner(3)}};
+  const std::unique_ptr<ParameterServerStrategy> strategy_ = job_.worker(0);
+  const Strategy::Scope scope_{*strategy_};
+};
+
+TEST_F(SparseLookup, PullsTheRowsItCombinesAlone) {
+  constexpr uint64_t kRowBytes = 8;
+  const VariablePtr v = table(5);
+  std::vector<int64_t> shards;
+  for (const auto& shard : on_servers(v).shards()) shards.push_back(shard.rows.rows());
+  EXPECT_EQ(shards, (std::vector<int64_t>{2, 2, 1}));
+  const auto constant = [](std::vector<int64_t> ids, const Shape& shape) {
+    return ops::constant(Tensor::from<int64_t>(ids, shape));
+  };
+  const auto lookup = strategy_->function([&] {
+    return ops::gather(v->read(), constant({0, 3, 4}, {3}));
+  });
+  EXPECT_EQ(expect_sent(3 * kRowBytes, lookup), (std::vector<float>{1, 2, 7, 8, 9, 10}));
+  const auto mean = strategy_->function([&] {
+    return ops::embedding_lookup_sparse(v->read(),
+                                        constant({0, 3, -1, 4, -1, -1, -1, -1, 1}, {3, 3}));
+  });
+  EXPECT_EQ(expect_sent(4 * kRowBytes, mean), (std::vector<float>{4, 5, 9, 10, 3, 4}));
+  const auto safe = strategy_->function([&] {
+    const Value weights = ops::constant(Tensor::from<float>({1, 1, -1, 1, 1, 1}, {3, 2}));
+    return ops::safe_embedding_lookup_sparse(v->read(), constant({0, -1, 4, -1, -1, 1}, {3, 2}),
+                                             weights);
+  });
+  EXPECT_EQ(expect_sent(2 * kRowBytes, safe), (std::vector<float>{1, 2, 0, 0, 3, 4}));
+}
+
+TEST_F(SparseLookup, TrainsItsRowsAlone) {
+  constexpr int64_t kRows = 100'000;
+  const VariablePtr v = table(kRows);
+  optim::Optimizer optimizer = optim::SGD(1);
+  const auto step = strategy_->function([&](const Value& ids) {
+    const Value loss = ops::reduce_sum(ops::safe_embedding_lookup_sparse(
+        v->read(), ids, {}, {.combiner = ops::Combiner::kSum, .default_id = 7}));
+    optimizer.minimize(loss, {v});
+    return loss;
+  });
+  const Tensor ids = Tensor::from<int32_t>({99'999, 3, 3, -1, -1, -5}, {3, 2});
+  strategy_->run(step, ids);
+  const uint64_t sent = job_.sum(&ServerStatistics::sent_bytes),
+                 received = job_.sum(&ServerStatistics::received_bytes);
+  EXPECT_EQ(strategy_->run(step, ids)[0].item(), (199'998 + 199'999) + 2 * (5 + 6) + (14 + 15));
+  EXPECT_LT(job_.sum(&ServerStatistics::sent_bytes) - sent, 1000u);
+  EXPECT_LT(job_.sum(&ServerStatistics::received_bytes) - received, 1000u);
+  EXPECT_EQ(values_of(on_servers(v).lookup({99'999, 3, 7, 0})),
+            (std::vector<float>{199'997, 199'998, 3, 4, 13, 14, 1, 2}));
 }
 
 TEST(Lookup, OfASlicePullsItsRowsAlone) {

@@ -1,0 +1,82 @@
+#include "core/ops/embedding_ops.h"
+
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/op_helpers.h"
+#include "core/ops/shape_checks.h"
+
+namespace cohort::ops {
+namespace {
+
+void check_lookup(const Value& params, const Value& ids, const Value& weights) {
+  require_floating(params.spec(), "params");
+  require_min_rank(params.spec(), 1, "params");
+  require_integer(ids.spec(), "ids");
+  require_min_rank(ids.spec(), 1, "ids");
+  if (weights) require_spec(weights.spec(), {params.dtype(), ids.shape()}, "weights");
+}
+
+Value is_listed(const Value& ids) { return greater_equal(ids, scalar_like(ids, 0)); }
+
+// x / by, and 0 where `by` is 0; so are the gradients.
+Value divide_or_zero(const Value& x, const Value& by) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return x / where(equal(by, scalar_like(by, 0)), scalar_like(by, infinity), by);
+}
+
+// x with an axis of extent 1 for each axis of a row of `params`: what rows are multiplied with.
+Value along_rows(const Value& x, const Value& params) {
+  std::vector<int64_t> dims = x.shape().to_vector();
+  dims.insert(dims.end(), static_cast<size_t>(params.shape().rank() - 1), 1);
+  return reshape(x, dims);
+}
+
+// Of int64 ids; `weights` may be none.
+Value combine(const Value& params, const Value& ids, const Value& weights, Combiner combiner) {
+  const int64_t last = ids.shape().rank() - 1;
+  const Value listed = is_listed(ids),
+              counted = weights ? where(listed, weights, scalar_like(weights, 0))
+                                : cast(listed, params.dtype());
+  Value rows = gather_rows_or_zero(params, ids);
+  if (weights) rows = rows * along_rows(counted, params);
+  const Value sum = reduce_sum(rows, {last});
+  if (combiner == Combiner::kSum) return sum;
+  const Value total = combiner == Combiner::kMean ? reduce_sum(counted, {last})
+                                                  : sqrt(reduce_sum(square(counted), {last}));
+  return divide_or_zero(sum, along_rows(total, params));
+}
+
+}  // namespace
+
+Value embedding_lookup_sparse(const Value& params, const Value& ids, const Value& weights,
+                              Combiner combiner) {
+  check_lookup(params, ids, weights);
+  return combine(params, cast(ids, DType::kInt64), weights, combiner);
+}
+
+Value safe_embedding_lookup_sparse(const Value& params, const Value& ids, const Value& weights,
+                                   const SafeLookupOptions& options) {
+  check_lookup(params, ids, weights);
+  Value kept = cast(ids, DType::kInt64), counted = weights;
+  Value valid = is_listed(kept);
+  if (weights && options.combiner != Combiner::kSum)
+    valid = logical_and(valid, greater(weights, scalar_like(weights, 0)));
+  kept = where(valid, kept, scalar_like(kept, -1));
+  if (options.default_id) {
+    const int64_t id = *options.default_id, columns = ids.shape().dim(-1);
+    if (id < 0 || id >= params.shape()[0])
+      invalid("the default id ", id, " is not a row of params, ", params.spec());
+    if (columns == 0) invalid("ids ", ids.spec(), " have no room for a default id");
+    const Value empty = less(reduce_max(kept, {-1}, true), scalar_like(kept, 0));
+    Tensor alone = Tensor::full(DType::kInt64, {columns}, -1);
+    alone.data<int64_t>()[0] = id;
+    kept = where(empty, constant(alone), kept);
+    if (weights) counted = where(empty, cast(is_listed(kept), weights.dtype()), weights);
+  }
+  return combine(params, kept, counted, options.combiner);
+}
+
+}  // namespace cohort::ops
