@@ -53,6 +53,10 @@ PerReplica<std::vector<Tensor>> CentralStorageStrategy::run_replicas(
   return replicas_->run(*this, function, inputs, group, options);
 }
 
+bool CentralStorageStrategy::is_home_of(const Variable& variable) const {
+  return variable.devices() == std::vector{parameter_device_} || Strategy::is_home_of(variable);
+}
+
 CrossDeviceOps& CentralStorageStrategy::cross_device_ops() { return replicas_->cross_device_ops(); }
 
 }  // namespace cohort

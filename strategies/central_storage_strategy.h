@@ -50,6 +50,7 @@ class CentralStorageStrategy final : public Strategy {
                                                const PerReplica<std::vector<Tensor>>& inputs,
                                                const ReplicaGroup& group,
                                                const RunOptions& options) override;
+  bool is_home_of(const Variable& variable) const override;
   CrossDeviceOps& cross_device_ops() override;
 
  private:

@@ -182,7 +182,9 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
 
   // --- Variables
 
-  std::shared_ptr<Variable> create_variable(const VariableOptions& variable) {
+  // On the server of `neighbour`, where there is one.
+  std::shared_ptr<Variable> create_variable(const VariableOptions& variable,
+                                            const std::shared_ptr<Variable>& neighbour) {
     if (variable.synchronization == Synchronization::kOnRead ||
         variable.synchronization == Synchronization::kNone)
       return make_mirrored_variable(variable, replicas.devices());
@@ -193,7 +195,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       made.initial_rows = options.initial_rows(variable.name, variable.spec);
     // Every worker makes the same variables in the same order.
     if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
-    made.servers = place(variable.spec, made.lazy.has_value());
+    made.servers = place(variable.spec, made.lazy.has_value(),
+                         neighbour != nullptr ? on_servers(neighbour).get() : nullptr);
     return std::make_shared<ServerVariable>(made, session);
   }
 
@@ -238,15 +241,20 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return found;
   }
 
-  // The server of each shard.
-  std::vector<int> place(const TensorSpec& spec, bool lazy) {
+  // The server of each shard; one alone with a neighbour.
+  std::vector<int> place(const TensorSpec& spec, bool lazy, const ServerVariable* neighbour) {
+    const int64_t whole = lazy ? kLazyShardBytes : static_cast<int64_t>(spec.bytes());
+    if (neighbour != nullptr) {
+      const int server = neighbour->first_server();
+      placement->add(server, {.bytes = whole, .traffic = whole});
+      return {server};
+    }
     Partitioner partitioner = options.partitioner;
     if (!partitioner)
       partitioner = lazy ? FixedShardsPartitioner(session->num_servers())
                          : MinSizePartitioner(kMinShardBytes, session->num_servers());
     const int64_t shards = num_shards(partitioner, spec);
-    const int64_t bytes =
-        lazy ? kLazyShardBytes : static_cast<int64_t>(spec.bytes()) / std::max<int64_t>(shards, 1);
+    const int64_t bytes = lazy ? whole : whole / shards;
     std::vector<int> servers;
     for (int64_t i = 0; i < shards; ++i)
       servers.push_back(placement->place({.bytes = bytes, .traffic = bytes}));
@@ -322,7 +330,7 @@ InputContext ParameterServerStrategy::input_context() const {
 }
 
 std::shared_ptr<Variable> ParameterServerStrategy::create_variable(const VariableOptions& options) {
-  return state_->create_variable(options);
+  return state_->create_variable(options, colocated_with());
 }
 
 std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
@@ -333,6 +341,10 @@ std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
 RemoteUpdates* ParameterServerStrategy::remote_updates() { return state_.get(); }
 void ParameterServerStrategy::end_training() { state_->leave(); }
 StrategyReport ParameterServerStrategy::take_report() { return state_->session->take_report(); }
+bool ParameterServerStrategy::is_home_of(const Variable& variable) const {
+  const auto* on_servers = dynamic_cast<const ServerVariable*>(&variable);
+  return on_servers != nullptr && on_servers->session() == session();
+}
 CrossDeviceOps& ParameterServerStrategy::cross_device_ops() {
   return state_->replicas.cross_device_ops();
 }

@@ -124,6 +124,7 @@ class ParameterServerStrategy final : public Strategy {
                                                const PerReplica<std::vector<Tensor>>& inputs,
                                                const ReplicaGroup& group,
                                                const RunOptions& options) override;
+  bool is_home_of(const Variable& variable) const override;
   CrossDeviceOps& cross_device_ops() override;
 
  private:

@@ -22,6 +22,7 @@ namespace {
 // inner ones are left.
 thread_local std::vector<std::shared_ptr<ScopeEntry>> t_scopes;
 thread_local const ReplicaContext* t_replica = nullptr;
+thread_local const Strategy::Colocation* t_colocation = nullptr;
 
 void pop_left_scopes() {
   while (!t_scopes.empty() && t_scopes.back()->left) t_scopes.pop_back();
@@ -76,6 +77,30 @@ Strategy::Scope::~Scope() {
   entry_->left = true;
   if (here) pop_left_scopes();
 }
+
+Strategy::Colocation Strategy::colocate_vars_with(const std::shared_ptr<Variable>& variable) {
+  return {*this, variable};
+}
+
+std::shared_ptr<Variable> Strategy::colocated_with() const {
+  return t_colocation != nullptr && t_colocation->strategy_ == this ? t_colocation->variable_
+                                                                    : nullptr;
+}
+
+Strategy::Colocation::Colocation(Strategy& strategy, const std::shared_ptr<Variable>& variable)
+    : strategy_(&strategy), variable_(variable), outer_(t_colocation) {
+  if (&current_strategy() != &strategy)
+    fail(Code::kFailedPrecondition, strategy.name(),
+         "::colocate_vars_with is for variables made under it, and ", current_strategy().name(),
+         " is current: enter its scope");
+  if (variable == nullptr) invalid(strategy.name(), "::colocate_vars_with needs a variable");
+  if (!strategy.is_home_of(*variable))
+    invalid("variables of ", strategy.name(), " cannot be colocated with variable \"",
+            variable->name(), "\", which lives elsewhere; name one that was made under it");
+  t_colocation = this;
+}
+
+Strategy::Colocation::~Colocation() { t_colocation = outer_; }
 
 ReplicaScope::ReplicaScope(Strategy& strategy)
     : scope_(strategy), context_(strategy), previous_(t_replica) {

@@ -79,6 +79,10 @@ Workers& Strategy::workers() const {
   return alone;
 }
 
+bool Strategy::is_home_of(const Variable& variable) const {
+  return variable.devices() == devices();
+}
+
 std::vector<Signature> Strategy::signatures_in_sync(const Function&,
                                                     const std::vector<Signature>& local,
                                                     const RunOptions&) {

@@ -86,6 +86,14 @@ class Strategy {
   // The input pipeline of this process, one for each worker.
   virtual InputContext input_context() const;
 
+  // Until the returned object is destroyed, variables that this thread makes under this strategy
+  // live where `variable` does. Under ParameterServerStrategy that is the server of its first
+  // shard, and they are not cut, whatever the partitioner says; elsewhere all variables live
+  // together. Of nested ones the innermost counts. kFailedPrecondition unless this strategy is
+  // current; kInvalidArgument for a variable that does not live where this strategy's do.
+  class Colocation;
+  [[nodiscard]] Colocation colocate_vars_with(const std::shared_ptr<Variable>& variable);
+
   // --- Cross-replica: steps
 
   // A step of one's own, traced once for each input signature and run on every replica:
@@ -193,6 +201,10 @@ class Strategy {
   virtual std::vector<Signature> signatures_in_sync(const Function& function,
                                                     const std::vector<Signature>& local,
                                                     const RunOptions& options);
+  // Whether `variable` lives where variables of this strategy do: on its devices.
+  virtual bool is_home_of(const Variable& variable) const;
+  // What the variables that this thread makes are to be colocated with, or null.
+  std::shared_ptr<Variable> colocated_with() const;
   // What `reduce` and `gather` do with the values of all replicas.
   virtual CrossDeviceOps& cross_device_ops();
   // kFailedPrecondition inside a replica or another function that is being traced: "NAME::`method`
@@ -225,6 +237,21 @@ class Strategy::Scope {
 
  private:
   std::shared_ptr<ScopeEntry> entry_;
+};
+
+// What Strategy::colocate_vars_with returns.
+class Strategy::Colocation {
+ public:
+  Colocation(Strategy& strategy, const std::shared_ptr<Variable>& variable);
+  ~Colocation();
+  Colocation(const Colocation&) = delete;
+  Colocation& operator=(const Colocation&) = delete;
+
+ private:
+  friend class Strategy;
+  const Strategy* strategy_;
+  std::shared_ptr<Variable> variable_;
+  const Colocation* outer_;
 };
 
 // The strategy of the innermost scope on this thread, or the default strategy.

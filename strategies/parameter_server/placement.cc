@@ -12,23 +12,28 @@ Placement::Placement(int num_servers) {
   loads_.resize(static_cast<size_t>(num_servers));
 }
 
+void Placement::add(int server, ShardLoad load) {
+  ShardLoad& present = loads_.at(static_cast<size_t>(server));
+  for (ShardLoad* sum : {&present, &total_}) {
+    sum->bytes += load.bytes;
+    sum->traffic += load.traffic;
+  }
+}
+
 int Placement::place(ShardLoad load) {
   if (load.bytes < 0 || load.traffic < 0)
     invalid("a shard cannot take ", load.bytes, " bytes and ", load.traffic, " of traffic");
-  total_.bytes += load.bytes;
-  total_.traffic += load.traffic;
   const auto share = [](int64_t part, int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };
   const auto score = [&](const ShardLoad& present) {
-    const double memory = share(present.bytes + load.bytes, total_.bytes),
-                 traffic = share(present.traffic + load.traffic, total_.traffic);
+    const double memory = share(present.bytes + load.bytes, total_.bytes + load.bytes),
+                 traffic = share(present.traffic + load.traffic, total_.traffic + load.traffic);
     return std::pair(std::max(memory, traffic), memory + traffic);
   };
-  const auto best = std::ranges::min_element(loads_, {}, score);
-  best->bytes += load.bytes;
-  best->traffic += load.traffic;
-  return static_cast<int>(best - loads_.begin());
+  const auto best = std::ranges::min_element(loads_, {}, score) - loads_.begin();
+  add(static_cast<int>(best), load);
+  return static_cast<int>(best);
 }
 
 }  // namespace cohort

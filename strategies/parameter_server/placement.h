@@ -20,6 +20,8 @@ class Placement {
   // kInvalidArgument below one server.
   explicit Placement(int num_servers);
   int place(ShardLoad load);
+  // Counts a shard whose server, one of ours, is not for us to choose.
+  void add(int server, ShardLoad load);
   // What each server has been given.
   const std::vector<ShardLoad>& loads() const { return loads_; }
 

@@ -87,6 +87,9 @@ class ServerVariable final : public Variable, public RowVariable {
   bool is_written_by(int replica) const override { return replica == 0; }
   std::vector<Device> devices() const override { return {Device{}}; }
 
+  const std::shared_ptr<ServerSession>& session() const { return session_; }
+  // The server that has its first shard.
+  int first_server() const { return info_.servers.front(); }
   // Whether rows are made on first use.
   bool is_lazy() const { return info_.lazy; }
   // Whether what is pushed is added to it. Synchronous servers would wait for all workers to add

@@ -124,6 +124,15 @@ TEST(Placement, GoesRoundWhereAllShardsAreAlike) {
   EXPECT_EQ(servers, (std::vector<int>{0, 1, 2, 0, 1, 2, 0}));
 }
 
+TEST(Placement, CountsWhatItHasNotChosen) {
+  Placement placement(2);
+  placement.add(0, {100, 100});
+  EXPECT_EQ(placement.place({60, 60}), 1);
+  EXPECT_EQ(placement.place({60, 60}), 1);
+  EXPECT_EQ(placement.place({60, 60}), 0);
+  EXPECT_EQ(placement.loads()[0].traffic, 160);
+}
+
 TEST(Placement, LooksAtSizeAndTraffic) {
   Placement placement(2);
   EXPECT_EQ(placement.place({1000, 10}), 0);  // a large table of which a step moves little
