@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/clipping.h"
+#include "core/optim/power_sgd.h"
 
 namespace cohort::optim {
 namespace {
@@ -72,6 +74,7 @@ struct Optimizer::State {
     std::vector<VariablePtr> of_rule;
     // The sum of this replica's gradients since the last update; null without accumulation.
     VariablePtr accumulator;
+    PowerSgdState power_sgd;
   };
   // What all variables share while one step is traced.
   struct Step {
@@ -135,7 +138,29 @@ struct Optimizer::State {
                                     Synchronization::kOnRead, Aggregation::kSum);
     for (const VariablePtr& slot : made.of_rule) add(slot);
     if (made.accumulator) add(made.accumulator);
+    if (const auto& low_rank = options.gradients.power_sgd;
+        low_rank && is_low_rank(variable->spec().shape, *low_rank))
+      made.power_sgd = make_power_sgd_state(*variable, *low_rank, name_of);
     return slots.emplace(variable, std::move(made)).first->second;
+  }
+
+  PowerSgdState make_power_sgd_state(
+      const Variable& variable, const PowerSgdOptions& low_rank,
+      const std::function<std::string(const std::string&)>& name_of) {
+    PowerSgdState made;
+    if (low_rank.error_feedback)
+      made.residual = add(make_state(name_of("power_sgd_residual"), variable.spec(), 0,
+                                     Synchronization::kOnRead, Aggregation::kSum));
+    if (low_rank.warm_start) {
+      const Tensor first = initial_directions(variable, low_rank);
+      made.directions = add(create_variable({.name = name_of("power_sgd_directions"),
+                                             .spec = first.spec(),
+                                             .initial_value = [first] { return first.clone(); },
+                                             .trainable = false,
+                                             .synchronization = Synchronization::kOnRead,
+                                             .aggregation = Aggregation::kOnlyFirstReplica}));
+    }
+    return made;
   }
 
   bool accumulates() const { return options.gradients.accumulation_steps > 1; }
@@ -196,6 +221,17 @@ struct Optimizer::State {
     return means;
   }
 
+  // Sums a replica's gradients over all of them.
+  std::vector<Gradient> reduce(const Step& step, const std::vector<Gradient>& gradients,
+                               const std::vector<VariablePtr>& variables) {
+    const auto& low_rank = options.gradients.power_sgd;
+    if (!low_rank) return current_strategy().reduce_gradients(gradients, step.is_update);
+    std::vector<PowerSgdState> states(gradients.size());
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i]) states[i] = slots_of(variables[i]).power_sgd;
+    return reduce_low_rank(gradients, states, *low_rank, step.number - 1.0, step.is_update);
+  }
+
   // The reduced gradient in the form in which it is applied: by rows, each once, or dense.
   Gradient prepared(const Variable& variable, const Gradient& gradient) const {
     if (gradient.sparse() && rule->row_wise() && !decays(variable))
@@ -234,8 +270,8 @@ struct Optimizer::State {
         warn_without_gradient(*variables[i]);
     }
     Strategy& strategy = current_strategy();
-    const std::vector<Gradient> reduced = strategy.reduce_gradients(
-        accumulates() ? accumulate(step, gradients, variables) : gradients, step.is_update);
+    const std::vector<Gradient> reduced =
+        reduce(step, accumulates() ? accumulate(step, gradients, variables) : gradients, variables);
     std::vector<Move> moves;
     std::vector<Value> values;
     for (const size_t i : ready_order(reduced)) {
@@ -263,6 +299,7 @@ struct Optimizer::State {
 Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options)
     : state_(std::make_shared<State>()) {
   check_clipping(options.gradients);
+  if (options.gradients.power_sgd) check_power_sgd(*options.gradients.power_sgd);
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
   if (!(options.learning_rate.value() >= 0))

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,27 @@
 
 namespace cohort::optim {
 
+// PowerSGD (Vogels et al. 2019), with the defaults of PyTorch's hook: instead of a gradient of
+// rows x columns, replicas exchange the factors of a matrix of this rank, (rows + columns) * rank
+// numbers, in two reductions. The rows of a variable are all its axes but the last. A sum of
+// gradients of no higher rank is exact. kInvalidArgument for numbers out of range.
+struct PowerSgdOptions {
+  int64_t rank = 1;  // 1 at least
+  // Updates from this one on, counted from 0, are compressed: 2 at least with error_feedback or
+  // warm_start.
+  int64_t start_iteration = 10;
+  // Variables are compressed where (rows + columns) * rank * min_compression < rows * columns: 1 at
+  // least.
+  double min_compression = 2;
+  // Adds what an update left out to the gradients of the next one. Each replica keeps it, in the
+  // size of the variable.
+  bool error_feedback = true;
+  // Starts from the factor of the last update; else from random numbers, which replica 0 tells the
+  // others in a third reduction.
+  bool warm_start = true;
+  uint64_t seed = 0;  // of the first factors
+};
+
 // What happens to gradients, after they were summed over all replicas, before they are applied.
 // 0 turns a clipping off; at most one may be on.
 struct GradientOptions {
@@ -20,6 +42,9 @@ struct GradientOptions {
   // Applies the mean of the gradients of this many calls at the last of them. Each replica adds up
   // its own; only the last call communicates.
   int64_t accumulation_steps = 1;
+  // How replicas sum dense gradients; none: as they are. The same with one replica, so that the
+  // number of replicas makes no difference.
+  std::optional<PowerSgdOptions> power_sgd;
 };
 
 // Decoupled weight decay: variable -= variable * learning rate * factor before each update.

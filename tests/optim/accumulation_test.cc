@@ -1,10 +1,9 @@
-#include <atomic>
 #include <numeric>
 
 #include <gmock/gmock.h>
 
-#include "core/collective/forwarding_communicator.h"
 #include "core/graph/op.h"
+#include "tests/optim/counting_ops.h"
 #include "tests/optim/replicas.h"
 
 // Gradient accumulation, and the order of updates, under replicas.
@@ -14,41 +13,6 @@ namespace {
 using testing::make_weight;
 using testing::to_vector;
 using testing::VariablePtr;
-
-// Counts the calls of one rank.
-class CountingCommunicator final : public ForwardingCommunicator {
- public:
-  CountingCommunicator(std::unique_ptr<Communicator> inner, std::atomic<int>& calls)
-      : ForwardingCommunicator(std::move(inner)), calls_(calls) {}
-  void run(const Call& call) override {
-    ++calls_;
-    inner().run(call);
-  }
-  int64_t start(const Call& call) override {
-    ++calls_;
-    return inner().start(call);
-  }
-
- private:
-  std::atomic<int>& calls_;
-};
-
-class CountingOps final : public CrossDeviceOps {
- public:
-  std::string name() const override { return "CountingOps"; }
-  std::vector<std::unique_ptr<Communicator>> make_communicators(
-      const std::vector<Device>& devices) override {
-    auto group = make_in_process_communicators(static_cast<int>(devices.size()));
-    for (auto& communicator : group)
-      communicator = std::make_unique<CountingCommunicator>(std::move(communicator), calls_);
-    return group;
-  }
-  // Since the last time.
-  int take_calls() { return calls_.exchange(0); }
-
- private:
-  std::atomic<int> calls_ = 0;
-};
 
 class AccumulationReplicasTest : public testing::ReplicasTest {
  protected:
@@ -70,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Replicas, AccumulationReplicasTest, ::testing::Values(1
 
 TEST_P(AccumulationReplicasTest, CommunicatesAtTheUpdateOnly) {
   constexpr int kSteps = 3;
-  const auto counting = std::make_shared<CountingOps>();
+  const auto counting = std::make_shared<testing::CountingOps>();
   auto options = first_cpus(GetParam());
   options.cross_device_ops = counting;
   MirroredStrategy strategy(options);

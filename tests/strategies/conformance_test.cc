@@ -312,6 +312,17 @@ TEST_P(ConformanceTest, AccumulatesGradientsLikeOneDevice) {
     expect_conformance(GetParam(), DType::kFloat64, make, accumulating, 1e-12);
 }
 
+TEST_P(ConformanceTest, CompressesGradientsLikeOneDevice) {
+  const auto compressing = [] {
+    return optim::SGD(0.05, {.momentum = 0.9,
+                             .gradients = {.power_sgd = optim::PowerSgdOptions{
+                                               .start_iteration = 2, .min_compression = 1}}});
+  };
+  for (const auto& make :
+       {+[] { return perceptron(DType::kFloat64); }, +[] { return embedding(DType::kFloat64); }})
+    expect_conformance(GetParam(), DType::kFloat64, make, compressing, 1e-9);
+}
+
 TEST_P(ConformanceTest, TrainsInFloat32LikeOneDevice) {
   const auto& [name, momentum] = optimizers()[0];
   expect_conformance(
