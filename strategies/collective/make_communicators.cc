@@ -126,6 +126,7 @@ std::unique_ptr<Communicator> join_tcp(const GroupOptions& o, size_t t,
                                 .name = o.name + "/tcp",
                                 .join_timeout = o.join_limit,
                                 .timeout = timeout,
+                                .on_unreachable = o.on_unreachable,
                                 .check_payloads = o.check_payloads});
 }
 

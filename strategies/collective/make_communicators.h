@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,8 @@ struct GroupOptions {
   std::string job_id = {};
   bool allow_plaintext = false;
   bool check_payloads = false;
+  // As TcpOptions', for an error that names a task.
+  std::function<void(const Error&)> on_unreachable = {};
 };
 
 struct ConnectedGroup {

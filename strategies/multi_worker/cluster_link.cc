@@ -31,6 +31,14 @@ std::string any_port(const std::string& host) {
   return host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
 }
 
+// Makes the job fail, if it has not ended meanwhile.
+void report_to(Membership& membership, const Error& error) {
+  try {
+    membership.report(error);
+  } catch (const Error&) {
+  }
+}
+
 class ClusterLink final : public WorkerLink {
  public:
   ClusterLink(std::unique_ptr<Membership> membership, CommunicationBackend backend,
@@ -54,18 +62,18 @@ class ClusterLink final : public WorkerLink {
   std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local) override {
     std::vector<std::string> tasks;
     for (int r = 0; r < size(); ++r) tasks.push_back(this->name(r));
-    return make_communicators({.store = &membership_->store(),
-                               .name = str(name, "/", uses_[name]++),
-                               .process = rank(),
-                               .processes = size(),
-                               .ranks_per_process = local,
-                               .tasks = std::move(tasks),
-                               .backend = backend_,
-                               .address = address_,
-                               .tls = tls_,
-                               .job_id = membership_->job_id(),
-                               .allow_plaintext = allow_plaintext_})
-        .communicators;
+    // Communicators may outlive this link.
+    const auto report = [membership = std::weak_ptr(membership_)](const Error& error) {
+      if (const auto joined = membership.lock()) report_to(*joined, error);
+    };
+    try {
+      return make_group(name, local, std::move(tasks), report);
+    } catch (const Error& error) {
+      // The others may have their group, and no way to know.
+      if (error.code() == Code::kUnavailable) report(error);
+      if (const auto failure = membership_->failure()) throw *failure;
+      throw;
+    }
   }
 
   std::optional<Error> failure(std::chrono::milliseconds timeout) override {
@@ -83,7 +91,25 @@ class ClusterLink final : public WorkerLink {
   void leave(std::chrono::milliseconds timeout) override { membership_->leave(timeout); }
 
  private:
-  const std::unique_ptr<Membership> membership_;
+  std::vector<std::unique_ptr<Communicator>> make_group(
+      const std::string& name, int local, std::vector<std::string> tasks,
+      std::function<void(const Error&)> on_unreachable) {
+    return make_communicators({.store = &membership_->store(),
+                               .name = str(name, "/", uses_[name]++),
+                               .process = rank(),
+                               .processes = size(),
+                               .ranks_per_process = local,
+                               .tasks = std::move(tasks),
+                               .backend = backend_,
+                               .address = address_,
+                               .tls = tls_,
+                               .job_id = membership_->job_id(),
+                               .allow_plaintext = allow_plaintext_,
+                               .on_unreachable = std::move(on_unreachable)})
+        .communicators;
+  }
+
+  const std::shared_ptr<Membership> membership_;
   const CommunicationBackend backend_;
   const std::string address_;
   const TlsFiles tls_;

@@ -15,8 +15,8 @@ constexpr size_t kInlineBytes = 40;  // makes a Record two cache lines
 // How much of an error or a topic the others are told.
 constexpr size_t kLongestDetail = 16 << 10;
 // How long to wait for the cause when a peer cannot be reached any more: many times as long as it
-// takes to learn that a process has ended. A host that is cut off is known here before any
-// connection to it breaks.
+// takes to learn that a process has ended. A host that cannot be reached is reported at once by
+// who finds it.
 constexpr auto kCauseTimeout = std::chrono::seconds(1);
 
 std::string pack(const Error& error) {

@@ -9,8 +9,6 @@
 namespace cohort::coordination {
 namespace {
 
-// Questions without an answer that prove something.
-constexpr int kEnough = 4;
 constexpr int kIntervalsAfterAnswer = 5;
 
 }  // namespace

@@ -18,8 +18,11 @@ class HostProbe {
 
   explicit HostProbe(const net::InternetAddress& peer) : peer_(peer) {}
 
+  // Questions without an answer that prove something.
+  static constexpr int kEnough = 4;
+
   // Asks once in `interval`; more rarely after an answer, which takes a place in the host's queue.
-  // Returns whether several questions before this one have got no answer, each for an interval at
+  // Returns whether kEnough questions before this one have got no answer, each for an interval at
   // least.
   bool ask(Time now, std::chrono::milliseconds interval);
   // When ask() will ask again.

@@ -59,6 +59,30 @@ void break_when_silent(int fd, std::chrono::milliseconds silence) {
   break_when_unanswered(fd, silence);
 }
 
+std::optional<Heard> heard_on(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_state == TCP_CLOSE)
+    return {};
+  return Heard{
+      std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)),
+      info.tcpi_unacked > 0};
+}
+
+// The system shall hardly ask or end the connection by itself: these are the most that it knows.
+void let_ask(int fd) {
+  constexpr int kLongest = 32767, kMost = 127;
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kMost);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kLongest);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kLongest);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+// To set the time after which it asks makes it look at once whether that has passed.
+void ask_host(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(kNoQuestion.count() / 1000));
+}
+
 // BBR, the usual algorithm of some systems, does not know thin streams.
 void repeat_often(int fd) {
   constexpr std::string_view kReno = "reno";

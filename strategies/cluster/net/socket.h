@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "strategies/cluster/net/descriptor.h"
@@ -27,6 +28,21 @@ void break_when_unanswered(int fd, std::chrono::milliseconds silence);
 // The same for one that carries little: the system asks by itself whether the other host is there.
 // (One that carries much would break as well when its reader is just slow to read.)
 void break_when_silent(int fd, std::chrono::milliseconds silence);
+
+// What the system has heard of the other host on a connection.
+struct Heard {
+  std::chrono::milliseconds ago;  // since it last acknowledged anything, or sent something new
+  bool awaited;                   // it has something to acknowledge
+};
+// None where there is no connection any more.
+std::optional<Heard> heard_on(int fd);
+// Lets ask_host() work on a connection.
+void let_ask(int fd);
+// Has the system ask the other host at once whether it is there. That of a process which is only
+// frozen answers. Does nothing where it was heard within kNoQuestion, or has something to
+// acknowledge.
+void ask_host(int fd);
+inline constexpr std::chrono::milliseconds kNoQuestion{1000};
 
 // For one that carries little: what was lost is sent again every fraction of a second, so that an
 // outage is over when the network is back, rather than ever more rarely.

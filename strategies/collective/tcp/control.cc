@@ -11,9 +11,17 @@ constexpr std::chrono::milliseconds kLastWords{200};
 
 }  // namespace
 
-Control::Control(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::move(peers)) {
+Control::Control(int rank, std::vector<Peer> peers, std::chrono::milliseconds silence,
+                 std::function<void(const Error&)> on_unreachable)
+    : rank_(rank),
+      on_unreachable_(std::move(on_unreachable)),
+      hosts_(peers.size(), silence),
+      peers_(std::move(peers)) {
   states_.resize(peers_.size());
-  for (size_t p = 0; p < peers_.size(); ++p) states_[p].open = static_cast<bool>(peers_[p].link);
+  for (size_t p = 0; p < peers_.size(); ++p) {
+    states_[p].open = static_cast<bool>(peers_[p].link);
+    if (states_[p].open) watch(static_cast<int>(p), peers_[p].link.fd());
+  }
 }
 
 std::string Control::name(int peer) const {
@@ -105,6 +113,21 @@ void Control::lost(int peer, const std::string& what, uint64_t sequence) {
     }
     poll(&polled, 1, 10);
   }
+}
+
+// No connection has broken, so that nobody else can know: this rank tells.
+Clock::time_point Control::look_after_hosts(Clock::time_point since, uint64_t sequence) {
+  const auto now = Clock::now();
+  if (now - since < HostWatch::kPatience) return since + HostWatch::kPatience;
+  if (const auto silent = hosts_.look(now); silent && !has_left(silent->peer)) {
+    const Error error =
+        failure_of(silent->peer, str("cannot be reached from ", name(rank_),
+                                     ": its host has answered nothing for ",
+                                     static_cast<double>(silent->time.count()) / 1000, " s"));
+    end(error, sequence == 0 ? joined_.load() : sequence - 1);
+    if (on_unreachable_) on_unreachable_(error);
+  }
+  return hosts_.next_look();
 }
 
 bool Control::has_left(int peer) const {

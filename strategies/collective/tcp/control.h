@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "strategies/cluster/net/stream.h"
 #include "strategies/cluster/net/wake_up.h"
 #include "strategies/collective/tcp/frame.h"
+#include "strategies/collective/tcp/host_watch.h"
 
 namespace cohort::tcp {
 
@@ -25,7 +27,9 @@ class Control {
     int number;           // what messages call it
     net::Stream link;     // none for this rank itself
   };
-  Control(int rank, std::vector<Peer> peers);
+  // `silence` and `on_unreachable` are TcpOptions'.
+  Control(int rank, std::vector<Peer> peers, std::chrono::milliseconds silence,
+          std::function<void(const Error&)> on_unreachable);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
@@ -62,6 +66,11 @@ class Control {
   // The connection to a peer has failed: ends the group unless the peer has told the reason, for
   // which this waits a moment.
   void lost(int peer, const std::string& what, uint64_t sequence);
+  // Another connection with a peer, as long as there is somebody who waits.
+  void watch(int peer, int fd) { hosts_.add(peer, fd); }
+  // For a thread that has waited since then: ends the group when the host of a peer answers nothing
+  // any more. Returns when to call again.
+  Clock::time_point look_after_hosts(Clock::time_point since, uint64_t sequence);
   // Whether a peer has said that it ends.
   bool has_left(int peer) const;
 
@@ -91,6 +100,8 @@ class Control {
   void signal() const;
 
   const int rank_;
+  const std::function<void(const Error&)> on_unreachable_;
+  HostWatch hosts_;
   std::vector<Peer> peers_;  // mutex_ guards what goes over their links
   std::atomic<bool> ended_ = false, is_aborted_ = false;
   std::atomic<uint64_t> joined_ = 0;

@@ -28,10 +28,12 @@ std::string in_seconds(std::chrono::milliseconds time) {
 Exchange::Exchange(Control& control, std::vector<net::Stream> links, bool check_payloads,
                    std::chrono::milliseconds timeout, bool spin)
     : control_(control), timeout_(timeout), spin_(spin), given_up_(links.size()) {
-  for (size_t p = 0; p < links.size(); ++p)
+  for (size_t p = 0; p < links.size(); ++p) {
+    if (links[p]) control_.watch(static_cast<int>(p), links[p].fd());
     connections_.push_back(links[p] ? std::make_unique<Connection>(
                                           static_cast<int>(p), std::move(links[p]), check_payloads)
                                     : nullptr);
+  }
   control_.add_listener(&wake_up_);
 }
 
@@ -180,7 +182,7 @@ void Exchange::wait() {
   idle_ = true;
   if (spin_ && now - idle_since_ < kSpinTime) return;
   if (now >= deadline_) return diagnose(true);
-  auto until = deadline_;
+  auto until = std::min(deadline_, control_.look_after_hosts(idle_since_, sequence_));
   if (control_.is_aborted()) {
     until = std::min(until, idle_since_ + kAbortedPatience);
     if (now >= until) fail(Code::kAborted, "what was to be finished does not end");

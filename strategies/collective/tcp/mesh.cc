@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include "core/base/error.h"
+#include "strategies/cluster/coordination/host_probe.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
@@ -16,12 +17,19 @@ namespace {
 constexpr size_t kMaxStrangers = 64;
 constexpr std::chrono::seconds kTimeToIntroduce{5};
 constexpr std::chrono::milliseconds kRetryAfter{20};
+// A group forms sooner, where nothing is wrong.
+constexpr std::chrono::milliseconds kPatience{500};
 
 class Meeting {
  public:
   Meeting(int rank, const Token& token, const net::Descriptor& listener,
           const std::vector<net::InternetAddress>& ranks, const MeshOptions& options)
-      : rank_(rank), token_(token), listener_(listener), ranks_(ranks), options_(options) {
+      : rank_(rank),
+        token_(token),
+        listener_(listener),
+        ranks_(ranks),
+        options_(options),
+        hosts_(ranks.begin(), ranks.end()) {
     for (auto& channel : links_) channel.resize(ranks.size());
     for (int peer = 0; peer < rank_; ++peer)
       for (uint32_t channel = 0; channel < kChannels; ++channel)
@@ -36,10 +44,11 @@ class Meeting {
       if (Clock::now() >= options_.deadline)
         fail(Code::kDeadlineExceeded, "rank ", rank_, " has waited for ",
              std::chrono::duration<double>(Clock::now() - began).count(),
-             " s to be connected with ", missing_ranks(), refusal_);
+             " s to be connected with ", names_of_missing(), refusal_);
       for (Call& call : calls_)
         if (!call.link && Clock::now() >= call.next_try) dial(call);
       poll_once();
+      if (Clock::now() - began >= kPatience) look_after_hosts();
     }
     return std::move(links_);
   }
@@ -290,14 +299,36 @@ class Meeting {
     if (polled[0].revents != 0) admit();
   }
 
-  std::string missing_ranks() {
-    std::string names;
+  // All ranks listen before they tell where, until they are connected.
+  void look_after_hosts() {
+    const auto now = Clock::now();
+    for (const int peer : missing_ranks()) {
+      auto& host = hosts_[static_cast<size_t>(peer)];
+      if (now < host.next_question() ||
+          !host.ask(now, options_.silence / coordination::HostProbe::kEnough))
+        continue;
+      throw Error(Code::kUnavailable,
+                  str(full_name(peer), " cannot be reached from ", full_name(rank_),
+                      ": its host has answered nothing for ",
+                      static_cast<double>(options_.silence.count()) / 1000, " s"),
+                  options_.tasks.empty() ? "" : task(peer));
+    }
+  }
+
+  std::vector<int> missing_ranks() {
+    std::vector<int> missing;
     for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer)
       for (uint32_t channel = 0; peer != rank_ && channel < kChannels; ++channel)
         if (!link(peer, static_cast<Channel>(channel))) {
-          names += (names.empty() ? "" : ", ") + name(peer) + trouble_with(peer);
+          missing.push_back(peer);
           break;
         }
+    return missing;
+  }
+  std::string names_of_missing() {
+    std::string names;
+    for (const int peer : missing_ranks())
+      names += (names.empty() ? "" : ", ") + name(peer) + trouble_with(peer);
     return names;
   }
 
@@ -312,6 +343,10 @@ class Meeting {
   std::string name(int rank) const {
     return str("rank ", rank, " at ", ranks_[static_cast<size_t>(rank)].text());
   }
+  std::string full_name(int rank) const {
+    if (options_.tasks.empty()) return name(rank);
+    return str(task(rank), " (rank ", rank, ") at ", ranks_[static_cast<size_t>(rank)].text());
+  }
   std::string task(int rank) const {
     return options_.tasks.empty() ? str("rank ", rank) : options_.tasks[static_cast<size_t>(rank)];
   }
@@ -323,6 +358,7 @@ class Meeting {
   const MeshOptions& options_;
   Links links_;
   std::vector<Call> calls_;
+  std::vector<coordination::HostProbe> hosts_;
   std::list<Stranger> strangers_;
   size_t missing_ = 0;
   std::string refusal_;  // of the last caller that was refused

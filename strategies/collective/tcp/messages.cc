@@ -24,10 +24,12 @@ Error too_long(int sender, int64_t bytes, int tag, int receiver, int64_t room) {
 Messages::Messages(Control& control, std::vector<net::Stream> links, bool check_payloads,
                    std::chrono::milliseconds timeout)
     : control_(control), timeout_(timeout), outboxes_(links.size()) {
-  for (size_t p = 0; p < links.size(); ++p)
+  for (size_t p = 0; p < links.size(); ++p) {
+    if (links[p]) control_.watch(static_cast<int>(p), links[p].fd());
     connections_.push_back(links[p] ? std::make_unique<Connection>(
                                           static_cast<int>(p), std::move(links[p]), check_payloads)
                                     : nullptr);
+  }
   control_.add_listener(&wake_up_);
 }
 
@@ -170,6 +172,7 @@ bool Messages::move() {
         control_.lost(connection->peer(), connection->failure(), 0);
       return !control_.has_ended();
     }
+    if (moved) idle_since_ = Clock::now();
   }
   changed_.notify_all();
   return true;
@@ -197,8 +200,11 @@ void Messages::wait_for_news() {
   std::vector<pollfd> polled;
   control_.add_polled(wake_up_, polled);
   const size_t of_control = polled.size();
+  bool is_awaited = false;
   {
     const Lock lock(mutex_);
+    is_awaited = std::any_of(operations_.begin(), operations_.end(),
+                             [](const Operation& o) { return o.state != State::kEnded; });
     for (const auto& connection : connections_)
       if (connection != nullptr && connection->is_open()) {
         const bool out = connection->has_output() ||
@@ -208,7 +214,13 @@ void Messages::wait_for_news() {
              static_cast<short>((connection->is_parked() ? 0 : POLLIN) | (out ? POLLOUT : 0)), 0});
       }
   }
-  poll(polled.data(), polled.size(), -1);
+  int64_t left = -1;
+  if (is_awaited) {
+    const auto next_look = control_.look_after_hosts(idle_since_, 0);
+    left = std::chrono::ceil<std::chrono::milliseconds>(next_look - Clock::now()).count();
+    left = std::clamp<int64_t>(left, 0, 1'000'000);
+  }
+  poll(polled.data(), polled.size(), static_cast<int>(left));
   wake_up_.clear();
   if (std::any_of(polled.begin() + 1, polled.begin() + static_cast<std::ptrdiff_t>(of_control),
                   [](const pollfd& p) { return p.revents != 0; }))

@@ -86,6 +86,7 @@ class Messages final : private Receiver {
   bool stopping_ = false;  // the communicator goes away
   bool closing_ = false;   // the group has ended: only words of what has been taken are heard
   bool stopped_ = false;   // nothing will move any more
+  Clock::time_point idle_since_{};  // of the thread alone
   std::thread thread_;
 };
 

@@ -32,6 +32,9 @@ constexpr int64_t kChainedBroadcast = 64 * 1024;
 // What is on its way stays in the cache; smaller ones make the ends wait for each other.
 constexpr int kSocketBuffer = 512 << 10;
 
+// After which silence the system gives up a connection that nobody waits for.
+constexpr std::chrono::milliseconds kBroken{4000};
+
 using Range = PartExchange::Range;
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
@@ -79,7 +82,8 @@ class TcpCommunicator final : public Communicator {
         bound_(bound),
         security_(std::move(security)),
         hosts_(members.hosts),
-        control_(members.rank, control_peers(members, links, options)),
+        control_(members.rank, control_peers(members, links, options), options.silence,
+                 options.on_unreachable),
         exchange_(control_, prepared(std::move(links[0])), options.check_payloads, options.timeout,
                   pays_to_spin(members)),
         messages_(control_, prepared(std::move(links[1])), options.check_payloads,
@@ -130,7 +134,7 @@ class TcpCommunicator final : public Communicator {
       net::Stream& link = links[2][p];
       if (link) {
         net::send_at_once(link.fd());
-        net::break_when_silent(link.fd(), options.silence);
+        net::break_when_silent(link.fd(), std::max(kBroken, 2 * options.silence));
       }
       const int number = members.numbers.empty() ? static_cast<int>(p) : members.numbers[p];
       peers.push_back({members.endpoints[p].text(), options.tasks.empty() ? "" : options.tasks[p],
@@ -145,6 +149,7 @@ class TcpCommunicator final : public Communicator {
         net::send_at_once(link.fd());
         net::set_option(link.fd(), SOL_SOCKET, SO_SNDBUF, kSocketBuffer);
         net::set_option(link.fd(), SOL_SOCKET, SO_RCVBUF, kSocketBuffer);
+        net::let_ask(link.fd());
       }
     return links;
   }
@@ -359,6 +364,7 @@ std::unique_ptr<Communicator> connected(const Members& members, const net::Descr
                               .job_id = options.job_id,
                               .hosts = members.hosts,
                               .tasks = options.tasks,
+                              .silence = options.join_silence,
                               .deadline = Clock::now() + options.join_timeout,
                               .check = check});
   return std::make_unique<TcpCommunicator>(members, std::move(links), options, bound, security);

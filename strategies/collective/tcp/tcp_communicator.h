@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,9 +35,15 @@ struct TcpOptions {
   std::chrono::milliseconds join_timeout{60'000};
   // For each call, and for each wait.
   std::chrono::milliseconds timeout{300'000};
-  // After which a host that does not answer is given up. It is asked every second, or every third
-  // of the time if that is more: with 4 s, a network may be away for up to 2 s.
-  std::chrono::milliseconds silence{4'000};
+  // For which a network may be away while ranks wait: a peer whose host was asked and has answered
+  // nothing for so long is given up, at most 0.8 s after this has passed. A rank asks once it has
+  // waited for half a second.
+  std::chrono::milliseconds silence{1'900};
+  // The same while the group forms: networks of new hosts may take their time.
+  std::chrono::milliseconds join_silence{4'000};
+  // Called with the error that names such a peer, on the thread that waits, which ends the group
+  // first: nobody else can know, for connections of other ranks may be fine.
+  std::function<void(const Error&)> on_unreachable = {};
   // Whether payloads carry checks, as headers always do: finds what TCP's own check lets pass.
   // Costs a pass over the data at each end. All ranks the same.
   bool check_payloads = false;

@@ -4,7 +4,9 @@
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,9 +22,9 @@ NAMES = ("h0", "h1", "h2")
 _ADDRESSES = [f"10.78.0.{i + 1}" for i in range(len(NAMES))]
 _DEADLINE = 60  # seconds
 _EPOCHS = 5
-# Within how many seconds of a cut everybody names who is on the other side; for broken connections between two hosts
-# that both reach the leader, until a connection is given up, and the wait for a better cause.
-_NAMED, _NAMED_BY_DATA = 3, 5
+# Within how many seconds of a cut everybody names who is on the other side; and of two that find no way to each other
+# when a job starts.
+_NAMED, _NAMED_AT_START = 3, 6
 # For what a process prints, and its end, beside other processes on two cores.
 _TURNS = 1
 
@@ -48,8 +50,11 @@ class Network(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def start(self, attempt, epochs=_EPOCHS, flags=()):
-        """The processes of a job that trains, a host each; attempts whose names begin alike go on where one was."""
+    def start(self, attempt, epochs=_EPOCHS, flags=(), plugged=lambda rank: None):
+        """The processes of a job that trains, a host each; attempts whose names begin alike go on where one was.
+
+        `plugged` is called with the rank of each that has a network now.
+        """
         processes = []
         for rank, name in enumerate(NAMES):
             config = {
@@ -70,6 +75,7 @@ class Network(unittest.TestCase):
             self.addCleanup(self.end, process, name)
             processes.append(process)
             hosts.ip(f"link set {name} master cluster up")
+            plugged(rank)
         return processes
 
     def backup(self, attempt):
@@ -126,12 +132,16 @@ class Network(unittest.TestCase):
                 self.assertIn(f"worker:{victim} ({_ADDRESSES[victim]}:2222)", text)
                 self.assertRegex(text, rf"error: UNAVAILABLE: .*\(peer worker:{victim}\)")
 
-    def cut_off_while_training(self, victim, *change, loop="fit"):
-        processes = self.start("a1", epochs=100000, flags=[f"--loop={loop}"])
+    def train_for_a_while(self, epochs=100000, loop="fit"):
+        processes = self.start("a1", epochs=epochs, flags=[f"--loop={loop}"])
         if loop == "fit":
             self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
         else:
             time.sleep(2)  # of training
+        return processes
+
+    def cut_off_while_training(self, victim, *change, loop="fit"):
+        processes = self.train_for_a_while(loop=loop)
         printed = self.cut_off(processes, lambda: hosts.ip(" ".join(("link set", NAMES[victim], *change))))
         self.expect_named(printed, victim)
         others = "12" if victim == 0 else "0"
@@ -153,11 +163,16 @@ class Network(unittest.TestCase):
     def test_a_leader_in_a_black_hole(self):
         self.cut_off_while_training(0, "nomaster")
 
-    def cut_off_asleep(self, victim, at):
-        """The victim does nothing at that point, so that the others wait for it there; then it is cut off."""
+    def put_to_sleep(self, victim, at):
+        """The victim does nothing at that point, so that the others wait for it there."""
         flags = ["--harm=sleep", f"--at={at}", f"--victim={victim}", "--step=3"]
         processes = self.start("a1", flags=flags)
         self.wait_for(lambda: "harm" in self.printed("a1", victim), "a1")
+        return processes
+
+    def cut_off_asleep(self, victim, at):
+        """While they wait, the one that sleeps is cut off."""
+        processes = self.put_to_sleep(victim, at)
         time.sleep(0.5)  # until the others wait
         return self.cut_off(processes, lambda: hosts.ip(f"link set {NAMES[victim]} nomaster"), sleeping=[victim])
 
@@ -172,22 +187,75 @@ class Network(unittest.TestCase):
             self.assertIn("weights=", text)
             self.assertRegex(text, r"warning: .*worker:2 .*\(peer worker:2\)")
 
-    def test_a_broken_network_between_two_workers(self):
-        processes = self.start("a1", epochs=100000)
-        self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
+    @staticmethod
+    def drop_between_followers(on=True):
+        """The switch drops what worker:1 and worker:2 send each other, and nothing else, without a word."""
+        for name in NAMES[1:]:
+            hosts.ip(f"link set {name} type bridge_slave isolated {'on' if on else 'off'}")
+
+    @staticmethod
+    def drop_one_way(processes):
+        """What worker:1 sends to worker:2 goes to a station that there is not."""
+        hosts.ip_on_host_of(
+            processes[1].pid, f"neigh replace {_ADDRESSES[2]} lladdr 02:00:00:00:00:99 dev eth0 nud permanent"
+        )
+
+    def expect_pair_named(self, printed):
+        """The same error on all, wherever they are, which names both ends."""
+        reports = [re.search(r"^error: UNAVAILABLE: .*?(worker:[12] reports: .*)$", t, re.M) for t in printed.values()]
+        self.assertTrue(all(reports), printed)
+        self.assertEqual(len({report[1] for report in reports}), 1, printed)
+        ends = [rf"worker:{r} \(rank {r}\) at {re.escape(_ADDRESSES[r])}:\d+" for r in (1, 2)]
+        self.assertRegex(
+            reports[0][1],
+            rf"worker:2 reports: {ends[0]} cannot be reached from {ends[1]}.*\(peer worker:1\)"
+            rf"|worker:1 reports: {ends[1]} cannot be reached from {ends[0]}.*\(peer worker:2\)",
+        )
+
+    def test_a_network_that_drops_what_two_workers_send_each_other(self):
+        processes = self.train_for_a_while()
+        self.expect_pair_named(self.cut_off(processes, self.drop_between_followers))
+
+    def test_a_network_that_drops_what_one_sends_another(self):
+        processes = self.train_for_a_while(loop="own")
+        self.expect_pair_named(self.cut_off(processes, lambda: self.drop_one_way(processes)))
+
+    def test_no_route_between_two_workers(self):
+        processes = self.train_for_a_while()
 
         def cut():
             for here, there in ((1, 2), (2, 1)):
                 hosts.ip_on_host_of(processes[here].pid, f"route add blackhole {_ADDRESSES[there]}/32")
 
-        for text in self.cut_off(processes, cut, _NAMED_BY_DATA).values():
-            name = r"worker:([12]) \(rank [12]\) at 10\.78\.0\.[23]:\d+"
-            self.assertRegex(text, rf"error: UNAVAILABLE: .*{name} cannot be reached.*\(peer worker:\1\)")
+        self.expect_pair_named(self.cut_off(processes, cut))
+
+    def test_a_network_that_drops_between_two_who_wait(self):
+        processes = self.put_to_sleep(0, "step")
+        time.sleep(1)  # until nothing is under way
+        self.expect_pair_named(self.cut_off(processes, self.drop_between_followers, sleeping=[0]))
+
+    def test_a_network_that_drops_between_two_while_the_job_starts(self):
+        def drop(rank):
+            if rank > 0:
+                hosts.ip(f"link set {NAMES[rank]} type bridge_slave isolated on")
+
+        processes = self.start("a1", plugged=drop)
+        self.expect_pair_named(self.cut_off(processes, lambda: None, _NAMED_AT_START))
+
+    def test_an_outage_between_two_who_wait_is_no_failure(self):
+        processes = self.train_for_a_while(epochs=40)
+        leader = processes[0]
+        leader.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # until nothing is under way
+        self.drop_between_followers()
+        time.sleep(1.5)  # the outage
+        self.drop_between_followers(False)
+        leader.send_signal(signal.SIGCONT)
+        self.weights("a1", processes)
 
     def test_an_outage_is_no_failure(self):
         for victim in NAMES:
-            processes = self.start("a1", epochs=40)
-            self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
+            processes = self.train_for_a_while(epochs=40)
             hosts.ip(f"link set {victim} nomaster")
             time.sleep(1.5)  # the outage
             hosts.ip(f"link set {victim} master cluster")
