@@ -15,9 +15,9 @@ constexpr milliseconds kCalm{200}, kUrgent{100};
 constexpr int kQuestions = 60;
 // Who was heard of since then is not asked.
 constexpr milliseconds kRecently{400};
-// The most that one look may count as time without an answer: in what is longer, this process has
-// not looked, nor asked.
-constexpr milliseconds kLongestStep{250};
+// How much later than due a look may be for all of the time before it to count as time without an
+// answer: in the rest, this process has not looked, nor asked.
+constexpr milliseconds kLate{150};
 constexpr milliseconds kForever = std::chrono::hours(1'000'000);
 
 }  // namespace
@@ -35,8 +35,9 @@ Clock::time_point HostWatch::next_look() const {
 std::optional<HostWatch::Silent> HostWatch::look(Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   if (now < next_look_) return {};
+  const auto urgent = std::max(kUrgent, silence_ / kQuestions);
   const auto step =
-      std::min(std::chrono::duration_cast<milliseconds>(now - last_look_), kLongestStep);
+      std::min(std::chrono::duration_cast<milliseconds>(now - last_look_), urgent + kLate);
   last_look_ = now;
   std::optional<Silent> silent;
   bool is_urgent = false;
@@ -49,7 +50,7 @@ std::optional<HostWatch::Silent> HostWatch::look(Clock::time_point now) {
     silent = {static_cast<int>(&peer - peers_.data()),
               std::chrono::duration_cast<milliseconds>(now - peer.asked)};
   }
-  next_look_ = now + (is_urgent ? std::max(kUrgent, silence_ / kQuestions) : kCalm);
+  next_look_ = now + (is_urgent ? urgent : kCalm);
   return silent;
 }
 

@@ -29,6 +29,10 @@ def _signal(number):
     return lambda process, name: process.send_signal(number)
 
 
+def _drop(on=True):
+    return lambda process, name: network_test.Network.drop_between_followers(on)
+
+
 def _for_a_moment(begin, end):
     def fault(process, name):
         begin(process, name)
@@ -41,12 +45,14 @@ def _for_a_moment(begin, end):
 _HARMLESS = {
     "a frozen moment": _for_a_moment(_signal(signal.SIGSTOP), _signal(signal.SIGCONT)),
     "a black hole of a moment": _for_a_moment(_link("nomaster"), _link("master cluster")),
+    "dropped packets of a moment": _for_a_moment(_drop(), _drop(False)),
 }
 _HARMFUL = {
     "a kill": _signal(signal.SIGKILL),
     "a freeze": _signal(signal.SIGSTOP),
     "a cut cable": _link("down"),
     "a black hole": _link("nomaster"),
+    "dropped packets": _drop(),
 }
 
 
