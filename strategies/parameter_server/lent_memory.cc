@@ -16,9 +16,11 @@ namespace {
 constexpr size_t kMaxRegions = 4096;
 
 struct Kept {
-  ProcessWatch reader;
+  std::optional<ProcessWatch> reader;  // none where there was no descriptor for it
   std::function<bool()> reads_no_more;
   std::vector<std::shared_ptr<const void>> memory;
+
+  bool is_read() const { return !reads_no_more() && !(reader && reader->ended()); }
 };
 
 }  // namespace
@@ -110,14 +112,17 @@ void keep_lent(const ProcessIdentity& reader, std::function<bool()> reads_no_mor
   static auto* const all = new std::list<Kept>;
   std::list<Kept> done;  // let go of outside the lock
   const std::lock_guard lock(*mutex);
+  bool has_ended = false;
+  std::optional<ProcessWatch> watch;
   try {
-    all->push_back({ProcessWatch(reader), std::move(reads_no_more), std::move(memory)});
+    watch.emplace(reader);
   } catch (const Error& error) {
-    if (error.code() != Code::kUnavailable) throw;  // it has ended
+    has_ended = error.code() == Code::kUnavailable;
   }
+  if (!has_ended) all->push_back({std::move(watch), std::move(reads_no_more), std::move(memory)});
   for (auto at = all->begin(); at != all->end();) {
     const auto next = std::next(at);
-    if (at->reads_no_more() || at->reader.ended()) done.splice(done.end(), *all, at);
+    if (!at->is_read()) done.splice(done.end(), *all, at);
     at = next;
   }
 }

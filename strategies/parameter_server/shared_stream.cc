@@ -28,12 +28,7 @@ SharedStream::~SharedStream() {
   const auto reads_no_more = [area = area_] {
     return __atomic_load_n(ended_reading(*area), __ATOMIC_ACQUIRE) != 0;
   };
-  try {
-    keep_lent(other_, reads_no_more, unanswered_);
-  } catch (const Error&) {
-    // No descriptor to watch the other side by: rather lost than read when it is something else.
-    new auto(std::move(unanswered_));
-  }
+  keep_lent(other_, reads_no_more, std::move(unanswered_));
 }
 
 uint64_t* SharedStream::ended_reading(const SharedRegion& area) {
