@@ -130,7 +130,7 @@ TEST_F(Processes, AllKilledAtOnce) {
 TEST_F(Processes, AFrozenWorkerIsLostAndWelcomedBack) {
   connect();
   coordinator_->schedule(doubled_, 1.0f).get(kPatience);
-  workers_[0]->send(SIGSTOP);
+  workers_[0]->freeze();
   const auto values = schedule(500);
   coordinator_->join(kPatience);
   check(values);

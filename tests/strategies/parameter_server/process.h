@@ -49,6 +49,12 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send(int signal) { kill(pid_, signal); }
+  // Returns when none of its threads moves any more; SIGCONT thaws it.
+  void freeze() {
+    siginfo_t stopped;
+    send(SIGSTOP);
+    waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED);
+  }
   void kill_now() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);

@@ -118,7 +118,7 @@ TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
                           .shared_memory = by_shared_memory()},
                          no_environment);
   client.statistics();
-  server->send(SIGSTOP);
+  server->freeze();
   EXPECT_ERROR(client.statistics(), Code::kUnavailable, port.address());
   server->send(SIGCONT);
   EXPECT_EQ(client.statistics().shards, 0u) << "it is there again";
