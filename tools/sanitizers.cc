@@ -12,6 +12,7 @@ const char* __tsan_default_suppressions();
 // again. Open MPI's transports take their locks in more than one order.
 const char* __tsan_default_suppressions() {
   return "race:grpc::internal::\n"
+         "race:libgrpc.so\n"
          "race:libgrpc++.so\n"
          "race:cohort::coordination::Listener::accept_all\n"
          "race:absl::debian3::cord_internal::\n"
