@@ -7,30 +7,9 @@
 #include <cstdio>
 
 #include "cohort.h"
+#include "examples/mnist.h"
 
 using namespace cohort;
-
-namespace {
-
-struct Split {
-  data::Dataset train, test;
-  int64_t train_images;
-};
-
-// The usual split, or 8,000 to 2,000 of the test set where only that one was downloaded.
-Split load_mnist(const std::string& dir) {
-  const auto test = data::images_from_idx(dir, "test");
-  try {
-    const auto train = data::images_from_idx(dir, "train");
-    return {train, test, train.cardinality()};
-  } catch (const Error& error) {
-    if (error.code() != Code::kNotFound) throw;
-  }
-  constexpr int64_t kTrainImages = 8'000;
-  return {test.take(kTrainImages), test.skip(kTrainImages), kTrainImages};
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   return run_main([&] {
@@ -56,7 +35,7 @@ int main(int argc, char** argv) {
          nn::Conv2D(64, 3, {.activation = nn::gelu_tanh}), nn::AveragePooling2D(2), nn::Flatten(),
          nn::Dense(128, {.activation = nn::gelu_tanh}), nn::Dense(10)});
     // The rate rises over the first tenth of the steps and falls to 0 along half a cosine.
-    const Split mnist = load_mnist(data_dir);
+    const Mnist mnist = load_mnist(data_dir);
     const double steps = static_cast<double>(epochs * ((mnist.train_images + batch - 1) / batch));
     const auto rate = optim::schedules::CosineDecay(
         0, 0.9 * steps, {.warmup_target = 0.05, .warmup_steps = 0.1 * steps});

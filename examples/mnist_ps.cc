@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "cohort.h"
+#include "examples/mnist.h"
 
 using namespace cohort;
 
@@ -50,11 +51,10 @@ int main(int argc, char** argv) {
     if (sync) options.max_staleness = 0;
     if (run_parameter_server(options)) return;
 
-    const auto train = data_dir.empty() ? data::synthetic_digits(images)
-                                        : data::images_from_idx(data_dir, "train");
-    const auto test = (data_dir.empty() ? data::synthetic_digits(1000, 2)
-                                        : data::images_from_idx(data_dir, "test"))
-                          .batch(500);
+    const Mnist digits = data_dir.empty() ? Mnist{data::synthetic_digits(images),
+                                                  data::synthetic_digits(1000, 2), images}
+                                          : load_mnist(data_dir);
+    const auto test = digits.test.batch(500);
     if (resolve_cluster().resolver->task_type() == "evaluator") {
       Model model = classifier();
       compile(model);
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     if (!checkpoints.empty())
       fit.callbacks.push_back(
           callbacks::ModelCheckpoint(checkpoints + "/epoch-{epoch}.safetensors"));
-    model.fit(train.cache().shuffle(10'000).batch(batch), fit);
+    model.fit(digits.train.cache().shuffle(10'000).batch(batch), fit);
     if (strategy.is_chief())
       std::printf("%s test_accuracy=%.4f\n",
                   sync                 ? "synchronous"
