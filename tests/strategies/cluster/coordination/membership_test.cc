@@ -20,7 +20,7 @@ TEST(Membership, AllTasksLearnTheSameJobIdAndEpochAndLeaveTogether) {
   LocalJob job(3);
   std::vector<std::string> ids(3);
   std::vector<int64_t> epochs(3);
-  std::vector<bool> together(3);
+  std::vector<char> together(3);  // bits would be shared between threads
   const auto errors = on_threads(3, [&](int rank) {
     const auto member = join(job.resolver(rank));
     ids[rank] = member->job_id();
