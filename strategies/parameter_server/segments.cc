@@ -6,17 +6,13 @@
 #include "core/base/error.h"
 
 namespace cohort::parameter_server {
-namespace {
 
-// What a segment takes of the area, on both lists.
-size_t rounded(size_t bytes) {
+size_t room_for(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-}  // namespace
-
 std::optional<size_t> SentSegments::take(size_t bytes) {
-  const size_t room = rounded(bytes);
+  const size_t room = room_for(bytes);
   size_t begin = 0, end = area_bytes_;
   if (!segments_.empty()) {
     const size_t oldest = segments_.front().begin;
@@ -79,7 +75,7 @@ std::shared_ptr<Buffer> ReceivedSegments::add(std::shared_ptr<const void> area, 
   {
     const std::lock_guard lock(state_->mutex);
     number = state_->first + state_->segments.size();
-    state_->segments.push_back({.bytes = rounded(bytes)});
+    state_->segments.push_back({.bytes = room_for(bytes)});
   }
   return {new Buffer{data, bytes},
           [state = state_, area = std::move(area), number](Buffer* buffer) {

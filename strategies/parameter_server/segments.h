@@ -12,6 +12,9 @@
 // Parts of a shared area: those that one side has filled, in the order in which it sent them.
 namespace cohort::parameter_server {
 
+// What some bytes take of an area, so that what follows is aligned.
+size_t room_for(size_t bytes);
+
 // The sender's list. It is kept in memory of its own: nothing that the other side writes into the
 // area has a say in it. One thread at a time.
 class SentSegments {

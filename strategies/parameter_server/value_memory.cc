@@ -4,6 +4,7 @@
 #include <new>
 
 #include "strategies/parameter_server/lent_memory.h"
+#include "strategies/parameter_server/segments.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -12,15 +13,11 @@ namespace {
 constexpr size_t kFirstBlock = 16 << 20;
 constexpr size_t kShareOfAll = 4;
 
-size_t rounded(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 }  // namespace
 
 ValueMemory::Place ValueMemory::take(size_t bytes) {
   if (bytes < kLentBytes) return {};
-  const size_t room = sizeof(ValueGuard) + rounded(bytes);
+  const size_t room = sizeof(ValueGuard) + room_for(bytes);
   const std::lock_guard lock(mutex_);
   if (block_ == nullptr || block_->bytes - used_ < room) {
     block_ = memory_to_lend(std::max({room, kFirstBlock, total_ / kShareOfAll}));
