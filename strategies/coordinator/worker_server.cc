@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/program.h"
+#include "core/base/thread_sanitizer.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/coordinator/assembler.h"
@@ -104,12 +105,13 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
       counted_ = false;
       return refuse(Error(Code::kResourceExhausted, str("more than ", kMaxCalls, " calls")));
     }
-    StartRead(&incoming_);
+    read();
   }
 
   void end(const Error& error) { finish(parameter_server::status_of(error)); }
 
   void OnReadDone(bool ok) override {
+    COHORT_TSAN_ACQUIRE(this);
     if (!ok) return finish(grpc::Status::OK);  // the coordinator has hung up
     try {
       if (auto message = assembler_.take(MessageReader(incoming_))) take(std::move(*message));
@@ -118,8 +120,7 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     } catch (const std::bad_alloc&) {
       return refuse(Error(Code::kResourceExhausted, "the worker has no memory for this message"));
     }
-    const std::lock_guard lock(mutex_);
-    if (!finished_) StartRead(&incoming_);
+    read();
   }
 
   void OnWriteDone(bool ok) override {
@@ -158,6 +159,14 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   }
 
  private:
+  // gRPC orders what it calls here, which ThreadSanitizer cannot see.
+  void read() {
+    const std::lock_guard lock(mutex_);
+    if (finished_) return;
+    COHORT_TSAN_RELEASE(this);
+    StartRead(&incoming_);
+  }
+
   void take(ToWorker message) {
     if (!runner_) {
       if (!message.attach || !message.commands.empty())

@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/program.h"
+#include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/local_server.h"
 #include "strategies/parameter_server/service.h"
@@ -38,7 +39,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
 
   void begin(std::shared_ptr<Call> self) {
     self_ = std::move(self);
-    StartRead(&incoming_);
+    read();
   }
   // For a call that must not begin.
   void refuse_at_once(std::shared_ptr<Call> self, const Error& error) {
@@ -47,6 +48,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   }
 
   void OnReadDone(bool ok) override {
+    COHORT_TSAN_ACQUIRE(this);
     if (!ok) return finish(grpc::Status::OK);  // the client has hung up
     try {
       receive();
@@ -58,6 +60,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   }
 
   void OnWriteDone(bool ok) override {
+    COHORT_TSAN_ACQUIRE(this);
     if (!ok) return finish(grpc::Status::OK);
     write_next();
   }
@@ -65,6 +68,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   void OnCancel() override { finish(grpc::Status::CANCELLED); }
 
   void OnDone() override {
+    COHORT_TSAN_ACQUIRE(this);
     service_.closed(session_);
     {
       const std::lock_guard lock(mutex_);
@@ -91,10 +95,11 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     const MessageReader message(incoming_);
     request_.begin_message(service_, message.header(), message.payload_bytes(), shared_from_self(),
                            session_);
-    Exchange& exchange = *request_.exchange();
+    // Once complete, its answer may be on its way, and the call be done with it.
+    const std::shared_ptr<Exchange> exchange = request_.exchange();
     bool go_on = true;
-    message.read([&](const Piece& part) { go_on = exchange.receive_kept(part); });
-    if (request_.complete()) return exchange.complete();
+    message.read([&](const Piece& part) { go_on = exchange->receive_kept(part); });
+    if (request_.complete()) return exchange->complete();
     const std::lock_guard lock(mutex_);
     paused_ = !std::exchange(resumed_, false) && !go_on;
     if (!paused_) start_read();
@@ -104,8 +109,11 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     const std::lock_guard lock(mutex_);
     start_read();
   }
+  // gRPC orders what it calls here, which ThreadSanitizer cannot see.
   void start_read() {
-    if (!finished_) StartRead(&incoming_);
+    if (finished_) return;
+    COHORT_TSAN_RELEASE(this);
+    StartRead(&incoming_);
   }
 
   void write_next() {
@@ -127,7 +135,9 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
       return refuse(Error(Code::kResourceExhausted, "the server has no memory for this reply"));
     }
     const std::lock_guard lock(mutex_);
-    if (!finished_) StartWrite(&outgoing_);
+    if (finished_) return;
+    COHORT_TSAN_RELEASE(this);
+    StartWrite(&outgoing_);
   }
 
   // Null when the call has ended: it may end while another thread makes the reply.

@@ -8,6 +8,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/thread_sanitizer.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
@@ -59,6 +60,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
+    COHORT_TSAN_ACQUIRE(this);
     if (context->method() != method_) return new Stranger();
     return accept_(coordination::tasks_of(*context->auth_context(), security_));
   }
@@ -84,6 +86,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         coordination::server_credentials(security_));
+    COHORT_TSAN_RELEASE(this);  // for the calls, of which ThreadSanitizer cannot see the beginning
     server_ = builder.BuildAndStart();
     if (!server_)
       invalid("the ", what, " cannot serve at ", address.text(),

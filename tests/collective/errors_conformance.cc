@@ -1,4 +1,5 @@
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,9 +10,9 @@
 namespace cohort::testing {
 namespace {
 
-// Memory that refused calls never touch.
+// Of one rank's calls: ranks that agree may begin, before they hear of the one that does not.
 std::vector<char>& memory() {
-  static std::vector<char> memory(1 << 16);
+  thread_local std::vector<char> memory(1 << 16);
   return memory;
 }
 
@@ -85,11 +86,15 @@ Error refused(Communicator& communicator, const Call& call) {
   return error;
 }
 
-// Rank `odd_rank` of new groups makes one call, the others another: all get an error that names
-// both, and their group has ended.
-void expect_mismatch(const Group& group, const Call& usual, const Call& odd, int odd_rank) {
-  SCOPED_TRACE(str(describe(odd), " on rank ", odd_rank, ", ", describe(usual), " elsewhere"));
+// Makes calls for the rank whose thread calls it.
+using Pairs = std::function<std::vector<std::pair<Call, Call>>()>;
+
+// Rank `odd_rank` of new groups makes the second call of a pair, the others the first: all get an
+// error that names both, and their group has ended.
+void expect_mismatch(const Group& group, const Pairs& pairs, size_t pair, int odd_rank) {
   on_ranks(group, [&](int rank, Communicator& communicator) {
+    const auto [usual, odd] = pairs()[pair];
+    SCOPED_TRACE(str(describe(odd), " on rank ", odd_rank, ", ", describe(usual), " elsewhere"));
     communicator.barrier();
     const Error error = refused(communicator, rank == odd_rank ? odd : usual);
     for (const std::string& part : {std::string("the ranks of a group must make the same calls"),
@@ -104,39 +109,38 @@ void expect_mismatch(const Group& group, const Call& usual, const Call& odd, int
 TEST_P(CommunicatorConformanceTest, DifferentCallsAreNamedOnAllRanks) {
   if (size() == 1) return;
   const int n = size();
-  const std::pair<Call, Call> pairs[] = {
-      {all_reduce({8}), all_reduce({7})},
-      {all_reduce({6, 2}), all_reduce({2, 6})},
-      {all_reduce({8}), all_reduce({4, 4})},
-      {all_reduce({0}), all_reduce({8000})},
-      {all_reduce({8000}), all_reduce({8001})},
-      {all_reduce({2}), all_reduce({2}, DType::kInt32)},
-      {all_reduce({2}), all_reduce({2}, DType::kFloat32, ReduceOp::kMax)},
-      {all_reduce({8000}), reduce(8000, 0)},
-      {reduce(4, 0), reduce(4, n - 1)},
-      {reduce(4, 0), reduce(4, 0, DType::kFloat32, ReduceOp::kMin)},
-      {reduce(4, 0), BarrierCall{}},
-      {broadcast(4, 0), broadcast(4, n - 1)},
-      {broadcast(4, 0), broadcast(8, 0)},
-      {broadcast(60'000, n - 1), broadcast(4, n - 1)},
-      {broadcast(4, 0), all_gather(sizes(n, 4, 4))},
-      {BarrierCall{}, broadcast(4, 0)},
-      {BarrierCall{}, AllToAllCall{memory().data(), keep(sizes(n, 4, 4)), memory().data() + 4096,
-                                   keep(sizes(n, 4, 4))}},
-      {all_gather(sizes(n, 4, 4)), all_gather(sizes(n, 4, 8))},
-      {gather(sizes(n, 4, 4), 0), gather(sizes(n, 4, 4), n - 1)},
-      {gather(sizes(n, 4, 4), 0), gather(sizes(n, 4, 8), 0)},
-      {gather(sizes(n, 4, 4), 0), scatter(sizes(n, 4, 4), 0)},
-      {scatter(sizes(n, 4, 4), 0), scatter(sizes(n, 8, 4), 0)},
-      {scatter(sizes(n, 4, 4), 0), scatter(sizes(n, 4, 4), n - 1)},
-      {reduce_scatter(sizes(n, 3, 4)), reduce_scatter(sizes(n, 4, 3))},
-      {reduce_scatter(sizes(n, 900, 900)), all_reduce({900 * n})},
+  const auto pairs = [n]() -> std::vector<std::pair<Call, Call>> {
+    return {
+        {all_reduce({8}), all_reduce({7})},
+        {all_reduce({6, 2}), all_reduce({2, 6})},
+        {all_reduce({8}), all_reduce({4, 4})},
+        {all_reduce({0}), all_reduce({8000})},
+        {all_reduce({8000}), all_reduce({8001})},
+        {all_reduce({2}), all_reduce({2}, DType::kInt32)},
+        {all_reduce({2}), all_reduce({2}, DType::kFloat32, ReduceOp::kMax)},
+        {all_reduce({8000}), reduce(8000, 0)},
+        {reduce(4, 0), reduce(4, n - 1)},
+        {reduce(4, 0), reduce(4, 0, DType::kFloat32, ReduceOp::kMin)},
+        {reduce(4, 0), BarrierCall{}},
+        {broadcast(4, 0), broadcast(4, n - 1)},
+        {broadcast(4, 0), broadcast(8, 0)},
+        {broadcast(60'000, n - 1), broadcast(4, n - 1)},
+        {broadcast(4, 0), all_gather(sizes(n, 4, 4))},
+        {BarrierCall{}, broadcast(4, 0)},
+        {BarrierCall{}, AllToAllCall{memory().data(), keep(sizes(n, 4, 4)), memory().data() + 4096,
+                                     keep(sizes(n, 4, 4))}},
+        {all_gather(sizes(n, 4, 4)), all_gather(sizes(n, 4, 8))},
+        {gather(sizes(n, 4, 4), 0), gather(sizes(n, 4, 4), n - 1)},
+        {gather(sizes(n, 4, 4), 0), gather(sizes(n, 4, 8), 0)},
+        {gather(sizes(n, 4, 4), 0), scatter(sizes(n, 4, 4), 0)},
+        {scatter(sizes(n, 4, 4), 0), scatter(sizes(n, 8, 4), 0)},
+        {scatter(sizes(n, 4, 4), 0), scatter(sizes(n, 4, 4), n - 1)},
+        {reduce_scatter(sizes(n, 3, 4)), reduce_scatter(sizes(n, 4, 3))},
+        {reduce_scatter(sizes(n, 900, 900)), all_reduce({900 * n})},
+    };
   };
-  int odd_rank = 0;
-  for (const auto& [usual, odd] : pairs) {
-    expect_mismatch(make(), usual, odd, odd_rank);
-    odd_rank = (odd_rank + 1) % size();
-  }
+  for (size_t i = 0; i < pairs().size(); ++i)
+    expect_mismatch(make(), pairs, i, static_cast<int>(i) % size());
 }
 
 TEST_P(CommunicatorConformanceTest, SizesThatTwoRanksExchangeMustAgree) {
@@ -220,14 +224,17 @@ TEST_P(CommunicatorConformanceTest, WrongCallsAreRefusedThoughAllAgree) {
 
 TEST_P(CommunicatorConformanceTest, AMistakeOfOneRankEndsTheGroupForAll) {
   if (size() == 1) return;
-  const std::pair<Call, Call> pairs[] = {
-      {broadcast(4, 0), broadcast(4, -1)},
-      {all_reduce({5}), all_reduce({5}, DType::kBool)},
-      {all_gather(sizes(size(), 4, 4)), all_gather(sizes(size() + 1, 4, 4))},
+  const auto pairs = [n = size()]() -> std::vector<std::pair<Call, Call>> {
+    return {
+        {broadcast(4, 0), broadcast(4, -1)},
+        {all_reduce({5}), all_reduce({5}, DType::kBool)},
+        {all_gather(sizes(n, 4, 4)), all_gather(sizes(n + 1, 4, 4))},
+    };
   };
-  for (const auto& [usual, wrong] : pairs) {
-    SCOPED_TRACE(describe(wrong));
+  for (size_t i = 0; i < pairs().size(); ++i) {
     on_all([&](int rank, Communicator& communicator) {
+      const auto [usual, wrong] = pairs()[i];
+      SCOPED_TRACE(describe(wrong));
       const Error error = refused(communicator, rank == size() - 1 ? wrong : usual);
       EXPECT_NE(error.message().find(describe(wrong)), std::string::npos) << error.message();
       expect_ended(communicator, error);

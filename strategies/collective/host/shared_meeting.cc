@@ -27,6 +27,10 @@ constexpr uint32_t kNoError = 0, kWritingError = 1, kErrorWritten = 2;
 // Who writes an error takes no longer, unless it was killed in between.
 constexpr std::chrono::milliseconds kWritingTime{1000};
 
+// Ranks of one process may see a group's memory at addresses of their own, and the order between
+// them may come by way of a rank elsewhere: here ThreadSanitizer hears of all meetings.
+char order_of_meetings;
+
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -101,12 +105,14 @@ void SharedMeeting::come(uint32_t breaking, const Reference& waiting) {
   const uint32_t before = shared_.state.load(std::memory_order_acquire);
   if ((before & breaking) != 0) throw error();
   control_.rank(rank_).meetings.store(++meetings_, std::memory_order_relaxed);
-  // From one rank of this process to another the order may come by way of a third, elsewhere.
-  COHORT_TSAN_RELEASE(&shared_.state);
-  if (shared_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<uint32_t>(size_))
-    return wait(before, breaking, waiting);
-  shared_.arrived.store(0, std::memory_order_relaxed);
-  complete(breaking);
+  COHORT_TSAN_RELEASE(&order_of_meetings);
+  if (shared_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<uint32_t>(size_)) {
+    wait(before, breaking, waiting);
+  } else {
+    shared_.arrived.store(0, std::memory_order_relaxed);
+    complete(breaking);
+  }
+  COHORT_TSAN_ACQUIRE(&order_of_meetings);
 }
 
 void SharedMeeting::complete(uint32_t breaking) {
