@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <sys/wait.h>
 #include <thread>
@@ -25,6 +26,9 @@ namespace cohort::benchmarks {
 namespace {
 
 constexpr int kWarmUpRepetitions = 3;
+const std::map<std::string, Transport> kTransports = {{"memory", Transport::kSharedMemory},
+                                                      {"direct", Transport::kDirect},
+                                                      {"grpc", Transport::kGrpc}};
 
 struct Settings {
   int64_t bytes, shards, workers, repetitions, rows, columns, batch;
@@ -45,10 +49,11 @@ Settings parse(int argc, char** argv) {
   s.rows = flags.integer("rows", 0, "of a table instead: its rows", {.min = 0});
   s.columns = flags.integer("columns", 64, "of the table", {.min = 1});
   s.batch = flags.integer("batch", 4096, "random rows in each call", {.min = 1});
-  s.transport = flags.text("transport", "memory", "memory (shared) or grpc (over loopback TCP)");
+  s.transport =
+      flags.text("transport", "memory", "memory (shared), direct or grpc (both over loopback TCP)");
   flags.finish();
-  if (s.transport != "memory" && s.transport != "grpc")
-    invalid("--transport is memory or grpc, got ", s.transport);
+  if (!kTransports.contains(s.transport))
+    invalid("--transport is memory, direct or grpc, got ", s.transport);
   if (s.bytes % 4 != 0) invalid("--bytes must be a multiple of 4, got ", s.bytes);
   const int64_t moved = s.rows > 0 ? s.batch * s.columns * 4 : s.bytes;
   if (s.repetitions == 0) s.repetitions = std::clamp<int64_t>((int64_t{1} << 30) / moved, 11, 2000);
@@ -193,7 +198,7 @@ void run(int argc, char** argv) {
     clients.push_back(std::make_unique<ParameterClient>(
         address, ParameterClientOptions{.task = str("worker:", w),
                                         .job_id = "benchmark",
-                                        .shared_memory = s.transport == "memory"}));
+                                        .transport = kTransports.at(s.transport)}));
   if (s.rows > 0)
     measure_rows(s, clients);
   else

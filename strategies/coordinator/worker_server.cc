@@ -292,7 +292,8 @@ class WorkerServer::Network {
                   const auto call = std::make_shared<Call>(worker_, std::move(tasks));
                   call->begin(call);
                   return call.get();
-                }) {}
+                },
+                {}) {}
 
   void wait() {
     std::unique_lock lock(mutex_);

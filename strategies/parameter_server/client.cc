@@ -11,6 +11,7 @@
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/collective/host/process_identity.h"
+#include "strategies/parameter_server/direct_link.h"
 #include "strategies/parameter_server/link.h"
 #include "strategies/parameter_server/local_link.h"
 #include "strategies/parameter_server/spec_message.h"
@@ -88,7 +89,7 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
       channel_(new Channel{.security = {options_.tls, options_.allow_plaintext, environment},
                            .channel = {}}),
       compressor_(options_.compression),
-      may_share_(options_.shared_memory) {
+      may_upgrade_(options_.transport != Transport::kGrpc) {
   coordination::keep_grpc();
   if (options_.task.empty())
     invalid("a client of a parameter server needs the name of its task, such as worker:0");
@@ -142,7 +143,7 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
         // Says why there is no connection.
         !open(Link::Unconnected::kFail, Clock::now() + kGrace))
       fail(Code::kUnavailable, "it cannot be reached");
-    if (is_new) share_memory(link, deadline);
+    if (is_new) upgrade(link, deadline);
     return link;
   } catch (...) {
     const std::lock_guard lock(mutex_);
@@ -151,16 +152,38 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
   }
 }
 
-void ParameterClient::share_memory(std::unique_ptr<Link>& link, Time deadline) {
+void ParameterClient::upgrade(std::unique_ptr<Link>& link, Time deadline) {
   {
     const std::lock_guard lock(mutex_);
-    if (!may_share_) return;
+    if (!may_upgrade_) return;
   }
   pb::Request request;
   introduce(request, deadline);
-  request.mutable_share()->set_host(host_identity());
+  request.mutable_upgrade();
+  if (options_.transport == Transport::kSharedMemory)
+    request.mutable_upgrade()->set_host(host_identity());
   link->send({.header = request.SerializeAsString(), .payload = {}}, deadline + kGrace);
-  const pb::Shared shared = receive_reply(*link, deadline).shared();
+  const pb::Upgraded offer = receive_reply(*link, deadline).upgraded();
+  const auto link_locally = [&] {
+    return parameter_server::link_locally(
+        {.socket = offer.socket(),
+         .word = offer.word(),
+         .server = {.pid = offer.pid(), .start_time = offer.start_time()}});
+  };
+  const auto link_directly = [&] {
+    return parameter_server::link_directly(server_, channel_->security, offer.direct_word());
+  };
+  const bool replaced = (!offer.socket().empty() && replace(link, link_locally, deadline)) ||
+                        (!offer.direct_word().empty() && replace(link, link_directly, deadline));
+  const std::lock_guard lock(mutex_);
+  if (replaced)
+    channel_->channel = nullptr;  // nobody uses it, and it would be pinged all the time
+  else
+    may_upgrade_ = false;
+}
+
+bool ParameterClient::replace(std::unique_ptr<Link>& link,
+                              const std::function<std::unique_ptr<Link>()>& open, Time deadline) {
   std::unique_ptr<Link> other;
   const auto exchange = [&] {
     const std::lock_guard lock(mutex_);
@@ -169,21 +192,14 @@ void ParameterClient::share_memory(std::unique_ptr<Link>& link, Time deadline) {
     link.swap(other);
   };
   try {
-    if (shared.socket().empty()) fail(Code::kUnavailable, "the server offers no shared memory");
-    other = parameter_server::link_locally(
-        {.socket = shared.socket(),
-         .word = shared.word(),
-         .server = {.pid = shared.pid(), .start_time = shared.start_time()}});
+    other = open();
     exchange();
     link->connect(std::min(deadline, Clock::now() + kConnectTime));
-    // Nobody uses the connection, which would be pinged all the time.
-    const std::lock_guard lock(mutex_);
-    channel_->channel = nullptr;
+    return true;
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;
     if (other) exchange();
-    const std::lock_guard lock(mutex_);
-    may_share_ = false;
+    return false;
   }
 }
 
@@ -222,7 +238,7 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
       // The others have ended as well.
       if (error.code() == Code::kUnavailable) {
         idle_.clear();
-        may_share_ = options_.shared_memory;
+        may_upgrade_ = options_.transport != Transport::kGrpc;
       }
       if (!again || Clock::now() + pause >= deadline)
         throw Error(error.code(), str("parameter server ", server_.text(), ": ", error.message()),
@@ -370,6 +386,7 @@ std::vector<size_t> ParameterClient::receive_update(Link& link, Time deadline,
                         read_pulls(reply.updated(), pulls, result, targets, filled);
                       },
                   .take = [&](const char* data, size_t bytes) { targets.take(data, bytes); },
+                  .room = [&] { return targets.room(); },
                   .changed =
                       [&] {
                         if (targets.count() == 0)
@@ -492,7 +509,8 @@ ServerStatistics ParameterClient::statistics() {
                      .received_bytes = in.received_bytes(),
                      .sent_bytes = in.sent_bytes(),
                      .sessions = in.sessions(),
-                     .sharing_sessions = in.sharing_sessions()};
+                     .sharing_sessions = in.sharing_sessions(),
+                     .direct_sessions = in.direct_sessions()};
   for (int i = 0; i < std::min<int>(in.staleness_size(), static_cast<int>(s.staleness.size())); ++i)
     s.staleness[static_cast<size_t>(i)] = in.staleness(i);
   return s;

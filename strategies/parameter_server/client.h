@@ -32,6 +32,13 @@ class Link;
 struct Piece;
 }  // namespace parameter_server
 
+// How requests travel. Each goes on as the one before it where a server cannot be reached so.
+enum class Transport {
+  kGrpc,
+  kDirect,        // by a TCP connection to the same port, on which payloads are not copied
+  kSharedMemory,  // where client and server are on one host
+};
+
 struct ParameterClientOptions {
   std::string task;  // who calls: "worker:1"
   // As ParameterServerOptions::job_id.
@@ -42,9 +49,7 @@ struct ParameterClientOptions {
   // How long a call may take, with waiting for a server that is not there yet or starts again.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   CompressionOptions compression = {};  // of dense gradients
-  // To go through memory that client and server share where they are on one host and may; else,
-  // and elsewhere, by gRPC.
-  bool shared_memory = true;
+  Transport transport = Transport::kSharedMemory;
   TlsFiles tls = {};
   bool allow_plaintext = false;
 };
@@ -183,8 +188,11 @@ class ParameterClient {
   void pull_again(std::span<const ShardPull> pulls, const std::vector<size_t>& changed,
                   Time deadline, UpdateResult& result);
   std::unique_ptr<parameter_server::Link> take_link(Time deadline);
-  // Replaces a new link by one through shared memory, where that can be.
-  void share_memory(std::unique_ptr<parameter_server::Link>& link, Time deadline);
+  // Replaces a new link by one without gRPC, where that can be.
+  void upgrade(std::unique_ptr<parameter_server::Link>& link, Time deadline);
+  // By this one, if it can be connected.
+  bool replace(std::unique_ptr<parameter_server::Link>& link,
+               const std::function<std::unique_ptr<parameter_server::Link>()>& open, Time deadline);
   void introduce(parameter_server::proto::Request& request, Time deadline) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
   ShardVersion version_at_hand(const std::string& shard);
@@ -203,7 +211,7 @@ class ParameterClient {
   std::vector<std::unique_ptr<parameter_server::Link>> idle_;
   std::vector<parameter_server::Link*> busy_;
   bool cancelled_ = false;
-  bool may_share_;  // nothing has spoken against it since the server started
+  bool may_upgrade_;  // nothing has spoken against it since the server started
   std::condition_variable wake_;
 };
 

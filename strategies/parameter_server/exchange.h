@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ class Exchange {
   virtual ~Exchange() = default;
   // What the request has besides its header.
   virtual uint64_t payload_bytes() const { return 0; }
+  // Memory for the next bytes of it, from which receive() does not copy them; or none.
+  virtual std::span<char> room() { return {}; }
   // The next bytes of it; never more than there are. False: no more until Caller::resume().
   virtual bool receive(const char* /*data*/, size_t /*bytes*/) { return true; }
   // As receive, but what is in the piece stays as it is for as long as its owner is held.

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <type_traits>
 #include <utility>
 
+#include "strategies/cluster/net/socket.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -24,11 +27,23 @@ constexpr size_t kMaxErrorBytes = 8192;
 // Awake for so long before going to sleep, from which it takes as long to come back as a small
 // request takes altogether. Others are let go first.
 constexpr std::chrono::microseconds kAwake(50);
-constexpr milliseconds kLongestSleep(1'000'000);
+constexpr milliseconds kLongestSleep(1'000'000), kForever(-1);
 
 }  // namespace
 
-FrameSocket::FrameSocket(net::Descriptor socket) : socket_(std::move(socket)) {}
+FrameSocket::FrameSocket(net::Stream stream) : stream_(std::move(stream)) {}
+
+void FrameSocket::open(char first, Time deadline) {
+  while (::send(stream_.fd(), &first, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+      fail(Code::kUnavailable, "it cannot be reached: ", net::error_text(errno));
+    poll_for(POLLOUT, deadline, nullptr);
+  }
+}
+
+void FrameSocket::shake_hands(Time deadline) {
+  while (!stream_.shake_hands()) poll_for(stream_.events(), deadline, nullptr);
+}
 
 void FrameSocket::put(Frame frame, std::string_view text) {
   frame.text_bytes = static_cast<uint32_t>(text.size());
@@ -41,25 +56,36 @@ void FrameSocket::gone() const {
   fail(Code::kUnavailable, "the other side has ended the connection");
 }
 
-void FrameSocket::flush(Time deadline) {
-  size_t sent = 0;
-  while (sent < out_.size()) {
-    const ssize_t n =
-        send(fd(), out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
-      sent += static_cast<size_t>(n);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) break;
-    poll_for(POLLOUT, deadline, nullptr);
+void FrameSocket::send(std::span<const Piece> payload, Time deadline) {
+  std::vector<iovec> pieces;
+  if (!out_.empty()) pieces.push_back({out_.data(), out_.size()});
+  for (const Piece& piece : payload) pieces.push_back({const_cast<char*>(piece.data), piece.bytes});
+  for (std::span<iovec> left = pieces; !left.empty();) {
+    size_t sent = write(left.first(std::min<size_t>(left.size(), IOV_MAX)));
+    if (sent == 0) poll_for(POLLOUT, deadline, nullptr);
+    for (; !left.empty() && sent >= left[0].iov_len; left = left.subspan(1))
+      sent -= left[0].iov_len;
+    if (sent > 0) left[0] = {static_cast<char*>(left[0].iov_base) + sent, left[0].iov_len - sent};
   }
-  const bool all = sent == out_.size();
+  while (stream_.has_unsent())
+    if (write({}) == 0) poll_for(POLLOUT, deadline, nullptr);
   out_.clear();
-  if (all) return;
-  // What it said last is why.
-  Incoming last;
+}
+
+size_t FrameSocket::write(std::span<const iovec> pieces) {
   for (;;) {
+    const ssize_t sent = pieces.empty() ? stream_.flush() : stream_.write(pieces);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) fail_to_send();
+    if (sent > 0) ++moved_;
+    return static_cast<size_t>(std::max<ssize_t>(sent, 0));
+  }
+}
+
+// What the other side said last is why.
+void FrameSocket::fail_to_send() {
+  out_.clear();
+  for (Incoming last;;) {
     while (parse(last))
       if (last.frame.kind == Frame::Kind::kError) throw error_in(last);
     if (!fill()) gone();
@@ -92,22 +118,53 @@ bool FrameSocket::fill() {
   }
   const size_t before = in_.size();
   in_.resize(before + kReadBytes);
-  ssize_t n = 0;
+  const iovec room{in_.data() + before, kReadBytes};
+  size_t got = 0;
+  try {
+    got = read({&room, 1});
+  } catch (...) {
+    in_.resize(before);
+    throw;
+  }
+  in_.resize(before + got);
+  return got > 0;
+}
+
+size_t FrameSocket::read(std::span<const iovec> pieces) {
+  ssize_t got = 0;
   do {
-    n = recv(fd(), in_.data() + before, kReadBytes, MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
-  in_.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) gone();
-  return n > 0;
+    got = stream_.read(pieces);
+  } while (got < 0 && errno == EINTR);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) gone();
+  if (got > 0) ++moved_;
+  return static_cast<size_t>(std::max<ssize_t>(got, 0));
 }
 
 bool FrameSocket::get(Incoming& incoming, Time deadline, const net::WakeUp* wake) {
-  while (!parse(incoming)) {
-    if (fill()) continue;
-    if (wake == nullptr && fill_awake()) continue;
-    if (poll_for(POLLIN, deadline, wake)) return false;
+  for (;;) {
+    if (parse(incoming)) {
+      if (incoming.frame.kind != Frame::Kind::kBeat) return true;
+    } else if (!fill() && !(wake == nullptr && fill_awake()) && poll_for(POLLIN, deadline, wake)) {
+      return false;
+    }
   }
-  return true;
+}
+
+std::span<const char> FrameSocket::receive(std::span<char> room, size_t most, Time deadline) {
+  if (used_ == in_.size()) {
+    in_.clear();
+    used_ = 0;
+    if (!room.empty()) {
+      const iovec piece{room.data(), std::min(room.size(), most)};
+      size_t got = 0;
+      while ((got = read({&piece, 1})) == 0) poll_for(POLLIN, deadline, nullptr);
+      return room.first(got);
+    }
+    while (!fill()) poll_for(POLLIN, deadline, nullptr);
+  }
+  const std::span<const char> there(in_.data() + used_, std::min(in_.size() - used_, most));
+  used_ += there.size();
+  return there;
 }
 
 bool FrameSocket::fill_awake() {
@@ -118,28 +175,47 @@ bool FrameSocket::fill_awake() {
   return false;
 }
 
-void FrameSocket::wait(const net::WakeUp& wake) {
-  while (!poll_for(POLLRDHUP, Time::max(), &wake)) {
+void FrameSocket::wait(const net::WakeUp& wake, bool beats) {
+  for (;;) {
+    const Polled polled = poll_once(POLLRDHUP, beats ? kBeat : kForever, &wake);
+    if (polled == Polled::kWoken) return;
+    if (beats && polled == Polled::kNothing) beat();
   }
 }
 
+void FrameSocket::beat() {
+  if (out_.empty()) put({.kind = Frame::Kind::kBeat});
+  const iovec beat{out_.data(), out_.size()};
+  out_.erase(0, write({&beat, 1}));
+}
+
 bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake) {
-  pollfd waiting[2] = {{.fd = fd(), .events = events}, {.fd = -1, .events = POLLIN}};
-  if (wake != nullptr) waiting[1].fd = wake->fd();
-  int limit = -1;
+  milliseconds limit = kForever;
   if (deadline != Time::max()) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) fail(Code::kDeadlineExceeded, "the time for the call is over");
-    limit = static_cast<int>(std::min(left, pulse_ ? kBeat : kLongestSleep).count());
+    limit = std::min(left, pulse_ ? kBeat : kLongestSleep);
   }
-  const int ready = poll(waiting, 2, limit);
-  if (ready < 0) return false;  // a signal
-  if (ready == 0 && pulse_ != nullptr) look_for_pulse();
+  const Polled polled = poll_once(events, limit, wake);
+  if (polled == Polled::kNothing && pulse_ != nullptr) look_for_pulse();
+  return polled == Polled::kWoken;
+}
+
+FrameSocket::Polled FrameSocket::poll_once(short events, milliseconds limit,
+                                           const net::WakeUp* wake) {
+  // Beats must not fill the connection while this side sends.
+  const bool takes_beats = events == POLLOUT && pulse_ == &moved_ && in_.size() < kReadBytes;
+  if (takes_beats) events |= POLLIN;
+  pollfd waiting[2] = {{.fd = stream_.fd(), .events = events}, {.fd = -1, .events = POLLIN}};
+  if (wake != nullptr) waiting[1].fd = wake->fd();
+  const int ready = poll(waiting, 2, static_cast<int>(limit.count()));
+  if (ready < 0) return Polled::kSomething;  // a signal
   if (cancelled_) gone();
   if (events == POLLRDHUP && waiting[0].revents != 0) gone();
-  if (waiting[1].revents == 0) return false;
+  if (takes_beats && (waiting[0].revents & POLLIN) != 0) fill();
+  if (waiting[1].revents == 0) return ready == 0 ? Polled::kNothing : Polled::kSomething;
   wake->clear();
-  return true;
+  return Polled::kWoken;
 }
 
 // Beats are counted as this process has seen them pass: one that was stopped itself has seen none.
@@ -152,7 +228,7 @@ void FrameSocket::look_for_pulse() {
 
 void FrameSocket::cancel() {
   cancelled_ = true;
-  shutdown(fd(), SHUT_RDWR);
+  shutdown(stream_.fd(), SHUT_RDWR);
 }
 
 Frame error_frame(const Error& error, std::string& text) {

@@ -3,28 +3,33 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
-#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/stream.h"
 #include "strategies/cluster/net/wake_up.h"
+#include "strategies/parameter_server/exchange.h"
 
 namespace cohort::parameter_server {
 
-// What two processes of one host say to each other beside the memory that they share. It goes
-// through a socket, so that nobody can change it while it is looked at.
+// What client and server say to each other where they do without gRPC.
 struct Frame {
   enum class Kind : uint32_t {
-    kHello = 1,  // client: `text` is the word that the server gave it by gRPC; the process
-                 // `number` that was started at `bytes`
-    kWelcome,    // server: the area has `bytes`, and is descriptor `number` of its process;
-                 // `region` is 1 where the client may lend memory too
+    kHello = 1,  // client: `text` is the word that the server gave it by gRPC
+    kWelcome,    // server: to whom has said it
     kMessage,    // `text` is the header, `bytes` the size of the payload
-    kSegment,    // the next part of the payload: `bytes` from offset `number` of a region
-    kReturn,     // the oldest `number` segments of the area that the other side has sent are free
-    kRegion,     // memory of the sender's: descriptor `number` of its process, `bytes`; 0: no more
     kError,  // ends the connection: code `number`; `text` is the message, then a line of the peer
+    kBeat,   // server: it is at work. For FrameSocket alone
+
+    // Between processes that share memory. kHello: the process is `number`, started at `bytes`.
+    // kWelcome: the area has `bytes`, and is descriptor `number` of the server's process; `region`
+    // is 1 where the client may lend memory too.
+    kSegment,  // the next part of the payload: `bytes` from offset `number` of a region
+    kReturn,   // the oldest `number` segments of the area that the other side has sent are free
+    kRegion,   // memory of the sender's: descriptor `number` of its process, `bytes`; 0: no more
   };
   Kind kind = Kind::kError;
   uint32_t text_bytes = 0;  // set by FrameSocket
@@ -34,8 +39,9 @@ struct Frame {
   uint64_t sequence = 0;  // of a segment that is a value which may change: its guard's
 };
 
-// Frames over a connected Unix socket. One thread at a time, but for cancel(). Errors of all calls:
-// kDeadlineExceeded, kCancelled, kUnavailable when the other side has gone.
+// Frames over a connection, and bytes between them. One thread at a time, but for cancel(). Errors
+// of all calls: kDeadlineExceeded, kCancelled, kUnavailable when the other side has gone, and those
+// of a handshake.
 class FrameSocket {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -44,21 +50,33 @@ class FrameSocket {
     std::string text;
   };
 
-  // Owns the socket.
-  explicit FrameSocket(net::Descriptor socket);
-  int fd() const { return socket_.get(); }
+  explicit FrameSocket(net::Stream stream);
+  explicit FrameSocket(net::Descriptor socket) : FrameSocket(net::Stream(std::move(socket))) {}
+  const net::Stream& stream() const { return stream_; }
+  // Waits for a connection that has only begun to be made, and sends its first byte.
+  void open(char first, Time deadline);
+  // Before any frame, where the stream is one by TLS.
+  void shake_hands(Time deadline);
 
   // To be sent with the next flush().
   void put(Frame frame, std::string_view text = {});
-  void flush(Time deadline);
+  void flush(Time deadline) { send({}, deadline); }
+  // Sends what was put, then these bytes.
+  void send(std::span<const Piece> payload, Time deadline);
   // The next frame. While it has not come, `wake`, where it is not null, is watched too: false when
   // that came first.
   bool get(Incoming& incoming, Time deadline, const net::WakeUp* wake = nullptr);
-  // Waits for `wake`; throws when the other side hangs up.
-  void wait(const net::WakeUp& wake);
+  // Some of the bytes that follow the last frame, of which there must be some: into `room`, or,
+  // where that is empty, into memory that is good until the next call.
+  std::span<const char> receive(std::span<char> room, size_t most, Time deadline);
+  // Waits for `wake`; throws when the other side hangs up. `beats`: tells that meanwhile that this
+  // side is at work.
+  void wait(const net::WakeUp& wake, bool beats = false);
   // From now on, waiting with a deadline is kUnavailable when the other side, which counts up here
   // at least every kBeat, has not done so for kDead.
   void watch(const uint64_t* pulse) { pulse_ = pulse; }
+  // The same when nothing comes from it or goes to it for so long, not even a beat.
+  void watch() { watch(&moved_); }
   static constexpr std::chrono::milliseconds kBeat{250}, kDead{3000};
   // Ends all waiting, now and later.
   void cancel();
@@ -67,17 +85,25 @@ class FrameSocket {
   bool parse(Incoming& incoming);
   // Takes what has come; false when that is nothing.
   bool fill();
+  // Reads into `pieces` as many bytes as have come, 0 when none have.
+  size_t read(std::span<const iovec> pieces);
+  size_t write(std::span<const iovec> pieces);
+  [[noreturn]] void fail_to_send();
   bool fill_awake();
   // Whether `wake` was signalled.
   bool poll_for(short events, Time deadline, const net::WakeUp* wake);
+  enum class Polled { kNothing, kSomething, kWoken };
+  Polled poll_once(short events, std::chrono::milliseconds limit, const net::WakeUp* wake);
+  void beat();
   [[noreturn]] void gone() const;
   // A beat has passed without a word from the other side.
   void look_for_pulse();
 
-  net::Descriptor socket_;
+  net::Stream stream_;
   std::string out_;
   std::string in_;
-  size_t used_ = 0;  // of in_
+  size_t used_ = 0;     // of in_
+  uint64_t moved_ = 0;  // how often something went out or came in
   const uint64_t* pulse_ = nullptr;
   uint64_t last_pulse_ = 0;
   int beats_missed_ = 0;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "strategies/cluster/address.h"
@@ -44,11 +45,13 @@ class Link {
   // kCancelled, and what the server ended the call with (kUnavailable when it has gone).
   void send(Message message, Time deadline);
   // A reply's next message. `begin` is called with the header and the size of the payload, then
-  // `take` with the payload, part by part; `changed` says that what was just taken, a whole value,
-  // has changed meanwhile, and may be half of one and half of another.
+  // `take` with the payload, part by part, which may be in memory from `room` already; `changed`
+  // says that what was just taken, a whole value, has changed meanwhile, and may be half of one and
+  // half of another.
   struct Receiver {
     std::function<void(const std::string& header, size_t payload_bytes)> begin;
     std::function<void(const char* data, size_t bytes)> take;
+    std::function<std::span<char>()> room = [] { return std::span<char>(); };
     std::function<void()> changed = [] {};
   };
   void receive(const Receiver& receiver, Time deadline);

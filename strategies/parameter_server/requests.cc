@@ -26,9 +26,13 @@ class CallExchange final : public Exchange, public std::enable_shared_from_this<
 
   uint64_t payload_bytes() const override { return payload_bytes_; }
 
-  bool receive(const char* data, size_t bytes) override {
+  std::span<char> room() override {
     if (buffer_ == nullptr) buffer_ = allocate_host_buffer(payload_bytes_);
-    std::memcpy(static_cast<char*>(buffer_->data) + filled_, data, bytes);
+    return {static_cast<char*>(buffer_->data) + filled_, payload_bytes_ - filled_};
+  }
+
+  bool receive(const char* data, size_t bytes) override {
+    if (char* const place = room().data(); place != data) std::memcpy(place, data, bytes);
     filled_ += bytes;
     return true;
   }
@@ -247,18 +251,20 @@ proto::Reply statistics(const Service& service) {
   out.set_sent_bytes(s.sent_bytes);
   out.set_sessions(s.sessions);
   out.set_sharing_sessions(s.sharing_sessions);
+  out.set_direct_sessions(s.direct_sessions);
   for (const uint64_t count : s.staleness) out.add_staleness(count);
   return reply;
 }
 
-proto::Reply shared(const std::optional<LocalOffer>& offer) {
+proto::Reply upgraded(const Service::Offer& offer) {
   proto::Reply reply;
-  proto::Shared& out = *reply.mutable_shared();
-  if (!offer) return reply;
-  out.set_socket(offer->socket);
-  out.set_word(offer->word);
-  out.set_pid(offer->server.pid);
-  out.set_start_time(offer->server.start_time);
+  proto::Upgraded& out = *reply.mutable_upgraded();
+  out.set_direct_word(offer.word);
+  if (!offer.memory) return reply;
+  out.set_socket(offer.memory->socket);
+  out.set_word(offer.memory->word);
+  out.set_pid(offer.memory->server.pid);
+  out.set_start_time(offer.memory->server.start_time);
   return reply;
 }
 
@@ -305,9 +311,9 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
         reply.mutable_restored()->set_shards(service.restore(folder));
         return reply;
       });
-    case proto::Request::kShare:
-      return call([&service, start, host = request.share().host()](const auto&) {
-        return shared(service.offer(host, start));
+    case proto::Request::kUpgrade:
+      return call([&service, start, host = request.upgrade().host()](const auto&) {
+        return upgraded(service.offer(host, start));
       });
     case proto::Request::kStats:
       return call([&service](const auto&) { return statistics(service); });

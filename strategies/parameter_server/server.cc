@@ -16,6 +16,7 @@
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
+#include "strategies/parameter_server/direct_server.h"
 #include "strategies/parameter_server/local_server.h"
 #include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/stream_server.h"
@@ -187,13 +188,22 @@ class ParameterServer::Network {
  public:
   Network(const Address& address, const ParameterServerOptions& options,
           const Environment& environment)
-      : options_(completed(options, environment)), service_(options_, [this] { shut_down(); }) {
-    const coordination::Security security(options_.tls, options_.allow_plaintext, environment);
+      : options_(completed(options, environment)),
+        security_(options_.tls, options_.allow_plaintext, environment),
+        service_(options_, [this] { shut_down(); }),
+        direct_(service_, security_) {
     restore();
     share_memory();
+    service_.set_offering([this](const std::string& host, const std::shared_ptr<Start>& start) {
+      return Service::Offer{.memory = local_ ? local_->offer(host, start) : std::nullopt,
+                            .word = direct_.invite(start)};
+    });
     server_ = std::make_unique<StreamServer>(
-        "parameter server", kMethod, address, security,
-        [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); });
+        "parameter server", kMethod, address, security_,
+        [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); },
+        StreamServer::Direct{.first_byte = kDirectByte, .accept = [this](net::Descriptor socket) {
+                               direct_.accept(std::move(socket));
+                             }});
     if (options_.snapshot_interval.count() > 0) saver_ = std::thread([this] { save_regularly(); });
   }
 
@@ -253,10 +263,7 @@ class ParameterServer::Network {
       local_ = std::make_unique<LocalServer>(service_);
     } catch (const Error& error) {
       options_.notice(str("parameter server: no shared memory: ", error.what()));
-      return;
     }
-    service_.set_offering(
-        [this](const std::string& host, const auto& start) { return local_->offer(host, start); });
   }
 
   void shut_down() {
@@ -284,7 +291,9 @@ class ParameterServer::Network {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
+  const coordination::Security security_;
   Service service_;
+  DirectServer direct_;
   std::unique_ptr<LocalServer> local_;
   std::thread saver_;
   std::unique_ptr<StreamServer> server_;  // last: its calls use the service

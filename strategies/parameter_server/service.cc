@@ -55,7 +55,7 @@ void Service::closed(const Session& session) {
   waiting_->look();
   const std::lock_guard lock(sessions_mutex_);
   --sessions_;
-  if (session.shares_memory) --sharing_sessions_;
+  if (session.start) --known_sessions_[session.kind];
   last_closed_ = now;
 }
 
@@ -88,13 +88,8 @@ void Service::identify(const proto::Request& request, Session& session) {
 void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
   session.start = caller;
   with_clocks([&](ClockTable& clocks) { clocks.connected(caller->task); });
-}
-
-void Service::share(const std::shared_ptr<Start>& caller, Session& session) {
-  enter(caller, session);
-  session.shares_memory = true;
   const std::lock_guard lock(sessions_mutex_);
-  ++sharing_sessions_;
+  ++known_sessions_[session.kind];
 }
 
 void Service::require_present(const std::string& source, uint64_t incarnation) {
@@ -254,7 +249,12 @@ ServerStatistics Service::statistics() const {
   for (size_t i = 0; i < staleness_.size(); ++i) s.staleness[i] = staleness_[i];
   const std::lock_guard lock(sessions_mutex_);
   s.sessions = sessions_;
-  s.sharing_sessions = sharing_sessions_;
+  const auto known = [&](SessionKind kind) {
+    const auto found = known_sessions_.find(kind);
+    return found == known_sessions_.end() ? 0 : found->second;
+  };
+  s.sharing_sessions = known(SessionKind::kSharedMemory);
+  s.direct_sessions = known(SessionKind::kDirect);
   return s;
 }
 

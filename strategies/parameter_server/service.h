@@ -33,6 +33,9 @@ class Request;
 
 namespace cohort::parameter_server {
 
+// How a caller's requests come.
+enum class SessionKind { kGrpc, kDirect, kSharedMemory };
+
 // A server without its network: shards, and the requests that use them. Thread-safe. Requests may
 // be hostile: what does not fit is refused, and has changed nothing.
 class Service {
@@ -41,10 +44,14 @@ class Service {
   Service(const ParameterServerOptions& options, std::function<void()> shut_down);
   ~Service();
 
-  // How callers of this host may share memory; null: they may not. Nobody calls the one before any
-  // more when this returns.
-  using Offering = std::function<std::optional<LocalOffer>(const std::string& host,
-                                                           const std::shared_ptr<Start>& start)>;
+  // How a caller of some host may go on without gRPC.
+  struct Offer {
+    std::optional<LocalOffer> memory = {};
+    std::string word = {};  // for a direct connection; empty: it may not
+  };
+  // Null: nobody may. Nobody calls the one before any more when this returns.
+  using Offering =
+      std::function<Offer(const std::string& host, const std::shared_ptr<Start>& start)>;
   void set_offering(Offering offering) {
     const std::lock_guard lock(offering_mutex_);
     offering_ = std::move(offering);
@@ -55,12 +62,12 @@ class Service {
   struct Session {
     std::shared_ptr<Start> start;             // who calls, once that is known
     coordination::CertifiedTasks tasks = {};  // who may
-    bool shares_memory = false;
+    SessionKind kind = SessionKind::kGrpc;
   };
   void opened();
   void closed(const Session& session);
-  // A session goes through shared memory, and is that of a caller who is known from another one.
-  void share(const std::shared_ptr<Start>& caller, Session& session);
+  // The session is that of a caller who is known by now.
+  void enter(const std::shared_ptr<Start>& caller, Session& session);
   // Begins a request, given its header. Throws what the request is to be refused with.
   std::shared_ptr<Exchange> open(std::string_view header, const std::shared_ptr<Caller>& caller,
                                  Session& session);
@@ -104,14 +111,13 @@ class Service {
     return f(clocks_);
   }
   void shut_down() { shut_down_(); }
-  std::optional<LocalOffer> offer(const std::string& host, const std::shared_ptr<Start>& start) {
+  Offer offer(const std::string& host, const std::shared_ptr<Start>& start) {
     const std::lock_guard lock(offering_mutex_);
-    return offering_ ? offering_(host, start) : std::nullopt;
+    return offering_ ? offering_(host, start) : Offer();
   }
 
  private:
   void identify(const proto::Request& request, Session& session);
-  void enter(const std::shared_ptr<Start>& caller, Session& session);
   Shard::Environment environment();
 
   const ParameterServerOptions options_;
@@ -127,7 +133,8 @@ class Service {
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
   mutable std::mutex sessions_mutex_;
-  uint64_t sessions_ = 0, sharing_sessions_ = 0;
+  uint64_t sessions_ = 0;
+  std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known
   std::chrono::steady_clock::time_point last_closed_;
   std::atomic<uint64_t> applied_ = 0, counted_ = 0, repeated_ = 0, late_ = 0, lost_ = 0,
                         refused_ = 0, received_ = 0, sent_ = 0;

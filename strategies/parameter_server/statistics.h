@@ -24,6 +24,7 @@ struct ServerStatistics {
   uint64_t sent_bytes = 0;
   uint64_t sessions = 0;                             // open calls
   uint64_t sharing_sessions = 0;                     // of these, through shared memory
+  uint64_t direct_sessions = 0;                      // and by connections without gRPC
   std::array<uint64_t, kStalenessBins> staleness{};  // of applied gradients, in updates
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -12,6 +13,7 @@
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
+#include "strategies/cluster/net/arrivals.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -36,23 +38,36 @@ class Stranger final : public grpc::ServerGenericBidiReactor {
 class StreamServer::Network final : public grpc::CallbackGenericService {
  public:
   Network(std::string what, std::string method, const Address& address,
-          const coordination::Security& security, Accept accept)
-      : method_(std::move(method)), security_(security), accept_(std::move(accept)) {
+          const coordination::Security& security, Accept accept, const Direct& direct)
+      : method_(std::move(method)),
+        security_(security),
+        accept_(std::move(accept)),
+        direct_(direct) {
     coordination::keep_grpc();
     const auto endpoints = coordination::resolve(address);
     security.check(str("the ", what, " would serve at ", address.text()),
                    coordination::all_loopback(endpoints));
     start(what, address);
+    if (direct_.accept)
+      arrivals_.emplace([this](net::Descriptor socket, char first) {
+        if (first == direct_.first_byte)
+          direct_.accept(std::move(socket));
+        else
+          give_to_grpc(std::move(socket));
+      });
     listener_ =
         std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
-          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-          connection.fd = descriptor;
-          acceptor_->HandleNewConnection(&connection);
+          net::Descriptor socket(descriptor);
+          if (arrivals_)
+            arrivals_->add(std::move(socket));
+          else
+            give_to_grpc(std::move(socket));
         });
   }
 
   ~Network() override {
     listener_.reset();
+    arrivals_.reset();
     if (server_)
       server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                      gpr_time_from_millis(kFarewell.count(), GPR_TIMESPAN)));
@@ -94,18 +109,27 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
               "COHORT_TLS_KEY, COHORT_TLS_CA)");
   }
 
+  void give_to_grpc(net::Descriptor socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket.release();
+    acceptor_->HandleNewConnection(&connection);
+  }
+
   const std::string method_;
   const coordination::Security security_;
   const Accept accept_;
+  const Direct direct_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<net::Arrivals> arrivals_;
   std::unique_ptr<coordination::Listener> listener_;
 };
 
 StreamServer::StreamServer(std::string what, std::string method, const Address& address,
-                           const coordination::Security& security, Accept accept)
+                           const coordination::Security& security, Accept accept,
+                           const Direct& direct)
     : network_(std::make_unique<Network>(std::move(what), std::move(method), address, security,
-                                         std::move(accept))) {}
+                                         std::move(accept), direct)) {}
 
 StreamServer::~StreamServer() = default;
 

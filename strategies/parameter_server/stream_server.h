@@ -6,6 +6,7 @@
 
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/net/descriptor.h"
 
 namespace grpc {
 class ByteBuffer;
@@ -24,12 +25,18 @@ class StreamServer {
   // Makes the reactor of a new call, on a thread of gRPC, whose caller may be these tasks.
   using Accept = std::function<Reactor*(coordination::CertifiedTasks)>;
 
-  // `what` is the server's name in
-  // messages. kFailedPrecondition when the port is in use, the address is not of this host, or
-  // plain text would go beyond this host without permission; kInvalidArgument for certificates that
-  // gRPC refuses.
+  // Connections that begin with a certain byte, which neither HTTP/2 nor TLS begins with, are no
+  // calls: they go here, with that byte to be read, on a thread of the server. Must not wait.
+  struct Direct {
+    char first_byte = 0;
+    std::function<void(net::Descriptor)> accept;  // null: there are none
+  };
+
+  // `what` is the server's name in messages. kFailedPrecondition when the port is in use, the
+  // address is not of this host, or plain text would go beyond this host without permission;
+  // kInvalidArgument for certificates that gRPC refuses.
   StreamServer(std::string what, std::string method, const Address& address,
-               const coordination::Security& security, Accept accept);
+               const coordination::Security& security, Accept accept, const Direct& direct);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;

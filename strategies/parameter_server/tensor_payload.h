@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "core/tensor/tensor.h"
@@ -24,7 +25,10 @@ class Targets {
   bool done() const { return next_ == targets_.size(); }
   // How many are full.
   size_t count() const { return next_; }
-  // The next bytes; kDataLoss when there are more than the tensors hold.
+  // Where the next bytes go; empty when there are to be none.
+  std::span<char> room();
+  // The next bytes, which may be there already; kDataLoss when there are more than the tensors
+  // hold.
   void take(const char* data, size_t bytes);
 
  private:

@@ -141,6 +141,11 @@ char* UpdateExchange::present_memory() {
   return static_cast<char*>(buffer->data);
 }
 
+std::span<char> UpdateExchange::room() {
+  finish_parts();
+  return {present_memory() + filled_, present_bytes() - filled_};
+}
+
 bool UpdateExchange::receive(const char* data, size_t bytes) {
   return receive_kept({nullptr, data, bytes});
 }
@@ -150,10 +155,11 @@ bool UpdateExchange::receive_kept(const Piece& piece) {
   for (size_t at = 0; at < piece.bytes;) {
     finish_parts();
     const size_t taken = std::min(piece.bytes - at, present_bytes() - filled_);
+    const char* const data = piece.data + at;
     if (may_keep && part_ < pushes_.size() && present_bytes() <= kKeptBytes)
-      pushes_[part_].pieces.push_back({piece.owner, piece.data + at, taken});
-    else
-      std::memcpy(present_memory() + filled_, piece.data + at, taken);
+      pushes_[part_].pieces.push_back({piece.owner, data, taken});
+    else if (char* const place = present_memory() + filled_; place != data)
+      std::memcpy(place, data, taken);
     filled_ += taken;
     at += taken;
   }

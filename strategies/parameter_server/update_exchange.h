@@ -32,6 +32,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
                  std::shared_ptr<Caller> caller);
 
   uint64_t payload_bytes() const override { return payload_bytes_; }
+  std::span<char> room() override;
   bool receive(const char* data, size_t bytes) override;
   bool receive_kept(const Piece& piece) override;
   bool receive_shared(const std::shared_ptr<Buffer>& memory) override;

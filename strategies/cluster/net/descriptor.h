@@ -20,6 +20,8 @@ class Descriptor {
   explicit operator bool() const { return fd_ >= 0; }
   // Closes it.
   void reset();
+  // Gives it up to the caller.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -26,8 +26,8 @@ void serve(const Address& address, const std::string& folder) {
 
 // Each push adds 1 to every element; each acknowledged one is a line.
 void count(const Address& address, const std::string& task, int pushes) {
-  ParameterClient client(
-      address, {.task = task, .job_id = "job", .shared_memory = testing::by_shared_memory()});
+  ParameterClient client(address,
+                         {.task = task, .job_id = "job", .transport = testing::transport()});
   const TensorSpec spec{DType::kFloat32, {kElements}};
   client.create({.name = "counter",
                  .variable = "counter",

@@ -18,10 +18,13 @@ using Direction = NetworkFault::Direction;
 constexpr int64_t kElements = 50'000;
 constexpr int kPushes = 12;
 constexpr Direction kDirections[] = {Direction::kToServer, Direction::kToClient};
+// Those that a fault of a network can reach.
+constexpr Transport kTransports[] = {Transport::kGrpc, Transport::kDirect};
 
 class FaultyServer {
  public:
-  explicit FaultyServer(const TlsFiles& tls = {}) : tls_(tls), server_({.tls = tls}) {}
+  explicit FaultyServer(Transport transport, const TlsFiles& tls = {})
+      : transport_(transport), tls_(tls), server_({.tls = tls}) {}
 
   TcpFaultProxy& proxy() { return proxy_; }
   Address proxy_address() const { return Address::parse(proxy_.endpoint().text()); }
@@ -32,7 +35,7 @@ class FaultyServer {
                            {.task = "worker:0",
                             .job_id = "job",
                             .timeout = timeout,
-                            .shared_memory = false,  // which no fault of a network would reach
+                            .transport = transport_,
                             .tls = tls_},
                            no_environment);
     const ShardSpec spec = whole_shard("w", {DType::kFloat32, {kElements}});
@@ -47,6 +50,10 @@ class FaultyServer {
     expect_all(fetch(direct, spec), kPushes);
   }
   const std::string& wrong() const { return wrong_; }
+  // Which of all connections the client's `number`-th one for its work is.
+  int connection(int number) const {
+    return transport_ == Transport::kDirect ? 2 * number + 1 : number;
+  }
 
  private:
   void expect_all(const Tensor& value, int pushes) {
@@ -57,6 +64,7 @@ class FaultyServer {
       }
   }
 
+  const Transport transport_;
   const TlsFiles tls_;
   TestServer server_;
   TcpFaultProxy proxy_{net::InternetAddress::parse(server_.address().text(), "the server")};
@@ -68,13 +76,13 @@ TEST(ParameterServerFaults, DelaysAndBrokenConnectionsChangeNothing) {
   std::printf("seed %d\n", static_cast<int>(kSeed));
   RandomStream random(kSeed);
   for (const Kind kind : {Kind::kDelay, Kind::kReset, Kind::kClose, Kind::kHalfClose})
-    for (int i = 0; i < 4; ++i) {
-      FaultyServer server;
+    for (int i = 0; i < 8; ++i) {
+      FaultyServer server(kTransports[i % 2]);
       for (int connection = 0; connection < 3; ++connection)
         server.proxy().add({.kind = kind,
                             .direction = kDirections[random.below(2)],
                             .after = static_cast<int64_t>(random.below(4 * kElements * 4)),
-                            .connection = kind == Kind::kDelay ? 0 : connection,
+                            .connection = server.connection(kind == Kind::kDelay ? 0 : connection),
                             .delay = milliseconds(100)});
       server.work();
       EXPECT_EQ(server.wrong(), "") << "kind " << static_cast<int>(kind) << " run " << i;
@@ -84,22 +92,23 @@ TEST(ParameterServerFaults, DelaysAndBrokenConnectionsChangeNothing) {
 
 // Keepalive finds out, and the client connects again.
 TEST(ParameterServerFaults, AStalledConnectionIsReplaced) {
-  for (const Direction direction : kDirections) {
-    FaultyServer server;
-    server.proxy().add({.kind = Kind::kStall,
-                        .direction = direction,
-                        .after = 5 * kElements * 4,
-                        .connection = 0});
-    const auto began = Clock::now();
-    server.work();
-    EXPECT_EQ(server.wrong(), "");
-    EXPECT_TRUE(server.proxy().is_over());
-    EXPECT_LT(Clock::now() - began, seconds(15));
-  }
+  for (const Transport transport : kTransports)
+    for (const Direction direction : kDirections) {
+      FaultyServer server(transport);
+      server.proxy().add({.kind = Kind::kStall,
+                          .direction = direction,
+                          .after = 5 * kElements * 4,
+                          .connection = server.connection(0)});
+      const auto began = Clock::now();
+      server.work();
+      EXPECT_EQ(server.wrong(), "");
+      EXPECT_TRUE(server.proxy().is_over());
+      EXPECT_LT(Clock::now() - began, seconds(15));
+    }
 }
 
 TEST(ParameterServerFaults, AServerThatCannotBeReachedAnyMoreIsNamedWhenTheTimeIsOver) {
-  FaultyServer server;
+  FaultyServer server(Transport::kDirect);
   server.proxy().freeze();
   const auto began = Clock::now();
   const Error error = error_of([&] { server.work(seconds(1)); });
@@ -116,16 +125,16 @@ TEST(ParameterServerFaults, AFlippedBitIsNeverAWrongNumberWhereThereIsEncryption
   RandomStream random(kSeed);
   const Certificates certificates;
   for (const bool encrypted : {true, false})
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 16; ++i) {
+      FaultyServer server(kTransports[i % 4 / 2], encrypted ? certificates.files() : TlsFiles{});
       const NetworkFault fault{
           .kind = Kind::kFlip,
           .direction = kDirections[random.below(2)],
           .after = static_cast<int64_t>(random.below(i % 2 == 0 ? 4000 : kPushes * kElements * 4)),
-          .connection = 0,
+          .connection = server.connection(0),
           .bit = static_cast<int>(random.below(8))};
       SCOPED_TRACE(str("bit ", fault.bit, " of byte ", fault.after, " direction ",
                        static_cast<int>(fault.direction), encrypted ? " encrypted" : ""));
-      FaultyServer server(encrypted ? certificates.files() : TlsFiles{});
       server.proxy().add(fault);
       const auto began = Clock::now();
       const Error error = error_of([&] { server.work(seconds(encrypted ? 20 : 2)); });

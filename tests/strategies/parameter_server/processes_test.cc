@@ -71,7 +71,7 @@ TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   std::atomic<int> acknowledged = 0;
   const TensorSpec spec{DType::kFloat32, {kElements}};
   ParameterClient client(Address::parse(port.address()),
-                         {.task = "worker:0", .job_id = "job", .shared_memory = by_shared_memory()},
+                         {.task = "worker:0", .job_id = "job", .transport = transport()},
                          no_environment);
   client.create(whole_shard("counter", spec),
                 [&] { return Tensor::zeros(spec.dtype, spec.shape); });
@@ -115,7 +115,7 @@ TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
                          {.task = "worker:0",
                           .job_id = "job",
                           .timeout = std::chrono::seconds(8),
-                          .shared_memory = by_shared_memory()},
+                          .transport = transport()},
                          no_environment);
   client.statistics();
   server->freeze();

@@ -67,13 +67,13 @@ std::optional<LocalOffer> offer_of(const TestServer& server, const std::string& 
             Link::Unconnected::kWait);
   if (!link.connect(soon())) return std::nullopt;
   Request asking = request();
-  asking.mutable_share()->set_host(host);
+  asking.mutable_upgrade()->set_host(host);
   link.send({.header = asking.SerializeAsString(), .payload = {}}, soon());
   Reply reply;
   link.receive({.begin = [&](const std::string& text, size_t) { reply.ParseFromString(text); },
                 .take = [](const char*, size_t) {}},
                soon());
-  const auto& shared = reply.shared();
+  const auto& shared = reply.upgraded();
   if (shared.socket().empty()) return std::nullopt;
   return LocalOffer{.socket = shared.socket(),
                     .word = shared.word(),
@@ -349,7 +349,7 @@ TEST_F(Intruder, CannotSendHeadersWithoutEnd) {
   // A frame that says that its text is much longer than any may be.
   FrameSocket::Incoming incoming;
   const Frame endless{.kind = Frame::Kind::kMessage, .text_bytes = UINT32_MAX};
-  ASSERT_EQ(send(connection->socket.fd(), &endless, sizeof endless, MSG_NOSIGNAL),
+  ASSERT_EQ(send(connection->socket.stream().fd(), &endless, sizeof endless, MSG_NOSIGNAL),
             static_cast<ssize_t>(sizeof endless));
   connection->socket.get(incoming, soon());
   EXPECT_EQ(parameter_server::error_in(incoming).code(), Code::kResourceExhausted);
@@ -489,7 +489,7 @@ TEST_F(Intruder, SaysAnything) {
     for (uint64_t n = 1 + random.below(4); n > 0; --n)
       bytes[random.below(bytes.size())] = static_cast<char>(random.below(256));
     bytes.resize(1 + random.below(bytes.size()));
-    send(connection->socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    send(connection->socket.stream().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   EXPECT_TRUE(happens([&] { return server_->statistics().sessions == 1; }));
 }

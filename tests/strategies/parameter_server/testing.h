@@ -72,7 +72,7 @@ class TestServer {
     return std::make_unique<ParameterClient>(
         address(),
         ParameterClientOptions{
-            .task = task, .job_id = "job", .timeout = timeout, .shared_memory = by_shared_memory()},
+            .task = task, .job_id = "job", .timeout = timeout, .transport = transport()},
         no_environment);
   }
 

@@ -1,14 +1,21 @@
 #pragma once
 
 #include <cstdlib>
-#include <string_view>
+#include <string>
+
+#include "core/base/error.h"
+#include "strategies/parameter_server/client.h"
 
 namespace cohort::testing {
 
-// The same tests run over shared memory and over gRPC.
-inline bool by_shared_memory() {
-  const char* transport = std::getenv("COHORT_TEST_TRANSPORT");
-  return transport == nullptr || std::string_view(transport) != "grpc";
+// The same tests run over all of them.
+inline Transport transport() {
+  const char* variable = std::getenv("COHORT_TEST_TRANSPORT");
+  const std::string name = variable == nullptr ? "memory" : variable;
+  if (name == "memory") return Transport::kSharedMemory;
+  if (name == "direct") return Transport::kDirect;
+  COHORT_CHECK(name == "grpc");
+  return Transport::kGrpc;
 }
 
 }  // namespace cohort::testing

@@ -1,0 +1,77 @@
+#include "strategies/cluster/net/arrivals.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <poll.h>
+#include <sys/socket.h>
+#include <utility>
+
+namespace cohort::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience(5000);
+
+// Whether a connection is one no longer, or has said something: then the first byte of it.
+enum class Came { kNothing, kByte, kEnd };
+Came peek(const Descriptor& socket, char& first) {
+  const ssize_t got = recv(socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got == 1) return Came::kByte;
+  const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  return waits ? Came::kNothing : Came::kEnd;
+}
+
+}  // namespace
+
+Arrivals::Arrivals(Arrived arrived) : arrived_(std::move(arrived)), thread_([this] { run(); }) {}
+
+Arrivals::~Arrivals() {
+  stopping_ = true;
+  wake_.signal();
+  thread_.join();
+}
+
+void Arrivals::add(Descriptor socket) {
+  {
+    const std::lock_guard lock(mutex_);
+    added_.push_back({std::move(socket), Clock::now() + kPatience});
+  }
+  wake_.signal();
+}
+
+milliseconds Arrivals::look(std::vector<Waiting>& waiting) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::move(added_, std::back_inserter(waiting));
+    added_.clear();
+  }
+  const auto now = Clock::now();
+  auto soonest = Clock::time_point::max();
+  std::erase_if(waiting, [&](Waiting& one) {
+    char first = 0;
+    const Came came = peek(one.socket, first);
+    if (came == Came::kByte) arrived_(std::move(one.socket), first);
+    if (came != Came::kNothing || one.until <= now) return true;
+    soonest = std::min(soonest, one.until);
+    return false;
+  });
+  if (waiting.empty()) return milliseconds(-1);
+  return std::chrono::ceil<milliseconds>(soonest - now);
+}
+
+void Arrivals::run() {
+  std::vector<Waiting> waiting;
+  std::vector<pollfd> polled;
+  while (!stopping_) {
+    wake_.clear();
+    const milliseconds limit = look(waiting);
+    polled.assign(1, {.fd = wake_.fd(), .events = POLLIN});
+    for (const Waiting& one : waiting) polled.push_back({.fd = one.socket.get(), .events = POLLIN});
+    poll(polled.data(), polled.size(), static_cast<int>(limit.count()));
+  }
+}
+
+}  // namespace cohort::net

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/wake_up.h"
+
+namespace cohort::net {
+
+// Where new connections wait until their first byte has come, which tells what they speak: so one
+// port serves several protocols. Who says nothing for some seconds is hung up on. Thread-safe.
+class Arrivals {
+ public:
+  // `arrived` is called on a thread of this, with the byte still to be read.
+  using Arrived = std::function<void(Descriptor socket, char first)>;
+  explicit Arrivals(Arrived arrived);
+  // Hangs up on who is still waited for.
+  ~Arrivals();
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+
+  void add(Descriptor socket);
+
+ private:
+  struct Waiting {
+    Descriptor socket;
+    std::chrono::steady_clock::time_point until;
+  };
+
+  void run();
+  // Takes what was added; how long the next one may still be silent.
+  std::chrono::milliseconds look(std::vector<Waiting>& waiting);
+
+  const Arrived arrived_;
+  const WakeUp wake_;
+  std::atomic<bool> stopping_ = false;
+  std::mutex mutex_;
+  std::vector<Waiting> added_;
+  std::thread thread_;
+};
+
+}  // namespace cohort::net

@@ -1,0 +1,194 @@
+#include "strategies/parameter_server/caller_threads.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "strategies/parameter_server/arriving_request.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+// How long requests under way may take when the server ends.
+constexpr std::chrono::milliseconds kFarewell(200);
+
+// The way back to a caller whose thread waits for the answer.
+class WaitingCaller final : public Caller {
+ public:
+  explicit WaitingCaller(std::shared_ptr<net::WakeUp> wake) : wake_(std::move(wake)) {}
+
+  void resume() override {
+    resumed_ = true;
+    wake_->signal();
+  }
+  void reply() override { answer(std::nullopt); }
+  void refuse(const Error& error) override { answer(error); }
+
+  // For its thread.
+  bool take_resumed() { return resumed_.exchange(false); }
+  // Whether there is an answer; throws what the request is refused with.
+  bool take_answer() {
+    if (!answered_.exchange(false, std::memory_order_acquire)) return false;
+    if (const auto error = std::exchange(error_, std::nullopt)) throw Error(*error);
+    return true;
+  }
+
+ private:
+  void answer(const std::optional<Error>& error) {
+    error_ = error;
+    answered_.store(true, std::memory_order_release);
+    wake_->signal();
+  }
+
+  const std::shared_ptr<net::WakeUp> wake_;
+  std::atomic<bool> resumed_ = false, answered_ = false;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+// One caller's connection, with its thread.
+class CallerThreads::Connection {
+ public:
+  Connection(CallerThreads& all, std::unique_ptr<CallerStream> stream)
+      : all_(all),
+        service_(all.service_),
+        stream_(std::move(stream)),
+        caller_(std::make_shared<WaitingCaller>(stream_->wake_up())) {
+    session_.kind = stream_->kind();
+    service_.opened();
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (...) {
+      service_.closed(session_);
+      throw;
+    }
+  }
+  ~Connection() { thread_.join(); }
+
+  // Of the mutex of all.
+  bool has_ended() const { return ended_; }
+  bool is_idle() const { return ended_ || idle_; }
+
+  void beat() { stream_->beat(); }
+  void cancel() { stream_->cancel(); }
+
+ private:
+  void run() {
+    try {
+      service_.enter(stream_->greet(), session_);
+      for (;;) serve();
+    } catch (const Error& error) {
+      end_with(error);
+    } catch (const std::bad_alloc&) {
+      end_with(Error(Code::kResourceExhausted, "the server has no memory for this request"));
+    }
+    stream_->cancel();
+    service_.closed(session_);
+    mark([this] { ended_ = true; });
+  }
+
+  template <typename F>
+  void mark(const F& change) {
+    const std::lock_guard lock(all_.mutex_);
+    change();
+    all_.changed_.notify_all();
+  }
+
+  void end_with(const Error& error) {
+    request_.reset();
+    stream_->end_reading();
+    // The caller has gone, or the server ends.
+    if (error.code() == Code::kUnavailable || error.code() == Code::kCancelled) return;
+    service_.refused();
+    try {
+      stream_->refuse(error);
+    } catch (const Error&) {  // nobody is there to be told
+    }
+  }
+
+  // One request.
+  void serve() {
+    mark([this] { idle_ = true; });
+    CallerStream::Head head = stream_->receive_head();
+    mark([this] { idle_ = false; });
+    receive(std::move(head));
+    request_.exchange()->complete();
+    stream_->wait_until([this] { return caller_->take_answer(); });
+    const TakeMemory take = stream_->memory();
+    while (const auto message = request_.exchange()->next_message(take)) {
+      uint64_t bytes = 0;
+      for (const Piece& piece : message->payload) bytes += piece.bytes;
+      service_.sent(bytes);
+      stream_->send(*message);
+    }
+    request_.reset();
+  }
+
+  void receive(CallerStream::Head head) {
+    for (;;) {
+      request_.begin_message(service_, head.header, head.payload_bytes, caller_, session_);
+      for (uint64_t left = head.payload_bytes; left > 0;) {
+        bool go_on = true;
+        left -= stream_->receive_part(*request_.exchange(), left, go_on);
+        if (!go_on && (left > 0 || !request_.complete()))
+          stream_->wait_until([this] { return caller_->take_resumed(); });
+      }
+      if (request_.complete()) return;
+      head = stream_->receive_head();
+    }
+  }
+
+  CallerThreads& all_;
+  Service& service_;
+  const std::unique_ptr<CallerStream> stream_;
+  const std::shared_ptr<WaitingCaller> caller_;
+  Service::Session session_;
+  ArrivingRequest request_;
+  bool idle_ = false, ended_ = false;  // of the mutex of all
+  std::thread thread_;
+};
+
+CallerThreads::CallerThreads(Service& service) : service_(service) {}
+
+CallerThreads::~CallerThreads() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kFarewell, [this] {
+      return std::ranges::all_of(connections_, [](const auto& c) { return c->is_idle(); });
+    });
+    for (const auto& connection : connections_) connection->cancel();
+  }
+  connections_.clear();
+}
+
+void CallerThreads::serve(std::unique_ptr<CallerStream> stream) {
+  remove_ended();
+  if (service_.sessions() >= static_cast<uint64_t>(service_.options().max_sessions)) return;
+  try {
+    auto connection = std::make_unique<Connection>(*this, std::move(stream));
+    const std::lock_guard lock(mutex_);
+    connections_.push_back(std::move(connection));
+  } catch (const std::exception&) {  // no descriptors, or no threads
+  }
+}
+
+void CallerThreads::beat() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& connection : connections_) connection->beat();
+}
+
+void CallerThreads::remove_ended() {
+  std::list<std::unique_ptr<Connection>> ended;
+  const std::lock_guard lock(mutex_);
+  for (auto at = connections_.begin(); at != connections_.end();) {
+    const auto next = std::next(at);
+    if ((*at)->has_ended()) ended.splice(ended.end(), connections_, at);
+    at = next;
+  }
+}
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/parameter_server/link.h"
+
+namespace cohort::parameter_server {
+
+// A link by a TCP connection without gRPC, to a server that has given the caller this word by gRPC.
+// connect() throws kUnavailable, kPermissionDenied or kDataLoss where there is no such way.
+// `security` must outlive connect().
+std::unique_ptr<Link> link_directly(const Address& server, const coordination::Security& security,
+                                    std::string word);
+
+}  // namespace cohort::parameter_server

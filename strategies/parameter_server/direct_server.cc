@@ -1,0 +1,99 @@
+#include "strategies/parameter_server/direct_server.h"
+
+#include <chrono>
+#include <sys/socket.h>
+#include <utility>
+
+#include "core/base/error.h"
+#include "strategies/cluster/net/socket.h"
+#include "strategies/parameter_server/frame_socket.h"
+
+namespace cohort::parameter_server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto kForever = Clock::time_point::max();
+// For a caller to say who it is, and to be told why not.
+constexpr milliseconds kHelloTime(5000), kLastWords(200);
+// A host that has gone is noticed after so long.
+constexpr milliseconds kSilence(5000);
+
+}  // namespace
+
+class DirectServer::Stream final : public CallerStream {
+ public:
+  Stream(DirectServer& server, net::Descriptor socket)
+      : server_(server),
+        socket_(server.security_.connect(std::move(socket), net::Stream::End::kCalled)) {}
+
+  std::shared_ptr<Start> greet() override {
+    const auto deadline = Clock::now() + kHelloTime;
+    socket_.shake_hands(deadline);
+    FrameSocket::Incoming hello;
+    socket_.get(hello, deadline);
+    if (hello.frame.kind != Frame::Kind::kHello) invalid("a caller has to say its word first");
+    auto caller = server_.invitations_.redeem(hello.text);
+    server_.security_.tasks_of(socket_.stream())
+        .check(server_.service_.options().job_id, caller->task);
+    socket_.put({.kind = Frame::Kind::kWelcome});
+    socket_.flush(deadline);
+    return caller;
+  }
+
+  SessionKind kind() const override { return SessionKind::kDirect; }
+
+  Head receive_head() override {
+    FrameSocket::Incoming incoming;
+    socket_.get(incoming, kForever);
+    if (incoming.frame.kind != Frame::Kind::kMessage)
+      invalid("a frame of kind ", static_cast<uint32_t>(incoming.frame.kind),
+              " came where a message was due");
+    return {.header = std::move(incoming.text), .payload_bytes = incoming.frame.bytes};
+  }
+
+  uint64_t receive_part(Exchange& exchange, uint64_t left, bool& go_on) override {
+    const auto part = socket_.receive(exchange.room(), left, kForever);
+    go_on = exchange.receive(part.data(), part.size());
+    return part.size();
+  }
+
+  void send(const Message& message) override {
+    uint64_t bytes = 0;
+    for (const Piece& piece : message.payload) bytes += piece.bytes;
+    socket_.put({.kind = Frame::Kind::kMessage, .bytes = bytes}, message.header);
+    socket_.send(message.payload, kForever);
+  }
+
+  void refuse(const Error& error) override {
+    std::string text;
+    const Frame frame = error_frame(error, text);
+    socket_.put(frame, text);
+    socket_.flush(Clock::now() + kLastWords);
+  }
+
+  void wait_until(const std::function<bool()>& ready) override {
+    while (!ready()) socket_.wait(*wake_, true);
+  }
+  std::shared_ptr<net::WakeUp> wake_up() const override { return wake_; }
+  void cancel() override { socket_.cancel(); }
+
+ private:
+  DirectServer& server_;
+  FrameSocket socket_;
+  const std::shared_ptr<net::WakeUp> wake_ = std::make_shared<net::WakeUp>();
+};
+
+void DirectServer::accept(net::Descriptor socket) {
+  char first = 0;
+  if (recv(socket.get(), &first, 1, MSG_DONTWAIT) != 1 || first != kDirectByte) return;
+  net::send_at_once(socket.get());
+  net::break_when_silent(socket.get(), kSilence);
+  try {
+    callers_.serve(std::make_unique<Stream>(*this, std::move(socket)));
+  } catch (const Error&) {  // no descriptors, or no memory for TLS
+  }
+}
+
+}  // namespace cohort::parameter_server
