@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "core/distribute/row_variable.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
@@ -59,6 +60,11 @@ struct Move {
   VariablePtr variable;
   Gradient gradient;
 };
+
+bool has_rows_on_first_use(const Variable& variable) {
+  const auto* const rows = dynamic_cast<const RowVariable*>(&variable);
+  return rows != nullptr && rows->has_rows_on_first_use();
+}
 
 // The value of a variable, or of the rows that a sparse gradient names.
 Value load(Variable& variable, const Gradient& gradient) {
@@ -133,13 +139,19 @@ struct Optimizer::State {
       for (const UpdateRule::Slot& slot : rule->slots())
         made.of_rule.push_back(make_state(name_of(slot.name), variable->spec(), slot.initial));
     }
-    if (accumulates())
+    if (accumulates()) {
+      if (has_rows_on_first_use(*variable))
+        invalid("the gradients of variable \"", variable->name(),
+                "\" cannot be accumulated: its rows are made on first use, and a sum would have all "
+                "of them");
       made.accumulator = make_state(name_of("gradient_accumulator"), variable->spec(), 0,
                                     Synchronization::kOnRead, Aggregation::kSum);
+    }
     for (const VariablePtr& slot : made.of_rule) add(slot);
     if (made.accumulator) add(made.accumulator);
     if (const auto& low_rank = options.gradients.power_sgd;
-        low_rank && is_low_rank(variable->spec().shape, *low_rank))
+        low_rank && !has_rows_on_first_use(*variable) &&
+        is_low_rank(variable->spec().shape, *low_rank))
       made.power_sgd = make_power_sgd_state(*variable, *low_rank, name_of);
     return slots.emplace(variable, std::move(made)).first->second;
   }

@@ -51,6 +51,27 @@ TEST(LazyTable, NeedsAnOptimizerThatLeavesOtherRowsAlone) {
 
 constexpr int64_t kWords = int64_t{1} << 40;
 
+// What an optimizer keeps beside its slots is for variables that fit into memory.
+TEST(LazyTable, HasNothingKeptForEveryRow) {
+  const Job job(1, 1, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+                  return name == "table" ? std::optional(RowInitializer{}) : std::nullopt;
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto table = counting("table", {kWords, 4}), dense = counting("dense", {64, 64});
+  const auto sgd = [](const optim::GradientOptions& gradients) {
+    return optim::SGD(0.1, {.gradients = gradients});
+  };
+  EXPECT_ERROR(sgd({.accumulation_steps = 2}).build({table}), Code::kInvalidArgument, "\"table\"");
+  auto optimizer = sgd({.power_sgd = optim::PowerSgdOptions{}});
+  optimizer.build({table, dense});
+  std::string residuals;
+  for (const auto& variable : optimizer.variables())
+    if (variable->name().find("power_sgd_residual") != std::string::npos)
+      residuals += variable->name() + " ";
+  EXPECT_EQ(residuals, "optimizer/power_sgd_residual/dense ");
+}
+
 Options with_lazy_rows() {
   return {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
     return name.find("embeddings") == std::string::npos
