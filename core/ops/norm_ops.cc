@@ -1,3 +1,4 @@
+#include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/op_helpers.h"
@@ -105,7 +106,7 @@ Specs infer_rms_norm_grad(const InferenceContext& c) {
   return {x, gamma};
 }
 
-// Runs `op` on the gradient of output 0 (the statistics, the other outputs, have none), x, gamma
+// Runs `op` on the gradient of output 0 (nobody sees the others of LayerNorm and RmsNorm), x, gamma
 // and the statistics; its outputs are the gradients of the node's inputs.
 Values norm_gradient(const char* op, const Node& node, const Values& dys, Attributes attributes) {
   if (!dys[0]) return no_gradient(node, dys);
@@ -117,12 +118,31 @@ Values norm_gradient(const char* op, const Node& node, const Values& dys, Attrib
   return outputs_of(apply_node(op, std::move(inputs), std::move(attributes)));
 }
 
+// What the gradients of the batch's mean and variance, where there are any, add to that of x.
+Value statistics_gradient(const Node& node, const Values& dys) {
+  const Value& x = node.inputs()[0];
+  const Value mean = output_of(node, 1);
+  const double rows = static_cast<double>(x.shape().num_elements()) /
+                      static_cast<double>(mean.shape().num_elements());
+  Value dx;
+  if (dys[1]) dx = broadcast_to(dys[1] / rows, x.shape());
+  if (dys[2]) {
+    const Value of_variance = (cast(x, mean.dtype()) - mean) * (dys[2] * (2 / rows));
+    dx = dx ? dx + of_variance : of_variance;
+  }
+  return dx ? cast(dx, x.dtype()) : Value();
+}
+
+Values batch_norm_gradient(const Node& node, const Values& dys) {
+  Values dxs = norm_gradient("BatchNormGrad", node, dys, node.attributes());
+  if (const Value more = statistics_gradient(node, dys)) dxs[0] = dxs[0] ? dxs[0] + more : more;
+  return dxs;
+}
+
 COHORT_REGISTER_OP({.name = "BatchNorm",
                     .num_inputs = 3,
                     .infer = infer_batch_norm,
-                    .gradient = [](const Node& node, const Values& dys) {
-                      return norm_gradient("BatchNormGrad", node, dys, node.attributes());
-                    }});
+                    .gradient = batch_norm_gradient});
 COHORT_REGISTER_OP({.name = "LayerNorm",
                     .num_inputs = 3,
                     .infer = infer_layer_norm,

@@ -110,6 +110,20 @@ TEST(NormGradient, OfBatchNorm) {
                   {{{3, 2, 2}}, {{2}}, {{2}}});
 }
 
+TEST(NormGradient, OfBatchNormsStatistics) {
+  const auto all = [](const Values& v) {
+    const BatchNorm norm = batch_norm(v[0], v[1], v[2], kEpsilon);
+    return norm.y * norm.mean + norm.variance * norm.variance;
+  };
+  check_gradients(all, {{{3, 2, 2}}, {{2}}, {{2}}});
+  check_gradients(
+      [](const Values& v) { return batch_norm(v[0], v[1], v[2], kEpsilon).mean * v[1]; },
+      {{{3, 2}}, {{2}}, {{2}}});
+  check_gradients(
+      [](const Values& v) { return batch_norm(v[0], v[1], v[2], kEpsilon).variance * v[2]; },
+      {{{3, 2}}, {{2}}, {{2}}});
+}
+
 TEST(NormGradient, OfBatchNormWithRelu) {
   const auto fused = [](const Values& v) {
     return v[0]
