@@ -119,7 +119,8 @@ int main(int argc, char** argv) {
     model.compile({.optimizer = optim::AdamW(0.003, {.gradients = {.global_clipnorm = 1}}),
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
     const auto train = windows(read_text(path), context).shuffle(100'000).batch(batch);
-    const History history = model.fit(train, {.epochs = epochs});
+    const History history =
+        model.fit(train, {.epochs = epochs, .callbacks = {callbacks::TerminateOnNaN()}});
     std::printf("%s\n", continue_text(model, prompt, write, context, temperature).c_str());
     std::printf("train_loss=%.4f\n", history["loss"].back());
   });

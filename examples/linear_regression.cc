@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
     model.compile({.optimizer = optim::Adam(0.05),
                    .loss = losses::MeanSquaredError(),
                    .metrics = {metrics::MeanAbsoluteError()}});
-    model.fit(rows.shuffle(10'000).batch(32), {.epochs = epochs});
+    model.fit(rows.shuffle(10'000).batch(32),
+              {.epochs = epochs, .callbacks = {callbacks::TerminateOnNaN()}});
     for (const auto& variable : model.variables()) {
       std::printf("%s = %s\n", variable->name().c_str(), to_string(variable->value()).c_str());
     }

@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
                    .metrics = {metrics::SparseCategoricalAccuracy("accuracy")}});
     const auto test = mnist.test.batch(500);
-    FitOptions options{.epochs = epochs, .validation_data = test};
+    FitOptions options{
+        .epochs = epochs, .validation_data = test, .callbacks = {callbacks::TerminateOnNaN()}};
     if (!backup_dir.empty()) options.callbacks.push_back(callbacks::BackupAndRestore(backup_dir));
     model.fit(mnist.train.shuffle(mnist.train_images).batch(batch), options);
     const double accuracy = model.evaluate(test).at("accuracy");

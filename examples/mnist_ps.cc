@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     const auto scope = strategy.scope();
     Model model = classifier();
     compile(model);
-    FitOptions fit{.epochs = epochs};
+    FitOptions fit{.epochs = epochs, .callbacks = {callbacks::TerminateOnNaN()}};
     if (!checkpoints.empty())
       fit.callbacks.push_back(
           callbacks::ModelCheckpoint(checkpoints + "/epoch-{epoch}.safetensors"));

@@ -32,9 +32,9 @@ int main(int argc, char** argv) {
     const auto train =
         digits.take(12'000).shuffle(12'000).batch(128);  // the global batch: 64 rows a replica
     const auto test = digits.skip(12'000).batch(500);
-    model.fit(
-        train,
-        {.epochs = epochs, .validation_data = test, .callbacks = {callbacks::TensorBoard(logs)}});
+    model.fit(train, {.epochs = epochs,
+                      .validation_data = test,
+                      .callbacks = {callbacks::TensorBoard(logs), callbacks::TerminateOnNaN()}});
 
     model.save_weights(save);
     std::printf("%s\nTensorBoard logs: %s\nWeights: %s\n", model.summary().c_str(), logs.c_str(),

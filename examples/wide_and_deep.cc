@@ -71,7 +71,8 @@ Model wide_and_deep(int64_t vocabulary, int64_t columns) {
 // Every worker trains on its share of the impressions.
 void fit(ParameterServerStrategy& strategy, Model& model, const data::Dataset& train,
          int64_t epochs) {
-  const History history = model.fit(train, {.epochs = epochs});
+  const History history =
+      model.fit(train, {.epochs = epochs, .callbacks = {callbacks::TerminateOnNaN()}});
   std::printf("%s staleness=%.2f loss=%.4f\n",
               strategy.workers().name(strategy.workers().rank()).c_str(),
               history.results.contains("staleness") ? history["staleness"].back() : 0.0,

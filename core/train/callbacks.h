@@ -42,7 +42,8 @@ struct ModelCheckpointOptions {
   int64_t keep = 0;                  // delete all but so many of the newest files it wrote; 0: none
 };
 // Saves checkpoints to `path`, in which {epoch} (from 1), {batch} and names of results are
-// replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors".
+// replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
+// nothing once the loss is no number.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {
@@ -52,7 +53,8 @@ struct BackupAndRestoreOptions {
 // Keeps a backup of everything training depends on in `directory`, also when interrupted. When
 // training begins and there is one, it continues there: the result has the same bits as without the
 // break. Under ParameterServerStrategy it is the chief's: its place in its data, and the variables
-// where nobody has trained them since the servers began.
+// where nobody has trained them since the servers began. Once the loss is no number, the last
+// backup stays as it is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
@@ -80,7 +82,7 @@ struct ReduceLROnPlateauOptions {
 // to the results.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
-// Ends training when the loss is not a finite number.
+// Ends fit() with kOutOfRange when the loss is not a finite number.
 CallbackPtr TerminateOnNaN();
 
 struct TensorBoardOptions {

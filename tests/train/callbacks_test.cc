@@ -135,21 +135,56 @@ TEST(ReduceLROnPlateau, ReducesAfterPatienceAndThenCoolsDown) {
   EXPECT_NEAR(history["learning_rate"][6], 0.3, 1e-7);
 }
 
-TEST(TerminateOnNaN, EndsTrainingAtOnce) {
-  auto model = classifier();
+// Makes weights that are no numbers, in the second step of the second epoch.
+CallbackPtr diverge() {
   auto hooks = std::make_shared<Hooks>();
-  hooks->batch_begin = [&](Training& training) {
-    if (training.step() != 1) return;
+  hooks->batch_begin = [](Training& training) {
+    if (training.epoch() != 1 || training.step() != 1) return;
     const auto variable = training.model().variables()[0];
     variable->assign(Tensor::full(DType::kFloat32, variable->spec().shape,
                                   std::numeric_limits<double>::quiet_NaN()));
   };
-  const auto history =
-      model.fit(points(40).batch(8), {.epochs = 3,
-                                      .callbacks = {hooks, callbacks::TerminateOnNaN()},
-                                      .verbose = Verbose::kSilent});
-  EXPECT_EQ(history.stop_reason, "the loss is nan after step 2");
-  EXPECT_TRUE(std::isnan(history["loss"].back()));
+  return hooks;
+}
+
+TEST(TerminateOnNaN, EndsTrainingAtOnceWithAnError) {
+  auto model = classifier();
+  EXPECT_EQ(error_of(
+                [&] {
+                  model.fit(points(40).batch(8),
+                            {.epochs = 3,
+                             .callbacks = {diverge(), callbacks::TerminateOnNaN()},
+                             .verbose = Verbose::kSilent});
+                },
+                Code::kOutOfRange),
+            "fit: epoch 2, step 3: the loss is nan after step 2");
+}
+
+// What was saved before the loss was no number any more is still there, and whole.
+TEST(Divergence, LosesNothingThatWasSaved) {
+  for (const bool terminates : {true, false}) {
+    const std::string folder = make_folder();
+    const std::string backup = folder + "/backup.safetensors", best = folder + "/best.safetensors";
+    std::vector<CallbackPtr> all = {diverge(),
+                                    callbacks::BackupAndRestore(folder, {.save_freq = 1}),
+                                    callbacks::ModelCheckpoint(best)};
+    if (terminates) all.push_back(callbacks::TerminateOnNaN());
+    auto model = classifier();
+    const auto fit = [&] {
+      model.fit(points(40).batch(8), {.epochs = 3, .callbacks = all, .verbose = Verbose::kSilent});
+    };
+    if (terminates)
+      EXPECT_THROW(fit(), Error);
+    else
+      fit();
+    for (const std::string& file : {backup, best}) {
+      auto loaded = classifier();
+      loaded.load_checkpoint(file);
+      for (const auto& variable : loaded.variables())
+        for (const float value : variable->value().values<float>())
+          ASSERT_TRUE(std::isfinite(value)) << file;
+    }
+  }
 }
 
 std::string only_file(const std::string& folder) {

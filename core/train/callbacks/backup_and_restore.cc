@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "core/train/callbacks.h"
+#include "core/train/callbacks/divergence.h"
 #include "core/train/safetensors.h"
 #include "core/train/training.h"
 
@@ -44,17 +45,22 @@ class BackupAndRestoreCallback : public Callback {
     std::error_code gone_already;
     if (training.interrupted())
       save(training);
+    else if (diverged_)
+      return;  // what is there may be of use
     else if (options_.delete_checkpoint && training.model().strategy().is_chief())
       std::filesystem::remove(path_, gone_already);
   }
 
  private:
   void save(Training& training) {
+    diverged_ = has_diverged(training);
+    if (diverged_) return;
     training.model().save_checkpoint(path_.string(), {{kPositionKey, training.save_position()}});
   }
 
   std::filesystem::path path_;
   BackupAndRestoreOptions options_;
+  bool diverged_ = false;  // when it would have saved the last time
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <regex>
 
+#include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/monitor.h"
 
 namespace cohort::callbacks {
@@ -50,6 +51,7 @@ class ModelCheckpointCallback : public Callback {
 
  private:
   void save(Training& training, const Logs& logs) {
+    if (has_diverged(training)) return;
     if (options_.save_best_only) {
       const auto value = monitor_.find(training, logs);
       if (!value || !monitor_.improves(*value)) return;

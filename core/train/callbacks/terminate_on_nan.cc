@@ -1,7 +1,5 @@
-#include <cmath>
-
 #include "core/train/callbacks.h"
-#include "core/train/training.h"
+#include "core/train/callbacks/divergence.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -9,9 +7,9 @@ namespace {
 class TerminateOnNaNCallback : public Callback {
  public:
   void on_batch_end(Training& training) override {
-    const double loss = training.logs().at("loss");
-    if (!std::isfinite(loss))
-      training.stop(str("the loss is ", loss, " after step ", training.step()));
+    if (has_diverged(training))
+      fail(Code::kOutOfRange, "the loss is ", training.logs().at("loss"), " after step ",
+           training.step());
   }
 };
 
