@@ -32,7 +32,8 @@ Settings parse(int argc, char** argv) {
       flags.integer("bytes_per_pack", 0, "size of a gradient bucket; 0 chooses", {.min = 0});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
   s.rounds = flags.integer("rounds", 5, "rounds, alternating with and without overlap", {.min = 1});
-  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file");
+  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file",
+                         {.choices = {}, .alone = "trace.json"});
   flags.finish();
   return s;
 }

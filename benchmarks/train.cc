@@ -34,7 +34,8 @@ Settings parse(int argc, char** argv) {
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
   s.precision =
       precision_from_name(flags.text("precision", "float32", "float32 or mixed_bfloat16"));
-  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file");
+  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file",
+                         {.choices = {}, .alone = "trace.json"});
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
   s.peer = flags.text("peer", torch_program(argv[0]), "the PyTorch program");
   flags.finish();
@@ -104,12 +105,13 @@ void report(const Settings& s, const Trainer& trainer, double milliseconds) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf(
-      "cohort %s device=%s world=1 local_batch=%lld threads=%lld precision=%s params=%lld "
+      "cohort %s%s world=1 local_batch=%lld threads=%lld precision=%s params=%lld "
       "median_ms=%.2f "
       "examples_per_s=%.1f "
       "peak_rss_mb=%.0f\n",
-      s.model.c_str(), s.device.c_str(), static_cast<long long>(s.batch),
-      static_cast<long long>(s.threads), std::string(precision_name(s.precision)).c_str(),
+      s.model.c_str(), s.device == "cpu:0" ? "" : (" device=" + s.device).c_str(),
+      static_cast<long long>(s.batch), static_cast<long long>(s.threads),
+      std::string(precision_name(s.precision)).c_str(),
       static_cast<long long>(trainer.parameters()), milliseconds,
       1e3 * static_cast<double>(s.batch) / milliseconds,
       static_cast<double>(usage.ru_maxrss) / 1024);

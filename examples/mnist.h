@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include "cohort.h"
@@ -13,12 +15,16 @@ struct Mnist {
 // The usual split, or 8,000 to 2,000 of the test set where only that one was downloaded.
 inline Mnist load_mnist(const std::string& dir) {
   const auto test = cohort::data::images_from_idx(dir, "test");
-  try {
+  const auto is_of_training = [](const auto& entry) {
+    return entry.path().filename().string().starts_with("train");
+  };
+  if (std::ranges::any_of(std::filesystem::directory_iterator(dir), is_of_training)) {
     const auto train = cohort::data::images_from_idx(dir, "train");
     return {train, test, train.cardinality()};
-  } catch (const cohort::Error& error) {
-    if (error.code() != cohort::Code::kNotFound) throw;
   }
   constexpr int64_t kTrainImages = 8'000;
+  if (test.cardinality() <= kTrainImages)
+    cohort::invalid(dir, " has no training images, and ", test.cardinality(),
+                    " test images are too few to train on ", kTrainImages, " of them");
   return {test.take(kTrainImages), test.skip(kTrainImages), kTrainImages};
 }

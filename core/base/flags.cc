@@ -59,17 +59,18 @@ Flags::Flags(int argc, char** argv, std::string description)
   }
 }
 
-bool Flags::take(const std::string& name, bool needs_value, std::string& value) {
+bool Flags::take(const std::string& name, const std::string& alone, std::string& value) {
   bool found = false;
   const std::string flag = "--" + name;
   for (size_t i = 0; i < arguments_.size(); ++i) {
     Argument& argument = arguments_[i];
     if (argument.text.starts_with(flag + "=")) {
       value = argument.text.substr(flag.size() + 1);
-    } else if (argument.text == flag && !needs_value) {
-      value = "true";
+    } else if (argument.text == flag && !alone.empty()) {
+      value = alone;
     } else if (argument.text == flag) {
-      if (i + 1 == arguments_.size()) invalid(flag, " needs a value: ", flag, "=...");
+      if (i + 1 == arguments_.size() || arguments_[i + 1].text.starts_with("--"))
+        invalid(flag, " needs a value: ", flag, "=...");
       argument.used = true;
       value = arguments_[++i].text;
     } else {
@@ -84,14 +85,14 @@ int64_t Flags::integer(const std::string& name, int64_t fallback, const std::str
                        IntegerRange range) {
   described_.push_back({name, str(fallback), help});
   std::string value;
-  return take(name, true, value) ? parse<int64_t>(name, value, "an integer", range) : fallback;
+  return take(name, "", value) ? parse<int64_t>(name, value, "an integer", range) : fallback;
 }
 
 double Flags::number(const std::string& name, double fallback, const std::string& help,
                      NumberRange range) {
   described_.push_back({name, str(fallback), help});
   std::string value;
-  return take(name, true, value) ? parse<double>(name, value, "a number", range) : fallback;
+  return take(name, "", value) ? parse<double>(name, value, "a number", range) : fallback;
 }
 
 std::string Flags::text(const std::string& name, const std::string& fallback,
@@ -100,7 +101,7 @@ std::string Flags::text(const std::string& name, const std::string& fallback,
   described_.push_back({name, str('"', fallback, '"'),
                         choices.empty() ? help : str(help, " (", join(choices), ")")});
   std::string value;
-  if (!take(name, true, value)) return fallback;
+  if (!take(name, options.alone, value)) return fallback;
   if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
     invalid("--", name, "=", value, " is not allowed: expected one of ", join(choices));
   }
@@ -110,7 +111,7 @@ std::string Flags::text(const std::string& name, const std::string& fallback,
 bool Flags::boolean(const std::string& name, bool fallback, const std::string& help) {
   described_.push_back({name, fallback ? "true" : "false", help});
   std::string value;
-  if (!take(name, false, value)) return fallback;
+  if (!take(name, "true", value)) return fallback;
   if (value == "true" || value == "1") return true;
   if (value == "false" || value == "0") return false;
   invalid("--", name, "=", value, " is not allowed: expected true or false");

@@ -18,6 +18,7 @@ struct NumberRange {
 };
 struct TextOptions {
   std::vector<std::string> choices;  // the allowed values; empty: any
+  std::string alone;                 // of --name without a value; empty: it needs one
 };
 
 // The command line of a program, read flag by flag:
@@ -26,7 +27,8 @@ struct TextOptions {
 //   const int64_t epochs = flags.integer("epochs", 3, "passes over the data", {.min = 1});
 //   flags.finish();
 //
-// A flag is written --name=value or --name value; a boolean also --name alone. The last of several
+// A flag is written --name=value or --name value; a boolean, and a text that has a value when it
+// stands alone, --name=value or --name. The last of several
 // wins. Errors are kInvalidArgument and name the flag, its value and what is allowed.
 class Flags {
  public:
@@ -55,8 +57,9 @@ class Flags {
   struct Described {
     std::string name, fallback, help;
   };
-  // Takes the value of the last --name, or returns false.
-  bool take(const std::string& name, bool needs_value, std::string& value);
+  // Takes the value of the last --name, or returns false. `alone` is the value of --name without
+  // one; where it is empty, one is needed.
+  bool take(const std::string& name, const std::string& alone, std::string& value);
 
   std::string program_, description_;
   std::vector<Argument> arguments_;

@@ -66,6 +66,24 @@ TEST(Flags, ErrorsNameFlagValueAndWhatIsAllowed) {
             "--device=tpu is not allowed: expected one of cpu, gpu");
   EXPECT_EQ(error_of([] { parse({"--epochs"}).integer("epochs", 1, ""); }),
             "--epochs needs a value: --epochs=...");
+  EXPECT_EQ(error_of([] {
+              parse({"--name", "--epochs=1"}).text("name", "", "");
+            }),
+            "--name needs a value: --name=...");
+}
+
+TEST(Flags, ATextMayHaveAValueWhenItStandsAlone) {
+  const TextOptions options{.choices = {}, .alone = "trace.json"};
+  const auto profile = [&](std::vector<std::string> arguments) {
+    return parse(std::move(arguments)).text("profile", "", "", options);
+  };
+  EXPECT_EQ(profile({}), "");
+  EXPECT_EQ(profile({"--profile"}), "trace.json");
+  EXPECT_EQ(profile({"--profile=a"}), "a");
+  Flags flags = parse({"--profile", "--epochs=2"});
+  EXPECT_EQ(flags.text("profile", "", "", options), "trace.json");
+  EXPECT_EQ(flags.integer("epochs", 1, ""), 2);
+  flags.finish();
 }
 
 TEST(Flags, AnUnknownFlagSuggestsTheNearest) {

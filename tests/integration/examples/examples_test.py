@@ -1,0 +1,184 @@
+#!/usr/bin/env -S python3 -B
+"""The examples as their users run them: on little data, twice, and on data that is not as it should be."""
+
+import gzip
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
+import cases  # pylint: disable=wrong-import-position
+
+_DEADLINE = 120  # seconds
+# As README.md has them.
+_WRONG_INPUT, _NOT_FOUND, _OUT_OF_RANGE, _DATA_LOSS = 2, 15, 21, 25
+
+
+def run(program, *arguments, folder="examples"):
+    return subprocess.run(
+        [os.path.join(folder, program), *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",  # a model that has learned little writes any bytes
+        timeout=_DEADLINE,
+        check=False,
+    )
+
+
+def digit(label, index, size):
+    """An image of `size` by `size` grey pixels that tells its label: a bar, at a height of its own."""
+    pixels = bytearray((index * 37 + i * 11) % 40 for i in range(size * size))
+    for row in range(2 * label + 2, 2 * label + 5):
+        for column in range(4, size - 4):
+            pixels[row * size + column] = 200 + index % 50
+    return bytes(pixels)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def succeed(self, program, *arguments, **options):
+        result = run(program, *arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout
+
+    def fail_with(self, code, parts, program, *arguments):
+        result = run(program, *arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        (line,) = (line for line in result.stderr.splitlines() if line.startswith("error: "))
+        for part in parts:
+            self.assertIn(part, line)
+
+    def number(self, name, text):
+        return float(re.search(rf"^{name}=([0-9.]+)$", text, re.MULTILINE).group(1))
+
+
+class Quickstart(Case):
+    def test_learns_and_leaves_logs_and_weights(self):
+        logs, weights = self.folder / "logs", self.folder / "model.safetensors"
+        text = self.succeed("quickstart", "--epochs=1", f"--logs={logs}", f"--save={weights}")
+        self.assertGreater(self.number("test_accuracy", text), 0.9)
+        self.assertGreater(weights.stat().st_size, 1000)
+        self.assertTrue(list(logs.rglob("*tfevents*")))
+
+
+class Mnist(Case):
+    def write(self, name, images, zipped=False):
+        labels = [i % 10 for i in range(images)]
+        pictures = b"".join(digit(label, i, 28) for i, label in enumerate(labels))
+        files = {
+            f"{name}-images-idx3-ubyte": struct.pack(">IIII", 0x803, images, 28, 28) + pictures,
+            f"{name}-labels-idx1-ubyte": struct.pack(">II", 0x801, images) + bytes(labels),
+        }
+        for path, content in files.items():
+            if zipped:
+                (self.folder / (path + ".gz")).write_bytes(gzip.compress(content))
+            else:
+                (self.folder / path).write_bytes(content)
+
+    def train(self, *arguments):
+        """The loss of each epoch and the accuracy of the test, as they are printed."""
+        text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=3", "--batch=20", *arguments)
+        return re.findall(r" loss[=:] ?([0-9.]+)", text), self.number("test_accuracy", text)
+
+    def test_the_same_command_twice_and_two_replicas_give_the_same(self):
+        self.write("train", 400)
+        self.write("t10k", 100, zipped=True)
+        losses, accuracy = self.train()
+        self.assertEqual(len(losses), 3)
+        self.assertGreater(accuracy, 0.9)
+        self.assertEqual(self.train(), (losses, accuracy))
+        of_two, accuracy_of_two = self.train("--replicas=2")
+        self.assertAlmostEqual(accuracy_of_two, accuracy, delta=0.011)
+        for one, two in zip(losses, of_two, strict=True):
+            self.assertAlmostEqual(float(one), float(two), delta=1e-3)
+
+    def test_data_that_is_not_as_it_should_be(self):
+        self.write("train", 40)
+        self.write("t10k", 20)
+        data = f"--data_dir={self.folder}"
+        labels = self.folder / "train-labels-idx1-ubyte"
+        content = labels.read_bytes()
+        labels.write_bytes(content[:-3])
+        self.fail_with(_DATA_LOSS, [str(labels), "byte"], "mnist_cnn", data)
+        labels.write_bytes(content[:10] + b"\x0b" + content[11:])
+        self.fail_with(_DATA_LOSS, [str(labels), "11"], "mnist_cnn", data)
+        labels.unlink()
+        self.fail_with(_NOT_FOUND, ["train-labels-idx1-ubyte"], "mnist_cnn", data)
+        (self.folder / "train-images-idx3-ubyte").unlink()
+        self.fail_with(_WRONG_INPUT, ["too few"], "mnist_cnn", data)
+        self.fail_with(_NOT_FOUND, ["/nowhere"], "mnist_cnn", "--data_dir=/nowhere")
+
+    def test_flags_that_are_not_as_they_should_be(self):
+        self.fail_with(_WRONG_INPUT, ["--epcohs", "--epochs"], "mnist_cnn", "--epcohs=3")
+        self.fail_with(_WRONG_INPUT, ["--batch=-1", "at least 1"], "mnist_cnn", "--batch=-1")
+
+
+class LinearRegression(Case):
+    def write(self, *rows):
+        path = self.folder / "rows.csv"
+        path.write_text("\n".join(["a,b,y", *rows, ""]), encoding="utf-8")
+        return f"--data={path}"
+
+    def test_finds_the_line(self):
+        rows = [f"{i % 7},{i % 5},{2 * (i % 7) - (i % 5) + 1}" for i in range(200)]
+        text = self.succeed("linear_regression", self.write(*rows), "--epochs=60")
+        self.assertLess(self.number("mean_squared_error", text), 0.1)
+
+    def test_a_loss_that_is_no_number_is_an_error(self):
+        rows = self.write(*["1,2,3"] * 20, "nan,1,2")
+        self.fail_with(_OUT_OF_RANGE, ["loss is nan"], "linear_regression", rows)
+
+    def test_a_row_that_does_not_fit_is_named(self):
+        self.fail_with(_DATA_LOSS, ["rows.csv:3"], "linear_regression", self.write("1,2,3", "1,x,3"))
+
+
+class Gpt(Case):
+    def test_goes_on_with_a_prompt(self):
+        text = self.folder / "text"
+        text.write_text("the cat sat on the mat. " * 100, encoding="utf-8")
+        small = ["--layers=1", "--heads=2", "--width=16", "--context=16", "--epochs=2", "--write=40"]
+        written = self.succeed("gpt", f"--text={text}", "--prompt=the ", *small)
+        self.assertIn("the ", written)
+
+
+class Resnet(Case):
+    def test_learns_from_cifar10s_files(self):
+        def records(count):
+            return b"".join(bytes([i % 10]) + 3 * digit(i % 10, i, 32) for i in range(count))
+
+        for i in range(1, 6):
+            (self.folder / f"data_batch_{i}.bin").write_bytes(records(40))
+        (self.folder / "test_batch.bin").write_bytes(records(40))
+        text = self.succeed("resnet_cifar10", f"--data_dir={self.folder}", "--depth=8", "--epochs=2", "--batch=40")
+        self.assertGreaterEqual(self.number("test_accuracy", text), 0)
+
+
+class TrainingBenchmark(Case):
+    def test_prints_its_line_and_writes_a_trace(self):
+        trace = self.folder / "trace.json"
+        text = self.succeed(
+            "train", "--model=mlp", "--batch=16", "--steps=2", "--rounds=1", f"--profile={trace}", folder="benchmarks"
+        )
+        self.assertRegex(
+            text,
+            r"(?m)^cohort mlp world=1 local_batch=16 threads=\d+ precision=float32 params=1863690 "
+            r"median_ms=[0-9.]+ examples_per_s=[0-9.]+ peak_rss_mb=\d+$",
+        )
+        events = json.loads(trace.read_text(encoding="utf-8"))
+        events = events["traceEvents"] if isinstance(events, dict) else events
+        kernels = {event["name"] for event in events if event["ph"] == "X"}
+        self.assertTrue(any("MatMul" in name for name in kernels), kernels)
+
+
+if __name__ == "__main__":
+    sys.exit(cases.run())
