@@ -214,8 +214,11 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return outputs;
   }
 
+  bool has_begun() const { return began; }
+  // Others may wait even for a worker that had nothing to do.
   void leave() noexcept {
-    if (!std::exchange(began, false)) return;
+    if (!bounded()) return;
+    began = false;
     try {
       session->client(0).leave();
     } catch (const std::exception& error) {
@@ -311,7 +314,9 @@ ParameterServerStrategy::ParameterServerStrategy(const Options& options)
         return task;
       }())) {}
 
-ParameterServerStrategy::~ParameterServerStrategy() { state_->leave(); }
+ParameterServerStrategy::~ParameterServerStrategy() {
+  if (state_->has_begun()) state_->leave();
+}
 
 int ParameterServerStrategy::num_replicas_in_sync() const { return state_->replicas.count(); }
 const std::vector<Device>& ParameterServerStrategy::devices() const {

@@ -54,9 +54,9 @@ ParameterServerStrategy& require_coordinated(Strategy& strategy) {
   if (const std::string task = workers.name(workers.rank()); task != kTask)
     invalid("a ClusterCoordinator is for the task ", kTask, ", and this is ", task,
             "; cohort-run --chief, or \"chief\" in TF_CONFIG");
-  if (found->session()->consistency().synchronous())
-    invalid(
-        "a ClusterCoordinator needs servers that update asynchronously, and max_staleness is 0");
+  if (const auto bound = found->session()->consistency().max_staleness)
+    invalid("a ClusterCoordinator needs servers that update asynchronously, and max_staleness is ",
+            *bound, ": functions have no steps in which one worker could be ahead of another");
   return *found;
 }
 
@@ -100,8 +100,8 @@ T answer(std::future<T> future, const RemoteWorker& worker) {
 
 class ClusterCoordinator::Impl {
  public:
-  Impl(Strategy* strategy, const ClusterSpec& cluster, const CoordinatorOptions& options,
-       const Environment& environment)
+  Impl(ParameterServerStrategy* strategy, const ClusterSpec& cluster,
+       const CoordinatorOptions& options, const Environment& environment)
       : strategy_(strategy),
         options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
@@ -119,6 +119,7 @@ class ClusterCoordinator::Impl {
                  .incarnation = coordination::random_incarnation(),
                  .num_workers = cluster.num_tasks("worker"),
                  .servers = addresses_of(cluster, "ps"),
+                 .compression = strategy ? strategy->options().compression : CompressionOptions{},
                  .seed = global_seed(),
                  .start_delay = options_.start_delay,
                  .max_start_delay = options_.max_start_delay,
@@ -368,7 +369,7 @@ ClusterCoordinator::ClusterCoordinator(Strategy& strategy, const CoordinatorOpti
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
   impl_ = all[&strategy].lock();
   if (impl_ != nullptr) return;
-  impl_ = std::make_shared<Impl>(&strategy, servers.cluster_spec(), as_of(servers, options),
+  impl_ = std::make_shared<Impl>(&servers, servers.cluster_spec(), as_of(servers, options),
                                  environment);
   all[&strategy] = impl_;
 }

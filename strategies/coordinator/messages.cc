@@ -286,6 +286,9 @@ Message encode(const ToWorker& message) {
     to.set_worker_index(attach->worker_index);
     to.set_num_workers(attach->num_workers);
     for (const std::string& server : attach->servers) to.add_servers(server);
+    to.mutable_compression()->set_kind(static_cast<int>(attach->compression.kind));
+    to.mutable_compression()->set_top_k(attach->compression.top_k);
+    to.mutable_compression()->set_threshold(attach->compression.threshold);
   }
   for (const Command& command : message.commands) write(command, writer, *header.add_commands());
   return writer.finish(header);
@@ -336,6 +339,12 @@ Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
                       .num_workers = in.num_workers()};
     for (const std::string& server : in.servers())
       message.attach->servers.push_back(text(server, "an address"));
+    const proto::Compression& compression = in.compression();
+    if (compression.kind() < 0 || compression.kind() > static_cast<int>(Compression::kTwoBit))
+      invalid("gradients cannot be compressed by kind ", compression.kind());
+    message.attach->compression = {.kind = static_cast<Compression>(compression.kind()),
+                                   .top_k = compression.top_k(),
+                                   .threshold = compression.threshold()};
     if (in.worker_index() < 0 || in.worker_index() >= in.num_workers())
       invalid("a worker has number ", in.worker_index(), " of ", in.num_workers());
   }

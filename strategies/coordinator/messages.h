@@ -11,13 +11,14 @@
 #include "core/base/error.h"
 #include "core/runtime/replica_group.h"
 #include "core/tensor/tensor.h"
+#include "strategies/parameter_server/compression.h"
 #include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/tensor_payload.h"
 
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -42,6 +43,7 @@ struct Attach {
   std::string worker;
   int worker_index = 0, num_workers = 1;
   std::vector<std::string> servers = {};  // addresses of the parameter servers
+  CompressionOptions compression = {};
 };
 
 struct Define {

@@ -280,7 +280,8 @@ bool RemoteWorker::attach() {
                                                  .worker = task_,
                                                  .worker_index = index_,
                                                  .num_workers = context_.num_workers,
-                                                 .servers = context_.servers},
+                                                 .servers = context_.servers,
+                                                 .compression = context_.compression},
                                 .commands = {}}));
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kAttachTime, [&] { return attached_ || closed_ || stopping_; });

@@ -35,6 +35,7 @@ struct WorkerContext {
   uint64_t incarnation = 0;
   int num_workers = 1;
   std::vector<std::string> servers;  // addresses of the parameter servers
+  CompressionOptions compression;
   uint64_t seed = 0;
   // As in CoordinatorOptions.
   std::chrono::milliseconds start_delay{0}, max_start_delay{0};

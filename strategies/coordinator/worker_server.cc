@@ -222,6 +222,7 @@ std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
       ParameterClientOptions{.task = attach.worker,
                              .job_id = options_.job_id,
                              .timeout = options_.server_timeout,
+                             .compression = attach.compression,
                              .tls = options_.tls,
                              .allow_plaintext = options_.allow_plaintext},
       ConsistencyOptions{}, environment_);

@@ -1,7 +1,5 @@
 #include "strategies/parameter_server/clock_table.h"
 
-#include <algorithm>
-
 #include "core/base/error.h"
 
 namespace cohort::parameter_server {
@@ -22,12 +20,12 @@ bool ClockTable::counts(const Worker& worker, Time now) const {
 }
 
 void ClockTable::complete(const std::string& task, int64_t steps, Time) {
-  Worker& worker = workers_[task];
-  if (!worker.completed) ++seen_;
-  worker.completed = steps;
+  saw(task);
+  workers_[task].completed = steps;
 }
 
 void ClockTable::leave(const std::string& task) {
+  saw(task);
   const auto found = workers_.find(task);
   if (found == workers_.end()) return;
   found->second.completed.reset();
@@ -35,7 +33,7 @@ void ClockTable::leave(const std::string& task) {
 }
 
 std::optional<int64_t> ClockTable::slowest(Time now) const {
-  if (seen_ < num_workers_) return 0;
+  if (missing() > 0) return 0;
   std::optional<int64_t> slowest;
   for (const auto& [task, worker] : workers_)
     if (counts(worker, now))
@@ -56,8 +54,8 @@ std::string ClockTable::holding_up(Time now) const {
   for (const auto& [task, worker] : workers_)
     if (counts(worker, now) && worker.completed == slowest_now)
       names += str(names.empty() ? "" : ", ", task);
-  if (seen_ < num_workers_)
-    return str(num_workers_ - seen_, " of ", num_workers_, " workers, which have not come yet");
+  if (missing() > 0)
+    return str(missing(), " of ", num_workers_, " workers, which have not come yet");
   return names;
 }
 

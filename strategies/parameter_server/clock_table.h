@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace cohort::parameter_server {
@@ -23,8 +25,10 @@ class ClockTable {
   // The worker has completed this many steps. A number below the last one stands for itself: the
   // worker has gone back to a checkpoint.
   void complete(const std::string& task, int64_t steps, Time now);
-  // It takes part no longer.
+  // It takes part no longer, or never did.
   void leave(const std::string& task);
+  // It is one of those that have come, whatever it is at now.
+  void saw(const std::string& task) { seen_.insert(task); }
 
   // What the slowest has completed: 0 while workers are expected that have not come yet; nothing
   // when nobody is left.
@@ -46,7 +50,8 @@ class ClockTable {
   const int num_workers_;
   const std::chrono::milliseconds grace_;
   std::map<std::string, Worker> workers_;
-  int seen_ = 0;  // workers that have completed anything, ever
+  int missing() const { return std::max(0, num_workers_ - static_cast<int>(seen_.size())); }
+  std::set<std::string> seen_;  // workers that have completed anything, ever
 };
 
 }  // namespace cohort::parameter_server

@@ -230,11 +230,7 @@ class ParameterServer::Network {
     while (!ending_) {
       changed_.wait_for(lock, kLookInterval);
       if (interrupted()) return;
-      if (options_.orphaned_after.count() > 0 && service_.is_orphaned(options_.orphaned_after)) {
-        options_.notice(str("parameter server: nobody has been connected for ",
-                            options_.orphaned_after.count(), " ms; ending"));
-        return;
-      }
+      if (const auto why = service_.is_orphaned()) return options_.notice(*why);
     }
   }
 

@@ -25,6 +25,8 @@ struct ParameterServerOptions {
   std::chrono::milliseconds snapshot_interval{0};
   // wait() returns when nobody has been connected for so long, after somebody was; 0: never.
   std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
+  // The same when nobody ever was.
+  std::chrono::milliseconds unclaimed_after = std::chrono::minutes(10);
   // How long a worker that lost its connection still counts as one to wait for.
   std::chrono::milliseconds worker_grace = std::chrono::seconds(5);
   // Calls that may be open at a time.

@@ -59,10 +59,15 @@ void Service::closed(const Session& session) {
   last_closed_ = now;
 }
 
-bool Service::is_orphaned(std::chrono::milliseconds time) const {
-  if (!roster_.anybody()) return false;
+std::optional<std::string> Service::is_orphaned() const {
+  const bool claimed = roster_.anybody();
+  const auto limit = claimed ? options_.orphaned_after : options_.unclaimed_after;
   const std::lock_guard lock(sessions_mutex_);
-  return sessions_ == 0 && std::chrono::steady_clock::now() - last_closed_ > time;
+  if (limit.count() == 0 || sessions_ > 0 ||
+      std::chrono::steady_clock::now() - last_closed_ <= limit)
+    return std::nullopt;
+  return str("parameter server: nobody has ", claimed ? "been connected" : "ever come", " for ",
+             limit.count(), " ms; ending");
 }
 
 void Service::identify(const proto::Request& request, Session& session) {
@@ -190,16 +195,26 @@ int64_t Service::restore(const std::string& folder) {
   }
   int64_t count = 0;
   for (auto& [shard, state] : restored) {
+    remember(state.marks);
     shard->restore(std::move(state));
     ++count;
   }
   if (!is_own || !restored.empty()) return count;
   for (ShardState& state : saved) {
+    remember(state.marks);
     auto shard = std::make_shared<Shard>(std::move(state), environment());
     const std::unique_lock lock(shards_mutex_);
     count += shards_.emplace(shard->spec().name, shard).second;
   }
   return count;
+}
+
+// Who has pushed before: perhaps it has ended meanwhile, and nobody has to wait for it to come.
+void Service::remember(const std::map<std::string, Mark>& marks) {
+  with_clocks([&](ClockTable& clocks) {
+    for (const auto& [task, mark] : marks)
+      if (task.find('/') == std::string::npos) clocks.saw(task);  // else of a coordinator's lane
+  });
 }
 
 PushResult Service::push(Shard& shard, IncomingPush push) {

@@ -78,8 +78,8 @@ class Service {
 
   ServerStatistics statistics() const;
   uint64_t sessions() const;
-  // Whether nobody has been connected for `time`, though somebody has been before.
-  bool is_orphaned(std::chrono::milliseconds time) const;
+  // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
+  std::optional<std::string> is_orphaned() const;
   // Writes all shards to a folder.
   void snapshot(const std::string& folder);
   // Restores the shards that are there from a snapshot, or from all those in a folder's folders,
@@ -118,6 +118,7 @@ class Service {
 
  private:
   void identify(const proto::Request& request, Session& session);
+  void remember(const std::map<std::string, Mark>& marks);
   Shard::Environment environment();
 
   const ParameterServerOptions options_;

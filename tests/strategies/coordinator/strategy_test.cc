@@ -68,6 +68,28 @@ TEST(CoordinatorOfAStrategy, OptimizersMoveTheStrategysVariables) {
   EXPECT_EQ(sgd.iterations()->value().item(), 40);
 }
 
+TEST(CoordinatorOfAStrategy, WorkersCompressGradientsAsItSays) {
+  Job job(1);
+  const auto strategy =
+      job.strategy({.compression = {.kind = Compression::kTwoBit, .threshold = 0.25}});
+  const auto scope = strategy->scope();
+  const auto weight =
+      create_variable({.name = "w", .spec = {DType::kFloat32, {3}}, .initial_value = [] {
+                         return Tensor::zeros(DType::kFloat32, {3});
+                       }});
+  const auto sgd = optim::SGD(1.0);
+  const auto step = strategy->function([&](const Value& x) {
+    const Value loss = ops::reduce_sum(weight->read() * ops::broadcast_to(x, Shape{3}));
+    sgd.minimize(loss, {weight});
+    return loss;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 8; ++i) coordinator->schedule(step, -1.0f);
+  coordinator->join(kPatience);
+  EXPECT_EQ(values_of(weight->value()), (std::vector<float>{2, 2, 2}))
+      << "no element moves by more than the threshold";
+}
+
 TEST(CoordinatorOfAStrategy, TablesMayBeLargerThanAnyMemory) {
   constexpr int64_t kRows = int64_t{1} << 40;
   Job job(1);
@@ -111,6 +133,8 @@ TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrateg
   EXPECT_ERROR(job.coordinator(mirrored), Code::kInvalidArgument, "got MirroredStrategy");
   EXPECT_ERROR(job.coordinator(*job.strategy({}, "worker")), Code::kInvalidArgument,
                "this is worker:0");
+  EXPECT_ERROR(job.coordinator(*job.strategy({.max_staleness = 3})), Code::kInvalidArgument,
+               "max_staleness is 3");
   EXPECT_ERROR(job.coordinator(*job.strategy({.max_staleness = 0})), Code::kInvalidArgument,
                "asynchronously");
 }

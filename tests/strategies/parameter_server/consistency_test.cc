@@ -59,6 +59,37 @@ TEST(ClockTable, ForgetsWhoHasLeftOrGone) {
   EXPECT_TRUE(clocks.may_start("a", kNow));
 }
 
+TEST(ClockTable, WaitsForEachWorkerToComeOnce) {
+  ClockTable clocks(1, 3, milliseconds(1000));
+  for (const char* task : {"worker:0", "worker:1", "worker:2"}) clocks.connected(task);
+  for (int time = 0; time < 2; ++time) {  // trains twice
+    clocks.complete("worker:0", 5, kNow);
+    clocks.leave("worker:0");
+  }
+  clocks.complete("worker:1", 5, kNow);
+  EXPECT_FALSE(clocks.may_start("worker:1", kNow)) << "worker:2 has not come";
+  clocks.leave("worker:2");  // it had nothing to do
+  EXPECT_TRUE(clocks.may_start("worker:1", kNow));
+}
+
+// Who had ended before is not waited for again.
+TEST(BoundedStaleness, GoesOnWhenTheServerComesBack) {
+  const Folder folder;
+  TestServer server(
+      {.consistency = {.max_staleness = 1, .num_workers = 2}, .snapshot_folder = folder.path()});
+  const auto first = server.client("worker:0"), second = server.client("worker:1");
+  first->create(whole_shard("w", {DType::kFloat32, {1}}), [] { return floats({0}); });
+  for (const auto& client : {&first, &second}) {
+    (*client)->push({.shard = "w", .gradient = floats({-1}), .learning_rate = 1});
+    (*client)->complete_step(1);
+  }
+  second->leave();
+  server->snapshot();
+  server.stop();
+  server.start();
+  EXPECT_EQ(first->complete_step(7, milliseconds(5000)), 7);
+}
+
 TEST(BoundedStaleness, MakesAFastWorkerWait) {
   TestServer server({.consistency = {.max_staleness = 2, .num_workers = 2}});
   const auto fast = server.client("worker:0"), slow = server.client("worker:1");

@@ -236,6 +236,12 @@ TEST(ParameterServer, EndsWhenNobodyIsLeft) {
   EXPECT_NE(server.line("nobody has been connected"), "");
 }
 
+TEST(ParameterServer, EndsWhenNobodyEverCame) {
+  TestServer server({.unclaimed_after = milliseconds(100)});
+  server->wait();
+  EXPECT_NE(server.line("nobody has ever come"), "");
+}
+
 TEST(ParameterServer, NamesTheServerThatIsNotThere) {
   TestServer server;
   const std::string address = server.address().text();
