@@ -141,9 +141,10 @@ struct Optimizer::State {
     }
     if (accumulates()) {
       if (has_rows_on_first_use(*variable))
-        invalid("the gradients of variable \"", variable->name(),
-                "\" cannot be accumulated: its rows are made on first use, and a sum would have all "
-                "of them");
+        invalid(
+            "the gradients of variable \"", variable->name(),
+            "\" cannot be accumulated: its rows are made on first use, and a sum would have all "
+            "of them");
       made.accumulator = make_state(name_of("gradient_accumulator"), variable->spec(), 0,
                                     Synchronization::kOnRead, Aggregation::kSum);
     }
