@@ -36,12 +36,7 @@ class DirectCarrier final : public Link::Carrier {
     return true;
   }
 
-  void send(Message message, Time deadline) override {
-    uint64_t bytes = 0;
-    for (const Piece& piece : message.payload) bytes += piece.bytes;
-    socket_.put({.kind = Frame::Kind::kMessage, .bytes = bytes}, message.header);
-    socket_.send(message.payload, deadline);
-  }
+  void send(Message message, Time deadline) override { socket_.send(message, deadline); }
 
   void receive(const Link::Receiver& receiver, Time deadline) override {
     FrameSocket::Incoming head;

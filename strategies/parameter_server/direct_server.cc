@@ -12,13 +12,10 @@ namespace cohort::parameter_server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
 
 constexpr auto kForever = Clock::time_point::max();
-// For a caller to say who it is, and to be told why not.
-constexpr milliseconds kHelloTime(5000), kLastWords(200);
 // A host that has gone is noticed after so long.
-constexpr milliseconds kSilence(5000);
+constexpr std::chrono::milliseconds kSilence(5000);
 
 }  // namespace
 
@@ -59,19 +56,8 @@ class DirectServer::Stream final : public CallerStream {
     return part.size();
   }
 
-  void send(const Message& message) override {
-    uint64_t bytes = 0;
-    for (const Piece& piece : message.payload) bytes += piece.bytes;
-    socket_.put({.kind = Frame::Kind::kMessage, .bytes = bytes}, message.header);
-    socket_.send(message.payload, kForever);
-  }
-
-  void refuse(const Error& error) override {
-    std::string text;
-    const Frame frame = error_frame(error, text);
-    socket_.put(frame, text);
-    socket_.flush(Clock::now() + kLastWords);
-  }
+  void send(const Message& message) override { socket_.send(message, kForever); }
+  void refuse(const Error& error) override { socket_.refuse(error); }
 
   void wait_until(const std::function<bool()>& ready) override {
     while (!ready()) socket_.wait(*wake_, true);

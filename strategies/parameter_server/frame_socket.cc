@@ -27,6 +27,7 @@ constexpr size_t kMaxErrorBytes = 8192;
 // Awake for so long before going to sleep, from which it takes as long to come back as a small
 // request takes altogether. Others are let go first.
 constexpr std::chrono::microseconds kAwake(50);
+constexpr milliseconds kLastWords(200);
 constexpr milliseconds kLongestSleep(1'000'000), kForever(-1);
 
 }  // namespace
@@ -56,7 +57,21 @@ void FrameSocket::gone() const {
   fail(Code::kUnavailable, "the other side has ended the connection");
 }
 
-void FrameSocket::send(std::span<const Piece> payload, Time deadline) {
+void FrameSocket::send(const Message& message, Time deadline) {
+  uint64_t bytes = 0;
+  for (const Piece& piece : message.payload) bytes += piece.bytes;
+  put({.kind = Frame::Kind::kMessage, .bytes = bytes}, message.header);
+  send_pieces(message.payload, deadline);
+}
+
+void FrameSocket::refuse(const Error& error) {
+  constexpr size_t kMost = kMaxErrorBytes / 2;
+  put({.kind = Frame::Kind::kError, .number = static_cast<uint64_t>(error.code())},
+      error.message().substr(0, kMost - 1) + "\n" + error.peer().substr(0, kMost));
+  flush(Clock::now() + kLastWords);
+}
+
+void FrameSocket::send_pieces(std::span<const Piece> payload, Time deadline) {
   std::vector<iovec> pieces;
   if (!out_.empty()) pieces.push_back({out_.data(), out_.size()});
   for (const Piece& piece : payload) pieces.push_back({const_cast<char*>(piece.data), piece.bytes});
@@ -229,12 +244,6 @@ void FrameSocket::look_for_pulse() {
 void FrameSocket::cancel() {
   cancelled_ = true;
   shutdown(stream_.fd(), SHUT_RDWR);
-}
-
-Frame error_frame(const Error& error, std::string& text) {
-  constexpr size_t kMost = kMaxErrorBytes / 2;
-  text = error.message().substr(0, kMost - 1) + "\n" + error.peer().substr(0, kMost);
-  return {.kind = Frame::Kind::kError, .number = static_cast<uint64_t>(error.code())};
 }
 
 Error error_in(const FrameSocket::Incoming& incoming) {

@@ -39,6 +39,9 @@ struct Frame {
   uint64_t sequence = 0;  // of a segment that is a value which may change: its guard's
 };
 
+// For a caller to say who it is, who has come without gRPC.
+inline constexpr std::chrono::milliseconds kHelloTime{5000};
+
 // Frames over a connection, and bytes between them. One thread at a time, but for cancel(). Errors
 // of all calls: kDeadlineExceeded, kCancelled, kUnavailable when the other side has gone, and those
 // of a handshake.
@@ -60,9 +63,11 @@ class FrameSocket {
 
   // To be sent with the next flush().
   void put(Frame frame, std::string_view text = {});
-  void flush(Time deadline) { send({}, deadline); }
-  // Sends what was put, then these bytes.
-  void send(std::span<const Piece> payload, Time deadline);
+  void flush(Time deadline) { send_pieces({}, deadline); }
+  // A message, and its payload behind it.
+  void send(const Message& message, Time deadline);
+  // The last words to a caller, who is given a moment to take them.
+  void refuse(const Error& error);
   // The next frame. While it has not come, `wake`, where it is not null, is watched too: false when
   // that came first.
   bool get(Incoming& incoming, Time deadline, const net::WakeUp* wake = nullptr);
@@ -85,6 +90,8 @@ class FrameSocket {
   bool parse(Incoming& incoming);
   // Takes what has come; false when that is nothing.
   bool fill();
+  // Sends what was put, then these bytes.
+  void send_pieces(std::span<const Piece> payload, Time deadline);
   // Reads into `pieces` as many bytes as have come, 0 when none have.
   size_t read(std::span<const iovec> pieces);
   size_t write(std::span<const iovec> pieces);
@@ -110,8 +117,7 @@ class FrameSocket {
   std::atomic<bool> cancelled_ = false;
 };
 
-// As kError says it, and back. Foreign numbers become kUnknown.
-Frame error_frame(const Error& error, std::string& text);
+// What a kError says. Foreign numbers become kUnknown.
 Error error_in(const FrameSocket::Incoming& incoming);
 
 }  // namespace cohort::parameter_server

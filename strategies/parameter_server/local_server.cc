@@ -15,11 +15,8 @@ namespace cohort::parameter_server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
 
 constexpr auto kForever = Clock::time_point::max();
-// For a caller to say its word, and to be told why it cannot be served.
-constexpr milliseconds kHelloTime(5000), kLastWords(200);
 constexpr int kPauseMilliseconds = 50;  // when the system has no descriptors
 constexpr int kBeatMilliseconds = static_cast<int>(FrameSocket::kBeat.count()) / 2;
 
@@ -70,12 +67,7 @@ class LocalServer::Stream final : public CallerStream {
   }
   void send(const Message& message) override { stream_.send(message, kForever); }
 
-  void refuse(const Error& error) override {
-    std::string text;
-    const Frame frame = error_frame(error, text);
-    stream_.socket().put(frame, text);
-    stream_.socket().flush(Clock::now() + kLastWords);
-  }
+  void refuse(const Error& error) override { stream_.socket().refuse(error); }
 
   void wait_until(const std::function<bool()>& ready) override { stream_.wait_until(ready); }
   std::shared_ptr<net::WakeUp> wake_up() const override { return stream_.wake_up(); }

@@ -1,14 +1,10 @@
 #include <array>
 #include <sys/socket.h>
 
-#include <grpcpp/grpcpp.h>
-
-#include "proto/parameter_server.pb.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/parameter_server/direct_server.h"
 #include "strategies/parameter_server/frame_socket.h"
-#include "strategies/parameter_server/link.h"
-#include "strategies/parameter_server/wire.h"
+#include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 
@@ -18,11 +14,6 @@ namespace {
 
 using parameter_server::Frame;
 using parameter_server::FrameSocket;
-using parameter_server::Link;
-using parameter_server::proto::Reply;
-using parameter_server::proto::Request;
-
-FrameSocket::Time soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(10); }
 
 ParameterClient client_of(const TestServer& server, Transport transport, const TlsFiles& tls = {}) {
   return ParameterClient(server.address(),
@@ -34,38 +25,10 @@ ParameterClient client_of(const TestServer& server, Transport transport, const T
                          no_environment);
 }
 
-Request request() {
-  Request request;
-  request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
-  request.mutable_caller()->set_job_id("job");
-  request.mutable_caller()->set_task("worker:7");
-  request.mutable_caller()->set_incarnation(1);
-  return request;
-}
-
 std::string word_of(const TestServer& server) {
-  Link link(grpc::CreateChannel(server.address().text(), grpc::InsecureChannelCredentials()),
-            Link::Unconnected::kWait);
-  EXPECT_TRUE(link.connect(soon()));
-  Request asking = request();
-  asking.mutable_upgrade()->set_host("another");
-  link.send({.header = asking.SerializeAsString(), .payload = {}}, soon());
-  Reply reply;
-  link.receive({.begin = [&](const std::string& text, size_t) { reply.ParseFromString(text); },
-                .take = [](const char*, size_t) {}},
-               soon());
-  EXPECT_EQ(reply.upgraded().socket(), "") << "memory is for the same host";
-  return reply.upgraded().direct_word();
-}
-
-std::string push_header(uint64_t payload) {
-  Request pushing = request();
-  auto& push = *pushing.mutable_update()->add_pushes();
-  push.set_shard("w");
-  push.set_sequence(1);
-  push.set_rows(-1);
-  push.set_payload_bytes(payload);
-  return pushing.SerializeAsString();
+  const auto offer = upgrade_of(server, "another");
+  EXPECT_EQ(offer.socket(), "") << "memory is for the same host";
+  return offer.direct_word();
 }
 
 TEST(Direct, GoesByTlsWhereThereAreCertificates) {
@@ -190,8 +153,8 @@ TEST_F(DirectIntruder, MayGoInTheMiddleOfAnything) {
     const auto socket = enter();
     socket->put({.kind = Frame::Kind::kMessage, .bytes = 16}, push_header(16));
     const std::array<char, 12> some{};
-    socket->send({{{.owner = nullptr, .data = some.data(), .bytes = length % some.size()}}},
-                 soon());
+    socket->flush(soon());
+    send(socket->stream().fd(), some.data(), length % some.size(), MSG_NOSIGNAL);
   }
   for (const char byte : {parameter_server::kDirectByte, 'P', '\x16', '\0'}) {
     const auto address = net::InternetAddress::parse(server_.address().text(), "the server");

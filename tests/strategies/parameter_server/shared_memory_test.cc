@@ -9,8 +9,6 @@
 #include <sstream>
 #include <thread>
 
-#include <grpcpp/grpcpp.h>
-
 #include "core/base/random.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/collective/host/process_identity.h"
@@ -19,7 +17,7 @@
 #include "strategies/parameter_server/local_link.h"
 #include "strategies/parameter_server/local_socket.h"
 #include "strategies/parameter_server/shared_stream.h"
-#include "strategies/parameter_server/wire.h"
+#include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 
@@ -29,15 +27,11 @@ namespace {
 using parameter_server::Frame;
 using parameter_server::FrameSocket;
 using parameter_server::kAreaBytes;
-using parameter_server::Link;
 using parameter_server::LocalOffer;
-using parameter_server::proto::Reply;
 using parameter_server::proto::Request;
 using Clock = std::chrono::steady_clock;
 
 const TensorSpec kFour{DType::kFloat32, {4}};
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(20); }
 
 bool happens(const std::function<bool()>& condition) {
   for (const auto end = soon(); Clock::now() < end; std::this_thread::yield())
@@ -52,28 +46,9 @@ bool has_word(const char* path, const std::string& word) {
   return text.str().find(word) != std::string::npos;
 }
 
-Request request(const std::string& task = "worker:7") {
-  Request request;
-  request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
-  request.mutable_caller()->set_job_id("job");
-  request.mutable_caller()->set_task(task);
-  request.mutable_caller()->set_incarnation(1);
-  return request;
-}
-
 // What a server offers to a caller on `host`, by gRPC; nothing where it offers nothing.
 std::optional<LocalOffer> offer_of(const TestServer& server, const std::string& host) {
-  Link link(grpc::CreateChannel(server.address().text(), grpc::InsecureChannelCredentials()),
-            Link::Unconnected::kWait);
-  if (!link.connect(soon())) return std::nullopt;
-  Request asking = request();
-  asking.mutable_upgrade()->set_host(host);
-  link.send({.header = asking.SerializeAsString(), .payload = {}}, soon());
-  Reply reply;
-  link.receive({.begin = [&](const std::string& text, size_t) { reply.ParseFromString(text); },
-                .take = [](const char*, size_t) {}},
-               soon());
-  const auto& shared = reply.upgraded();
+  const auto shared = upgrade_of(server, host);
   if (shared.socket().empty()) return std::nullopt;
   return LocalOffer{.socket = shared.socket(),
                     .word = shared.word(),
@@ -230,16 +205,6 @@ class Intruder : public ::testing::Test {
   // Whatever has happened, others do not notice.
   ~Intruder() override {
     EXPECT_EQ(values_of(fetch(*client_, whole_shard("w", kFour))), (std::vector<float>(4)));
-  }
-
-  static std::string push_header(uint64_t payload) {
-    Request pushing = request();
-    auto& push = *pushing.mutable_update()->add_pushes();
-    push.set_shard("w");
-    push.set_sequence(1);
-    push.set_rows(-1);
-    push.set_payload_bytes(payload);
-    return pushing.SerializeAsString();
   }
 
   struct Connection {
