@@ -94,7 +94,7 @@ inline ShardSpec whole_shard(const std::string& name, const TensorSpec& spec,
           .update = trace_update(optimizer.rule(), spec)};
 }
 
-inline Tensor floats(std::vector<float> values) {
+inline Tensor floats(const std::vector<float>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())});
 }
 
