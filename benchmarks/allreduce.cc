@@ -62,10 +62,11 @@ std::vector<int64_t> numbers(const std::string& flag, const std::string& list, i
 Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures in-place all-reduces of float32 between ranks.");
   Settings s;
-  s.backend = flags.text("backend", "threads",
-                         "what the ranks are and share: threads, or processes with shared memory "
-                         "or TCP over loopback",
-                         {.choices = {"threads", "shm", "tcp"}});
+  s.backend =
+      flags.text("backend", "threads",
+                 "what the ranks are and share: threads, or processes with shared memory, "
+                 "TCP over loopback, or shared memory in each of two halves and TCP between",
+                 {.choices = {"threads", "shm", "tcp", "two-level"}});
   s.tls = flags.boolean("tls", false, "TCP is encrypted, with certificates made by openssl");
   s.ranks = numbers("np", flags.text("np", "2", "numbers of ranks"), 1, 64);
   s.bytes = numbers("bytes", flags.text("bytes", "104857600", "sizes of what each rank reduces"), 4,
@@ -215,7 +216,8 @@ void measure(const Settings& s) {
     if (s.backend == "threads")
       run_on(ThreadRanks(ranks, most_bytes));
     else
-      run_on(ForkedRanks({ranks, s.backend, s.own_buffers, most_bytes}));
+      run_on(ForkedRanks(
+          {ranks, s.backend, s.backend == "two-level" ? 2 : 1, s.own_buffers, most_bytes}));
   }
 }
 

@@ -45,6 +45,7 @@ void write_all(int descriptor, const void* source, size_t bytes) {
 CommunicationBackend backend_from_name(const std::string& name) {
   if (name == "shm") return CommunicationBackend::kSharedMemory;
   if (name == "tcp") return CommunicationBackend::kTcp;
+  if (name == "two-level") return CommunicationBackend::kAuto;
   fail(Code::kInternal, "no backend ", name);
 }
 
@@ -137,11 +138,13 @@ std::vector<double> ForkedRanks::run(int64_t bytes, int64_t repetitions) {
 void ForkedRanks::serve(int rank, int commands, int results) const {
   set_num_threads(1);
   testing::DirectoryStore store(folder_);
-  const auto group = make_communicators({.store = &store,
-                                         .name = "benchmark",
-                                         .process = rank,
-                                         .processes = options_.ranks,
-                                         .backend = backend_from_name(options_.backend)});
+  const auto group =
+      make_communicators({.store = &store,
+                          .name = "benchmark",
+                          .process = rank,
+                          .processes = options_.ranks,
+                          .backend = backend_from_name(options_.backend),
+                          .host = str("host", rank * options_.hosts / options_.ranks)});
   Communicator& communicator = *group.communicators[0];
   const auto bytes = static_cast<size_t>(options_.most_bytes);
   const auto buffer =

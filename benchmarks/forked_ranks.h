@@ -16,7 +16,8 @@ class ForkedRanks {
  public:
   struct Options {
     int ranks = 2;
-    std::string backend;       // "shm", "tcp"
+    std::string backend;       // "shm", "tcp", or "two-level": shared memory in hosts, TCP between
+    int hosts = 1;             // among which the ranks are divided evenly, as it were
     bool own_buffers = false;  // of the ranks, not of the communicator
     int64_t most_bytes = 0;    // that will be reduced
   };

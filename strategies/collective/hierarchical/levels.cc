@@ -1,7 +1,6 @@
 #include "strategies/collective/hierarchical/levels.h"
 
 #include <algorithm>
-#include <exception>
 #include <functional>
 #include <numeric>
 
@@ -54,29 +53,58 @@ char* Levels::Scratch::at_least(HostCommunicator& host, int64_t bytes) {
   return static_cast<char*>(buffer_->data);
 }
 
+Levels::LaneCalls::~LaneCalls() {
+  while (!started_.empty()) try {
+      wait_for_one();
+    } catch (const Error&) {
+    }
+}
+
+void Levels::LaneCalls::start(Communicator& lane, const Call& call) {
+  started_.emplace_back(&lane, lane.start(call));
+}
+
+void Levels::LaneCalls::wait() {
+  while (!started_.empty()) wait_for_one();
+}
+
+void Levels::LaneCalls::wait_for_one() {
+  const auto [lane, operation] = started_.back();
+  started_.pop_back();
+  lane->wait(operation);
+}
+
+template <typename F>
+void Levels::start_on_lanes(LaneCalls& calls, bool go_on, const F& call_of) {
+  host_->set_limit(after_lanes_);
+  for (int lane = first_; lane < last_; ++lane) {
+    const std::optional<Call> call = call_of(lane);
+    Communicator& communicator = *lanes_[at(lane - first_)];
+    if (!call) continue;
+    if (go_on || lanes_.size() > 1)
+      calls.start(communicator, *call);
+    else
+      communicator.run(*call);
+  }
+}
+
 template <typename F>
 void Levels::on_lanes(const F& call_of) {
-  host_->set_limit(after_lanes_);
-  if (lanes_.size() == 1) {
-    if (const std::optional<Call> call = call_of(first_)) lanes_[0]->run(*call);
-    return;
+  LaneCalls calls;
+  guarded([&] {
+    start_on_lanes(calls, false, call_of);
+    calls.wait();
+  });
+}
+
+template <typename F>
+void Levels::guarded(const F& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    abort(error);
+    throw;
   }
-  std::vector<std::pair<Communicator*, int64_t>> started;
-  std::exception_ptr failure;
-  for (int lane = first_; lane < last_; ++lane)
-    if (const std::optional<Call> call = call_of(lane)) {
-      Communicator& communicator = *lanes_[at(lane - first_)];
-      started.emplace_back(&communicator, communicator.start(*call));
-    }
-  for (const auto& [lane, operation] : started) {
-    try {
-      lane->wait(operation);
-    } catch (const Error& error) {
-      if (!failure) failure = std::current_exception();
-      abort(error);
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
 }
 
 const void* Levels::widened(const PartialResult& partial, const void* elements, int64_t count) {
@@ -105,20 +133,31 @@ void Levels::run(const ReduceCall& call) {
   reduce(Bucket({&segment, 1}, call.dtype), call.op, call.root);
 }
 
+// While one window is on the lanes, the ranks of the host combine the next.
 void Levels::reduce(const Bucket& bucket, ReduceOp op, int root) {
   const PartialResult partial(op, bucket.dtype(), topology_.size());
-  const int64_t window = window_of(partial.bytes(1));
-  for (int64_t begin = 0; begin < bucket.total(); begin += window)
-    reduce_window(bucket, partial, {begin, std::min(window, bucket.total() - begin)}, root);
+  const int64_t length = window_of(partial.bytes(1));
+  Scratch* const sums[] = {&sums_, &next_sums_};
+  std::optional<Window> windows[2];
+  host_->set_limit(before_lanes_);
+  guarded([&] {
+    int current = 0;
+    for (int64_t begin = 0; begin < bucket.total(); begin += length, current = 1 - current) {
+      Window& window = windows[current].emplace();
+      window.range = {begin, std::min(length, bucket.total() - begin)};
+      window.is_only = bucket.total() <= length;
+      start_window(window, bucket, partial, root, *sums[current]);
+      if (begin > 0) finish_window(*windows[1 - current], bucket, partial, root);
+    }
+    if (windows[1 - current]) finish_window(*windows[1 - current], bucket, partial, root);
+  });
 }
 
-// The ranks of a host combine theirs, each the shares of its lanes; hosts combine those; and the
-// ranks of a host tell each other the results.
-void Levels::reduce_window(const Bucket& bucket, const PartialResult& partial, ElementRange range,
-                           int root) {
-  host_->set_limit(before_lanes_);
+// The ranks of a host combine theirs, each the shares of its lanes; hosts combine those.
+void Levels::start_window(Window& window, const Bucket& bucket, const PartialResult& partial,
+                          int root, Scratch& sums) {
+  const ElementRange range = window.range;
   const auto counts = topology_.place_shares(range.count);
-  const int64_t own_count = counts[at(topology_.place())];
   const void* own = bucket.source(range);
   if (own == nullptr) {
     char* const packed = packed_.at_least(*host_, bucket.bytes(range.count));
@@ -126,25 +165,32 @@ void Levels::reduce_window(const Bucket& bucket, const PartialResult& partial, E
     own = packed;
   }
   own = widened(partial, own, range.count);
-  char* const sums = sums_.at_least(*host_, partial.bytes(own_count));
-  host_->reduce_scatter(own, sums, counts, partial.dtype(), partial.op());
+  window.sums = sums.at_least(*host_, partial.bytes(counts[at(topology_.place())]));
+  host_->reduce_scatter(own, window.sums, counts, partial.dtype(), partial.op());
 
-  const int root_host = root == kEverybody ? 0 : topology_.host_of(root);
-  std::vector<Segment> segments(at(last_ - first_));
-  on_lanes([&](int lane) -> std::optional<Call> {
+  window.segments.resize(at(last_ - first_));
+  start_on_lanes(window.calls, !window.is_only, [&](int lane) -> std::optional<Call> {
     const int64_t count = topology_.share(range.count, lane);
     if (count == 0) return std::nullopt;
     const int64_t begin = topology_.begin(range.count, lane) - topology_.begin(range.count, first_);
-    char* const share = sums + partial.bytes(begin);
+    char* const share = window.sums + partial.bytes(begin);
     if (root != kEverybody)
-      return ReduceCall{share, share, count, partial.dtype(), partial.op(), root_host};
-    Segment& segment = segments[at(lane - first_)];
+      return ReduceCall{share,           share,        count,
+                        partial.dtype(), partial.op(), topology_.host_of(root)};
+    Segment& segment = window.segments[at(lane - first_)];
     segment = {share, share, count};
     return AllReduceCall{{&segment, 1}, partial.dtype(), partial.op()};
   });
-  if (root != kEverybody && topology_.host() != root_host) return;
+}
 
-  const void* const results = finished(partial, sums, own_count);
+// The ranks of a host tell each other the results.
+void Levels::finish_window(Window& window, const Bucket& bucket, const PartialResult& partial,
+                           int root) {
+  window.calls.wait();
+  if (root != kEverybody && topology_.host() != topology_.host_of(root)) return;
+  const ElementRange range = window.range;
+  const int64_t own_count = topology_.place_shares(range.count)[at(topology_.place())];
+  const void* const results = finished(partial, window.sums, own_count);
   const auto bytes = topology_.place_shares(range.count, bucket.bytes(1));
   void* target = bucket.target(range);
   const bool in_place = target != nullptr;
