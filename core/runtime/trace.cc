@@ -32,10 +32,10 @@ bool makes_same(std::string_view op) {
   return contains(kOps, op);
 }
 
-// Ops that are keyed by the replica.
+// Ops whose results differ by replica whatever their inputs are.
 bool differs_by_replica(std::string_view op) {
-  static constexpr std::array<std::string_view, 5> kOps = {"ReplicaId", "Dropout", "RandomUniform",
-                                                           "RandomNormal", "TruncatedNormal"};
+  static constexpr std::array<std::string_view, 6> kOps = {
+      "ReplicaId", "ReduceScatter", "Dropout", "RandomUniform", "RandomNormal", "TruncatedNormal"};
   return contains(kOps, op);
 }
 

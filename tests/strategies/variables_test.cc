@@ -129,6 +129,30 @@ TEST_P(VariablesTest, OneValueForAllReplicasIsItsOwnMeanWithoutCommunication) {
   }
 }
 
+// All replicas compute the same gradient of what they gathered, and each gets its part of the sum.
+TEST_P(VariablesTest, TheGradientOfAGatherIsEachReplicasOwn) {
+  const auto own = [this](int r) { return 1.0 * n_ * (r + 1); };
+  const auto step = [&](const VariablePtr& v) {
+    return run(
+        [&](Value x) {
+          const Value all = get_replica_context()->all_gather(ops::reshape(x, {1}), 0);
+          std::vector<float> weights;
+          for (int r = 0; r < n_; ++r) weights.push_back(static_cast<float>(r + 1));
+          const Value loss = ops::reduce_sum(all * ops::constant(Tensor::from(weights, {n_})));
+          return v->assign(ops::reshape(gradients(loss, {x})[0].values, {}));
+        },
+        ids());
+  };
+  for (const Aggregation aggregation : {Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
+    const auto v = on_write(number(0), aggregation);
+    EXPECT_EQ(results(step(v)), n_times(combined(aggregation, own)));
+    EXPECT_EQ(copies(v), n_times(combined(aggregation, own)));
+  }
+  const auto none = on_write(number(0), Aggregation::kNone);
+  if (n_ == 1) return;
+  EXPECT_TRUE(contains(error_of(Code::kInvalidArgument, [&] { step(none); }), "\"v\""));
+}
+
 TEST_P(VariablesTest, IntegersHaveNoMean) {
   const auto v = on_write(number(1, DType::kInt64), Aggregation::kMean);
   const auto assign = [&] {
