@@ -15,10 +15,11 @@ bool aggregates_writes(const Variable& variable) {
          kept != Synchronization::kNone;
 }
 
-// Whether the program gives one value to all replicas, rather than letting each compute its own.
+// Of a value that is the same on all replicas: whether the program gives it to them, rather than
+// letting each compute it.
 bool is_given(const Value& value) {
   const std::string& op = value.node().op().name;
-  return (op == "Constant" || op == "Input") && is_same_on_replicas(value);
+  return op == "Constant" || op == "Input";
 }
 
 bool is_zero(const Value& value) {
@@ -110,19 +111,20 @@ void require_summable(const Variable& variable, ScatterOp op) {
 
 Value aggregate(const Variable& variable, const Value& value) {
   if (!aggregates_writes(variable)) return value;
+  const bool same = is_same_on_replicas(value);
   switch (variable.aggregation()) {
     case Aggregation::kNone:
-      if (!is_same_on_replicas(value)) refuse_own_values(variable);
+      if (!same) refuse_own_values(variable);
       return value;
     case Aggregation::kSum:
-      if (is_zero(value)) return value;
-      if (is_given(value)) refuse_given(variable);
+      if (same && is_zero(value)) return value;
+      if (same && is_given(value)) refuse_given(variable);
       return all_reduce(value, ReduceOp::kSum);
     case Aggregation::kMean:
       require_mean(variable);
-      return is_same_on_replicas(value) ? value : all_reduce(value, ReduceOp::kMean);
+      return same ? value : all_reduce(value, ReduceOp::kMean);
     case Aggregation::kOnlyFirstReplica:
-      return is_same_on_replicas(value) ? value : from_first_replica(value);
+      return same ? value : from_first_replica(value);
   }
   return value;
 }
@@ -136,7 +138,7 @@ RowUpdates aggregate(const Variable& variable, ScatterOp op, const RowUpdates& r
       return rows;
     case Aggregation::kSum:
       require_summable(variable, op);
-      if (is_given(rows.indices) && is_given(rows.updates)) refuse_given(variable);
+      if (same && is_given(rows.indices) && is_given(rows.updates)) refuse_given(variable);
       return of_all_replicas(rows);
     case Aggregation::kMean: {
       require_summable(variable, op);

@@ -20,7 +20,7 @@ bool matches(const Signature& signature, std::span<const Tensor> inputs) {
 struct Trace {
   Signature signature;
   ReplicaGroup group;
-  AskedShapes asked;  // nothing: the other replicas' signatures do not matter
+  Questions asked;  // none: the other replicas' signatures do not matter
   GraphFunction function;
 
   bool serves(const ReplicaGroup& wanted) const {
@@ -48,8 +48,6 @@ struct Specialisation {
   }
 };
 
-using Known = std::map<Signature, AskedShapes, SignatureLess>;
-
 // A trace, or the error that ended it.
 struct Attempt {
   Trace trace;
@@ -62,14 +60,15 @@ std::string to_string(const Signature& signature) {
   return "(" + text + ")";
 }
 
-// Throws unless the replicas that `a` and `b` are for make the same calls in the same order.
+// Throws unless the replicas that `a` and `b` are for make the same calls and write the same
+// variables, in the same order.
 void require_alike(const std::string& name, const Trace& a, const Trace& b) {
-  const auto ours = communication_of(*a.function.graph),
-             theirs = communication_of(*b.function.graph);
+  const auto ours = common_effects(*a.function.graph), theirs = common_effects(*b.function.graph);
   const auto [x, y] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
   if (x == ours.end() && y == theirs.end()) return;
   const auto shown = [](auto at, const auto& all) { return at == all.end() ? "nothing" : *at; };
-  invalid("function \"", name, "\": replicas must communicate alike, but as number ",
+  invalid("function \"", name,
+          "\": replicas must communicate alike and write the same variables, but ", "as number ",
           x - ours.begin() + 1, " the one with inputs ", to_string(a.signature), " does ",
           shown(x, ours), " and the one with ", to_string(b.signature), " ", shown(y, theirs));
 }
@@ -85,7 +84,7 @@ struct Function::State {
   std::mutex mutex;                      // guards what follows
   std::vector<std::unique_ptr<Trace>> traces;
   std::vector<std::unique_ptr<Specialisation>> specialisations;
-  std::vector<ReplicaGroup> agreed;  // groups of different signatures that communicate alike
+  std::vector<ReplicaGroup> agreed;  // groups of different signatures whose traces are alike
 
   std::unique_lock<std::mutex> lock() {
     if (tracing == std::this_thread::get_id())
@@ -154,10 +153,10 @@ struct Function::State {
     return keep(std::move(first.trace));
   }
 
-  // Traces every signature of the group until none asks for other shapes than the time before: what
+  // Traces every signature of the group until none asks other questions than the time before: what
   // one replica gathers may depend on what it gathered earlier. Each round settles at least the
   // first question that was still open, and only the last round's errors count, because earlier
-  // ones may come from guessed shapes.
+  // ones may come from guesses.
   void trace_together(const ReplicaGroup& group) {
     Known known;
     for (size_t round = 0, questions = 0; round <= questions + 1; ++round) {
@@ -173,18 +172,20 @@ struct Function::State {
       known = std::move(asked);
     }
     fail(Code::kFailedPrecondition, "function \"", name,
-         "\" asks for other shapes each time that it is traced with the same inputs");
+         "\" asks other questions each time that it is traced with the same inputs");
   }
 
   void keep_together(std::vector<Attempt> all) {
     for (const Attempt& one : all)
       if (one.error) std::rethrow_exception(one.error);
+    for (const Attempt& one : all) require_alike(name, all[0].trace, one.trace);
     for (const Attempt& one : all)
       if (one.trace.asked.size() != all[0].trace.asked.size())
-        invalid("function \"", name, "\": replicas must ask for each other's shapes alike, but ",
-                "the one with inputs ", to_string(all[0].trace.signature), " does so ",
-                all[0].trace.asked.size(), " times and the one with ",
-                to_string(one.trace.signature), " ", one.trace.asked.size());
+        invalid("function \"", name,
+                "\": replicas must ask about each other alike, but the one with inputs ",
+                to_string(all[0].trace.signature), " does so ", all[0].trace.asked.size(),
+                " times and the one with ", to_string(one.trace.signature), " ",
+                one.trace.asked.size());
     for (Attempt& one : all) keep(std::move(one.trace));
   }
 

@@ -34,7 +34,8 @@ class Function {
 
   // The graph for a signature, traced on first use. Where the group's replicas have different
   // signatures, all of them are traced, and kInvalidArgument says so when they do not communicate
-  // alike: they would wait for each other for ever.
+  // alike, which would have them wait for each other for ever, or not write the same variables,
+  // whose copies would differ.
   const GraphFunction& trace(const Signature& signature, const ReplicaGroup& group = {}) const;
   // How many graphs there are: one for each signature and strategy.
   int trace_count() const;

@@ -9,36 +9,48 @@
 
 namespace cohort {
 
-// What shapes_on_replicas was asked about, in order: this signature's own shapes.
-using AskedShapes = std::vector<Shape>;
+// What a trace asks about a value of its own that other replicas have, too, with its own answer:
+// the value's shape, or what computes it (computation_of).
+struct Question {
+  Shape shape = {};
+  uint64_t computation = 0;
 
-// While alive, the trace that shapes_on_replicas and traced_group speak of on this thread. Graphs
-// traced inside it, such as rehearsals of layers, are not part of it.
+  bool operator==(const Question&) const = default;
+};
+using Questions = std::vector<Question>;
+// What each signature of a group asked when it was last traced, in order.
+using Known = std::map<Signature, Questions, SignatureLess>;
+
+// While alive, the trace that shapes_on_replicas, is_same_on_replicas and traced_group speak of on
+// this thread. Graphs traced inside it, such as rehearsals of layers, are not part of it.
 class TraceScope {
  public:
-  // `known` has what each signature of the group asked when it was last traced.
-  TraceScope(const Graph& graph, const ReplicaGroup& group,
-             const std::map<Signature, AskedShapes, SignatureLess>& known);
+  TraceScope(const Graph& graph, const ReplicaGroup& group, const Known& known);
   ~TraceScope();
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  const AskedShapes& asked() const { return asked_; }
+  const Questions& asked() const { return asked_; }
 
  private:
   friend std::vector<Shape> shapes_on_replicas(const Value& value);
   friend const ReplicaGroup& traced_group();
   friend bool is_same_on_replicas(const Value& value);
 
+  // Whether this thread's trace is the one that `value` is part of.
+  static bool is_of(const Value& value);
+  // The answers of all replicas, in their order; the own one where another's is not known yet.
+  Questions ask(const Question& own);
+
   const Graph& graph_;
   const ReplicaGroup& group_;
-  const std::map<Signature, AskedShapes, SignatureLess>& known_;
-  AskedShapes asked_;
+  const Known& known_;
+  Questions asked_;
   TraceScope* previous_;
 };
 
-// A line for each node of `graph` that communicates, in order: what has to be equal on all
-// replicas.
-std::vector<std::string> communication_of(const Graph& graph);
+// A line for each node of `graph` that communicates, or writes a variable whose copies are kept
+// equal, in order: what has to be the same on all replicas.
+std::vector<std::string> common_effects(const Graph& graph);
 
 }  // namespace cohort

@@ -153,6 +153,119 @@ TEST_P(VariablesTest, TheGradientOfAGatherIsEachReplicasOwn) {
   EXPECT_TRUE(contains(error_of(Code::kInvalidArgument, [&] { step(none); }), "\"v\""));
 }
 
+// --- Shares of several sizes, each of which is traced by itself
+
+// 3 rows for the first replica, 2 for each other.
+int rows_of(int replica) { return replica == 0 ? 3 : 2; }
+PerReplica<Tensor> uneven_shares(int replicas) {
+  PerReplica<Tensor> shares(static_cast<size_t>(replicas));
+  for (int r = 0; r < replicas; ++r)
+    shares[static_cast<size_t>(r)] = Tensor::full(DType::kFloat32, {rows_of(r)}, r + 1);
+  return shares;
+}
+
+TEST_P(VariablesTest, AConstantThatFollowsFromAShareIsEachReplicasOwn) {
+  const auto shares = uneven_shares(n_);
+  const auto assign_rows = [](const VariablePtr& v) {
+    return [v](Value x) {
+      return v->assign(ops::constant(static_cast<double>(x.shape()[0]), DType::kFloat32));
+    };
+  };
+  for (const Aggregation aggregation :
+       {Aggregation::kSum, Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
+    const auto v = on_write(number(0), aggregation);
+    const double expected = number(combined(aggregation, rows_of)).item();
+    const auto step = strategy_->function(assign_rows(v));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(results(strategy_->run(step, shares)), n_times(expected));
+    EXPECT_EQ(copies(v), n_times(expected));
+  }
+  const auto none = on_write(number(7), Aggregation::kNone);
+  if (n_ > 1) {
+    const auto message = error_of(Code::kInvalidArgument, [&] { run(assign_rows(none), shares); });
+    EXPECT_TRUE(contains(message, "\"v\"") && contains(message, "kMean")) << message;
+    EXPECT_EQ(copies(none), n_times(7));
+  }
+  EXPECT_EQ(results(run(assign_rows(none), Tensor::zeros(DType::kFloat32, {4}))), n_times(4));
+}
+
+TEST_P(VariablesTest, RowsThatFollowFromAShareAreEachReplicasOwn) {
+  const auto step = [&](const VariablePtr& v) {
+    run(
+        [&](Value x) {
+          const auto rows = static_cast<int32_t>(x.shape()[0]);
+          v->scatter(ScatterOp::kAdd, ops::constant(Tensor::from<int32_t>({rows - 2}, {1})),
+                     ops::constant(Tensor::from<float>({2}, {1})));
+        },
+        uneven_shares(n_));
+  };
+  const Tensor zeros = Tensor::zeros(DType::kFloat32, {2});
+  const auto first = on_write(zeros, Aggregation::kOnlyFirstReplica),
+             sum = on_write(zeros, Aggregation::kSum), none = on_write(zeros, Aggregation::kNone);
+  step(first);
+  EXPECT_EQ(copies(first), n_times({0, 2}));
+  if (n_ == 1) return;
+  step(sum);
+  EXPECT_EQ(copies(sum), n_times({2.0 * (n_ - 1), 2}));
+  EXPECT_TRUE(contains(error_of(Code::kInvalidArgument, [&] { step(none); }), "\"v\""));
+}
+
+TEST_P(VariablesTest, WhatDoesNotFollowFromTheShareStaysTheSame) {
+  const auto count = on_write(number(0), Aggregation::kNone),
+             total = on_write(number(0), Aggregation::kNone),
+             mean = on_write(number(5), Aggregation::kMean);
+  const auto step = strategy_->function([&](Value x, Value same) {
+    const ReplicaContext& replica = *get_replica_context();
+    const auto all_rows = static_cast<double>(replica.global_extent(x));
+    count->assign_add(ops::constant(1, DType::kFloat32));
+    total->assign(replica.all_reduce(ReduceOp::kSum, ops::reduce_sum(x)) / all_rows + same);
+    total->assign(total->read() + count->read());
+    return mean->assign(ops::constant(0, DType::kFloat32));
+  });
+  double sum = 0, rows = 0;
+  for (int r = 0; r < n_; ++r) {
+    sum += rows_of(r) * (r + 1);
+    rows += rows_of(r);
+  }
+  for (int i = 1; i <= 2; ++i) {
+    strategy_->run(step, uneven_shares(n_), 10.0f);
+    EXPECT_EQ(copies(count), n_times(i));
+    EXPECT_NEAR(total->value().item(), sum / rows + 10 + i, 1e-5);
+    EXPECT_EQ(copies(total), n_times(total->value().item()));
+    EXPECT_EQ(copies(mean), n_times(0));
+  }
+}
+
+TEST_P(VariablesTest, AWriteThatSomeSharesLeaveOutIsRefused) {
+  if (n_ == 1) return;
+  for (const Aggregation aggregation : kAggregations)
+    for (const bool scatters : {false, true}) {
+      const auto v = on_write(Tensor::from<float>({7}, {1}), aggregation);
+      const auto step = strategy_->function([&](Value x) {
+        if (x.shape()[0] == 3) {
+          const Value same = get_replica_context()->all_reduce(ReduceOp::kSum, v->read());
+          if (scatters)
+            v->scatter(ScatterOp::kAdd, ops::constant(Tensor::from<int32_t>({0}, {1})), same);
+          else
+            v->assign(same);
+        } else {
+          get_replica_context()->all_reduce(ReduceOp::kSum, v->read());
+        }
+        return x;
+      });
+      for (int i = 0; i < 2; ++i) {
+        const auto message =
+            error_of(Code::kInvalidArgument, [&] { strategy_->run(step, uneven_shares(n_)); });
+        for (const char* part : {"replicas must", "float32[3]", "float32[2]"})
+          EXPECT_TRUE(contains(message, part)) << message;
+        if (aggregation == Aggregation::kNone && GetParam().kind == Kind::kMirrored) {
+          EXPECT_TRUE(contains(message, "to \"v\"")) << message;
+        }
+      }
+      EXPECT_EQ(copies(v), n_times(7));
+      strategy_->run(step, Tensor::zeros(DType::kFloat32, {2}));
+    }
+}
+
 TEST_P(VariablesTest, IntegersHaveNoMean) {
   const auto v = on_write(number(1, DType::kInt64), Aggregation::kMean);
   const auto assign = [&] {
