@@ -29,25 +29,26 @@ class LocalVariable final : public Variable {
         device_(device),
         storage_(place_on(device, make_initial_value(options), options.name)) {}
 
-  using Variable::assign;
-  Tensor value() const override {
-    require_value(*this);
-    if (is_host(device_)) return storage_.clone();
-    Tensor copy(spec().dtype, spec().shape);
-    copy_between_devices(device_, storage_.raw(), Device{}, copy.raw(), copy.bytes());
-    return copy;
-  }
-  void assign(const Tensor& value) override {
-    if (is_host(device_)) return assign_storage(storage_, value);
-    require_spec(*this, value.spec());
-    copy_between_devices(Device{}, value.raw(), device_, storage_.raw(), value.bytes());
-  }
   Tensor storage(int replica) override {
     require_replica(replica);
     return storage_;
   }
   int num_replicas() const override { return 1; }
   std::vector<Device> devices() const override { return {device_}; }
+
+ protected:
+  Tensor load_value() const override {
+    require_value(*this);
+    if (is_host(device_)) return storage_.clone();
+    Tensor copy(spec().dtype, spec().shape);
+    copy_between_devices(device_, storage_.raw(), Device{}, copy.raw(), copy.bytes());
+    return copy;
+  }
+  void store_value(const Tensor& value) override {
+    if (is_host(device_)) return assign_storage(storage_, value);
+    require_spec(*this, value.spec());
+    copy_between_devices(Device{}, value.raw(), device_, storage_.raw(), value.bytes());
+  }
 
  private:
   Device device_;
@@ -196,7 +197,32 @@ void Variable::scatter_update(ScatterOp op, const Value& indices, const Value& u
   for (const auto& copy : written_copies(*this)) store(copy, op, {indices, updates});
 }
 
+Tensor Variable::value() const {
+  require_outside("value()", "read()");
+  return load_value();
+}
+
 void Variable::assign(const Tensor& value) {
+  require_outside("assign(const Tensor&)", "assign(const Value&)");
+  store_value(value);
+}
+
+void Variable::assign_add(const Tensor& delta) {
+  require_outside("assign_add(const Tensor&)", "assign_add(const Value&)");
+  add_value(delta);
+}
+
+void Variable::assign_sub(const Tensor& delta) {
+  require_outside("assign_sub(const Tensor&)", "assign_sub(const Value&)");
+  subtract_value(delta);
+}
+
+void Variable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+  require_outside("scatter of tensors", "scatter(ScatterOp, const Value&, const Value&)");
+  scatter_values(op, indices, updates);
+}
+
+void Variable::store_value(const Tensor& value) {
   require_spec(*this, value.spec());
   function([this](const std::vector<Value>& inputs) {
     write(*this, inputs[0]);
@@ -204,14 +230,21 @@ void Variable::assign(const Tensor& value) {
   })({value});
 }
 
-void Variable::assign_add(const Tensor& delta) { change_outside(*this, "Add", delta); }
-void Variable::assign_sub(const Tensor& delta) { change_outside(*this, "Sub", delta); }
+void Variable::add_value(const Tensor& delta) { change_outside(*this, "Add", delta); }
+void Variable::subtract_value(const Tensor& delta) { change_outside(*this, "Sub", delta); }
 
-void Variable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+void Variable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   function([&](const std::vector<Value>& inputs) {
     scatter(op, inputs[0], inputs[1]);
     return std::vector<Value>{};
   })({indices, updates});
+}
+
+void Variable::require_outside(std::string_view call, std::string_view instead) const {
+  if (has_current_graph())
+    fail(Code::kFailedPrecondition, "variable \"", name_, "\": ", call,
+         " acts once, while the function that calls it is traced, and not when it runs; use ",
+         instead, " there");
 }
 
 bool Variable::is_same_on_replicas() const {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/device/device.h"
@@ -78,17 +79,17 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   void update(const Value& value);
   void scatter_update(ScatterOp op, const Value& indices, const Value& updates);
 
-  // --- Outside
+  // --- Outside: kFailedPrecondition while a function is traced, of which they would not be part
 
   // A copy of the value, merged over replicas as the aggregation says. kInvalidArgument for a
   // variable that is synchronised on read without an aggregation.
-  virtual Tensor value() const = 0;
+  Tensor value() const;
   // To all copies. kInvalidArgument when the spec differs, naming the variable. On read with kSum,
   // each copy gets its equal part of a value assigned, and adding is kInvalidArgument.
-  virtual void assign(const Tensor& value);
-  virtual void assign_add(const Tensor& delta);
-  virtual void assign_sub(const Tensor& delta);
-  virtual void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates);
+  void assign(const Tensor& value);
+  void assign_add(const Tensor& delta);
+  void assign_sub(const Tensor& delta);
+  void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates);
 
   // --- For the runtime
 
@@ -114,7 +115,16 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   // Throws as `storage` does.
   void require_replica(int replica) const;
 
+  // What value(), assign() and so on do outside.
+  virtual Tensor load_value() const = 0;
+  virtual void store_value(const Tensor& value);
+  virtual void add_value(const Tensor& delta);
+  virtual void subtract_value(const Tensor& delta);
+  virtual void scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates);
+
  private:
+  // kFailedPrecondition while a function is traced: `call` acts once, and `instead` is meant.
+  void require_outside(std::string_view call, std::string_view instead) const;
   // kFailedPrecondition where the function being traced has another number of replicas.
   void require_group() const;
 

@@ -20,13 +20,14 @@ class PerWorkerVariable final : public Variable {
 
   uint64_t resource() const { return handle_->id(); }
 
-  using Variable::assign;
-  Tensor value() const override { refuse(); }
-  void assign(const Tensor&) override { refuse(); }
   Tensor storage(int) override { refuse(); }
   int num_replicas() const override { return 1; }
   bool is_same_on_replicas() const override { return false; }
   std::vector<Device> devices() const override { return {Device{}}; }
+
+ protected:
+  Tensor load_value() const override { refuse(); }
+  void store_value(const Tensor&) override { refuse(); }
 
  private:
   [[noreturn]] void refuse() const {

@@ -36,21 +36,19 @@ class SlotVariable final : public Variable, public RowVariable {
         of_(std::move(of)),
         part_(part) {}
 
-  using Variable::assign;
-  using Variable::assign_add;
-  using Variable::assign_sub;
-  using Variable::scatter;
-  Tensor value() const override { return of_->read_part(part_); }
-  void assign(const Tensor& value) override { of_->write_part(part_, value); }
   bool has_rows_on_first_use() const override { return of_->is_lazy(); }
   VariableRows rows_in_use() const override { return of_->rows_in_use(part_); }
   void assign_rows(const VariableRows& rows) override { of_->assign_rows(rows, part_); }
-  void assign_add(const Tensor&) override { elsewhere(); }
-  void assign_sub(const Tensor&) override { elsewhere(); }
-  void scatter(ScatterOp, const Tensor&, const Tensor&) override { elsewhere(); }
   Tensor storage(int) override { elsewhere(); }
   int num_replicas() const override { return of_->num_replicas(); }
   std::vector<Device> devices() const override { return {}; }
+
+ protected:
+  Tensor load_value() const override { return of_->read_part(part_); }
+  void store_value(const Tensor& value) override { of_->write_part(part_, value); }
+  void add_value(const Tensor&) override { elsewhere(); }
+  void subtract_value(const Tensor&) override { elsewhere(); }
+  void scatter_values(ScatterOp, const Tensor&, const Tensor&) override { elsewhere(); }
 
  private:
   [[noreturn]] void elsewhere() const {
@@ -207,7 +205,7 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
             "without decay");
   // Before anything changes, because it may fail.
   const bool had_shards = made_;
-  const Tensor present = had_shards && !lazy_ ? value() : Tensor();
+  const Tensor present = had_shards && !lazy_ ? read_part(0) : Tensor();
   std::vector<ServerUpdate> updates = trace_updates(info_, rule, weight_decay);
   const std::lock_guard lock(mutex_);
   if (present.defined()) {
@@ -240,7 +238,7 @@ std::vector<ServerVariable::Shard> ServerVariable::shards() {
   return shards;
 }
 
-Tensor ServerVariable::value() const { return read_part(0); }
+Tensor ServerVariable::load_value() const { return read_part(0); }
 
 Tensor ServerVariable::read_part(int part) const {
   if (info_.lazy)
@@ -260,7 +258,7 @@ Tensor ServerVariable::read_part(int part) const {
   return whole;
 }
 
-void ServerVariable::assign(const Tensor& value) { write_part(0, value); }
+void ServerVariable::store_value(const Tensor& value) { write_part(0, value); }
 
 void ServerVariable::write_part(int part, const Tensor& value) {
   require_same_spec(*this, value);
@@ -380,7 +378,7 @@ void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indic
   session_->update(calls);
 }
 
-void ServerVariable::assign_add(const Tensor& delta) {
+void ServerVariable::add_value(const Tensor& delta) {
   require_same_spec(*this, delta);
   if (takes_sums()) return add(delta, {});
   Tensor sum = value();
@@ -388,9 +386,9 @@ void ServerVariable::assign_add(const Tensor& delta) {
   assign(sum);
 }
 
-void ServerVariable::assign_sub(const Tensor& delta) { assign_add(negated(delta)); }
+void ServerVariable::subtract_value(const Tensor& delta) { add_value(negated(delta)); }
 
-void ServerVariable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+void ServerVariable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   const bool is_sum = op == ScatterOp::kAdd || op == ScatterOp::kSub;
   if (takes_sums() && is_sum && info_.by_rows)
     return add(op == ScatterOp::kAdd ? updates : negated(updates), indices);

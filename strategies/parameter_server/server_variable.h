@@ -73,15 +73,6 @@ class ServerVariable final : public Variable, public RowVariable {
   std::vector<std::shared_ptr<Variable>> move_by(const optim::UpdateRule& rule, double weight_decay,
                                                  const std::vector<std::string>& slot_names);
 
-  using Variable::assign;
-  using Variable::assign_add;
-  using Variable::assign_sub;
-  using Variable::scatter;
-  Tensor value() const override;
-  void assign(const Tensor& value) override;
-  void assign_add(const Tensor& delta) override;
-  void assign_sub(const Tensor& delta) override;
-  void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) override;
   Tensor storage(int replica) override;
   int num_replicas() const override { return num_replicas_; }
   bool is_written_by(int replica) const override { return replica == 0; }
@@ -125,6 +116,13 @@ class ServerVariable final : public Variable, public RowVariable {
   void pushed(const Places& places, const std::vector<UpdateResult>& results);
   // The storage has been written, and is no version of the servers any more.
   void storage_written();
+
+ protected:
+  Tensor load_value() const override;
+  void store_value(const Tensor& value) override;
+  void add_value(const Tensor& delta) override;
+  void subtract_value(const Tensor& delta) override;
+  void scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) override;
 
  private:
   struct ShardState {

@@ -13,9 +13,6 @@ class CentralVariable final : public Variable {
         replicas_(static_cast<int>(replicas)),
         storage_(make_initial_value(options)) {}
 
-  Tensor value() const override { return storage_.clone(); }
-  using Variable::assign;
-  void assign(const Tensor& value) override { assign_storage(storage_, value); }
   Tensor storage(int replica) override {
     require_replica(replica);
     return storage_;
@@ -23,6 +20,10 @@ class CentralVariable final : public Variable {
   int num_replicas() const override { return replicas_; }
   bool is_written_by(int replica) const override { return replica == 0; }
   std::vector<Device> devices() const override { return {device_}; }
+
+ protected:
+  Tensor load_value() const override { return storage_.clone(); }
+  void store_value(const Tensor& value) override { assign_storage(storage_, value); }
 
  private:
   Device device_;

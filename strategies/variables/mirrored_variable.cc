@@ -18,21 +18,6 @@ class MirroredVariable final : public Variable {
     }
   }
 
-  Tensor value() const override {
-    if (!is_made_on_read(*this)) return copies_[0]->value();
-    std::vector<Tensor> values;
-    for (const auto& copy : copies_) values.push_back(copy->value());
-    return function([this](const std::vector<Value>& copies) {
-      return std::vector{merge_copies(*this, copies)};
-    })(values)[0];
-  }
-
-  using Variable::assign;
-  void assign(const Tensor& value) override {
-    if (is_made_on_read(*this)) return Variable::assign(value);
-    for (const auto& copy : copies_) copy->assign(value);
-  }
-
   Tensor storage(int replica) override {
     require_replica(replica);
     return copies_[static_cast<size_t>(replica)]->storage(0);
@@ -41,6 +26,20 @@ class MirroredVariable final : public Variable {
   std::vector<Device> devices() const override { return devices_; }
   std::vector<std::shared_ptr<Variable>> other_copies() const override {
     return {copies_.begin() + 1, copies_.end()};
+  }
+
+ protected:
+  Tensor load_value() const override {
+    if (!is_made_on_read(*this)) return copies_[0]->value();
+    std::vector<Tensor> values;
+    for (const auto& copy : copies_) values.push_back(copy->value());
+    return function([this](const std::vector<Value>& copies) {
+      return std::vector{merge_copies(*this, copies)};
+    })(values)[0];
+  }
+  void store_value(const Tensor& value) override {
+    if (is_made_on_read(*this)) return Variable::store_value(value);
+    for (const auto& copy : copies_) copy->assign(value);
   }
 
  private:

@@ -27,7 +27,15 @@ class WorkerVariable final : public Variable {
         workers_(std::move(workers)),
         local_(make_mirrored_variable(with_value_of_chief(options, *workers_), devices)) {}
 
-  Tensor value() const override {
+  Tensor storage(int replica) override { return local_->storage(replica); }
+  int num_replicas() const override { return local_->num_replicas(); }
+  std::vector<Device> devices() const override { return local_->devices(); }
+  std::vector<std::shared_ptr<Variable>> other_copies() const override {
+    return local_->other_copies();
+  }
+
+ protected:
+  Tensor load_value() const override {
     if (synchronization() != Synchronization::kOnRead) return local_->value();
     require_value(*this);
     const std::vector<Tensor> copies = all_copies();
@@ -35,9 +43,7 @@ class WorkerVariable final : public Variable {
       return std::vector{merge_copies(*this, values)};
     })(copies)[0];
   }
-
-  using Variable::assign;
-  void assign(const Tensor& value) override {
+  void store_value(const Tensor& value) override {
     if (!is_made_on_read(*this)) return local_->assign(value);
     if (value.spec() != spec())
       invalid("variable \"", name(), "\" is ", spec(), ", got ", value.spec());
@@ -49,13 +55,6 @@ class WorkerVariable final : public Variable {
     for (size_t r = 0; r < replicas; ++r)
       storage(static_cast<int>(r))
           .assign(parts[static_cast<size_t>(workers_->rank()) * replicas + r]);
-  }
-
-  Tensor storage(int replica) override { return local_->storage(replica); }
-  int num_replicas() const override { return local_->num_replicas(); }
-  std::vector<Device> devices() const override { return local_->devices(); }
-  std::vector<std::shared_ptr<Variable>> other_copies() const override {
-    return local_->other_copies();
   }
 
  private:

@@ -34,16 +34,18 @@ class Copies final : public Variable {
       : Variable({.name = name, .spec = initial.spec()}), replicas_(replicas), shared_(shared) {
     for (int r = 0; r < (shared ? 1 : replicas); ++r) copies_.push_back(initial.clone());
   }
-  Tensor value() const override { return copies_[0].clone(); }
-  void assign(const Tensor& value) override {
-    for (Tensor& copy : copies_) copy.assign(value);
-  }
   Tensor storage(int replica) override {
     return copies_[shared_ ? 0 : static_cast<size_t>(replica)];
   }
   int num_replicas() const override { return replicas_; }
   std::vector<Device> devices() const override { return std::vector<Device>(copies_.size()); }
   bool is_written_by(int replica) const override { return !shared_ || replica == 0; }
+
+ protected:
+  Tensor load_value() const override { return copies_[0].clone(); }
+  void store_value(const Tensor& value) override {
+    for (Tensor& copy : copies_) copy.assign(value);
+  }
 
  private:
   int replicas_;

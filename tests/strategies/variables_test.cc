@@ -331,6 +331,34 @@ TEST_P(VariablesTest, AFunctionOfItsOwnWritesEveryCopy) {
   }
 }
 
+TEST_P(VariablesTest, WhatActsOutsideIsRefusedWhileAFunctionIsTraced) {
+  const Tensor row = Tensor::from<int32_t>({0}, {1}), one = Tensor::from<float>({1}, {1});
+  const std::pair<const char*, std::function<void(Variable&)>> calls[] = {
+      {"use read()", [](Variable& v) { v.value(); }},
+      {"use assign(const Value&)", [&](Variable& v) { v.assign(one); }},
+      {"use assign_add(const Value&)", [&](Variable& v) { v.assign_add(one); }},
+      {"use assign_sub(const Value&)", [&](Variable& v) { v.assign_sub(one); }},
+      {"use scatter(ScatterOp, const Value&, const Value&)",
+       [&](Variable& v) { v.scatter(ScatterOp::kAdd, row, one); }}};
+  for (const Synchronization synchronization :
+       {Synchronization::kAuto, Synchronization::kOnRead, Synchronization::kNone}) {
+    const auto v = make_variable(Tensor::from<float>({3}, {1}),
+                                 {synchronization, Aggregation::kOnlyFirstReplica});
+    for (const auto& [instead, call] : calls) {
+      const auto body = [&v = *v, &call = call](Value x) {
+        call(v);
+        return x;
+      };
+      for (const auto& trace : {std::function<void()>([&] { run(body, number(1)); }),
+                                std::function<void()>([&] { function(body)({number(1)}); })}) {
+        const std::string message = error_of(Code::kFailedPrecondition, trace);
+        EXPECT_TRUE(contains(message, "variable \"v\"") && contains(message, instead)) << message;
+      }
+    }
+    EXPECT_EQ(copies(v), n_times(3));
+  }
+}
+
 TEST_P(VariablesTest, AfterTheScopeEveryCopyIsWritten) {
   const auto v = on_write(number(1), Aggregation::kNone);
   scope_.exit();
