@@ -36,6 +36,7 @@ std::shared_ptr<Variable> CentralStorageStrategy::create_variable(const Variable
 
 std::vector<Gradient> CentralStorageStrategy::reduce_gradients(
     const std::vector<Gradient>& gradients, const Value& when) {
+  require_replica("reduce_gradients");
   return replicas_->reduce_gradients(gradients, when);
 }
 

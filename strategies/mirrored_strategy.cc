@@ -21,6 +21,7 @@ std::shared_ptr<Variable> MirroredStrategy::create_variable(const VariableOption
 
 std::vector<Gradient> MirroredStrategy::reduce_gradients(const std::vector<Gradient>& gradients,
                                                          const Value& when) {
+  require_replica("reduce_gradients");
   return replicas_->reduce_gradients(gradients, when);
 }
 

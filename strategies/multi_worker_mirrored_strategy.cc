@@ -150,6 +150,7 @@ std::shared_ptr<Variable> MultiWorkerMirroredStrategy::create_variable(
 
 std::vector<Gradient> MultiWorkerMirroredStrategy::reduce_gradients(
     const std::vector<Gradient>& gradients, const Value& when) {
+  require_replica("reduce_gradients");
   return replicas_->reduce_gradients(gradients, when);
 }
 

@@ -340,6 +340,7 @@ std::shared_ptr<Variable> ParameterServerStrategy::create_variable(const Variabl
 
 std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
     const std::vector<Gradient>& gradients, const Value& when) {
+  require_replica("reduce_gradients");
   return state_->replicas.reduce_gradients(gradients, when);
 }
 

@@ -27,10 +27,10 @@ struct Distribution {
 namespace {
 
 void require_no_trace(std::string_view what) {
-  if (get_replica_context() != nullptr && has_current_graph())
-    fail(Code::kFailedPrecondition, what,
-         " cannot be called inside a replica: its function is traced once, and would keep what it "
-         "saw then; give the batch to Strategy::run");
+  if (has_current_graph())
+    fail(Code::kFailedPrecondition, what, " cannot be called inside a ",
+         get_replica_context() != nullptr ? "replica" : "function that is being traced",
+         ": it is traced once, and would keep what it saw then; give the batch to Strategy::run");
 }
 
 constexpr std::string_view kAddBatch =

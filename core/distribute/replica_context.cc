@@ -62,7 +62,10 @@ Value gather_rows(const Value& value) {
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
-Value ReplicaContext::replica_id_in_sync_group() const { return ops::replica_id(); }
+Value ReplicaContext::replica_id_in_sync_group() const {
+  strategy_.require_replica("ReplicaContext::replica_id_in_sync_group");
+  return ops::replica_id();
+}
 
 Value ReplicaContext::all_reduce(ReduceOp op, const Value& value,
                                  const CommunicationOptions& options) const {
@@ -71,6 +74,7 @@ Value ReplicaContext::all_reduce(ReduceOp op, const Value& value,
 
 std::vector<Value> ReplicaContext::all_reduce(ReduceOp op, const std::vector<Value>& values,
                                               const CommunicationOptions& options) const {
+  strategy_.require_replica("ReplicaContext::all_reduce");
   check(op, options);
   for (const Value& value : values) check(op, value);
   std::vector<Value> reduced = values;
@@ -119,6 +123,7 @@ Gradient ReplicaContext::gather_slices(ReduceOp op, const Gradient& slices) cons
 }
 
 Value ReplicaContext::all_gather(const Value& value, int64_t axis) const {
+  strategy_.require_replica("ReplicaContext::all_gather");
   if (value.shape().rank() == 0)
     invalid("a scalar cannot be gathered; give it an axis: reshape(x, {1})");
   const int at = value.shape().normalize_axis(axis);
@@ -131,6 +136,7 @@ Value ReplicaContext::all_gather(const Value& value, int64_t axis) const {
 }
 
 int64_t ReplicaContext::global_extent(const Value& value, int64_t axis) const {
+  strategy_.require_replica("ReplicaContext::global_extent");
   const int at = value.shape().normalize_axis(axis);
   int64_t total = 0;
   for (const Shape& shape : shapes_on_replicas(value)) total += shape[at];

@@ -15,7 +15,9 @@ class Strategy;
 // makes the same calls in the same order, because one trace serves all that have inputs of the same
 // shapes, and those of others must communicate alike (kInvalidArgument). That is also why there is
 // no merge_call: what it was for, looking at all replicas' values at one point, is done by these
-// collectives, by a variable's aggregation, and by the update of an optimizer.
+// collectives, by a variable's aggregation, and by the update of an optimizer. Where there are
+// several replicas, all of this is kFailedPrecondition in another function that is traced
+// meanwhile, which they do not run.
 class ReplicaContext {
  public:
   explicit ReplicaContext(Strategy& strategy) : strategy_(strategy) {}

@@ -123,6 +123,18 @@ void Strategy::require_cross_replica(std::string_view method, std::string_view i
        replica ? "replica" : "function that is being traced", "; ", instead);
 }
 
+void Strategy::require_replica(std::string_view method) const {
+  if (num_replicas_in_sync() == 1) return;
+  const ReplicaContext* replica = get_replica_context();
+  if (replica != nullptr && &replica->strategy() == this &&
+      traced_group().num_replicas == num_replicas_in_sync())
+    return;
+  fail(Code::kFailedPrecondition, method, " needs the replicas of ", name(), ", and ",
+       has_current_graph() ? "the function that is being traced is not one that they run: call it "
+                             "in the body of the step, and hand the result on"
+                           : "no step is being traced: call it in a function given to run");
+}
+
 std::vector<int64_t> split_rows(int64_t rows, int replicas) {
   if (rows < 0 || replicas < 1)
     invalid("cannot split ", rows, " rows over ", replicas, " replicas");

@@ -166,8 +166,9 @@ class Strategy {
   // Makes a variable; called by cohort::create_variable.
   virtual std::shared_ptr<Variable> create_variable(const VariableOptions& options) = 0;
   // While a step is traced: the sums over all replicas of each replica's gradients, dense or
-  // sparse. None stays none. `when`, a bool scalar that is the same on every replica, says at run
-  // time whether to: without it the results are undefined and nothing is communicated.
+  // sparse. None stays none. It begins with require_replica. `when`, a bool scalar that is the same
+  // on every replica, says at run time whether to: without it the results are undefined and nothing
+  // is communicated.
   virtual std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                                  const Value& when = {}) = 0;
   // While a step is traced: between them are the updates of variables (Variable::update), which
@@ -187,6 +188,10 @@ class Strategy {
   PerReplica<std::vector<Tensor>> run(const Function& function,
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const RunOptions& options = {});
+
+  // Where there are several replicas: kFailedPrecondition unless the function being traced is one
+  // that they run. In another one, `method` would see the values of a single one.
+  void require_replica(std::string_view method) const;
 
   // Of the global rows of `batch` those of each local replica, by split_rows, sharing memory.
   PerReplica<std::vector<Tensor>> split_batch(const std::vector<Tensor>& batch) const;

@@ -120,6 +120,17 @@ struct Function::State {
         invalid("function \"", name, "\": its result ", i, " is not a value that it has computed");
   }
 
+  // What runs while another function is traced does so once.
+  void require_no_variables(const GraphFunction& function) const {
+    for (const auto& node : function.graph->nodes())
+      if (node->resource() != nullptr)
+        fail(
+            Code::kFailedPrecondition, "function \"", name, "\" uses variable \"",
+            node->resource()->name(),
+            "\", and would do so once, while the function that calls it is traced, and not when it "
+            "runs; call its body there");
+  }
+
   const Trace* find(const Signature& signature, const ReplicaGroup& group) const {
     for (const auto& trace : traces)
       if (trace->signature == signature && trace->serves(group)) return trace.get();
@@ -213,6 +224,7 @@ std::vector<Tensor> Function::operator()(const std::vector<Tensor>& inputs) cons
 std::vector<Tensor> Function::run(std::span<const Tensor> inputs, const PlanOptions& replica,
                                   const StepInfo& info, const ReplicaGroup& group) const {
   Specialisation& chosen = state_->specialisation(inputs, replica, group);
+  if (has_current_graph()) state_->require_no_variables(chosen.trace->function);
   const std::lock_guard one_at_a_time(chosen.running);
   return chosen.plan.run(inputs, info);
 }

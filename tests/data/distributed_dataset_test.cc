@@ -506,6 +506,10 @@ TEST_P(InSteps, ReadingInputInsideAReplicaIsRefused) {
     auto step = strategy.function([&](Value x) { return call(), x; });
     expect_error([&] { strategy.run(step, Tensor::scalar(1.0f)); }, Code::kFailedPrecondition,
                  {"cannot be called inside a replica"});
+    const auto scope = strategy.scope();
+    const auto plain = function([&](Value x) { return call(), x; });
+    expect_error([&] { plain({Tensor::scalar(1.0f)}); }, Code::kFailedPrecondition,
+                 {"cannot be called inside a function that is being traced"});
   }
   EXPECT_EQ(rest(iterator).size(), 2u);
 }

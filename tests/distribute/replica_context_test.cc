@@ -267,6 +267,57 @@ TEST_P(ReplicaContextTest, MistakesAreRefusedWhateverTheNumberOfReplicas) {
   });
 }
 
+// What a replica calls, given a value of the function that is being traced.
+const std::pair<const char*, std::function<Value(const Value&)>> kCalls[] = {
+    {"ReplicaContext::all_reduce",
+     [](const Value& x) { return replica().all_reduce(ReduceOp::kSum, x); }},
+    {"ReplicaContext::all_gather", [](const Value& x) { return replica().all_gather(x, 0); }},
+    {"ReplicaContext::global_extent",
+     [](const Value& x) { return x * static_cast<double>(replica().global_extent(x)); }},
+    {"ReplicaContext::replica_id_in_sync_group",
+     [](const Value&) { return replica().replica_id_in_sync_group(); }},
+    {"reduce_gradients",
+     [](const Value& x) {
+       return current_strategy().reduce_gradients({Gradient{.values = x}})[0].values;
+     }},
+    {"reduce_gradients", [](const Value& x) {
+       const Value indices = ops::constant(ints({1, 0}));
+       return current_strategy().reduce_gradients({Gradient{x, indices, 4}})[0].dense();
+     }}};
+
+TEST_P(ReplicaContextTest, NoReplicaRunsAnotherFunctionThatIsTracedMeanwhile) {
+  for (const auto& [method, call] : kCalls) {
+    const auto nested = function([&call = call](Value x) { return call(x); });
+    const auto step = strategy.function([&](Value x) {
+      nested({floats({1, 2})});
+      return x;
+    });
+    const auto run = [&] { strategy.run(step, 1.0f); };
+    if (replicas() == 1)
+      run();
+    else
+      expect_error(Code::kFailedPrecondition,
+                   {method, "needs the replicas of MirroredStrategy", "body of the step"}, run);
+    EXPECT_EQ(strategy.run(strategy.function(call), floats({1, 2})).size(),
+              static_cast<size_t>(replicas()))
+        << "in a step of its own";
+  }
+}
+
+TEST_P(ReplicaContextTest, NoReplicaRunsAFunctionThatIsCalledInAScope) {
+  const auto scope = strategy.scope();
+  for (const auto& [method, call] : kCalls) {
+    if (method != std::string("reduce_gradients")) continue;  // there is no replica to ask
+    const auto alone = [&call = call] {
+      function([&](Value x) { return call(x); })({floats({1, 2})});
+    };
+    if (replicas() == 1)
+      alone();
+    else
+      expect_error(Code::kFailedPrecondition, {method, "not one that they run"}, alone);
+  }
+}
+
 TEST_P(ReplicaContextTest, OnlyTheGatheredAxisMayDiffer) {
   if (replicas() == 1) return;
   const auto step = strategy.function([](Value x) { return replica().all_gather(x, 0); });

@@ -359,6 +359,24 @@ TEST_P(VariablesTest, WhatActsOutsideIsRefusedWhileAFunctionIsTraced) {
   }
 }
 
+TEST_P(VariablesTest, AFunctionThatUsesVariablesIsNotCalledWhileAnotherIsTraced) {
+  const auto v = on_write(number(3), Aggregation::kMean);
+  const auto reads = function([&](Value x) { return x + v->read(); }),
+             adds = function([&](Value x) { return v->assign_add(x); }),
+             doubles = function([](Value x) { return x * 2.0; });
+  for (const Function& nested : {reads, adds}) {
+    const auto message = error_of(Code::kFailedPrecondition, [&] {
+      run([&](Value x) { return x + ops::constant(nested({number(1)})[0]); }, number(1));
+    });
+    EXPECT_TRUE(contains(message, "variable \"v\"") && contains(message, "call its body"))
+        << message;
+  }
+  EXPECT_EQ(copies(v), n_times(3));
+  const auto seen =
+      run([&](Value x) { return x + ops::constant(doubles({number(1)})[0]); }, number(1));
+  EXPECT_EQ(results(seen), n_times(3));
+}
+
 TEST_P(VariablesTest, AfterTheScopeEveryCopyIsWritten) {
   const auto v = on_write(number(1), Aggregation::kNone);
   scope_.exit();
