@@ -49,9 +49,9 @@ Signature signature_of(const std::vector<Tensor>& inputs) {
 
 // The group that runs with these inputs. What makes no difference is left out, so that it makes no
 // other trace either.
-ReplicaGroup group_of(uint64_t strategy, std::vector<Signature> signatures,
+ReplicaGroup group_of(uint64_t strategy, const std::string& name, std::vector<Signature> signatures,
                       const std::vector<bool>& same_input) {
-  ReplicaGroup group{strategy, static_cast<int>(signatures.size()), {}, {}};
+  ReplicaGroup group{strategy, static_cast<int>(signatures.size()), {}, {}, name};
   if (signatures.size() == 1) return group;
   if (std::find(same_input.begin(), same_input.end(), true) != same_input.end())
     group.same_input = same_input;
@@ -106,8 +106,8 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   const std::lock_guard one_at_a_time(state_->running);
   std::vector<Signature> local;
   for (const auto& tensors : inputs) local.push_back(signature_of(tensors));
-  const ReplicaGroup group =
-      group_of(state_->id, signatures_in_sync(function, local, options), options.same_input);
+  const ReplicaGroup group = group_of(
+      state_->id, name(), signatures_in_sync(function, local, options), options.same_input);
   {
     // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
     const ReplicaScope inside(*this);
@@ -175,7 +175,11 @@ Strategy& default_strategy() {
 std::shared_ptr<Variable> create_variable(VariableOptions options) {
   const std::string& scope = NameScope::current();
   if (!scope.empty()) options.name = str(scope, "/", options.name);
-  return current_strategy().create_variable(options);
+  Strategy& strategy = current_strategy();
+  auto variable = strategy.create_variable(options);
+  // Those made outside any scope are plain ones, for whoever has one replica.
+  if (has_strategy()) variable->set_strategy(strategy.state_->id, strategy.name());
+  return variable;
 }
 
 std::unique_ptr<Strategy> make_single_device_strategy(std::string name, Device device) {

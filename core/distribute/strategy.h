@@ -222,6 +222,7 @@ class Strategy {
   PerReplica<Tensor> of_all_workers(const std::string& topic,
                                     const PerReplica<Tensor>& value) const;
 
+  friend std::shared_ptr<Variable> create_variable(VariableOptions options);
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -23,6 +24,7 @@ struct ReplicaGroup {
   std::vector<Signature> signatures;
   // By input: whether every replica is given the same tensor. Empty: none is.
   std::vector<bool> same_input;
+  std::string strategy_name = {};  // for messages
 
   bool operator==(const ReplicaGroup&) const = default;
 };

@@ -257,6 +257,11 @@ void Variable::assign_storage(Tensor& storage, const Tensor& value) const {
   storage.assign(value);
 }
 
+void Variable::set_strategy(uint64_t strategy, std::string name) {
+  strategy_ = strategy;
+  strategy_name_ = std::move(name);
+}
+
 void Variable::require_replica(int replica) const {
   if (replica >= num_replicas())
     fail(Code::kFailedPrecondition, "variable \"", name_, "\" was made for ", num_replicas(),
@@ -266,10 +271,14 @@ void Variable::require_replica(int replica) const {
 
 void Variable::require_group() const {
   const ReplicaGroup& group = traced_group();
-  if (group.strategy != 0 && group.num_replicas % num_replicas() != 0)
-    fail(Code::kFailedPrecondition, "variable \"", name_, "\" was made for ", num_replicas(),
-         " replicas, and a function of ", group.num_replicas,
-         " uses it; create it in the scope of the strategy that runs the function");
+  if (group.strategy == 0 || group.strategy == strategy_) return;
+  if (strategy_ == 0 && group.num_replicas == num_replicas()) return;
+  fail(Code::kFailedPrecondition, "variable \"", name_, "\" was made for ", num_replicas(),
+       num_replicas() == 1 ? " replica" : " replicas",
+       strategy_ == 0 ? " outside any scope" : " of " + strategy_name_, ", and a function of ",
+       strategy_name_ == group.strategy_name ? "another " : "", group.strategy_name, " with ",
+       group.num_replicas,
+       " uses it; create it in the scope of the strategy that runs the function");
 }
 
 Tensor make_initial_value(const VariableOptions& options) {

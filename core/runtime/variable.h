@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -50,8 +51,9 @@ struct VariableOptions {
 // replica, a write is just that.
 //
 // A function that is called by itself, not by a strategy, acts as code outside functions does: it
-// reads the merged value and writes all copies. A function run by a strategy with another number of
-// replicas than the variable was made for is kFailedPrecondition.
+// reads the merged value and writes all copies. A function run by another strategy than the one in
+// whose scope the variable was made, or by several replicas where it was made outside any, is
+// kFailedPrecondition.
 class Variable : public Resource, public std::enable_shared_from_this<Variable> {
  public:
   const std::string& name() const override { return name_; }
@@ -93,6 +95,9 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
 
   // --- For the runtime
 
+  // In whose scope it was made (ReplicaGroup::strategy); 0, which it starts with, is outside any.
+  void set_strategy(uint64_t strategy, std::string name);
+
   // The memory that local replica `replica` reads and writes; stable for the variable's life.
   // kFailedPrecondition where the variable was made for fewer replicas.
   virtual Tensor storage(int replica) = 0;
@@ -125,7 +130,7 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
  private:
   // kFailedPrecondition while a function is traced: `call` acts once, and `instead` is meant.
   void require_outside(std::string_view call, std::string_view instead) const;
-  // kFailedPrecondition where the function being traced has another number of replicas.
+  // kFailedPrecondition where another strategy runs the function being traced.
   void require_group() const;
 
   std::string name_;
@@ -133,6 +138,8 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   bool trainable_;
   Synchronization synchronization_;
   Aggregation aggregation_;
+  uint64_t strategy_ = 0;
+  std::string strategy_name_;
 };
 
 // Calls options.initial_value and checks that it returned options.spec.

@@ -116,15 +116,16 @@ TEST_P(VariablesTest, ASumTakesAShareOfEachReplicaOrNothing) {
 TEST_P(VariablesTest, OneValueForAllReplicasIsItsOwnMeanWithoutCommunication) {
   for (const Aggregation aggregation : {Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
     const auto v = on_write(number(1), aggregation);
+    std::string graph;
     const Function step([&](const std::vector<Value>&) {
       v->assign(ops::constant(5, DType::kFloat32));
-      return std::vector{v->assign_add(v->read())};
+      const Value twice = v->assign_add(v->read());
+      graph = str(current_graph());
+      return std::vector{twice};
     });
     const PerReplica<std::vector<Tensor>> nothing(static_cast<size_t>(n_));
     for (const auto& outputs : strategy_->run(step, nothing)) EXPECT_EQ(outputs[0].item(), 10);
     EXPECT_EQ(copies(v), n_times(10));
-    const ReplicaGroup group{.strategy = 1, .num_replicas = n_};
-    std::string graph = str(*step.trace({}, group).graph);
     EXPECT_FALSE(contains(graph, "AllReduce") || contains(graph, "Broadcast")) << graph;
   }
 }
@@ -504,25 +505,33 @@ TEST_P(VariablesTest, OneMadeInAStepHasEqualCopies) {
 
 TEST_P(VariablesTest, AnotherStrategysIsRefused) {
   const auto v = on_write(number(1), Aggregation::kNone);
-  const int other = n_ == 1 ? 2 : n_ - 1;
-  const auto mirrored = make_strategy({Kind::kMirrored, other});
-  const auto foreign = [&](const std::function<Value()>& use) {
-    const auto message = error_of(Code::kFailedPrecondition, [&] {
-      // A thread has scopes of its own.
-      std::exception_ptr error;
-      std::thread([&] {
-        try {
-          mirrored->run(mirrored->function([&] { return use(); }));
-        } catch (...) {
-          error = std::current_exception();
-        }
-      }).join();
-      if (error) std::rethrow_exception(error);
-    });
-    EXPECT_TRUE(contains(message, str("\"v\" was made for ", n_, " replica"))) << message;
-  };
-  foreign([&] { return v->read() + 1.0; });
-  foreign([&] { return v->assign(ops::constant(2, DType::kFloat32)); });
+  scope_.exit();
+  for (const Case& other : {Case{Kind::kMirrored, n_ == 1 ? 2 : n_ - 1}, Case{Kind::kMirrored, n_},
+                            Case{Kind::kCentral, n_}, Case{Kind::kOneDevice, 1}}) {
+    const auto strategy = make_strategy(other);
+    for (const auto& use :
+         {std::function<Value()>([&] { return v->read() + 1.0; }),
+          std::function<Value()>([&] { return v->assign(ops::constant(2, DType::kFloat32)); })}) {
+      const auto message =
+          error_of(Code::kFailedPrecondition, [&] { strategy->run(strategy->function(use)); });
+      for (const std::string& part :
+           {str("\"v\" was made for ", n_, " replica"), " of " + strategy_->name(),
+            str(strategy->name() == strategy_->name() ? "another " : "", strategy->name(), " with ",
+                other.replicas)})
+        EXPECT_TRUE(contains(message, part)) << part << " in: " << message;
+    }
+  }
+}
+
+TEST_P(VariablesTest, AVariableMadeOutsideAnyScopeIsForOneReplica) {
+  scope_.exit();
+  const auto v = on_write(number(1), Aggregation::kNone);
+  const auto add = [&] { run([&](Value x) { return v->assign_add(x); }, number(2)); };
+  if (n_ == 1)
+    add();
+  else
+    EXPECT_TRUE(contains(error_of(Code::kFailedPrecondition, add), "outside any scope"));
+  EXPECT_EQ(v->value().item(), n_ == 1 ? 3 : 1);
 }
 
 TEST_P(VariablesTest, CopiesAreWhereTheStrategyPutsThem) {
