@@ -168,6 +168,7 @@ void require_value(const Variable& variable) {
 }
 
 void require_addable(const Variable& variable) {
+  require_value(variable);
   if (is_made_on_read(variable) && variable.aggregation() == Aggregation::kSum)
     invalid("variable \"", variable.name(),
             "\" sums its copies when it is read: each would count what is added outside replicas; "

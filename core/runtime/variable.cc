@@ -38,7 +38,6 @@ class LocalVariable final : public Variable {
 
  protected:
   Tensor load_value() const override {
-    require_value(*this);
     if (is_host(device_)) return storage_.clone();
     Tensor copy(spec().dtype, spec().shape);
     copy_between_devices(device_, storage_.raw(), Device{}, copy.raw(), copy.bytes());
@@ -110,6 +109,7 @@ void between_barriers(const Variable& variable, Graph& graph, const F& write) {
 
 void write(Variable& variable, const Value& value) {
   require_spec(variable, value.spec());
+  if (is_outside(variable)) require_value(variable);
   const Value aggregated = aggregate(variable, value);
   const auto copies = written_copies(variable);
   const auto parts = split_over_copies(variable, aggregated, copies.size());
@@ -131,7 +131,6 @@ void change(Variable& variable, std::string_view op, const Value& delta) {
 
 void change_outside(Variable& variable, std::string_view op, const Tensor& delta) {
   require_spec(variable, delta.spec());
-  require_addable(variable);
   function([&](const std::vector<Value>& inputs) {
     change(variable, op, inputs[0]);
     return std::vector<Value>{};

@@ -48,7 +48,8 @@ struct VariableOptions {
 //   kInvalidArgument, naming the aggregations to choose from.
 // A variable synchronised on read is written by each replica to its own copy, without aggregation.
 // One that is not synchronised at all likewise, and outside its value is the first copy. With one
-// replica, a write is just that.
+// replica, a write is just that; and under a strategy of one device (make_single_device_strategy)
+// every variable is an ordinary one, inside and outside.
 //
 // A function that is called by itself, not by a strategy, acts as code outside functions does: it
 // reads the merged value and writes all copies. A function run by another strategy than the one in
@@ -83,8 +84,9 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
 
   // --- Outside: kFailedPrecondition while a function is traced, of which they would not be part
 
-  // A copy of the value, merged over replicas as the aggregation says. kInvalidArgument for a
-  // variable that is synchronised on read without an aggregation.
+  // A copy of the value, merged over replicas as the aggregation says. Reading or writing a
+  // variable that is synchronised on read without an aggregation is kInvalidArgument: it has only
+  // values of replicas.
   Tensor value() const;
   // To all copies. kInvalidArgument when the spec differs, naming the variable. On read with kSum,
   // each copy gets its equal part of a value assigned, and adding is kInvalidArgument.

@@ -44,6 +44,7 @@ class WorkerVariable final : public Variable {
     })(copies)[0];
   }
   void store_value(const Tensor& value) override {
+    require_value(*this);
     if (!is_made_on_read(*this)) return local_->assign(value);
     if (value.spec() != spec())
       invalid("variable \"", name(), "\" is ", spec(), ", got ", value.spec());
@@ -55,6 +56,14 @@ class WorkerVariable final : public Variable {
     for (size_t r = 0; r < replicas; ++r)
       storage(static_cast<int>(r))
           .assign(parts[static_cast<size_t>(workers_->rank()) * replicas + r]);
+  }
+  void add_value(const Tensor& delta) override {
+    require_addable(*this);
+    Variable::add_value(delta);
+  }
+  void subtract_value(const Tensor& delta) override {
+    require_addable(*this);
+    Variable::subtract_value(delta);
   }
 
  private:

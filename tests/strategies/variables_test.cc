@@ -401,10 +401,20 @@ TEST_P(VariablesTest, OnReadReplicasKeepTheirOwn) {
     EXPECT_EQ(results(run([&](Value d) { return v->assign_sub(d); }, number(2))), own);
     EXPECT_EQ(copies(v), own);
     const auto one = function([&](Value y) { return v->read() + y; });
-    if (aggregation == Aggregation::kNone) {
-      const auto message = error_of(Code::kInvalidArgument, [&] { v->value(); });
-      EXPECT_TRUE(contains(message, "\"v\"") && contains(message, "inside a replica")) << message;
-      if (n_ > 1) error_of(Code::kInvalidArgument, [&] { one({number(1)}); });
+    if (aggregation == Aggregation::kNone && GetParam().kind != Kind::kOneDevice) {
+      for (const auto& call : {std::function<void()>([&] { v->value(); }),
+                               std::function<void()>([&] { v->assign(number(1)); }),
+                               std::function<void()>([&] { v->assign_add(number(1)); }),
+                               std::function<void()>([&] { v->assign_sub(number(1)); })}) {
+        const auto message = error_of(Code::kInvalidArgument, call);
+        EXPECT_TRUE(contains(message, "\"v\"") && contains(message, "inside a replica")) << message;
+      }
+      if (n_ > 1) {
+        error_of(Code::kInvalidArgument, [&] { one({number(1)}); });
+        const auto write = function([&](Value y) { return v->assign(y); });
+        error_of(Code::kInvalidArgument, [&] { write({number(1)}); });
+      }
+      EXPECT_EQ(copies(v), own);
     } else {
       EXPECT_EQ(v->value().item(), number(combined(aggregation, x)).item());
       EXPECT_FLOAT_EQ(static_cast<float>(one({number(1)})[0].item()),
@@ -418,6 +428,7 @@ TEST_P(VariablesTest, OnReadAnAssignedSumIsSharedOut) {
   v->assign(number(n_));
   EXPECT_EQ(copies(v), n_times(1));
   EXPECT_EQ(v->value().item(), n_);
+  if (GetParam().kind == Kind::kOneDevice) return;
   for (const auto& change : {std::function<void()>([&] { v->assign_add(number(1)); }),
                              std::function<void()>([&] { v->assign_sub(number(1)); })}) {
     const std::string message = error_of(Code::kInvalidArgument, change);
@@ -464,6 +475,26 @@ TEST_P(VariablesTest, NotSynchronisedTheFirstCopyCounts) {
     v->assign(number(4));
     EXPECT_EQ(copies(v), n_times(4));
   }
+}
+
+// Code written for strategies runs unchanged under one without replicas.
+TEST_P(VariablesTest, UnderOneDeviceEveryVariableIsAnOrdinaryOne) {
+  const auto expect_ordinary = [] {
+    for (const Aggregation aggregation : kAggregations)
+      for (const Synchronization synchronization :
+           {Synchronization::kAuto, Synchronization::kOnWrite, Synchronization::kOnRead,
+            Synchronization::kNone}) {
+        const auto v = make_variable(number(1), {synchronization, aggregation});
+        v->assign(number(5));
+        v->assign_add(number(2));
+        v->assign_sub(number(3));
+        EXPECT_EQ(function([&](Value x) { return v->assign_add(x); })({number(6)})[0].item(), 10);
+        EXPECT_EQ(v->value().item(), 10);
+      }
+  };
+  if (GetParam().kind == Kind::kOneDevice) expect_ordinary();
+  scope_.exit();
+  expect_ordinary();
 }
 
 // --- Making and using
