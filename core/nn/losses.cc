@@ -1,5 +1,6 @@
 #include "core/nn/losses.h"
 
+#include "core/distribute/replica_context.h"
 #include "core/graph/op.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
@@ -61,7 +62,43 @@ Value with_dtype(const Value& x, DType dtype) {
   return x.dtype() == dtype ? x : ops::cast(x, dtype);
 }
 
+int64_t rows_of_all_replicas(const Value& per_example) {
+  const ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr)
+    fail(Code::kFailedPrecondition,
+         "compute_average_loss outside a replica does not know the rows of all replicas: give it "
+         "the global_batch_size, or call it in a function given to run");
+  return replica->global_extent(per_example);
+}
+
+// Each loss by its weight.
+Value weighted(const Value& losses, const Value& weight) {
+  const Shape &shape = losses.shape(), &given = weight.shape();
+  Value factor = with_dtype(weight, losses.dtype());
+  if (given == Shape{shape[0]}) {
+    std::vector<int64_t> column(static_cast<size_t>(shape.rank()), 1);
+    column[0] = shape[0];
+    factor = ops::reshape(factor, column);
+  } else if (given.rank() != 0 && given != shape) {
+    invalid("compute_average_loss: a sample_weight of shape ", given, " does not fit losses of ",
+            shape, "; give one a row, or one a loss");
+  }
+  return losses * factor;
+}
+
 }  // namespace
+
+Value compute_average_loss(const Value& per_example, const AverageLossOptions& options) {
+  if (per_example.shape().rank() == 0)
+    invalid("compute_average_loss takes one loss a row, got ", per_example.spec());
+  const int64_t rows =
+      options.global_batch_size ? *options.global_batch_size : rows_of_all_replicas(per_example);
+  if (rows < 0) invalid("compute_average_loss: global_batch_size must not be negative, got ", rows);
+  const Value sum = ops::reduce_sum(
+      options.sample_weight ? weighted(per_example, options.sample_weight) : per_example);
+  if (rows > 0) return sum / static_cast<double>(rows);
+  return ops::where(ops::constant(Tensor::scalar(false)), sum, ops::constant(0, sum.dtype()));
+}
 
 Value Loss::per_example(const Value& y_true, const Value& y_pred) const {
   try {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/graph/graph.h"
@@ -61,6 +63,19 @@ Loss MeanAbsoluteError(const RegressionOptions& options = {});
 Loss Huber(double delta = 1, const RegressionOptions& options = {});
 // sum(y_true * log(y_true / y_pred)) over the last axis.
 Loss KLDivergence(const RegressionOptions& options = {});
+
+struct AverageLossOptions {
+  Value sample_weight =
+      {};  // [rows], a scalar, or of the losses' shape; none: every row counts once
+  // None: the rows that all replicas have together, which only a replica knows.
+  std::optional<int64_t> global_batch_size = {};
+};
+// For steps of one's own (tf.nn.compute_average_loss): the sum of losses [rows, ..], each by its
+// weight, over the global batch size, so that the replicas' results add up to the mean of the
+// global batch. 0 where that has no rows, where a mean would be no number. kInvalidArgument for a
+// scalar, weights that do not fit or a negative size; kFailedPrecondition in a scope but outside
+// its replicas, without a size.
+Value compute_average_loss(const Value& per_example, const AverageLossOptions& options = {});
 
 // For loops of one's own: class numbers [..] and logits [.., classes] -> [..]. Labels may be of any
 // number type, and may have a last axis of 1 more.

@@ -1,8 +1,11 @@
 #include "core/nn/losses.h"
 
 #include <cmath>
+#include <optional>
 
 #include "core/nn/activations.h"
+#include "core/ops/array_ops.h"
+#include "strategies/mirrored_strategy.h"
 #include "tests/nn/testing.h"
 
 namespace cohort::losses {
@@ -103,6 +106,64 @@ TEST(KLDivergenceTest, ComparesDistributions) {
   const Tensor y = Tensor::from<float>({0.5, 0.5}, {1, 2}),
                p = Tensor::from<float>({0.25, 0.75}, {1, 2});
   expect_near(per_example(KLDivergence(), y, p), {0.5 * std::log(2) + 0.5 * std::log(0.5 / 0.75)});
+}
+
+// The average, and its gradient with respect to the losses.
+std::vector<Tensor> average_of(const Tensor& losses, std::optional<int64_t> size = {},
+                               const Tensor& weight = {}) {
+  const Function f([&](const std::vector<Value>& in) {
+    const Value average = compute_average_loss(
+        in[0], {.sample_weight = weight.defined() ? ops::constant(weight) : Value(),
+                .global_batch_size = size});
+    return std::vector<Value>{average, gradients(average, {in[0]})[0].values};
+  });
+  return f({losses});
+}
+
+TEST(AverageLossTest, DividesTheWeightedSumByTheGlobalBatchSize) {
+  const Tensor losses = Tensor::from<float>({1, 2, 3, 6}, {2, 2});
+  expect_near(average_of(losses)[0], {6});
+  expect_near(average_of(losses, 8)[0], {1.5});
+  expect_near(average_of(losses, 8)[1], {0.125, 0.125, 0.125, 0.125});
+  expect_near(average_of(losses, 2, Tensor::from<int32_t>({1, 0}, {2}))[0], {1.5});
+  expect_near(average_of(losses, 2, Tensor::from<float>({1, 0, 0, 2}, {2, 2}))[0], {6.5});
+  expect_near(average_of(losses, 2, Tensor::scalar(0.5f))[0], {3});
+}
+
+TEST(AverageLossTest, OfNothingIsZero) {
+  const auto none = average_of(Tensor::zeros(DType::kFloat32, {0}));
+  expect_near(none[0], {0});
+  EXPECT_EQ(none[1].shape(), Shape{0});
+  const auto infinite = average_of(Tensor::from<float>({INFINITY}, {1}), 0);
+  expect_near(infinite[0], {0});
+  expect_near(infinite[1], {0});
+}
+
+TEST(AverageLossTest, RefusesWhatDoesNotFit) {
+  const Tensor losses = Tensor::from<float>({1, 2, 3, 6}, {2, 2});
+  EXPECT_NE(error_of([&] { average_of(Tensor::scalar(1.0f)); }).find("one loss a row"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { average_of(losses, -1); }).find("got -1"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              average_of(losses, 2, Tensor::from<float>({1, 2, 3}, {3}));
+            }).find("[3] does not fit losses of [2,2]"),
+            std::string::npos);
+}
+
+TEST(AverageLossTest, OfReplicasAddsUpToTheMeanOverAllRows) {
+  set_logical_cpus(3, 1);
+  {
+    MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1", "cpu:2"}});
+    const auto step = strategy.function([](Value losses) { return compute_average_loss(losses); });
+    const PerReplica<Tensor> shares = {Tensor::from<float>({1, 2}, {2}),
+                                       Tensor::from<float>({6}, {1}),
+                                       Tensor::zeros(DType::kFloat32, {0})};
+    EXPECT_EQ(strategy.reduce("sum", strategy.run(step, shares)).item(), 3);
+    const auto scope = strategy.scope();
+    EXPECT_THROW(average_of(Tensor::from<float>({1}, {1})), Error) << "outside replicas";
+    expect_near(average_of(Tensor::from<float>({1}, {1}), 4)[0], {0.25});
+  }
+  set_logical_cpus(1);
 }
 
 TEST(LossTest, NamesItselfAndBothSpecsInErrors) {
