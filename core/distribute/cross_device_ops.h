@@ -12,8 +12,9 @@ namespace cohort {
 
 // How a strategy combines the values of its local replicas (tf.distribute.CrossDeviceOps). Derive
 // from it to plug in a way of one's own: `make_communicators` is what a running step reduces with;
-// the others act on host tensors between steps and have defaults: Strategy::reduce calls `reduce`,
-// Strategy::gather `gather`. Only kSum and kMean are reductions over replicas (kInvalidArgument
+// the others act on host tensors between steps and have defaults. Of these, Strategy::reduce calls
+// `reduce`, and Strategy::gather `gather`; `batch_reduce` and `broadcast` are for programs, and the
+// library calls neither: inside a step both are the communicators' affair. Only kSum and kMean are reductions over replicas (kInvalidArgument
 // else). Values have equal shapes and dtypes, but for the gathered axis.
 class CrossDeviceOps {
  public:
