@@ -93,7 +93,7 @@ inline Tensor number(double value, DType dtype = DType::kFloat32) {
 inline constexpr Aggregation kAggregations[] = {Aggregation::kNone, Aggregation::kSum,
                                                 Aggregation::kMean, Aggregation::kOnlyFirstReplica};
 
-class VariablesTest : public testing::TestWithParam<Case> {
+class VariablesTest : public ::testing::TestWithParam<Case> {
  protected:
   static void SetUpTestSuite() { set_logical_cpus(kMaxReplicas, 1); }
   static void TearDownTestSuite() { set_logical_cpus(1); }

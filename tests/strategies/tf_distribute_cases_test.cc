@@ -1,0 +1,580 @@
+// How tf.distribute behaves, case by case, with the numbers that it gives: 1 to 20 are variables,
+// 21 to 33 steps and values, 34 to 42 reductions, and 43 to 53, in
+// tf_distribute_input_cases_test.cc, input. Where a strategy here does something else,
+// docs/differences.md says so, and the case has what it does.
+#include <filesystem>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "tests/strategies/tf_distribute_testing.h"
+
+namespace cohort {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Cases, TfDistribute,
+                         ::testing::Values(Case{Kind::kMirrored, 2}, Case{Kind::kCentral, 2}),
+                         ::testing::PrintToStringParamName());
+
+// --- Variables
+
+TEST_P(TfDistribute, Case01) {
+  const auto v = on_write(number(0), Aggregation::kMean);
+  run([&](Value id) { return v->assign(id); }, ids());
+  EXPECT_EQ(copies(v), n_times(0.5));
+}
+
+TEST_P(TfDistribute, Case02) {
+  const auto v = on_write(number(0), Aggregation::kMean);
+  run([&](Value x) { return v->assign(x); }, two(1, 2));
+  EXPECT_EQ(copies(v), n_times(1.5));
+}
+
+TEST_P(TfDistribute, Case03) {
+  const auto v = on_write(number(0), Aggregation::kSum);
+  run([&](Value x) { return v->assign(x); }, two(2, 2));
+  EXPECT_EQ(copies(v), n_times(4));
+  v->assign(number(0));
+  run([&](Value x) { return v->assign_sub(x); }, two(-2, -2));
+  EXPECT_EQ(copies(v), n_times(4));
+}
+
+TEST_P(TfDistribute, Case04) {
+  const auto v = on_write(number(15), Aggregation::kOnlyFirstReplica);
+  EXPECT_EQ(results(run([&](Value id) { return v->assign(id); }, ids())), n_times(0));
+  EXPECT_EQ(copies(v), n_times(0));
+}
+
+TEST_P(TfDistribute, Case05) {
+  const auto v = on_write(number(0), Aggregation::kNone);
+  run([&] { return v->assign(ops::constant(5, DType::kFloat32)); });
+  EXPECT_EQ(copies(v), n_times(5));
+  const auto message = error_of(Code::kInvalidArgument,
+                                [&] { run([&](Value x) { return v->assign(x); }, two(1, 2)); });
+  for (const char* allowed : {"kSum", "kMean", "kOnlyFirstReplica"})
+    EXPECT_TRUE(contains(message, allowed)) << message;
+}
+
+TEST_P(TfDistribute, Case06) {
+  const auto five = [](const VariablePtr& v) {
+    return [v] { return v->assign(ops::constant(5, DType::kFloat32)); };
+  };
+  const auto sum = on_write(number(0), Aggregation::kSum),
+             mean = on_write(number(0), Aggregation::kMean);
+  error_of(Code::kInvalidArgument, [&] { run(five(sum)); });
+  run(five(mean));
+  EXPECT_EQ(copies(mean), n_times(5));
+}
+
+TEST_P(TfDistribute, Case07) {
+  for (const Aggregation aggregation : kAggregations) {
+    const auto v = on_write(number(0), aggregation);
+    v->assign(number(1));
+    EXPECT_EQ(copies(v), n_times(1));
+    v->assign(number(0));
+    v->assign_add(number(1));
+    EXPECT_EQ(copies(v), n_times(1));
+    v->assign(number(0));
+    v->assign_sub(number(-1));
+    EXPECT_EQ(copies(v), n_times(1));
+  }
+}
+
+TEST_P(TfDistribute, Case08) {
+  const auto v = on_write(number(1), Aggregation::kNone);
+  scope_.exit();
+  v->assign(number(3));
+  EXPECT_EQ(copies(v), n_times(3));
+}
+
+TEST_P(TfDistribute, Case09) {
+  const auto random = [] {
+    return create_variable({.name = "v", .spec = {DType::kFloat32, {9}}, .initial_value = [] {
+                              std::random_device seed;
+                              std::vector<float> values(9);
+                              for (float& value : values)
+                                value = std::uniform_real_distribution<float>()(seed);
+                              return floats(values);
+                            }});
+  };
+  VariablePtr v;
+  run([&] {
+    if (v == nullptr) v = random();
+    return v->read();
+  });
+  EXPECT_EQ(copies(v), n_times(to_doubles(v->value())));
+  testing::on_good_workers(2, [&](MultiWorkerMirroredStrategy& workers) {
+    const auto scope = workers.scope();
+    const auto mine = random();
+    const auto all = workers.gather(workers.run(workers.function([&] { return mine->read(); })), 0);
+    const auto values = to_doubles(mine->value());
+    EXPECT_EQ(to_doubles(all.slice_rows(0, 9)), values);
+    EXPECT_EQ(to_doubles(all.slice_rows(9, 18)), values);
+  });
+}
+
+TEST_P(TfDistribute, Case10) {
+  for (const auto& [replicas, sum, mean] : {std::tuple(2, 1.0, 0.5), std::tuple(4, 6.0, 1.5)}) {
+    const auto strategy = with_replicas(replicas);
+    const auto scope = strategy->scope();
+    const auto expect_value = [&](Aggregation aggregation, double expected) {
+      const auto v = on_read(number(0), aggregation);
+      strategy->run(strategy->function([&] {
+        return v->assign(ops::cast(replica().replica_id_in_sync_group(), DType::kFloat32));
+      }));
+      EXPECT_EQ(v->value().item(), expected);
+    };
+    expect_value(Aggregation::kSum, sum);
+    expect_value(Aggregation::kMean, mean);
+    expect_value(Aggregation::kOnlyFirstReplica, 0);
+  }
+}
+
+TEST_P(TfDistribute, Case11) {
+  const auto v = on_read(number(3), Aggregation::kNone);
+  error_of(Code::kInvalidArgument, [&] { v->value(); });
+  error_of(Code::kInvalidArgument, [&] { seen_outside(v); });
+  EXPECT_EQ(results(run([&] { return v->read(); })), n_times(3));
+}
+
+TEST_P(TfDistribute, Case12) {
+  const auto sum = on_read(number(0), Aggregation::kSum),
+             mean = on_read(number(0), Aggregation::kMean);
+  sum->assign(number(2));
+  EXPECT_EQ(copies(sum), n_times(1));
+  error_of(Code::kInvalidArgument, [&] { sum->assign_add(number(1)); });
+  error_of(Code::kInvalidArgument, [&] { sum->assign_sub(number(1)); });
+  mean->assign(number(2));
+  mean->assign_add(number(5));
+  mean->assign_sub(number(1));
+  EXPECT_EQ(copies(mean), n_times(6));
+}
+
+TEST_P(TfDistribute, Case13) {
+  const auto v = on_read(number(0), Aggregation::kMean);
+  run([&](Value id) { return v->assign(id); }, ids());
+  EXPECT_EQ(seen_outside(v) + 1, 1.5);
+  EXPECT_EQ(results(run([&] { return v->read() + 1.0; })), (Numbers{1, 2}));
+}
+
+TEST_P(TfDistribute, Case14) {
+  for (const auto& [aggregation, saved, split] :
+       {std::tuple(Aggregation::kSum, 7.0, 1.0), std::tuple(Aggregation::kMean, 3.5, 2.0)}) {
+    const auto v = on_read(number(0), aggregation);
+    run([&](Value x) { return v->assign(x); }, two(4, 3));
+    save_variables(file("on_read"), {v});
+    v->assign(number(0));
+    load_variables(file("on_read"), {v});
+    EXPECT_EQ(copies(v), n_times(3.5));
+    const auto plain = make_local_variable(
+        {.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] { return number(2); }});
+    save_variables(file("plain"), {plain});
+    load_variables(file("on_read"), {plain});
+    EXPECT_EQ(plain->value().item(), saved);
+    load_variables(file("plain"), {v});
+    EXPECT_EQ(copies(v), n_times(split));
+  }
+  std::filesystem::remove(file("on_read"));
+  std::filesystem::remove(file("plain"));
+}
+
+TEST_P(TfDistribute, Case15) {
+  const auto v = on_write(number(2), Aggregation::kNone);
+  const auto plain = make_local_variable(
+      {.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] { return number(3); }});
+  save_variables(file("mirrored"), {v});
+  save_variables(file("ordinary"), {plain});
+  load_variables(file("mirrored"), {plain});
+  load_variables(file("ordinary"), {v});
+  EXPECT_EQ(plain->value().item(), 2);
+  EXPECT_EQ(copies(v), n_times(3));
+  std::filesystem::remove(file("mirrored"));
+  std::filesystem::remove(file("ordinary"));
+}
+
+TEST_P(TfDistribute, Case16) {
+  const auto v = on_write(number(2), Aggregation::kNone);
+  const auto sums =
+      run([&](Value id) { return replica().all_reduce(ReduceOp::kSum, v->read()) + id; }, ids());
+  EXPECT_EQ(results(sums), (Numbers{4, 5}));
+}
+
+TEST_P(TfDistribute, Case17) {
+  const auto scattered = [&](ScatterOp op, const VariablePtr& v, const PerReplica<Tensor>& rows,
+                             const PerReplica<Tensor>& by) {
+    run([&](Value at, Value x) { v->scatter(op, at, x); }, rows, by);
+    EXPECT_EQ(copies(v), n_times(to_doubles(v->value())));
+    return to_doubles(v->value());
+  };
+  const PerReplica<Tensor> own = {ints({0}), ints({1})},
+                           own_and_next = {ints({0, 1}), ints({1, 2})};
+  EXPECT_EQ(scattered(ScatterOp::kSub, on_write(zeros({3}), Aggregation::kMean), own_and_next,
+                      {floats({0, 1}), floats({1, 2})}),
+            (Numbers{0, -1, -1}));
+  EXPECT_EQ(scattered(ScatterOp::kAdd, on_write(ints({0, 0, 0}), Aggregation::kSum), own_and_next,
+                      {ints({0, 1}), ints({1, 2})}),
+            (Numbers{0, 2, 2}));
+  EXPECT_EQ(scattered(ScatterOp::kMul, on_write(floats({2, 1, 1}), Aggregation::kMean), own,
+                      {floats({2}), floats({3})}),
+            (Numbers{2, 1.5, 1}));
+  EXPECT_EQ(scattered(ScatterOp::kDiv, on_write(ints({1, 6, 1}), Aggregation::kSum), own,
+                      {ints({2}), ints({3})}),
+            (Numbers{0, 2, 1}));
+}
+
+TEST_P(TfDistribute, Case18) {
+  const auto scatter = [&](ScatterOp op, const VariablePtr& v, double by) {
+    run([&](Value x) { v->scatter(op, ops::constant(ints({1})), ops::reshape(x, {1})); },
+        two(by, by));
+  };
+  const Tensor rows = floats({0, 2, 0});
+  for (const ScatterOp op : {ScatterOp::kMin, ScatterOp::kMax, ScatterOp::kUpdate})
+    error_of(Code::kUnimplemented, [&] { scatter(op, on_write(rows, Aggregation::kSum), 1); });
+  const auto first = [&] { return on_write(rows, Aggregation::kOnlyFirstReplica); };
+  const auto least = first(), updated = first();
+  scatter(ScatterOp::kMin, least, 1);
+  EXPECT_EQ(copies(least), n_times({0, 1, 0}));
+  scatter(ScatterOp::kUpdate, updated, 3);
+  EXPECT_EQ(copies(updated), n_times({0, 3, 0}));
+}
+
+TEST_P(TfDistribute, Case19) {
+  for (const Aggregation aggregation : kAggregations) {
+    const auto v = on_read(zeros({3}), aggregation);
+    for (const ScatterOp op : {ScatterOp::kAdd, ScatterOp::kSub, ScatterOp::kMul, ScatterOp::kDiv,
+                               ScatterOp::kMin, ScatterOp::kMax, ScatterOp::kUpdate})
+      error_of(Code::kUnimplemented, [&] {
+        run([&] { v->scatter(op, ops::constant(ints({1})), ops::constant(floats({1}))); });
+      });
+  }
+}
+
+TEST_P(TfDistribute, Case20) {
+  const auto v = on_write(floats({4}), Aggregation::kNone);
+  for (const auto& [op, expected] :
+       {std::pair(ScatterOp::kSub, 2), std::pair(ScatterOp::kAdd, 4), std::pair(ScatterOp::kMax, 4),
+        std::pair(ScatterOp::kMin, 2), std::pair(ScatterOp::kMul, 4), std::pair(ScatterOp::kDiv, 2),
+        std::pair(ScatterOp::kUpdate, 2)}) {
+    run([&, op = op] { v->scatter(op, ops::constant(ints({0})), ops::constant(floats({2}))); });
+    EXPECT_EQ(copies(v), n_times(expected));
+  }
+}
+
+// --- Steps and values
+
+TEST_P(TfDistribute, Case21) {
+  const auto id = run([] { return replica().replica_id_in_sync_group(); });
+  EXPECT_EQ(strategy_->reduce(ReduceOp::kSum, id).item(), 1);
+  EXPECT_EQ(results(run([](Value x) { return x * 2.0; }, 3.0f)), (Numbers{6, 6}));
+}
+
+TEST_P(TfDistribute, Case22) {
+  const auto parts = strategy_->split_batch({floats({0, 1, 2, 3, 4, 5, 6, 7})});
+  const PerReplica<Tensor> values = {parts[0][0], parts[1][0]};
+  EXPECT_EQ(to_doubles(strategy_->reduce("sum", values)), (Numbers{4, 6, 8, 10}));
+  EXPECT_EQ(strategy_->reduce("sum", values, 0).item(), 28);
+  EXPECT_EQ(strategy_->reduce("mean", values, 0).item(), 3.5);
+}
+
+TEST_P(TfDistribute, Case23) {
+  const PerReplica<Tensor> values = {floats({0, 1, 2, 3}), floats({4, 5})};
+  EXPECT_EQ(strategy_->reduce("mean", values, 0).item(), 15.0 / 6);
+  error_of(Code::kInvalidArgument, [&] { strategy_->reduce("sum", values); });
+}
+
+TEST_P(TfDistribute, Case24) {
+  EXPECT_EQ(strategy_->reduce("mean", PerReplica<Tensor>{floats({2, 4}), floats({})}, 0).item(), 3);
+}
+
+TEST_P(TfDistribute, Case25) {
+  const PerReplica<Tensor> values = {floats({1, 2}), floats({3, 4})};
+  for (const int64_t axis : {5, -3})
+    error_of(Code::kInvalidArgument, [&] { strategy_->reduce("sum", values, axis); });
+  EXPECT_EQ(strategy_->reduce("sum", values, -1).item(), 10);
+  EXPECT_EQ(to_doubles(strategy_->reduce("sum", values)), (Numbers{4, 6}));
+  error_of(Code::kInvalidArgument, [&] { strategy_->reduce("MAX", values); });
+}
+
+// Case 26 (arguments that are no list): the arguments of run are those of a C++ call.
+
+TEST_P(TfDistribute, Case27) {
+  const auto gather = [](Value x) { return replica().all_gather(x, 0); };
+  EXPECT_EQ(to_doubles(run(gather, floats({1, 2, 3}))[1]), (Numbers{1, 2, 3, 1, 2, 3}));
+  EXPECT_EQ(to_doubles(run(gather, PerReplica<Tensor>{floats({0}), floats({1})})[0]),
+            (Numbers{0, 1}));
+  const auto rows = run(gather, PerReplica<Tensor>{zeros({1, 2}), zeros({2, 2})});
+  for (const Tensor& all : rows) EXPECT_EQ(all.shape(), (Shape{3, 2}));
+}
+
+// Sparse values cannot be handed to gather, whose arguments are tensors.
+TEST_P(TfDistribute, Case28) {
+  const PerReplica<Tensor> values = {zeros({1, 2, 3}), zeros({1, 3, 3})};
+  EXPECT_EQ(strategy_->gather(values, 1).shape(), (Shape{1, 5, 3}));
+  for (const int64_t axis : {0, 2})
+    error_of(Code::kInvalidArgument, [&] { strategy_->gather(values, axis); });
+  error_of(Code::kInvalidArgument, [&] { strategy_->gather(ids(), 0); });
+}
+
+TEST_P(TfDistribute, Case29) {
+  const auto seen = run(
+      [](Value x, Value y) {
+        auto results = replica().all_reduce(ReduceOp::kSum, std::vector{x, y});
+        results.push_back(gradients(results[0], {x})[0].values);
+        return results;
+      },
+      1.0f, 2.0f);
+  EXPECT_EQ(results(seen[0]), n_times(2));
+  EXPECT_EQ(results(seen[1]), n_times(4));
+  EXPECT_EQ(results(seen[2]), n_times(2));
+}
+
+TEST_P(TfDistribute, Case30) {
+  const auto other = make_strategy({Kind::kMirrored, 2});
+  error_of(Code::kFailedPrecondition, [&] { const auto scope = other->scope(); });
+  { const auto again = strategy_->scope(); }
+  error_of(Code::kFailedPrecondition,
+           [&] { run([&](Value x) { return strategy_->reduce("sum", ids()), x; }, 1.0f); });
+}
+
+// In place of merge_call are collectives. A loop is part of the trace; a nested function is none
+// that replicas run.
+TEST_P(TfDistribute, Case31) {
+  const auto looped = run(
+      [](Value x) {
+        for (int i = 0; i < 3; ++i) x = replica().all_reduce(ReduceOp::kSum, x);
+        return x;
+      },
+      1.0f);
+  EXPECT_EQ(results(looped), n_times(8));
+  const auto v = on_write(number(1), Aggregation::kMean);
+  const std::function<Value(const Value&)> calls[] = {
+      [](const Value& x) { return replica().all_reduce(ReduceOp::kSum, x); },
+      [](const Value& x) { return replica().all_gather(ops::reshape(x, {1}), 0); },
+      [&](const Value& x) { return v->assign(x); },
+      [](const Value& x) {
+        return current_strategy().reduce_gradients({Gradient{.values = x}})[0].values;
+      }};
+  for (const auto& call : calls)
+    error_of(Code::kFailedPrecondition, [&] {
+      run(
+          [&](Value x) {
+            function([&](Value y) { return call(y); })({number(1)});
+            return x;
+          },
+          1.0f);
+    });
+  EXPECT_EQ(copies(v), n_times(1));
+}
+
+// One trace serves all replicas.
+TEST_P(TfDistribute, Case32) {
+  const auto step = strategy_->function([](Value x) { return x; });
+  strategy_->run(step, ids());
+  EXPECT_EQ(step.trace_count(), 1);
+  for (int i = 0; i < 9; ++i) strategy_->run(step, ids());
+  EXPECT_EQ(step.trace_count(), 1);
+}
+
+TEST_P(TfDistribute, Case33) {
+  const Numbers values = {3, 2, 1};
+  const auto distributed = strategy_->distribute_values_from_function([&](const ValueContext& c) {
+    EXPECT_EQ(c.num_replicas_in_sync, 2);
+    return number(values[static_cast<size_t>(c.replica_id_in_sync_group)]);
+  });
+  EXPECT_EQ(results(distributed), (Numbers{3, 2}));
+}
+
+// --- Reductions
+
+// Replica r of all those in sync brings r + 1.
+void expect_reduced(Strategy& strategy, double sum, double mean) {
+  const auto scope = strategy.scope();
+  const auto step = strategy.function([] {
+    const Value x = ops::cast(replica().replica_id_in_sync_group(), DType::kFloat32) + 1.0;
+    return std::vector{replica().all_reduce(ReduceOp::kSum, x),
+                       replica().all_reduce(ReduceOp::kMean, x), x};
+  });
+  const auto seen = strategy.run(step);
+  for (size_t r = 0; r < seen[0].size(); ++r) {
+    EXPECT_EQ(seen[0][r].item(), sum);
+    EXPECT_EQ(seen[1][r].item(), mean);
+  }
+  EXPECT_EQ(strategy.reduce("sum", seen[2]).item(), sum);
+  EXPECT_EQ(strategy.reduce("mean", seen[2]).item(), mean);
+}
+
+constexpr CommunicationImplementation kImplementations[] = {CommunicationImplementation::kAuto,
+                                                            CommunicationImplementation::kRing,
+                                                            CommunicationImplementation::kNccl};
+
+// NCCL is for GPUs: on others there is a warning, and the result is the same.
+TEST_P(TfDistribute, Case34) {
+  scope_.exit();
+  const std::pair<double, double> expected[] = {{1, 1}, {3, 1.5}, {6, 2}, {10, 2.5}};
+  for (const auto implementation : kImplementations)
+    for (const int devices : {1, 2, 4}) {
+      std::vector<std::string> names;
+      for (int i = 0; i < devices; ++i) names.push_back(str("cpu:", i));
+      const auto [sum, mean] = expected[devices - 1];
+      const CommunicationOptions communication = {.implementation = implementation};
+      if (GetParam().kind == Kind::kCentral) {
+        CentralStorageStrategy strategy({.compute_devices = names, .communication = communication});
+        expect_reduced(strategy, sum, mean);
+        continue;
+      }
+      MirroredStrategy strategy({.devices = names, .communication = communication});
+      expect_reduced(strategy, sum, mean);
+      if (devices > 2) continue;
+      const auto [sum_of_all, mean_of_all] = expected[2 * devices - 1];
+      testing::on_good_workers(
+          2,
+          [&, sum_of_all = sum_of_all, mean_of_all = mean_of_all](auto& workers) {
+            expect_reduced(workers, sum_of_all, mean_of_all);
+          },
+          {.devices = names, .communication = communication});
+    }
+}
+
+TEST_P(TfDistribute, Case35) {
+  const std::pair<Numbers, Numbers> expected[] = {{{4, 6}, {2, 3}}, {{16, 20}, {4, 5}}};
+  for (const int replicas : {2, 4}) {
+    const auto strategy = with_replicas(replicas);
+    PerReplica<Tensor> first(static_cast<size_t>(replicas)), second = first;
+    for (int r = 0; r < replicas; ++r) {
+      first[static_cast<size_t>(r)] = number(2 * r + 1);
+      second[static_cast<size_t>(r)] = number(2 * r + 2);
+    }
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+      const auto& [sums, means] = expected[replicas / 2 - 1];
+      const Numbers& wanted = op == ReduceOp::kSum ? sums : means;
+      const auto step = strategy->function([op](Value a, Value b) {
+        return replica().all_reduce(op, std::vector{a, b});
+      });
+      const auto in_step = strategy->run(step, first, second);
+      for (size_t r = 0; r < first.size(); ++r)
+        EXPECT_EQ((Numbers{in_step[0][r].item(), in_step[1][r].item()}), wanted);
+      for (const auto& ops : {ReductionToOneDevice(), SharedMemoryAllReduce()}) {
+        const auto between = ops->batch_reduce(op, {first, second});
+        EXPECT_EQ((Numbers{between[0].item(), between[1].item()}), wanted);
+      }
+    }
+  }
+}
+
+// The rows of a sparse sum of [10, 1], each of which comes once.
+Numbers reduced_rows(Strategy& strategy, ReduceOp op, const PerReplica<Tensor>& indices,
+                     const PerReplica<Tensor>& values) {
+  const auto step = strategy.function([op](Value at, Value x) {
+    const Gradient sum = replica().all_reduce(op, Gradient{x, at, 10});
+    EXPECT_TRUE(sum.sparse());
+    return std::vector{sum.indices, sum.values};
+  });
+  const auto seen = strategy.run(step, indices, values);
+  const Numbers rows = to_doubles(seen[0][1]), row_values = to_doubles(seen[1][1]);
+  Numbers table(10);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0) continue;  // the place of a row that came before
+    EXPECT_EQ(table[static_cast<size_t>(rows[i])], 0) << "row " << rows[i] << " comes twice";
+    table[static_cast<size_t>(rows[i])] = row_values[i];
+  }
+  return table;
+}
+
+// Rows of several replicas are added up, where tf.distribute lists them one behind the other.
+TEST_P(TfDistribute, Case36) {
+  const auto column = [](const std::vector<float>& x) {
+    return floats(x).reshape({static_cast<int64_t>(x.size()), 1});
+  };
+  const PerReplica<Tensor> at = {ints({0, 1}), ints({1, 2})}, x = {column({1, 2}), column({3, 4})};
+  EXPECT_EQ(reduced_rows(*strategy_, ReduceOp::kSum, at, x),
+            (Numbers{1, 5, 4, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(reduced_rows(*strategy_, ReduceOp::kMean, at, x),
+            (Numbers{0.5, 2.5, 2, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(reduced_rows(*strategy_, ReduceOp::kSum, {ints({0}), ints({0, 1, 2})},
+                         {column({1}), column({2, 3, 4})}),
+            (Numbers{3, 3, 4, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST_P(TfDistribute, Case37) {
+  const auto seen = run(
+      [](Value x) {
+        const Value row = ops::reshape(x, {1, 1});
+        const auto reduced = replica().all_reduce(
+            ReduceOp::kSum,
+            std::vector<Gradient>{{.values = x},
+                                  {.values = row, .indices = ops::constant(ints({3})), .rows = 5},
+                                  {.values = x * 10.0}});
+        return std::vector{reduced[0].values, ops::reduce_sum(reduced[1].dense()),
+                           reduced[2].values};
+      },
+      two(1, 2));
+  EXPECT_EQ(results(seen[0]), n_times(3));
+  EXPECT_EQ(results(seen[1]), n_times(3));
+  EXPECT_EQ(results(seen[2]), n_times(30));
+}
+
+// There are no packs to count, and an implementation that is a number does not compile.
+TEST_P(TfDistribute, Case38) {
+  scope_.exit();
+  error_of(Code::kInvalidArgument,
+           [] { MirroredStrategy({.communication = {.bytes_per_pack = -1}}); });
+  EXPECT_EQ(communication_implementation_from_name("nccl"), CommunicationImplementation::kNccl);
+  const CommunicationOptions options = {.bytes_per_pack = 7, .timeout_seconds = 3};
+  const auto merged = options.merge({.implementation = CommunicationImplementation::kRing});
+  EXPECT_EQ(merged.bytes_per_pack, 7);
+  EXPECT_EQ(merged.timeout_seconds, 3);
+  EXPECT_EQ(merged.implementation, CommunicationImplementation::kRing);
+  EXPECT_EQ(options.merge({.bytes_per_pack = 9}).bytes_per_pack, 9);
+  // A group of workers with other numbers of devices.
+  const auto links = make_in_process_links(2);
+  std::vector<std::future<void>> workers;
+  for (const auto& link : links)
+    workers.push_back(std::async(std::launch::async, [link] {
+      error_of(Code::kInvalidArgument, [&] {
+        const std::vector<std::string> devices = {"cpu:0", "cpu:1"};
+        MultiWorkerMirroredStrategy(
+            {.devices = {devices.begin(), devices.begin() + 1 + link->rank()}, .link = link});
+      });
+    }));
+}
+
+TEST_P(TfDistribute, Case39) {
+  scope_.exit();
+  std::promise<void> given_up;
+  testing::on_workers(2,
+                      [&](MultiWorkerMirroredStrategy& strategy) {
+                        if (strategy.is_chief()) {
+                          error_of(Code::kDeadlineExceeded,
+                                   [&] { strategy.reduce("sum", PerReplica<Tensor>{number(1)}); });
+                          given_up.set_value();
+                        } else {
+                          EXPECT_EQ(given_up.get_future().wait_for(std::chrono::seconds(60)),
+                                    std::future_status::ready);
+                        }
+                      },
+                      {.devices = {"cpu:0"}, .worker_timeout = std::chrono::seconds(1)});
+}
+
+// Two threads begin collectives in opposite order: on one strategy, and on two that share devices.
+TEST_P(TfDistribute, Case40) {
+  const auto other = with_replicas(2);
+  for (Strategy* second : {strategy_.get(), other.get()}) {
+    const auto work = [](Strategy& strategy, bool small_first) {
+      const auto sum =
+          strategy.function([](Value x) { return replica().all_reduce(ReduceOp::kSum, x); });
+      for (int i = 0; i < 50; ++i)
+        for (const bool small : {small_first, !small_first})
+          for (const Tensor& all : strategy.run(sum, small ? 1.0f : 2.0f))
+            ASSERT_EQ(all.item(), small ? 2 : 4);
+    };
+    std::thread thread([&] { work(*strategy_, true); });
+    work(*second, false);
+    thread.join();
+  }
+}
+
+// Case 41 (all-reduce in both branches of a conditional): there is no op that branches.
+// Case 42 (replicas on a GPU and a CPU): see tests/cuda.
+
+}  // namespace
+}  // namespace cohort
