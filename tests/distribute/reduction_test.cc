@@ -28,7 +28,7 @@ class ReductionTest : public testing::ReplicasTest {
     return parts;
   }
 };
-COHORT_FOR_ALL_REPLICA_COUNTS(ReductionTest);
+COHORT_FOR_ALL_REPLICAS(ReductionTest);
 
 TEST_P(ReductionTest, WithoutAnAxisElementsOfTheReplicasCombine) {
   const auto values = counting(std::vector<int64_t>(replicas(), 4));

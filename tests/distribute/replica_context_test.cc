@@ -34,7 +34,7 @@ class ReplicaContextTest : public testing::ReplicasTest {
     return sum;
   }
 };
-COHORT_FOR_ALL_REPLICA_COUNTS(ReplicaContextTest);
+COHORT_FOR_ALL_REPLICAS(ReplicaContextTest);
 
 TEST_P(ReplicaContextTest, ReducesSumsAndMeansInOrder) {
   const auto step = strategy.function([](Value x, Value n) {
@@ -297,7 +297,7 @@ TEST_P(ReplicaContextTest, NoReplicaRunsAnotherFunctionThatIsTracedMeanwhile) {
       run();
     else
       expect_error(Code::kFailedPrecondition,
-                   {method, "needs the replicas of MirroredStrategy", "body of the step"}, run);
+                   {method, "needs the replicas of " + strategy.name(), "body of the step"}, run);
     EXPECT_EQ(strategy.run(strategy.function(call), floats({1, 2})).size(),
               static_cast<size_t>(replicas()))
         << "in a step of its own";

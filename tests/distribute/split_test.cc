@@ -16,7 +16,7 @@ TEST(SplitRowsTest, SizesDifferByAtMostOneAndTheLargerComeFirst) {
 }
 
 class SplitBatchTest : public testing::ReplicasTest {};
-COHORT_FOR_ALL_REPLICA_COUNTS(SplitBatchTest);
+COHORT_FOR_ALL_REPLICAS(SplitBatchTest);
 
 TEST_P(SplitBatchTest, PartsShareTheBatchesMemory) {
   const Tensor batch = Tensor::zeros(DType::kFloat32, {9, 2}),

@@ -37,7 +37,7 @@ class StepFunctionTest : public testing::ReplicasTest {
     return parts;
   }
 };
-COHORT_FOR_ALL_REPLICA_COUNTS(StepFunctionTest);
+COHORT_FOR_ALL_REPLICAS(StepFunctionTest);
 
 TEST_P(StepFunctionTest, EachReplicaGetsItsOwnIdAndTheSameTensor) {
   const auto step = strategy.function([](Value x) {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "strategies/central_storage_strategy.h"
 #include "strategies/mirrored_strategy.h"
 
 namespace cohort::testing {
@@ -26,21 +29,46 @@ class DevicesTest : public ::testing::Test {
   static void TearDownTestSuite() { set_logical_cpus(1); }
 };
 
-// Tests with a parameter: the number of replicas of `strategy`.
-class ReplicasTest : public DevicesTest, public ::testing::WithParamInterface<int> {
+// Replicas of one host, each with its copy of the variables or all with one.
+struct Replicas {
+  int count;
+  bool central = false;
+};
+inline void PrintTo(const Replicas& replicas, std::ostream* out) {
+  *out << (replicas.central ? "Central" : "Mirrored") << replicas.count;
+}
+
+inline std::unique_ptr<Strategy> make_strategy(const Replicas& replicas) {
+  const auto devices = first_cpus(replicas.count);
+  if (replicas.central)
+    return std::make_unique<CentralStorageStrategy>(
+        CentralStorageStrategy::Options{.compute_devices = devices});
+  return std::make_unique<MirroredStrategy>(MirroredStrategy::Options{.devices = devices});
+}
+
+// Tests with a parameter: the replicas of `strategy`.
+class ReplicasTest : public DevicesTest, public ::testing::WithParamInterface<Replicas> {
  protected:
-  int replicas() const { return GetParam(); }
+  int replicas() const { return GetParam().count; }
   PerReplica<Tensor> each(const std::function<Tensor(int)>& value) const {
     std::vector<Tensor> list;
     for (int r = 0; r < replicas(); ++r) list.push_back(value(r));
     return list;
   }
 
-  MirroredStrategy strategy{{.devices = first_cpus(GetParam())}};
+  const std::unique_ptr<Strategy> owner_ = make_strategy(GetParam());
+  Strategy& strategy = *owner_;
 };
-#define COHORT_FOR_ALL_REPLICA_COUNTS(suite) \
-  INSTANTIATE_TEST_SUITE_P(Replicas, suite,  \
-                           ::testing::Values(1, 2, 3, 4, ::cohort::testing::kMaxReplicas))
+inline std::vector<Replicas> all_replicas() {
+  std::vector<Replicas> all;
+  for (const int count : {1, 2, 3, 4, kMaxReplicas})
+    for (const bool central : {false, true}) all.push_back({count, central});
+  return all;
+}
+#define COHORT_FOR_ALL_REPLICAS(suite)                                             \
+  INSTANTIATE_TEST_SUITE_P(Replicas, suite,                                        \
+                           ::testing::ValuesIn(::cohort::testing::all_replicas()), \
+                           ::testing::PrintToStringParamName())
 
 // Expects an Error of this code whose message has all these parts.
 inline void expect_error(Code code, const std::vector<std::string>& parts,

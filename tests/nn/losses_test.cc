@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/nn/activations.h"
-#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
 #include "strategies/mirrored_strategy.h"
 #include "tests/nn/testing.h"
 

@@ -163,6 +163,58 @@ class Resnet(Case):
         self.assertGreaterEqual(self.number("test_accuracy", text), 0)
 
 
+class Gan(Case):
+    def test_two_models_learn_against_each_other(self):
+        text = self.succeed("gan", "--epochs=1", "--batch=500", "--replicas=3")
+        (line,) = re.findall(
+            r"(?m)^epoch 1: critic_loss=([0-9.]+) generator_loss=([0-9.]+) near=[01][.0-9]+ modes=[0-8]$", text
+        )
+        # Twice, and once, the logarithm of two: what opponents that know nothing yet lose.
+        self.assertAlmostEqual(float(line[0]), 1.386, delta=0.5)
+        self.assertAlmostEqual(float(line[1]), 0.693, delta=0.4)
+        self.assertRegex(text, r"(?m)^near=[01][.0-9]+ modes=[0-8] of 8$")
+
+
+class ReplicaBenchmarks(Case):
+    _SMALL = ["--model=mlp", "--batch=8", "--steps=2", "--rounds=1"]
+
+    def test_mirrored_prints_a_line_for_each_number_of_replicas_and_their_ratio(self):
+        text = self.succeed("mirrored", *self._SMALL, "--replicas=1,2", "--threads=2", folder="benchmarks")
+        lines = re.findall(
+            r"(?m)^cohort mlp replicas=(\d) threads_per_replica=(\d) global_batch=8 median_ms=[0-9.]+ "
+            r"examples_per_s=[0-9.]+$",
+            text,
+        )
+        self.assertEqual(lines, [("1", "2"), ("2", "1")])
+        self.assertRegex(text, r"(?m)^ratio mlp replicas=2/replicas=1 speed=[0-9.]+ \(median of 1 alternating rounds\)$")
+
+    def test_overlap_prints_what_was_hidden(self):
+        trace = self.folder / "trace.json"
+        text = self.succeed("overlap", *self._SMALL, f"--profile={trace}", folder="benchmarks")
+        line = re.search(
+            r"(?m)^cohort-overlap model=mlp replicas=2 buckets=(\d+) communication_us=(\d+) exposed_us=(\d+) "
+            r"hidden=(-?\d+)% waiting_us=\d+ step_ms=[0-9.]+ step_ms_without_overlap=[0-9.]+$",
+            text,
+        )
+        buckets, moving, exposed, hidden = (int(number) for number in line.groups())
+        self.assertGreaterEqual(buckets, 1)
+        self.assertGreater(moving, 0)
+        self.assertAlmostEqual(hidden, 100 * (1 - exposed / moving), delta=2)
+        self.assertIn("AllReduce", trace.read_text(encoding="utf-8"))
+
+    def test_allreduce_prints_a_line_for_each_size_and_number_of_ranks(self):
+        text = self.succeed(
+            "allreduce", "--backend=threads", "--np=2,3", "--bytes=4096,1048576", "--rounds=1", "--repetitions=3",
+            folder="benchmarks",
+        )
+        lines = re.findall(r"(?m)^cohort-threads np=(\d) bytes=(\d+) median_us=([0-9.]+) algbw_GBs=([0-9.]+)$", text)
+        self.assertEqual(
+            [line[:2] for line in lines], [("2", "4096"), ("2", "1048576"), ("3", "4096"), ("3", "1048576")]
+        )
+        for _, size, microseconds, gigabytes in lines:
+            self.assertAlmostEqual(float(gigabytes), int(size) / float(microseconds) / 1e3, delta=0.02 * float(gigabytes) + 1e-3)
+
+
 class TrainingBenchmark(Case):
     def test_prints_its_line_and_writes_a_trace(self):
         trace = self.folder / "trace.json"
