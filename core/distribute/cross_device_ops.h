@@ -14,8 +14,9 @@ namespace cohort {
 // from it to plug in a way of one's own: `make_communicators` is what a running step reduces with;
 // the others act on host tensors between steps and have defaults. Of these, Strategy::reduce calls
 // `reduce`, and Strategy::gather `gather`; `batch_reduce` and `broadcast` are for programs, and the
-// library calls neither: inside a step both are the communicators' affair. Only kSum and kMean are reductions over replicas (kInvalidArgument
-// else). Values have equal shapes and dtypes, but for the gathered axis.
+// library calls neither: inside a step both are the communicators' affair. Only kSum and kMean are
+// reductions over replicas (kInvalidArgument else). Values have equal shapes and dtypes, but for
+// the gathered axis.
 class CrossDeviceOps {
  public:
   virtual ~CrossDeviceOps() = default;
