@@ -1,5 +1,7 @@
 // ResNet-20 (or deeper) on CIFAR-10, after He et al. 2015, section 4.2.
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 #include "cohort.h"
 
@@ -38,13 +40,41 @@ Model resnet(int64_t depth) {
   return nn::Sequential(layers);
 }
 
+struct Cifar10 {
+  data::Dataset train, test;
+};
+
+// Both splits lie in memory afterwards.
+Cifar10 load(const std::string& dir) {
+  return {data::images_from_cifar10(dir, "train"), data::images_from_cifar10(dir, "test")};
+}
+
+Cifar10 generate(const std::string& dir, int64_t images) {
+  data::write_synthetic_cifar10(dir, {.train = images, .test = images / 5});
+  return load(dir);
+}
+
+// A new folder, which goes with the object.
+struct TemporaryFolder {
+  TemporaryFolder() {
+    if (!mkdtemp(path.data())) fail(Code::kUnavailable, "cannot make the folder ", path);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path = (std::filesystem::temp_directory_path() / "cifar10-XXXXXX").string();
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_main([&] {
     Flags flags(argc, argv, "ResNet on CIFAR-10.");
     const auto data_dir =
-        flags.text("data_dir", "", "folder with CIFAR-10's .bin files; empty: generated digits");
+        flags.text("data_dir", "", "folder with CIFAR-10's .bin files; empty: 10,000 drawn images");
+    const auto generate_in =
+        flags.text("generate_in", "", "folder to keep the drawn images in; empty: none");
     const auto depth = flags.integer("depth", 20, "6 n + 2: 20, 32, 44, 56, 110", {.min = 8});
     const auto replicas =
         flags.integer("replicas", 1, "replicas that share the cores", {.min = 1, .max = 64});
@@ -58,17 +88,19 @@ int main(int argc, char** argv) {
     const auto backup = flags.text("backup", "", "folder to continue from after a break");
     flags.finish();
     if (depth % 6 != 2) invalid("--depth=", depth, " is not allowed: expected 6 n + 2");
+    if (!data_dir.empty() && !generate_in.empty())
+      invalid("--generate_in=", generate_in, " has no use with --data_dir=", data_dir);
 
     set_logical_cpus(static_cast<int>(replicas));
     MirroredStrategy strategy;
     const auto scope = strategy.scope();
-    const auto all = data_dir.empty() ? data::synthetic_digits(12'000)
-                                      : data::images_from_cifar10(data_dir, "train");
-    const auto train =
-        (data_dir.empty() ? all.take(10'000) : all).take(images).shuffle(50'000).batch(batch);
-    const auto test =
-        (data_dir.empty() ? all.skip(10'000) : data::images_from_cifar10(data_dir, "test"))
-            .batch(500);
+    const int64_t generated = std::clamp<int64_t>(images, 5, 10'000);
+    const auto [all, held_out] = !data_dir.empty() ? load(data_dir)
+                                 : !generate_in.empty()
+                                     ? generate(generate_in, generated)
+                                     : generate(TemporaryFolder().path, generated);
+    const auto train = all.take(images).shuffle(50'000).batch(batch);
+    const auto test = held_out.batch(500);
 
     const double steps = static_cast<double>(epochs * train.cardinality());
     auto model = resnet(depth);

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
 import cases  # pylint: disable=wrong-import-position
 
 _DEADLINE = 120  # seconds
 # As README.md has them.
-_WRONG_INPUT, _NOT_FOUND, _OUT_OF_RANGE, _DATA_LOSS = 2, 15, 21, 25
+_WRONG_INPUT, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _DATA_LOSS = 2, 15, 16, 21, 25
 
 
 def run(program, *arguments, folder="examples"):
@@ -161,6 +162,22 @@ class Resnet(Case):
         (self.folder / "test_batch.bin").write_bytes(records(40))
         text = self.succeed("resnet_cifar10", f"--data_dir={self.folder}", "--depth=8", "--epochs=2", "--batch=40")
         self.assertGreaterEqual(self.number("test_accuracy", text), 0)
+
+    def test_learns_from_generated_files_and_leaves_them_only_where_asked(self):
+        kept, temporary = self.folder / "kept", self.folder / "temporary"
+        temporary.mkdir()
+        small = ["--depth=8", "--epochs=1", "--batch=40", "--images=200"]
+        with unittest.mock.patch.dict(os.environ, {"TMPDIR": str(temporary)}):
+            of_temporary = self.succeed("resnet_cifar10", *small)
+            of_kept = self.succeed("resnet_cifar10", f"--generate_in={kept}", *small)
+        self.assertEqual(list(temporary.iterdir()), [])
+        sizes = {path.name: path.stat().st_size for path in kept.iterdir()}
+        batches = {f"data_batch_{i}.bin": 40 * 3073 for i in range(1, 6)}
+        self.assertEqual(sizes, {**batches, "test_batch.bin": 40 * 3073})
+        of_given = self.succeed("resnet_cifar10", f"--data_dir={kept}", *small)
+        accuracies = {self.number("test_accuracy", text) for text in (of_temporary, of_kept, of_given)}
+        self.assertEqual(len(accuracies), 1)
+        self.fail_with(_ALREADY_EXISTS, [str(kept), "data_batch_1.bin"], "resnet_cifar10", f"--generate_in={kept}")
 
 
 class Gan(Case):
