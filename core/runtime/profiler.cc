@@ -61,7 +61,8 @@ void Profiler::write(const std::string& path) const {
                      {"ts", microseconds(e.begin - start_)},
                      {"dur", microseconds(e.end - e.begin)}});
   }
-  write_file_atomically(path, nlohmann::json{{"traceEvents", std::move(trace)}}.dump());
+  const nlohmann::json file = {{"traceEvents", std::move(trace)}};
+  write_file_atomically(path, file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 std::string Profiler::summary() const {

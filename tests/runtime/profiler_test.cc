@@ -1,0 +1,152 @@
+#include "core/runtime/profiler.h"
+
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
+#include "core/runtime/function.h"
+
+namespace cohort {
+namespace {
+
+using std::chrono::microseconds;
+using Json = nlohmann::json;
+
+class ProfilerTest : public testing::Test {
+ protected:
+  ~ProfilerTest() override { std::filesystem::remove(path_); }
+
+  Json trace_of(const Profiler& profiler) const {
+    profiler.write(path_);
+    return Json::parse(read_file(path_)).at("traceEvents");
+  }
+
+  const std::string path_ = testing::TempDir() + "/profiler_test_trace.json";
+};
+
+// Records a kernel that began `begin` after `start` and took `time`.
+void record(Profiler& profiler, const std::string& name, const std::string& kind, int replica,
+            Profiler::Clock::time_point start, microseconds begin, microseconds time) {
+  profiler.record(name, kind, replica, start + begin, start + begin + time);
+}
+
+TEST_F(ProfilerTest, WritesEveryKernelOfAPlanInTheOrderAndTimeInWhichItRan) {
+  constexpr int kReplicas = 2, kSteps = 3;
+  constexpr double kRounding = 1e-3;  // of microseconds in a double
+  const auto step = function(
+      [](Value x) { return ops::softmax(ops::matmul(ops::softmax(ops::matmul(x, x)), x)); });
+  const std::vector<Tensor> inputs = {Tensor::full(DType::kFloat32, {32, 32}, 0.01)};
+  step(inputs);  // compiles it
+  const auto before = Profiler::Clock::now();
+  const Profiler profiler;
+  for (int i = 0; i < kSteps; ++i)
+    for (int replica = 0; replica < kReplicas; ++replica)
+      step.run(inputs, {}, {.step = i, .replica_id = replica, .num_replicas = kReplicas});
+  const double elapsed =
+      std::chrono::duration<double, std::micro>(Profiler::Clock::now() - before).count();
+
+  std::map<std::pair<int, int>, std::string> rows;
+  std::vector<std::string> kernels;
+  double last_end = 0;
+  for (const Json& event : trace_of(profiler)) {
+    const std::pair row(event.at("pid").get<int>(), event.at("tid").get<int>());
+    if (event.at("ph") == "M") {
+      EXPECT_EQ(event.at("name"), "thread_name");
+      EXPECT_TRUE(rows.emplace(row, event.at("args").at("name").get<std::string>()).second)
+          << event;
+      continue;
+    }
+    EXPECT_EQ(event.at("ph"), "X") << event;
+    EXPECT_EQ(rows.at(row), event.at("cat")) << event;
+    kernels.push_back(str(row.first, event.at("cat").get<std::string>()));
+    EXPECT_GE(event.at("ts").get<double>(), last_end - kRounding) << event;
+    EXPECT_GT(event.at("dur").get<double>(), 0) << event;
+    last_end = event.at("ts").get<double>() + event.at("dur").get<double>();
+  }
+  EXPECT_LE(last_end, elapsed);
+  EXPECT_EQ(rows.size(), 4u) << "one for each kernel name of each replica";
+  std::vector<std::string> expected;
+  for (int i = 0; i < kSteps; ++i)
+    for (int replica = 0; replica < kReplicas; ++replica)
+      for (const char* kind : {"MatMul", "Softmax", "MatMul", "Softmax"})
+        expected.push_back(str(replica, kind));
+  EXPECT_EQ(kernels, expected);
+}
+
+TEST_F(ProfilerTest, WritesTimesInMicrosecondsSinceItsStart) {
+  const auto before = Profiler::Clock::now();
+  Profiler profiler;
+  const auto start = Profiler::Clock::now();
+  record(profiler, "dense/MatMul", "MatMul", 3, start, microseconds(1500), microseconds(250));
+  const Json event = trace_of(profiler).at(1);
+  const double late = std::chrono::duration<double, std::micro>(start - before).count();
+  EXPECT_EQ(event.at("name"), "dense/MatMul");
+  EXPECT_EQ(event.at("pid"), 3);
+  EXPECT_GE(event.at("ts").get<double>(), 1500);
+  EXPECT_LE(event.at("ts").get<double>(), 1500 + late);
+  EXPECT_NEAR(event.at("dur").get<double>(), 250, 1e-6);
+}
+
+TEST_F(ProfilerTest, WritesNamesThatNeedEscapesOrAreNoText) {
+  Profiler profiler;
+  const auto start = Profiler::Clock::now();
+  record(profiler, "a \"b\"\n", "Add", 0, start, {}, {});
+  record(profiler, "\xff", "Add", 0, start, {}, {});
+  const Json trace = trace_of(profiler);
+  EXPECT_EQ(trace.at(1).at("name"), "a \"b\"\n");
+  EXPECT_EQ(trace.at(2).at("name"), "\uFFFD");
+}
+
+TEST_F(ProfilerTest, WithoutEventsWritesAnEmptyTrace) {
+  const Profiler profiler;
+  EXPECT_EQ(trace_of(profiler), Json::array());
+  EXPECT_EQ(profiler.summary(), "");
+}
+
+TEST_F(ProfilerTest, NamesAFileThatCannotBeWritten) {
+  const Profiler profiler;
+  try {
+    profiler.write("/nowhere/trace.json");
+    FAIL() << "wrote into a folder that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kNotFound);
+    EXPECT_NE(error.message().find("/nowhere/trace.json"), std::string::npos) << error.message();
+  }
+}
+
+TEST_F(ProfilerTest, SumsUpTimeAndCallsOfEachOpTheLongestFirst) {
+  Profiler profiler;
+  const auto start = Profiler::Clock::now();
+  record(profiler, "a", "Add", 0, start, microseconds(0), microseconds(100));
+  record(profiler, "b", "MatMul", 0, start, microseconds(100), microseconds(400));
+  record(profiler, "c", "MatMul", 1, start, microseconds(100), microseconds(300));
+  EXPECT_EQ(profiler.summary(),
+            "MatMul                                  2 calls        700.0 us  87.5 %\n"
+            "Add                                     1 calls        100.0 us  12.5 %\n");
+}
+
+TEST_F(ProfilerTest, IsAloneAndActiveWhileItLives) {
+  EXPECT_EQ(Profiler::active(), nullptr);
+  {
+    const Profiler profiler;
+    EXPECT_EQ(Profiler::active(), &profiler);
+    try {
+      const Profiler second;
+      FAIL() << "two profilers are active";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    }
+    EXPECT_EQ(Profiler::active(), &profiler);
+  }
+  EXPECT_EQ(Profiler::active(), nullptr);
+}
+
+}  // namespace
+}  // namespace cohort
