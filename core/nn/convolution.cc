@@ -55,6 +55,14 @@ class ConvolutionLayer : public LayerBase {
 
   const ops::Conv2DOptions& convolution() const { return common_.convolution; }
 
+  // The input's channels, which the groups share.
+  int64_t grouped_channels(const std::vector<TensorSpec>& inputs) const {
+    const int64_t channels = channels_of(inputs), groups = convolution().groups;
+    if (channels % groups != 0)
+      invalid(channels, " input channels cannot be divided into ", groups, " groups");
+    return channels;
+  }
+
  private:
   Common common_;
   Weight* bias_ = nullptr;
@@ -71,10 +79,8 @@ class Conv2DLayer final : public ConvolutionLayer {
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
-    const int64_t channels = channels_of(inputs), groups = convolution().groups;
-    if (channels % groups != 0)
-      invalid(channels, " input channels cannot be divided into ", groups, " groups");
-    const Shape shape{size_.height, size_.width, channels / groups, filters_};
+    const int64_t channels = grouped_channels(inputs);
+    const Shape shape{size_.height, size_.width, channels / convolution().groups, filters_};
     kernel_ = &add_weight("kernel", shape, kernel_options_, weight_dtype(inputs[0]));
     add_bias(filters_, weight_dtype(inputs[0]));
   }
@@ -90,7 +96,7 @@ class Conv2DLayer final : public ConvolutionLayer {
 class Conv2DTransposeLayer final : public ConvolutionLayer {
  public:
   Conv2DTransposeLayer(int64_t filters, Size2D kernel_size, const Conv2DOptions& options)
-      : ConvolutionLayer("Conv2DTranspose", options.name, common_of(options, 1)),
+      : ConvolutionLayer("Conv2DTranspose", options.name, common_of(options, options.groups)),
         filters_(filters),
         size_(kernel_size),
         kernel_options_{.initializer = options.kernel_initializer,
@@ -98,7 +104,8 @@ class Conv2DTransposeLayer final : public ConvolutionLayer {
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
-    const Shape shape{size_.height, size_.width, filters_, channels_of(inputs)};
+    const int64_t channels = grouped_channels(inputs);
+    const Shape shape{size_.height, size_.width, filters_ / convolution().groups, channels};
     kernel_ = &add_weight("kernel", shape, kernel_options_, weight_dtype(inputs[0]));
     add_bias(filters_, weight_dtype(inputs[0]));
   }
@@ -162,21 +169,24 @@ void check_sizes(std::string_view layer, Size2D kernel_size, Size2D strides, Siz
   check_positive(layer, "dilations", std::min(dilations.height, dilations.width));
 }
 
+void check_options(std::string_view layer, int64_t filters, Size2D kernel_size,
+                   const Conv2DOptions& options) {
+  check_positive(layer, "filters", filters);
+  check_positive(layer, "groups", options.groups);
+  check_sizes(layer, kernel_size, options.strides, options.dilations);
+  if (filters % options.groups != 0)
+    invalid(layer, ": ", filters, " filters cannot be divided into ", options.groups, " groups");
+}
+
 }  // namespace
 
 Layer Conv2D(int64_t filters, Size2D kernel_size, const Conv2DOptions& options) {
-  check_positive("Conv2D", "filters", filters);
-  check_positive("Conv2D", "groups", options.groups);
-  check_sizes("Conv2D", kernel_size, options.strides, options.dilations);
-  if (filters % options.groups != 0)
-    invalid("Conv2D: ", filters, " filters cannot be divided into ", options.groups, " groups");
+  check_options("Conv2D", filters, kernel_size, options);
   return std::make_shared<Conv2DLayer>(filters, kernel_size, options);
 }
 
 Layer Conv2DTranspose(int64_t filters, Size2D kernel_size, const Conv2DOptions& options) {
-  check_positive("Conv2DTranspose", "filters", filters);
-  check_sizes("Conv2DTranspose", kernel_size, options.strides, options.dilations);
-  if (options.groups != 1) invalid("Conv2DTranspose: groups must be 1, got ", options.groups);
+  check_options("Conv2DTranspose", filters, kernel_size, options);
   return std::make_shared<Conv2DTransposeLayer>(filters, kernel_size, options);
 }
 

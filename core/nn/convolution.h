@@ -34,8 +34,9 @@ struct Conv2DOptions {
 };
 // Weights: kernel [height, width, input channels / groups, filters], bias [filters].
 Layer Conv2D(int64_t filters, Size2D kernel_size, const Conv2DOptions& options = {});
-// Weights: kernel [height, width, filters, input channels], bias. The output is input * stride with
-// same padding, and the smallest image that the kernel maps to the input otherwise. One group only.
+// Weights: kernel [height, width, filters / groups, input channels], bias [filters]. The output is
+// input * stride with same padding, and the smallest image that the kernel maps to the input
+// otherwise.
 Layer Conv2DTranspose(int64_t filters, Size2D kernel_size, const Conv2DOptions& options = {});
 
 struct DepthwiseConv2DOptions {

@@ -33,7 +33,11 @@ const ConvCase kConvCases[] = {
      {2, 3, 1, 2},
      {.dilations = {3, 2}, .padding = Padding::explicit_padding(1, 0)}},
     {"grouped", {1, 4, 4, 4}, {2, 2, 2, 6}, {.groups = 2}},
-    {"depthwise", {1, 4, 4, 3}, {2, 2, 1, 3}, {.groups = 3}}};
+    {"depthwise", {1, 4, 4, 3}, {2, 2, 1, 3}, {.groups = 3}},
+    {"grouped_strided_dilated",
+     {1, 6, 5, 4},
+     {2, 2, 2, 4},
+     {.strides = {2, 1}, .dilations = {2, 3}, .padding = Padding::same(), .groups = 2}}};
 
 TEST(Conv2DGradient, AgreesWithDifferences) {
   for (const auto& c : kConvCases) {
@@ -44,18 +48,48 @@ TEST(Conv2DGradient, AgreesWithDifferences) {
 }
 
 TEST(Conv2DGradient, HasSecondDerivatives) {
-  const Conv2DOptions options{.strides = {2, 1}, .padding = Padding::same()};
+  const Conv2DOptions options{
+      .strides = {2, 1}, .dilations = {1, 2}, .padding = Padding::same(), .groups = 2};
   check_second_gradients([&](const Values& v) { return conv2d(v[0], v[1], options); },
-                         {{{1, 4, 3, 2}}, {{3, 2, 2, 1}}});
+                         {{{1, 4, 3, 4}}, {{3, 2, 2, 2}}});
 }
 
+struct TransposeCase {
+  const char* name;
+  Shape y, filter;
+  std::pair<int64_t, int64_t> output_size;
+  Conv2DOptions options;
+};
+
+const TransposeCase kTransposeCases[] = {
+    {"strided_same",
+     {1, 3, 2, 2},
+     {3, 3, 1, 2},
+     {5, 4},
+     {.strides = {2, 2}, .padding = Padding::same()}},
+    {"dilated",
+     {1, 2, 3, 2},
+     {3, 2, 2, 2},
+     {4, 6},
+     {.dilations = {2, 3}, .padding = Padding::explicit_padding(1, 0)}},
+    {"grouped", {2, 3, 2, 4}, {2, 2, 3, 4}, {4, 3}, {.groups = 2}},
+    {"depthwise", {1, 2, 2, 3}, {2, 2, 1, 3}, {4, 4}, {.strides = {2, 2}, .groups = 3}},
+    {"grouped_strided_dilated",
+     {1, 2, 3, 4},
+     {3, 2, 1, 4},
+     {5, 5},
+     {.strides = {2, 1},
+      .dilations = {2, 2},
+      .padding = Padding::explicit_padding(1, 0),
+      .groups = 2}}};
+
 TEST(Conv2DTranspose, GradientAgreesWithDifferences) {
-  const Conv2DOptions options{.strides = {2, 2}, .padding = Padding::same()};
-  check_gradients(
-      [&](const Values& v) {
-        return conv2d_transpose(v[0], v[1], {5, 4}, options);
-      },
-      {{{1, 3, 2, 2}}, {{3, 3, 1, 2}}});
+  for (const auto& c : kTransposeCases) {
+    SCOPED_TRACE(c.name);
+    check_gradients(
+        [&](const Values& v) { return conv2d_transpose(v[0], v[1], c.output_size, c.options); },
+        {{c.y}, {c.filter}});
+  }
 }
 
 TEST(Conv2D, SamePaddingPutsTheOddRowAtTheEnd) {

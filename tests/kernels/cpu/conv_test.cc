@@ -44,6 +44,7 @@ struct Case {
   }
 };
 
+// By size, and what oneDNN takes or leaves.
 const Case kCases[] = {
     {{2, 5, 6, 1}, {3, 3, 1, 8}},
     {{2, 8, 8, 3}, {3, 3, 3, 16}, {1, 1}, {1, 1, 1, 1}},
@@ -60,10 +61,25 @@ const Case kCases[] = {
     {{0, 4, 4, 3}, {3, 3, 3, 4}},
     {{2, 4, 4, 0}, {3, 3, 0, 4}},
     {{2, 4, 4, 3}, {3, 3, 3, 0}},
+    {{1, 8, 8, 16}, {3, 3, 8, 32}, {2, 2}, {2, 2, 2, 2}, {2, 2}, 2},
+    {{0, 5, 5, 4}, {3, 3, 2, 4}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 2},
+    {{2, 4, 4, 0}, {3, 3, 0, 4}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 2},
+    {{2, 4, 4, 4}, {3, 3, 2, 0}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 2},
 };
 
+// Those, and every combination of strides, padding, dilations and groups.
+std::vector<Case> all_cases() {
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  for (const List& strides : {List{1, 1}, List{2, 3}})
+    for (const List& pads : {List{0, 0, 0, 0}, List{1, 2, 0, 1}})
+      for (const List& dilations : {List{1, 1}, List{2, 3}})
+        for (const int64_t groups : {1, 2, 4})
+          cases.push_back({{2, 7, 8, 4}, {3, 2, 4 / groups, 8}, strides, pads, dilations, groups});
+  return cases;
+}
+
 TEST(Conv2D, MatchesTheDefinition) {
-  for (const Case& c : kCases)
+  for (const Case& c : all_cases())
     check_kernel("Conv2D", {random_tensor(c.x, 1), random_tensor(c.filter, 2)}, c.attributes(),
                  [&](const Tensors& in, const Attributes& attributes) -> Tensors {
                    Tensor y = Tensor::zeros(DType::kFloat64, c.y());
@@ -76,7 +92,7 @@ TEST(Conv2D, MatchesTheDefinition) {
 }
 
 TEST(Conv2DGradInput, IsTheTransposeOfConv2D) {
-  for (const Case& c : kCases) {
+  for (const Case& c : all_cases()) {
     Attributes attributes = c.attributes();
     attributes.set("input_size", List{c.x[1], c.x[2]});
     check_kernel("Conv2DGradInput", {random_tensor(c.y(), 1), random_tensor(c.filter, 2)},
@@ -92,7 +108,7 @@ TEST(Conv2DGradInput, IsTheTransposeOfConv2D) {
 }
 
 TEST(Conv2DGradFilter, SumsOverAllPixels) {
-  for (const Case& c : kCases) {
+  for (const Case& c : all_cases()) {
     Attributes attributes = c.attributes();
     attributes.set("filter_size", List{c.filter[0], c.filter[1]});
     check_kernel(
