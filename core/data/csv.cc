@@ -50,7 +50,7 @@ class Reader {
   Dataset read() {
     std::vector<std::string> fields;
     bool more = records_.next(fields);
-    if (!more) fail(Code::kDataLoss, path_, ":1: the file is empty");
+    if (!more) fail(Code::kDataLoss, path_, ":1: byte 0: the file is empty");
     columns_ = fields.size();
     first_line_ = records_.line();
     if (options_.has_header) names_ = fields;
@@ -58,7 +58,8 @@ class Reader {
     if (options_.has_header) more = records_.next(fields);
     for (; more; more = records_.next(fields)) add(fields);
     if (rows_ == 0)
-      fail(Code::kDataLoss, path_, ":", first_line_, ": there are no records after the header");
+      fail(Code::kDataLoss, path_, ":", first_line_, ": byte ", text_.size(),
+           ": there are no records after the header");
     return to_dataset();
   }
 
@@ -74,15 +75,15 @@ class Reader {
     const auto [stop, error] = std::from_chars(options_.label_column.data(), end, number);
     const int64_t columns = static_cast<int64_t>(columns_);
     if (error != std::errc() || stop != end || number < -columns || number >= columns)
-      fail(Code::kNotFound, path_, ":", first_line_, ": there is no column \"",
-           options_.label_column, "\" among the ", columns_);
+      fail(Code::kNotFound, place(0), "there is no column \"", options_.label_column,
+           "\" among the ", columns_);
     label_ = static_cast<size_t>(number < 0 ? number + columns : number);
   }
 
   void add(const std::vector<std::string>& fields) {
     if (fields.size() != columns_)
-      fail(Code::kDataLoss, path_, ":", records_.line(), ": ", fields.size(), " fields where line ",
-           first_line_, " has ", columns_);
+      fail(Code::kDataLoss, place(0), fields.size(), " fields where line ", first_line_, " has ",
+           columns_);
     for (size_t i = 0; i < columns_; ++i) {
       if (i == label_)
         labels_.push_back(label(i, fields[i]));
@@ -112,8 +113,12 @@ class Reader {
 
   [[noreturn]] void fail_field(size_t column, std::string_view problem) const {
     const std::string name = names_.empty() ? "" : str(" (", shown(names_[column]), ")");
-    fail(Code::kDataLoss, path_, ":", records_.line(), ": column ", column + 1, name, ": ",
-         problem);
+    fail(Code::kDataLoss, place(column), "column ", column + 1, name, ": ", problem);
+  }
+
+  // Where a field of the last record is, as errors begin.
+  std::string place(size_t field) const {
+    return str(path_, ":", records_.line(), ": byte ", records_.offset(field), ": ");
   }
 
   Dataset to_dataset() const {

@@ -21,9 +21,9 @@ struct CsvOptions {
 // A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold
 // delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped.
 // {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
-// kDataLoss "FILE:LINE: column C (NAME): ..." (both counted from 1) for what is not a number or
-// does not fit the dtype, a record of another length, a label out of range, and a file without
-// records; kNotFound when there is no such label column.
+// kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes counted from 0, the others from 1) for
+// what is not a number or does not fit the dtype, a record of another length, a label out of range,
+// and a file without records; kNotFound when there is no such label column.
 Dataset csv(const std::string& path, CsvOptions options = {});
 
 }  // namespace cohort::data

@@ -13,7 +13,11 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 CsvRecords::CsvRecords(std::string_view text, std::string path, char delimiter)
     : text_(text), path_(std::move(path)), delimiter_(delimiter) {
-  if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
+  if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+}
+
+void CsvRecords::fail_at(int64_t line, size_t offset, std::string_view problem) const {
+  fail(Code::kDataLoss, path_, ":", line, ": byte ", offset, ": ", problem);
 }
 
 bool CsvRecords::at_line_end() const {
@@ -30,10 +34,12 @@ bool CsvRecords::next(std::vector<std::string>& fields) {
   while (at_ < text_.size() && at_line_end()) skip_line_end();
   if (at_ == text_.size()) return false;
   record_line_ = line_;
+  offsets_.clear();
   size_t count = 0;
   do {
     if (count > 0) ++at_;  // the delimiter
     if (count == fields.size()) fields.emplace_back();
+    offsets_.push_back(at_);
     read_field(fields[count++]);
   } while (!at_line_end());
   skip_line_end();
@@ -50,11 +56,10 @@ void CsvRecords::read_field(std::string& field) {
 
 void CsvRecords::read_quoted(std::string& field) {
   const int64_t first_line = line_;
-  ++at_;
+  const size_t first = at_++;
   while (true) {
     if (at_ == text_.size())
-      fail(Code::kDataLoss, path_, ":", first_line,
-           ": the quoted field that begins here does not end");
+      fail_at(first_line, first, "the quoted field that begins here does not end");
     const char c = text_[at_++];
     const bool doubled = c == '"' && at_ < text_.size() && text_[at_] == '"';
     if (c == '"' && !doubled) break;
@@ -63,7 +68,7 @@ void CsvRecords::read_quoted(std::string& field) {
     field += c;
   }
   if (!at_line_end() && text_[at_] != delimiter_)
-    fail(Code::kDataLoss, path_, ":", line_, ": there is text after the closing quote of a field");
+    fail_at(line_, at_, "there is text after the closing quote of a field");
 }
 
 }  // namespace cohort::data

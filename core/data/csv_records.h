@@ -17,8 +17,11 @@ class CsvRecords {
   bool next(std::vector<std::string>& fields);
   // The line, counted from 1, on which the last record began.
   int64_t line() const { return record_line_; }
+  // The byte of the text at which a field of the last record began.
+  size_t offset(size_t field) const { return offsets_[field]; }
 
  private:
+  [[noreturn]] void fail_at(int64_t line, size_t offset, std::string_view problem) const;
   void read_field(std::string& field);
   void read_quoted(std::string& field);
   bool at_line_end() const;
@@ -29,6 +32,7 @@ class CsvRecords {
   char delimiter_;
   size_t at_ = 0;
   int64_t line_ = 1, record_line_ = 1;
+  std::vector<size_t> offsets_;
 };
 
 }  // namespace cohort::data

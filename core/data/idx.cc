@@ -12,7 +12,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr uint64_t kTypeOffset = 2, kRankOffset = 3;
+constexpr uint64_t kTypeOffset = 2, kRankOffset = 3, kCountOffset = 4;
 constexpr int64_t kLabelsStart = 8;  // magic and one extent
 constexpr float kMaxPixel = 255;
 
@@ -97,10 +97,10 @@ Dataset images_from_idx(const std::string& dir, const std::string& split, IdxOpt
   const Tensor images = read_bytes(images_path, 3), labels = read_bytes(labels_path, 1);
   const int64_t count = images.shape()[0];
   if (count != labels.shape()[0])
-    fail(Code::kDataLoss, images_path, " holds ", count, " images, but ", labels_path, " ",
-         labels.shape()[0], " labels");
+    fail(Code::kDataLoss, images_path, ": byte ", kCountOffset, ": the file holds ", count,
+         " images, but ", labels_path, " ", labels.shape()[0], " labels");
   if (count == 0)
-    fail(Code::kDataLoss, images_path, ": byte ", kRankOffset + 1, ": the file holds no images");
+    fail(Code::kDataLoss, images_path, ": byte ", kCountOffset, ": the file holds no images");
   return from_table(std::make_shared<Table>(std::vector<Table::Column>{
       {"image", images.reshape(images.shape().with_inserted(3, 1)), kMaxPixel},
       {"label", to_labels(labels, options.num_classes, labels_path), std::nullopt}}));

@@ -45,6 +45,10 @@ class Parser {
   [[noreturn]] void fail(size_t at, std::string_view problem) const {
     file_.fail_at(start_ + at, problem);
   }
+  // What is no mistake, but cannot be read.
+  [[noreturn]] void refuse(size_t at, std::string_view problem) const {
+    cohort::fail(Code::kUnimplemented, file_.path(), ": byte ", start_ + at, ": ", problem);
+  }
 
   // The next character that is not white space; 0 at the end.
   char peek() {
@@ -104,10 +108,9 @@ class Parser {
   }
 
   StoredType type() {
-    if (peek() == '[')
-      cohort::fail(Code::kUnimplemented, file_.path(),
-                   " holds records; only plain arrays are read");
+    const bool records = peek() == '[';
     const size_t at = at_;
+    if (records) refuse(at, "the array holds records; only plain ones are read");
     const std::string_view descr = quoted();
     if (descr.size() < 2 || std::string_view("<>|=").find(descr[0]) == std::string_view::npos)
       fail(at, "not a type of NumPy's");
@@ -116,9 +119,7 @@ class Parser {
         std::from_chars(descr.data() + 2, descr.data() + descr.size(), type.bytes);
     const bool known =
         error == std::errc() && end == descr.data() + descr.size() && dtype_of_stored(type);
-    if (!known)
-      cohort::fail(Code::kUnimplemented, file_.path(), " holds elements of type ",
-                   descr.substr(0, 16), ", which no dtype can hold");
+    if (!known) refuse(at, str("no dtype can hold elements of type ", descr.substr(0, 16)));
     return type;
   }
 

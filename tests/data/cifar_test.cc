@@ -1,5 +1,7 @@
 #include "core/data/cifar.h"
 
+#include <filesystem>
+
 #include "tests/data/testing.h"
 
 namespace cohort::data {
@@ -46,6 +48,10 @@ TEST(Cifar10, SaysWhereAFileIsWrong) {
   const std::string path = dir.path("test_batch.bin");
   const auto read = [&] { images_from_cifar10(dir.root(), "test"); };
   expect_error(read, Code::kNotFound, {path});
+  expect_error([&] { images_from_cifar10(dir.path("none"), "train"); }, Code::kNotFound,
+               {dir.path("none/data_batch_1.bin")});
+  std::filesystem::create_directory(path);
+  expect_error(read, Code::kInvalidArgument, {path, "not a regular file"});
   dir.write("test_batch.bin", "");
   expect_error(read, Code::kDataLoss, {path + ": byte 0", "empty"});
   dir.write("test_batch.bin", record(1, 0, 0, 0) + "rest");

@@ -33,7 +33,7 @@ TEST_F(Csv, FindsTheLabelByNumberToo) {
             "int32[1] {3}");
   EXPECT_EQ(to_string(read("0,1\n5,6\n", {.label_column = "1"})["label"]), "int32[1] {6}");
   expect_error([&] { read("a,b\n1,2\n", {.label_column = "c"}); }, Code::kNotFound,
-               {"f.csv:1", "\"c\""});
+               {"f.csv:1: byte 0: ", "\"c\""});
   expect_error([&] { read("a,b\n1,2\n", {.label_column = "2"}); }, Code::kNotFound,
                {"\"2\" among the 2"});
   expect_error([&] { read("a,b\n1,2\n", {.label_column = "-3"}); }, Code::kNotFound, {"\"-3\""});
@@ -61,17 +61,23 @@ TEST_F(Csv, TakesOtherDelimitersAndDtypes) {
 }
 
 TEST_F(Csv, SaysInWhichLineAndColumnAFieldIsWrong) {
-  expect_bad("a,b\n1,2\n3,x1\n", {"f.csv:3: column 2 (\"b\"): \"x1\" is not a number"});
-  expect_bad("1,2\n3,\n", {"f.csv:2: column 2: \"\" is not a number"}, {.has_header = false});
-  expect_bad("1,2x\n", {"f.csv:1: column 2: \"2x\""}, {.has_header = false});
-  expect_bad("a,b\n\"1\n\n\",2\n5,?\n", {"f.csv:2: column 1", "\"1??\" is not a number"});
-  expect_bad("a,b\n\n\n5,?\n", {"f.csv:4: column 2"});
+  expect_bad("a,b\n1,2\n3,x1\n", {"f.csv:3: byte 10: column 2 (\"b\"): \"x1\" is not a number"});
+  expect_bad("1,2\n3,\n", {"f.csv:2: byte 6: column 2: \"\" is not a number"},
+             {.has_header = false});
+  expect_bad("1,2x\n", {"f.csv:1: byte 2: column 2: \"2x\""}, {.has_header = false});
+  expect_bad("a,b\n\"1\n\n\",2\n5,?\n", {"f.csv:2: byte 4: column 1", "\"1??\" is not a number"});
+  expect_bad("a,b\n\n\n5,?\n", {"f.csv:4: byte 8: column 2"});
+  expect_bad(
+      "\xEF\xBB\xBF"
+      "a,b\r\n1,?\n",
+      {"f.csv:2: byte 10: column 2"});
   expect_bad("a\n" + std::string(1000, 'x'), {"xxx...\" is not a number"});
 }
 
 TEST_F(Csv, RefusesRecordsOfAnotherLength) {
-  expect_bad("a,b\n1,2\n3\n", {"f.csv:3: 1 fields where line 1 has 2"});
-  expect_bad("1,2\n3,4,5\n", {"f.csv:2: 3 fields where line 1 has 2"}, {.has_header = false});
+  expect_bad("a,b\n1,2\n3\n", {"f.csv:3: byte 8: 1 fields where line 1 has 2"});
+  expect_bad("1,2\n3,4,5\n", {"f.csv:2: byte 4: 3 fields where line 1 has 2"},
+             {.has_header = false});
 }
 
 TEST_F(Csv, RefusesValuesThatDoNotFit) {
@@ -80,17 +86,20 @@ TEST_F(Csv, RefusesValuesThatDoNotFit) {
   expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});
   expect_bad("y\n256\n", {"uint8"}, {.dtype = DType::kUInt8});
   expect_bad("y\nnan\n", {"int64"}, {.dtype = DType::kInt64});
-  expect_bad("y\n3\n",
-             {"f.csv:2: column 1 (\"y\"): label \"3\" is out of range; there are 3 classes"},
-             {.label_column = "y", .num_classes = 3});
+  expect_bad(
+      "y\n3\n",
+      {"f.csv:2: byte 2: column 1 (\"y\"): label \"3\" is out of range; there are 3 classes"},
+      {.label_column = "y", .num_classes = 3});
   expect_bad("y\n-1\n", {"label \"-1\" is out of range"}, {.label_column = "y", .num_classes = 3});
 }
 
 TEST_F(Csv, RefusesFilesWithoutRecords) {
-  expect_bad("", {"f.csv:1", "empty"});
+  expect_bad("", {"f.csv:1: byte 0", "empty"});
   expect_bad("\n\n", {"empty"});
-  expect_bad("a,b\n", {"f.csv:1", "no records after the header"});
+  expect_bad("a,b\n", {"f.csv:1: byte 4", "no records after the header"});
   expect_error([&] { csv(dir_.path("none.csv")); }, Code::kNotFound, {dir_.path("none.csv")});
+  expect_error([&] { csv(dir_.root()); }, Code::kInvalidArgument,
+               {dir_.root(), "not a regular file"});
 }
 
 TEST_F(Csv, RefusesADelimiterThatMeansSomethingElse) {
@@ -98,8 +107,8 @@ TEST_F(Csv, RefusesADelimiterThatMeansSomethingElse) {
 }
 
 TEST_F(Csv, RefusesBrokenQuotes) {
-  expect_bad("a\n\"1\n2\n", {"f.csv:2", "does not end"});
-  expect_bad("a\n\"1\"2\n", {"f.csv:2", "after the closing quote"});
+  expect_bad("a\n\"1\n2\n", {"f.csv:2: byte 2", "does not end"});
+  expect_bad("a\n\"1\"2\n", {"f.csv:2: byte 5", "after the closing quote"});
 }
 
 TEST(CsvFile, SurvivesDamagedFiles) {

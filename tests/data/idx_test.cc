@@ -1,6 +1,7 @@
 #include "core/data/idx.h"
 
 #include <cstring>
+#include <filesystem>
 
 #include "tests/data/testing.h"
 
@@ -161,6 +162,13 @@ TEST_F(ImagesFromIdx, NamesTheMissingFile) {
                {dir_.path(kTrainLabels), dir_.path(kTrainLabels) + ".gz"});
 }
 
+TEST_F(ImagesFromIdx, NamesAFolderInAFilesPlace) {
+  dir_.write(kTrainImages, kImages);
+  std::filesystem::create_directory(dir_.path(kTrainLabels) + ".gz");
+  expect_error([&] { images_from_idx(dir_.root(), "train"); }, Code::kInvalidArgument,
+               {dir_.path(kTrainLabels) + ".gz", "not a regular file"});
+}
+
 TEST_F(ImagesFromIdx, NamesALabelOutOfRangeAndItsPlace) {
   dir_.write(kTrainImages, kImages);
   dir_.write(kTrainLabels, idx_bytes({2}, "\x09\x0a"));
@@ -173,7 +181,7 @@ TEST_F(ImagesFromIdx, RefusesFilesThatDoNotBelongTogether) {
   dir_.write(kTrainImages, kImages);
   dir_.write(kTrainLabels, idx_bytes({3}, "\x01\x02\x03"));
   expect_error([&] { images_from_idx(dir_.root(), "train"); }, Code::kDataLoss,
-               {"2 images", "3 labels", kTrainLabels});
+               {dir_.path(kTrainImages) + ": byte 4", "2 images", "3 labels", kTrainLabels});
   dir_.write(kTrainLabels, kImages);
   expect_error([&] { images_from_idx(dir_.root(), "train"); }, Code::kDataLoss,
                {kTrainLabels, "uint8[2,2,2]", "rank 1"});

@@ -90,6 +90,8 @@ TEST_F(Npy, ReadsVersions2And3AndAnyOrderOfKeys) {
 
 TEST_F(Npy, SaysWhereAFileIsWrong) {
   expect_error([&] { read_npy(dir_.path("none")); }, Code::kNotFound, {dir_.path("none")});
+  expect_error([&] { read_npy(dir_.root()); }, Code::kInvalidArgument,
+               {dir_.root(), "not a regular file"});
   const std::string good = header("<f4", "(2,)");
   expect_bad("", {"byte 0"});
   expect_bad("NUMPY___", {"byte 0", "not a .npy file"});
@@ -109,9 +111,9 @@ TEST_F(Npy, SaysWhereAFileIsWrong) {
 TEST_F(Npy, NamesTypesThatItCannotHold) {
   for (const std::string descr : {"<c8", "<u8", "|S5", "<f16", "|O", "<m8"})
     expect_error([&] { read(npy_bytes(header(descr, "(1,)"), "")); }, Code::kUnimplemented,
-                 {"f.npy", descr});
+                 {dir_.path("f.npy") + ": byte 20", descr});
   expect_error([&] { read(npy_bytes("{'descr': [('a', '<f4')], 'shape': (1,)}", "")); },
-               Code::kUnimplemented, {"records"});
+               Code::kUnimplemented, {dir_.path("f.npy") + ": byte 20", "records"});
 }
 
 TEST_F(Npy, DoesNotBelieveHugeSizes) {
