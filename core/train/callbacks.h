@@ -62,6 +62,7 @@ struct CsvLoggerOptions {
   bool append = false;  // to what the file holds
 };
 // A line for each epoch with the columns that the first epoch had; "NA" for what an epoch lacks.
+// The file's folder is made where it is missing.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before. Adds

@@ -112,6 +112,28 @@ TEST(CSVLogger, WritesALineForEachEpoch) {
   EXPECT_EQ(read_file(path), "epoch,a,b\n0,0.5,1\n1,0.5,NA\n0,0.5,1\n");
 }
 
+TEST(CSVLogger, MakesTheFolderOfItsFile) {
+  const std::string path = make_folder() + "/of/its/own/log.csv";
+  fit(classifier(), 1, {callbacks::CSVLogger(path)});
+  EXPECT_TRUE(read_file(path).starts_with("epoch,")) << read_file(path);
+}
+
+TEST(CSVLogger, NamesAPathThatCannotBeWritten) {
+  const std::string folder = make_folder();
+  const auto expect = [&](const std::string& path, Code code) {
+    try {
+      fit(classifier(), 1, {callbacks::CSVLogger(path)});
+      FAIL() << "wrote to " << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(error.message().find(folder), std::string::npos) << error.message();
+    }
+  };
+  expect(folder, Code::kInvalidArgument);
+  write_file_atomically(folder + "/file", "");
+  expect(folder + "/file/log.csv", Code::kNotFound);
+}
+
 TEST(LearningRateScheduler, SetsTheRateOfEachEpoch) {
   auto model = classifier(0.1);
   const auto history =

@@ -77,6 +77,20 @@ TEST(Safetensors, DataStartsAligned) {
   EXPECT_EQ(read_safetensors(path).tensors.at("y").item(), 1);
 }
 
+TEST(Safetensors, NamesWhatIsNoFile) {
+  const auto expect = [](const std::string& path, Code code) {
+    try {
+      read_safetensors(path);
+      FAIL() << "read " << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_NE(error.message().find(path), std::string::npos) << error.message();
+    }
+  };
+  expect(::testing::TempDir() + "/none.safetensors", Code::kNotFound);
+  expect(::testing::TempDir(), Code::kInvalidArgument);
+}
+
 TEST(Safetensors, RefusesWhatDoesNotFitTheFile) {
   EXPECT_EQ(error_of("short"), ": at byte 0: too short for a safetensors file");
   EXPECT_EQ(error_of(file_with("{}", "", uint64_t{1} << 62)),

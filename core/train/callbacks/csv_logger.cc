@@ -3,6 +3,7 @@
 #include <iomanip>
 #include <limits>
 
+#include "core/base/file.h"
 #include "core/train/callbacks.h"
 #include "core/train/training.h"
 
@@ -19,6 +20,9 @@ class CsvLoggerCallback : public Callback {
     std::error_code missing;
     needs_header_ = !options_.append || std::filesystem::file_size(path_, missing) == 0 || missing;
     columns_.clear();
+    create_folders(std::filesystem::path(path_).parent_path().string());
+    if (std::filesystem::is_directory(path_, missing))
+      invalid("CSVLogger: cannot write to ", path_, ": it is a folder");
     file_.open(path_, options_.append ? std::ios::app : std::ios::trunc);
     if (!file_) fail(Code::kPermissionDenied, "CSVLogger: cannot write to ", path_);
     file_ << std::setprecision(std::numeric_limits<double>::max_digits10);
