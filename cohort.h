@@ -2,6 +2,7 @@
 
 // The whole of Cohort: what a program includes.
 #include "core/base/error.h"                            // IWYU pragma: export
+#include "core/base/file.h"                             // IWYU pragma: export
 #include "core/base/flags.h"                            // IWYU pragma: export
 #include "core/base/program.h"                          // IWYU pragma: export
 #include "core/base/random.h"                           // IWYU pragma: export

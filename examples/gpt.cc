@@ -1,8 +1,6 @@
 // A small GPT that learns to continue a text, letter by letter.
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "cohort.h"
 
@@ -25,23 +23,27 @@ std::string generated_text() {
   return text;
 }
 
-std::string read_text(const std::string& path) {
-  if (path.empty()) return generated_text();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(Code::kNotFound, "cannot read --text=", path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Rows of `length` bytes, each with the bytes that follow them as labels.
 data::Dataset windows(const std::string& text, int64_t length) {
   const int64_t rows = (static_cast<int64_t>(text.size()) - 1) / length;
-  if (rows < 1) invalid("the text is shorter than --context=", length);
+  if (rows < 1)
+    invalid("a text of ", text.size(), " bytes is too short for --context=", length,
+            ", which takes ", length + 1);
   const auto bytes = Tensor::from<uint8_t>(std::vector<uint8_t>(text.begin(), text.end()),
                                            {static_cast<int64_t>(text.size())})
                          .cast(DType::kInt32);
   return data::from_tensor_slices(
       {{"tokens", bytes.slice_rows(0, rows * length).reshape({rows, length})},
        {"label", bytes.slice_rows(1, rows * length + 1).reshape({rows, length})}});
+}
+
+data::Dataset windows_of_file(const std::string& path, int64_t length) {
+  if (path.empty()) return windows(generated_text(), length);
+  try {
+    return windows(read_file(path), length);
+  } catch (const Error& error) {
+    throw error.with_context("--text=" + path);
+  }
 }
 
 Model gpt(int64_t layers, int64_t heads, int64_t width, int64_t context) {
@@ -118,7 +120,7 @@ int main(int argc, char** argv) {
     auto model = gpt(layers, heads, width, context);
     model.compile({.optimizer = optim::AdamW(0.003, {.gradients = {.global_clipnorm = 1}}),
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
-    const auto train = windows(read_text(path), context).shuffle(100'000).batch(batch);
+    const auto train = windows_of_file(path, context).shuffle(100'000).batch(batch);
     const History history =
         model.fit(train, {.epochs = epochs, .callbacks = {callbacks::TerminateOnNaN()}});
     std::printf("%s\n", continue_text(model, prompt, write, context, temperature).c_str());

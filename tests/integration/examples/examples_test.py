@@ -151,6 +151,13 @@ class Gpt(Case):
         written = self.succeed("gpt", f"--text={text}", "--prompt=the ", *small)
         self.assertIn("the ", written)
 
+    def test_a_text_that_cannot_be_learned_is_named(self):
+        empty = self.folder / "empty"
+        empty.touch()
+        self.fail_with(_WRONG_INPUT, [f"--text={empty}", "0 bytes"], "gpt", f"--text={empty}")
+        self.fail_with(_WRONG_INPUT, [f"--text={self.folder}", "not a regular file"], "gpt", f"--text={self.folder}")
+        self.fail_with(_NOT_FOUND, ["--text=/nowhere", "No such file"], "gpt", "--text=/nowhere")
+
 
 class Resnet(Case):
     def test_learns_from_cifar10s_files(self):
