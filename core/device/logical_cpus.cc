@@ -11,6 +11,8 @@
 namespace cohort {
 namespace {
 
+constexpr int kMaxLogicalCpus = 4096;  // a replica on each takes a thread
+
 // Cores this process may use: its affinity mask, lowered by OMP_NUM_THREADS where set.
 int usable_cores() {
   cpu_set_t set;
@@ -39,7 +41,8 @@ LogicalCpus logical_cpus() {
 }
 
 void set_logical_cpus(int count, int threads_each) {
-  if (count < 1) invalid("at least 1 logical cpu is needed, got ", count);
+  if (count < 1 || count > kMaxLogicalCpus)
+    invalid("there can be 1 to ", kMaxLogicalCpus, " logical cpus, got ", count);
   if (threads_each < 0)
     invalid("threads for each logical cpu must not be negative, got ", threads_each);
   const std::lock_guard lock(mutex);

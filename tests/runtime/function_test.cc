@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/device/device.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -246,6 +247,20 @@ TEST(FunctionTest, ResultsMustBeValuesOfTheTrace) {
   const Value foreign = other.add_input("x", {DType::kFloat32, {}});
   const Function f = function([&](Value x) { return Values{x, foreign}; });
   EXPECT_TRUE(contains(error_of([&] { f({vector_of(1, 1)}); }), "result 1"));
+}
+
+TEST(FunctionTest, RunsOnWhereItWasCompiledWhenItsDeviceIsTakenAway) {
+  set_logical_cpus(2, 1);
+  const Function f = function([](Value x) { return x + 1.0; });
+  const PlanOptions second{.device = {DeviceType::kCpu, 1}};
+  const std::vector<Tensor> known = {vector_of(1, 2)}, other = {vector_of(2, 2)};
+  f.run(known, second, {});
+  set_logical_cpus(1, 1);
+  EXPECT_EQ(f.run(known, second, {})[0].item(), 3);
+  const Error error = error_of([&] { f.run(other, second, {}); });
+  EXPECT_EQ(error.code(), Code::kNotFound);
+  EXPECT_TRUE(contains(error, "cpu:1")) << error.what();
+  set_logical_cpus(1);
 }
 
 TEST(FunctionTest, SeveralThreadsMayCallIt) {
