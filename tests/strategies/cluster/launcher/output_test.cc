@@ -1,0 +1,145 @@
+// What tasks print under cohort-run: real processes of the real program.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/file.h"
+#include "tests/strategies/cluster/launcher/launched.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+TEST(LauncherOutput, IsPrefixedLineByLineOnItsOwnStream) {
+  const Finished run =
+      finish({.flags = {"--workers=2"},
+              .actions = {"worker:0@print=one", "worker:0@complain=two", "worker:1@print=three",
+                          "worker:1@print=", "worker:1@write=no end"},
+              .environment = {{"OMP_NUM_THREADS", "1"}}});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(lines_of(run.output, ""), UnorderedElementsAre("[worker:0] one", "[worker:1] three",
+                                                             "[worker:1] ", "[worker:1] no end"));
+  EXPECT_EQ(run.output.back(), '\n');
+  EXPECT_EQ(run.errors, "[worker:0] two\n");
+}
+
+TEST(LauncherOutput, MayBeAnyBytes) {
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  std::string expected = "[worker:0] " + bytes + "\n";
+  expected.insert(expected.find('\n') + 1, "[worker:0] ");
+  EXPECT_EQ(finish({.actions = {"write_binary"}}).output, expected);
+}
+
+TEST(LauncherOutput, MayHaveLongLines) {
+  const Finished run = finish({.actions = {"write_long=1000000", "print=!"}});
+  EXPECT_EQ(run.output, "[worker:0] " + std::string(1'000'000, 'z') + "!\n");
+  // A line without end does not fill the memory.
+  const Finished longer = finish({.actions = {"write_long=5000000"}});
+  EXPECT_EQ(std::count(longer.output.begin(), longer.output.end(), 'z'), 5'000'000);
+  EXPECT_GE(lines_of(longer.output, "[worker:0] ").size(), 4);
+}
+
+// Checks the lines that flooding tasks have printed to both streams.
+void expect_floods(const std::string& text, int workers, int lines, bool output, bool errors) {
+  size_t total = 0;
+  for (int worker = 0; worker < workers; ++worker) {
+    const std::string prefix = "[worker:" + std::to_string(worker) + "] ";
+    std::vector<std::string> expected, expected_errors, found, found_errors;
+    for (int i = 0; i < lines; ++i) {
+      const std::string number = std::to_string(i);
+      if (output) expected.push_back(number + " " + std::string(static_cast<size_t>(i % 97), 'x'));
+      if (errors && i % 7 == 0) {
+        expected_errors.push_back("e" + number + " " +
+                                  std::string(static_cast<size_t>(i % 89), 'y'));
+      }
+    }
+    for (const auto& line : lines_of(text, prefix))
+      (line.starts_with("e") ? found_errors : found).push_back(line);
+    EXPECT_TRUE(found == expected) << prefix << found.size() << " lines";
+    EXPECT_TRUE(found_errors == expected_errors) << prefix << found_errors.size() << " lines";
+    total += found.size() + found_errors.size();
+  }
+  EXPECT_EQ(lines_of(text, "").size(), total) << "lines of nobody";
+}
+
+TEST(LauncherOutput, LosesNothing) {
+  const Finished run = finish({.flags = {"--workers=4"},
+                               .actions = {"flood=20000"},
+                               .environment = {{"OMP_NUM_THREADS", "1"}}});
+  EXPECT_EQ(run.code, 0);
+  expect_floods(run.output, 4, 20000, true, false);
+  expect_floods(run.errors, 4, 20000, false, true);
+}
+
+TEST(LauncherOutput, KeepsLinesWholeWhenBothStreamsAreOneFile) {
+  const Finished run = finish({.flags = {"--workers=3"},
+                               .actions = {"flood=5000"},
+                               .environment = {{"OMP_NUM_THREADS", "1"}},
+                               .one_stream = true});
+  EXPECT_EQ(run.code, 0);
+  expect_floods(run.output, 3, 5000, true, true);
+}
+
+TEST(LauncherOutput, OfAFailedTaskIsComplete) {
+  const Finished run = finish(
+      {.flags = {"--workers=2"}, .actions = {"worker:1@flood=3000", "worker:1@exit=1", "hang"}});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(lines_of(run.output, "[worker:1] ").size(), 3000);
+}
+
+TEST(LauncherOutput, IsColouredOnTerminalsOnly) {
+  const Launch launch = {.actions = {"print=hello"}, .on_terminal = true};
+  EXPECT_EQ(finish(launch).output, "\033[36m[worker:0]\033[0m hello\r\n");
+  Launch plain = launch;
+  plain.environment = {{"NO_COLOR", "1"}};
+  EXPECT_EQ(finish(plain).output, "[worker:0] hello\r\n");
+}
+
+TEST(LauncherOutput, ThatNobodyReadsEndsTheTasksAsItWouldWithoutLauncher) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"flood=2000000000"}});
+  launched.wait_for_output("[worker:1] 9 ");
+  launched.stop_reading();
+  EXPECT_EQ(launched.wait(), 128 + SIGPIPE);
+  EXPECT_THAT(launched.errors(), HasSubstr("was killed by SIGPIPE"));
+}
+
+TEST(LauncherOutput, MayWaitForItsReaderWhileSignalsDoNot) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"flood=2000000000"}});
+  launched.wait_until_output_waits();
+  launched.send(SIGTERM);
+  launched.wait_for_errors("passing SIGTERM on to worker:0, worker:1");
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
+TEST(LauncherOutput, GoesToLogFilesToo) {
+  const std::string folder = scratch_folder() + "/new/logs";
+  const Finished run = finish({.flags = {"--workers=2", "--restarts=1", "--log_dir=" + folder},
+                               .actions = {"show=COHORT_RESTART_COUNT", "worker:1@complain=oh",
+                                           "worker:1@write=x", "worker:1@fail_before_restart=1"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(read_file(folder + "/attempt-0/worker-1.stdout"), "COHORT_RESTART_COUNT=0\nx");
+  EXPECT_EQ(read_file(folder + "/attempt-0/worker-1.stderr"), "oh\n");
+  EXPECT_EQ(read_file(folder + "/attempt-1/worker-0.stdout"), "COHORT_RESTART_COUNT=1\n");
+  EXPECT_EQ(read_file(folder + "/attempt-1/worker-0.stderr"), "");
+}
+
+TEST(LauncherOutput, IsLoggedEvenIfNobodyElseReadsIt) {
+  const std::string folder = scratch_folder();
+  Launched launched(
+      {.flags = {"--log_dir=" + folder},
+       .actions = {"print=first", "await_file=" + folder + "/go", "flood=10000", "print=last"}});
+  launched.wait_for_output("first");
+  launched.stop_reading();
+  std::ofstream{folder + "/go"};
+  EXPECT_EQ(launched.wait(), 0) << launched.errors();
+  EXPECT_THAT(read_file(folder + "/attempt-0/worker-0.stdout"), ::testing::EndsWith("last\n"));
+}
+
+}  // namespace
+}  // namespace cohort::testing
