@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/tensor/tensor.h"
+#include "core/runtime/variable.h"
 
 namespace cohort {
 
@@ -22,5 +22,11 @@ class RowVariable {
   // Sets these rows, and all others to what they are before their first use. kOutOfRange.
   virtual void assign_rows(const VariableRows& rows) = 0;
 };
+
+// The variable as one whose rows are made on first use; null where it is like others.
+inline RowVariable* as_row_variable(Variable& variable) {
+  auto* const rows = dynamic_cast<RowVariable*>(&variable);
+  return rows != nullptr && rows->has_rows_on_first_use() ? rows : nullptr;
+}
 
 }  // namespace cohort

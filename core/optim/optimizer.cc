@@ -61,11 +61,6 @@ struct Move {
   Gradient gradient;
 };
 
-bool has_rows_on_first_use(const Variable& variable) {
-  const auto* const rows = dynamic_cast<const RowVariable*>(&variable);
-  return rows != nullptr && rows->has_rows_on_first_use();
-}
-
 // The value of a variable, or of the rows that a sparse gradient names.
 Value load(Variable& variable, const Gradient& gradient) {
   if (!gradient.sparse()) return variable.read();
@@ -140,7 +135,7 @@ struct Optimizer::State {
         made.of_rule.push_back(make_state(name_of(slot.name), variable->spec(), slot.initial));
     }
     if (accumulates()) {
-      if (has_rows_on_first_use(*variable))
+      if (as_row_variable(*variable) != nullptr)
         invalid(
             "the gradients of variable \"", variable->name(),
             "\" cannot be accumulated: its rows are made on first use, and a sum would have all "
@@ -151,7 +146,7 @@ struct Optimizer::State {
     for (const VariablePtr& slot : made.of_rule) add(slot);
     if (made.accumulator) add(made.accumulator);
     if (const auto& low_rank = options.gradients.power_sgd;
-        low_rank && !has_rows_on_first_use(*variable) &&
+        low_rank && as_row_variable(*variable) == nullptr &&
         is_low_rank(variable->spec().shape, *low_rank))
       made.power_sgd = make_power_sgd_state(*variable, *low_rank, name_of);
     return slots.emplace(variable, std::move(made)).first->second;

@@ -16,19 +16,13 @@ namespace {
 std::string numbers_key(const Variable& variable) { return variable.name() + "#rows"; }
 std::string values_key(const Variable& variable) { return variable.name() + "#values"; }
 
-// Null for a variable that is saved as one tensor.
-RowVariable* as_rows(Variable& variable) {
-  auto* const rows = dynamic_cast<RowVariable*>(&variable);
-  return rows != nullptr && rows->has_rows_on_first_use() ? rows : nullptr;
-}
-
 // Reading a variable that is synchronised on read takes all workers; of others the chief has a
 // copy.
 Safetensors values_of(const Variables& variables, const Workers& workers) {
   Safetensors content;
   for (const auto& variable : variables) {
     if (!workers.is_chief() && variable->synchronization() != Synchronization::kOnRead) continue;
-    if (const RowVariable* table = as_rows(*variable)) {
+    if (const RowVariable* table = as_row_variable(*variable)) {
       VariableRows rows = table->rows_in_use();
       content.tensors[numbers_key(*variable)] = std::move(rows.numbers);
       content.tensors[values_key(*variable)] = std::move(rows.values);
@@ -126,7 +120,7 @@ Metadata load_variables(const std::string& path, const Variables& variables,
   std::vector<std::pair<Variable*, Tensor>> values;
   std::vector<std::pair<RowVariable*, VariableRows>> tables;
   for (const auto& variable : variables) {
-    if (RowVariable* table = as_rows(*variable)) {
+    if (RowVariable* table = as_row_variable(*variable)) {
       if (options.ignore_missing && !content.tensors.contains(numbers_key(*variable))) continue;
       problems +=
           take_rows(*variable, content.tensors, tables.emplace_back(table, VariableRows{}).second);
