@@ -120,9 +120,7 @@ class CallerThreads::Connection {
     stream_->wait_until([this] { return caller_->take_answer(); });
     const TakeMemory take = stream_->memory();
     while (const auto message = request_.exchange()->next_message(take)) {
-      uint64_t bytes = 0;
-      for (const Piece& piece : message->payload) bytes += piece.bytes;
-      service_.sent(bytes);
+      service_.sent(message->payload_bytes());
       stream_->send(*message);
     }
     request_.reset();

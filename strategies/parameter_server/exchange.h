@@ -29,6 +29,12 @@ struct Piece {
 struct Message {
   std::string header;
   std::vector<Piece> payload;
+
+  uint64_t payload_bytes() const {
+    uint64_t bytes = 0;
+    for (const Piece& piece : payload) bytes += piece.bytes;
+    return bytes;
+  }
 };
 
 // Who sent a request: the way back. Thread-safe; may outlive the connection.

@@ -58,9 +58,7 @@ void FrameSocket::gone() const {
 }
 
 void FrameSocket::send(const Message& message, Time deadline) {
-  uint64_t bytes = 0;
-  for (const Piece& piece : message.payload) bytes += piece.bytes;
-  put({.kind = Frame::Kind::kMessage, .bytes = bytes}, message.header);
+  put({.kind = Frame::Kind::kMessage, .bytes = message.payload_bytes()}, message.header);
   send_pieces(message.payload, deadline);
 }
 

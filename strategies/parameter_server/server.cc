@@ -124,9 +124,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
         if (exchange == nullptr) return;
         std::optional<Message> message = exchange->next_message();
         if (!message) return next_request();
-        uint64_t bytes = 0;
-        for (const Piece& piece : message->payload) bytes += piece.bytes;
-        service_.sent(bytes);
+        service_.sent(message->payload_bytes());
         cutter_.emplace(std::move(*message));
       }
       outgoing_ = cutter_->next();

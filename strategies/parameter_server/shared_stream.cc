@@ -130,9 +130,7 @@ bool SharedStream::lend(const Piece& piece, Time deadline) {
 
 void SharedStream::send(const Message& message, Time deadline) {
   begin_turn(true);
-  uint64_t total = 0;
-  for (const Piece& piece : message.payload) total += piece.bytes;
-  socket_.put({.kind = Frame::Kind::kMessage, .bytes = total}, message.header);
+  socket_.put({.kind = Frame::Kind::kMessage, .bytes = message.payload_bytes()}, message.header);
   for (const Piece& piece : message.payload) {
     if (in_area(piece))
       put_segment({.number = static_cast<size_t>(piece.data - area_->data()), .bytes = piece.bytes},
