@@ -31,7 +31,7 @@ double milliseconds(Clock::duration d) {
 class ReductionProbe {
  public:
   ReductionProbe(WorkerLink& link, size_t bytes)
-      : communicator_(std::move(link.connect("scaling probe", 1).front())),
+      : communicator_(std::move(link.connect("scaling probe", 1, {}).front())),
         memory_(communicator_->allocate(bytes)),
         count_(static_cast<int64_t>(bytes / sizeof(float))) {
     std::memset(memory_->data, 0, bytes);

@@ -38,6 +38,12 @@ CommunicationObserver profile(int replica) {
   };
 }
 
+std::vector<std::string> replica_names(int count) {
+  std::vector<std::string> names;
+  for (int r = 0; r < count; ++r) names.push_back(str("replica ", r));
+  return names;
+}
+
 bool has_gpu(const std::vector<Device>& devices) {
   return std::any_of(devices.begin(), devices.end(),
                      [](Device device) { return device.type == DeviceType::kGpu; });
@@ -107,14 +113,15 @@ void LocalReplicas::connect() {
     invalid(cross_device_ops_->name(), "::make_communicators must return a communicator for each ",
             "of ", devices_.size(), " devices, got ", communicators.size());
   communicators = add_device_collectives(std::move(communicators));
-  // Those that reach other processes are recorded already.
-  if (replicas_in_sync_ == count())
+  // Those that reach other processes have recorders and limits already.
+  const bool is_local = replicas_in_sync_ == count();
+  if (is_local)
     communicators = record_flights(std::move(communicators), flight_recorder_options("replicas"));
   for (auto& communicator : communicators)
     communicator->set_observer(profile(communicator->rank()));
-  if (communication_.timeout_seconds)
-    for (auto& communicator : communicators)
-      communicator = with_time_limit(std::move(communicator), *communication_.timeout_seconds);
+  if (is_local && communication_.timeout_seconds)
+    communicators = with_time_limit(std::move(communicators), *communication_.timeout_seconds,
+                                    replica_names(count()));
   {
     const std::lock_guard lock(mutex_);
     if (closed_) throw *closed_;

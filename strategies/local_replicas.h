@@ -27,8 +27,9 @@ std::vector<Device> resolve_devices(std::string_view strategy,
 class LocalReplicas {
  public:
   // Null chooses how to combine values by device. `replicas_in_sync` are those of all processes:
-  // where there are others, `cross_device_ops` makes communicators that reach them, and `process`
-  // is the peer at fault that they are told of for an error here.
+  // where there are others, `cross_device_ops` makes communicators that reach them, with the time
+  // limit of `communication`, and `process` is the peer at fault that they are told of for an error
+  // here.
   LocalReplicas(std::vector<Device> devices, std::shared_ptr<CrossDeviceOps> cross_device_ops,
                 const CommunicationOptions& communication, int replicas_in_sync,
                 std::string process);

@@ -1,6 +1,7 @@
 #include "strategies/multi_worker_mirrored_strategy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <iostream>
 
@@ -18,15 +19,20 @@ namespace {
 // Makes the communicators of local replicas that reach those of other workers.
 class WorkerCollectives final : public CrossDeviceOps {
  public:
-  explicit WorkerCollectives(std::shared_ptr<WorkerLink> link) : link_(std::move(link)) {}
+  WorkerCollectives(std::shared_ptr<WorkerLink> link, std::optional<double> limit_seconds)
+      : link_(std::move(link)) {
+    if (limit_seconds)
+      limit_ = std::chrono::milliseconds(std::llround(std::ceil(*limit_seconds * 1000)));
+  }
   std::string name() const override { return "WorkerCollectives"; }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
       const std::vector<Device>& devices) override {
-    return link_->connect("replicas", static_cast<int>(devices.size()));
+    return link_->connect("replicas", static_cast<int>(devices.size()), limit_);
   }
 
  private:
-  std::shared_ptr<WorkerLink> link_;
+  const std::shared_ptr<WorkerLink> link_;
+  std::optional<std::chrono::milliseconds> limit_;
 };
 
 // Null for a world of one.
@@ -78,15 +84,15 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   const auto end_step = [this](const Error& error) {
     if (replicas_ != nullptr) replicas_->abort(error);
   };
-  group_ = std::make_shared<WorkerGroup>(link_, static_cast<double>(options.worker_timeout.count()),
-                                         end_step);
+  group_ = std::make_shared<WorkerGroup>(link_, options.worker_timeout, end_step);
   // From here on, whoever is lost, nobody waits.
   const auto watch = link_->on_failure([group = group_](const Error& e) { group->abort(e); });
   require_equal_counts(*group_, devices.size());
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
   replicas_ = std::make_unique<LocalReplicas>(
-      std::move(devices), std::make_shared<WorkerCollectives>(link_), options.communication,
-      in_sync, link_->name(link_->rank()));
+      std::move(devices),
+      std::make_shared<WorkerCollectives>(link_, options.communication.timeout_seconds),
+      options.communication, in_sync, link_->name(link_->rank()));
   watch_ = link_->on_failure([this](const Error& error) {
     group_->abort(error);
     replicas_->close(error);

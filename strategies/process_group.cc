@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "strategies/cluster/resolve_cluster.h"
-#include "strategies/cross_device/time_limit.h"
 #include "strategies/multi_worker/cluster_link.h"
 
 namespace cohort::collective {
@@ -20,11 +19,8 @@ std::shared_ptr<WorkerLink> join(const ProcessGroupOptions& options) {
 }
 
 std::unique_ptr<Communicator> connect(WorkerLink* link, const ProcessGroupOptions& options) {
-  auto group =
-      link == nullptr ? make_in_process_communicators(1) : link->connect("process group", 1);
-  if (!options.limit) return std::move(group[0]);
-  return with_time_limit(std::move(group[0]),
-                         std::chrono::duration<double>(*options.limit).count());
+  return std::move(link == nullptr ? make_in_process_communicators(1)[0]
+                                   : link->connect("process group", 1, options.limit)[0]);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ struct ProcessGroupOptions {
   MembershipOptions membership;
   // How the processes talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
   CommunicationBackend backend = CommunicationBackend::kAuto;
-  // How long one call may wait for the others (kDeadlineExceeded); as long as they live without
-  // one.
+  // How long one call may wait for the others, before kDeadlineExceeded names those that have not
+  // come; as long as they live without one.
   std::optional<std::chrono::milliseconds> limit;
 };
 

@@ -70,7 +70,8 @@ ConnectedGroup connect_mpi(const GroupOptions& o) {
     fail(Code::kFailedPrecondition, "group \"", o.name, "\" has ", o.processes,
          " processes, but MPI has started ", world->size(), "; over MPI they are the same");
   ConnectedGroup group{{}, "MPI"};
-  group.communicators.push_back(world->split(0, o.process));
+  group.communicators.push_back(reorder_mpi_communicator(
+      *world, o.process, o.tasks.empty() ? "" : o.tasks[static_cast<size_t>(o.process)]));
   return group;
 }
 
@@ -79,6 +80,7 @@ ConnectedGroup connect_memory(const GroupOptions& o) {
                                                       .process = o.process,
                                                       .processes = o.processes,
                                                       .ranks_per_process = o.ranks_per_process,
+                                                      .tasks = o.tasks,
                                                       .join_limit = o.join_limit,
                                                       .limit = o.limit}),
           "shared memory"};
@@ -149,11 +151,15 @@ std::vector<int> number_hosts(const std::vector<std::string>& names) {
 using HostRanks = std::vector<std::unique_ptr<HostCommunicator>>;
 HostRanks join_host(const GroupOptions& o, const std::vector<int>& hosts, const std::string& kind) {
   const auto own = hosts.begin() + o.process;
+  std::vector<std::string> tasks;
+  for (size_t p = 0; p < o.tasks.size(); ++p)
+    if (hosts[p] == *own) tasks.push_back(o.tasks[p]);
   return make_host_communicators(
       *o.store, {.name = str(o.name, "/", kind, "/", *own),
                  .process = static_cast<int>(std::count(hosts.begin(), own, *own)),
                  .processes = static_cast<int>(std::count(hosts.begin(), hosts.end(), *own)),
                  .ranks_per_process = o.ranks_per_process,
+                 .tasks = std::move(tasks),
                  .join_limit = o.join_limit,
                  .limit = o.limit});
 }

@@ -1,10 +1,11 @@
 #include "strategies/cross_device/time_limit.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <thread>
+#include <utility>
 
 #include "core/collective/forwarding_communicator.h"
 
@@ -13,10 +14,56 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How many collectives each rank of a group has begun, which have the same numbers on all.
+class Progress {
+ public:
+  explicit Progress(std::vector<std::string> names)
+      : begun_(names.size()), names_(std::move(names)) {}
+
+  // The number of the collective, from 1.
+  uint64_t begin(int rank) { return ++begun_[static_cast<size_t>(rank)]; }
+  std::string name(int rank) const {
+    const std::lock_guard lock(mutex_);
+    return names_[static_cast<size_t>(rank)];
+  }
+  // Who has not begun a collective; neighbours of one name once.
+  std::vector<std::string> late(uint64_t collective) const {
+    std::vector<std::string> late;
+    for (size_t r = 0; r < begun_.size(); ++r) {
+      if (begun_[r] >= collective) continue;
+      std::string own = name(static_cast<int>(r));
+      if (late.empty() || late.back() != own) late.push_back(std::move(own));
+    }
+    return late;
+  }
+
+  // That of the part with this color, in which `rank` has another number.
+  std::shared_ptr<Progress> part(uint64_t split, int color, const Communicator& part, int rank) {
+    const std::lock_guard lock(mutex_);
+    auto& found = parts_[{split, color}];
+    if (found == nullptr)
+      found = std::make_shared<Progress>(
+          std::vector<std::string>(static_cast<size_t>(part.size()), "another rank"));
+    const std::lock_guard naming(found->mutex_);
+    found->names_[static_cast<size_t>(part.rank())] = names_[static_cast<size_t>(rank)];
+    return found;
+  }
+
+ private:
+  std::vector<std::atomic<uint64_t>> begun_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::string> names_;
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<Progress>> parts_;
+};
+
 class TimeLimit final : public ForwardingCommunicator {
  public:
-  TimeLimit(std::unique_ptr<Communicator> inner, double seconds)
-      : ForwardingCommunicator(std::move(inner)), seconds_(seconds), watch_([this] { watch(); }) {}
+  TimeLimit(std::unique_ptr<Communicator> inner, double seconds, std::shared_ptr<Progress> progress)
+      : ForwardingCommunicator(std::move(inner)),
+        seconds_(seconds),
+        rank_(rank()),
+        progress_(std::move(progress)),
+        watch_([this] { watch(); }) {}
 
   ~TimeLimit() override {
     {
@@ -28,29 +75,41 @@ class TimeLimit final : public ForwardingCommunicator {
   }
 
   void run(const Call& call) override {
-    const Waiting waiting(*this, kind_of(call));
+    const Waiting waiting(*this, {kind_of(call), progress_->begin(rank_)});
     inner().run(call);
   }
   int64_t start(const Call& call) override {
+    const Current started{kind_of(call), progress_->begin(rank_)};
     const int64_t operation = inner().start(call);
-    kinds_[operation] = kind_of(call);
+    started_[operation] = started;
     return operation;
   }
   Received wait(int64_t operation) override {
-    const auto started = kinds_.extract(operation);
-    const Waiting waiting(*this, started ? started.mapped() : "a message");
+    const auto started = started_.extract(operation);
+    const Waiting waiting(*this, started ? started.mapped() : Current{"a message", 0});
     return inner().wait(operation);
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
+    const uint64_t number = progress_->begin(rank_);
+    const Waiting waiting(*this, {"Split", number});
     auto part = inner().split(color, key);
-    return part == nullptr ? nullptr : with_time_limit(std::move(part), seconds_);
+    if (part == nullptr) return nullptr;
+    auto progress = progress_->part(number, color, *part, rank_);
+    return std::make_unique<TimeLimit>(std::move(part), seconds_, std::move(progress));
   }
 
  private:
+  // What is waited for.
+  struct Current {
+    std::string_view kind;    // nothing is empty
+    uint64_t collective = 0;  // its number; 0 of a message
+  };
   // While alive, the clock runs.
   class Waiting {
    public:
-    Waiting(TimeLimit& limit, std::string_view kind) : limit_(limit) { limit_.set_current(kind); }
+    Waiting(TimeLimit& limit, const Current& current) : limit_(limit) {
+      limit_.set_current(current);
+    }
     ~Waiting() { limit_.set_current({}); }
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
@@ -59,10 +118,10 @@ class TimeLimit final : public ForwardingCommunicator {
     TimeLimit& limit_;
   };
 
-  void set_current(std::string_view name) {
+  void set_current(const Current& current) {
     {
       const std::lock_guard lock(mutex_);
-      current_ = name;
+      current_ = current;
       ++calls_;
       deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                      std::chrono::duration<double>(seconds_));
@@ -73,26 +132,37 @@ class TimeLimit final : public ForwardingCommunicator {
   void watch() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !current_.empty(); });
+      changed_.wait(lock, [&] { return stopping_ || !current_.kind.empty(); });
       const int64_t watched = calls_;
       const Clock::time_point deadline = deadline_;
       const auto over = [&] { return stopping_ || calls_ != watched; };
       if (!changed_.wait_until(lock, deadline, over)) {
-        inner().abort(Error(Code::kDeadlineExceeded,
-                            str("replica ", rank(), " has waited for ", seconds_, " s in ",
-                                current_, " for the other replicas (timeout_seconds)")));
+        inner().abort(error());
         changed_.wait(lock, over);
       }
       if (stopping_) return;
     }
   }
 
+  // REQUIRES: mutex_ held.
+  Error error() const {
+    const auto late = progress_->late(current_.collective);
+    std::string names;
+    for (const std::string& name : late) names += (names.empty() ? "" : ", ") + name;
+    return Error(Code::kDeadlineExceeded,
+                 str(progress_->name(rank_), " has waited for ", seconds_, " s in ", current_.kind,
+                     " for ", late.empty() ? "the others" : names),
+                 late.empty() ? "" : late[0]);
+  }
+
   const double seconds_;
-  std::map<int64_t, std::string_view> kinds_;  // of what was started and not waited for
-  std::mutex mutex_;                           // guards what follows
+  const int rank_;
+  const std::shared_ptr<Progress> progress_;
+  std::map<int64_t, Current> started_;  // and not waited for
+  std::mutex mutex_;                    // guards what follows
   std::condition_variable changed_;
-  std::string_view current_;  // the call that is waiting; none is empty
-  int64_t calls_ = 0;         // begun or ended
+  Current current_;
+  int64_t calls_ = 0;  // begun or ended
   Clock::time_point deadline_;
   bool stopping_ = false;
   std::thread watch_;  // last: it uses everything else
@@ -100,9 +170,12 @@ class TimeLimit final : public ForwardingCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> with_time_limit(std::unique_ptr<Communicator> communicator,
-                                              double seconds) {
-  return std::make_unique<TimeLimit>(std::move(communicator), seconds);
+std::vector<std::unique_ptr<Communicator>> with_time_limit(
+    std::vector<std::unique_ptr<Communicator>> ranks, double seconds,
+    const std::vector<std::string>& names) {
+  const auto progress = std::make_shared<Progress>(names);
+  for (auto& rank : ranks) rank = std::make_unique<TimeLimit>(std::move(rank), seconds, progress);
+  return ranks;
 }
 
 }  // namespace cohort

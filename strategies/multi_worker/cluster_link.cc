@@ -59,7 +59,8 @@ class ClusterLink final : public WorkerLink {
   int size() const override { return membership_->size(); }
   std::string name(int rank) const override { return membership_->task_name(rank); }
 
-  std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local) override {
+  std::vector<std::unique_ptr<Communicator>> connect(
+      const std::string& name, int local, std::optional<std::chrono::milliseconds> limit) override {
     std::vector<std::string> tasks;
     for (int r = 0; r < size(); ++r) tasks.push_back(this->name(r));
     // Communicators may outlive this link.
@@ -67,7 +68,7 @@ class ClusterLink final : public WorkerLink {
       if (const auto joined = membership.lock()) report_to(*joined, error);
     };
     try {
-      return make_group(name, local, std::move(tasks), report);
+      return make_group(name, local, limit, std::move(tasks), report);
     } catch (const Error& error) {
       // The others may have their group, and no way to know.
       if (error.code() == Code::kUnavailable) report(error);
@@ -92,8 +93,8 @@ class ClusterLink final : public WorkerLink {
 
  private:
   std::vector<std::unique_ptr<Communicator>> make_group(
-      const std::string& name, int local, std::vector<std::string> tasks,
-      std::function<void(const Error&)> on_unreachable) {
+      const std::string& name, int local, std::optional<std::chrono::milliseconds> limit,
+      std::vector<std::string> tasks, std::function<void(const Error&)> on_unreachable) {
     return make_communicators({.store = &membership_->store(),
                                .name = str(name, "/", uses_[name]++),
                                .process = rank(),
@@ -101,6 +102,7 @@ class ClusterLink final : public WorkerLink {
                                .ranks_per_process = local,
                                .tasks = std::move(tasks),
                                .backend = backend_,
+                               .limit = limit,
                                .address = address_,
                                .tls = tls_,
                                .job_id = membership_->job_id(),

@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include "strategies/cross_device/time_limit.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
@@ -34,11 +35,12 @@ class InProcessLink final : public WorkerLink {
   int size() const override { return job_->size; }
   std::string name(int rank) const override { return str("worker:", rank); }
 
-  std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local) override {
+  std::vector<std::unique_ptr<Communicator>> connect(
+      const std::string& name, int local, std::optional<std::chrono::milliseconds> limit) override {
     const std::lock_guard lock(job_->mutex);
     if (job_->failure) throw *job_->failure;
     auto& group = job_->groups[str(name, " ", uses_[name]++, " of ", local)];
-    if (group.empty()) group = make_in_process_communicators(job_->size * local);
+    if (group.empty()) group = make_group(local, limit);
     std::vector<std::unique_ptr<Communicator>> own;
     for (int i = 0; i < local; ++i)
       own.push_back(std::move(group[static_cast<size_t>(rank_ * local + i)]));
@@ -78,6 +80,15 @@ class InProcessLink final : public WorkerLink {
   }
 
  private:
+  std::vector<std::unique_ptr<Communicator>> make_group(
+      int local, std::optional<std::chrono::milliseconds> limit) const {
+    auto group = make_in_process_communicators(job_->size * local);
+    if (!limit) return group;
+    std::vector<std::string> names;
+    for (int r = 0; r < job_->size * local; ++r) names.push_back(name(r / local));
+    return with_time_limit(std::move(group), std::chrono::duration<double>(*limit).count(), names);
+  }
+
   void call_all(const Error& error) {
     const std::lock_guard one_at_a_time(job_->calling);
     job_->callbacks.call(error);

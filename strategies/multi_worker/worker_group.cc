@@ -6,7 +6,6 @@
 
 #include "core/base/program.h"
 #include "core/distribute/packing.h"
-#include "strategies/cross_device/time_limit.h"
 
 namespace cohort {
 namespace {
@@ -52,12 +51,10 @@ struct WorkerGroup::Record {
   char value[kInlineBytes];  // where it fits
 };
 
-WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, double timeout_seconds,
+WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::milliseconds limit,
                          std::function<void(const Error&)> before_failing)
     : link_(std::move(link)),
-      timeout_seconds_(timeout_seconds),
-      communicator_(
-          with_time_limit(std::move(link_->connect("workers", 1).front()), timeout_seconds)),
+      communicator_(std::move(link_->connect("workers", 1, limit).front())),
       before_failing_(std::move(before_failing)) {}
 
 void WorkerGroup::run(const std::string& topic, const Call& call) {
@@ -65,9 +62,9 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
     communicator_->run(call);
   } catch (const Error& error) {
     if (error.code() != Code::kDeadlineExceeded) throw cause_of(error);
-    throw Error(Code::kDeadlineExceeded,
-                str(topic, ": ", name(rank()), " has waited for ", timeout_seconds_,
-                    " s for the other workers; every worker has to make this call"));
+    throw Error(error.code(),
+                str(topic, ": ", error.message(), "; every worker has to make this call"),
+                error.peer());
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,9 +17,9 @@ namespace cohort {
 // one collective; it also tells of errors and of requests to stop, and compares topics.
 class WorkerGroup final : public Workers {
  public:
-  // `timeout_seconds`: how long one worker may wait for the others in one call. `before_failing` is
-  // called by fail(), to wake up those who wait for this worker elsewhere.
-  WorkerGroup(std::shared_ptr<WorkerLink> link, double timeout_seconds,
+  // `limit`: how long one worker may wait for the others in one call. `before_failing` is called by
+  // fail(), to wake up those who wait for this worker elsewhere.
+  WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::milliseconds limit,
               std::function<void(const Error&)> before_failing);
 
   int rank() const override { return link_->rank(); }
@@ -50,7 +51,6 @@ class WorkerGroup final : public Workers {
   bool is_other(const std::string& name) const;
 
   const std::shared_ptr<WorkerLink> link_;
-  const double timeout_seconds_;
   const std::unique_ptr<Communicator> communicator_;
   const std::function<void(const Error&)> before_failing_;
   std::mutex calling_;        // one call at a time

@@ -24,9 +24,11 @@ class WorkerLink {
   virtual std::string name(int rank) const = 0;
 
   // This worker's ranks of a new group with `local` ranks of each worker: rank() * local and those
-  // that follow. Every worker makes the call. Groups of one name are told apart by their order.
-  virtual std::vector<std::unique_ptr<Communicator>> connect(const std::string& name,
-                                                             int local) = 0;
+  // that follow. Every worker makes the call, with the same `limit`: how long one may wait for the
+  // others in a call, before kDeadlineExceeded names those that have not come; for ever without
+  // one. Groups of one name are told apart by their order.
+  virtual std::vector<std::unique_ptr<Communicator>> connect(
+      const std::string& name, int local, std::optional<std::chrono::milliseconds> limit) = 0;
 
   // The failure of the job, once there is one; waits for it for `timeout`.
   virtual std::optional<Error> failure(std::chrono::milliseconds timeout) = 0;

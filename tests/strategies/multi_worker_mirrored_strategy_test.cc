@@ -173,7 +173,10 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
             strategy.reduce("sum", ids(strategy));
           } catch (const Error& error) {
             EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
-            EXPECT_THAT(error.message(), HasSubstr("a reduce: worker:0 has waited for 1 s"));
+            EXPECT_THAT(
+                error.message(),
+                HasSubstr("a reduce: worker:0 has waited for 1 s in AllGather for worker:1"));
+            EXPECT_EQ(error.peer(), "worker:1");
           }
           lock.lock();
           timed_out = true;

@@ -9,8 +9,9 @@ HostGroup::HostGroup(ControlBlock control, std::vector<HostMember> members,
     : control(std::move(control)), members(std::move(members)), limit(limit) {
   std::vector<ProcessIdentity> known{this_process()};
   for (int r = 0; r < size(); ++r) {
-    const ProcessIdentity& process = this->members[static_cast<size_t>(r)].process;
+    const auto& [process, index, task] = this->members[static_cast<size_t>(r)];
     peers.pids.push_back(process.pid);
+    peers.tasks.push_back(task);
     if (std::find(known.begin(), known.end(), process) != known.end()) continue;
     known.push_back(process);
     peers.processes.push_back({r, ProcessWatch(process)});

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "strategies/collective/host/control_block.h"
@@ -9,10 +10,12 @@
 
 namespace cohort {
 
-// A rank: the process that it lives in, which is the `index`-th of the group in which it joined.
+// A rank: the process that it lives in, which is the `index`-th of the group in which it joined,
+// and the name of its task, or none.
 struct HostMember {
   ProcessIdentity process;
   int index;
+  std::string task;
 };
 
 // What the ranks of a group that live in this process share.

@@ -25,7 +25,7 @@ void refuse_peer(const HostRank& host, int rank) {
   const Error error(Code::kDataLoss,
                     str(host.meeting.name(rank),
                         " names memory that is not there, or not as large as its call says"),
-                    host.meeting.name(rank));
+                    host.meeting.peer(rank));
   host.meeting.lose(error);
   throw error;
 }

@@ -81,7 +81,14 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
 }
 
 std::string SharedMeeting::name(int rank) const {
-  return str("rank ", number(rank), " (pid ", peers_.pids[static_cast<size_t>(rank)], ")");
+  const auto at = static_cast<size_t>(rank);
+  if (peers_.tasks[at].empty()) return str("rank ", number(rank), " (pid ", peers_.pids[at], ")");
+  return str(peers_.tasks[at], " (rank ", number(rank), ", pid ", peers_.pids[at], ")");
+}
+
+std::string SharedMeeting::peer(int rank) const {
+  const std::string& task = peers_.tasks[static_cast<size_t>(rank)];
+  return task.empty() ? name(rank) : task;
 }
 
 std::optional<int> HostPeers::find_ended() const {
@@ -150,7 +157,7 @@ void SharedMeeting::check_peers() {
   const auto ended = peers_.find_ended();
   // Whoever came to the last meeting may go.
   if (!ended || shared_.state.load(std::memory_order_acquire) != before) return;
-  lose(Error(Code::kUnavailable, name(*ended) + " has ended", name(*ended)));
+  lose(Error(Code::kUnavailable, name(*ended) + " has ended", peer(*ended)));
 }
 
 bool SharedMeeting::ended() const {
@@ -193,13 +200,13 @@ Error SharedMeeting::late(const Reference& waiting) const {
   std::string missing, first;
   for (int r = 0; r < size_; ++r) {
     if (control_.rank(r).meetings.load(std::memory_order_relaxed) >= meetings_) continue;
-    if (first.empty()) first = name(r);
+    if (first.empty()) first = peer(r);
     missing += (missing.empty() ? "" : ", ") + name(r);
   }
   return Error(
       Code::kDeadlineExceeded,
-      str(waiting.describe(waiting.object), " took longer than ", limit_->count(), " ms: rank ",
-          number(rank_), " waits for ", missing.empty() ? "nobody" : missing),
+      str(waiting.describe(waiting.object), " took longer than ", limit_->count(), " ms: ",
+          name(rank_), " waits for ", missing.empty() ? "nobody" : missing),
       first);
 }
 

@@ -16,7 +16,8 @@ struct HostPeers {
   // A rank whose process has ended.
   std::optional<int> find_ended() const;
 
-  std::vector<int64_t> pids;  // by rank
+  std::vector<int64_t> pids;       // by rank
+  std::vector<std::string> tasks;  // by rank; "" where it has no name
   struct Watched {
     int rank;  // one of the process
     ProcessWatch watch;
@@ -69,8 +70,10 @@ class SharedMeeting {
   std::optional<std::chrono::milliseconds> limit() const { return limit_; }
   // Of this rank's later waits.
   void set_limit(std::optional<std::chrono::milliseconds> limit) { limit_ = limit; }
-  // "rank 3 (pid 1234)".
+  // "worker:1 (rank 3, pid 1234)", or "rank 3 (pid 1234)".
   std::string name(int rank) const;
+  // As errors name the one at fault: "worker:1", or its name.
+  std::string peer(int rank) const;
   // What errors call a rank: itself, unless the ranks are part of a larger group, in which they
   // have these numbers. Before the first meeting.
   int number(int rank) const {

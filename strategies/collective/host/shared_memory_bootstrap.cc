@@ -13,6 +13,8 @@ void check(const SharedMemoryOptions& o) {
   if (o.processes < 1 || o.process < 0 || o.process >= o.processes)
     invalid("process ", o.process, " of ", o.processes, " cannot be; allowed are 0 to ",
             o.processes - 1);
+  if (!o.tasks.empty() && o.tasks.size() != static_cast<size_t>(o.processes))
+    invalid("SharedMemoryOptions::tasks names ", o.tasks.size(), " of ", o.processes, " processes");
   if (o.ranks_per_process < 1 || o.ranks_per_process > kMaxHostRanks / o.processes)
     invalid(o.processes, " processes of ", o.ranks_per_process,
             " ranks each cannot form a group on one host; allowed are 1 to ", kMaxHostRanks,
@@ -83,9 +85,11 @@ class Joining {
 
   std::vector<HostMember> members(const std::vector<ProcessIdentity>& processes) const {
     std::vector<HostMember> ranks;
-    for (int p = 0; p < options_.processes; ++p)
+    for (int p = 0; p < options_.processes; ++p) {
+      const auto at = static_cast<size_t>(p);
       ranks.insert(ranks.end(), static_cast<size_t>(options_.ranks_per_process),
-                   HostMember{processes[static_cast<size_t>(p)], p});
+                   {processes[at], p, options_.tasks.empty() ? "" : options_.tasks[at]});
+    }
     return ranks;
   }
 

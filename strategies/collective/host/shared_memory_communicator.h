@@ -18,6 +18,8 @@ struct SharedMemoryOptions {
   std::string name;
   int process = 0, processes = 1;
   int ranks_per_process = 1;
+  // What errors call the processes: "worker:2"; empty where they have no names.
+  std::vector<std::string> tasks = {};
   // How long to wait for the others to join.
   std::chrono::milliseconds join_limit{60'000};
   // How long a rank waits for the others in a call; for ever without one. A rank that computes for

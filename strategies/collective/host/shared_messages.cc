@@ -125,7 +125,7 @@ Error SharedMessages::late(int64_t id, std::chrono::milliseconds limit) const {
   return Error(
       Code::kDeadlineExceeded,
       str("rank ", host_.rank, " waited for ", what, " longer than ", limit.count(), " ms"),
-      peer == kAnyRank ? "" : host_.meeting.name(peer));
+      peer == kAnyRank ? "" : host_.meeting.peer(peer));
 }
 
 void SharedMessages::loop() {

@@ -18,10 +18,12 @@ int locked_new_tag(Transport& transport) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Transport> transport, uint64_t id, std::vector<int> members, int rank)
+Group::Group(std::shared_ptr<Transport> transport, uint64_t id, std::vector<int> members,
+             std::vector<std::string> tasks, int rank)
     : transport_(std::move(transport)),
       id_(id),
       members_(std::move(members)),
+      tasks_(std::move(tasks)),
       rank_(rank),
       tag_(locked_new_tag(*transport_)),
       inboxes_(members_.size()),
@@ -34,6 +36,15 @@ Group::~Group() {
   const auto lock = transport_->lock();
   messages_.forget_all();
   transport_->remove(id_);
+}
+
+std::string Group::name(int rank) const {
+  const std::string number = str("rank ", rank);
+  return tasks_.empty() ? number : str(tasks_[static_cast<size_t>(rank)], " (", number, ")");
+}
+
+std::string Group::peer(int rank) const {
+  return tasks_.empty() ? name(rank) : tasks_[static_cast<size_t>(rank)];
 }
 
 void Group::end(const Error& error) {

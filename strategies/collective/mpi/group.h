@@ -21,8 +21,10 @@ namespace cohort::mpi {
 // returned, though others are still in it.
 class Group : public Transport::Receiver {
  public:
-  // `id` is the same on all members, which are processes, and no other group's.
-  Group(std::shared_ptr<Transport> transport, uint64_t id, std::vector<int> members, int rank);
+  // `id` is the same on all members, which are processes, and no other group's. `tasks` are what
+  // errors call the ranks; empty where they have no names.
+  Group(std::shared_ptr<Transport> transport, uint64_t id, std::vector<int> members,
+        std::vector<std::string> tasks, int rank);
   ~Group() override;
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -31,6 +33,11 @@ class Group : public Transport::Receiver {
   int size() const { return static_cast<int>(members_.size()); }
   uint64_t id() const { return id_; }
   const std::vector<int>& members() const { return members_; }
+  const std::vector<std::string>& tasks() const { return tasks_; }
+  // "worker:1 (rank 3)", or "rank 3".
+  std::string name(int rank) const;
+  // As errors name the one at fault: "worker:1", or "rank 3".
+  std::string peer(int rank) const;
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Transport>& shared_transport() const { return transport_; }
 
@@ -74,6 +81,7 @@ class Group : public Transport::Receiver {
   const std::shared_ptr<Transport> transport_;
   const uint64_t id_;
   const std::vector<int> members_;
+  const std::vector<std::string> tasks_;
   const int rank_;
   const int tag_;
   std::vector<Inbox> inboxes_;

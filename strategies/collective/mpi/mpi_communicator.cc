@@ -36,12 +36,13 @@ uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
 class MpiCommunicator final : public QueuedCommunicator {
  public:
   MpiCommunicator(std::shared_ptr<mpi::Transport> transport, uint64_t id, std::vector<int> members,
-                  int rank, Clock::duration limit)
-      : group_(std::move(transport), id, std::move(members), rank), limit_(limit) {}
+                  std::vector<std::string> tasks, int rank, Clock::duration limit)
+      : group_(std::move(transport), id, std::move(members), std::move(tasks), rank),
+        limit_(limit) {}
   ~MpiCommunicator() override {
     try {
-      abort(Error(Code::kUnavailable, str("rank ", rank(), " has left its group"),
-                  str("rank ", rank())));
+      abort(Error(Code::kUnavailable, group_.name(rank()) + " has left its group",
+                  group_.peer(rank())));
     } catch (const Error&) {  // MPI has ended, and the group with it
     }
     end_queue();
@@ -51,12 +52,21 @@ class MpiCommunicator final : public QueuedCommunicator {
   int size() const override { return group_.size(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
+    return split(color, key, group_.tasks());
+  }
+  // With other names for the ranks of this group.
+  std::unique_ptr<Communicator> split(int color, int key, const std::vector<std::string>& tasks) {
     GroupPart part = choose_part(*this, color, key);
     const uint64_t id = part_id(group_.id(), ++splits_, static_cast<uint64_t>(color));
     if (part.members.empty()) return nullptr;
-    for (int& member : part.members) member = group_.members()[static_cast<size_t>(member)];
+    std::vector<std::string> names;
+    for (int& member : part.members) {
+      const auto at = static_cast<size_t>(member);
+      if (!tasks.empty()) names.push_back(tasks[at]);
+      member = group_.members()[at];
+    }
     return std::make_unique<MpiCommunicator>(group_.shared_transport(), id, std::move(part.members),
-                                             part.rank, limit_);
+                                             std::move(names), part.rank, limit_);
   }
 
   void abort(const Error& error) override {
@@ -154,11 +164,11 @@ class MpiCommunicator final : public QueuedCommunicator {
     {
       const auto lock = group_.transport().lock();
       what = group_.messages().describe(id);
-      if (const int rank = group_.messages().peer(id); rank != kAnyRank) peer = str("rank ", rank);
+      if (const int rank = group_.messages().peer(id); rank != kAnyRank) peer = group_.peer(rank);
       group_.messages().forget(id);
     }
     const Error error(Code::kDeadlineExceeded,
-                      str("rank ", rank(), " waits for ", what, ", for longer than ",
+                      str(group_.name(rank()), " waits for ", what, ", for longer than ",
                           std::chrono::duration<double>(limit_).count(), " s"),
                       peer);
     abort(error);
@@ -186,7 +196,21 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
   std::iota(members.begin(), members.end(), 0);
   const int rank = transport->rank();
   return std::make_unique<MpiCommunicator>(std::move(transport), part_id(0, ++made, 0),
-                                           std::move(members), rank, limit);
+                                           std::move(members), std::vector<std::string>(), rank,
+                                           limit);
+}
+
+std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int key,
+                                                       const std::string& task) {
+  constexpr size_t kLongest = 256;
+  struct Task {
+    char name[kLongest] = {};
+  } own;
+  task.copy(own.name, kLongest - 1);
+  std::vector<std::string> tasks;
+  if (!task.empty())
+    for (const Task& told : tell_all(whole, own)) tasks.emplace_back(told.name);
+  return dynamic_cast<MpiCommunicator&>(whole).split(0, key, tasks);
 }
 
 bool started_by_mpi(const Environment& environment) {

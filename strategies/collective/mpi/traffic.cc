@@ -111,12 +111,12 @@ void Traffic::wait_until(const std::function<bool()>& ready, const std::vector<i
                          std::string_view before, std::string_view after) {
   if (group_.transport().poll_until(Clock::now() + limit_, ready)) return;
   const std::set<int> ranks(missing.begin(), missing.end());
-  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (const int r : ranks) names += str(r == *ranks.begin() ? "" : ", ", r);
+  std::string names;
+  for (const int r : ranks) names += (names.empty() ? "" : ", ") + group_.name(r);
   throw Error(Code::kDeadlineExceeded,
-              str("rank ", rank(), " ", before, names, after, ", ", describe(call_),
+              str(group_.name(rank()), " ", before, names, after, ", ", describe(call_),
                   ", for longer than ", std::chrono::duration<double>(limit_).count(), " s"),
-              names);
+              ranks.empty() ? "" : group_.peer(*ranks.begin()));
 }
 
 }  // namespace cohort::mpi

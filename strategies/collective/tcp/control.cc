@@ -31,7 +31,7 @@ std::string Control::name(int peer) const {
 }
 
 Error Control::failure_of(int peer, const std::string& what, Code code) const {
-  return Error(code, str(name(peer), ' ', what), peers_[static_cast<size_t>(peer)].task);
+  return Error(code, str(name(peer), ' ', what), task(peer));
 }
 
 void Control::end(const Error& error, uint64_t finish) {

@@ -35,6 +35,8 @@ class Control {
   int size() const { return static_cast<int>(peers_.size()); }
   // "worker:2 (rank 2) at 10.0.0.3:4000", or "rank 2 at 10.0.0.3:4000".
   std::string name(int peer) const;
+  // "worker:2", or unknown.
+  const std::string& task(int peer) const { return peers_[static_cast<size_t>(peer)].task; }
 
   // Ends the group on all ranks; the first error given wins. Collectives up to `finish` still end
   // well.

@@ -258,7 +258,10 @@ Error Exchange::verdict(bool timed_out) const {
                    describe(*call_), " for ",
                    !missing.empty()   ? names(missing) + ", which did not make the call"
                    : !awaited.empty() ? names(awaited) + ", whose data did not come"
-                                      : "the others to take its data"));
+                                      : "the others to take its data"),
+               !missing.empty()   ? control_.task(missing[0])
+               : !awaited.empty() ? control_.task(awaited[0])
+                                  : "");
 }
 
 std::string Exchange::names(const std::vector<int>& peers) const {

@@ -115,7 +115,8 @@ Received Messages::wait(int64_t id) {
                     static_cast<double>(timeout_.count()) / 1000, " s ",
                     operation->is_send ? "to send a message to " : "for a message from ",
                     operation->peer == kAnyRank ? "any rank" : control_.name(operation->peer),
-                    operation->tag == kAnyTag ? "" : str(" with tag ", operation->tag))));
+                    operation->tag == kAnyTag ? "" : str(" with tag ", operation->tag)),
+                operation->peer == kAnyRank ? "" : control_.task(operation->peer)));
   }
 }
 

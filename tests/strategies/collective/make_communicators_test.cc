@@ -42,6 +42,31 @@ TEST(MakeCommunicatorsTest, ConnectsProcessesOfAHostBySharedMemory) {
   expect_sums(connect_group(2, 2, [](int, GroupOptions& o) { o.host = "host"; }), "shared memory");
 }
 
+// The last of three tasks does not come.
+void expect_named(const std::function<void(int, GroupOptions&)>& change) {
+  std::vector<ConnectedGroup> processes = connect_group(3, 1, [&](int p, GroupOptions& o) {
+    o.tasks = {"chief:0", "worker:0", "worker:1"};
+    o.limit = std::chrono::seconds(1);
+    change(p, o);
+  });
+  Group ranks;
+  for (auto& process : processes) ranks.push_back(std::move(process.communicators[0]));
+  on_ranks(ranks, [](int rank, Communicator& communicator) {
+    if (rank == 2) return;
+    const Error error = error_of([&] { communicator.barrier(); });
+    EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+    EXPECT_EQ(error.peer(), "worker:1") << error.what();
+    EXPECT_NE(error.message().find("worker:1 (rank 2"), std::string::npos) << error.what();
+  });
+}
+
+TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotCome) {
+  expect_named([](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; });
+  expect_named([](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });
+  expect_named([](int p, GroupOptions& o) { o.host = str("host", p == 0 ? 0 : 1); });
+  expect_named([](int p, GroupOptions& o) { o.host = str("host", p / 2); });
+}
+
 TEST(MakeCommunicatorsTest, RefusesPlaintextBeyondTheHost) {
   InMemoryStore store;
   const Error error = error_of([&] {

@@ -1,0 +1,137 @@
+// Workers that are alive and do not come are named by those that wait for them.
+#include <latch>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/collective/forwarding_communicator.h"
+#include "strategies/multi_worker/cluster_link.h"
+#include "strategies/multi_worker_mirrored_strategy.h"
+#include "strategies/process_group.h"
+#include "tests/strategies/cluster/coordination/job.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kLate = 1;
+constexpr seconds kLimit(1);
+constexpr CommunicationBackend kBackends[] = {CommunicationBackend::kSharedMemory,
+                                              CommunicationBackend::kTcp};
+
+std::shared_ptr<const ClusterResolver> resolver_of(const LocalJob& job, int rank) {
+  return std::make_shared<LiteralResolver>(job.resolver(rank));
+}
+
+void expect_named(const Error& error, const std::string& how) {
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+  EXPECT_EQ(error.peer(), "worker:1") << error.what();
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("for worker:1 (rank 1"), HasSubstr(how)));
+}
+
+TEST(LateWorkerTest, IsNamedByAProcessGroup) {
+  for (const CommunicationBackend backend : kBackends) {
+    const LocalJob job(3);
+    std::latch named(job.size() - 1);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      collective::ProcessGroup group(
+          {.resolver = resolver_of(job, rank), .backend = backend, .limit = kLimit});
+      if (rank == kLate) return named.wait();
+      const Error error = error_of([&] { collective::barrier(group); });
+      named.count_down();
+      expect_named(error, "a barrier");
+    });
+    EXPECT_THAT(errors, ::testing::Each(""));
+  }
+}
+
+TEST(LateWorkerTest, IsNamedBetweenTheStepsOfAStrategy) {
+  for (const CommunicationBackend backend : kBackends) {
+    const LocalJob job(2);
+    std::latch named(1);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      MultiWorkerMirroredStrategy strategy({.resolver = resolver_of(job, rank),
+                                            .devices = {"cpu:0"},
+                                            .backend = backend,
+                                            .worker_timeout = kLimit});
+      if (rank == kLate) return named.wait();
+      const Error error =
+          error_of([&] { strategy.reduce("sum", PerReplica<Tensor>{Tensor::scalar(1.0f)}); });
+      named.count_down();
+      expect_named(error, "a reduce: ");
+    });
+    EXPECT_THAT(errors, ::testing::Each(""));
+  }
+}
+
+// A replica that comes to its first collective when the other has given it up.
+class LateCommunicator final : public ForwardingCommunicator {
+ public:
+  LateCommunicator(std::unique_ptr<Communicator> inner, std::latch& given_up)
+      : ForwardingCommunicator(std::move(inner)), given_up_(given_up) {}
+  void run(const Call& call) override {
+    if (rank() == kLate) given_up_.wait();
+    try {
+      inner().run(call);
+    } catch (const Error&) {
+      if (rank() != kLate) given_up_.count_down();
+      throw;
+    }
+  }
+
+ private:
+  std::latch& given_up_;
+};
+
+// A link of which one worker's replica is late.
+class LateLink final : public WorkerLink {
+ public:
+  LateLink(std::shared_ptr<WorkerLink> link, std::latch& given_up)
+      : link_(std::move(link)), given_up_(given_up) {}
+  int rank() const override { return link_->rank(); }
+  int size() const override { return link_->size(); }
+  std::string name(int rank) const override { return link_->name(rank); }
+  std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local,
+                                                     std::optional<milliseconds> limit) override {
+    auto ranks = link_->connect(name, local, limit);
+    if (name == "replicas")
+      for (auto& rank : ranks)
+        rank = std::make_unique<LateCommunicator>(std::move(rank), given_up_);
+    return ranks;
+  }
+  std::optional<Error> failure(milliseconds timeout) override { return link_->failure(timeout); }
+  FailureWatch on_failure(std::function<void(const Error&)> callback) override {
+    return link_->on_failure(std::move(callback));
+  }
+  void report(const Error& error) override { link_->report(error); }
+  void leave(milliseconds timeout) override { link_->leave(timeout); }
+
+ private:
+  const std::shared_ptr<WorkerLink> link_;
+  std::latch& given_up_;
+};
+
+TEST(LateWorkerTest, IsNamedWithinAStepOfAStrategy) {
+  for (const CommunicationBackend backend : kBackends) {
+    const LocalJob job(2);
+    std::latch given_up(1);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      MultiWorkerMirroredStrategy strategy(
+          {.devices = {"cpu:0"},
+           .communication = {.timeout_seconds = 1.0},
+           .link = std::make_shared<LateLink>(join_cluster(*resolver_of(job, rank), {}, backend),
+                                              given_up)});
+      const auto step = strategy.function(
+          [](Value x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
+      const Error error = error_of([&] { strategy.run(step, 1.0f); });
+      // Who is late may find all that it needs, and hears later.
+      if (rank != kLate) expect_named(error, "an all-reduce (sum)");
+    });
+    EXPECT_THAT(errors, ::testing::Each(""));
+  }
+}
+
+}  // namespace
+}  // namespace cohort::testing
