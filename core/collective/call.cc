@@ -51,15 +51,23 @@ struct Kind {
 struct Description {
   std::string operator()(const BarrierCall&) const { return "a barrier"; }
   std::string operator()(const AllReduceCall& c) const {
+    if (!c.shapes.empty())
+      return str("an all-reduce (", reduce_op_name(c.op), ") of ",
+                 list(c.shapes, [&](const Shape& shape) { return str(c.dtype, shape); }));
     return str("an all-reduce (", reduce_op_name(c.op), ") of ", c.segments.size(), " ", c.dtype,
                " tensors with ", list(c.segments, [](const Segment& s) { return s.count; }),
                " elements");
   }
   std::string operator()(const ReduceCall& c) const {
+    if (c.shape != nullptr)
+      return str("a reduce (", reduce_op_name(c.op), ") of ", c.dtype, *c.shape, " to rank ",
+                 c.root);
     return str("a reduce (", reduce_op_name(c.op), ") of ", c.count, " ", c.dtype,
                " elements to rank ", c.root);
   }
   std::string operator()(const ReduceScatterCall& c) const {
+    if (c.shape != nullptr)
+      return str("a reduce-scatter (", reduce_op_name(c.op), ") of ", c.dtype, *c.shape);
     return str("a reduce-scatter (", reduce_op_name(c.op), ") of ", list(c.counts), " ", c.dtype,
                " elements");
   }
@@ -185,14 +193,17 @@ struct Content {
     reduction(c.op, c.dtype);
     hash.add(c.segments.size());
     for (const Segment& segment : c.segments) hash.add(static_cast<uint64_t>(segment.count));
+    for (const Shape& shape : c.shapes) hash.add(shape.dims());
   }
   void operator()(const ReduceCall& c) const {
     reduction(c.op, c.dtype);
     rooted({&c.count, 1}, c.root);
+    if (c.shape != nullptr) hash.add(c.shape->dims());
   }
   void operator()(const ReduceScatterCall& c) const {
     reduction(c.op, c.dtype);
     hash.add(c.counts);
+    if (c.shape != nullptr) hash.add(c.shape->dims());
   }
   void operator()(const BroadcastCall& c) const { rooted({&c.bytes, 1}, c.root); }
   void operator()(const AllGatherCall& c) const { hash.add(c.bytes); }

@@ -110,7 +110,8 @@ Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op) {
   check(value);
   Tensor result;
   if (group.rank() == root) result = Tensor(value.dtype(), value.shape());
-  group.reduce(value.raw(), result.raw(), value.num_elements(), value.dtype(), op, root);
+  group.run(ReduceCall{value.raw(), result.raw(), value.num_elements(), value.dtype(), op, root,
+                       &value.shape()});
   return result;
 }
 
@@ -119,7 +120,8 @@ Tensor reduce_scatter(Communicator& group, const Tensor& value, ReduceOp op) {
   auto counts = divided(value.shape()[0], group.size());
   Tensor result(value.dtype(), value.shape().with_dim(0, counts[at(group.rank())]));
   scale(counts, value.shape().count(1, value.shape().rank()));
-  group.reduce_scatter(value.raw(), result.raw(), counts, value.dtype(), op);
+  group.run(
+      ReduceScatterCall{value.raw(), result.raw(), counts, value.dtype(), op, &value.shape()});
   return result;
 }
 
@@ -219,7 +221,8 @@ Pending::Pending(Communicator& group, const Tensor& value, ReduceOp op) {
   check(value);
   work_ = std::make_unique<Work>(Work{group, value, Tensor(value.dtype(), value.shape()), {}, 0});
   work_->segment = {work_->value.raw(), work_->result.raw(), value.num_elements()};
-  work_->operation = group.start_all_reduce({&work_->segment, 1}, value.dtype(), op);
+  work_->operation = group.start(
+      AllReduceCall{{&work_->segment, 1}, value.dtype(), op, {&work_->value.shape(), 1}});
 }
 
 Pending::~Pending() {

@@ -13,10 +13,10 @@
 //
 // Where ranks need not know beforehand what others give, they tell each other dtypes and shapes
 // first. What does not fit is then kInvalidArgument on every rank, names both sides, and leaves the
-// group as it was.
+// group as it was; in a reduction it ends the group.
 namespace cohort::collective {
 
-// Combines the elements of all ranks' tensors, whose dtypes and numbers of elements are equal.
+// Combines the elements of all ranks' tensors, whose dtypes and shapes are equal.
 Tensor all_reduce(Communicator& group, const Tensor& value, ReduceOp op = ReduceOp::kSum);
 // As all_reduce, but only rank `root` gets a tensor; others get one that is not defined().
 Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op = ReduceOp::kSum);

@@ -1,5 +1,6 @@
 #include "strategies/collective/collective.h"
 
+#include <functional>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -96,6 +97,24 @@ TEST_P(CollectiveTest, MistakesAreTheSameErrorOnAllRanksAndEndNothing) {
                 HasSubstr("rank 2 did not give as many"));
     EXPECT_EQ(all_reduce(group, Tensor::scalar(1.0f)).item(), 3);
   });
+}
+
+TEST_P(CollectiveTest, ReductionsOfOtherShapesAreAnErrorOnAllRanksThatNamesBoth) {
+  using Reduction = std::function<void(Communicator&, const Tensor&)>;
+  const Reduction reductions[] = {
+      [](Communicator& group, const Tensor& own) { all_reduce(group, own); },
+      [](Communicator& group, const Tensor& own) { start_all_reduce(group, own).wait(); },
+      [](Communicator& group, const Tensor& own) { reduce(group, own, 1); },
+      [](Communicator& group, const Tensor& own) { reduce_scatter(group, own); }};
+  for (const Reduction& reduction : reductions)
+    on_all(3, [&](int rank, Communicator& group) {
+      // As many elements, and as many rows.
+      const Tensor own(DType::kFloat32, rank == 0 ? Shape{17, 1311} : Shape{17, 23, 57});
+      const Error error = testing::error_of([&] { reduction(group, own); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("float32[17,1311]"));
+      EXPECT_THAT(error.message(), HasSubstr("float32[17,23,57]"));
+    });
 }
 
 TEST_P(CollectiveTest, ExchangesTensorsOfAnyKind) {
