@@ -6,9 +6,11 @@
 #include <iostream>
 
 #include "core/distribute/packing.h"
+#include "core/graph/passes/rewriter.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
+#include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/worker_group.h"
 #include "strategies/variables/mirrored_variable.h"
 #include "strategies/variables/worker_variable.h"
@@ -19,19 +21,24 @@ namespace {
 // Makes the communicators of local replicas that reach those of other workers.
 class WorkerCollectives final : public CrossDeviceOps {
  public:
-  WorkerCollectives(std::shared_ptr<WorkerLink> link, std::optional<double> limit_seconds)
-      : link_(std::move(link)) {
+  WorkerCollectives(std::shared_ptr<WorkerLink> link, std::shared_ptr<StepWatch> step,
+                    std::optional<double> limit_seconds)
+      : link_(std::move(link)), step_(std::move(step)) {
     if (limit_seconds)
       limit_ = std::chrono::milliseconds(std::llround(std::ceil(*limit_seconds * 1000)));
   }
   std::string name() const override { return "WorkerCollectives"; }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
       const std::vector<Device>& devices) override {
-    return link_->connect("replicas", static_cast<int>(devices.size()), limit_);
+    auto replicas = link_->connect("replicas", static_cast<int>(devices.size()), limit_);
+    for (size_t r = 0; r < replicas.size(); ++r)
+      replicas[r] = step_->watch(static_cast<int>(r), std::move(replicas[r]));
+    return replicas;
   }
 
  private:
   const std::shared_ptr<WorkerLink> link_;
+  const std::shared_ptr<StepWatch> step_;
   std::optional<std::chrono::milliseconds> limit_;
 };
 
@@ -54,6 +61,21 @@ void require_equal_counts(Workers& workers, size_t devices) {
 std::string hash_bytes(const std::string& bytes) {
   const uint64_t hash = hash_of(bytes);
   return std::string(reinterpret_cast<const char*>(&hash), sizeof hash);
+}
+
+// Whether a step of these inputs that has failed has variables to change; one that could not be
+// traced has changed nothing.
+bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+                      const ReplicaGroup& group) {
+  try {
+    Signature signature;
+    for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
+    const auto& nodes = function.trace(signature, group).graph->nodes();
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [](const auto& node) { return is_write(*node); });
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // What has to be equal on all workers, in words.
@@ -84,14 +106,17 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   const auto end_step = [this](const Error& error) {
     if (replicas_ != nullptr) replicas_->abort(error);
   };
-  group_ = std::make_shared<WorkerGroup>(link_, options.worker_timeout, end_step);
+  const bool on_cpus = std::all_of(devices.begin(), devices.end(),
+                                   [](Device device) { return device.type == DeviceType::kCpu; });
+  step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), on_cpus);
+  group_ = std::make_shared<WorkerGroup>(link_, options.worker_timeout, step_, end_step);
   // From here on, whoever is lost, nobody waits.
   const auto watch = link_->on_failure([group = group_](const Error& e) { group->abort(e); });
   require_equal_counts(*group_, devices.size());
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
   replicas_ = std::make_unique<LocalReplicas>(
       std::move(devices),
-      std::make_shared<WorkerCollectives>(link_, options.communication.timeout_seconds),
+      std::make_shared<WorkerCollectives>(link_, step_, options.communication.timeout_seconds),
       options.communication, in_sync, link_->name(link_->rank()));
   watch_ = link_->on_failure([this](const Error& error) {
     group_->abort(error);
@@ -207,19 +232,22 @@ PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
     const ReplicaGroup& group, const RunOptions& options) {
   if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
+  step_->begin_step();
   try {
     return replicas_->run(*this, function, inputs, group, options);
   } catch (const Error& error) {
-    fail_step(error);
+    fail_step(error, writes_variables(function, inputs, group));
   } catch (const std::exception& error) {
-    fail_step(Error(Code::kAborted, str("a replica has failed: ", error.what())));
+    fail_step(Error(Code::kAborted, str("a replica has failed: ", error.what())),
+              writes_variables(function, inputs, group));
   }
 }
 
 // All throw the error of the replica that failed, without where others were when they learned of
 // it.
-void MultiWorkerMirroredStrategy::fail_step(const Error& error) {
+void MultiWorkerMirroredStrategy::fail_step(const Error& error, bool writes_variables) {
   try {
+    if (writes_variables) group_->fail_writing_step(group_->cause_of(error));
     group_->fail(group_->cause_of(error));
   } catch (const Error& thrown) {
     throw group_->shared_error().value_or(thrown);

@@ -15,6 +15,7 @@
 namespace cohort {
 
 class LocalReplicas;
+class StepWatch;
 class WorkerGroup;
 
 // Synchronous training on the devices of several processes
@@ -31,9 +32,10 @@ class WorkerGroup;
 // Every worker makes the same calls in the same order: creates variables, runs steps, reduces,
 // saves. A worker that does something else is an error on all, and so are an error of one worker
 // and the loss of one: everything that waits for the others then ends with that error. After an
-// error in a step the next one works again; after the loss of a worker nothing does, and the job is
-// to be started again from what it has saved. Destruction while an exception is on its way makes
-// the job fail for the others.
+// error in a step the next one works again, unless the step changes variables and a replica had got
+// the first of what all combine: then variables could differ from now on. After such an error, and
+// after the loss of a worker, nothing works, and the job is to be started again from what it has
+// saved. Destruction while an exception is on its way makes the job fail for the others.
 //
 // Assigning a variable outside replicas changes this worker's copies: all have to assign the same.
 class MultiWorkerMirroredStrategy final : public Strategy {
@@ -86,12 +88,13 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::vector<Signature> all_signatures(const std::string& topic,
                                         const std::vector<std::string>& hashes,
                                         const std::string& own);
-  [[noreturn]] void fail_step(const Error& error);
+  [[noreturn]] void fail_step(const Error& error, bool writes_variables);
   void end_well();
   void end_badly();
 
   std::shared_ptr<WorkerLink> link_;  // null in a world of one, as is the group
   std::shared_ptr<WorkerGroup> group_;
+  std::shared_ptr<StepWatch> step_;
   std::unique_ptr<LocalReplicas> replicas_;
   // What all workers' inputs were where they differed, by their hashes: the same on every worker.
   std::map<std::vector<std::string>, std::vector<Signature>> known_signatures_;

@@ -43,7 +43,13 @@ bool is_of(const Error& error, const Error& inner) {
 
 // What one worker says in a call. The same size on every worker, so that one collective will do.
 struct WorkerGroup::Record {
-  enum Flag : uint32_t { kFailed = 1, kInterrupted = 2, kTerminated = 4 };
+  enum Flag : uint32_t {
+    kFailed = 1,
+    kInterrupted = 2,
+    kTerminated = 4,
+    kStepFailed = 8,    // of which variables were to be changed
+    kHasCombined = 16,  // in its last step, of which nobody is ahead
+  };
   uint64_t topic;
   uint32_t flags;
   uint32_t detail_bytes;  // of the error, or the topic
@@ -52,8 +58,10 @@ struct WorkerGroup::Record {
 };
 
 WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::milliseconds limit,
+                         std::shared_ptr<const StepWatch> step,
                          std::function<void(const Error&)> before_failing)
     : link_(std::move(link)),
+      step_(std::move(step)),
       communicator_(std::move(link_->connect("workers", 1, limit).front())),
       before_failing_(std::move(before_failing)) {}
 
@@ -69,14 +77,20 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
 }
 
 std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
-                                                   const Error* error) {
-  std::string detail = error == nullptr ? topic : pack(*error);
+                                                   const Failure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (final_error_) throw *final_error_;
+  }
+  std::string detail = failure.error == nullptr ? topic : pack(*failure.error);
   detail.resize(std::min(detail.size(), 2 * kLongestDetail));
   Record own{.topic = hash_of(topic),
-             .flags = error == nullptr ? 0u : Record::kFailed,
+             .flags = failure.error == nullptr ? 0u : Record::kFailed,
              .detail_bytes = static_cast<uint32_t>(detail.size()),
              .value_bytes = value.size(),
              .value = {}};
+  if (failure.of_writing_step) own.flags |= Record::kStepFailed;
+  if (step_->has_combined()) own.flags |= Record::kHasCombined;
   if (stop_request() == StopRequest::kInterrupt) own.flags |= Record::kInterrupted;
   if (stop_request() == StopRequest::kTermination) own.flags |= Record::kTerminated;
   if (value.size() <= kInlineBytes && !value.empty())
@@ -110,7 +124,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   if (!failed) throw_mismatch(details);
   for (size_t r = 0; r < all.size(); ++r)
     if (!(all[r].flags & Record::kFailed)) details[r].clear();
-  throw_failure(details);
+  throw_failure(details, any(Record::kStepFailed) && any(Record::kHasCombined));
 }
 
 std::vector<std::string> WorkerGroup::gather(std::string_view value,
@@ -136,17 +150,27 @@ void WorkerGroup::throw_shared(const Error& error) {
 }
 
 // That of the lowest rank whose own it is: others may have been told of it already.
-void WorkerGroup::throw_failure(const std::vector<std::string>& details) {
+void WorkerGroup::throw_failure(const std::vector<std::string>& details, bool is_final) {
   std::optional<Error> chosen;
   for (size_t r = 0; r < details.size(); ++r) {
     if (details[r].empty()) continue;
     const Error error = unpack_error(details[r]);
     const std::string self = name(static_cast<int>(r));
     const bool own = error.peer().empty() || error.peer() == self;
-    if (own) throw_shared(Error(error.code(), error.message(), self));
-    if (!chosen) chosen = error;
+    if (own || !chosen) chosen = Error(error.code(), error.message(), own ? self : error.peer());
+    if (own) break;
   }
-  throw_shared(*chosen);
+  if (!is_final) throw_shared(*chosen);
+  const Error error(chosen->code(),
+                    str(chosen->message(), "; the step had begun to change variables, which may ",
+                        "now differ: the job has to be started again from what it has saved"),
+                    chosen->peer());
+  {
+    const std::lock_guard lock(mutex_);
+    final_error_ = error;
+  }
+  link_->report(error);
+  throw_shared(error);
 }
 
 void WorkerGroup::throw_mismatch(const std::vector<std::string>& details) {
@@ -160,7 +184,7 @@ void WorkerGroup::throw_mismatch(const std::vector<std::string>& details) {
 
 std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::string_view value) {
   const std::lock_guard one_at_a_time(calling_);
-  const std::vector<Record> records = meet(topic, value, nullptr);
+  const std::vector<Record> records = meet(topic, value, {});
   std::vector<int64_t> bytes;
   for (const Record& r : records) {
     if (r.value_bytes > static_cast<uint64_t>(INT64_MAX) / records.size())
@@ -176,16 +200,20 @@ std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::st
 
 void WorkerGroup::broadcast(const std::string& topic, void* data, size_t bytes) {
   const std::lock_guard one_at_a_time(calling_);
-  meet(str(topic, " (", bytes, " bytes)"), {}, nullptr);
+  meet(str(topic, " (", bytes, " bytes)"), {}, {});
   run(topic, BroadcastCall{data, data, static_cast<int64_t>(bytes), 0});
 }
 
-void WorkerGroup::fail(const Error& error) {
+void WorkerGroup::fail(const Error& error) { fail({&error, false}); }
+void WorkerGroup::fail_writing_step(const Error& error) { fail({&error, true}); }
+
+void WorkerGroup::fail(const Failure& failure) {
+  const Error& error = *failure.error;
   if (const auto shared = shared_error(); shared && is_of(error, *shared)) throw error;
   before_failing_(error);
   try {
     const std::lock_guard one_at_a_time(calling_);
-    meet("a failure", {}, &error);
+    meet("a failure", {}, failure);
   } catch (const Error& answer) {
     // Nobody listens: the error counts, and not that of telling it.
     if (answer.code() == Code::kDeadlineExceeded) throw error;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/distribute/workers.h"
+#include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
@@ -17,9 +18,11 @@ namespace cohort {
 // one collective; it also tells of errors and of requests to stop, and compares topics.
 class WorkerGroup final : public Workers {
  public:
-  // `limit`: how long one worker may wait for the others in one call. `before_failing` is called by
-  // fail(), to wake up those who wait for this worker elsewhere.
+  // `limit`: how long one worker may wait for the others in one call. `step`: the steps of this
+  // worker. `before_failing` is called by fail(), to wake up those who wait for this worker
+  // elsewhere.
   WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::milliseconds limit,
+              std::shared_ptr<const StepWatch> step,
               std::function<void(const Error&)> before_failing);
 
   int rank() const override { return link_->rank(); }
@@ -28,6 +31,9 @@ class WorkerGroup final : public Workers {
   std::vector<std::string> exchange(const std::string& topic, std::string_view value) override;
   void broadcast(const std::string& topic, void* data, size_t bytes) override;
   [[noreturn]] void fail(const Error& error) override;
+  // As fail(), of a step that changes variables: where some worker may have done so already, the
+  // job has failed, for all.
+  [[noreturn]] void fail_writing_step(const Error& error);
   bool stop_requested() const override;
 
   // Ends every present and later call with `error`.
@@ -41,22 +47,31 @@ class WorkerGroup final : public Workers {
  private:
   struct Record;
 
-  // What all workers say; throws what is wrong with it. `error`: what this worker fails with.
-  std::vector<Record> meet(const std::string& topic, std::string_view value, const Error* error);
+  // What this worker fails with, if it does.
+  struct Failure {
+    const Error* error = nullptr;
+    bool of_writing_step = false;
+  };
+
+  // What all workers say; throws what is wrong with it.
+  std::vector<Record> meet(const std::string& topic, std::string_view value,
+                           const Failure& failure);
+  [[noreturn]] void fail(const Failure& failure);
   std::vector<std::string> gather(std::string_view value, const std::vector<int64_t>& bytes);
-  [[noreturn]] void throw_failure(const std::vector<std::string>& details);
+  [[noreturn]] void throw_failure(const std::vector<std::string>& details, bool is_final);
   [[noreturn]] void throw_mismatch(const std::vector<std::string>& details);
   [[noreturn]] void throw_shared(const Error& error);
   void run(const std::string& topic, const Call& call);
   bool is_other(const std::string& name) const;
 
   const std::shared_ptr<WorkerLink> link_;
+  const std::shared_ptr<const StepWatch> step_;
   const std::unique_ptr<Communicator> communicator_;
   const std::function<void(const Error&)> before_failing_;
   std::mutex calling_;        // one call at a time
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false;
-  std::optional<Error> shared_error_;
+  std::optional<Error> shared_error_, final_error_;
 };
 
 }  // namespace cohort

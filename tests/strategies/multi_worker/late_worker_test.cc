@@ -9,6 +9,7 @@
 #include "strategies/multi_worker_mirrored_strategy.h"
 #include "strategies/process_group.h"
 #include "tests/strategies/cluster/coordination/job.h"
+#include "tests/strategies/multi_worker/changed_link.h"
 
 namespace cohort::testing {
 namespace {
@@ -85,34 +86,6 @@ class LateCommunicator final : public ForwardingCommunicator {
   std::latch& given_up_;
 };
 
-// A link of which one worker's replica is late.
-class LateLink final : public WorkerLink {
- public:
-  LateLink(std::shared_ptr<WorkerLink> link, std::latch& given_up)
-      : link_(std::move(link)), given_up_(given_up) {}
-  int rank() const override { return link_->rank(); }
-  int size() const override { return link_->size(); }
-  std::string name(int rank) const override { return link_->name(rank); }
-  std::vector<std::unique_ptr<Communicator>> connect(const std::string& name, int local,
-                                                     std::optional<milliseconds> limit) override {
-    auto ranks = link_->connect(name, local, limit);
-    if (name == "replicas")
-      for (auto& rank : ranks)
-        rank = std::make_unique<LateCommunicator>(std::move(rank), given_up_);
-    return ranks;
-  }
-  std::optional<Error> failure(milliseconds timeout) override { return link_->failure(timeout); }
-  FailureWatch on_failure(std::function<void(const Error&)> callback) override {
-    return link_->on_failure(std::move(callback));
-  }
-  void report(const Error& error) override { link_->report(error); }
-  void leave(milliseconds timeout) override { link_->leave(timeout); }
-
- private:
-  const std::shared_ptr<WorkerLink> link_;
-  std::latch& given_up_;
-};
-
 TEST(LateWorkerTest, IsNamedWithinAStepOfAStrategy) {
   for (const CommunicationBackend backend : kBackends) {
     const LocalJob job(2);
@@ -121,8 +94,10 @@ TEST(LateWorkerTest, IsNamedWithinAStepOfAStrategy) {
       MultiWorkerMirroredStrategy strategy(
           {.devices = {"cpu:0"},
            .communication = {.timeout_seconds = 1.0},
-           .link = std::make_shared<LateLink>(join_cluster(*resolver_of(job, rank), {}, backend),
-                                              given_up)});
+           .link = std::make_shared<ChangedLink>(
+               join_cluster(*resolver_of(job, rank), {}, backend), [&](auto inner) {
+                 return std::make_unique<LateCommunicator>(std::move(inner), given_up);
+               })});
       const auto step = strategy.function(
           [](Value x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
       const Error error = error_of([&] { strategy.run(step, 1.0f); });

@@ -1,0 +1,65 @@
+#include "strategies/multi_worker/step_watch.h"
+
+#include <algorithm>
+
+#include "core/collective/forwarding_communicator.h"
+
+namespace cohort {
+
+class WatchedCommunicator final : public ForwardingCommunicator {
+ public:
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<StepWatch> watch,
+                      int replica)
+      : ForwardingCommunicator(std::move(inner)),
+        watch_(std::move(watch)),
+        replica_(watch_->replicas_[static_cast<size_t>(replica)]) {}
+
+  void run(const Call& call) override {
+    timed([&] { inner().run(call); });
+  }
+  Received wait(int64_t operation) override {
+    Received received;
+    timed([&] { received = inner().wait(operation); });
+    return received;
+  }
+
+ private:
+  template <typename Work>
+  void timed(const Work& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    replica_.waited += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+    replica_.has_combined = true;
+  }
+
+  const std::shared_ptr<StepWatch> watch_;
+  StepWatch::Replica& replica_;
+};
+
+std::unique_ptr<Communicator> StepWatch::watch(int replica,
+                                               std::unique_ptr<Communicator> communicator) {
+  return std::make_unique<WatchedCommunicator>(std::move(communicator), shared_from_this(),
+                                               replica);
+}
+
+void StepWatch::begin_step() {
+  for (Replica& replica : replicas_) {
+    replica.has_combined = false;
+    replica.waited = 0;
+  }
+}
+
+bool StepWatch::has_combined() const {
+  return !sees_all_ || std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) {
+    return replica.has_combined.load();
+  });
+}
+
+std::chrono::nanoseconds StepWatch::waited() const {
+  const auto least =
+      std::min_element(replicas_.begin(), replicas_.end(),
+                       [](const Replica& a, const Replica& b) { return a.waited < b.waited; });
+  return std::chrono::nanoseconds(least->waited);
+}
+
+}  // namespace cohort

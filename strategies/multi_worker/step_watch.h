@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/collective/communicator.h"
+
+namespace cohort {
+
+// What the replicas of this worker have done in their last step, as their communicators see it.
+// Thread-safe.
+class StepWatch : public std::enable_shared_from_this<StepWatch> {
+ public:
+  // `sees_all`: no device does collectives by itself.
+  StepWatch(int replicas, bool sees_all)
+      : replicas_(static_cast<size_t>(replicas)), sees_all_(sees_all) {}
+
+  // The communicator of a replica, watched.
+  std::unique_ptr<Communicator> watch(int replica, std::unique_ptr<Communicator> communicator);
+
+  // Forgets the step before. Not while replicas run, as is what follows.
+  void begin_step();
+  // Whether some replica may have got the result of a collective, and done something with it.
+  bool has_combined() const;
+  // How long replicas have waited in collectives: the one that did so least.
+  std::chrono::nanoseconds waited() const;
+
+ private:
+  friend class WatchedCommunicator;
+  struct Replica {
+    std::atomic<bool> has_combined = false;
+    std::atomic<int64_t> waited = 0;  // in nanoseconds
+  };
+
+  std::vector<Replica> replicas_;
+  const bool sees_all_;
+};
+
+}  // namespace cohort
