@@ -195,13 +195,14 @@ class Recorder {
   const FlightRecorderOptions& options() const { return options_; }
 
   // Makes the table of this process, the first time.
-  void explain(int rank, const Error& error) noexcept {
+  void explain(int rank, const Error& error, bool of_call) noexcept {
     std::call_once(explained_, [&] {
+      const bool timed_out = of_call && error.code() == Code::kDeadlineExceeded;
       try {
         const std::string table =
             str("The last operations of the group \"", options_.name, "\", of which rank ", rank,
                 " has got ", code_name(error.code()), " (", error.message(), "):\n") +
-            gather();
+            gather(timed_out ? options_.store_on_time_out.lock() : nullptr);
         if (options_.notice)
           options_.notice(table);
         else if (options_.file.empty() || !append_to_file(table))
@@ -240,23 +241,25 @@ class Recorder {
     const std::lock_guard lock(mutex_);
     return ended_;
   }
-  void publish() {
-    for (const auto& [rank, flight] : flights_)
-      options_.store->set(answer_key(rank), flight.text());
+  void publish() { publish(*options_.store); }
+  void publish(KeyValueStore& store) const {
+    for (const auto& [rank, flight] : flights_) store.set(answer_key(rank), flight.text());
   }
 
-  // What each rank has done, in rank order.
-  std::string gather() {
+  // What each rank has done, in rank order. `on_time_out`: those of others are in the same trouble,
+  // and show it there.
+  std::string gather(const std::shared_ptr<KeyValueStore>& on_time_out) {
+    KeyValueStore* const store = listener_.joinable() ? options_.store : on_time_out.get();
     const auto until = Clock::now() + options_.gather_limit;
     std::map<int, std::string> texts;
     for (const auto& [rank, flight] : flights_) texts[rank] = flight.text();
-    if (listener_.joinable()) {
+    if (store != nullptr) {
       try {
-        publish();
+        publish(*store);
+        for (int r = 0; r < size_ && listener_.joinable(); ++r)
+          if (!flights_.contains(r)) store->set(ask_key(r), "");
         for (int r = 0; r < size_; ++r)
-          if (!flights_.contains(r)) options_.store->set(ask_key(r), "");
-        for (int r = 0; r < size_; ++r)
-          if (!flights_.contains(r)) texts[r] = answer_of(r, until);
+          if (!flights_.contains(r)) texts[r] = answer_of(r, *store, until);
       } catch (const Error& error) {
         for (int r = 0; r < size_; ++r)
           texts.try_emplace(r, str("cannot be asked: ", error.message(), '\n'));
@@ -268,10 +271,10 @@ class Recorder {
       table += str("  ", others, " ranks are in other processes, which tell of them\n");
     return table;
   }
-  std::string answer_of(int rank, Clock::time_point until) const {
+  std::string answer_of(int rank, KeyValueStore& store, Clock::time_point until) const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     try {
-      return options_.store->get(answer_key(rank), std::max(left, std::chrono::milliseconds(0)))
+      return store.get(answer_key(rank), std::max(left, std::chrono::milliseconds(0)))
           .substr(0, kMaxText);
     } catch (const Error& error) {
       if (error.code() != Code::kDeadlineExceeded) throw;
@@ -321,7 +324,7 @@ class RecordingCommunicator final : public ForwardingCommunicator {
       flight_.finish_operation(operation, State::kDone);
       return received;
     } catch (const Error& error) {
-      recorder_->explain(rank_, error);
+      recorder_->explain(rank_, error, true);
       flight_.finish_operation(operation, State::kFailed);
       throw;
     }
@@ -335,13 +338,14 @@ class RecordingCommunicator final : public ForwardingCommunicator {
   }
   void abort(const Error& error) override {
     inner().abort(error);
-    recorder_->explain(rank_, error);
+    recorder_->explain(rank_, error, false);
   }
 
  private:
   std::unique_ptr<Communicator> recorded_part(std::unique_ptr<Communicator> part) const {
     FlightRecorderOptions options = recorder_->options();
     options.store = nullptr;
+    options.store_on_time_out.reset();
     options.name += "/part";
     std::vector<std::unique_ptr<Communicator>> own;
     own.push_back(std::move(part));
@@ -354,7 +358,7 @@ class RecordingCommunicator final : public ForwardingCommunicator {
     try {
       work();
     } catch (const Error& error) {
-      recorder_->explain(rank_, error);
+      recorder_->explain(rank_, error, true);
       flight_.finish(place, State::kFailed);
       throw;
     }

@@ -16,6 +16,10 @@ struct FlightRecorderOptions {
   // Where ranks of several processes show each other what they did last; it must outlive the
   // communicators. Without one, a process knows of its own ranks only.
   KeyValueStore* store = nullptr;
+  // The same without a thread that listens for others: ranks that are in a call whose time limit
+  // is over show each other what they did, and those that are not in it have nothing to say. Used
+  // as long as it is there.
+  std::weak_ptr<KeyValueStore> store_on_time_out = {};
   // Begins the group's keys in the store; never used twice in it. The same on all ranks.
   std::string name = "group";
   // How long to wait for what the ranks of other processes did, all of them together.
@@ -46,9 +50,10 @@ FlightRecorderOptions flight_recorder_options(const std::string& name,
 // ranks. The error itself stays what it is.
 //
 // With a store, the table has the ranks of all processes, and those that are elsewhere, as in a
-// loop that never ends, are heard as well, by a thread of their process. Recording takes no memory
-// for an operation, and less than a tenth of a microsecond; its times are exact to the system's
-// tick, some milliseconds. Parts made by split() are recorded, each by itself, without the store.
+// loop that never ends, are heard as well, by a thread of their process; with a store for
+// time-outs, those that have got kDeadlineExceeded from a call. Recording takes no memory for an
+// operation, and less than a tenth of a microsecond; its times are exact to the system's tick, some
+// milliseconds. Parts made by split() are recorded, each by itself, without the store.
 std::vector<std::unique_ptr<Communicator>> record_flights(
     std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options);
 

@@ -255,8 +255,9 @@ ConnectedGroup connect(const GroupOptions& options) {
 
 ConnectedGroup make_communicators(const GroupOptions& options) {
   ConnectedGroup group = connect(options);
-  group.communicators =
-      record_flights(std::move(group.communicators), flight_recorder_options(options.name));
+  FlightRecorderOptions flights = flight_recorder_options(options.name);
+  flights.store_on_time_out = options.store_on_time_out;
+  group.communicators = record_flights(std::move(group.communicators), flights);
   return group;
 }
 

@@ -20,7 +20,10 @@ namespace cohort {
 struct GroupOptions {
   // Where the processes meet. Not needed by a process alone.
   KeyValueStore* store = nullptr;
-  // Begins the group's keys in the store; never used twice in it.
+  // Where, as long as it is there, the ranks of a call whose limit is over show each other what
+  // they did last: FlightRecorderOptions::store_on_time_out.
+  std::weak_ptr<KeyValueStore> store_on_time_out = {};
+  // Begins the group's keys in the stores; never used twice in them.
   std::string name;
   int process = 0, processes = 1;
   int ranks_per_process = 1;

@@ -95,19 +95,22 @@ class ClusterLink final : public WorkerLink {
   std::vector<std::unique_ptr<Communicator>> make_group(
       const std::string& name, int local, std::optional<std::chrono::milliseconds> limit,
       std::vector<std::string> tasks, std::function<void(const Error&)> on_unreachable) {
-    return make_communicators({.store = &membership_->store(),
-                               .name = str(name, "/", uses_[name]++),
-                               .process = rank(),
-                               .processes = size(),
-                               .ranks_per_process = local,
-                               .tasks = std::move(tasks),
-                               .backend = backend_,
-                               .limit = limit,
-                               .address = address_,
-                               .tls = tls_,
-                               .job_id = membership_->job_id(),
-                               .allow_plaintext = allow_plaintext_,
-                               .on_unreachable = std::move(on_unreachable)})
+    KeyValueStore& store = membership_->store();
+    return make_communicators(
+               {.store = &store,
+                .store_on_time_out = std::shared_ptr<KeyValueStore>(membership_, &store),
+                .name = str(name, "/", uses_[name]++),
+                .process = rank(),
+                .processes = size(),
+                .ranks_per_process = local,
+                .tasks = std::move(tasks),
+                .backend = backend_,
+                .limit = limit,
+                .address = address_,
+                .tls = tls_,
+                .job_id = membership_->job_id(),
+                .allow_plaintext = allow_plaintext_,
+                .on_unreachable = std::move(on_unreachable)})
         .communicators;
   }
 

@@ -1,4 +1,8 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -65,6 +69,37 @@ TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotCome) {
   expect_named([](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });
   expect_named([](int p, GroupOptions& o) { o.host = str("host", p == 0 ? 0 : 1); });
   expect_named([](int p, GroupOptions& o) { o.host = str("host", p / 2); });
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(MakeCommunicatorsTest, ShowsInOneTableWhatTheRanksOfACallDidWhoseLimitIsOver) {
+  const char* const folder = std::getenv("TEST_TMPDIR");
+  const std::string file = str(folder == nullptr ? "/tmp" : folder, "/flights", getpid());
+  setenv("COHORT_FLIGHT_RECORDER_FILE", file.c_str(), 1);
+  const auto store = std::make_shared<InMemoryStore>();
+  const Group ranks = ranks_of(connect_group(3, 1,
+                                             [&](int, GroupOptions& o) {
+                                               o.backend = CommunicationBackend::kTcp;
+                                               o.limit = std::chrono::seconds(1);
+                                               o.store_on_time_out = store;
+                                             }),
+                               "TCP");
+  unsetenv("COHORT_FLIGHT_RECORDER_FILE");
+  on_ranks(ranks, [](int rank, Communicator& communicator) {
+    if (rank == 2) return;
+    EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kDeadlineExceeded);
+  });
+  for (const int rank : {0, 1}) {
+    const std::string own = str(file, ".rank", rank), table = content_of(own);
+    for (const char* line : {"  rank 0 has begun 1 collectives", "  rank 1 has begun 1 collectives",
+                             "  rank 2 has not answered"})
+      EXPECT_NE(table.find(line), std::string::npos) << line << " in\n" << table;
+    std::filesystem::remove(own);
+  }
 }
 
 TEST(MakeCommunicatorsTest, RefusesPlaintextBeyondTheHost) {
