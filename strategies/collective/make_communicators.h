@@ -40,7 +40,7 @@ struct GroupOptions {
   std::optional<std::chrono::milliseconds> limit;
   // Of TCP, as in TcpOptions: where this process's ranks listen and the others reach them (with
   // several ranks the port must be 0), certificates, the job for which they may be, whether plain
-  // text may go beyond this host, and whether payloads carry checks, which is the same for all.
+  // text may go beyond this host, and whether payloads carry checks.
   std::string address = "127.0.0.1:0";
   TlsFiles tls = {};
   std::string job_id = {};

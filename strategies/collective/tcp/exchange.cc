@@ -168,7 +168,8 @@ void Exchange::look_after_connections() {
     if (connection == nullptr || connection->is_open()) continue;
     const int peer = connection->peer();
     if (connection->is_corrupt())
-      fail(Code::kDataLoss, control_.name(peer), ' ', connection->failure());
+      throw Error(Code::kDataLoss, str(control_.name(peer), ' ', connection->failure()),
+                  control_.task(peer));
     if (given_up_[static_cast<size_t>(peer)]) continue;
     given_up_[static_cast<size_t>(peer)] = true;
     connection->forget_output();

@@ -168,7 +168,8 @@ bool Messages::move() {
       if (connection->is_open()) continue;
       if (connection->is_corrupt())
         control_.abort(Error(Code::kDataLoss,
-                             str(control_.name(connection->peer()), ' ', connection->failure())));
+                             str(control_.name(connection->peer()), ' ', connection->failure()),
+                             control_.task(connection->peer())));
       else
         control_.lost(connection->peer(), connection->failure(), 0);
       return !control_.has_ended();

@@ -429,8 +429,11 @@ Token token_of(const std::string& text) {
 }  // namespace tcp
 
 std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int rank, int size,
-                                                    const TcpOptions& options) {
+                                                    const TcpOptions& given) {
   using namespace tcp;
+  TcpOptions options = given;
+  options.check_payloads |=
+      config::optional_integer(process_environment, "COHORT_TCP_CHECK_PAYLOADS", {0, 1}, "1") == 1;
   if (size < 1) invalid("a group needs at least 1 rank, got ", size);
   if (rank < 0 || rank >= size)
     invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);

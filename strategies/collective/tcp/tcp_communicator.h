@@ -45,7 +45,8 @@ struct TcpOptions {
   // first: nobody else can know, for connections of other ranks may be fine.
   std::function<void(const Error&)> on_unreachable = {};
   // Whether payloads carry checks, as headers always do: finds what TCP's own check lets pass.
-  // Costs a pass over the data at each end. All ranks the same.
+  // Costs a pass over the data at each end. Also COHORT_TCP_CHECK_PAYLOADS=1. What a rank sends
+  // carries checks or not, whatever the others do.
   bool check_payloads = false;
 };
 

@@ -307,6 +307,29 @@ TEST(TcpFaults, AFlippedBitAnywhereIsNeverAWrongNumberWhereThereAreChecks) {
     }
 }
 
+TEST(TcpFaults, TheEnvironmentCanAskForChecks) {
+  setenv("COHORT_TCP_CHECK_PAYLOADS", "1", 1);
+  for (const int connection : {kCollectives, kMessages}) {
+    // Within the payload of a large frame.
+    FaultyGroup group({{.kind = Kind::kFlip,
+                        .direction = Direction::kToClient,
+                        .after = 100'000,
+                        .connection = connection,
+                        .bit = 3}},
+                      {.tasks = {"chief:0", "worker:0", "worker:1"}});
+    group.work(rounds_of_calls);
+    for (const auto& error : group.errors()) {
+      ASSERT_TRUE(error) << group.text();
+      EXPECT_EQ(error->code(), Code::kDataLoss) << group.text();
+      EXPECT_EQ(error->peer(), "chief:0") << group.text();
+    }
+  }
+  setenv("COHORT_TCP_CHECK_PAYLOADS", "yes", 1);
+  InMemoryStore store;
+  EXPECT_EQ(error_of([&] { make_tcp_communicator(store, 0, 1); }).code(), Code::kInvalidArgument);
+  unsetenv("COHORT_TCP_CHECK_PAYLOADS");
+}
+
 // TLS finds every one, without checks of our own.
 TEST(TcpFaults, AFlippedBitAnywhereIsAnErrorOnAllRanksOverTls) {
   const Certificates certificates;
