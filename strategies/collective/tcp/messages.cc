@@ -269,28 +269,39 @@ Messages::Operation* Messages::find(bool is_send, int peer, uint64_t message) {
   return found == operations_.end() ? nullptr : &*found;
 }
 
+void Messages::refuse(int peer) const {
+  throw Error(Code::kDataLoss, control_.name(peer) + " has sent a frame that nobody expects",
+              control_.task(peer));
+}
+
 bool Messages::accept(int peer, const FrameHeader& header, Destination& destination) {
   if (closing_ && header.kind != FrameKind::kTaken) return false;
-  if (header.kind == FrameKind::kOffer && offers_.size() >= kMaxOffers) return false;
-  if (header.kind != FrameKind::kData) {
-    if (header.length != 0)
-      fail(Code::kDataLoss, control_.name(peer), " has sent a frame that nobody expects");
-    return true;
+  switch (header.kind) {
+    case FrameKind::kOffer:
+      if (offers_.size() >= kMaxOffers) return false;
+      [[fallthrough]];
+    case FrameKind::kAccept:
+    case FrameKind::kTaken:
+      if (header.length != 0) refuse(peer);
+      return true;
+    case FrameKind::kData: {
+      const Operation* receive = find(false, peer, header.sequence);
+      if (receive == nullptr || header.index != static_cast<uint64_t>(receive->got) ||
+          header.length > receive->received.bytes - receive->got)
+        refuse(peer);
+      destination = {&receive->memory, receive->got};
+      return true;
+    }
+    default:  // of collectives, or of nothing that there is
+      refuse(peer);
   }
-  const Operation* receive = find(false, peer, header.sequence);
-  if (receive == nullptr || header.index != static_cast<uint64_t>(receive->got) ||
-      header.length > receive->received.bytes - receive->got)
-    fail(Code::kDataLoss, control_.name(peer), " has sent a frame that nobody expects");
-  destination = {&receive->memory, receive->got};
-  return true;
 }
 
 void Messages::arrived(int peer, const FrameHeader& header) {
   if (header.kind == FrameKind::kOffer) {
     const Offer offer{peer, static_cast<int>(header.index & 0x7fffffff), header.sequence,
                       static_cast<int64_t>(header.total)};
-    if (offer.bytes < 0 || header.index > 0x7fffffff)
-      fail(Code::kDataLoss, control_.name(peer), " has sent an impossible message");
+    if (offer.bytes < 0 || header.index > 0x7fffffff) refuse(peer);
     const auto receive =
         std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) {
           return !o.is_send && o.state == State::kWaiting &&
@@ -303,21 +314,13 @@ void Messages::arrived(int peer, const FrameHeader& header) {
     return;
   }
   Operation* const operation = find(header.kind != FrameKind::kData, peer, header.sequence);
-  if (operation == nullptr)
-    fail(Code::kDataLoss, control_.name(peer), " has sent a frame that nobody expects");
+  if (operation == nullptr) refuse(peer);
   if (header.kind == FrameKind::kAccept) {
-    if (operation->state != State::kWaiting)
-      fail(Code::kDataLoss, control_.name(peer), " has sent a frame that nobody expects");
+    if (operation->state != State::kWaiting) refuse(peer);
     operation->state = State::kMoving;
     outboxes_[static_cast<size_t>(peer)].contents.push_back(operation);
   } else if (header.kind == FrameKind::kTaken) {
-    if (is_sending(*operation))
-      fail(Code::kDataLoss, control_.name(peer), " has sent a frame that nobody expects");
-    if (header.flags & kTooLong)
-      operation->error = too_long(control_.rank(), operation->memory.bytes(), operation->tag, peer,
-                                  static_cast<int64_t>(header.total));
-    operation->state = State::kEnded;
-    changed_.notify_all();
+    take_word_of_end(*operation, peer, header);
   } else {
     operation->got += header.length;
     if (operation->got < operation->received.bytes) return;
@@ -325,6 +328,19 @@ void Messages::arrived(int peer, const FrameHeader& header) {
     say(peer, {.kind = FrameKind::kTaken, .sequence = header.sequence});
     changed_.notify_all();
   }
+}
+
+void Messages::take_word_of_end(Operation& send, int peer, const FrameHeader& header) {
+  const bool has_no_room = (header.flags & kTooLong) != 0;
+  // What has not been asked for is taken only where it is nothing.
+  const bool fits = send.state == State::kMoving ? !has_no_room && !is_sending(send)
+                                                 : has_no_room || send.memory.bytes() == 0;
+  if (!fits) refuse(peer);
+  if (has_no_room)
+    send.error = too_long(control_.rank(), send.memory.bytes(), send.tag, peer,
+                          static_cast<int64_t>(header.total));
+  send.state = State::kEnded;
+  changed_.notify_all();
 }
 
 }  // namespace cohort::tcp

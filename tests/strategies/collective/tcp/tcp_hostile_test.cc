@@ -1,0 +1,257 @@
+// Whatever a peer that knows the group's token sends, a rank ends its calls with an error or in
+// order: it does not crash, hang, or take a frame for what it is not. More of it:
+//
+//   COHORT_TEST_SEED=7 COHORT_TEST_COUNT=100000 bazel-bin/tests/strategies/collective/tcp/...
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <map>
+#include <sstream>
+#include <sys/socket.h>
+
+#include <gtest/gtest.h>
+
+#include "core/base/random.h"
+#include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/cluster/net/internet_address.h"
+#include "strategies/collective/tcp/frame.h"
+#include "strategies/collective/tcp/tcp_communicator.h"
+#include "tests/collective/ranks.h"
+
+namespace cohort::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using tcp::Channel;
+using tcp::FrameHeader;
+using tcp::FrameKind;
+using tcp::Hello;
+
+constexpr seconds kPatience(30);  // far more than anything takes
+constexpr int64_t kBytes = 1000;  // of a message
+constexpr int64_t kCount = 50;    // of a reduction
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// Rank 1 of a group of two, in the hands of the test.
+class Peer {
+ public:
+  explicit Peer(KeyValueStore& store)
+      : victim_(net::InternetAddress::parse(store.get("tcp/group/0", kPatience), "rank 0")) {
+    std::istringstream(store.get("tcp/group/token", kPatience)) >> token_.high >> token_.low;
+    store.set("tcp/group/1", "127.0.0.1:9");  // is not called
+  }
+
+  Hello hello(Channel channel) const {
+    return {.token = token_, .size = 2, .from = 1, .to = 0, .channel = channel};
+  }
+  // A connection on which something has been said.
+  net::Descriptor say(const std::string& bytes) const {
+    net::Descriptor socket = victim_.socket();
+    EXPECT_EQ(victim_.connect(socket), 0);
+    const timeval patience{kPatience.count(), 0};
+    setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    write(socket, bytes);
+    return socket;
+  }
+  void introduce() {
+    for (const Channel channel : {Channel::kCollectives, Channel::kMessages, Channel::kControl}) {
+      Hello own = hello(channel), answer;
+      seal(own);
+      net::Descriptor& socket = sockets_[channel] =
+          say({reinterpret_cast<const char*>(&own), sizeof own});
+      ASSERT_EQ(recv(socket.get(), &answer, sizeof answer, MSG_WAITALL), ssize_t{sizeof answer});
+      ASSERT_EQ(answer.answer, tcp::kLinked);
+    }
+  }
+  void send(Channel channel, const std::string& bytes) { write(sockets_[channel], bytes); }
+  // Says no more, and waits until the victim has closed all connections.
+  void end() {
+    for (const auto& [channel, socket] : sockets_) shutdown(socket.get(), SHUT_WR);
+    char heard[4096];
+    for (const auto& [channel, socket] : sockets_)
+      while (recv(socket.get(), heard, sizeof heard, 0) > 0) {
+      }
+    sockets_.clear();
+  }
+
+ private:
+  static void write(const net::Descriptor& socket, const std::string& bytes) {
+    ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+
+  const net::InternetAddress victim_;
+  tcp::Token token_;
+  std::map<Channel, net::Descriptor> sockets_;
+};
+
+// What rank 0 gets of a reduction, a message to the peer, and one from it.
+struct Outcome {
+  std::optional<Error> joining, reduction, sending, receiving;
+};
+
+std::optional<Error> try_to(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+Outcome be_victim(KeyValueStore& store) {
+  Outcome outcome;
+  std::vector<float> values(kCount, 1);
+  std::vector<char> sent(kBytes, 's'), received(kBytes);
+  std::unique_ptr<Communicator> group;
+  outcome.joining = try_to([&] {
+    group = make_tcp_communicator(store, 0, 2,
+                                  {.tasks = {"worker:0", "worker:1"},
+                                   .join_timeout = kPatience,
+                                   .timeout = milliseconds(3000)});
+  });
+  if (outcome.joining) return outcome;
+  int64_t send = -1, receive = -1;
+  outcome.sending = try_to([&] { send = group->start_send({sent.data(), kBytes, 1}); });
+  outcome.receiving = try_to([&] { receive = group->start_receive({received.data(), kBytes}); });
+  outcome.reduction = try_to([&] {
+    const Segment segment{values.data(), values.data(), kCount};
+    group->all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  });
+  if (send >= 0) outcome.sending = try_to([&] { group->wait(send); });
+  if (receive >= 0) outcome.receiving = try_to([&] { group->wait(receive); });
+  return outcome;
+}
+
+// What becomes of a rank whose peer does that.
+Outcome against(const std::function<void(Peer&)>& peer) {
+  InMemoryStore store;
+  auto victim = std::async(std::launch::async, [&] { return be_victim(store); });
+  Peer hostile(store);
+  peer(hostile);
+  hostile.end();
+  EXPECT_EQ(victim.wait_for(2 * kPatience), std::future_status::ready);
+  return victim.get();
+}
+
+std::string bytes_of(FrameHeader header) {
+  seal(header);
+  return {reinterpret_cast<const char*>(&header), sizeof header};
+}
+
+TEST(TcpHostileTest, AFrameOfCollectivesAmongMessagesIsRefused) {
+  constexpr auto kUnknown = static_cast<FrameKind>(99);
+  for (const FrameKind kind : {FrameKind::kRound, FrameKind::kPart, FrameKind::kContribution,
+                               FrameKind::kResult, kUnknown}) {
+    // It names the message that the victim sends.
+    const Outcome outcome = against([&](Peer& peer) {
+      peer.introduce();
+      peer.send(Channel::kMessages, bytes_of({.kind = kind, .sequence = 0}));
+    });
+    ASSERT_TRUE(outcome.sending) << static_cast<int>(kind);
+    EXPECT_EQ(outcome.sending->code(), Code::kDataLoss) << outcome.sending->what();
+    EXPECT_EQ(outcome.sending->peer(), "worker:1");
+  }
+}
+
+TEST(TcpHostileTest, AMessageThatWasNotAskedForIsNotTaken) {
+  const Outcome outcome = against([&](Peer& peer) {
+    peer.introduce();
+    peer.send(Channel::kMessages, bytes_of({.kind = FrameKind::kTaken, .sequence = 0}));
+  });
+  ASSERT_TRUE(outcome.sending);
+  EXPECT_EQ(outcome.sending->code(), Code::kDataLoss) << outcome.sending->what();
+}
+
+// --- Random ones
+
+uint64_t any_number(RandomStream& random, uint64_t usual) {
+  const uint64_t choices[] = {usual, 0, 1, usual + 1, 4096, uint64_t{1} << 31, UINT64_MAX};
+  return random.below(8) == 7 ? random.below(UINT64_MAX) : choices[random.below(7)];
+}
+
+FrameHeader any_frame(RandomStream& random, uint64_t content) {
+  FrameHeader frame{.kind = static_cast<FrameKind>(random.below(10)),
+                    .sequence = random.below(4) == 0 ? any_number(random, 1) : random.below(3),
+                    .content = random.below(4) == 0 ? any_number(random, 0) : content,
+                    .index = any_number(random, 0),
+                    .total = any_number(random, kBytes)};
+  const uint32_t lengths[] = {0, 4, kCount * 4, kBytes, tcp::kMaxPayload, tcp::kMaxPayload + 1};
+  if (random.below(2) == 0) frame.length = lengths[random.below(6)];
+  if (random.below(8) == 0) frame.flags = static_cast<uint32_t>(random.below(4));
+  return frame;
+}
+
+void spoil(std::string& bytes, RandomStream& random) {
+  if (bytes.empty()) return;
+  bytes[random.below(bytes.size())] = static_cast<char>(random.below(256));
+  if (random.below(4) == 0) bytes.resize(random.below(bytes.size()));
+}
+
+std::string any_bytes(Channel channel, RandomStream& random, uint64_t content) {
+  std::string bytes;
+  if (channel == Channel::kControl) {
+    bytes = tcp::encode({.kind = static_cast<tcp::Notice::Kind>(random.below(3)),
+                         .sequence = any_number(random, 1),
+                         .code = random.below(2) == 0 ? Code::kCancelled : static_cast<Code>(99),
+                         .text = std::string(random.below(40), 't'),
+                         .peer = std::string(random.below(40), 'p'),
+                         .content = any_number(random, content),
+                         .sender = static_cast<int32_t>(any_number(random, 0)),
+                         .receiver = static_cast<int32_t>(any_number(random, 1))});
+  } else {
+    const FrameHeader frame = any_frame(random, content);
+    bytes = bytes_of(frame) + std::string(std::min<size_t>(frame.length, 4 * kBytes), 'x');
+  }
+  if (random.below(8) == 0) spoil(bytes, random);
+  return bytes;
+}
+
+// Calls that know the group's token, and others; the version stays, which is an error by itself.
+std::string any_hello(const Peer& peer, RandomStream& random) {
+  Hello hello = peer.hello(static_cast<Channel>(any_number(random, 1)));
+  if (random.below(2) == 0) hello.token.low = random.below(UINT64_MAX);
+  hello.size = static_cast<uint32_t>(any_number(random, 2));
+  hello.from = static_cast<uint32_t>(any_number(random, 2));  // but for rank 1
+  if (hello.from == 1) hello.from = 2;
+  hello.to = static_cast<uint32_t>(any_number(random, 0));
+  hello.answer = static_cast<uint32_t>(random.below(4));
+  seal(hello);
+  std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
+  if (random.below(2) == 0) spoil(bytes, random);
+  return bytes;
+}
+
+TEST(TcpHostileTest, AnyBytesEndInOrder) {
+  const uint64_t seed = number_from("COHORT_TEST_SEED", 20'261'122);
+  const uint64_t count = number_from("COHORT_TEST_COUNT", 120);
+  std::printf("seed %llu, count %llu\n", static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(count));
+  const Segment segment{nullptr, nullptr, kCount};
+  const uint64_t content =
+      fingerprint(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, 1).content;
+  for (uint64_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(str("seed ", seed, ", number ", i));
+    RandomStream random(seed + i);
+    const Outcome outcome = against([&](Peer& peer) {
+      for (uint64_t call = random.below(3); call > 0; --call) peer.say(any_hello(peer, random));
+      peer.introduce();
+      for (uint64_t frame = random.below(12); frame > 0; --frame) {
+        const auto channel = static_cast<Channel>(random.below(8) == 0 ? 2 : random.below(2));
+        peer.send(channel, any_bytes(channel, random, content));
+      }
+    });
+    EXPECT_FALSE(outcome.joining) << outcome.joining->what();
+    for (const auto& error : {outcome.reduction, outcome.sending, outcome.receiving})
+      if (error) {
+        EXPECT_NE(error->code(), Code::kDeadlineExceeded) << error->what();
+      }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::testing
