@@ -29,6 +29,14 @@ void check(const GroupOptions& o) {
     invalid("several processes need a store to meet in, and a name for their group");
 }
 
+StallWarning stall_warning(const Environment& environment) {
+  StallWarning warning;
+  if (const auto seconds = config::optional_integer(environment, "COHORT_STALL_WARNING_SECONDS",
+                                                    {0, 1'000'000}, "60"))
+    warning.after = std::chrono::seconds(*seconds);
+  return warning;
+}
+
 // What the processes say when they meet.
 struct Meeting {
   std::vector<std::string> hosts;  // by process
@@ -64,8 +72,8 @@ ConnectedGroup connect_mpi(const GroupOptions& o) {
     invalid("over MPI a process is one rank, but here it has ", o.ranks_per_process,
             "; start a process for each, or ask for another backend");
   const auto world = make_mpi_communicator(
-      {.time_limit_seconds =
-           std::chrono::duration<double>(o.limit.value_or(kNoTimeLimit)).count()});
+      {.time_limit_seconds = std::chrono::duration<double>(o.limit.value_or(kNoTimeLimit)).count(),
+       .stall = *o.stall});
   if (world->size() != o.processes)
     fail(Code::kFailedPrecondition, "group \"", o.name, "\" has ", o.processes,
          " processes, but MPI has started ", world->size(), "; over MPI they are the same");
@@ -82,7 +90,8 @@ ConnectedGroup connect_memory(const GroupOptions& o) {
                                                       .ranks_per_process = o.ranks_per_process,
                                                       .tasks = o.tasks,
                                                       .join_limit = o.join_limit,
-                                                      .limit = o.limit}),
+                                                      .limit = o.limit,
+                                                      .stall = *o.stall}),
           "shared memory"};
 }
 
@@ -128,6 +137,7 @@ std::unique_ptr<Communicator> join_tcp(const GroupOptions& o, size_t t,
                                 .name = o.name + "/tcp",
                                 .join_timeout = o.join_limit,
                                 .timeout = timeout,
+                                .stall = *o.stall,
                                 .on_unreachable = o.on_unreachable,
                                 .check_payloads = o.check_payloads});
 }
@@ -161,7 +171,8 @@ HostRanks join_host(const GroupOptions& o, const std::vector<int>& hosts, const 
                  .ranks_per_process = o.ranks_per_process,
                  .tasks = std::move(tasks),
                  .join_limit = o.join_limit,
-                 .limit = o.limit});
+                 .limit = o.limit,
+                 .stall = *o.stall});
 }
 
 // An attempt of the processes of each host to share memory.
@@ -253,7 +264,9 @@ ConnectedGroup connect(const GroupOptions& options) {
 
 }  // namespace
 
-ConnectedGroup make_communicators(const GroupOptions& options) {
+ConnectedGroup make_communicators(const GroupOptions& given) {
+  GroupOptions options = given;
+  if (!options.stall) options.stall = stall_warning(process_environment);
   ConnectedGroup group = connect(options);
   FlightRecorderOptions flights = flight_recorder_options(options.name);
   flights.store_on_time_out = options.store_on_time_out;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/collective/communicator.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/cluster/coordination/key_value_store.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/collective/communication_backend.h"
@@ -38,6 +39,9 @@ struct GroupOptions {
   std::chrono::milliseconds join_limit{60'000};
   // How long a rank waits for the others in a call; for ever without one.
   std::optional<std::chrono::milliseconds> limit;
+  // Of a rank that waits for others; without one, COHORT_STALL_WARNING_SECONDS, by default 60, to
+  // standard error.
+  std::optional<StallWarning> stall = {};
   // Of TCP, as in TcpOptions: where this process's ranks listen and the others reach them (with
   // several ranks the port must be 0), certificates, the job for which they may be, whether plain
   // text may go beyond this host, and whether payloads carry checks.

@@ -5,8 +5,11 @@
 namespace cohort {
 
 HostGroup::HostGroup(ControlBlock control, std::vector<HostMember> members,
-                     std::optional<std::chrono::milliseconds> limit)
-    : control(std::move(control)), members(std::move(members)), limit(limit) {
+                     std::optional<std::chrono::milliseconds> limit, StallWarning stall)
+    : control(std::move(control)),
+      members(std::move(members)),
+      limit(limit),
+      stall(std::move(stall)) {
   std::vector<ProcessIdentity> known{this_process()};
   for (int r = 0; r < size(); ++r) {
     const auto& [process, index, task] = this->members[static_cast<size_t>(r)];

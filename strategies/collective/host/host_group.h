@@ -22,7 +22,7 @@ struct HostMember {
 struct HostGroup {
   // `members` are the ranks. kUnavailable when a process has ended already.
   HostGroup(ControlBlock control, std::vector<HostMember> members,
-            std::optional<std::chrono::milliseconds> limit);
+            std::optional<std::chrono::milliseconds> limit, StallWarning stall);
 
   int size() const { return static_cast<int>(members.size()); }
   // Whether all ranks are threads of one process, which see all of each other's memory.
@@ -32,6 +32,7 @@ struct HostGroup {
   const std::vector<HostMember> members;  // by rank
   HostPeers peers;
   const std::optional<std::chrono::milliseconds> limit;
+  const StallWarning stall;
 };
 
 }  // namespace cohort

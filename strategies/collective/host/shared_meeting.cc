@@ -99,13 +99,15 @@ std::optional<int> HostPeers::find_ended() const {
 
 // Waiting awake pays only where the others can run meanwhile.
 SharedMeeting::SharedMeeting(const ControlBlock& control, const HostPeers& peers, int rank,
-                             int size, std::optional<std::chrono::milliseconds> limit)
+                             int size, std::optional<std::chrono::milliseconds> limit,
+                             const StallWarning& stall)
     : control_(control),
       shared_(control.meeting()),
       peers_(peers),
       rank_(rank),
       size_(size),
       limit_(limit),
+      stall_(stall),
       spins_(available_cores() >= size ? kSpins : 0) {}
 
 void SharedMeeting::come(uint32_t breaking, const Reference& waiting) {
@@ -135,6 +137,7 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
   const auto completed = [&](uint32_t state) { return (state & ~kBits) != (before & ~kBits); };
   spin(spins_, [&] { return shared_.state.load(std::memory_order_acquire) != before; });
   const auto begin = Clock::now();
+  bool may_warn = warns_ && breaking == kBroken;
   while (true) {
     const uint32_t state = shared_.state.load(std::memory_order_acquire);
     if (completed(state)) return;
@@ -143,6 +146,10 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
     if (limit_ && waited >= *limit_) {
       lose(late(waiting));
       continue;
+    }
+    if (may_warn && stall_.is_due(waited)) {
+      may_warn = false;
+      warn(waiting);
     }
     const auto rest = limit_ ? *limit_ - waited : kLook;
     shared_.sleepers.fetch_add(1);
@@ -196,18 +203,32 @@ bool SharedMeeting::try_store(const Error& error) {
   return true;
 }
 
-Error SharedMeeting::late(const Reference& waiting) const {
-  std::string missing, first;
+SharedMeeting::Absence SharedMeeting::find_absent() const {
+  Absence absent;
   for (int r = 0; r < size_; ++r) {
-    if (control_.rank(r).meetings.load(std::memory_order_relaxed) >= meetings_) continue;
-    if (first.empty()) first = peer(r);
-    missing += (missing.empty() ? "" : ", ") + name(r);
+    if (control_.rank(r).meetings.load(std::memory_order_relaxed) >= meetings_) {
+      absent.is_first = absent.is_first && r >= rank_;
+      continue;
+    }
+    absent.names += (absent.ranks.empty() ? "" : ", ") + name(r);
+    absent.ranks.push_back(r);
   }
-  return Error(
-      Code::kDeadlineExceeded,
-      str(waiting.describe(waiting.object), " took longer than ", limit_->count(), " ms: ",
-          name(rank_), " waits for ", missing.empty() ? "nobody" : missing),
-      first);
+  if (absent.ranks.empty()) absent.names = "nobody";
+  return absent;
+}
+
+Error SharedMeeting::late(const Reference& waiting) const {
+  const Absence absent = find_absent();
+  return Error(Code::kDeadlineExceeded,
+               str(waiting.describe(waiting.object), " took longer than ", limit_->count(),
+                   " ms: ", name(rank_), " waits for ", absent.names),
+               absent.ranks.empty() ? "" : peer(absent.ranks[0]));
+}
+
+void SharedMeeting::warn(const Reference& waiting) const {
+  const Absence absent = find_absent();
+  if (absent.is_first && !absent.ranks.empty())
+    stall_.say(name(rank_), waiting.describe(waiting.object), absent.names);
 }
 
 void SharedMeeting::await_bell(std::atomic<uint32_t>& bell, uint32_t seen) {

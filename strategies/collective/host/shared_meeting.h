@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/collective/host/control_block.h"
 
 namespace cohort {
@@ -36,7 +37,7 @@ class SharedMeeting {
  public:
   // All that is given must outlive this. No limit is as long as it takes.
   SharedMeeting(const ControlBlock& control, const HostPeers& peers, int rank, int size,
-                std::optional<std::chrono::milliseconds> limit);
+                std::optional<std::chrono::milliseconds> limit, const StallWarning& stall);
 
   // Returns when all ranks have called it. Throws the error that ended the group before the last of
   // them came: for all ranks or for none. `waiting` is called only for an error's message.
@@ -70,6 +71,8 @@ class SharedMeeting {
   std::optional<std::chrono::milliseconds> limit() const { return limit_; }
   // Of this rank's later waits.
   void set_limit(std::optional<std::chrono::milliseconds> limit) { limit_ = limit; }
+  // Whether it says for whom a later `meet` waits.
+  void set_warns(bool warns) { warns_ = warns; }
   // "worker:1 (rank 3, pid 1234)", or "rank 3 (pid 1234)".
   std::string name(int rank) const;
   // As errors name the one at fault: "worker:1", or its name.
@@ -101,13 +104,23 @@ class SharedMeeting {
   void wait(uint32_t before, uint32_t breaking, const Reference& waiting);
   void end(const Error& error, uint32_t bits);
   bool try_store(const Error& error);
+  // Those that have not come, and whether this rank is the first that has.
+  struct Absence {
+    std::vector<int> ranks;
+    bool is_first = true;
+    std::string names;  // "nobody"
+  };
+  Absence find_absent() const;
   Error late(const Reference& waiting) const;
+  void warn(const Reference& waiting) const;
 
   const ControlBlock& control_;
   MeetingState& shared_;
   const HostPeers& peers_;
   const int rank_, size_;
   std::optional<std::chrono::milliseconds> limit_;
+  const StallWarning& stall_;
+  bool warns_ = true;
   std::vector<int> numbers_;  // empty where ranks have none but their own
   const int spins_;
   uint64_t meetings_ = 0;

@@ -35,8 +35,8 @@ class Joining {
     std::shared_ptr<HostGroup> group;
     std::string outcome = kFine;
     try {
-      group =
-          std::make_shared<HostGroup>(share_control(processes), members(processes), options_.limit);
+      group = std::make_shared<HostGroup>(share_control(processes), members(processes),
+                                          options_.limit, options_.stall);
     } catch (const Error& error) {
       outcome = str(static_cast<int>(error.code()), " ", error.message());
     }
@@ -142,7 +142,8 @@ HostPart split_host_group(Communicator& communicator, const HostGroup& whole, in
       if (!first)
         control = ControlBlock::open(ranks[0].process, descriptors[static_cast<size_t>(members[0])],
                                      size);
-      part.group = std::make_shared<HostGroup>(std::move(*control), ranks, whole.limit);
+      part.group =
+          std::make_shared<HostGroup>(std::move(*control), ranks, whole.limit, whole.stall);
     });
   const auto codes = tell_all(communicator, error ? static_cast<int>(error->code()) : 0);
   if (error) throw *error;

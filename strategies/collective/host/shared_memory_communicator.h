@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/collective/queued_communicator.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/cluster/coordination/key_value_store.h"
 
 namespace cohort {
@@ -25,6 +26,8 @@ struct SharedMemoryOptions {
   // How long a rank waits for the others in a call; for ever without one. A rank that computes for
   // longer than that between two calls ends the group.
   std::optional<std::chrono::milliseconds> limit;
+  // Of a rank that waits for others to come to a call.
+  StallWarning stall = {};
 };
 
 // The communicators of this process's ranks. All processes call it together.

@@ -36,9 +36,11 @@ uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
 class MpiCommunicator final : public QueuedCommunicator {
  public:
   MpiCommunicator(std::shared_ptr<mpi::Transport> transport, uint64_t id, std::vector<int> members,
-                  std::vector<std::string> tasks, int rank, Clock::duration limit)
+                  std::vector<std::string> tasks, int rank, Clock::duration limit,
+                  StallWarning stall)
       : group_(std::move(transport), id, std::move(members), std::move(tasks), rank),
-        limit_(limit) {}
+        limit_(limit),
+        stall_(std::move(stall)) {}
   ~MpiCommunicator() override {
     try {
       abort(Error(Code::kUnavailable, group_.name(rank()) + " has left its group",
@@ -66,7 +68,7 @@ class MpiCommunicator final : public QueuedCommunicator {
       member = group_.members()[at];
     }
     return std::make_unique<MpiCommunicator>(group_.shared_transport(), id, std::move(part.members),
-                                             std::move(names), part.rank, limit_);
+                                             std::move(names), part.rank, limit_, stall_);
   }
 
   void abort(const Error& error) override {
@@ -77,7 +79,7 @@ class MpiCommunicator final : public QueuedCommunicator {
  private:
   void run_now(const Call& call) override {
     const uint64_t number = calls_++;
-    Traffic traffic(group_, call, number, limit_);
+    Traffic traffic(group_, call, number, limit_, stall_);
     try {
       do_together(call, number, traffic);
     } catch (const Error& error) {
@@ -177,6 +179,7 @@ class MpiCommunicator final : public QueuedCommunicator {
 
   Group group_;
   const Clock::duration limit_;
+  const StallWarning stall_;
   uint64_t calls_ = 0;  // of run_now, one at a time
   uint64_t splits_ = 0;
 };
@@ -197,7 +200,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
   const int rank = transport->rank();
   return std::make_unique<MpiCommunicator>(std::move(transport), part_id(0, ++made, 0),
                                            std::move(members), std::vector<std::string>(), rank,
-                                           limit);
+                                           limit, options.stall);
 }
 
 std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int key,

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/collective/communicator.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/cluster/environment.h"
 
 // Ranks that are processes of one MPI job, one rank each, over Open MPI: for clusters whose fabric
@@ -14,6 +15,8 @@ struct MpiOptions {
   // How long one rank may wait for another in a call, or in making the communicator, before
   // kDeadlineExceeded names the rank and ends the group. Greater than 0.
   double time_limit_seconds = 600;
+  // Of a rank that waits for others to come to a call.
+  StallWarning stall = {};
 };
 
 // The communicator of all processes of the job, by their ranks in MPI_COMM_WORLD; of this process

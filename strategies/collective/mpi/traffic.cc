@@ -109,12 +109,25 @@ void Traffic::cancel(std::span<const TransferPtr> transfers) {
 
 void Traffic::wait_until(const std::function<bool()>& ready, const std::vector<int>& missing,
                          std::string_view before, std::string_view after) {
-  if (group_.transport().poll_until(Clock::now() + limit_, ready)) return;
-  const std::set<int> ranks(missing.begin(), missing.end());
-  std::string names;
-  for (const int r : ranks) names += (names.empty() ? "" : ", ") + group_.name(r);
+  const auto begin = Clock::now();
+  std::set<int> ranks;
+  const auto names = [&] {
+    ranks.insert(missing.begin(), missing.end());
+    std::string names;
+    for (const int r : ranks) names += (names.empty() ? "" : ", ") + group_.name(r);
+    return names;
+  };
+  if (stall_.after.count() > 0 && stall_.after < limit_) {
+    if (group_.transport().poll_until(begin + stall_.after, ready)) return;
+    const std::string late = names();
+    int first = 0;
+    while (ranks.contains(first)) ++first;
+    if (first == rank()) stall_.say(group_.name(rank()), describe(call_), late);
+    ranks.clear();
+  }
+  if (group_.transport().poll_until(begin + limit_, ready)) return;
   throw Error(Code::kDeadlineExceeded,
-              str(group_.name(rank()), " ", before, names, after, ", ", describe(call_),
+              str(group_.name(rank()), " ", before, names(), after, ", ", describe(call_),
                   ", for longer than ", std::chrono::duration<double>(limit_).count(), " s"),
               ranks.empty() ? "" : group_.peer(*ranks.begin()));
 }

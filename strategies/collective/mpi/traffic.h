@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/collective/call.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/collective/mpi/group.h"
 
 namespace cohort::mpi {
@@ -14,8 +15,10 @@ namespace cohort::mpi {
 // kDeadlineExceeded names the ranks that did not come. Waits throw the group's error when it ends.
 class Traffic {
  public:
-  Traffic(Group& group, const Call& call, uint64_t number, Clock::duration limit)
-      : group_(group), call_(call), number_(number), limit_(limit) {}
+  // All that is given outlives this.
+  Traffic(Group& group, const Call& call, uint64_t number, Clock::duration limit,
+          const StallWarning& stall)
+      : group_(group), call_(call), number_(number), limit_(limit), stall_(stall) {}
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
@@ -49,6 +52,7 @@ class Traffic {
   const Call& call_;
   const uint64_t number_;
   const Clock::duration limit_;
+  const StallWarning& stall_;
   std::vector<int> tags_;  // of the others, to receive data
   std::vector<TransferPtr> said_;
 };

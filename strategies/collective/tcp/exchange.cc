@@ -26,8 +26,12 @@ std::string in_seconds(std::chrono::milliseconds time) {
 }  // namespace
 
 Exchange::Exchange(Control& control, std::vector<net::Stream> links, bool check_payloads,
-                   std::chrono::milliseconds timeout, bool spin)
-    : control_(control), timeout_(timeout), spin_(spin), given_up_(links.size()) {
+                   std::chrono::milliseconds timeout, StallWarning stall, bool spin)
+    : control_(control),
+      timeout_(timeout),
+      stall_(std::move(stall)),
+      spin_(spin),
+      given_up_(links.size()) {
   for (size_t p = 0; p < links.size(); ++p) {
     if (links[p]) control_.watch(static_cast<int>(p), links[p].fd());
     connections_.push_back(links[p] ? std::make_unique<Connection>(
@@ -49,6 +53,7 @@ void Exchange::run(const Call& call, Operation& operation, const Memory* blocks)
   heard_rounds_ = 0;
   sender_ = receiver_ = -1;
   is_wrong_ = has_reported_ = has_heard_ = false;
+  may_warn_ = stall_.after.count() > 0;
   deadline_ = Clock::now() + timeout_;
   idle_ = false;
   for (auto& connection : connections_)
@@ -184,6 +189,10 @@ void Exchange::wait() {
   if (spin_ && now - idle_since_ < kSpinTime) return;
   if (now >= deadline_) return diagnose(true);
   auto until = std::min(deadline_, control_.look_after_hosts(idle_since_, sequence_));
+  if (may_warn_) {
+    if (stall_.is_due(now - (deadline_ - timeout_))) return warn();
+    until = std::min(until, deadline_ - timeout_ + stall_.after);
+  }
   if (control_.is_aborted()) {
     until = std::min(until, idle_since_ + kAbortedPatience);
     if (now >= until) fail(Code::kAborted, "what was to be finished does not end");
@@ -224,6 +233,16 @@ void Exchange::diagnose(bool timed_out) {
   }
   const Error error = verdict(timed_out);
   if (timed_out || is_wrong_ || error.code() == Code::kInvalidArgument) throw error;
+}
+
+void Exchange::warn() {
+  may_warn_ = false;
+  if (!has_reported_) diagnose(false);
+  const std::vector<int> missing = control_.missing_reports(sequence_);
+  int first = 0;
+  while (std::find(missing.begin(), missing.end(), first) != missing.end()) ++first;
+  if (!missing.empty() && first == rank())
+    stall_.say(control_.name(rank()), describe(*call_), names(missing));
 }
 
 Error Exchange::verdict(bool timed_out) const {

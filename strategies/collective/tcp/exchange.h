@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/collective/call.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/collective/tcp/connection.h"
 #include "strategies/collective/tcp/control.h"
 
@@ -40,7 +41,7 @@ class Exchange final : private Receiver {
   static constexpr size_t kRounds = 0, kResults = 1, kParts = 2;
 
   Exchange(Control& control, std::vector<net::Stream> links, bool check_payloads,
-           std::chrono::milliseconds timeout, bool spin);
+           std::chrono::milliseconds timeout, StallWarning stall, bool spin);
   ~Exchange() override;
 
   int rank() const { return control_.rank(); }
@@ -78,6 +79,8 @@ class Exchange final : private Receiver {
   void poll_once(Clock::time_point until, bool data);
   // Finds out, together with the other ranks, what is wrong; throws if something is.
   void diagnose(bool timed_out);
+  // Finds out who does not come, and says so.
+  void warn();
   Error verdict(bool timed_out) const;
   std::string names(const std::vector<int>& peers) const;
   void send_rounds();
@@ -85,6 +88,7 @@ class Exchange final : private Receiver {
 
   Control& control_;
   const std::chrono::milliseconds timeout_;
+  const StallWarning stall_;
   const bool spin_;
   net::WakeUp wake_up_;
   std::vector<std::unique_ptr<Connection>> connections_;  // null at the own rank
@@ -100,7 +104,7 @@ class Exchange final : private Receiver {
   int sent_rounds_ = 0;
   uint32_t heard_rounds_ = 0;  // a bit each
   int sender_ = -1, receiver_ = -1;
-  bool is_wrong_ = false, has_reported_ = false;
+  bool is_wrong_ = false, has_reported_ = false, may_warn_ = false;
   Clock::time_point deadline_;
   Clock::time_point first_heard_;
   bool has_heard_ = false;

@@ -85,7 +85,7 @@ class TcpCommunicator final : public Communicator {
         control_(members.rank, control_peers(members, links, options), options.silence,
                  options.on_unreachable),
         exchange_(control_, prepared(std::move(links[0])), options.check_payloads, options.timeout,
-                  pays_to_spin(members)),
+                  options.stall, pays_to_spin(members)),
         messages_(control_, prepared(std::move(links[1])), options.check_payloads,
                   options.timeout) {}
 

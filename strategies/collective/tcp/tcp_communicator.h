@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/collective/communicator.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/cluster/coordination/key_value_store.h"
 #include "strategies/cluster/coordination/security.h"
 
@@ -35,6 +36,8 @@ struct TcpOptions {
   std::chrono::milliseconds join_timeout{60'000};
   // For each call, and for each wait.
   std::chrono::milliseconds timeout{300'000};
+  // Of a rank that waits for others to come to a collective.
+  StallWarning stall = {};
   // For which a network may be away while ranks wait: a peer whose host was asked and has answered
   // nothing for so long is given up, at most 0.8 s after this has passed. A rank asks once it has
   // waited for half a second.

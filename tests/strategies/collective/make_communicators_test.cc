@@ -1,6 +1,8 @@
+#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -69,6 +71,43 @@ TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotCome) {
   expect_named([](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });
   expect_named([](int p, GroupOptions& o) { o.host = str("host", p == 0 ? 0 : 1); });
   expect_named([](int p, GroupOptions& o) { o.host = str("host", p / 2); });
+}
+
+// Of three tasks the last comes when the first has said that it is missing.
+void expect_warned(const std::function<void(int, GroupOptions&)>& change) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> lines;
+  const auto notice = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+    changed.notify_all();
+  };
+  std::vector<ConnectedGroup> processes = connect_group(3, 1, [&](int p, GroupOptions& o) {
+    o.tasks = {"chief:0", "worker:0", "worker:1"};
+    o.stall = StallWarning{std::chrono::milliseconds(300), notice};
+    change(p, o);
+  });
+  Group ranks;
+  for (auto& process : processes) ranks.push_back(std::move(process.communicators[0]));
+  on_ranks(ranks, [&](int rank, Communicator& communicator) {
+    std::unique_lock lock(mutex);
+    if (rank == 2) {
+      EXPECT_TRUE(changed.wait_for(lock, kHangLimit, [&] { return !lines.empty(); }));
+    }
+    lock.unlock();
+    communicator.barrier();
+  });
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].find("warning: chief:0 (rank 0"), 0u) << lines[0];
+  EXPECT_NE(lines[0].find(" has waited for 0.3 s in "), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find(" for worker:1 (rank 2"), std::string::npos) << lines[0];
+}
+
+TEST(MakeCommunicatorsTest, WarnsOfATaskThatIsAwaitedForLong) {
+  expect_warned([](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; });
+  expect_warned([](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });
+  expect_warned([](int p, GroupOptions& o) { o.host = str("host", p / 2); });
 }
 
 std::string content_of(const std::string& file) {

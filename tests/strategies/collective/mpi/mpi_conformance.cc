@@ -12,7 +12,7 @@ namespace cohort::testing {
 namespace {
 
 // Below kHangLimit, so that a test that hangs tells who waited for whom.
-constexpr MpiOptions kOptions{.time_limit_seconds = 60};
+const MpiOptions kOptions{.time_limit_seconds = 60};
 
 // Lives until the others have done with it too, as it does where the ranks of a test are threads.
 class UntilAllHaveDone final : public ForwardingCommunicator {

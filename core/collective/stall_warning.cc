@@ -1,0 +1,20 @@
+#include "core/collective/stall_warning.h"
+
+#include <iostream>
+
+#include "core/base/error.h"
+
+namespace cohort {
+
+void StallWarning::say(const std::string& who, const std::string& call,
+                       const std::string& missing) const {
+  const std::string line =
+      str("warning: ", who, " has waited for ", std::chrono::duration<double>(after).count(),
+          " s in ", call, " for ", missing);
+  if (notice)
+    notice(line);
+  else
+    std::cerr << line + "\n";
+}
+
+}  // namespace cohort
