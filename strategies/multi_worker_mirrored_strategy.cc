@@ -193,8 +193,8 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   packer.add(std::string(options.same_input.begin(), options.same_input.end()));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
-  std::vector<std::string> hashes =
-      group_->exchange(topic, hash_bytes(packer.bytes()) + (replicas_->is_connected() ? 'c' : 'b'));
+  std::vector<std::string> hashes = group_->exchange_before_step(
+      topic, hash_bytes(packer.bytes()) + (replicas_->is_connected() ? 'c' : 'b'));
   bool connected = true;
   for (std::string& hash : hashes) {
     connected = connected && hash.back() == 'c';

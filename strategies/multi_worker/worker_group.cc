@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iostream>
 #include <numeric>
 
 #include "core/base/program.h"
@@ -10,7 +11,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kInlineBytes = 40;  // makes a Record two cache lines
+constexpr size_t kInlineBytes = 32;  // makes a Record a cache line
 // How much of an error or a topic the others are told.
 constexpr size_t kLongestDetail = 16 << 10;
 // How long to wait for the cause when a peer cannot be reached any more: many times as long as it
@@ -53,6 +54,7 @@ struct WorkerGroup::Record {
   uint64_t topic;
   uint32_t flags;
   uint32_t detail_bytes;  // of the error, or the topic
+  int64_t computed;       // for how many ns since the last step began; 0 within a step
   uint64_t value_bytes;
   char value[kInlineBytes];  // where it fits
 };
@@ -66,8 +68,10 @@ WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::millisec
       before_failing_(std::move(before_failing)) {}
 
 void WorkerGroup::run(const std::string& topic, const Call& call) {
+  const auto begin = std::chrono::steady_clock::now();
   try {
     communicator_->run(call);
+    waited_ += std::chrono::steady_clock::now() - begin;
   } catch (const Error& error) {
     if (error.code() != Code::kDeadlineExceeded) throw cause_of(error);
     throw Error(error.code(),
@@ -77,7 +81,8 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
 }
 
 std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
-                                                   const Failure& failure) {
+                                                   const Failure& failure,
+                                                   std::chrono::nanoseconds computed) {
   {
     const std::lock_guard lock(mutex_);
     if (final_error_) throw *final_error_;
@@ -87,6 +92,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   Record own{.topic = hash_of(topic),
              .flags = failure.error == nullptr ? 0u : Record::kFailed,
              .detail_bytes = static_cast<uint32_t>(detail.size()),
+             .computed = computed.count(),
              .value_bytes = value.size(),
              .value = {}};
   if (failure.of_writing_step) own.flags |= Record::kStepFailed;
@@ -184,7 +190,38 @@ void WorkerGroup::throw_mismatch(const std::vector<std::string>& details) {
 
 std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::string_view value) {
   const std::lock_guard one_at_a_time(calling_);
-  const std::vector<Record> records = meet(topic, value, {});
+  return values_of(topic, value, meet(topic, value, {}));
+}
+
+std::vector<std::string> WorkerGroup::exchange_before_step(const std::string& topic,
+                                                           std::string_view value) {
+  const std::lock_guard one_at_a_time(calling_);
+  std::chrono::nanoseconds computed{0};
+  if (step_began_)
+    computed = std::chrono::steady_clock::now() - *step_began_ - waited_ - step_->waited();
+  const std::vector<Record> records = meet(topic, value, {}, computed);
+  name_straggler(topic, records);
+  std::vector<std::string> values = values_of(topic, value, records);
+  step_began_ = std::chrono::steady_clock::now();
+  waited_ = {};
+  return values;
+}
+
+void WorkerGroup::name_straggler(const std::string& topic, const std::vector<Record>& records) {
+  std::vector<std::chrono::nanoseconds> computed;
+  for (const Record& record : records) computed.emplace_back(record.computed);
+  const auto found = stragglers_.add_step(computed);
+  if (!found || rank() != 0) return;
+  const auto text = [](std::chrono::nanoseconds time) {
+    return str(std::chrono::round<std::chrono::milliseconds>(time).count(), " ms");
+  };
+  std::cerr << str("warning: all workers wait for ", name(found->worker), ", the slowest for ",
+                   StragglerWatch::kSteps, " steps: before ", topic, " it computed for ",
+                   text(found->own), ", and the median worker for ", text(found->median), "\n");
+}
+
+std::vector<std::string> WorkerGroup::values_of(const std::string& topic, std::string_view own,
+                                                const std::vector<Record>& records) {
   std::vector<int64_t> bytes;
   for (const Record& r : records) {
     if (r.value_bytes > static_cast<uint64_t>(INT64_MAX) / records.size())
@@ -192,7 +229,7 @@ std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::st
     bytes.push_back(static_cast<int64_t>(r.value_bytes));
   }
   if (*std::max_element(bytes.begin(), bytes.end()) > static_cast<int64_t>(kInlineBytes))
-    return gather(value, bytes);
+    return gather(own, bytes);
   std::vector<std::string> values;
   for (const Record& r : records) values.emplace_back(r.value, r.value_bytes);
   return values;

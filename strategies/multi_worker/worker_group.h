@@ -10,6 +10,7 @@
 
 #include "core/distribute/workers.h"
 #include "strategies/multi_worker/step_watch.h"
+#include "strategies/multi_worker/straggler_watch.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
@@ -29,6 +30,9 @@ class WorkerGroup final : public Workers {
   int size() const override { return link_->size(); }
   std::string name(int rank) const override { return link_->name(rank); }
   std::vector<std::string> exchange(const std::string& topic, std::string_view value) override;
+  // The same at the beginning of a step. Says on the chief, on standard error, which worker has
+  // been slower than the others for some steps.
+  std::vector<std::string> exchange_before_step(const std::string& topic, std::string_view value);
   void broadcast(const std::string& topic, void* data, size_t bytes) override;
   [[noreturn]] void fail(const Error& error) override;
   // As fail(), of a step that changes variables: where some worker may have done so already, the
@@ -54,13 +58,16 @@ class WorkerGroup final : public Workers {
   };
 
   // What all workers say; throws what is wrong with it.
-  std::vector<Record> meet(const std::string& topic, std::string_view value,
-                           const Failure& failure);
+  std::vector<Record> meet(const std::string& topic, std::string_view value, const Failure& failure,
+                           std::chrono::nanoseconds computed = {});
   [[noreturn]] void fail(const Failure& failure);
   std::vector<std::string> gather(std::string_view value, const std::vector<int64_t>& bytes);
   [[noreturn]] void throw_failure(const std::vector<std::string>& details, bool is_final);
   [[noreturn]] void throw_mismatch(const std::vector<std::string>& details);
   [[noreturn]] void throw_shared(const Error& error);
+  std::vector<std::string> values_of(const std::string& topic, std::string_view own,
+                                     const std::vector<Record>& records);
+  void name_straggler(const std::string& topic, const std::vector<Record>& records);
   void run(const std::string& topic, const Call& call);
   bool is_other(const std::string& name) const;
 
@@ -68,7 +75,10 @@ class WorkerGroup final : public Workers {
   const std::shared_ptr<const StepWatch> step_;
   const std::unique_ptr<Communicator> communicator_;
   const std::function<void(const Error&)> before_failing_;
-  std::mutex calling_;        // one call at a time
+  std::mutex calling_;  // one call at a time; guards what follows
+  std::optional<std::chrono::steady_clock::time_point> step_began_;
+  std::chrono::nanoseconds waited_{0};  // in calls, since then
+  StragglerWatch stragglers_;
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false;
   std::optional<Error> shared_error_, final_error_;
