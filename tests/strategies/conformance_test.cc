@@ -60,7 +60,8 @@ std::vector<Kind> all_kinds() {
   for (const int replicas : {1, 2, 3}) kinds.push_back({"Server", replicas});
   kinds.push_back({"ServerSynchronous", 1});
   for (const auto& [workers, replicas] :
-       {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2), std::pair(3, 1), std::pair(4, 2)})
+       {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2), std::pair(2, 4), std::pair(3, 1),
+        std::pair(4, 2), std::pair(8, 1)})
     kinds.push_back({"Workers", replicas, workers});
   return kinds;
 }

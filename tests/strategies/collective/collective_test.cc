@@ -106,15 +106,20 @@ TEST_P(CollectiveTest, ReductionsOfOtherShapesAreAnErrorOnAllRanksThatNamesBoth)
       [](Communicator& group, const Tensor& own) { start_all_reduce(group, own).wait(); },
       [](Communicator& group, const Tensor& own) { reduce(group, own, 1); },
       [](Communicator& group, const Tensor& own) { reduce_scatter(group, own); }};
+  const std::pair<Shape, Shape> shapes[] = {
+      {{17, 1311}, {17, 23, 57}},  // as many elements, and as many rows
+      {{20, 2}, {20, 10}},
+      {{20, 10, 2}, {20, 10}},
+      {{17, 17, 17}, {18, 18, 18}}};
   for (const Reduction& reduction : reductions)
-    on_all(3, [&](int rank, Communicator& group) {
-      // As many elements, and as many rows.
-      const Tensor own(DType::kFloat32, rank == 0 ? Shape{17, 1311} : Shape{17, 23, 57});
-      const Error error = testing::error_of([&] { reduction(group, own); });
-      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
-      EXPECT_THAT(error.message(), HasSubstr("float32[17,1311]"));
-      EXPECT_THAT(error.message(), HasSubstr("float32[17,23,57]"));
-    });
+    for (const auto& [first, others] : shapes)
+      on_all(3, [&, first = first, others = others](int rank, Communicator& group) {
+        const Tensor own(DType::kFloat32, rank == 0 ? first : others);
+        const Error error = testing::error_of([&] { reduction(group, own); });
+        EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+        EXPECT_THAT(error.message(), HasSubstr(str("float32", first)));
+        EXPECT_THAT(error.message(), HasSubstr(str("float32", others)));
+      });
 }
 
 TEST_P(CollectiveTest, ExchangesTensorsOfAnyKind) {

@@ -73,6 +73,25 @@ TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotCome) {
   expect_named([](int p, GroupOptions& o) { o.host = str("host", p / 2); });
 }
 
+// One that does not wait at all is told of all who are not there, and so are the others.
+TEST(MakeCommunicatorsTest, WithoutPatienceEveryOneThatIsLateIsNamed) {
+  for (const auto backend : {CommunicationBackend::kTcp, CommunicationBackend::kSharedMemory}) {
+    std::vector<ConnectedGroup> processes = connect_group(4, 1, [&](int p, GroupOptions& o) {
+      o.backend = backend;
+      if (p == 0) o.limit = std::chrono::milliseconds(0);
+    });
+    Group ranks;
+    for (auto& process : processes) ranks.push_back(std::move(process.communicators[0]));
+    on_ranks(ranks, [](int rank, Communicator& communicator) {
+      if (rank > 1) return;
+      const Error error = error_of([&] { communicator.barrier(); });
+      EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+      for (const char* late : {"rank 2 ", "rank 3 "})
+        EXPECT_NE(error.message().find(late), std::string::npos) << error.what();
+    });
+  }
+}
+
 // Of three tasks the last comes when the first has said that it is missing.
 void expect_warned(const std::function<void(int, GroupOptions&)>& change) {
   std::mutex mutex;

@@ -105,6 +105,9 @@ class Conformance(unittest.TestCase):
     def test_2_ranks(self):
         self.conform(2)
 
+    def test_4_ranks(self):
+        self.conform(4)
+
     def test_5_ranks(self):
         self.conform(5)
 
