@@ -17,6 +17,7 @@ try:
     import yaml
 except ImportError:
     yaml = None
+_UNAVAILABLE, _RESUMABLE = 24, 42  # exit codes of Cohort's programs
 _NO_MPIRUN = "mpirun is not installed (./dev setup installs openmpi-bin)"
 
 
@@ -59,7 +60,14 @@ class Slurm(Case):
         self.assertEqual([task["host"] for task in read_tasks(log)], ["n1", "n2", "n3", "n4"])
         self.assertEqual(log.count("processors 4"), 4)
 
-    def test_a_task_that_saved_its_state_is_started_again(self):
+    def test_tasks_that_saved_their_state_are_started_again(self):
+        for name in ("one_task_per_host", "several_tasks_per_host"):
+            with self.subTest(name):
+                self.check_preemption(f"{name}.sbatch")
+
+    def check_preemption(self, name):
+        for path in self.folder.iterdir():
+            path.unlink()
         program = self.program(
             f"""\
 [[ ${{SLURM_RESTART_COUNT:-0}} = 0 ]] || exec {ROLLCALL}
@@ -68,7 +76,7 @@ touch {self.folder}/started.$SLURM_PROCID
 while :; do sleep 0.05; done
 """
         )
-        job = self.submit_example("one_task_per_host.sbatch", program)
+        job = self.submit_example(name, program)
         wait_for(lambda: len(list(self.folder.glob("started.*"))) == 4, "four tasks")
         run("scancel", "--signal=TERM", job)  # as --signal does when the time is nearly up
         wait_for(lambda: "Restarts=1" in run("scontrol", "show", "job", job).stdout, "its return to the queue")
@@ -77,6 +85,24 @@ while :; do sleep 0.05; done
         run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
         self.wait_for_job(job)
         self.assertEqual(len(read_tasks(self.logs()[0])), 4)
+
+    def test_all_tasks_are_started_again_when_one_is_lost(self):
+        program = self.program(
+            f"""\
+[[ $SLURM_STEP_ID = 0 ]] || exec {ROLLCALL}
+[[ $SLURM_PROCID != 2 ]] || kill -KILL $$
+exit {_UNAVAILABLE}
+"""
+        )
+        for name in ("one_task_per_host", "several_tasks_per_host"):
+            self.wait_for_job(self.submit_example(f"{name}.sbatch", program))
+        self.assertEqual([len(read_tasks(log)) for log in self.logs()], [4, 4])
+
+    def test_tasks_that_are_lost_again_and_again_are_given_up(self):
+        program = self.program(f"echo attempt $SLURM_STEP_ID\nexit {_UNAVAILABLE}\n")
+        self.wait_for_job(self.submit_example("several_tasks_per_host.sbatch", program), "FAILED")
+        (log,) = self.logs()
+        self.assertEqual([log.count(f"attempt {attempt}\n") for attempt in range(5)], [4, 4, 4, 4, 0])
 
     def test_other_failures_are_final(self):
         self.wait_for_job(self.submit_example("one_task_per_host.sbatch", self.program("exit 3\n")), "FAILED")
@@ -162,6 +188,15 @@ class Kubernetes(unittest.TestCase):
         self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
         self.assertEqual(service["spec"]["selector"], {"job-name": name})
         self.assertEqual(pod["subdomain"], service["metadata"]["name"])
+        # A lost worker ends all others, of which none may count as a failure of the Job.
+        self.assertEqual(pod["restartPolicy"], "Never")  # without it, Kubernetes refuses what follows
+        by_exit_code, by_condition = spec["podFailurePolicy"]["rules"]
+        self.assertEqual({by_exit_code["action"], by_condition["action"]}, {"Ignore"})
+        self.assertEqual(
+            by_exit_code["onExitCodes"],
+            {"containerName": container["name"], "operator": "In", "values": [_UNAVAILABLE, _RESUMABLE]},
+        )
+        self.assertEqual(by_condition["onPodConditions"], [{"type": "DisruptionTarget", "status": "True"}])
         environment = {variable["name"]: variable["value"] for variable in container["env"]}
         self.assertEqual({type(value) for value in environment.values()}, {str})  # Kubernetes takes no numbers here
         (port,) = (port["containerPort"] for port in container["ports"])
@@ -176,6 +211,8 @@ class Kubernetes(unittest.TestCase):
         (job,) = self.load("tfjob.yaml")
         self.assertEqual((job["kind"], job["apiVersion"]), ("TFJob", "kubeflow.org/v1"))
         tasks, cluster = [], {}
+        policies = {replicas["restartPolicy"] for replicas in job["spec"]["tfReplicaSpecs"].values()}
+        self.assertEqual(policies, {"OnFailure"})  # ExitCode counts what is below 128 as final
         for kind, replicas in job["spec"]["tfReplicaSpecs"].items():
             (container,) = replicas["template"]["spec"]["containers"]
             self.assertEqual(container["name"], "tensorflow")
@@ -190,6 +227,8 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(found["world"], {"rank": rank, "size": 4})
             self.assertEqual(found["leader"], cluster["chief"][0])
             self.assertEqual(found["cluster"], cluster)
+        # The operator counts the restarts of all pods, and gives up when there are as many.
+        self.assertGreater(job["spec"]["runPolicy"]["backoffLimit"], 3 * len(tasks))
 
 
 _no_slurm = ""
