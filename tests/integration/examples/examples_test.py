@@ -1,12 +1,10 @@
 #!/usr/bin/env -S python3 -B
 """The examples as their users run them: on little data, twice, and on data that is not as it should be."""
 
-import gzip
 import json
 import os
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -15,6 +13,7 @@ import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
 import cases  # pylint: disable=wrong-import-position
+from digits import digit, write_digits  # pylint: disable=wrong-import-position
 
 _DEADLINE = 120  # seconds
 # As README.md has them.
@@ -30,15 +29,6 @@ def run(program, *arguments, folder="examples"):
         timeout=_DEADLINE,
         check=False,
     )
-
-
-def digit(label, index, size):
-    """An image of `size` by `size` grey pixels that tells its label: a bar, at a height of its own."""
-    pixels = bytearray((index * 37 + i * 11) % 40 for i in range(size * size))
-    for row in range(2 * label + 2, 2 * label + 5):
-        for column in range(4, size - 4):
-            pixels[row * size + column] = 200 + index % 50
-    return bytes(pixels)
 
 
 class Case(unittest.TestCase):
@@ -73,27 +63,14 @@ class Quickstart(Case):
 
 
 class Mnist(Case):
-    def write(self, name, images, zipped=False):
-        labels = [i % 10 for i in range(images)]
-        pictures = b"".join(digit(label, i, 28) for i, label in enumerate(labels))
-        files = {
-            f"{name}-images-idx3-ubyte": struct.pack(">IIII", 0x803, images, 28, 28) + pictures,
-            f"{name}-labels-idx1-ubyte": struct.pack(">II", 0x801, images) + bytes(labels),
-        }
-        for path, content in files.items():
-            if zipped:
-                (self.folder / (path + ".gz")).write_bytes(gzip.compress(content))
-            else:
-                (self.folder / path).write_bytes(content)
-
     def train(self, *arguments):
         """The loss of each epoch and the accuracy of the test, as they are printed."""
         text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=3", "--batch=20", *arguments)
         return re.findall(r" loss[=:] ?([0-9.]+)", text), self.number("test_accuracy", text)
 
     def test_the_same_command_twice_and_two_replicas_give_the_same(self):
-        self.write("train", 400)
-        self.write("t10k", 100, zipped=True)
+        write_digits(self.folder, "train", 400)
+        write_digits(self.folder, "t10k", 100, zipped=True)
         losses, accuracy = self.train()
         self.assertEqual(len(losses), 3)
         self.assertGreater(accuracy, 0.9)
@@ -104,8 +81,8 @@ class Mnist(Case):
             self.assertAlmostEqual(float(one), float(two), delta=1e-3)
 
     def test_data_that_is_not_as_it_should_be(self):
-        self.write("train", 40)
-        self.write("t10k", 20)
+        write_digits(self.folder, "train", 40)
+        write_digits(self.folder, "t10k", 20)
         data = f"--data_dir={self.folder}"
         labels = self.folder / "train-labels-idx1-ubyte"
         content = labels.read_bytes()
