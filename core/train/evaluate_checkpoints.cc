@@ -53,7 +53,7 @@ class Evaluator {
 
   // False where the file has gone.
   bool evaluate(const std::string& path) {
-    if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1});
+    if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1, .interruptible = false});
     int64_t step = std::ssize(history_.epochs);
     try {
       step = iterations_of(read_safetensors(path)).value_or(step);
@@ -62,7 +62,7 @@ class Evaluator {
       if (error.code() == Code::kNotFound) return false;
       throw;
     }
-    const Logs logs = model_.evaluate(dataset_, {.steps = options_.steps});
+    const Logs logs = model_.evaluate(dataset_, {.steps = options_.steps, .interruptible = false});
     history_.epochs.push_back(step);
     std::map<std::string, double> scalars;
     for (const auto& [name, value] : logs) {

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "core/base/program.h"
 #include "core/train/feed.h"
 #include "core/train/stepper.h"
 #include "core/train/training.h"
@@ -35,6 +37,7 @@ struct Model::State {
   Strategy& strategy;
   Function predict;
   std::unique_ptr<Stepper> stepper;
+  bool is_fitting = false;
 };
 
 Model::Model(nn::Layer network)
@@ -43,7 +46,7 @@ Model::Model(nn::Layer network)
           Function(
               [network](const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
               "predict"),
-          nullptr}) {}
+          nullptr, false}) {}
 
 void Model::compile(CompileOptions options) {
   state_->stepper =
@@ -84,6 +87,11 @@ History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
   }
   stepper();
   together(strategy().workers(), [&] { build_for(dataset); });
+  const struct Fitting {
+    bool& flag;
+    const bool before = std::exchange(flag, true);
+    ~Fitting() { flag = before; }
+  } fitting{state_->is_fitting};
   return together(strategy().workers(), [&] { return Training(*this, dataset, options).run(); });
 }
 
@@ -108,22 +116,36 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 }
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
-  Stepper& stepper = this->stepper();
-  Totals totals;
-  together(strategy().workers(), [&] {
-    build_for(dataset);
-    // Workers that are independent evaluate all rows, each.
-    const bool shared = !strategy().input_context().independent;
-    Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
-              {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
-    feed.begin_epoch(0);
-    try {
-      while (const auto batch = feed.next()) stepper.test(*batch, totals);
-    } catch (const Error& error) {
-      throw error.with_context("evaluate");
-    }
+  const CatchTermination catch_termination;
+  stepper();
+  EvaluateOptions rest = options;
+  rest.interruptible &= !state_->is_fitting;  // a callback: fit() has to save first
+  return together(strategy().workers(), [&] {
+    const auto logs = test(dataset, rest);
+    if (!logs) fail(Code::kCancelled, "evaluate: interrupted");
+    return *logs;
   });
-  return stepper.logs(totals);
+}
+
+std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
+  build_for(dataset);
+  // Workers that are independent evaluate all rows, each.
+  const bool shared = !strategy().input_context().independent;
+  Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
+            {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
+  feed.begin_epoch(0);
+  // Who evaluates once more before the end does so knowing of it.
+  const bool interruptible = options.interruptible && !strategy().workers().stop_requested();
+  Totals totals;
+  try {
+    while (const auto batch = feed.next()) {
+      stepper().test(*batch, totals);
+      if (interruptible && strategy().workers().stop_requested()) return std::nullopt;
+    }
+  } catch (const Error& error) {
+    throw error.with_context("evaluate");
+  }
+  return stepper().logs(totals);
 }
 
 Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {

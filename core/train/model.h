@@ -57,6 +57,9 @@ struct FitOptions {
 
 struct EvaluateOptions {
   std::optional<int64_t> steps;  // at most so many batches
+  // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
+  // of fit() it never does.
+  bool interruptible = true;
 };
 
 // A network with what it takes to train it. A cheap handle; copies are the same model. It belongs
@@ -78,7 +81,8 @@ class Model {
   void compile(CompileOptions options);
 
   // Trains. Errors name the epoch and step. After SIGINT (see init()) or SIGTERM, on any worker, it
-  // stops with the step under way, calls on_train_end, and throws kCancelled.
+  // stops with the step or the batch of validation under way, calls on_train_end, and throws
+  // kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
 
@@ -123,6 +127,8 @@ class Model {
   Stepper& stepper() const;  // kFailedPrecondition before compile()
   // Builds an unbuilt network for the first batch of `dataset`.
   void build_for(const data::Dataset& dataset);
+  // What evaluate() finds; nothing when it was interrupted.
+  std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
   Tensor predict_batch(const data::DistributedBatch& batch);
   Variables built_variables() const;
   Variables checkpoint_variables() const;

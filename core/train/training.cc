@@ -90,11 +90,23 @@ void Training::run_step(const data::DistributedBatch& batch) {
   call(&Callback::on_batch_begin);
   stepper_.train(batch, totals_);
   ++step_;
-  if (model_.strategy().workers().stop_requested()) {
-    interrupted_ = true;
-    stop("interrupted");
-  }
+  if (model_.strategy().workers().stop_requested()) interrupt();
   call(&Callback::on_batch_end);
+}
+
+void Training::interrupt() {
+  interrupted_ = true;
+  stop("interrupted");
+}
+
+bool Training::validate(Logs& logs) {
+  if (!options_.validation_data || stopping() || (epoch_ + 1) % options_.validation_freq != 0)
+    return true;
+  const auto validation =
+      model_.test(*options_.validation_data, {.steps = options_.validation_steps});
+  if (!validation) return false;
+  for (const auto& [name, value] : *validation) logs["val_" + name] = value;
+  return true;
 }
 
 void Training::end_epoch() {
@@ -103,10 +115,9 @@ void Training::end_epoch() {
   Logs logs = this->logs();
   report_ = model_.strategy().take_report();
   for (const auto& [name, value] : report_.numbers) logs[name] = value;
-  if (options_.validation_data && !stopping() && (epoch_ + 1) % options_.validation_freq == 0) {
-    const Logs validation =
-        model_.evaluate(*options_.validation_data, {.steps = options_.validation_steps});
-    for (const auto& [name, value] : validation) logs["val_" + name] = value;
+  if (!validate(logs)) {
+    epoch_ended_.reset();  // whoever goes on from here validates again
+    return interrupt();
   }
   call(&Callback::on_epoch_end, logs);
   history_.epochs.push_back(epoch_);

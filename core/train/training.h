@@ -53,6 +53,9 @@ class Training {
   void run_epoch();
   void run_step(const data::DistributedBatch& batch);
   void end_epoch();
+  // Adds to `logs`; false when interrupted.
+  bool validate(Logs& logs);
+  void interrupt();
   // Calls one hook of all callbacks, in order.
   template <typename... Parameters, typename... Arguments>
   void call(void (Callback::*hook)(Training&, Parameters...), Arguments&... arguments) {

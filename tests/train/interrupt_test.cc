@@ -1,3 +1,4 @@
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 
@@ -5,6 +6,8 @@
 
 namespace cohort {
 namespace {
+
+using testing::points;
 
 TEST(Interrupt, EndsFitAfterTheStepWithTheCallbacksCalled) {
   bool ended = false;
@@ -51,6 +54,92 @@ TEST(Interrupt, LeavesABackupToContinueFrom) {
   EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
   EXPECT_EQ(rest["loss"],
             std::vector<double>(expected["loss"].begin() + 1, expected["loss"].end()));
+}
+
+// Rows for an evaluation that asks for a stop when `row` is read, and counts those that are read.
+data::Dataset asking_to_stop(int64_t row, std::atomic<int64_t>& rows_read) {
+  return points(10'000).map([row, &rows_read](data::Element element) {
+    if (rows_read++ == row) raise(SIGTERM);
+    return element;
+  });
+}
+
+TEST(Interrupt, EndsAValidationWhichIsDoneAgainByWhoeverContinues) {
+  const std::string folder = testing::make_folder();
+  std::atomic<int64_t> read = 0;
+  const auto fit = [&](Model& model, int64_t stop_at, std::vector<CallbackPtr> callbacks) {
+    read = 0;
+    return model.fit(testing::points(30).shuffle(30, {.seed = 4}).batch(4),
+                     {.epochs = 3,
+                      .validation_data = asking_to_stop(stop_at, read).batch(4),
+                      .validation_steps = 500,
+                      .callbacks = std::move(callbacks),
+                      .verbose = Verbose::kSilent});
+  };
+  init();
+  auto whole = testing::classifier();
+  const auto expected = fit(whole, -1, {});
+
+  auto broken = testing::classifier();
+  int64_t epochs_ended = 0;
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->epoch_end = [&](Training&, Logs&) { ++epochs_ended; };
+  EXPECT_EQ(testing::error_of(
+                [&] {
+                  fit(broken, 2'040, {callbacks::BackupAndRestore(folder), hooks});
+                },
+                Code::kCancelled),
+            "fit: interrupted in epoch 2 after step 8");
+  EXPECT_EQ(epochs_ended, 1);
+  EXPECT_LT(read, 3'000) << "it went on";
+
+  init();
+  auto resumed = testing::classifier();
+  const auto rest = fit(resumed, -1, {callbacks::BackupAndRestore(folder)});
+  EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
+  for (const char* name : {"loss", "val_loss", "val_accuracy"})
+    EXPECT_EQ(rest[name], std::vector<double>(expected[name].begin() + 1, expected[name].end()));
+}
+
+TEST(Interrupt, EndsAnEvaluationThatBeganBefore) {
+  auto model = testing::classifier();
+  std::atomic<int64_t> read = 0;
+  init();
+  EXPECT_EQ(testing::error_of([&] { model.evaluate(asking_to_stop(8, read).batch(4)); },
+                              Code::kCancelled),
+            "evaluate: interrupted");
+  EXPECT_LT(read, 5'000);
+  // One that is begun nevertheless goes on to its end.
+  model.evaluate(asking_to_stop(-1, read).batch(4));
+  init();
+  EXPECT_EQ(
+      model.evaluate(asking_to_stop(read + 8, read).batch(4), {.interruptible = false}).size(), 2u);
+  init();
+}
+
+TEST(Interrupt, DoesNotEndAnEvaluationOfACallbackBeforeFitHasSaved) {
+  const std::string folder = testing::make_folder();
+  auto model = testing::classifier();
+  std::atomic<int64_t> read = 0;
+  bool evaluated = false;
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->epoch_end = [&](Training& training, Logs&) {
+    training.model().evaluate(asking_to_stop(8, read).batch(4));
+    evaluated = true;
+  };
+  init();
+  EXPECT_EQ(testing::error_of(
+                [&] {
+                  model.fit(testing::points(40).batch(4),
+                            {.epochs = 2,
+                             .callbacks = {hooks, callbacks::BackupAndRestore(folder)},
+                             .verbose = Verbose::kSilent});
+                },
+                Code::kCancelled),
+            "fit: interrupted in epoch 2 after step 1");
+  EXPECT_TRUE(evaluated);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/backup.safetensors"));
+  init();
 }
 
 // Exits with what run_main returns.
