@@ -52,9 +52,10 @@ struct BackupAndRestoreOptions {
 };
 // Keeps a backup of everything training depends on in `directory`, also when interrupted. When
 // training begins and there is one, it continues there: the result has the same bits as without the
-// break. Under ParameterServerStrategy it is the chief's: its place in its data, and the variables
-// where nobody has trained them since the servers began. Once the loss is no number, the last
-// backup stays as it is.
+// break. The backup before it is kept too: where the newest turns out to be damaged, a warning says
+// so, and training continues from the older one. Under ParameterServerStrategy it is the chief's:
+// its place in its data, and the variables where nobody has trained them since the servers began.
+// Once the loss is no number, the last backup stays as it is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/crc32c.h"
 #include "core/base/file.h"
 
 namespace cohort {
@@ -30,6 +32,43 @@ constexpr NamedDType kDTypes[] = {
     {"F16", DType::kFloat16}, {"I32", DType::kInt32},   {"I64", DType::kInt64},
     {"U8", DType::kUInt8},    {"BOOL", DType::kBool},
 };
+
+// The key of the metadata's own check, and of those of tensors with their names after a colon.
+constexpr std::string_view kCheckKey = "crc32c";
+
+std::string check_key(const std::string& tensor) { return str(kCheckKey, ":", tensor); }
+
+bool is_check_key(const std::string& key) {
+  return key == kCheckKey || key.starts_with(check_key(""));
+}
+
+std::string in_hex(uint32_t check) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", check);
+  return text;
+}
+
+std::string check_of(const Tensor& tensor) {
+  return in_hex(crc32c({static_cast<const char*>(tensor.raw()), tensor.bytes()}));
+}
+
+std::string check_of(const std::map<std::string, std::string>& metadata) {
+  uint32_t check = 0;
+  for (const auto& [key, value] : metadata)
+    for (const std::string& text : {key, value})
+      check = crc32c({text.c_str(), text.size() + 1}, check);
+  return in_hex(check);
+}
+
+// The metadata of a file with the checks of all that is in it.
+std::map<std::string, std::string> with_checks(const Safetensors& content) {
+  auto all = content.metadata;
+  for (const auto& [key, value] : content.metadata)
+    if (is_check_key(key)) invalid("metadata must not have the name \"", key, "\", of a check");
+  for (const auto& [name, tensor] : content.tensors) all[check_key(name)] = check_of(tensor);
+  all[std::string(kCheckKey)] = check_of(content.metadata);
+  return all;
+}
 
 std::string_view name_of(DType dtype) {
   return std::ranges::find(kDTypes, dtype, &NamedDType::dtype)->name;
@@ -59,7 +98,12 @@ class Reader {
     std::ranges::sort(entries, {},
                       [](const Entry& entry) { return std::pair(entry.begin, entry.end); });
     check_layout(entries);
-    for (const Entry& entry : entries) content.tensors[entry.name] = read_tensor(entry);
+    const auto checks = take_checks(content.metadata);
+    for (const Entry& entry : entries) {
+      const Tensor tensor = content.tensors[entry.name] = read_tensor(entry);
+      if (!checks.empty()) verify(entry, tensor, checks);
+    }
+    check_metadata(content, checks);
     return content;
   }
 
@@ -184,6 +228,40 @@ class Reader {
     }
   }
 
+  // Moves them out of the metadata. Files of other programs have none.
+  static std::map<std::string, std::string> take_checks(
+      std::map<std::string, std::string>& metadata) {
+    std::map<std::string, std::string> checks;
+    for (auto entry = metadata.begin(); entry != metadata.end();) {
+      const auto next = std::next(entry);
+      if (is_check_key(entry->first)) checks.insert(metadata.extract(entry));
+      entry = next;
+    }
+    return checks;
+  }
+
+  void verify(const Entry& entry, const Tensor& tensor,
+              const std::map<std::string, std::string>& checks) const {
+    const auto expected = checks.find(check_key(entry.name));
+    if (expected == checks.end())
+      corrupt(kLengthBytes, "tensor \"", entry.name, "\" has no check, and others have");
+    if (const std::string found = check_of(tensor); found != expected->second) {
+      corrupt(data_offset_ + entry.begin, "tensor \"", entry.name, "\" of ", tensor.bytes(),
+              " bytes is damaged: its CRC-32C is ", found, ", expected ", expected->second);
+    }
+  }
+
+  // What belongs to no tensor.
+  void check_metadata(const Safetensors& content,
+                      const std::map<std::string, std::string>& checks) const {
+    if (checks.empty()) return;
+    const auto expected = checks.find(std::string(kCheckKey));
+    if (expected == checks.end() || expected->second != check_of(content.metadata) ||
+        checks.size() != content.tensors.size() + 1) {
+      corrupt(kLengthBytes, "the metadata is damaged: it does not fit its CRC-32C");
+    }
+  }
+
   Tensor read_tensor(const Entry& entry) {
     Tensor tensor(entry.spec.dtype, entry.spec.shape);
     read_exactly(tensor.raw(), tensor.bytes(), data_offset_ + entry.begin);
@@ -203,7 +281,7 @@ void write_safetensors(const std::string& path, const Safetensors& content) {
   std::ranges::stable_sort(tensors, std::greater(),
                            [](const auto& named) { return dtype_size(named.second.dtype()); });
   Json header = Json::object();
-  if (!content.metadata.empty()) header["__metadata__"] = content.metadata;
+  header["__metadata__"] = with_checks(content);
   size_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     header[name] = {{"dtype", name_of(tensor.dtype())},

@@ -14,12 +14,15 @@ struct Safetensors {
   std::map<std::string, std::string> metadata;
 };
 
-// Replaces or creates `path` atomically: a save that fails leaves the file of before.
+// Replaces or creates `path` atomically: a save that fails leaves the file of before. Beside the
+// metadata, under "crc32c:NAME" and "crc32c", the file gets the CRC-32C of each tensor's bytes and
+// of the metadata, in hexadecimal digits; other programs pass over them. kInvalidArgument for
+// metadata of such names.
 void write_safetensors(const std::string& path, const Safetensors& content);
 
 // Reads a whole file. Every size in it is checked before memory is allocated by it; what does not
-// fit the format is kDataLoss naming the file and the byte offset, a dtype that we lack is
-// kUnimplemented.
+// fit the format is kDataLoss naming the file and the byte offset, and so is a tensor that does not
+// fit its check, where the file has checks; a dtype that we lack is kUnimplemented.
 Safetensors read_safetensors(const std::string& path);
 
 }  // namespace cohort

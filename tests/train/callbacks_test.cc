@@ -209,6 +209,64 @@ TEST(Divergence, LosesNothingThatWasSaved) {
   }
 }
 
+// Where a fit that is stopped in its third epoch is continued: the bits of the final weights.
+class DamagedBackups : public ::testing::Test {
+ protected:
+  std::string continued(int64_t stop_at = -1) {
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_end = [=](Training& training) {
+      if (training.total_steps() == stop_at) fail(Code::kAborted, "the power is gone");
+    };
+    auto model = classifier();
+    model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
+              {.epochs = 4,
+               .callbacks = {callbacks::BackupAndRestore(folder_), hooks},
+               .verbose = Verbose::kSilent});
+    return cohort::testing::bits(model);
+  }
+  static void damage(const std::string& path) {
+    std::string bytes = read_file(path);
+    bytes[bytes.size() - 5] ^= 1;
+    write_file_atomically(path, bytes);
+  }
+
+  const std::string folder_ = make_folder();
+  const std::string newest_ = folder_ + "/backup.safetensors", previous_ = newest_ + ".previous";
+};
+
+TEST_F(DamagedBackups, GiveWayToTheOneBefore) {
+  const std::string expected = continued();
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "both are removed in the end";
+  EXPECT_THROW(continued(13), Error);
+  damage(newest_);
+  ::testing::internal::CaptureStderr();
+  EXPECT_THROW(continued(8), Error);  // from the end of the first epoch, in which there are 5
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("goes on from the one before, " + previous_ + ": " + newest_),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("damaged"), std::string::npos) << said;
+  EXPECT_FALSE(std::filesystem::exists(previous_)) << "it is the newest now";
+  EXPECT_EQ(continued(), expected);
+}
+
+TEST_F(DamagedBackups, AreAnErrorWhenThereIsNoOther) {
+  EXPECT_THROW(continued(13), Error);
+  damage(newest_);
+  damage(previous_);
+  EXPECT_NE(error_of([&] { continued(); }, Code::kDataLoss).find(previous_), std::string::npos);
+  std::filesystem::remove(previous_);
+  EXPECT_NE(error_of([&] { continued(); }, Code::kDataLoss).find(newest_), std::string::npos);
+}
+
+// As when a save was broken off.
+TEST_F(DamagedBackups, AndThoseThatAreNotThereGiveWayToTheOneBefore) {
+  const std::string expected = continued();
+  EXPECT_THROW(continued(13), Error);
+  std::filesystem::remove(newest_);
+  EXPECT_EQ(continued(), expected);
+}
+
 std::string only_file(const std::string& folder) {
   return read_file(std::filesystem::directory_iterator(folder)->path().string());
 }

@@ -173,6 +173,50 @@ TEST(Safetensors, DamageAnywhereIsAnErrorOrAnotherValidFile) {
   }
 }
 
+TEST(Safetensors, EverySingleBitThatHasChangedIsNoticed) {
+  const std::string path = temporary("flipped.safetensors");
+  write_safetensors(path, {.tensors = {{"a", Tensor::from<float>({1, 2, 3}, {3})},
+                                       {"b", Tensor::scalar<int64_t>(4)}},
+                           .metadata = {{"training", "{\"epoch\":3}"}}});
+  const std::string good = read_file(path);
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
+    try {
+      read_safetensors(path);
+      ADD_FAILURE() << "bit " << bit % 8 << " of byte " << bit / 8;
+    } catch (const Error& error) {
+      ASSERT_TRUE(error.code() == Code::kDataLoss || error.code() == Code::kUnimplemented)
+          << error.what();
+    }
+  }
+}
+
+TEST(Safetensors, DamageNamesTheFileTheByteAndTheTensor) {
+  const std::string path = temporary("damaged_tensor.safetensors");
+  write_safetensors(path, {.tensors = {{"a", Tensor::zeros(DType::kFloat32, {3})},
+                                       {"b", Tensor::zeros(DType::kFloat32, {2})}}});
+  std::string bad = read_file(path);
+  bad.back() ^= 0x40;
+  EXPECT_EQ(error_of(bad).rfind(str(": at byte ", bad.size() - 8,
+                                    ": tensor \"b\" of 8 bytes is damaged: its CRC-32C is "),
+                                0),
+            0u)
+      << error_of(bad);
+}
+
+TEST(Safetensors, NamesOfChecksAreNotForMetadata) {
+  for (const char* name : {"crc32c", "crc32c:x"}) {
+    try {
+      write_safetensors(temporary("reserved.safetensors"), {.metadata = {{name, "12345678"}}});
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    }
+  }
+}
+
 TEST(Safetensors, AFailedSaveKeepsThePreviousFile) {
   const std::string folder = testing::TempDir() + "/no_such_folder";
   EXPECT_THROW(write_safetensors(folder + "/x.safetensors", {}), Error);
