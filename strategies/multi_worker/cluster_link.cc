@@ -4,27 +4,11 @@
 #include <map>
 #include <mutex>
 
-#include "strategies/cluster/net/internet_address.h"
 #include "strategies/collective/make_communicators.h"
+#include "strategies/multi_worker/own_host.h"
 
 namespace cohort {
 namespace {
-
-// The host by which the others reach this worker: as the cluster names it, else the address by
-// which it reaches the leader, which listens once all have joined.
-std::string own_host(const ClusterResolver& resolver) {
-  const ClusterSpec& spec = resolver.cluster_spec();
-  if (resolver.task_id() && spec.has_task(resolver.task_type(), *resolver.task_id()))
-    return spec.address(resolver.task_type(), *resolver.task_id()).host();
-  const auto leader = resolver.leader();
-  if (!leader) return "127.0.0.1";
-  if (resolver.world().rank == 0) return leader->host();
-  for (const auto& address : net::InternetAddress::resolve(leader->host(), leader->port())) {
-    const auto socket = address.socket();
-    if (address.connect(socket) == 0) return net::InternetAddress::of(socket).host();
-  }
-  fail(Code::kUnavailable, "cannot reach the leader at ", leader->text());
-}
 
 // "host:0", which lets the system choose a port.
 std::string any_port(const std::string& host) {
@@ -131,9 +115,10 @@ class ClusterLink final : public WorkerLink {
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options,
                                          CommunicationBackend backend) {
+  check_own_name(resolver);
   auto membership = Membership::join(resolver, options);
-  return std::make_shared<ClusterLink>(std::move(membership), backend, any_port(own_host(resolver)),
-                                       options);
+  const std::string host = own_host(resolver, [&] { return membership->failure(); });
+  return std::make_shared<ClusterLink>(std::move(membership), backend, any_port(host), options);
 }
 
 }  // namespace cohort

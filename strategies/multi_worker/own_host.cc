@@ -1,0 +1,89 @@
+#include "strategies/multi_worker/own_host.h"
+
+#include <chrono>
+#include <poll.h>
+#include <string>
+
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/net/socket.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// For each address of the leader, which has just been reached at one of them.
+constexpr std::chrono::seconds kConnectingTime(5);
+constexpr int kLookInterval = 50;  // milliseconds
+
+enum class Place { kThisHost, kElsewhere, kUnknown };
+
+Place place_of(const Address& address) {
+  try {
+    const auto found = coordination::resolve(address);
+    return coordination::all_loopback(found) ? Place::kThisHost : Place::kElsewhere;
+  } catch (const Error&) {
+    return Place::kUnknown;  // a name that may be known later
+  }
+}
+
+// Nothing where the cluster does not say.
+std::optional<Address> own_address(const ClusterResolver& resolver) {
+  const ClusterSpec& spec = resolver.cluster_spec();
+  if (resolver.task_id() && spec.has_task(resolver.task_type(), *resolver.task_id()))
+    return spec.address(resolver.task_type(), *resolver.task_id());
+  return resolver.world().rank == 0 ? resolver.leader() : std::nullopt;
+}
+
+// A task on another host, in words; "" when there is none, or none is known.
+std::string task_elsewhere(const ClusterResolver& resolver) {
+  const ClusterSpec& spec = resolver.cluster_spec();
+  for (const std::string& job : spec.jobs())
+    for (const int task : spec.task_ids(job))
+      if (const Address& address = spec.address(job, task); place_of(address) == Place::kElsewhere)
+        return str(job, ":", task, " at ", address.text());
+  return "";
+}
+
+}  // namespace
+
+void check_own_name(const ClusterResolver& resolver) {
+  if (resolver.world().size == 1) return;
+  const auto own = own_address(resolver);
+  if (!own || place_of(*own) != Place::kThisHost) return;
+  const std::string other = task_elsewhere(resolver);
+  if (other.empty()) return;
+  const std::string& host = own->host();
+  const std::string found = coordination::resolve(*own)[0].host();
+  fail(Code::kFailedPrecondition, "this task is at ", host, ", which stands for ", found,
+       " on this host, where ", other,
+       " cannot reach it: in /etc/hosts, write the address that this host has "
+       "in its network instead of ",
+       found, ", as in \"10.0.0.1 ", host, "\", or name tasks by their addresses");
+}
+
+std::string own_host(const ClusterResolver& resolver,
+                     const std::function<std::optional<Error>()>& failure) {
+  if (const auto own = own_address(resolver)) return own->host();
+  const auto leader = resolver.leader();
+  if (!leader) return "127.0.0.1";
+  for (const auto& address : net::InternetAddress::resolve(leader->host(), leader->port())) {
+    net::Descriptor socket;
+    try {
+      socket = net::start_connecting(address);
+    } catch (const Error&) {
+      continue;  // no way there
+    }
+    const auto deadline = Clock::now() + kConnectingTime;
+    pollfd connecting{socket.get(), POLLOUT, 0};
+    while (poll(&connecting, 1, kLookInterval) != 1 && Clock::now() < deadline) {
+      if (const auto error = failure()) throw *error;
+    }
+    if (connecting.revents && net::connection_error(socket.get()) == 0)
+      return net::InternetAddress::of(socket).host();
+  }
+  if (const auto error = failure()) throw *error;
+  fail(Code::kUnavailable, "cannot reach the leader at ", leader->text());
+}
+
+}  // namespace cohort

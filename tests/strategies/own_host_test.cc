@@ -1,0 +1,88 @@
+#include "strategies/multi_worker/own_host.h"
+
+#include <chrono>
+#include <sys/socket.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "strategies/cluster/literal_resolver.h"
+#include "strategies/cluster/net/socket.h"
+#include "strategies/cluster/torchrun_resolver.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+LiteralResolver worker(int task, const std::vector<std::string>& addresses) {
+  return LiteralResolver(ClusterSpec({{"worker", addresses}}),
+                         {.task_type = "worker", .task_id = task});
+}
+
+// One of two whose addresses are not known, but for where rank 0 listens.
+TorchrunResolver ranked(int rank, int port) {
+  return TorchrunResolver([=](const std::string& name) -> std::optional<std::string> {
+    if (name == "RANK") return std::to_string(rank);
+    if (name == "WORLD_SIZE") return "2";
+    if (name == "MASTER_ADDR") return "127.0.0.1";
+    if (name == "MASTER_PORT") return std::to_string(port);
+    return {};
+  });
+}
+
+const std::function<std::optional<Error>()> kWell = [] { return std::optional<Error>(); };
+
+TEST(OwnName, ThatIsALoopbackAddressIsAnErrorWhereTasksAreElsewhere) {
+  try {
+    check_own_name(worker(0, {"127.0.1.1:2222", "10.0.0.2:2222"}));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(error.message(), AllOf(HasSubstr("127.0.1.1"), HasSubstr("/etc/hosts"),
+                                       HasSubstr("worker:1 at 10.0.0.2:2222")));
+  }
+}
+
+TEST(OwnName, IsFineOnOneHostAndWhereItIsAnAddressOfTheNetwork) {
+  check_own_name(worker(0, {"127.0.1.1:2222", "127.0.0.1:2223"}));
+  check_own_name(worker(0, {"10.0.0.1:2222", "127.0.0.1:2222"}));
+  check_own_name(worker(1, {"10.0.0.1:2222", "10.0.0.2:2222"}));
+  check_own_name(worker(0, {"127.0.0.1:2222", "a-host-that-nobody-knows.invalid:2222"}));
+  check_own_name(LiteralResolver());
+  check_own_name(ranked(0, 2222));
+}
+
+TEST(OwnHost, IsWhatTheClusterCallsItOrWhatReachesTheLeader) {
+  EXPECT_EQ(own_host(worker(1, {"10.0.0.1:2222", "10.0.0.2:2222"}), kWell), "10.0.0.2");
+  const auto leader = net::listen_on(net::InternetAddress());
+  EXPECT_EQ(own_host(ranked(1, net::InternetAddress::of(leader).port()), kWell), "127.0.0.1");
+  EXPECT_EQ(own_host(ranked(0, 2222), kWell), "127.0.0.1");
+}
+
+// What is sent to a listener whose queue is full is lost, as on the way to a host that is cut off.
+TEST(OwnHost, IsNotWaitedForWhenTheJobHasFailed) {
+  const net::InternetAddress any;
+  const net::Descriptor leader = any.socket();
+  ASSERT_EQ(any.bind(leader), 0);
+  ASSERT_EQ(listen(leader.get(), 0), 0);
+  const auto address = net::InternetAddress::of(leader);
+  const net::Descriptor queue[] = {net::start_connecting(address), net::start_connecting(address)};
+  const auto began = std::chrono::steady_clock::now();
+  int asked = 0;
+  try {
+    own_host(ranked(1, address.port()), [&]() -> std::optional<Error> {
+      if (++asked < 3) return {};
+      return Error(Code::kUnavailable, "the leader cannot be reached", "worker:0");
+    });
+    ADD_FAILURE() << asked;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.peer(), "worker:0");
+  }
+  EXPECT_EQ(asked, 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
+}
+
+}  // namespace
+}  // namespace cohort
