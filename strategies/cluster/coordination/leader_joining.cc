@@ -26,11 +26,11 @@ Error mismatch(std::string_view what, const Theirs& theirs, const Ours& ours,
 }  // namespace
 
 void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
-  if (const auto error = refusal(join)) return refuse(from, *error);
+  if (const auto error = refusal(join)) return refuse(from, *error, now);
   try {
     from->tasks().check(job_id_, name(join.rank()));
   } catch (const Error& error) {
-    return refuse(from, error);
+    return refuse(from, error, now);
   }
   if (phase_ == Phase::kFailed) return turn_away(from);
   const int rank = join.rank();
@@ -99,7 +99,8 @@ void LeaderState::judge_claims(Time now) {
                        ", which another living task has already: ", roster_.described(rank),
                        ", incarnation ", in_hex(member->second.incarnation), ", this one ",
                        in_hex(claim.incarnation), "; every task needs a rank of its own"),
-                   name(rank)));
+                   name(rank)),
+             now);
       continue;
     }
     if (member != members_.end()) {
@@ -117,7 +118,9 @@ void LeaderState::judge_claims(Time now) {
   }
 }
 
-void LeaderState::refuse(const ConnectionPtr& connection, const Error& error) {
+void LeaderState::refuse(const ConnectionPtr& connection, const Error& error, Time now) {
+  if (auto line = refusals_.line(connection->host(), error, now))
+    notices_.push_back(std::move(*line));
   proto::FromLeader message;
   write_fault(error, message.mutable_refused()->mutable_fault());
   connection->send(message);

@@ -36,6 +36,12 @@ milliseconds longest_unanswered(const Timing& timing) {
   return std::max(timing.heartbeat, timing.suspect - 2 * timing.heartbeat - kFirstRepetition);
 }
 
+// "10.0.0.1" of gRPC's "ipv4:10.0.0.1:4444"; IPv6 addresses have brackets, which may be escaped.
+std::string host_of(const std::string& peer) {
+  const size_t begin = peer.find(':'), end = peer.rfind(':');
+  return begin < end ? peer.substr(begin + 1, end - begin - 1) : peer;
+}
+
 std::unique_ptr<grpc::Server> start(
     grpc::Service* service, const std::shared_ptr<grpc::ServerCredentials>& credentials,
     Timing timing, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>& acceptor) {
@@ -70,8 +76,10 @@ std::unique_ptr<grpc::Server> start(
 // One lock guards the state; it is held while messages are queued, never while they travel.
 class LeaderServer::Service : public proto::Coordination::CallbackService {
  public:
-  Service(const Roster& roster, const std::string& job_id, Timing timing, const Security& security)
+  Service(const Roster& roster, const std::string& job_id, Timing timing, const Security& security,
+          std::function<void(const std::string&)> notice)
       : security_(security),
+        notice_(std::move(notice)),
         clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
         state_(roster, job_id, timing, clock_.now()) {
     const Address& address = *roster.leader();
@@ -114,8 +122,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   using proto::Coordination::CallbackService::Attend;
   grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>* Attend(
       grpc::CallbackServerContext* context) override {
-    const auto session =
-        std::make_shared<Session>(*this, tasks_of(*context->auth_context(), security_));
+    const auto session = std::make_shared<Session>(
+        *this, tasks_of(*context->auth_context(), security_), host_of(context->peer()));
     {
       std::lock_guard lock(mutex_);
       if (!stopping_) state_.opened(session, clock_.now());
@@ -129,7 +137,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   class Session : public grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>,
                   public Connection {
    public:
-    Session(Service& service, CertifiedTasks tasks) : service_(service), tasks_(std::move(tasks)) {}
+    Session(Service& service, CertifiedTasks tasks, std::string host)
+        : service_(service), tasks_(std::move(tasks)), host_(std::move(host)) {}
 
     void begin(std::shared_ptr<Session> self) {
       self_ = std::move(self);
@@ -150,6 +159,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     }
 
     CertifiedTasks tasks() const override { return tasks_; }
+    std::string host() const override { return host_; }
 
     void OnReadDone(bool ok) override {
       if (!ok) return end();
@@ -189,6 +199,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
 
     Service& service_;
     const CertifiedTasks tasks_;
+    const std::string host_;
     std::shared_ptr<Session> self_;
     proto::FromMember incoming_;
     std::mutex mutex_;                        // taken inside the service's
@@ -197,10 +208,13 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   };
 
   void received(const std::shared_ptr<Session>& session, const proto::FromMember& message) {
+    std::vector<std::string> notices;
     {
       std::lock_guard lock(mutex_);
       state_.received(session, message, clock_.now());
+      notices = state_.take_notices();
     }
+    for (const std::string& line : notices) notice_(line);
     // A heartbeat makes nothing due earlier.
     if (!message.has_heartbeat()) wake_.notify_all();
   }
@@ -215,11 +229,18 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     while (!stopping_) {
       const auto now = clock_.now();
       state_.tick(now);
+      if (const auto notices = state_.take_notices(); !notices.empty()) {
+        lock.unlock();
+        for (const std::string& line : notices) notice_(line);
+        lock.lock();
+        continue;
+      }
       wake_.wait_for(lock, state_.next_tick(now) - now);
     }
   }
 
   const Security security_;
+  const std::function<void(const std::string&)> notice_;
   std::mutex mutex_;
   std::condition_variable wake_;
   RunningClock clock_;
@@ -232,8 +253,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
 };
 
 LeaderServer::LeaderServer(const Roster& roster, const std::string& job_id, Timing timing,
-                           const Security& security)
-    : service_(std::make_unique<Service>(roster, job_id, timing, security)) {}
+                           const Security& security, std::function<void(const std::string&)> notice)
+    : service_(std::make_unique<Service>(roster, job_id, timing, security, std::move(notice))) {}
 
 LeaderServer::~LeaderServer() = default;
 

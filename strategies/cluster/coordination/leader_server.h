@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,9 +15,9 @@ namespace cohort::coordination {
 class LeaderServer {
  public:
   // Listens at the leader's address; the errors are those of resolve(), Security::check() and
-  // Listener. `roster` must stay.
+  // Listener. `roster` must stay. `notice` gets lines for people, on threads of the server.
   LeaderServer(const Roster& roster, const std::string& job_id, Timing timing,
-               const Security& security);
+               const Security& security, std::function<void(const std::string&)> notice);
   ~LeaderServer();
 
  private:

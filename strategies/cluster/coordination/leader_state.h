@@ -8,12 +8,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/answer.h"
 #include "strategies/cluster/coordination/barrier_table.h"
 #include "strategies/cluster/coordination/certified_tasks.h"
+#include "strategies/cluster/coordination/refusal_log.h"
 #include "strategies/cluster/coordination/roster.h"
 #include "strategies/cluster/coordination/running_clock.h"
 #include "strategies/cluster/coordination/shared_values.h"
@@ -36,6 +38,8 @@ class Connection {
   virtual void send(const proto::FromLeader& message) = 0;
   // Ends the call when all was sent.
   virtual void finish() = 0;
+  // The address of the host at the other end; "" when it is not known.
+  virtual std::string host() const { return ""; }
   // Which tasks may be at the other end.
   virtual CertifiedTasks tasks() const { return {}; }
 };
@@ -60,6 +64,8 @@ class LeaderState {
   Time next_tick(Time now) const;
   // The leader ends: members that are still there are told.
   void stop();
+  // Lines for the leader's own people, since the last call.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
  private:
   enum class Phase { kGathering, kRunning, kFailed };
@@ -85,7 +91,7 @@ class LeaderState {
   std::optional<Error> refusal(const proto::Join& join) const;
   void admit(const ConnectionPtr& connection, int rank, uint64_t incarnation, Time now);
   void judge_claims(Time now);
-  void refuse(const ConnectionPtr& connection, const Error& error);
+  void refuse(const ConnectionPtr& connection, const Error& error, Time now);
   void turn_away(const ConnectionPtr& connection);
   proto::FromLeader waiting_message() const;
 
@@ -123,6 +129,8 @@ class LeaderState {
   Time next_heartbeat_;
   SharedValues values_;
   BarrierTable barriers_;
+  RefusalLog refusals_;
+  std::vector<std::string> notices_;
   std::optional<int> stop_announced_by_;
   std::optional<int64_t> stop_step_;
 };

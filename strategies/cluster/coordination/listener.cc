@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/port_holder.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::coordination {
@@ -68,8 +69,10 @@ void Listener::open(const Address& address, const std::vector<net::InternetAddre
   if (!sockets_.empty() && error != EADDRINUSE) return;
   sockets_.clear();
   if (error == EADDRINUSE) {
+    const std::string holder = net::port_holder(address.port());
     fail(Code::kFailedPrecondition, "the leader cannot listen at ", address.text(), ": port ",
-         address.port(), " is in use, by another job or a process that an old run left behind");
+         address.port(), " is in use, by ", holder.empty() ? "" : holder + ", ",
+         "another job or a process that an old run left behind");
   }
   if (error == EADDRNOTAVAIL) {
     fail(Code::kFailedPrecondition, "the leader cannot listen at ", address.text(),

@@ -76,6 +76,8 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   // Waits for `ready`, or until a time. Meanwhile sends heartbeats, and says who is missing.
   bool wait_joining(std::unique_lock<std::mutex>& lock, Time until,
                     const std::function<bool()>& ready);
+  // Gives up the connection to a leader that has stopped saying who is missing.
+  void doubt_leader(Time::duration silence);
   void send_join();
   std::string whom_it_waits_for() const;
   [[noreturn]] void give_up();

@@ -40,7 +40,9 @@ void Member::join(milliseconds timeout) {
 void Member::start_server(Time deadline) {
   for (;;) {
     try {
-      server_ = std::make_unique<LeaderServer>(roster_, job_id_, timing_, security_);
+      server_ = std::make_unique<LeaderServer>(
+          roster_, job_id_, timing_, security_,
+          [this](const std::string& line) { print_(str(roster_.name(0), ": ", line)); });
       return;
     } catch (const Error& error) {
       // The name may become known; nothing else gets better by itself.
@@ -100,6 +102,7 @@ bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
       message.mutable_heartbeat();
       if (accepted_ && link_) link_->send(message);
     }
+    if (accepted_) doubt_leader(clock_.now(now) - leader_heard_);
     if (now >= next_waiting_line_) {
       next_waiting_line_ += kBetweenWaitingLines;
       const auto since = std::chrono::duration_cast<seconds>(now - join_started_);
@@ -110,6 +113,16 @@ bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
     print_notices(lock);
     if (now >= until) return ready();
   }
+}
+
+// It may only be frozen, and others still come: what has been lost is the connection.
+void Member::doubt_leader(Time::duration silence) {
+  if (rank() == 0 || silence < timing_.dead) return;
+  accepted_ = false;
+  link_closed_ = trouble_told_ = true;
+  trouble_ =
+      str("it has been silent for ", in_words(std::chrono::duration_cast<milliseconds>(silence)));
+  notice(str("lost ", leader(), " while tasks gather: ", trouble_, "; trying again"));
 }
 
 void Member::send_join() {

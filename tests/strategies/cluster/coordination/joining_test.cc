@@ -146,7 +146,8 @@ TEST(Joining, APortInUseIsNamed) {
   const Error error = error_of([&] { join(job.resolver(0)); });
   close(taken);
   EXPECT_EQ(error.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(error.message(), AllOf(HasSubstr(job.address(0)), HasSubstr("in use")));
+  EXPECT_THAT(error.message(), AllOf(HasSubstr(job.address(0)), HasSubstr("in use"),
+                                     HasSubstr(str("by process ", getpid(), " ("))));
 }
 
 TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
@@ -154,8 +155,9 @@ TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
   Members members = join_all(job, {.job_id = "first"});
   EXPECT_THAT(error_of([&] { join(job.resolver(0), {.job_id = "second"}); }).message(),
               HasSubstr("in use"));
-  EXPECT_THAT(error_of([&] { join(job.resolver(1), {.job_id = "second"}); }).message(),
-              AllOf(HasSubstr("\"second\""), HasSubstr("\"first\"")));
+  for (int times = 0; times < 3; ++times)
+    EXPECT_THAT(error_of([&] { join(job.resolver(1), {.job_id = "second"}); }).message(),
+                AllOf(HasSubstr("\"second\""), HasSubstr("\"first\"")));
   EXPECT_FALSE(members[0]->failure() || members[1]->failure());
 }
 

@@ -27,6 +27,7 @@ class Wire : public Connection {
     if (!finished) messages.push_back(message);
   }
   void finish() override { finished = true; }
+  std::string host() const override { return address; }
 
   // The last message of a kind, or an empty one.
   proto::FromLeader last(proto::FromLeader::KindCase kind) const {
@@ -45,6 +46,7 @@ class Wire : public Connection {
 
   std::vector<proto::FromLeader> messages;
   bool finished = false;
+  std::string address = "10.0.0.7";
 };
 
 class LeaderStateTest : public ::testing::Test {
@@ -257,6 +259,41 @@ TEST(RunningClock, LeavesOutTheTimeInWhichItWasNotRead) {
   EXPECT_EQ(clock.now(start + milliseconds(900)), start + milliseconds(900));
   EXPECT_EQ(clock.now(start + milliseconds(30'900)), start + milliseconds(1900));
   EXPECT_EQ(clock.now(start + milliseconds(31'000)), start + milliseconds(2000));
+}
+
+TEST_F(LeaderStateTest, TellsOfThoseWhomItRefusesOnceAMinuteForEachHost) {
+  join_all();
+  EXPECT_THAT(state_.take_notices(), SizeIs(0));
+  proto::FromMember wrong = fitting(1);
+  wrong.mutable_join()->set_job_id("another");
+  for (int times = 0; times < 3; ++times) stranger(wrong);
+  const auto told = state_.take_notices();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_THAT(told[0], AllOf(HasSubstr("refuses a task at 10.0.0.7: FAILED_PRECONDITION"),
+                             HasSubstr("\"another\""), HasSubstr("\"the-job\"")));
+  auto other = std::make_shared<Wire>();
+  other->address = "10.0.0.8";
+  state_.opened(other, now_);
+  state_.received(other, wrong, now_);
+  EXPECT_THAT(state_.take_notices(), SizeIs(1));
+  now_ += seconds(59);
+  stranger(wrong);
+  EXPECT_THAT(state_.take_notices(), SizeIs(0));
+  now_ += seconds(1);
+  stranger(wrong);
+  EXPECT_THAT(state_.take_notices(), ::testing::ElementsAre(HasSubstr("done so 3 times since")));
+}
+
+TEST(RefusalLogTest, RemembersABoundedNumberOfHosts) {
+  RefusalLog log;
+  const Error error(Code::kPermissionDenied, "no");
+  Time now{};
+  int lines = 0;
+  for (int host = 0; host < 5000; ++host)
+    lines += log.line(std::to_string(host), error, now).has_value();
+  EXPECT_EQ(lines, 1000);
+  now += seconds(60);
+  EXPECT_TRUE(log.line("another", error, now));
 }
 
 }  // namespace

@@ -78,5 +78,56 @@ TEST_F(CutLink, FlappingIsNoFailure) {
   EXPECT_THAT(errors, ::testing::Each(""));
 }
 
+// While tasks gather: worker:0 and worker:1, which is connected through the cable, wait for
+// worker:2.
+class CutWhileGathering : public ::testing::Test {
+ protected:
+  std::string join_as(int rank, milliseconds join_timeout) {
+    return on_threads(1, [&](int) {
+      join(resolver(rank, 3, rank == 1 ? cable_.endpoint().port() : job_.port(0)),
+           {.join_timeout = join_timeout,
+            .heartbeat = milliseconds(100),
+            .suspect_after = milliseconds(700),
+            .dead_after = milliseconds(1500),
+            .notice = notices_.sink()})
+          ->leave();
+    })[0];
+  }
+  bool noticed(const std::string& text) {
+    return eventually([&] { return notices_.text().find(text) != std::string::npos; });
+  }
+
+  Notices notices_;
+  LocalJob job_{1};
+  TcpFaultProxy cable_{net::InternetAddress::parse(job_.address(0), "the leader")};
+};
+
+TEST_F(CutWhileGathering, TheLeaderIsNamedRatherThanWhoeverIsMissing) {
+  std::thread leader([&] { join_as(0, seconds(9)); });
+  std::string error;
+  std::thread member([&] { error = join_as(1, seconds(9)); });
+  ASSERT_TRUE(noticed("worker:1: waiting for worker:2"));
+  cable_.freeze();
+  EXPECT_TRUE(noticed("worker:1: lost worker:0"));
+  member.join();
+  EXPECT_THAT(
+      error, AllOf(HasSubstr("waited 9 s for the leader, worker:0"), HasSubstr("(peer worker:0)")));
+  leader.join();
+}
+
+TEST_F(CutWhileGathering, ALeaderThatWakesUpIsJoinedAgain) {
+  std::string errors[3];
+  std::thread leader([&] { errors[0] = join_as(0, kPlenty); });
+  std::thread member([&] { errors[1] = join_as(1, kPlenty); });
+  ASSERT_TRUE(noticed("worker:1: waiting for worker:2"));
+  cable_.freeze();
+  EXPECT_TRUE(noticed("worker:1: lost worker:0"));
+  cable_.thaw();
+  errors[2] = join_as(2, kPlenty);
+  leader.join();
+  member.join();
+  EXPECT_THAT(errors, ::testing::Each(""));
+}
+
 }  // namespace
 }  // namespace cohort::testing

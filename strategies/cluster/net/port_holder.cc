@@ -1,0 +1,72 @@
+#include "strategies/cluster/net/port_holder.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace cohort::net {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What /proc/PID/fd shows for the sockets that listen on a port: "socket:[1234]". The files are
+// tables of proc(5): slot, local address as HEX:HEX, remote address, state, three about queues and
+// timers, user, time-out, inode.
+std::set<std::string> listening_sockets(int port) {
+  constexpr const char* kListening = "0A";
+  std::set<std::string> sockets;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream fields(line);
+      std::string local, state, inode, other;
+      fields >> other >> local >> other >> state >> other >> other >> other >> other >> other >>
+          inode;
+      const size_t colon = local.find(':');
+      if (!fields || state != kListening || colon == std::string::npos) continue;
+      if (std::strtol(local.c_str() + colon + 1, nullptr, 16) == port)
+        sockets.insert("socket:[" + inode + "]");
+    }
+  }
+  return sockets;
+}
+
+bool holds_any(const fs::path& process, const std::set<std::string>& sockets) {
+  std::error_code ignored;  // it has ended, or is somebody else's
+  for (const auto& descriptor : fs::directory_iterator(process / "fd", ignored))
+    if (sockets.contains(fs::read_symlink(descriptor, ignored).string())) return true;
+  return false;
+}
+
+// As it calls itself, which may be any bytes.
+std::string name_of(const fs::path& process) {
+  std::string name;
+  std::ifstream file(process / "comm");
+  std::getline(file, name);
+  for (char& c : name)
+    if (!std::isprint(static_cast<unsigned char>(c))) c = '?';
+  return name;
+}
+
+}  // namespace
+
+std::string port_holder(int port) {
+  const auto sockets = listening_sockets(port);
+  if (sockets.empty()) return "";
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string id = entry.path().filename().string();
+    if (std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c); }) &&
+        holds_any(entry.path(), sockets))
+      return str("process ", id, " (", name_of(entry.path()), ")");
+  }
+  return "";
+}
+
+}  // namespace cohort::net
