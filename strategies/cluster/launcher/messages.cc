@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "strategies/cluster/json_document.h"
+#include "strategies/cluster/launcher/signals.h"
 
 namespace cohort::launcher {
 
@@ -70,9 +71,17 @@ void check(const Round& round) {
   }
 }
 
+// Those that cohort-run passes on, and so the only ones that another node may have its tasks sent.
+void check(const Signal& signal) {
+  if (std::ranges::find(kPassedOn, signal.number) == std::end(kPassedOn)) {
+    fail(Code::kDataLoss, "signal ", signal.number, " is none that is passed on");
+  }
+}
+
 void check(const Message& message) {
   if (const auto* join = std::get_if<Join>(&message)) check(join->node);
   if (const auto* start = std::get_if<Start>(&message)) check(start->round);
+  if (const auto* signal = std::get_if<Signal>(&message)) check(*signal);
 }
 
 template <size_t kIndex = 0>

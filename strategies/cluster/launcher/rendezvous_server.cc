@@ -1,6 +1,7 @@
 #include "strategies/cluster/launcher/rendezvous_server.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <sys/socket.h>
 
 #include "core/base/error.h"
@@ -25,7 +26,12 @@ RendezvousServer::RendezvousServer(net::Descriptor listener, JobState::Rules rul
       state_(std::move(rules), clock_.now()) {}
 
 void RendezvousServer::watch(std::vector<pollfd>& events) const {
-  events.push_back({listener_.get(), POLLIN, 0});
+  // What cannot be accepted would end every wait at once; the next step looks at it.
+  if (!lacks_descriptors_) events.push_back({listener_.get(), POLLIN, 0});
+  watch_peers(events);
+}
+
+void RendezvousServer::watch_peers(std::vector<pollfd>& events) const {
   for (const auto& [node, peer] : peers_) {
     events.push_back({peer.channel.link().fd(), peer.channel.events(), 0});
   }
@@ -33,8 +39,9 @@ void RendezvousServer::watch(std::vector<pollfd>& events) const {
 
 void RendezvousServer::step() {
   const Time now = clock_.now();
-  std::vector<pollfd> events;
-  watch(events);
+  std::vector<pollfd> events = {{listener_.get(), POLLIN, 0}};
+  watch_peers(events);
+  lacks_descriptors_ = false;
   if (poll(events.data(), events.size(), 0) > 0) {
     size_t i = 1;
     for (auto& [node, peer] : peers_) {
@@ -52,7 +59,8 @@ void RendezvousServer::accept_some(Time now) {
   auto strangers = static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), is_stranger));
   for (;;) {
     net::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket) return;  // too many open files, too: the next step tries again
+    lacks_descriptors_ = !socket && errno != EAGAIN;
+    if (!socket) return;
     if (strangers >= kMaxStrangers) continue;
     ++strangers;
     net::Stream link = security_.connect(std::move(socket), net::Stream::End::kCalled);

@@ -40,6 +40,7 @@ class RendezvousServer {
     bool is_leaving = false;  // it has got its last message
   };
 
+  void watch_peers(std::vector<pollfd>& events) const;
   void accept_some(Time now);
   void serve(int node, Peer& peer, Time now);
   void admit(int node, Peer& peer, const Join& join, Time now);
@@ -50,6 +51,7 @@ class RendezvousServer {
   void drop_faulty(Time now);
 
   net::Descriptor listener_;
+  bool lacks_descriptors_ = false;  // for those who want to connect
   const std::chrono::milliseconds patience_;
   const coordination::Security security_;
   coordination::RunningClock clock_;
