@@ -163,7 +163,8 @@ std::vector<std::pair<std::string, std::string>> Agent::terms() const {
           {"the program ", file_name(options_.command[0])},
           {"--chief=", flag(options_.chief)},
           {"--evaluator=", flag(options_.evaluator)},
-          {"--restarts=", str(options_.restarts)}};
+          {"--restarts=", str(options_.restarts)},
+          {"--timeout=", str(options_.timeout.count())}};
 }
 
 JobState::Rules Agent::rules() const {
@@ -173,6 +174,7 @@ JobState::Rules Agent::rules() const {
           .restarts = options_.restarts,
           .join_timeout = ticks(own.join_timeout),
           .last_call = ticks(own.last_call),
+          .timeout = ticks(options_.timeout),
           .job_id = own.job_id,
           .terms = terms(),
           .place = place()};

@@ -46,7 +46,8 @@ Log open_log(const std::string& log_dir, int restart, const Task& task, const ch
 
 }  // namespace
 
-Attempt::Attempt(const Setting& setting, int restart) : setting_(setting) {
+Attempt::Attempt(const Setting& setting, int restart)
+    : setting_(setting), deadline_(setting.timeout) {
   for (size_t i = 0; i < setting.cluster.tasks().size(); ++i) start(i, restart);
 }
 
@@ -282,6 +283,7 @@ void Attempt::check_deadline() {
   if (!deadline_ || Clock::now() < *deadline_) return;
   switch (phase_) {
     case Phase::kRunning:
+      time_out();
       break;
     case Phase::kSettling:
       setting_.note("ending ", what_runs());
@@ -296,6 +298,12 @@ void Attempt::check_deadline() {
       for (const pid_t pid : children()) setting_.note("cannot end process ", pid);
       is_over_ = true;
   }
+}
+
+void Attempt::time_out() {
+  setting_.note(too_long(setting_.options.timeout.count()), "; ending ", what_runs());
+  timed_out_ = true;
+  end_all();
 }
 
 void Attempt::send_to_all(int signal) const {

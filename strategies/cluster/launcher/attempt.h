@@ -31,6 +31,8 @@ struct Setting {
   const net::Descriptor& lifeline;  // readable when the guard is gone
   Console& console;
   Agent* agent = nullptr;  // to the attempts on other nodes, if there are any
+  // When the run has lasted too long; nothing where the rendezvous says so.
+  std::optional<std::chrono::steady_clock::time_point> timeout = {};
 
   // Queues a line of the launcher itself.
   template <typename... Parts>
@@ -66,6 +68,8 @@ class Attempt {
   std::optional<size_t> failed() const { return failed_; }
   // How likely the failure that ended the attempt is the cause of failures on other nodes.
   int weight_of_failure() const { return weight(tasks_[*failed_].status); }
+  // Whether it was ended because the run has lasted too long; no task has failed then.
+  bool timed_out() const { return timed_out_; }
   // Whether a signal asked for the end.
   bool was_told_to_end() const { return passed_on_ != 0; }
 
@@ -109,6 +113,7 @@ class Attempt {
   void end_all();
   void kill_all();
   void check_deadline();
+  void time_out();
   void start_grace();
 
   void send_to_all(int signal) const;
@@ -128,6 +133,7 @@ class Attempt {
   bool was_interrupted_ = false;
   int came_from_elsewhere_ = 0;  // a signal that this host may still get, too
   bool told_of_trainers_ = false;
+  bool timed_out_ = false;
   bool is_over_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/launcher/exit_status.h"
 #include "strategies/cluster/launcher/local_cluster.h"
+#include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/parsing.h"
 
 namespace cohort::launcher {
@@ -123,8 +124,9 @@ void JobState::form(size_t enough, Time now) {
 
 void JobState::maybe_start(Time now) {
   const size_t size = nodes_.size();
+  if (now < not_before_) return;
   if (size >= enough_ || (size >= rules_.min_nodes && now >= last_call_)) {
-    start();
+    start(now);
   } else if (size < rules_.min_nodes && now >= give_up_) {
     finish(exit_code(Code::kDeadlineExceeded),
            {str("giving up after ", seconds(rules_.join_timeout), " s: ", missing())});
@@ -146,8 +148,10 @@ std::vector<int> JobState::in_order() const {
   return order;
 }
 
-void JobState::start() {
+void JobState::start(Time now) {
   phase_ = Phase::kRunning;
+  started_ = now;
+  if (!first_started_) first_started_ = now;
   size_ = nodes_.size();
   lost_any_ = told_to_end_ = false;
   failures_count_ = true;
@@ -344,13 +348,20 @@ void JobState::conclude(Time now) {
     restart(now);
     return;
   }
+  if (timed_out_ && !blame_) {
+    lines.push_back("failed: " + too_long(std::chrono::duration<double>(rules_.timeout).count()));
+    finish(exit_code(Code::kDeadlineExceeded), lines);
+    return;
+  }
   if (restarts_ > 0) lines.push_back(str(blame_ ? "ended" : "finished", " after ", restarts));
   finish(blame_ ? blame_->failure.code : 0, lines);
 }
 
 void JobState::restart(Time now) {
   ++restarts_;
-  notify_all({str("restarting all tasks (restart ", restarts_, " of ", rules_.restarts, ")")});
+  const auto pause = restart_pause_.after(now - started_);
+  not_before_ = now + pause;
+  notify_all({restarting(pause, restarts_, rules_.restarts)});
   form(lost_any_ ? rules_.max_nodes : size_, now);
   if (nodes_.size() < enough_) report_progress(now);
   maybe_start(now);
@@ -363,7 +374,23 @@ void JobState::finish(int code, const std::vector<std::string>& lines) {
   phase_ = Phase::kOver;
 }
 
+void JobState::time_out() {
+  const std::string reason = too_long(std::chrono::duration<double>(rules_.timeout).count());
+  timed_out_ = told_to_end_ = true;
+  failures_count_ = false;  // how tasks end does not matter any more
+  if (phase_ == Phase::kForming) {
+    finish(exit_code(Code::kDeadlineExceeded), {"failed: " + reason});
+    return;
+  }
+  for (const auto& [id, member] : nodes_) {
+    if (member.takes_part && !member.ended) send(id, End{reason});
+  }
+}
+
 void JobState::tick(Time now) {
+  const bool too_late = rules_.timeout > Duration::zero() && first_started_ &&
+                        now - *first_started_ >= rules_.timeout;
+  if (too_late && !timed_out_ && phase_ != Phase::kOver) time_out();
   if (phase_ == Phase::kForming) maybe_start(now);
 }
 

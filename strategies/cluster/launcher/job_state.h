@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategies/cluster/launcher/messages.h"
+#include "strategies/cluster/launcher/restart_pause.h"
 
 namespace cohort::launcher {
 
@@ -24,6 +25,7 @@ class JobState {
     size_t min_nodes = 1, max_nodes = 1;
     int restarts = 0;
     Duration join_timeout{}, last_call{};
+    Duration timeout{};  // from the first start on; 0: none
     std::string job_id;
     std::vector<std::pair<std::string, std::string>> terms;  // as in Join
     std::string place;                                       // of the rendezvous, for people
@@ -68,7 +70,7 @@ class JobState {
 
   std::optional<Refused> refusal(const Join& join) const;
   void maybe_start(Time now);
-  void start();
+  void start(Time now);
   void form(size_t enough, Time now);
   std::vector<int> in_order() const;
   void report_progress(Time now);
@@ -81,6 +83,7 @@ class JobState {
   void ended(int node, const Ended& ended, Time now);
   void blame(Blame blame);
   static std::string describe(const Blame& blame);
+  void time_out();
   void maybe_conclude(Time now);
   void conclude(Time now);
   void restart(Time now);
@@ -99,9 +102,14 @@ class JobState {
   // While forming:
   size_t enough_;  // so many nodes start without a last call
   Time give_up_, last_call_, next_report_;
+  Time not_before_;  // the next start
 
   // Of the present or last round:
   int restarts_ = 0;
+  RestartPause restart_pause_;
+  Time started_;
+  std::optional<Time> first_started_;
+  bool timed_out_ = false;
   size_t size_ = 0;
   bool lost_any_ = false;
   bool told_to_end_ = false;

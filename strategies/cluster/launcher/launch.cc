@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <fcntl.h>
-#include <sched.h>
-#include <thread>
 #include <unistd.h>
 
+#include "strategies/cluster/launcher/cores.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/guard.h"
 #include "strategies/cluster/launcher/node_supervisor.h"
@@ -43,12 +42,6 @@ void open_standard_streams() {
       fail_system("cannot open /dev/null");
     }
   }
-}
-
-int available_cores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(std::thread::hardware_concurrency());  // a very large machine
 }
 
 void divide_cores(const Options& options, Environment& environment) {

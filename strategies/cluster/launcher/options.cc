@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -10,12 +11,14 @@
 
 #include "core/base/error.h"
 #include "core/base/flags.h"
+#include "strategies/cluster/launcher/cores.h"
 
 namespace cohort::launcher {
 namespace {
 
-constexpr int64_t kMaxTasks = 1000;          // of one job
-constexpr double kMaxGrace = 7 * 24 * 3600;  // seconds
+constexpr int kMaxTasks = 1000;                // of one job
+constexpr double kMaxGrace = 7 * 24 * 3600;    // seconds
+constexpr double kMaxTime = 10 * 365 * 86400;  // seconds
 
 // Flags that never take the next argument as their value.
 constexpr std::array<std::string_view, 6> kSwitches = {
@@ -32,6 +35,20 @@ int end_of_flags(int argc, char** argv) {
     if (value_follows && i < argc) ++i;
   }
   return i;
+}
+
+int parse_workers(Flags& flags, int fallback) {
+  const std::string text = flags.text("workers", std::to_string(fallback),
+                                      "tasks that train: a number, or auto for one on each core");
+  if (text == "auto") return std::min(available_cores(), kMaxTasks);
+  int workers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), workers);
+  if (error != std::errc() || end != text.data() + text.size() || workers < 0 ||
+      workers > kMaxTasks) {
+    invalid("--workers=", text, " is not allowed: expected an integer, at least 0, at most ",
+            kMaxTasks, ", or auto");
+  }
+  return workers;
 }
 
 bool is_file(const std::string& path) {
@@ -56,8 +73,7 @@ Options parse_options(int argc, char** argv) {
               "Starts a cluster of any program, on this host or, with --nnodes, on several: "
               "cohort-run [flags] PROGRAM [ARGS...]");
   Options options;
-  options.workers = static_cast<int>(
-      flags.integer("workers", options.workers, "tasks that train", {.min = 0, .max = kMaxTasks}));
+  options.workers = parse_workers(flags, options.workers);
   options.ps = static_cast<int>(
       flags.integer("ps", options.ps, "parameter servers", {.min = 0, .max = kMaxTasks}));
   options.chief = flags.boolean("chief", options.chief, "a chief beside the workers");
@@ -68,6 +84,9 @@ Options parse_options(int argc, char** argv) {
   options.grace = std::chrono::duration<double>(flags.number(
       "grace", options.grace.count(), "seconds between asking a task to end and killing it",
       {.min = 0, .max = kMaxGrace}));
+  options.timeout = std::chrono::duration<double>(
+      flags.number("timeout", options.timeout.count(),
+                   "seconds after which the run is ended; 0: never", {.min = 0, .max = kMaxTime}));
   options.log_dir = flags.text("log_dir", options.log_dir, "folder for a log file of each task");
   options.standalone =
       flags.boolean("standalone", options.standalone,
@@ -85,6 +104,10 @@ Options parse_options(int argc, char** argv) {
     invalid("no program is given: expected cohort-run [flags] PROGRAM [ARGS...]");
   }
   return options;
+}
+
+std::string too_long(double seconds) {
+  return str("the run has lasted ", seconds, " s (--timeout)");
 }
 
 std::string find_program(const std::string& name) {

@@ -16,9 +16,10 @@ struct Options {
   int ps = 0;
   bool chief = false;
   bool evaluator = false;
-  int restarts = 0;                         // how often a failed run is repeated
-  std::chrono::duration<double> grace{30};  // between asking a task to end and killing it
-  std::string log_dir;                      // "": no log files
+  int restarts = 0;                          // how often a failed run is repeated
+  std::chrono::duration<double> grace{30};   // between asking a task to end and killing it
+  std::chrono::duration<double> timeout{0};  // of the whole run, restarts included; 0: none
+  std::string log_dir;                       // "": no log files
   bool standalone = false;  // start a cluster even as one of several tasks of srun or mpirun
   std::optional<NodeOptions> nodes;  // of a job on several hosts
   std::vector<std::string> command;  // the program as the user wrote it, and its arguments
@@ -26,6 +27,9 @@ struct Options {
 
 // Flags end at the first argument that is none, or at "--". Errors are kInvalidArgument.
 Options parse_options(int argc, char** argv);
+
+// "the run has lasted 60 s (--timeout)".
+std::string too_long(double seconds);
 
 // Where the program is that a shell would run for `name`: itself when it holds a slash, else found
 // in PATH. kNotFound, or kPermissionDenied when it is no executable file.

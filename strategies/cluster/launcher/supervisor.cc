@@ -6,40 +6,95 @@
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/launcher/attempt.h"
+#include "strategies/cluster/launcher/restart_pause.h"
 
 namespace cohort::launcher {
 namespace {
 
-void report_failure(const Setting& setting, const Attempt& attempt) {
-  const Attempt::TaskRun& failed = attempt.tasks()[*attempt.failed()];
-  const auto& lines = failed.last_lines->lines();
-  setting.note("failed: ", failed.name, " (pid ", failed.pid, ") ", failed.status.describe(),
+using Clock = std::chrono::steady_clock;
+
+// Waits until something can be written, or for `timeout` milliseconds (-1: for ever), and writes.
+// False when a signal asks for the end, or the guard is gone.
+bool write_some(const Console& console, const net::Descriptor& signal_queue,
+                const net::Descriptor& lifeline, int timeout) {
+  pollfd events[] = {{signal_queue.get(), POLLIN, 0},
+                     {lifeline.get(), POLLIN, 0},
+                     {console.output->is_empty() ? -1 : console.output->descriptor(), POLLOUT, 0},
+                     {console.errors->is_empty() ? -1 : console.errors->descriptor(), POLLOUT, 0}};
+  poll(events, std::size(events), timeout);
+  const int signal = next_signal(signal_queue);
+  if (events[1].revents || (signal != 0 && signal != SIGCHLD)) return false;
+  console.output->write_some();
+  console.errors->write_some();
+  return true;
+}
+
+// False when it was broken off.
+bool wait(const Setting& setting, Clock::duration time) {
+  const auto end = Clock::now() + time;
+  for (auto left = time; left > Clock::duration::zero(); left = end - Clock::now()) {
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    if (!write_some(setting.console, setting.signal_queue, setting.lifeline,
+                    static_cast<int>(milliseconds))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string end_of(const Attempt::TaskRun& run) {
+  return run.ended ? run.status.describe() : "could not be ended";
+}
+
+void report(const Setting& setting, const char* what, const Attempt::TaskRun& run) {
+  const auto& lines = run.last_lines->lines();
+  setting.note(what, run.name, " (pid ", run.pid, ") ", end_of(run),
                lines.empty() ? " and printed nothing" : "; its last lines:");
   for (const auto& line : lines) setting.note("  | ", line);
+}
+
+void report_failure(const Setting& setting, const Attempt& attempt) {
+  const Attempt::TaskRun& failed = attempt.tasks()[*attempt.failed()];
+  report(setting, "failed: ", failed);
   for (const Attempt::TaskRun& run : attempt.tasks()) {
     if (&run == &failed) continue;
-    setting.note("then ", run.name, " ", run.ended ? run.status.describe() : "could not be ended");
+    setting.note("then ", run.name, " ", end_of(run));
   }
 }
 
 std::string count(int restarts) { return str(restarts, restarts == 1 ? " restart" : " restarts"); }
 
+// False when there is to be none.
+bool wait_for_restart(const Setting& setting, Clock::duration pause, int restart) {
+  if (setting.timeout && Clock::now() + pause >= *setting.timeout) {
+    setting.note("no restart: ", too_long(setting.options.timeout.count()), " by then");
+    return false;
+  }
+  setting.note(restarting(pause, restart, setting.options.restarts));
+  return wait(setting, pause);
+}
+
 // Attempts until one succeeds, or no other is allowed; the exit code of the last.
 int run_attempts(const Setting& setting) {
+  RestartPause restart_pause;
   for (int restart = 0;; ++restart) {
+    const auto began = Clock::now();
     Attempt attempt(setting, restart);
     attempt.run();
+    if (attempt.timed_out()) {
+      for (const Attempt::TaskRun& run : attempt.tasks()) report(setting, "timed out: ", run);
+      return exit_code(Code::kDeadlineExceeded);
+    }
     if (!attempt.failed()) {
       if (restart > 0) setting.note("finished after ", count(restart));
       return 0;
     }
     report_failure(setting, attempt);
-    const int allowed = setting.options.restarts;
-    if (attempt.was_told_to_end() || restart == allowed) {
+    if (attempt.was_told_to_end() || restart == setting.options.restarts ||
+        !wait_for_restart(setting, restart_pause.after(Clock::now() - began), restart + 1)) {
       if (restart > 0) setting.note("ended after ", count(restart));
       return attempt.tasks()[*attempt.failed()].status.code();
     }
-    setting.note("restarting all tasks (restart ", restart + 1, " of ", allowed, ")");
   }
 }
 
@@ -54,8 +109,10 @@ int supervise(const Options& options, const std::string& program, const Environm
       {.job_id = coordination::random_job_id(), .nodes = {ports.describe(loopback.host())}});
   const net::Descriptor signal_queue = signals.queue();
   Console console;
-  const Setting setting = {options, cluster,      program,  environment,
-                           signals, signal_queue, lifeline, console};
+  Setting setting = {options, cluster,      program,  environment,
+                     signals, signal_queue, lifeline, console};
+  if (options.timeout.count() > 0)
+    setting.timeout = Clock::now() + std::chrono::duration_cast<Clock::duration>(options.timeout);
   const int code = run_attempts(setting);
   flush(console, signal_queue, lifeline);
   return code;
@@ -64,16 +121,7 @@ int supervise(const Options& options, const std::string& program, const Environm
 void flush(const Console& console, const net::Descriptor& signal_queue,
            const net::Descriptor& lifeline) {
   while (!console.output->is_empty() || !console.errors->is_empty()) {
-    pollfd events[] = {
-        {signal_queue.get(), POLLIN, 0},
-        {lifeline.get(), POLLIN, 0},
-        {console.output->is_empty() ? -1 : console.output->descriptor(), POLLOUT, 0},
-        {console.errors->is_empty() ? -1 : console.errors->descriptor(), POLLOUT, 0}};
-    poll(events, std::size(events), -1);
-    const int signal = next_signal(signal_queue);
-    if (events[1].revents || (signal != 0 && signal != SIGCHLD)) return;
-    console.output->write_some();
-    console.errors->write_some();
+    if (!write_some(console, signal_queue, lifeline, -1)) return;
   }
 }
 

@@ -26,6 +26,7 @@ class JobStateTest : public ::testing::Test {
                                    .restarts = restarts,
                                    .join_timeout = seconds(60),
                                    .last_call = seconds(30),
+                                   .timeout = timeout_,
                                    .job_id = "secret",
                                    .terms = {{"--chief=", "false"}},
                                    .place = "here"},
@@ -86,6 +87,7 @@ class JobStateTest : public ::testing::Test {
   }
 
   JobState::Time now_{};
+  seconds timeout_{0};
   std::optional<JobState> state_;
   std::map<int, std::vector<Message>> sent_;
   std::map<int, std::string> said_;
@@ -241,10 +243,30 @@ TEST_F(JobStateTest, RestartsAllAsOftenAsAllowed) {
     ASSERT_EQ(got<Start>(0).at(0).round.restart, restart);
     fail_on(0, restart == 1 ? 42 : 3, restart == 1 ? 1 : 2);
     tell(1, Ended{});
+    pass(seconds(1));
   }
   EXPECT_EQ(code(1), 3);
-  EXPECT_THAT(said_[1], HasSubstr("restarting all tasks (restart 2 of 2)\n"));
+  EXPECT_THAT(said_[1], HasSubstr("restarting all tasks in 1 s (restart 2 of 2)\n"));
   EXPECT_THAT(said_[1], HasSubstr("ended after 2 restarts\n"));
+}
+
+TEST_F(JobStateTest, RestartsLaterAndLaterWhatFailsAgainAndAgain) {
+  begin(1, 1, 20);
+  join(0);
+  for (const int pause : {0, 1, 2, 4, 8, 16, 30, 30}) {
+    ASSERT_EQ(got<Start>(0).size(), 1) << pause;
+    said_.clear();
+    fail_on(0, 3);
+    if (pause == 0) {
+      EXPECT_THAT(said_[0], HasSubstr("restarting all tasks (restart 1 of 20)"));
+      continue;
+    }
+    EXPECT_THAT(said_[0], HasSubstr("all tasks in " + std::to_string(pause) + " s (restart "));
+    pass(seconds(pause - 1));
+    EXPECT_THAT(got<Start>(0), IsEmpty()) << pause;
+    pass(seconds(1));
+  }
+  EXPECT_EQ(got<Start>(0).size(), 1);
 }
 
 TEST_F(JobStateTest, TakesALateNodeAtTheNextStart) {
@@ -336,12 +358,57 @@ TEST_F(JobStateTest, EndsByASignalWhileItWaits) {
 
 // Messages.
 
+TEST_F(JobStateTest, EndsWhenItHasLastedTooLong) {
+  timeout_ = seconds(100);
+  begin(2, 2, 3);
+  join(0);
+  pass(seconds(50));  // of waiting, which does not count
+  join(1);
+  pass(seconds(99));
+  EXPECT_THAT(got<End>(0), IsEmpty());
+  pass(seconds(1));
+  for (const int node : {0, 1}) EXPECT_THAT(got<End>(node).at(0).reason, HasSubstr("100 s"));
+  tell(0, Ended{.ends = {"worker:0 was killed by SIGTERM"}});
+  tell(1, Ended{});
+  for (const int node : {0, 1}) EXPECT_EQ(code(node), 14);
+  EXPECT_THAT(said_[1], HasSubstr("failed: the run has lasted 100 s (--timeout)"));
+}
+
+TEST_F(JobStateTest, AFailureCountsBeforeATimeout) {
+  timeout_ = seconds(100);
+  begin(2, 2, 3);
+  join(0);
+  join(1);
+  pass(seconds(99));
+  tell(0, End{"trouble"});
+  pass(seconds(1));
+  tell(0, Ended{.failures = {{"a task", 7, 2, {"oh"}}}});
+  tell(1, Ended{});
+  EXPECT_EQ(code(1), 7);
+}
+
+TEST(RestartPauseTest, GrowsWithFailuresThatComeSoonAndBeginsAnewAfterAnAttemptThatLasted) {
+  RestartPause pause;
+  for (int round = 0; round < 2; ++round) {
+    for (const int distance : {0, 1, 2, 4, 8, 16, 30, 30})
+      EXPECT_EQ(pause.after(seconds(0)), seconds(distance));
+    EXPECT_EQ(pause.after(seconds(5)), seconds(25));
+    EXPECT_EQ(pause.after(seconds(30)), seconds(0));
+    EXPECT_EQ(pause.after(seconds(5)), seconds(0)) << "it lasted longer than a pause of 1 s";
+    EXPECT_EQ(pause.after(seconds(40)), seconds(0));
+    EXPECT_EQ(pause.after(seconds(0)), seconds(1));
+    pause = {};
+  }
+}
+
 TEST(Messages, AreReadBack) {
   const Join join = {1, "id", {{"a", "b"}}, {"n", "10.0.0.1", 3, 5, {1, 65535}, {7}}};
   const auto read = std::get<Join>(decode(encode(join)));
   EXPECT_EQ(read.terms, join.terms);
   EXPECT_EQ(read.node.workers, join.node.workers);
   EXPECT_EQ(read.node.rank, 3);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+    EXPECT_EQ(std::get<Signal>(decode(encode(Signal{signal, true, ""}))).number, signal);
   EXPECT_TRUE(std::holds_alternative<Ping>(decode(encode(Ping{}))));
   EXPECT_EQ(std::get<End>(decode(encode(End{"\xff\n"}))).reason, "\xEF\xBF\xBD\n") << "no UTF-8";
 }
@@ -355,12 +422,25 @@ TEST(Messages, ThatAreNoneAreErrors) {
     return text.replace(at, from.size(), to);
   };
   for (const std::string& text :
-       {std::string(), std::string("{}"), std::string("[]"), std::string("{\"type\":3}"),
-        std::string("{\"type\":\"none\"}"), std::string("{\"type\":\"finish\"}"),
+       {std::string(),
+        std::string("{}"),
+        std::string("[]"),
+        std::string("{\"type\":3}"),
+        std::string("{\"type\":\"none\"}"),
+        std::string("{\"type\":\"finish\"}"),
         std::string("{\"type\":\"finish\",\"code\":1e300}"),
-        std::string("{\"type\":\"finish\",\"code\":99999999999}"), std::string(100'000, '['),
-        std::string("\xff\xfe"), with("[1]", "[0]"), with("[1]", "[65536]"), with("[1]", "[\"1\"]"),
-        with("\"h\"", "\"a b\""), with("\"rank\":0", "\"rank\":-2"), join.substr(0, 30),
+        std::string("{\"type\":\"finish\",\"code\":99999999999}"),
+        std::string(100'000, '['),
+        std::string("\xff\xfe"),
+        with("[1]", "[0]"),
+        with("[1]", "[65536]"),
+        with("[1]", "[\"1\"]"),
+        encode(Signal{SIGKILL, false, ""}),
+        encode(Signal{0, false, ""}),
+        encode(Signal{-SIGTERM, false, ""}),
+        with("\"h\"", "\"a b\""),
+        with("\"rank\":0", "\"rank\":-2"),
+        join.substr(0, 30),
         std::string("{\"type\":\"start\",\"round\":{\"restart\":0,\"job_id\":\"\",\"index\":0,"
                     "\"nodes\":[]}}")}) {
     try {

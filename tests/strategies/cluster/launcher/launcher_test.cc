@@ -138,6 +138,15 @@ TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
   EXPECT_EQ(shown(alone, "worker:0", "OMP_NUM_THREADS"), " is unset");
 }
 
+TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
+  cpu_set_t cores;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+  const int number = std::min(CPU_COUNT(&cores), 1000);
+  const Finished run = finish({.flags = {"--workers=auto"}, .actions = {"show=WORLD_SIZE"}});
+  for (const int worker : {0, number - 1})
+    EXPECT_EQ(shown(run, "worker:" + std::to_string(worker), "WORLD_SIZE"), std::to_string(number));
+}
+
 // Ports.
 
 class LauncherPort : public ::testing::TestWithParam<std::string> {};
@@ -410,7 +419,7 @@ TEST(LauncherRestart, RepeatsAllTasksUntilTheySucceed) {
   EXPECT_THAT(lines_of(run.output, "[worker:1] TORCHELASTIC_RESTART_COUNT="),
               ElementsAre("0", "1", "2"));
   EXPECT_EQ(lines_of(run.errors, "cohort-run: then worker:0 was killed by SIGTERM").size(), 2);
-  EXPECT_THAT(run.errors, HasSubstr("restarting all tasks (restart 2 of 5)"));
+  EXPECT_THAT(run.errors, HasSubstr("restarting all tasks in 1 s (restart 2 of 5)"));
   EXPECT_THAT(run.errors, HasSubstr("finished after 2 restarts"));
 }
 
@@ -419,6 +428,14 @@ TEST(LauncherRestart, EndsWhenNoneIsLeft) {
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.errors, HasSubstr("ended after 1 restart\n"));
   EXPECT_THAT(run.errors, Not(HasSubstr("restart 2")));
+}
+
+TEST(LauncherRestart, WaitsLongerAndLongerUntilASignal) {
+  Launched launched({.flags = {"--restarts=1000"}, .actions = {"exit=3"}});
+  launched.wait_for_errors("restarting all tasks in 2 s (restart 3 of 1000)");
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 3);
+  EXPECT_THAT(launched.errors(), HasSubstr("ended after 2 restarts"));
 }
 
 TEST(LauncherRestart, WaitsForAllToSaveWhenOneAsksToBeResumed) {
@@ -443,6 +460,26 @@ TEST(LauncherRestart, BlamesAFailureRatherThanThoseItLedToAskForResumption) {
   touch(folder + "/go");
   EXPECT_EQ(launched.wait(), 7);
   EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
+}
+
+TEST(LauncherTimeout, EndsTheRunAndShowsWhatTasksPrinted) {
+  const Finished run = finish({.flags = {"--workers=2", "--timeout=0.5", "--restarts=3"},
+                               .actions = {"print=hello", "hang"}});
+  EXPECT_EQ(run.code, 14) << run.errors;
+  EXPECT_THAT(run.errors,
+              HasSubstr("the run has lasted 0.5 s (--timeout); ending worker:0, worker:1"));
+  EXPECT_THAT(run.errors, HasSubstr("timed out: worker:1 (pid "));
+  EXPECT_EQ(lines_of(run.errors, "cohort-run:   | hello").size(), 2);
+  EXPECT_THAT(run.errors, Not(HasSubstr("restarting")));
+}
+
+TEST(LauncherTimeout, IsNothingBesideAnErrorAndASuccess) {
+  EXPECT_EQ(finish({.flags = {"--timeout=60"}, .actions = {"exit=3"}}).code, 3);
+  EXPECT_EQ(finish({.flags = {"--timeout=60"}, .actions = {"print=hello"}}).code, 0);
+  const Finished again =
+      finish({.flags = {"--timeout=0.5", "--restarts=100"}, .actions = {"exit=3"}});
+  EXPECT_EQ(again.code, 3);
+  EXPECT_THAT(again.errors, HasSubstr("no restart: the run has lasted 0.5 s (--timeout) by then"));
 }
 
 // Inside another launcher.
@@ -516,6 +553,8 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--workers=-1"}, "/bin/true", 2,
          "--workers=-1 is not allowed: expected an integer, at least 0");
   expect({"--workers=x"}, "/bin/true", 2, "--workers=x is not allowed");
+  expect({"--workers=1001"}, "/bin/true", 2, "at most 1000, or auto");
+  expect({"--timeout=-1"}, "/bin/true", 2, "--timeout=-1 is not allowed");
   expect({"--workers"}, "none", 2, "--workers needs a value");
   expect({"--worker=2"}, "/bin/true", 2, "unknown flag --worker; did you mean --workers?");
   expect({"--nodes=2"}, "/bin/true", 2, "unknown flag --nodes");
@@ -534,8 +573,8 @@ TEST(LauncherFlags, AreChecked) {
 TEST(LauncherFlags, HelpNamesThemAll) {
   const Finished run = finish({.flags = {"--help"}, .program = "none"});
   EXPECT_EQ(run.code, 0);
-  for (const char* name :
-       {"workers", "ps", "chief", "evaluator", "restarts", "grace", "log_dir", "standalone"}) {
+  for (const char* name : {"workers", "ps", "chief", "evaluator", "restarts", "grace", "timeout",
+                           "log_dir", "standalone"}) {
     EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
   }
 }

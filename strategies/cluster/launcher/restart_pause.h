@@ -1,0 +1,26 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace cohort::launcher {
+
+// How long to wait before tasks are started again, so that a failure that comes back at once does
+// not keep hosts, and what tasks talk to, busy with starting. No clock of its own.
+class RestartPause {
+ public:
+  using Duration = std::chrono::steady_clock::duration;
+
+  // The next one, after an attempt that `lasted` so long. After less than 30 s, the second restart
+  // is 1 s or more from the start of the attempt before, those that follow 2, 4, 8, 16 and 30 s.
+  // The first is at once, and so are all others.
+  Duration after(Duration lasted);
+
+ private:
+  Duration distance_{};  // of the next start from the one before
+};
+
+// "restarting all tasks in 2 s (restart 2 of 3)".
+std::string restarting(RestartPause::Duration pause, int restart, int allowed);
+
+}  // namespace cohort::launcher
