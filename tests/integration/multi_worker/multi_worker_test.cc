@@ -1,8 +1,13 @@
 // Workers as the processes of a job, started by cohort-run: they train together, lose each other,
 // and go on.
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,6 +65,39 @@ std::string last_error(const Finished& run, int rank) {
   return lines.empty() ? "nothing" : lines.back();
 }
 
+// Seconds in which this process ran, or could have: what a busy machine keeps from it, it keeps
+// from others, too.
+class Stopwatch {
+ public:
+  ~Stopwatch() {
+    ended_ = true;
+    napper_.join();
+  }
+  double seconds() const {
+    return std::chrono::duration<double>(Clock::now() - began_).count() - lost_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void nap() {
+    while (!ended_) {
+      const auto before = Clock::now();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const double took = std::chrono::duration<double>(Clock::now() - before).count();
+      lost_ = lost_ + std::max(took - 0.02, 0.0);
+    }
+  }
+
+  const Clock::time_point began_ = Clock::now();
+  std::atomic<double> lost_ = 0;
+  std::atomic<bool> ended_ = false;
+  std::thread napper_{[this] { nap(); }};
+};
+
+// Within how many seconds of its death all know of it; beyond that, for what a process prints
+// beside others on two cores.
+constexpr double kNamed = 3, kTurns = 1;
+
 TEST(CollectivesExample, FourProcessesPassAroundAndAddUp) {
   Launch launch = launch_of({.workers = 4});
   launch.program = std::getenv("COLLECTIVES");
@@ -100,10 +138,15 @@ TEST(MultiWorker, TrainingOverTlsHasTheSameBits) {
 
 TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
   for (const int victim : {0, 1, 2}) {
-    const Finished run =
-        finish(launch_of({.workers = 3,
-                          .flags = {"--loop=" + GetParam(), "--harm=kill",
-                                    "--victim=" + std::to_string(victim), "--epochs=50"}}));
+    Launched launched(launch_of({.workers = 3,
+                                 .flags = {"--loop=" + GetParam(), "--harm=kill",
+                                           "--victim=" + std::to_string(victim), "--epochs=50"}}));
+    launched.wait_for_errors("harm\n");
+    const Stopwatch stopwatch;
+    launched.wait_for_errors("] error: ", 2);
+    EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
+    const int code = launched.wait();
+    const Finished run{code, launched.output(), launched.errors()};
     EXPECT_EQ(run.code, 128 + 9) << run.errors;
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
@@ -137,17 +180,47 @@ TEST(MultiWorker, AWorkerKilledAtTheStartEndsTheOthers) {
   EXPECT_EQ(said(run, 0, "weights"), "nothing");
 }
 
-// The others are in the collective of a save when the victim dies.
-TEST(MultiWorker, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
-  const std::string expected = weights_of({.workers = 3});
-  for (const int victim : {0, 2}) {
-    const Job job{
-        .workers = 3,
-        .flags = {"--harm=kill", "--step=8", "--victim=" + std::to_string(victim), "--save_freq=3",
-                  "--backup=" + scratch_folder() + "/" + std::to_string(victim)},
-        .restarts = 1};
-    EXPECT_EQ(weights_of(job), expected);
+TEST_P(Loops, AWorkerKilledBeforeThereAreVariablesIsNamed) {
+  for (const int victim : {0, 1}) {
+    const Finished run =
+        finish(launch_of({.workers = 3,
+                          .flags = {"--loop=" + GetParam(), "--harm=kill", "--at=joined",
+                                    "--victim=" + std::to_string(victim), "--epochs=50"}}));
+    EXPECT_EQ(run.code, 128 + 9) << run.errors;
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_THAT(last_error(run, rank), HasSubstr("worker:" + std::to_string(victim)))
+          << run.errors;
+    }
   }
+}
+
+// The others are in the collective of a save when the victim of a fit dies.
+TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
+  const std::string loop = "--loop=" + GetParam();
+  for (const std::string backend : {"auto", "tcp"}) {
+    Job job{.workers = 3, .flags = {loop}, .environment = {{"COHORT_COLLECTIVE_BACKEND", backend}}};
+    const std::string expected = weights_of(job);
+    job.restarts = 1;
+    for (const int victim : {0, 2}) {
+      job.flags = {loop,
+                   "--harm=kill",
+                   "--step=8",
+                   "--victim=" + std::to_string(victim),
+                   "--save_freq=3",
+                   "--backup=" + scratch_folder() + "/" + backend + std::to_string(victim)};
+      EXPECT_EQ(weights_of(job), expected) << backend;
+    }
+  }
+}
+
+TEST_P(Loops, AWorkerThatStandsStillForThreeSecondsChangesNothing) {
+  const std::string loop = "--loop=" + GetParam();
+  const std::string expected = weights_of({.workers = 3, .flags = {loop}});
+  for (const int victim : {0, 1})
+    EXPECT_EQ(weights_of({.workers = 3,
+                          .flags = {loop, "--harm=pause", "--victim=" + std::to_string(victim)}}),
+              expected);
 }
 
 TEST(MultiWorker, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
@@ -160,6 +233,33 @@ TEST(MultiWorker, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
     EXPECT_THAT(last_error(run, rank), HasSubstr("CANCELLED: fit: interrupted in epoch 1"));
   EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
   EXPECT_EQ(weights_of({.workers = 2, .flags = {flags[3]}}), expected);
+}
+
+TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {
+  const std::string expected = weights_of({.workers = 2});
+  const std::vector<std::string> flags = {"--harm=term", "--at=validation", "--save_freq=100",
+                                          "--backup=" + scratch_folder()};
+  const Finished run = finish(launch_of({.workers = 2, .flags = flags}));
+  EXPECT_EQ(run.code, 42) << run.errors;
+  for (const int rank : {0, 1})
+    EXPECT_THAT(last_error(run, rank), HasSubstr("fit: interrupted in epoch 1 after step 6"));
+  EXPECT_EQ(weights_of({.workers = 2, .flags = {flags[3]}}), expected);
+}
+
+TEST(MultiWorker, APreemptionOfAllStopsThemAtOneStepAndTheJobGoesOn) {
+  const std::string expected = weights_of({.workers = 3, .flags = {"--epochs=30"}});
+  const std::string folder = scratch_folder();
+  const Job job{.workers = 3, .flags = {"--epochs=30", "--save_freq=5", "--backup=" + folder}};
+  Launched launched(launch_of(job));
+  const Stopwatch stopwatch;
+  while (std::filesystem::is_empty(folder) && stopwatch.seconds() < 60)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  launched.send(SIGTERM);  // which cohort-run passes on to all
+  EXPECT_EQ(launched.wait(), 42) << launched.errors();
+  const Finished run{42, launched.output(), launched.errors()};
+  EXPECT_THAT(last_error(run, 0), HasSubstr("CANCELLED: fit: interrupted in epoch "));
+  for (const int rank : {1, 2}) EXPECT_EQ(last_error(run, rank), last_error(run, 0));
+  EXPECT_EQ(weights_of(job), expected);
 }
 
 TEST(MultiWorker, AnEndedJobLeavesNobodyBehind) {

@@ -1,9 +1,12 @@
 // A small training of several workers, which can come to harm at a moment of choice: only when it
 // was not started again after that.
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
+#include <unistd.h>
 
 #include "cohort.h"
 #include "core/base/crc32c.h"
@@ -26,9 +29,11 @@ Settings parse(int argc, char** argv) {
   s.save_freq = flags.integer("save_freq", 1, "steps between backups", {.min = 1});
   s.epochs = flags.integer("epochs", 2, "passes over the data", {.min = 1});
   s.harm = flags.text("harm", "none", "what happens to the victim",
-                      {.choices = {"none", "kill", "stop", "term", "throw", "sleep"}});
-  s.at = flags.text("at", "step", "when: before or after it joins, after a step, or at the end",
-                    {.choices = {"start", "joined", "step", "end"}});
+                      {.choices = {"none", "kill", "stop", "pause", "term", "throw", "sleep"}});
+  s.at = flags.text("at", "step",
+                    "when: before or after it joins, after a step, in the first validation (which "
+                    "there is only then), or at the end",
+                    {.choices = {"start", "joined", "step", "validation", "end"}});
   s.victim = flags.integer("victim", 1, "its rank");
   s.step = flags.integer("step", 5, "after which step");
   s.shuffle = flags.boolean("shuffle", true, "whether to shuffle, each worker its own part");
@@ -41,11 +46,23 @@ bool is_first_attempt() {
   return restarts == nullptr || std::string(restarts) == "0";
 }
 
+// For 3 seconds.
+void stand_still() {
+  const pid_t frozen = getpid();
+  if (fork() == 0) {
+    sleep(3);
+    kill(frozen, SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+}
+
 void come_to_harm(const Settings& s) {
   std::fprintf(stderr, "harm\n");
   std::fflush(stdout);
   if (s.harm == "kill") raise(SIGKILL);
   if (s.harm == "stop") raise(SIGSTOP);
+  if (s.harm == "pause") stand_still();
   if (s.harm == "term") raise(SIGTERM);
   if (s.harm == "sleep") std::this_thread::sleep_for(std::chrono::hours(1));
   if (s.harm == "throw") fail(Code::kResourceExhausted, "the victim has run out of luck");
@@ -71,8 +88,19 @@ void report(const Model& model, double loss) {
   std::printf("weights=%08x\nloss=%.6f\n", crc32c(bytes), loss);
 }
 
+// The same rows; the harmed worker comes to harm when it reads the first of them.
+data::Dataset harming(const data::Dataset& rows, const Settings& s, bool harmed) {
+  const auto fresh = std::make_shared<std::atomic<bool>>(harmed);
+  return rows.map([fresh, s](const data::Element& row) {
+    if (fresh->exchange(false)) come_to_harm(s);
+    return row;
+  });
+}
+
 double fit(const Settings& s, Model& model, const data::Dataset& train, bool harmed) {
   FitOptions options{.epochs = s.epochs, .verbose = Verbose::kSilent};
+  if (s.at == "validation")
+    options.validation_data = harming(data::synthetic_digits(360), s, harmed).batch(12);
   if (harmed && s.at == "step") options.callbacks.push_back(std::make_shared<Harm>(s));
   if (!s.backup.empty())
     options.callbacks.push_back(callbacks::BackupAndRestore(s.backup, {.save_freq = s.save_freq}));
@@ -89,12 +117,22 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
     optimizer.minimize(loss, model.trainable_variables());
     return loss;
   });
+  optimizer.build(model.trainable_variables());
+  Variables all = model.variables();
+  for (const auto& variable : optimizer.variables()) all.push_back(variable);
+  const std::string path = s.backup + "/loop.safetensors";
+  int64_t saved = 0;
+  if (!s.backup.empty() && std::filesystem::exists(path))
+    saved = std::stoll(load_variables(path, all, {}, strategy.workers()).at("steps"));
   double loss = 0;
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < s.epochs; ++epoch)
     for (const auto& batch : strategy.distribute_dataset(train)) {
+      if (steps++ < saved) continue;
       loss = strategy.reduce("sum", strategy.run(step, batch)).item();
-      if (++steps == s.step && harmed && s.at == "step") come_to_harm(s);
+      if (!s.backup.empty() && steps % s.save_freq == 0)
+        save_variables(path, all, {{"steps", std::to_string(steps)}}, strategy.workers());
+      if (steps == s.step && harmed && s.at == "step") come_to_harm(s);
     }
   return loss;
 }
@@ -107,7 +145,8 @@ int main(int argc, char** argv) {
     const int rank = resolve_cluster().resolver->world().rank;
     const bool harmed = s.harm != "none" && rank == s.victim && is_first_attempt();
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
-    if (s.at == "step" && (s.harm == "kill" || s.harm == "throw")) std::signal(SIGTERM, SIG_IGN);
+    if ((s.at == "step" || s.at == "joined") && (s.harm == "kill" || s.harm == "throw"))
+      std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
     set_global_seed(11);
     MultiWorkerMirroredStrategy strategy;
