@@ -4,6 +4,7 @@
 #include <iostream>
 #include <list>
 #include <map>
+#include <numeric>
 
 #include "core/base/file.h"
 #include "core/ops/math_ops.h"
@@ -26,6 +27,8 @@ using Options = ParameterServerStrategy::Options;
 constexpr int64_t kMinShardBytes = 256 << 10;
 // What a table whose rows are made on first use counts for, where shards are placed.
 constexpr int64_t kLazyShardBytes = 1 << 20;
+// For telling servers that this process ends, which they notice without, only later.
+constexpr std::chrono::milliseconds kFarewell(2000);
 
 // Who this process is among those of the job.
 struct Task {
@@ -210,17 +213,23 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     auto outputs = ready.run(inputs, [&](const Function& f, const auto& all) {
       return replicas.run(strategy, f, all, own, run_options);
     });
-    if (ready.pushed_version() > 0) complete_step(ready.pushed_version());
+    if (session->consistency().synchronous())
+      began = true;  // to push is to take part
+    else if (ready.pushed_version() > 0)
+      complete_step(ready.pushed_version());
     return outputs;
   }
 
   bool has_begun() const { return began; }
   // Others may wait even for a worker that had nothing to do.
-  void leave() noexcept {
-    if (!bounded()) return;
+  void leave(std::chrono::milliseconds timeout) noexcept {
+    if (!options.max_staleness) return;
     began = false;
     try {
-      session->client(0).leave();
+      // Each has rounds of its own; one has the clocks of bounded staleness.
+      std::vector<int> servers = {0};
+      if (session->consistency().synchronous()) servers = all_servers();
+      session->on_servers(servers, [&](int server) { session->client(server).leave(timeout); });
     } catch (const std::exception& error) {
       std::cerr << str("warning: ", task.name(),
                        " cannot say that it has ended training: ", error.what(), "\n");
@@ -264,6 +273,12 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return servers;
   }
 
+  std::vector<int> all_servers() const {
+    std::vector<int> servers(static_cast<size_t>(session->num_servers()));
+    std::iota(servers.begin(), servers.end(), 0);
+    return servers;
+  }
+
   bool bounded() const { return options.max_staleness && *options.max_staleness > 0; }
 
   // `updates` is how often a variable has been updated by all workers. One that begins, perhaps in
@@ -300,9 +315,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   std::map<std::vector<const GraphFunction*>, Ready> functions;
   std::optional<Placement> placement;
   std::map<std::string, int> names;  // how many variables have each
-  // Of bounded staleness: whether others may wait for this worker, and how many steps it has done.
-  bool began = false;
-  int64_t clock = 0;
+  bool began = false;                // others may wait for this worker
+  int64_t clock = 0;                 // of bounded staleness: how many steps it has done
 };
 
 ParameterServerStrategy::ParameterServerStrategy(const Options& options)
@@ -315,7 +329,7 @@ ParameterServerStrategy::ParameterServerStrategy(const Options& options)
       }())) {}
 
 ParameterServerStrategy::~ParameterServerStrategy() {
-  if (state_->has_begun()) state_->leave();
+  if (state_->has_begun()) state_->leave(kFarewell);
 }
 
 int ParameterServerStrategy::num_replicas_in_sync() const { return state_->replicas.count(); }
@@ -345,7 +359,7 @@ std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
 }
 
 RemoteUpdates* ParameterServerStrategy::remote_updates() { return state_.get(); }
-void ParameterServerStrategy::end_training() { state_->leave(); }
+void ParameterServerStrategy::end_training() { state_->leave(state_->options.timeout); }
 StrategyReport ParameterServerStrategy::take_report() { return state_->session->take_report(); }
 bool ParameterServerStrategy::is_home_of(const Variable& variable) const {
   const auto* on_servers = dynamic_cast<const ServerVariable*>(&variable);

@@ -467,10 +467,11 @@ int64_t ParameterClient::complete_step(int64_t steps, std::optional<milliseconds
   return ask(request, {}, timeout).clocked().slowest();
 }
 
-void ParameterClient::leave() {
+void ParameterClient::leave(std::optional<milliseconds> timeout) {
   pb::Request request;
   request.mutable_clock()->set_leave(true);
-  ask(request);
+  request.mutable_clock()->set_trainings(++trainings_);
+  ask(request, {}, timeout);
 }
 
 void ParameterClient::snapshot(const std::string& folder) {

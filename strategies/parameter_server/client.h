@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -142,8 +143,10 @@ class ParameterClient {
   // (ConsistencyOptions::max_staleness). Returns what the slowest has completed.
   // kDeadlineExceeded names who is slow.
   int64_t complete_step(int64_t steps, std::optional<std::chrono::milliseconds> timeout = {});
-  // Nobody is to wait for this worker any more.
-  void leave();
+  // Nobody is to wait for this worker any more, until it completes another step, or pushes where
+  // training is synchronous. To be called when a training has ended: where another worker begins
+  // the next one, this one is waited for again, while it is connected.
+  void leave(std::optional<std::chrono::milliseconds> timeout = {});
 
   // These are for chief:0 or worker:0, else kPermissionDenied. Folders are the server's.
   void snapshot(const std::string& folder);
@@ -199,6 +202,7 @@ class ParameterClient {
 
   const Address server_;
   ParameterClientOptions options_;
+  std::atomic<int64_t> trainings_ = 0;  // that have ended
   struct Channel;
   std::unique_ptr<Channel> channel_;
 

@@ -3,37 +3,69 @@
 #include "core/base/error.h"
 
 namespace cohort::parameter_server {
+namespace {
 
-void ClockTable::connected(const std::string& task) { ++workers_[task].connections; }
+// Of tasks that have not pushed anything yet, the name alone says what they are.
+bool is_named_as_worker(const std::string& task) {
+  return task.starts_with("worker:") || task.starts_with("chief:");
+}
 
-void ClockTable::disconnected(const std::string& task, Time now) {
+void append(std::string& names, const std::string& name) {
+  names += str(names.empty() ? "" : ", ", name);
+}
+
+std::string not_come(int missing, int num_workers) {
+  return str(missing, " of ", num_workers, " workers, which have not come yet");
+}
+
+}  // namespace
+
+void ClockTable::connected(const std::string& task, uint64_t incarnation) {
+  Worker& worker = workers_[task];
+  if (worker.incarnation != 0 && worker.incarnation != incarnation) worker = {};
+  worker.incarnation = incarnation;
+  ++worker.connections;
+}
+
+bool ClockTable::disconnected(const std::string& task, uint64_t incarnation, Time now) {
   const auto found = workers_.find(task);
-  if (found == workers_.end()) return;
-  if (--found->second.connections == 0) {
-    found->second.gone_since = now;
-    if (!found->second.completed) workers_.erase(found);
-  }
+  if (found == workers_.end() || found->second.incarnation != incarnation) return false;
+  Worker& worker = found->second;
+  if (--worker.connections > 0) return false;
+  worker.gone_since = now;
+  const bool died_early = !seen_.contains(task) && is_named_as_worker(task);
+  if (!worker.completed && !died_early) workers_.erase(found);
+  return true;
 }
 
-bool ClockTable::counts(const Worker& worker, Time now) const {
-  return worker.completed && (worker.connections > 0 || now - worker.gone_since < grace_);
-}
-
-void ClockTable::complete(const std::string& task, int64_t steps, Time) {
+void ClockTable::complete(const std::string& task, int64_t steps) {
   saw(task);
   workers_[task].completed = steps;
 }
 
-void ClockTable::leave(const std::string& task) {
+void ClockTable::leave(const std::string& task, int64_t trainings) {
   saw(task);
   const auto found = workers_.find(task);
   if (found == workers_.end()) return;
   found->second.completed.reset();
+  found->second.trainings = trainings;
   if (found->second.connections == 0) workers_.erase(found);
 }
 
+void ClockTable::expect(const std::string& task, Time until) {
+  saw(task);
+  workers_.try_emplace(task, Worker{.completed = 0, .gone_since = until - grace_});
+}
+
+int ClockTable::missing(Time now) const {
+  auto come = static_cast<int>(seen_.size());
+  for (const auto& [task, worker] : workers_)
+    come += !seen_.contains(task) && is_named_as_worker(task) && !is_here(worker, now);
+  return std::max(0, num_workers_ - come);
+}
+
 std::optional<int64_t> ClockTable::slowest(Time now) const {
-  if (missing() > 0) return 0;
+  if (missing(now) > 0) return 0;
   std::optional<int64_t> slowest;
   for (const auto& [task, worker] : workers_)
     if (counts(worker, now))
@@ -49,14 +81,41 @@ bool ClockTable::may_start(const std::string& task, Time now) const {
 }
 
 std::string ClockTable::holding_up(Time now) const {
+  if (const int absent = missing(now); absent > 0) return not_come(absent, num_workers_);
   const auto slowest_now = slowest(now);
   std::string names;
   for (const auto& [task, worker] : workers_)
-    if (counts(worker, now) && worker.completed == slowest_now)
-      names += str(names.empty() ? "" : ", ", task);
-  if (missing() > 0)
-    return str(missing(), " of ", num_workers_, " workers, which have not come yet");
+    if (counts(worker, now) && worker.completed == slowest_now) append(names, task);
   return names;
+}
+
+std::vector<std::string> ClockTable::awaited_tasks(const HasCome& has_come, Time now) const {
+  int64_t latest = -1;  // training that anybody is in
+  for (const auto& [task, worker] : workers_)
+    if (counts(worker, now)) latest = std::max(latest, worker.trainings);
+  std::vector<std::string> tasks;
+  for (const auto& [task, worker] : workers_) {
+    const bool is_between = !worker.completed && worker.trainings > 0 && worker.connections > 0 &&
+                            worker.trainings <= latest;
+    if ((counts(worker, now) || is_between) && !has_come(task)) tasks.push_back(task);
+  }
+  return tasks;
+}
+
+int ClockTable::awaited(const HasCome& has_come, Time now) const {
+  return missing(now) + static_cast<int>(awaited_tasks(has_come, now).size());
+}
+
+std::string ClockTable::awaited_names(const HasCome& has_come, Time now) const {
+  std::string names;
+  for (const std::string& task : awaited_tasks(has_come, now)) append(names, task);
+  if (const int absent = missing(now); absent > 0) append(names, not_come(absent, num_workers_));
+  return names;
+}
+
+bool ClockTable::has_gone(const std::string& task, Time now) const {
+  const auto found = workers_.find(task);
+  return found != workers_.end() && !is_here(found->second, now);
 }
 
 }  // namespace cohort::parameter_server

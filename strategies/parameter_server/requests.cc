@@ -76,20 +76,21 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
       : service_(service),
         completed_(request.clock().completed()),
         leaves_(request.clock().leave()),
+        trainings_(request.clock().trainings()),
         timeout_(timeout_of(request.timeout_ms())),
         start_(std::move(start)),
         caller_(std::move(caller)) {
     if (completed_ < 0) invalid("a worker cannot have completed ", completed_, " steps");
+    if (trainings_ < 0) invalid("a worker cannot have ended ", trainings_, " trainings");
   }
 
   void complete() override {
-    service_.with_clocks([&](ClockTable& clocks) {
-      if (leaves_)
-        clocks.leave(start_->task);
-      else
-        clocks.complete(start_->task, completed_, now());
-    });
-    service_.waiting_room().look();
+    if (leaves_) {
+      service_.leave(start_->task, trainings_);
+    } else {
+      service_.with_clocks([&](ClockTable& clocks) { clocks.complete(start_->task, completed_); });
+      service_.waiting_room().look();
+    }
     if (may_go_on()) return proceed(true);
     service_.waiting_room().wait(
         {.is_ready = [self = shared_from_this()] { return self->may_go_on(); },
@@ -131,6 +132,7 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   Service& service_;
   const int64_t completed_;
   const bool leaves_;
+  const int64_t trainings_;
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Start> start_;
   const std::shared_ptr<Caller> caller_;

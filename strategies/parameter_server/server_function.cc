@@ -246,6 +246,10 @@ struct ServerFunction::State {
   void send(const std::vector<Tensor>& outputs) {
     const FunctionCut& cut = *cuts[0];
     for (const ServerVariablePtr& variable : cut.written()) variable->storage_written();
+    // Before the gradients: who goes on with these finds what is assigned, and none writes over
+    // what another has written in the next step.
+    for (const ServerVariablePtr& variable : cut.assigned())
+      variable->assign(variable->storage(0).clone());
     Calls calls = no_calls();
     std::vector<std::pair<ServerVariable*, Places>> sent;
     auto next = outputs.begin() + static_cast<std::ptrdiff_t>(cut.graph().outputs.size());
@@ -263,8 +267,6 @@ struct ServerFunction::State {
       for (const ShardPushed& one : result.pushed)
         pushed_version = std::max(pushed_version, one.version - 1);  // they count from 1
     for (const auto& [variable, places] : sent) variable->pushed(places, results);
-    for (const ServerVariablePtr& variable : cut.assigned())
-      variable->assign(variable->storage(0).clone());
   }
 };
 

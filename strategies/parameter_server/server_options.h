@@ -27,8 +27,9 @@ struct ParameterServerOptions {
   std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
   // The same when nobody ever was.
   std::chrono::milliseconds unclaimed_after = std::chrono::minutes(10);
-  // How long a worker that lost its connection still counts as one to wait for.
-  std::chrono::milliseconds worker_grace = std::chrono::seconds(5);
+  // How long a worker that lost its connection still counts as one to wait for. A process that is
+  // killed loses it at once, one whose host has gone after 5 s.
+  std::chrono::milliseconds worker_grace = std::chrono::seconds(2);
   // Calls that may be open at a time.
   int max_sessions = 1024;
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.

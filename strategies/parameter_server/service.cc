@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kMaxTaskBytes = 256;
 constexpr size_t kMaxCachedBytes = 256 << 20;
 constexpr size_t kMaxShards = 1 << 20;
+// So many times worker_grace after a restart, those who took part before are waited for.
+constexpr int kGracesToReturn = 10;
 
 int usual_threads(int wanted) {
   if (wanted > 0) return wanted;
@@ -50,8 +52,11 @@ void Service::opened() {
 
 void Service::closed(const Session& session) {
   const auto now = std::chrono::steady_clock::now();
-  if (session.start)
-    with_clocks([&](ClockTable& clocks) { clocks.disconnected(session.start->task, now); });
+  const bool has_gone =
+      session.start && with_clocks([&](ClockTable& clocks) {
+        return clocks.disconnected(session.start->task, session.start->incarnation, now);
+      });
+  if (has_gone && options_.consistency.synchronous()) look_for(session.start->task);
   waiting_->look();
   const std::lock_guard lock(sessions_mutex_);
   --sessions_;
@@ -92,7 +97,9 @@ void Service::identify(const proto::Request& request, Session& session) {
 
 void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
   session.start = caller;
-  with_clocks([&](ClockTable& clocks) { clocks.connected(caller->task); });
+  with_clocks([&](ClockTable& clocks) {
+    if (!caller->retired) clocks.connected(caller->task, caller->incarnation);
+  });
   const std::lock_guard lock(sessions_mutex_);
   ++known_sessions_[session.kind];
 }
@@ -134,10 +141,16 @@ std::vector<std::shared_ptr<Shard>> Service::shards() const {
 }
 
 Shard::Environment Service::environment() {
-  return {.epoch = epoch_,
-          .consistency = options_.consistency,
-          .buffers = &buffers_,
-          .values = &values_};
+  return {
+      .epoch = epoch_,
+      .consistency = options_.consistency,
+      .awaited =
+          [this](const ClockTable::HasCome& has_come) {
+            const auto now = std::chrono::steady_clock::now();
+            return with_clocks([&](ClockTable& clocks) { return clocks.awaited(has_come, now); });
+          },
+      .buffers = &buffers_,
+      .values = &values_};
 }
 
 void Service::require_same(const ShardSpec& present, const ShardSpec& wanted) {
@@ -209,16 +222,70 @@ int64_t Service::restore(const std::string& folder) {
   return count;
 }
 
-// Who has pushed before: perhaps it has ended meanwhile, and nobody has to wait for it to come.
+// Who has pushed before: perhaps it has ended meanwhile, and nobody has to wait for it to come;
+// synchronous training gives all some time, so that it goes on as it was.
 void Service::remember(const std::map<std::string, Mark>& marks) {
+  const bool synchronous = options_.consistency.synchronous();
+  const auto until = std::chrono::steady_clock::now() + kGracesToReturn * options_.worker_grace;
   with_clocks([&](ClockTable& clocks) {
-    for (const auto& [task, mark] : marks)
-      if (task.find('/') == std::string::npos) clocks.saw(task);  // else of a coordinator's lane
+    for (const auto& [task, mark] : marks) {
+      if (task.find('/') != std::string::npos) continue;  // of a coordinator's lane
+      if (synchronous)
+        clocks.expect(task, until);
+      else
+        clocks.saw(task);
+    }
   });
+  if (synchronous) at(until, [this] { settle_rounds(); });
+}
+
+void Service::leave(const std::string& task, int64_t trainings) {
+  with_clocks([&](ClockTable& clocks) { clocks.leave(task, trainings); });
+  settle_rounds();
+  waiting_->look();  // as with bounded staleness
+}
+
+std::string Service::awaited_by(const Shard& shard) {
+  const std::set<std::string> come = shard.contributors();
+  const auto now = std::chrono::steady_clock::now();
+  return with_clocks([&](ClockTable& clocks) {
+    return clocks.awaited_names([&](const std::string& task) { return come.contains(task); }, now);
+  });
+}
+
+void Service::settle_rounds() {
+  if (!options_.consistency.synchronous()) return;
+  for (const auto& shard : shards()) {
+    if (!shard->settle()) continue;
+    ++applied_;
+    --counted_;
+    ++staleness_[0];
+  }
+  waiting_->look();
+}
+
+void Service::look_for(const std::string& task) {
+  at(std::chrono::steady_clock::now() + options_.worker_grace, [this, task] {
+    const bool has_gone = with_clocks([&](ClockTable& clocks) {
+      return clocks.has_gone(task, std::chrono::steady_clock::now());
+    });
+    if (!has_gone) return;
+    options_.notice(
+        str("parameter server: ", task, " has gone; updates are made without its gradients"));
+    settle_rounds();
+  });
+}
+
+void Service::at(WaitingRoom::Time time, std::function<void()> action) {
+  waiting_->wait({.is_ready = [] { return false; },
+                  .deadline = time,
+                  .proceed = [action = std::move(action)](bool) { action(); }});
 }
 
 PushResult Service::push(Shard& shard, IncomingPush push) {
   const std::string task = push.task;
+  if (options_.consistency.synchronous())
+    with_clocks([&](ClockTable& clocks) { clocks.complete(task, 0); });
   const uint64_t acknowledged = push.acknowledged;
   const PushResult result = shard.push(std::move(push));
   switch (result.outcome) {

@@ -101,6 +101,10 @@ class Service {
   void require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
+  // A worker takes part no longer: nobody waits for it any more.
+  void leave(const std::string& task, int64_t trainings);
+  // Who is waited for, for the next update of a shard.
+  std::string awaited_by(const Shard& shard);
   BufferCache& buffers() { return buffers_; }
   TaskPool& pool() { return *pool_; }
   WaitingRoom& waiting_room() { return *waiting_; }
@@ -119,6 +123,12 @@ class Service {
  private:
   void identify(const proto::Request& request, Session& session);
   void remember(const std::map<std::string, Mark>& marks);
+  // Makes the updates that nobody is waited for any more.
+  void settle_rounds();
+  // Looks, when its time is over, whether a worker without connections has come back.
+  void look_for(const std::string& task);
+  // Calls `action` then, on the waiting room's thread.
+  void at(WaitingRoom::Time time, std::function<void()> action);
   Shard::Environment environment();
 
   const ParameterServerOptions options_;

@@ -39,6 +39,15 @@ void compensate_delay(T* g, const T* now, const T* then, int64_t count, double l
   }
 }
 
+void scale(Tensor& gradient, double factor) {
+  if (!is_floating(gradient.dtype())) return;
+  dispatch(FloatTypes{}, gradient.dtype(), "a gradient", [&]<typename T>() {
+    using Wide = std::conditional_t<sizeof(T) == 8, double, float>;
+    for (T& value : std::span(gradient.data<T>(), static_cast<size_t>(gradient.num_elements())))
+      value = T(static_cast<Wide>(value) * static_cast<Wide>(factor));
+  });
+}
+
 // Whether nobody reads the memory any more. Counting one more owner puts the last access of another
 // thread before ours, which reading the count does not.
 bool is_free(const Tensor& tensor) {
@@ -239,21 +248,57 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
     add_to(round_.gradients[0], push.gradient);
   }
   result.outcome = PushOutcome::kCounted;
-  if (static_cast<int>(round_.before.size()) < environment_.consistency.gradients_per_update())
-    return result;
-  Round round = std::exchange(round_, {});
-  if (push.rows) {
-    std::vector<RowGradient> all;
-    for (size_t i = 0; i < round.gradients.size(); ++i)
-      all.push_back({*round.rows[i], round.gradients[i]});
-    RowGradient sum = combine_rows(all);
-    apply(sum.values, sum.rows, round.learning_rate, round.step);
-  } else {
-    apply(round.gradients[0], std::nullopt, round.learning_rate, round.step);
-  }
+  if (!round_is_complete()) return result;
+  finish_round();
   result.outcome = PushOutcome::kApplied;
   result.version = version_;
   return result;
+}
+
+// With the first gradients that are enough, or with those of all who are left.
+bool Shard::round_is_complete() const {
+  if (round_.before.empty()) return false;
+  const auto has_come = [this](const std::string& task) { return round_.before.contains(task); };
+  return static_cast<int>(round_.before.size()) >=
+             environment_.consistency.gradients_per_update() ||
+         environment_.awaited(has_come) == 0;
+}
+
+// Workers have divided their gradients by as many as there were to be.
+void Shard::finish_round() {
+  Round round = std::exchange(round_, {});
+  std::optional<std::vector<int64_t>> rows;
+  Tensor sum = round.gradients[0];
+  if (round.rows[0]) {
+    std::vector<RowGradient> all;
+    for (size_t i = 0; i < round.gradients.size(); ++i)
+      all.push_back({*round.rows[i], round.gradients[i]});
+    RowGradient combined = combine_rows(all);
+    rows = std::move(combined.rows);
+    sum = combined.values;
+  }
+  const int wanted = environment_.consistency.gradients_per_update();
+  if (const auto come = static_cast<int>(round.before.size()); come < wanted)
+    scale(sum, static_cast<double>(wanted) / come);
+  apply(sum, rows, round.learning_rate, round.step);
+}
+
+bool Shard::settle() {
+  {
+    const std::shared_lock lock(mutex_);
+    if (!round_is_complete()) return false;
+  }
+  const Writing writing(*this);
+  if (!round_is_complete()) return false;
+  finish_round();
+  return true;
+}
+
+std::set<std::string> Shard::contributors() const {
+  const std::shared_lock lock(mutex_);
+  std::set<std::string> tasks;
+  for (const auto& [task, mark] : round_.before) tasks.insert(task);
+  return tasks;
 }
 
 void Shard::compensate(IncomingPush& push) {

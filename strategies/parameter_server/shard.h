@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "core/runtime/plan.h"
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/buffer_cache.h"
+#include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/fair_lock.h"
 #include "strategies/parameter_server/row_gradient.h"
@@ -84,6 +87,9 @@ class Shard {
   struct Environment {
     uint64_t epoch = 0;  // of this start of the server
     ConsistencyOptions consistency = {};
+    // Of synchronous training: as ClockTable::awaited(), now. By itself, a shard waits for all.
+    std::function<int(const ClockTable::HasCome& has_come)> awaited =
+        [](const ClockTable::HasCome&) { return 1; };
     BufferCache* buffers = nullptr;
     ValueMemory* values = nullptr;  // for the value; null: in memory of its own
   };
@@ -106,6 +112,11 @@ class Shard {
            environment_.consistency.delay_compensation == 0;
   }
   PushResult push(IncomingPush push);
+  // Of synchronous training: makes the update that nobody is waited for any more, where there is
+  // one. Whether it has.
+  bool settle();
+  // Who has contributed to the next update.
+  std::set<std::string> contributors() const;
 
   // The value. It is copied once for each version, whoever asks. `task` is remembered to have it.
   ShardValue pull(const std::string& task);
@@ -153,6 +164,8 @@ class Shard {
   int require_part(int part) const;
   bool is_new(const std::string& source, const Mark& mark) const;
   PushResult count(IncomingPush& push, PushResult result);
+  bool round_is_complete() const;
+  void finish_round();
   void compensate(IncomingPush& push);
   // The update itself.
   void apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,

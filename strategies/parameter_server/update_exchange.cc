@@ -293,12 +293,15 @@ bool UpdateExchange::has_all_versions() const {
 void UpdateExchange::answer() {
   for (const Pull& pull : pulls_) {
     const uint64_t version = pull.at_least > 0 ? pull.shard->version() : 0;
-    if (version < pull.at_least)
-      return caller_->refuse(
-          Error(Code::kDeadlineExceeded,
-                str("shard \"", pull.shard->spec().name, "\" is still at version ", version,
-                    "; waited for version ", pull.at_least, ", which needs the gradients of ",
-                    service_.options().consistency.gradients_per_update(), " workers")));
+    if (version >= pull.at_least) continue;
+    const std::string slow = service_.awaited_by(*pull.shard);
+    return caller_->refuse(
+        Error(Code::kDeadlineExceeded,
+              str("shard \"", pull.shard->spec().name, "\" is still at version ", version,
+                  "; waited for version ", pull.at_least, ", which needs the gradients of ",
+                  service_.options().consistency.gradients_per_update(), " workers: ", slow,
+                  " has not sent one"),
+              slow));
   }
   caller_->reply();
 }

@@ -24,22 +24,44 @@ void serve(const Address& address, const std::string& folder) {
   server.wait();
 }
 
+ShardSpec counter(const TensorSpec& spec) {
+  return {.name = "counter",
+          .variable = "counter",
+          .whole = spec,
+          .rows = kElements,
+          .update = trace_update(optim::SGD(1.0).rule(), spec)};
+}
+
 // Each push adds 1 to every element; each acknowledged one is a line.
 void count(const Address& address, const std::string& task, int pushes) {
   ParameterClient client(address,
                          {.task = task, .job_id = "job", .transport = testing::transport()});
   const TensorSpec spec{DType::kFloat32, {kElements}};
-  client.create({.name = "counter",
-                 .variable = "counter",
-                 .whole = spec,
-                 .rows = kElements,
-                 .update = trace_update(optim::SGD(1.0).rule(), spec)},
-                [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+  client.create(counter(spec), [&] { return Tensor::zeros(spec.dtype, spec.shape); });
   const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
   for (int i = 0; i < pushes; ++i) {
     client.push({.shard = "counter", .gradient = gradient, .learning_rate = 1});
     std::cout << "acknowledged" << std::endl;
   }
+}
+
+// Rounds of synchronous training in which each gradient adds 1; each is a line. Then it leaves.
+void take_rounds(const Address& address, const std::string& task, int rounds) {
+  ParameterClient client(address,
+                         {.task = task, .job_id = "job", .transport = testing::transport()});
+  const TensorSpec spec{DType::kFloat32, {kElements}};
+  client.create(counter(spec), [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+  const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
+  Tensor value(spec.dtype, spec.shape);
+  uint64_t awaited = 0;
+  for (int i = 0; i < rounds; ++i) {
+    client.pull({.shard = "counter", .target = value, .at_least = awaited});
+    const ShardPushed pushed =
+        client.push({.shard = "counter", .gradient = gradient, .learning_rate = 1});
+    awaited = pushed.outcome == PushOutcome::kCounted ? pushed.version + 1 : 0;
+    std::cout << "round" << std::endl;
+  }
+  client.leave();
 }
 
 }  // namespace
@@ -51,5 +73,6 @@ int main(int argc, char** argv) {
     const auto address = cohort::Address::parse(role.empty() ? "" : argv[2]);
     if (role == "server") cohort::serve(address, argv[3]);
     if (role == "worker") cohort::count(address, argv[3], std::atoi(argv[4]));
+    if (role == "rounds") cohort::take_rounds(address, argv[3], std::atoi(argv[4]));
   });
 }

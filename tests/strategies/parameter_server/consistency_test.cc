@@ -32,44 +32,117 @@ TEST(ConsistencyOptions, RefusesWhatDoesNotGoTogether) {
 
 TEST(ClockTable, HoldsUpWhoIsTooFarAhead) {
   ClockTable clocks(2, 2, milliseconds(1000));
-  for (const char* task : {"a", "b"}) clocks.connected(task);
-  clocks.complete("a", 5, kNow);
+  for (const char* task : {"a", "b"}) clocks.connected(task, 1);
+  clocks.complete("a", 5);
   EXPECT_FALSE(clocks.may_start("a", kNow)) << "b has not come yet";
-  clocks.complete("b", 2, kNow);
+  clocks.complete("b", 2);
   EXPECT_FALSE(clocks.may_start("a", kNow));  // 5 - 2 > 2
   EXPECT_EQ(clocks.holding_up(kNow), "b");
   EXPECT_TRUE(clocks.may_start("b", kNow));
-  clocks.complete("b", 3, kNow);
+  clocks.complete("b", 3);
   EXPECT_TRUE(clocks.may_start("a", kNow));
 }
 
 TEST(ClockTable, ForgetsWhoHasLeftOrGone) {
   ClockTable clocks(1, 2, milliseconds(1000));
   for (const char* task : {"a", "b"}) {
-    clocks.connected(task);
-    clocks.complete(task, 0, kNow);
+    clocks.connected(task, 1);
+    clocks.complete(task, 0);
   }
-  clocks.complete("a", 4, kNow);
-  clocks.disconnected("b", kNow);
+  clocks.complete("a", 4);
+  clocks.disconnected("b", 1, kNow);
   EXPECT_FALSE(clocks.may_start("a", kNow + milliseconds(500))) << "b may be back soon";
   EXPECT_TRUE(clocks.may_start("a", kNow + milliseconds(1500)));
-  clocks.connected("b");
+  clocks.connected("b", 1);
   EXPECT_FALSE(clocks.may_start("a", kNow + milliseconds(1500))) << "b is back";
-  clocks.leave("b");
+  clocks.leave("b", 1);
   EXPECT_TRUE(clocks.may_start("a", kNow));
 }
 
 TEST(ClockTable, WaitsForEachWorkerToComeOnce) {
   ClockTable clocks(1, 3, milliseconds(1000));
-  for (const char* task : {"worker:0", "worker:1", "worker:2"}) clocks.connected(task);
+  for (const char* task : {"worker:0", "worker:1", "worker:2"}) clocks.connected(task, 1);
   for (int time = 0; time < 2; ++time) {  // trains twice
-    clocks.complete("worker:0", 5, kNow);
-    clocks.leave("worker:0");
+    clocks.complete("worker:0", 5);
+    clocks.leave("worker:0", time + 1);
   }
-  clocks.complete("worker:1", 5, kNow);
+  clocks.complete("worker:1", 5);
   EXPECT_FALSE(clocks.may_start("worker:1", kNow)) << "worker:2 has not come";
-  clocks.leave("worker:2");  // it had nothing to do
+  clocks.leave("worker:2", 1);  // it had nothing to do
   EXPECT_TRUE(clocks.may_start("worker:1", kNow));
+}
+
+TEST(ClockTable, DoesNotWaitForWhoDiedBeforeItsFirstStep) {
+  ClockTable clocks(1, 2, milliseconds(1000));
+  for (const char* task : {"worker:0", "worker:1", "evaluator:0"}) clocks.connected(task, 1);
+  clocks.complete("worker:0", 5);
+  EXPECT_TRUE(clocks.disconnected("evaluator:0", 1, kNow));
+  EXPECT_FALSE(clocks.may_start("worker:0", kNow + milliseconds(1500)));
+  clocks.connected("worker:1", 1);
+  EXPECT_FALSE(clocks.disconnected("worker:1", 1, kNow)) << "it has another connection";
+  EXPECT_TRUE(clocks.disconnected("worker:1", 1, kNow));
+  EXPECT_FALSE(clocks.may_start("worker:0", kNow + milliseconds(500)));
+  EXPECT_TRUE(clocks.may_start("worker:0", kNow + milliseconds(1500)));
+}
+
+// Of synchronous training, by those that have contributed to an update.
+class Awaited : public ::testing::Test {
+ protected:
+  Awaited() {
+    for (const char* task : {"a", "b"}) clocks_.connected(task, 1);
+  }
+  std::string awaited(const std::set<std::string>& come, ClockTable::Time now = kNow) const {
+    const auto has_come = [&](const std::string& task) { return come.contains(task); };
+    const std::string names = clocks_.awaited_names(has_come, now);
+    EXPECT_EQ(clocks_.awaited(has_come, now) == 0, names.empty());
+    return names;
+  }
+  ClockTable clocks_{0, 2, milliseconds(1000)};
+};
+
+TEST_F(Awaited, AreAllUntilTheyLeave) {
+  clocks_.complete("a", 0);
+  EXPECT_NE(awaited({"a"}).find("not come yet"), std::string::npos);
+  clocks_.complete("b", 0);
+  EXPECT_EQ(awaited({"a"}), "b");
+  EXPECT_EQ(awaited({"a", "b"}), "");
+  clocks_.leave("b", 1);
+  EXPECT_EQ(awaited({"a"}), "");
+  EXPECT_EQ(awaited({}), "a");
+  clocks_.complete("b", 0);
+  EXPECT_EQ(awaited({"a"}), "b") << "it is back";
+}
+
+TEST_F(Awaited, AreThoseBetweenTrainingsOnceTheNextHasBegun) {
+  for (const char* task : {"a", "b"}) clocks_.complete(task, 0);
+  clocks_.leave("a", 1);
+  clocks_.complete("a", 0);  // its second training, while b is in the first
+  clocks_.leave("b", 1);
+  EXPECT_EQ(awaited({"a"}), "b");
+  clocks_.disconnected("b", 1, kNow);
+  EXPECT_EQ(awaited({"a"}), "") << "it has ended";
+}
+
+TEST_F(Awaited, AreNotThoseWhoHaveGoneOrBeganAnew) {
+  for (const char* task : {"a", "b"}) clocks_.complete(task, 0);
+  clocks_.disconnected("b", 1, kNow);
+  EXPECT_EQ(awaited({"a"}, kNow + milliseconds(500)), "b");
+  EXPECT_EQ(awaited({"a"}, kNow + milliseconds(1500)), "");
+  EXPECT_TRUE(clocks_.has_gone("b", kNow + milliseconds(1500)));
+  clocks_.connected("b", 2);
+  EXPECT_EQ(awaited({"a"}), "") << "a new start, which has done nothing yet";
+  EXPECT_FALSE(clocks_.disconnected("b", 1, kNow)) << "a connection of the start before";
+  clocks_.complete("b", 0);
+  EXPECT_EQ(awaited({"a"}), "b");
+}
+
+TEST_F(Awaited, AreForAWhileThoseOfBeforeTheServersRestart) {
+  clocks_.expect("c", kNow + milliseconds(3000));
+  clocks_.complete("a", 0);
+  EXPECT_EQ(awaited({"a"}, kNow + milliseconds(2900)), "c");
+  EXPECT_EQ(awaited({"a"}, kNow + milliseconds(3100)), "");
+  clocks_.connected("c", 7);
+  EXPECT_EQ(awaited({"a"}, kNow + milliseconds(9000)), "c") << "it has come back";
 }
 
 // Who had ended before is not waited for again.
@@ -157,14 +230,158 @@ TEST(Synchronous, DropsWhatBackupWorkersBringLate) {
   EXPECT_EQ(server->statistics().pushes_late, 1u);
 }
 
-TEST(Synchronous, SaysWhatItWaitsFor) {
-  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
+// Clients of a synchronous server with shard "w", a zero, which they have pulled.
+class Rounds {
+ public:
+  Rounds(int workers, int backups, milliseconds grace = milliseconds(300))
+      : server_(
+            {.consistency = {.max_staleness = 0, .num_workers = workers, .backup_workers = backups},
+             .worker_grace = grace}) {
+    for (int w = 0; w < workers; ++w) start(w);
+  }
+  void start(int worker) {
+    clients_.resize(std::max(clients_.size(), static_cast<size_t>(worker) + 1));
+    auto& client = clients_[static_cast<size_t>(worker)];
+    client = server_.client(str("worker:", worker));
+    client->create(spec_, [] { return floats({0}); });
+    pull(worker);
+  }
+  void end(int worker) { clients_[static_cast<size_t>(worker)] = nullptr; }
+  ParameterClient& operator[](int worker) { return *clients_[static_cast<size_t>(worker)]; }
+
+  float pull(int worker, uint64_t at_least = 0) {
+    Tensor value(DType::kFloat32, {1});
+    version_ =
+        (*this)[worker].pull({.shard = "w", .target = value, .at_least = at_least}).version.version;
+    return values_of(value)[0];
+  }
+  // Adds so much to the sum of the update.
+  PushOutcome push(int worker, float amount) {
+    ShardPushed pushed;
+    pushes((*this)[worker], -amount, &pushed);
+    return pushed.outcome;
+  }
+  // The value after the update that is under way.
+  float next(int worker) { return pull(worker, version_ + 1); }
+  TestServer& server() { return server_; }
+
+ private:
+  const ShardSpec spec_ = whole_shard("w", kOne);
+  TestServer server_;
+  std::vector<std::unique_ptr<ParameterClient>> clients_;
+  uint64_t version_ = 0;
+};
+
+TEST(Synchronous, GoesOnWithoutWhoLeavesAndKeepsTheMean) {
+  Rounds rounds(3, 0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted);
+  EXPECT_EQ(rounds.push(1, 2), PushOutcome::kCounted);
+  rounds[1].leave();  // what it has pushed counts
+  EXPECT_EQ(rounds.push(2, 3), PushOutcome::kApplied);
+  EXPECT_EQ(rounds.pull(0), 6);
+  rounds.pull(2);
+  EXPECT_EQ(rounds.push(0, 2), PushOutcome::kCounted);
+  EXPECT_EQ(rounds.push(2, 4), PushOutcome::kApplied);
+  EXPECT_EQ(rounds.pull(0), 6 + (2 + 4) * 3.0f / 2);
+  EXPECT_EQ(rounds.push(0, 5), PushOutcome::kCounted);
+  rounds[2].leave();
+  EXPECT_EQ(rounds.next(0), 15 + 5 * 3.0f) << "the update that was under way";
+  EXPECT_EQ(rounds.server()->statistics().pushes_applied, 3u);
+  EXPECT_EQ(rounds.server()->statistics().pushes_counted, 3u);
+}
+
+TEST(Synchronous, WaitsAgainForWhoIsBack) {
+  Rounds rounds(2, 0);
+  rounds.push(0, 1);
+  EXPECT_EQ(rounds.push(1, 1), PushOutcome::kApplied);
+  rounds[1].leave();
+  rounds.pull(0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied);
+  rounds.pull(0);
+  EXPECT_EQ(rounds.push(1, 100), PushOutcome::kLate) << "of an update that has been made";
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted);
+  rounds.pull(1);
+  EXPECT_EQ(rounds.push(1, 3), PushOutcome::kApplied);
+  EXPECT_EQ(rounds.pull(0), 2 + 2 + 4);
+}
+
+TEST(Synchronous, TrainingsOfOneLengthStayInStep) {
+  Rounds rounds(2, 0);
+  for (int training = 1; training <= 3; ++training) {
+    for (int step = 0; step < 2; ++step) {
+      // The first worker is always ahead: it may push while the other has not left.
+      EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted);
+      if (step == 0 && training > 1) rounds[1].leave();
+      EXPECT_EQ(rounds.push(1, 1), PushOutcome::kApplied);
+      for (const int worker : {1, 0}) rounds.pull(worker);
+    }
+    rounds[0].leave();
+  }
+  EXPECT_EQ(rounds.pull(0), 12);
+}
+
+TEST(Synchronous, BackupWorkersStandInForWhoLeaves) {
+  Rounds rounds(3, 1);
+  rounds[2].leave();
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted);
+  EXPECT_EQ(rounds.push(1, 2), PushOutcome::kApplied);
+  EXPECT_EQ(rounds.pull(0), 3);
+  rounds[1].leave();
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied);
+  EXPECT_EQ(rounds.pull(0), 3 + 2) << "the mean of one for two";
+}
+
+TEST(Synchronous, GoesOnWithoutWhoHasGone) {
+  Rounds rounds(2, 0);
+  rounds.push(0, 1);
+  rounds.push(1, 1);
+  rounds.pull(0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted);
+  rounds.end(1);
+  EXPECT_EQ(rounds.next(0), 4);
+  EXPECT_NE(rounds.server().line("worker:1 has gone"), "");
+  rounds.start(1);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied) << "it has done nothing yet";
+  EXPECT_EQ(rounds.push(1, 1), PushOutcome::kLate);
+  rounds.pull(0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted) << "now it has";
+  rounds.pull(1);
+  EXPECT_EQ(rounds.push(1, 1), PushOutcome::kApplied);
+}
+
+TEST(Synchronous, RowsOfFewerWorkersKeepTheMean) {
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 4}});
+  const TensorSpec table{DType::kFloat32, {4, 1}};
+  const ShardSpec spec = whole_shard("w", table);
+  for (int w = 0; w < 4; ++w) {
+    const auto client = server.client(str("worker:", w));
+    client->create(spec, [&] { return Tensor::zeros(table.dtype, table.shape); });
+    fetch(*client, spec);
+    if (w < 2)
+      client->leave();
+    else
+      client->push({.shard = "w",
+                    .gradient = Tensor::full(DType::kFloat32, {2, 1}, -1),
+                    .learning_rate = 1,
+                    .rows = std::vector<int64_t>{w, 0}});
+  }
   const auto client = server.client();
-  client->create(whole_shard("w", kOne), [] { return floats({0}); });
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{4, 0, 2, 2}));
+}
+
+TEST(Synchronous, SaysWhatItWaitsFor) {
+  Rounds rounds(2, 0);
   Tensor value(DType::kFloat32, {1});
   const ShardPull pull{.shard = "w", .target = value, .at_least = 2};
-  EXPECT_ERROR(client->update({}, {&pull, 1}, milliseconds(200)), Code::kDeadlineExceeded,
+  EXPECT_ERROR(rounds[0].update({}, {&pull, 1}, milliseconds(200)), Code::kDeadlineExceeded,
                "version 2");
+  rounds.push(1, 1);
+  rounds.push(0, 1);
+  rounds.pull(1);
+  rounds.push(1, 1);
+  const ShardPull next{.shard = "w", .target = value, .at_least = 3};
+  EXPECT_ERROR(rounds[1].update({}, {&next, 1}, milliseconds(200)), Code::kDeadlineExceeded,
+               "worker:0 has not sent one");
 }
 
 TEST(Synchronous, AddsUpRows) {

@@ -56,7 +56,7 @@ class Job {
 constexpr int kStepsOfAnEpoch = 256 / 2 / 8;
 
 TEST(Job, StartsInAnyOrderAndALostWorkerTakesItsPlaceAgain) {
-  for (const char* staleness : {"-1", "4"}) {
+  for (const char* staleness : {"-1", "4", "0"}) {
     SCOPED_TRACE(str("max_staleness ", staleness));
     const Job job({"--epochs=30", str("--max_staleness=", staleness)});
     const auto first = job.start("worker", 0);

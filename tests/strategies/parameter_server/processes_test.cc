@@ -1,6 +1,7 @@
 // Tasks as processes that are killed at any moment, counting: every push adds 1 to every element,
 // so that the value is the number of pushes that were applied.
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "core/base/random.h"
@@ -53,6 +54,34 @@ TEST(KilledWorker, LeavesWholePushesOnly) {
   EXPECT_EQ(value, static_cast<double>(server->statistics().pushes_applied));
   EXPECT_GE(value, acknowledged);
   EXPECT_LE(value, acknowledged + kKills) << "at most one push was under way at each kill";
+}
+
+TEST(KilledWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
+  const Folder folder;
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
+  const auto begin = [&](int worker, int rounds) {
+    return start(
+        {"rounds", server.address().text(), str("worker:", worker), std::to_string(rounds)},
+        str(folder.path(), "/", worker));
+  };
+  const auto first = begin(0, 1'000'000);
+  auto second = begin(1, 1'000'000);
+  ASSERT_TRUE(second->wait_for_lines("round", 20));
+  second->kill_now();
+  const auto killed = std::chrono::steady_clock::now();
+  ASSERT_TRUE(first->wait_for_lines("round", first->lines("round") + 20));
+  const auto stall = std::chrono::steady_clock::now() - killed;
+  EXPECT_LT(stall, std::chrono::seconds(10)) << "3 s, on a machine that is not busy";
+  EXPECT_NE(server.line("worker:1 has gone"), "");
+  second = begin(1, 20);
+  EXPECT_EQ(second->join(), 0);
+  ASSERT_TRUE(first->wait_for_lines("round", first->lines("round") + 20)) << "it has left";
+  const auto client = server.client("worker:2");
+  const auto statistics = server->statistics();
+  EXPECT_GE(statistics.pushes_counted, 20u + 15u) << "updates of two workers";
+  const double value = value_of(*client);
+  EXPECT_GE(value, 2 * static_cast<double>(statistics.pushes_applied));
+  EXPECT_EQ(std::fmod(value, 2), 0) << "one gradient counts for two where there is one";
 }
 
 TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {

@@ -1,0 +1,125 @@
+// Synchronous training whose workers have not all the same to do.
+#include <atomic>
+#include <thread>
+
+#include "core/ops/math_ops.h"
+#include "tests/strategies/parameter_server/job.h"
+
+namespace cohort::testing {
+namespace {
+
+// Steps of a worker's own loop, each with a gradient of `gradient` for every element of "v".
+void take_steps(ParameterServerStrategy& strategy, int steps, double gradient,
+                const std::function<void(int)>& before = {}) {
+  const auto scope = strategy.scope();
+  const auto v = counting("v", {4});
+  const optim::Optimizer optimizer = optim::SGD(1.0);
+  const auto step =
+      strategy.function([&] { optimizer.minimize(ops::reduce_sum(v->read()) * gradient, {v}); });
+  for (int i = 0; i < steps; ++i) {
+    if (before) before(i);
+    strategy.run(step);
+  }
+}
+
+// How far "v" has come from where it began.
+float moved(const Job& job) {
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {4});
+  optim::SGD(1.0).build({v});
+  const auto values = values_of(v->value());
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(values[i] - static_cast<float>(i), values[0]) << "element " << i;
+  return values[0];
+}
+
+TEST(SynchronousTraining, GoesOnWithoutWorkersThatHaveEnded) {
+  const Job job(2, 3, {.max_staleness = 0, .partitioner = FixedShardsPartitioner(2)});
+  job.on_workers([](ParameterServerStrategy& strategy) {
+    const int rank = strategy.workers().rank();
+    take_steps(strategy, 2 + 2 * rank, 1 + rank);
+  });
+  // Of 1, 2 and 3; then of 2 and 3; then 3.
+  EXPECT_EQ(moved(job), -(2 * 2 + 2 * 2.5f + 2 * 3));
+  EXPECT_EQ(job.sum(&ServerStatistics::pushes_late), 0u);
+}
+
+TEST(SynchronousTraining, OfWorkersWithDifferentNumbersOfBatchesEnds) {
+  const Job job(2, 2, {.max_staleness = 0});
+  std::atomic<int> ended = 0;
+  job.on_workers([&](ParameterServerStrategy& strategy) {
+    Model model = line_model(optim::SGD(0.1));
+    const int64_t own = strategy.workers().rank() + 1;
+    for (int training = 0; training < 2; ++training) {
+      const History history = model.fit(
+          line(4), {.epochs = own, .steps_per_epoch = 3 * own, .verbose = Verbose::kSilent});
+      ended += static_cast<int>(history.epochs.size());
+    }
+  });
+  EXPECT_EQ(ended, 2 * (1 + 2));
+}
+
+TEST(SynchronousTraining, AgainAndAgainIsAsOneWorkersWithLargerBatches) {
+  Model alone = line_model(optim::SGD(0.1, {.momentum = 0.5}));
+  for (int training = 0; training < 3; ++training)
+    alone.fit(line(8), {.epochs = 2, .verbose = Verbose::kSilent});
+  const Job job(2, 2, {.max_staleness = 0, .partitioner = FixedShardsPartitioner(2)});
+  std::vector<Tensor> weights(4);
+  job.on_workers([&](ParameterServerStrategy& strategy) {
+    Model model = line_model(optim::SGD(0.1, {.momentum = 0.5}));
+    for (int training = 0; training < 3; ++training) {
+      const History history = model.fit(line(4), {.epochs = 2, .verbose = Verbose::kSilent});
+      EXPECT_EQ(history["late_updates"].back(), 0);
+      if (strategy.is_chief()) model.evaluate(line(4));  // while the other begins
+    }
+    if (strategy.is_chief())
+      for (size_t i = 0; i < weights.size(); ++i) weights[i] = model.variables()[i]->value();
+  });
+  for (size_t i = 0; i < weights.size(); ++i)
+    expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
+}
+
+// Each worker writes the number of the update for itself.
+TEST(SynchronousTraining, CountsItsUpdatesWhoeverIsSlow) {
+  const Job job(2, 2, {.max_staleness = 0});
+  job.on_workers([](ParameterServerStrategy& strategy) {
+    const auto v = counting("v", {4});
+    const optim::Optimizer optimizer = optim::SGD(1.0);
+    const auto step =
+        strategy.function([&] { optimizer.minimize(ops::reduce_sum(v->read()), {v}); });
+    for (int i = 1; i <= 60; ++i) {
+      strategy.run(step);
+      const double count = optimizer.iterations()->value().item();
+      EXPECT_GE(count, i);
+      EXPECT_LE(count, i + 1);
+    }
+  });
+}
+
+TEST(SynchronousTraining, GoesOnWithoutAWorkerThatFails) {
+  const Job job(2, 2, {.max_staleness = 0});
+  job.on_workers([](ParameterServerStrategy& strategy) {
+    const bool fails = strategy.workers().rank() == 1;
+    try {
+      take_steps(strategy, 6, fails ? 3 : 1, [&](int step) {
+        if (fails && step == 2) invalid("no more data");
+      });
+    } catch (const Error& error) {
+      EXPECT_TRUE(fails) << error.what();
+    }
+  });
+  EXPECT_EQ(moved(job), -(2 * 2 + 4 * 1));
+}
+
+TEST(SynchronousTraining, WithBackupWorkersEndsWhenTheyEnd) {
+  const Job job(1, 3, {.max_staleness = 0, .backup_workers = 1});
+  job.on_workers([](ParameterServerStrategy& strategy) {
+    take_steps(strategy, strategy.workers().rank() == 0 ? 12 : 3, 1);
+  });
+  // Every update is the mean of equal gradients; a worker that was late may have made fewer.
+  EXPECT_EQ(-moved(job), static_cast<float>(job.sum(&ServerStatistics::pushes_applied)));
+}
+
+}  // namespace
+}  // namespace cohort::testing
