@@ -425,6 +425,8 @@ void ParameterClient::assign(const std::string& shard, const Tensor& value, int 
   request.mutable_assign()->set_shard(shard);
   request.mutable_assign()->set_part(part);
   request.mutable_assign()->set_payload_bytes(value.bytes());
+  const std::lock_guard writing(write_mutex_);
+  request.mutable_assign()->set_sequence(++writes_);
   Payload payload;
   if (value.bytes() > 0) payload.push_back(piece_of(value));
   ask(request, payload);
@@ -456,6 +458,8 @@ void ParameterClient::assign_rows(const std::string& shard, const std::vector<in
   assign.set_rows(static_cast<int64_t>(rows.size()));
   assign.set_reset(reset);
   assign.set_payload_bytes(rows.size() * sizeof(int64_t) + values.bytes());
+  const std::lock_guard writing(write_mutex_);
+  assign.set_sequence(++writes_);
   Payload payload = {piece_of(rows), piece_of(values)};
   std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
   ask(request, payload);

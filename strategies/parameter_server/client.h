@@ -100,10 +100,11 @@ struct UpdateResult {
 
 // A worker's way to one parameter server. Connects by itself, in any order of starting, and again
 // after the server was away: a call waits until it is done, for the timeout at most
-// (kDeadlineExceeded or kUnavailable, which name the server). A push that is retried is applied
-// once. Errors of the server arrive with their code; peer() names it.
+// (kDeadlineExceeded or kUnavailable, which name the server). A push or write that is retried is
+// applied once. Errors of the server arrive with their code; peer() names it.
 //
-// Thread-safe. Pushes of a client go one after the other, other calls side by side. Memory of
+// Thread-safe. Pushes of a client go one after the other, and so do assign() and assign_rows();
+// other calls side by side. Memory of
 // gradients is read until the call returns; after a call that failed, gRPC may hold on to it for a
 // moment, which keeps a Plan from using it again.
 class ParameterClient {
@@ -210,6 +211,8 @@ class ParameterClient {
   std::map<std::string, Sequence> sequences_;
   std::optional<Source> source_;
   GradientCompressor compressor_;
+  std::mutex write_mutex_;  // and so do other writes
+  uint64_t writes_ = 0;
   std::mutex mutex_;
   std::map<std::string, ShardVersion> pulled_;
   std::vector<std::unique_ptr<parameter_server::Link>> idle_;

@@ -177,7 +177,20 @@ std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request
                                         create_body(service, std::move(spec), given == wanted));
 }
 
+// `sequence` is that of the request. A later start of the task may have written since it began.
+Shard::Writer writer_of(const Start& start, uint64_t sequence) {
+  refuse_if_retired(start);
+  return {.task = start.task, .mark = {.incarnation = start.incarnation, .sequence = sequence}};
+}
+
+void check_write(const Shard& shard, int part, uint64_t sequence) {
+  if (part < 0 || part >= shard.spec().num_parts())
+    invalid("shard \"", shard.spec().name, "\" has no part ", part);
+  if (sequence < 1) invalid("a write to shard \"", shard.spec().name, "\" has no number");
+}
+
 std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& request,
+                                       const std::shared_ptr<Start>& start,
                                        const std::shared_ptr<Caller>& caller) {
   const proto::Assign& assign = request.assign();
   const auto shard = service.shard(assign.shard());
@@ -185,27 +198,27 @@ std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& r
   if (shard->spec().lazy)
     invalid("shard \"", shard->spec().name,
             "\" makes its rows on first use, and cannot be assigned");
-  if (assign.part() < 0 || assign.part() >= shard->spec().num_parts())
-    invalid("shard \"", shard->spec().name, "\" has no part ", assign.part());
+  check_write(*shard, assign.part(), assign.sequence());
   if (assign.payload_bytes() != spec.bytes())
     invalid("the value of shard \"", shard->spec().name, "\" takes ", spec.bytes(), " bytes, got ",
             assign.payload_bytes());
   return std::make_shared<CallExchange>(
       service, caller, spec.bytes(),
-      [&service, shard, spec, part = assign.part()](const std::shared_ptr<Buffer>& payload) {
-        shard->assign(part, Tensor(spec.dtype, spec.shape, payload));
+      [&service, shard, spec, part = assign.part(), start,
+       sequence = assign.sequence()](const std::shared_ptr<Buffer>& payload) {
+        shard->assign(writer_of(*start, sequence), part, Tensor(spec.dtype, spec.shape, payload));
         return created(service, shard.get(), true, false);
       });
 }
 
 std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Request& request,
+                                            const std::shared_ptr<Start>& start,
                                             const std::shared_ptr<Caller>& caller) {
   const proto::AssignRows& assign = request.assign_rows();
   const auto shard = service.shard(assign.shard());
   shard->require_table();
   const ShardSpec& spec = shard->spec();
-  if (assign.part() < 0 || assign.part() >= spec.num_parts())
-    invalid("shard \"", spec.name, "\" has no part ", assign.part());
+  check_write(*shard, assign.part(), assign.sequence());
   const uint64_t each = sizeof(int64_t) + spec.row_bytes();
   if (assign.rows() < 0 || static_cast<uint64_t>(assign.rows()) > kMaxRowsBytes / each)
     fail(Code::kResourceExhausted, assign.rows(), " rows of shard \"", spec.name,
@@ -216,11 +229,11 @@ std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Reque
             assign.payload_bytes());
   return std::make_shared<CallExchange>(
       service, caller, count * each,
-      [&service, shard, count, part = assign.part(),
-       reset = assign.reset()](const std::shared_ptr<Buffer>& payload) {
+      [&service, shard, count, part = assign.part(), reset = assign.reset(), start,
+       sequence = assign.sequence()](const std::shared_ptr<Buffer>& payload) {
         const auto* numbers = static_cast<const int64_t*>(payload->data);
-        shard->assign_rows(part, {numbers, count}, reinterpret_cast<const char*>(numbers + count),
-                           reset);
+        shard->assign_rows(writer_of(*start, sequence), part, {numbers, count},
+                           reinterpret_cast<const char*>(numbers + count), reset);
         return created(service, shard.get(), true, false);
       });
 }
@@ -291,9 +304,9 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
     case proto::Request::kUpdate:
       return std::make_shared<UpdateExchange>(service, request, start, caller);
     case proto::Request::kAssign:
-      return begin_assign(service, request, caller);
+      return begin_assign(service, request, start, caller);
     case proto::Request::kAssignRows:
-      return begin_assign_rows(service, request, caller);
+      return begin_assign_rows(service, request, start, caller);
     case proto::Request::kListRows:
       return call([&service, wanted = request.list_rows()](const auto&) {
         return listed_rows(service, wanted);

@@ -8,6 +8,12 @@ namespace {
 constexpr size_t kMaxTasks = 65536;
 constexpr size_t kMaxRetired = 1024;  // of a task; the oldest are not told apart from new ones
 
+[[noreturn]] void refuse_retired(const std::string& task) {
+  throw Error(Code::kFailedPrecondition,
+              str(task, " has been started again since; this process is an old one and must end"),
+              task);
+}
+
 }  // namespace
 
 std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnation) {
@@ -30,10 +36,8 @@ bool Roster::anybody() const {
   return !tasks_.empty();
 }
 
-void refuse_retired(const std::string& task) {
-  throw Error(Code::kFailedPrecondition,
-              str(task, " has been started again since; this process is an old one and must end"),
-              task);
+void refuse_if_retired(const Start& start) {
+  if (start.retired) refuse_retired(start.task);
 }
 
 }  // namespace cohort::parameter_server

@@ -37,7 +37,7 @@ class Roster {
   std::map<std::string, Task> tasks_;
 };
 
-// kFailedPrecondition that names the start.
-[[noreturn]] void refuse_retired(const std::string& task);
+// kFailedPrecondition, naming the task, where a later start has taken its place.
+void refuse_if_retired(const Start& start);
 
 }  // namespace cohort::parameter_server

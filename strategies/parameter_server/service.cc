@@ -87,8 +87,7 @@ void Service::identify(const proto::Request& request, Session& session) {
     invalid("the name of a task has 1 to ", kMaxTaskBytes, " bytes, got ", who.task().size());
   const std::shared_ptr<Start>& start = session.start;
   if (start && start->task == who.task() && start->incarnation == who.incarnation()) {
-    if (start->retired) refuse_retired(start->task);
-    return;
+    return refuse_if_retired(*start);
   }
   if (start) invalid("a call is of one task: it was ", start->task, ", now ", who.task());
   session.tasks.check(options_.job_id, who.task());

@@ -426,13 +426,21 @@ uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target)
   return version_;
 }
 
-uint64_t Shard::assign(int part, const Tensor& value) {
+bool Shard::begin_write(const Writer& writer) {
+  const std::string name = writer.task + kWrites;
+  if (!is_new(name, writer.mark)) return false;
+  marks_[name] = writer.mark;
+  return true;
+}
+
+uint64_t Shard::assign(const Writer& writer, int part, const Tensor& value) {
   if (table_)
     invalid("shard \"", spec_.name, "\" makes its rows on first use, and cannot be assigned");
   require_part(part);
   if (!(value.spec() == spec_.spec()))
     invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", got ", value.spec());
   const Writing writing(*this);
+  if (!begin_write(writer)) return version_;
   storage(part).assign(value);
   if (part > 0) updates_ = 0;
   round_ = {};
@@ -450,13 +458,14 @@ std::vector<int64_t> Shard::rows_after(int64_t after, size_t most) const {
   return table_->ids(after, most);
 }
 
-uint64_t Shard::assign_rows(int part, std::span<const int64_t> rows, const char* values,
-                            bool reset) {
+uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int64_t> rows,
+                            const char* values, bool reset) {
   require_table();
   require_part(part);
   require_rows(rows);
   const Writing writing(*this);
   for (const int64_t row : rows) table_->make(part, row);  // what may fail comes first
+  if (!begin_write(writer)) return version_;
   if (reset) table_->reset(part);
   for (size_t i = 0; i < rows.size(); ++i)
     std::memcpy(table_->make(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());

@@ -31,7 +31,9 @@ struct Mark {
   uint64_t sequence = 0;
   bool operator==(const Mark&) const = default;
 };
-using Marks = std::map<std::string, Mark>;  // by task, and by source
+// By task, by source, and for what a task writes without a gradient by its name and kWrites.
+using Marks = std::map<std::string, Mark>;
+inline constexpr char kWrites[] = "/writes";
 
 // A gradient with all that decides what becomes of it.
 struct IncomingPush {
@@ -132,14 +134,21 @@ class Shard {
   // Writes the rows named into `target`, one after the other. Rows of a table that nobody has
   // pushed to have their initial value. kOutOfRange.
   uint64_t pull_rows(int part, std::span<const int64_t> rows, char* target) const;
+  // Who writes, and which of the task's writes it is.
+  struct Writer {
+    std::string task;
+    Mark mark;
+  };
   // Overwrites a part; rounds that have begun start anew. A slot's is that of another training:
-  // updates are counted from what the next push says.
-  uint64_t assign(int part, const Tensor& value);
+  // updates are counted from what the next push says. Nothing changes where this write, or a later
+  // one of the task, has been made before.
+  uint64_t assign(const Writer& writer, int part, const Tensor& value);
   // Of a table with rows on first use: the numbers of the first `most` rows in use after `after`.
   std::vector<int64_t> rows_after(int64_t after, size_t most) const;
   // Overwrites rows of a part of such a table; where `reset`, after all others have got their
   // initial value. As assign(); kOutOfRange, kResourceExhausted.
-  uint64_t assign_rows(int part, std::span<const int64_t> rows, const char* values, bool reset);
+  uint64_t assign_rows(const Writer& writer, int part, std::span<const int64_t> rows,
+                       const char* values, bool reset);
   // kInvalidArgument unless it is one.
   void require_table() const;
   // Overwrites all parts and the version; the spec's geometry must be this shard's.
@@ -163,6 +172,8 @@ class Shard {
   void require_rows(std::span<const int64_t> rows) const;
   int require_part(int part) const;
   bool is_new(const std::string& source, const Mark& mark) const;
+  // Whether the write is still to be made; then it counts as made.
+  bool begin_write(const Writer& writer);
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
   void finish_round();

@@ -241,6 +241,8 @@ void UpdateExchange::dispatch(Push& push) {
 void UpdateExchange::apply(Push& push) {
   std::optional<Error> error;
   try {
+    // A later start may have pushed since this request began.
+    refuse_if_retired(*start_);
     decode(push);
     push.result = service_.push(*push.shard, std::move(push.push));
   } catch (const Error& thrown) {

@@ -83,16 +83,26 @@ class Hostile : public ::testing::Test {
     return *request.mutable_create();
   }
 
-  // What becomes of a request whose payload is zeros.
-  Error outcome(const Request& request) { return outcome(request.SerializeAsString()); }
-  Error outcome(const std::string& header) {
+  static Request write(uint64_t sequence) {
+    Request request = Hostile::request();
+    request.mutable_assign()->set_shard("w");
+    request.mutable_assign()->set_payload_bytes(16);
+    request.mutable_assign()->set_sequence(sequence);
+    return request;
+  }
+
+  // What becomes of a request all bytes of whose payload are this one.
+  Error outcome(const Request& request, char byte = '\0') {
+    return outcome(request.SerializeAsString(), byte);
+  }
+  Error outcome(const std::string& header, char byte = '\0') {
     const auto caller = std::make_shared<Recorder>();
     Service::Session session;
     try {
       const auto exchange = service_.open(header, caller, session);
-      const std::string zeros(std::min<uint64_t>(exchange->payload_bytes(), 1 << 20), '\0');
-      if (zeros.size() < exchange->payload_bytes()) return Error(Code::kUnknown, "cut off");
-      if (!zeros.empty()) exchange->receive(zeros.data(), zeros.size());
+      const std::string bytes(std::min<uint64_t>(exchange->payload_bytes(), 1 << 20), byte);
+      if (bytes.size() < exchange->payload_bytes()) return Error(Code::kUnknown, "cut off");
+      if (!bytes.empty()) exchange->receive(bytes.data(), bytes.size());
       exchange->complete();
       while (!caller->replied) std::this_thread::yield();
       if (!caller->refused)
@@ -190,6 +200,37 @@ TEST_F(Hostile, Pulls) {
   refused([](auto& p) { p.set_at_least(50); }, Code::kDeadlineExceeded, "version 50");
 }
 
+TEST_F(Hostile, Writes) {
+  EXPECT_REFUSED(write(0), Code::kInvalidArgument, "no number");
+  Request wrong = write(1);
+  wrong.mutable_assign()->set_part(1);
+  EXPECT_REFUSED(wrong, Code::kInvalidArgument, "part 1");
+  wrong = write(1);
+  wrong.mutable_assign()->set_payload_bytes(15);
+  EXPECT_REFUSED(wrong, Code::kInvalidArgument, "16 bytes");
+}
+
+// The first of two copies of a request may come last, when its caller has long gone on.
+TEST_F(Hostile, OldCopiesOfWritesChangeNothing) {
+  const auto first_byte = [&] {
+    return static_cast<const char*>(service_.shard("w")->part(0).raw())[0];
+  };
+  outcome(write(1), 1);
+  outcome(write(2), 2);
+  EXPECT_EQ(outcome(write(1), 1).message(), "no error");
+  EXPECT_EQ(outcome(write(2), 3).message(), "no error");
+  EXPECT_EQ(first_byte(), 2);
+  EXPECT_EQ(service_.shard("w")->version(), 3u);
+  Request other = write(1);
+  other.mutable_caller()->set_task("worker:1");
+  outcome(other, 4);
+  EXPECT_EQ(first_byte(), 4) << "each task has numbers of its own";
+  Request later = write(1);
+  later.mutable_caller()->set_incarnation(2);
+  outcome(later, 5);
+  EXPECT_EQ(first_byte(), 5) << "and each of its starts";
+}
+
 TEST_F(Hostile, Shards) {
   const auto refused = [&](const auto& change, Code code, const char* part) {
     Request wrong = request();
@@ -281,10 +322,7 @@ TEST_F(Hostile, MutatedRequests) {
   good = request();
   add_create(good);
   seeds.push_back(good.SerializeAsString());
-  good = request();
-  good.mutable_assign()->set_shard("w");
-  good.mutable_assign()->set_payload_bytes(16);
-  seeds.push_back(good.SerializeAsString());
+  seeds.push_back(write(1).SerializeAsString());
   constexpr uint64_t kSeed = 4711;
   RandomStream random(kSeed);
   for (int i = 0; i < 4000; ++i) {

@@ -5,6 +5,7 @@
 
 #include "core/base/random.h"
 #include "strategies/parameter_server/row_gradient.h"
+#include "strategies/parameter_server/shard.h"
 #include "tests/strategies/parameter_server/testing.h"
 
 namespace cohort::testing {
@@ -167,6 +168,20 @@ TEST(LazyRows, AreNoMoreThanAllowed) {
   EXPECT_EQ(server->statistics().rows, 2u);
   EXPECT_ERROR(fetch(*client, whole_shard("table", {DType::kFloat32, {1, 4}})),
                Code::kInvalidArgument, "first use");
+}
+
+TEST(LazyRows, AreWrittenOnceByEachRequest) {
+  parameter_server::Shard shard(lazy_table(1000, 1, {.max_rows = 4}), Tensor(), {});
+  const auto write = [&](uint64_t sequence, float value, bool reset) {
+    shard.assign_rows({"worker:0", {.incarnation = 1, .sequence = sequence}}, 0, Rows{5},
+                      reinterpret_cast<const char*>(&value), reset);
+    float found = 0;
+    shard.pull_rows(0, Rows{5}, reinterpret_cast<char*>(&found));
+    return found;
+  };
+  EXPECT_EQ(write(1, 1, true), 1);
+  EXPECT_EQ(write(2, 2, false), 2);
+  EXPECT_EQ(write(1, 1, true), 2);
 }
 
 TEST(LazyRows, AreNormalWhereAsked) {
