@@ -211,6 +211,7 @@ class ParameterServer::Network {
     server_.reset();
     service_.set_offering(nullptr);
     local_.reset();
+    service_.give_up_lost();
   }
 
   grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
@@ -243,13 +244,15 @@ class ParameterServer::Network {
  private:
   void restore() {
     if (options_.snapshot_folder.empty()) return;
+    int64_t shards = 0;
     try {
-      const int64_t shards = service_.restore(options_.snapshot_folder);
+      shards = service_.restore(options_.snapshot_folder);
       options_.notice(str("parameter server: ", shards, " shards from the snapshot in ",
                           options_.snapshot_folder));
     } catch (const Error& error) {
       if (error.code() != Code::kNotFound) throw;  // none yet
     }
+    service_.keep_ledger(shards == 0);
   }
 
   void share_memory() {

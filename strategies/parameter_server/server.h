@@ -16,8 +16,9 @@ namespace cohort {
 //
 // A server that is killed starts again from its last snapshot, if it has a folder for them. Pushes
 // that it had acknowledged since are gone; the next push of each worker shows how many, and a line
-// "lost=N" says so. Within one life of the server, and over a restart for what its snapshot has,
-// each push is applied exactly once, however often it is retried.
+// "lost=N" says so. Of workers that have ended, or do not come back, a file in the folder knows.
+// Within one life of the server, and over a restart for what its snapshot has, each push is applied
+// exactly once, however often it is retried.
 class ParameterServer {
  public:
   // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this

@@ -86,9 +86,8 @@ void Service::identify(const proto::Request& request, Session& session) {
   if (who.task().empty() || who.task().size() > kMaxTaskBytes)
     invalid("the name of a task has 1 to ", kMaxTaskBytes, " bytes, got ", who.task().size());
   const std::shared_ptr<Start>& start = session.start;
-  if (start && start->task == who.task() && start->incarnation == who.incarnation()) {
+  if (start && start->task == who.task() && start->incarnation == who.incarnation())
     return refuse_if_retired(*start);
-  }
   if (start) invalid("a call is of one task: it was ", start->task, ", now ", who.task());
   session.tasks.check(options_.job_id, who.task());
   enter(roster_.enter(who.task(), who.incarnation()), session);
@@ -225,7 +224,7 @@ int64_t Service::restore(const std::string& folder) {
 // synchronous training gives all some time, so that it goes on as it was.
 void Service::remember(const std::map<std::string, Mark>& marks) {
   const bool synchronous = options_.consistency.synchronous();
-  const auto until = std::chrono::steady_clock::now() + kGracesToReturn * options_.worker_grace;
+  const auto until = time_to_return();
   with_clocks([&](ClockTable& clocks) {
     for (const auto& [task, mark] : marks) {
       if (task.find('/') != std::string::npos) continue;  // of a coordinator's lane
@@ -238,7 +237,12 @@ void Service::remember(const std::map<std::string, Mark>& marks) {
   if (synchronous) at(until, [this] { settle_rounds(); });
 }
 
+WaitingRoom::Time Service::time_to_return() const {
+  return std::chrono::steady_clock::now() + kGracesToReturn * options_.worker_grace;
+}
+
 void Service::leave(const std::string& task, int64_t trainings) {
+  give_up_lost(task);
   with_clocks([&](ClockTable& clocks) { clocks.leave(task, trainings); });
   settle_rounds();
   waiting_->look();  // as with bounded staleness
@@ -255,7 +259,13 @@ std::string Service::awaited_by(const Shard& shard) {
 void Service::settle_rounds() {
   if (!options_.consistency.synchronous()) return;
   for (const auto& shard : shards()) {
-    if (!shard->settle()) continue;
+    try {
+      if (!shard->settle()) continue;
+    } catch (const std::exception& error) {  // nobody waits for the answer
+      options_.notice(str("parameter server: an update of shard \"", shard->spec().name,
+                          "\" is lost: ", error.what()));
+      continue;
+    }
     ++applied_;
     --counted_;
     ++staleness_[0];
@@ -286,7 +296,9 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   if (options_.consistency.synchronous())
     with_clocks([&](ClockTable& clocks) { clocks.complete(task, 0); });
   const uint64_t acknowledged = push.acknowledged;
+  const Mark mark = push.mark;
   const PushResult result = shard.push(std::move(push));
+  if (result.outcome != PushOutcome::kRepeated) write_down(shard, task, mark);
   switch (result.outcome) {
     case PushOutcome::kApplied:
       ++applied_;
@@ -302,14 +314,96 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
       ++late_;
       break;
   }
-  if (result.lost > 0) {
-    lost_ += result.lost;
-    options_.notice(str("parameter server: lost=", result.lost, " pushes of ", task, " to shard \"",
-                        shard.spec().name, "\", up to number ", acknowledged,
-                        ": they were acknowledged, and are not in the last snapshot"));
-  }
+  if (result.lost > 0)
+    count_lost(task, result.lost,
+               str("shard \"", shard.spec().name, "\", up to number ", acknowledged));
   if (result.outcome == PushOutcome::kApplied) waiting_->look();
   return result;
+}
+
+void Service::count_lost(const std::string& task, uint64_t pushes, const std::string& where) {
+  lost_ += pushes;
+  options_.notice(str("parameter server: lost=", pushes, " pushes of ", task, " to ", where,
+                      ": they were acknowledged, and are not in the last snapshot"));
+}
+
+void Service::keep_ledger(bool anew) {
+  const std::lock_guard lock(ledger_mutex_);
+  try {
+    ledger_ = std::make_unique<PushLedger>(options_.snapshot_folder, anew);
+  } catch (const Error& error) {
+    return end_ledger(error);
+  }
+  for (const auto& [key, last] : ledger_->marks()) {
+    const auto shard = find(key.shard);
+    if (shard == nullptr) continue;
+    const Mark restored = shard->mark_of(key.task);
+    if (restored.incarnation != last.incarnation || restored.sequence < last.sequence)
+      unreturned_.emplace(key, Unreturned{restored, last});
+  }
+  if (!unreturned_.empty()) at(time_to_return(), [this] { give_up_lost(); });
+}
+
+void Service::end_ledger(const Error& error) {
+  ledger_ = nullptr;
+  options_.notice(str("parameter server: what is lost of workers that do not come back will not ",
+                      "be known: ", error.what()));
+}
+
+void Service::write_down(const Shard& shard, const std::string& task, const Mark& mark) {
+  if (options_.snapshot_folder.empty()) return;
+  uint64_t lost = 0;
+  {
+    const std::lock_guard lock(ledger_mutex_);
+    if (ledger_ == nullptr) return;
+    const PushLedger::Key key{.shard = shard.spec().name, .task = task};
+    if (const auto found = unreturned_.find(key); found != unreturned_.end()) {
+      // Of the same start, the push itself has shown what is lost.
+      if (found->second.last.incarnation != mark.incarnation) lost = found->second.lost();
+      unreturned_.erase(found);
+    }
+    try {
+      ledger_->write(key, mark);
+    } catch (const Error& error) {
+      end_ledger(error);
+    }
+  }
+  if (lost > 0) count_lost(task, lost, str("shard \"", shard.spec().name, '"'));
+}
+
+void Service::give_up_lost(const std::optional<std::string>& task) {
+  struct Sum {
+    uint64_t pushes = 0;
+    int shards = 0;
+  };
+  std::map<std::string, Sum> sums;
+  {
+    const std::lock_guard lock(ledger_mutex_);
+    std::erase_if(unreturned_, [&](const auto& entry) {
+      const auto& [key, pushes] = entry;
+      if (task && key.task != *task) return false;
+      // Else it has just pushed, and this is counted there.
+      if (!shard(key.shard)->skip(key.task, pushes.restored, pushes.last)) return false;
+      sums[key.task].pushes += pushes.lost();
+      ++sums[key.task].shards;
+      return true;
+    });
+  }
+  for (const auto& [name, sum] : sums)
+    count_lost(name, sum.pushes, str(sum.shards, sum.shards == 1 ? " shard" : " shards"));
+}
+
+void Service::shut_down() {
+  {
+    const std::lock_guard lock(ledger_mutex_);
+    try {
+      if (ledger_ != nullptr) ledger_->clear();  // what was not saved by now is not wanted
+      ledger_ = nullptr;
+    } catch (const Error& error) {
+      end_ledger(error);
+    }
+  }
+  shut_down_();
 }
 
 ServerStatistics Service::statistics() const {

@@ -19,6 +19,7 @@
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/local_offer.h"
+#include "strategies/parameter_server/push_ledger.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/server_options.h"
 #include "strategies/parameter_server/shard.h"
@@ -82,6 +83,12 @@ class Service {
   std::optional<std::string> is_orphaned() const;
   // Writes all shards to a folder.
   void snapshot(const std::string& folder);
+  // With a snapshot folder, after restoring, or `anew`: writes down from now on what is
+  // acknowledged. What the server before this one has written down and the snapshot has not is
+  // lost: it is counted when its worker pushes again, has left, or has not come back for long.
+  void keep_ledger(bool anew);
+  // Counts what is lost of a task, or of all, that has not been counted before.
+  void give_up_lost(const std::optional<std::string>& task = {});
   // Restores the shards that are there from a snapshot, or from all those in a folder's folders,
   // which may have cut the variables into other shards; the marks of pushes only where a shard is
   // the same. A server without shards makes those of its snapshot. Returns how many; kNotFound
@@ -114,7 +121,7 @@ class Service {
     const std::lock_guard lock(clock_mutex_);
     return f(clocks_);
   }
-  void shut_down() { shut_down_(); }
+  void shut_down();
   Offer offer(const std::string& host, const std::shared_ptr<Start>& start) {
     const std::lock_guard lock(offering_mutex_);
     return offering_ ? offering_(host, start) : Offer();
@@ -123,10 +130,17 @@ class Service {
  private:
   void identify(const proto::Request& request, Session& session);
   void remember(const std::map<std::string, Mark>& marks);
+  // Its file cannot be written.
+  void end_ledger(const Error& error);
+  void count_lost(const std::string& task, uint64_t pushes, const std::string& where);
+  // Writes down what the worker will know as acknowledged.
+  void write_down(const Shard& shard, const std::string& task, const Mark& mark);
   // Makes the updates that nobody is waited for any more.
   void settle_rounds();
   // Looks, when its time is over, whether a worker without connections has come back.
   void look_for(const std::string& task);
+  // Until then those are waited for who were there before this server was started again.
+  WaitingRoom::Time time_to_return() const;
   // Calls `action` then, on the waiting room's thread.
   void at(WaitingRoom::Time time, std::function<void()> action);
   Shard::Environment environment();
@@ -151,6 +165,16 @@ class Service {
                         refused_ = 0, received_ = 0, sent_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex snapshot_mutex_;
+  std::mutex ledger_mutex_;  // guards what follows
+  std::unique_ptr<PushLedger> ledger_;
+  struct Unreturned {
+    Mark restored, last;
+    uint64_t lost() const {
+      return last.sequence - (last.incarnation == restored.incarnation ? restored.sequence : 0);
+    }
+  };
+  // What the server before this one had and this one has not, and nobody has counted.
+  std::map<PushLedger::Key, Unreturned> unreturned_;
   // Last: their threads use all of the above.
   std::unique_ptr<WaitingRoom> waiting_;
   std::unique_ptr<TaskPool> pool_;

@@ -474,6 +474,20 @@ uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int6
   return ++version_;
 }
 
+Mark Shard::mark_of(const std::string& task) const {
+  const std::shared_lock lock(mutex_);
+  const auto found = marks_.find(task);
+  return found == marks_.end() ? Mark{} : found->second;
+}
+
+bool Shard::skip(const std::string& task, const Mark& from, const Mark& to) {
+  const std::lock_guard lock(mutex_);
+  Mark& mark = marks_[task];
+  if (!(mark == from)) return false;
+  mark = to;
+  return true;
+}
+
 void Shard::restore(ShardState state) {
   const Writing writing(*this);
   if (table_) {

@@ -151,6 +151,10 @@ class Shard {
                        const char* values, bool reset);
   // kInvalidArgument unless it is one.
   void require_table() const;
+  // The last push of a task.
+  Mark mark_of(const std::string& task) const;
+  // Where that is still `from`, it is `to` from now on: what is between will never come.
+  bool skip(const std::string& task, const Mark& from, const Mark& to);
   // Overwrites all parts and the version; the spec's geometry must be this shard's.
   void restore(ShardState state);
   ShardState state() const;

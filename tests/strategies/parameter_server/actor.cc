@@ -15,11 +15,13 @@ namespace {
 
 constexpr int64_t kElements = 1 << 18;
 
-void serve(const Address& address, const std::string& folder) {
-  ParameterServer server(address, {.job_id = "job",
-                                   .snapshot_folder = folder,
-                                   .snapshot_interval = std::chrono::milliseconds(30),
-                                   .orphaned_after = std::chrono::seconds(20)});
+void serve(const Address& address, const std::string& folder, int snapshot_milliseconds) {
+  ParameterServer server(address,
+                         {.job_id = "job",
+                          .snapshot_folder = folder,
+                          .snapshot_interval = std::chrono::milliseconds(snapshot_milliseconds),
+                          .orphaned_after = std::chrono::seconds(20),
+                          .worker_grace = std::chrono::milliseconds(100)});
   std::cout << "serving" << std::endl;
   server.wait();
 }
@@ -71,7 +73,7 @@ int main(int argc, char** argv) {
   return cohort::run_main([&] {
     const std::string role = argc == 4 || argc == 5 ? argv[1] : "";
     const auto address = cohort::Address::parse(role.empty() ? "" : argv[2]);
-    if (role == "server") cohort::serve(address, argv[3]);
+    if (role == "server") cohort::serve(address, argv[3], argc == 5 ? std::atoi(argv[4]) : 30);
     if (role == "worker") cohort::count(address, argv[3], std::atoi(argv[4]));
     if (role == "rounds") cohort::take_rounds(address, argv[3], std::atoi(argv[4]));
   });

@@ -135,6 +135,31 @@ TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   EXPECT_EQ(value, acknowledged - lost) << text;
 }
 
+TEST(KilledServer, CountsWhatIsLostOfWorkersThatHaveEnded) {
+  const Folder folder;
+  const launcher::ReservedPort port;
+  const std::string output = folder.path() + "/out";
+  const auto serve = [&] {
+    return start({"server", port.address(), folder.path() + "/ps-0", "0"}, output);
+  };
+  auto server = serve();
+  const auto work = [&](const std::string& pushes) {
+    EXPECT_EQ(start({"worker", port.address(), "worker:1", pushes}, output)->join(), 0);
+  };
+  work("3");
+  ParameterClient client(Address::parse(port.address()),
+                         {.task = "worker:0", .job_id = "job", .transport = transport()},
+                         no_environment);
+  client.snapshot(folder.path() + "/ps-0");
+  work("12");
+  server->kill_now();
+  server = serve();
+  ASSERT_TRUE(server->wait_for_lines("lost=", 1)) << read_file(output);
+  EXPECT_EQ(server->lines("lost=12 pushes of worker:1"), 1) << read_file(output);
+  EXPECT_EQ(value_of(client), 3);
+  EXPECT_EQ(client.statistics().pushes_lost, 12u);
+}
+
 TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
   const Folder folder;
   const launcher::ReservedPort port;
