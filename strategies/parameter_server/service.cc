@@ -24,6 +24,10 @@ constexpr size_t kMaxShards = 1 << 20;
 // So many times worker_grace after a restart, those who took part before are waited for.
 constexpr int kGracesToReturn = 10;
 
+// A worker is slow when the others wait for it so much of their time: it takes twice as long.
+constexpr double kSlowShare = 0.5;
+constexpr std::chrono::minutes kSaySlowAgain(1);
+
 int usual_threads(int wanted) {
   if (wanted > 0) return wanted;
   return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
@@ -318,7 +322,19 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
     count_lost(task, result.lost,
                str("shard \"", shard.spec().name, "\", up to number ", acknowledged));
   if (result.outcome == PushOutcome::kApplied) waiting_->look();
+  if (result.awaited_share > kSlowShare) name_slow(task, result.awaited_share);
   return result;
+}
+
+void Service::name_slow(const std::string& task, double share) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool is_news = with_clocks([&](ClockTable&) {
+    const auto [last, is_first] = named_slow_.try_emplace(task, now);
+    return is_first || now - std::exchange(last->second, now) > kSaySlowAgain;
+  });
+  if (!is_news) return;
+  options_.notice(str("parameter server: the other workers wait for ", task, ", ",
+                      static_cast<int>(100 * share), "% of the time of the last updates"));
 }
 
 void Service::count_lost(const std::string& task, uint64_t pushes, const std::string& where) {

@@ -132,6 +132,8 @@ class Service {
   void remember(const std::map<std::string, Mark>& marks);
   // Its file cannot be written.
   void end_ledger(const Error& error);
+  // Says that the others wait for a worker, unless that was said a moment ago.
+  void name_slow(const std::string& task, double share);
   void count_lost(const std::string& task, uint64_t pushes, const std::string& where);
   // Writes down what the worker will know as acknowledged.
   void write_down(const Shard& shard, const std::string& task, const Mark& mark);
@@ -157,6 +159,7 @@ class Service {
   Roster roster_;
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
+  std::map<std::string, ClockTable::Time> named_slow_;  // of the same mutex
   mutable std::mutex sessions_mutex_;
   uint64_t sessions_ = 0;
   std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known

@@ -39,6 +39,9 @@ void compensate_delay(T* g, const T* now, const T* then, int64_t count, double l
   }
 }
 
+// So many updates in a row make a worker one that the others wait for, and not by chance.
+constexpr int kUpdatesToJudge = 10;
+
 void scale(Tensor& gradient, double factor) {
   if (!is_floating(gradient.dtype())) return;
   dispatch(FloatTypes{}, gradient.dtype(), "a gradient", [&]<typename T>() {
@@ -248,11 +251,25 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
     add_to(round_.gradients[0], push.gradient);
   }
   result.outcome = PushOutcome::kCounted;
+  const auto now = std::chrono::steady_clock::now();
+  const auto alone = now - std::exchange(round_.latest, now);
   if (!round_is_complete()) return result;
+  if (round_.before.size() > 1) result.awaited_share = awaited_share(push.task, alone);
   finish_round();
   result.outcome = PushOutcome::kApplied;
   result.version = version_;
   return result;
+}
+
+double Shard::awaited_share(const std::string& task, Time::duration alone) {
+  const auto now = std::chrono::steady_clock::now();
+  if (waiting_.task != task || waiting_.updates == kUpdatesToJudge)
+    waiting_ = {.task = task, .since = now};
+  else
+    waiting_.alone += alone;
+  if (++waiting_.updates < kUpdatesToJudge) return 0;
+  return std::chrono::duration<double>(waiting_.alone) /
+         std::chrono::duration<double>(now - waiting_.since);
 }
 
 // With the first gradients that are enough, or with those of all who are left.

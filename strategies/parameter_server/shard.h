@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -55,6 +56,9 @@ struct PushResult {
   uint64_t version = 0;
   uint64_t staleness = 0;
   uint64_t lost = 0;  // pushes of this task that were acknowledged before and are gone
+  // Synchronous: of the time of the last updates, to all of which this task has contributed last,
+  // the part in which all others had contributed. Said once for several of them, else 0.
+  double awaited_share = 0;
 };
 
 // A shard's value as it was at one moment.
@@ -160,6 +164,7 @@ class Shard {
   ShardState state() const;
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
   // Of synchronous training: what has come for the next update.
   struct Round {
     std::vector<Tensor> gradients;
@@ -167,6 +172,14 @@ class Shard {
     std::map<std::string, std::optional<Mark>> before;  // of who has come: the marks without it
     double learning_rate = 0;
     uint64_t step = 0;
+    Time latest;  // when the last one came
+  };
+  // Of updates to which one task has contributed last.
+  struct Waiting {
+    std::string task;
+    int updates = 0;
+    Time since;
+    Time::duration alone{0};  // for this task alone
   };
 
   // Alone with the shard, to change it.
@@ -180,6 +193,7 @@ class Shard {
   bool begin_write(const Writer& writer);
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
+  double awaited_share(const std::string& task, Time::duration alone);
   void finish_round();
   void compensate(IncomingPush& push);
   // The update itself.
@@ -205,6 +219,7 @@ class Shard {
   std::unique_ptr<Plan> row_plan_;
   std::vector<Tensor> feeds_, outputs_;
   Round round_;
+  Waiting waiting_;
   ShardValue published_;
   std::map<std::string, ShardValue> pulled_;  // by task, for delay compensation
 };

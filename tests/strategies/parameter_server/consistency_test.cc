@@ -369,6 +369,29 @@ TEST(Synchronous, RowsOfFewerWorkersKeepTheMean) {
   EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{4, 0, 2, 2}));
 }
 
+TEST(Synchronous, NamesWhomTheOthersWaitForWithinTwentySteps) {
+  for (const int slow : {0, 1}) {
+    Rounds rounds(2, 0);
+    for (int step = 0; step < 20; ++step) {
+      rounds.push(1 - slow, 1);
+      std::this_thread::sleep_for(milliseconds(5));  // it is slow
+      rounds.push(slow, 1);
+      for (const int worker : {0, 1}) rounds.pull(worker);
+    }
+    EXPECT_NE(rounds.server().line(str("wait for worker:", slow)), "");
+    EXPECT_EQ(rounds.server().line(str("wait for worker:", 1 - slow)), "");
+  }
+}
+
+TEST(Synchronous, NamesNobodyWhereNobodyIsSlow) {
+  Rounds rounds(2, 0);
+  for (int step = 0; step < 40; ++step) {
+    for (const int worker : {step % 2, 1 - step % 2}) rounds.push(worker, 1);
+    for (const int worker : {0, 1}) rounds.pull(worker);
+  }
+  EXPECT_EQ(rounds.server().line("wait for"), "");
+}
+
 TEST(Synchronous, SaysWhatItWaitsFor) {
   Rounds rounds(2, 0);
   Tensor value(DType::kFloat32, {1});
