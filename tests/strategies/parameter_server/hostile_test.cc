@@ -301,15 +301,32 @@ TEST_F(Hostile, Updates) {
   refused(serialize_function(empty), Code::kInvalidArgument, "takes a gradient");
 }
 
+// Which task may ask for what.
 TEST_F(Hostile, TasksThatAreNotTheLeader) {
-  for (int kind = 0; kind < 3; ++kind) {
-    Request wrong = request();
-    wrong.mutable_caller()->set_task("worker:3");
-    if (kind == 0) wrong.mutable_snapshot()->set_folder("/tmp/x");
-    if (kind == 1) wrong.mutable_restore()->set_folder("/tmp/x");
-    if (kind == 2) wrong.mutable_shutdown();
-    EXPECT_REFUSED(wrong, Code::kPermissionDenied, "worker:3");
-  }
+  const Folder folder;
+  const std::pair<bool, std::function<void(Request&)>> kinds[] = {
+      {true, [&](Request& r) { r.mutable_snapshot()->set_folder(folder.path()); }},
+      {true, [&](Request& r) { r.mutable_restore()->set_folder(folder.path()); }},
+      {true, [](Request& r) { r.mutable_shutdown(); }},
+      {false, [](Request& r) { r.mutable_stats(); }},
+      {false, [](Request& r) { r.mutable_clock(); }},
+      {false, [](Request& r) { r.mutable_upgrade(); }},
+      {false, [](Request& r) { add_create(r); }},
+      {false, [](Request& r) { add_push(r); }},
+      {false, [](Request& r) { r = write(1); }},
+      {false, [](Request& r) { r.mutable_list_rows()->set_shard("w"); }},
+      {false, [](Request& r) { r.mutable_assign_rows()->set_shard("w"); }}};
+  for (const std::string task :
+       {"chief:0", "worker:0", "worker:1", "chief:1", "worker:00", "ps:0", "evaluator:0", "worker"})
+    for (const auto& [for_leaders, make] : kinds) {
+      Request asking = request();
+      make(asking);
+      asking.mutable_caller()->set_task(task);
+      const Error error = outcome(asking);
+      const bool leads = task == "chief:0" || task == "worker:0";
+      EXPECT_EQ(error.code() == Code::kPermissionDenied, for_leaders && !leads)
+          << task << ": " << error.what() << " " << asking.ShortDebugString();
+    }
 }
 
 // Any change of a byte gives an error or a reply, never a crash, a hang or much memory.

@@ -48,6 +48,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   void send(int signal) { kill(pid_, signal); }
   // Returns when none of its threads moves any more; SIGCONT thaws it.
   void freeze() {

@@ -1,0 +1,165 @@
+// Servers as processes that run out of something, or have callers who mean no good.
+#include <cmath>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/socket.h"
+#include "strategies/parameter_server/spec_message.h"
+#include "tests/strategies/parameter_server/process.h"
+#include "tests/strategies/parameter_server/raw_requests.h"
+#include "tests/testing/certificates.h"
+
+namespace cohort::testing {
+namespace {
+
+using parameter_server::Link;
+using parameter_server::proto::Request;
+constexpr size_t kMiB = 1 << 20;
+
+// A server in a process of its own, and a client with shard "w".
+class FaultyServer : public ::testing::Test {
+ protected:
+  FaultyServer() {
+    process_ = std::make_unique<Process>(
+        "tests/strategies/parameter_server/actor",
+        std::vector<std::string>{"server", port_.address(), folder_.path() + "/ps-0"},
+        folder_.path() + "/out");
+    EXPECT_TRUE(process_->wait_for_lines("serving", 1));
+    client_ = client("worker:0");
+    client_->create(spec_, [] { return floats({0, 0, 0, 0}); });
+  }
+
+  std::unique_ptr<ParameterClient> client(const std::string& task,
+                                          Transport way = transport()) const {
+    return std::make_unique<ParameterClient>(
+        Address::parse(port_.address()),
+        ParameterClientOptions{
+            .task = task, .job_id = "job", .timeout = std::chrono::seconds(20), .transport = way},
+        no_environment);
+  }
+  void limit(__rlimit_resource resource, rlim_t value) const {
+    const rlimit limit{value, value};
+    ASSERT_EQ(prlimit(process_->pid(), resource, &limit, nullptr), 0);
+  }
+  // Of the server, by a name of /proc/PID/status.
+  size_t memory(const std::string& name) const {
+    const std::string status = read_file(str("/proc/", process_->pid(), "/status"));
+    const size_t at = status.find(name + ":");
+    return at == std::string::npos
+               ? 0
+               : static_cast<size_t>(std::atoll(status.c_str() + at + name.size() + 1)) << 10;
+  }
+  // That nothing has happened to what it has.
+  void expect_well() {
+    const auto other = client("worker:9");
+    EXPECT_EQ(values_of(fetch(*other, spec_)), (std::vector<float>(4)));
+    EXPECT_EQ(values_of(fetch(*client_, spec_)), (std::vector<float>(4)));
+    client_->push({.shard = "w", .gradient = floats({-1, 0, 0, 0}), .learning_rate = 1});
+    EXPECT_EQ(values_of(fetch(*client_, spec_)), (std::vector<float>{1, 0, 0, 0}));
+  }
+
+  const Folder folder_;
+  const launcher::ReservedPort port_;
+  const ShardSpec spec_ = whole_shard("w", {DType::kFloat32, {4}});
+  std::unique_ptr<Process> process_;
+  std::unique_ptr<ParameterClient> client_;
+};
+
+TEST_F(FaultyServer, ServesAgainAfterItHadNoDescriptorsLeft) {
+  limit(RLIMIT_NOFILE, 64);
+  const auto address = net::InternetAddress::parse(port_.address(), "the server");
+  std::vector<net::Descriptor> flood;
+  for (int i = 0; i < 200; ++i) flood.push_back(net::start_connecting(address));
+  for (const char* byte = "P"; const auto& socket : flood)
+    (void)send(socket.get(), byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  EXPECT_EQ(client_->statistics().shards, 1u) << "who is connected is served meanwhile";
+  flood.clear();
+  const auto ended = std::chrono::steady_clock::now();
+  EXPECT_EQ(client("worker:1")->statistics().shards, 1u);
+  EXPECT_LT(std::chrono::steady_clock::now() - ended, std::chrono::seconds(10))
+      << "5 s, on a machine that is not busy";
+  expect_well();
+}
+
+// Memory is taken by bytes that have come, not by what a request says of them.
+TEST_F(FaultyServer, DoesNotPayForClaims) {
+  const size_t before = memory("VmRSS");
+  const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
+  std::vector<std::unique_ptr<Link>> links;
+  const auto say = [&](const Request& asking) {
+    links.push_back(std::make_unique<Link>(channel, Link::Unconnected::kWait));
+    ASSERT_TRUE(links.back()->connect(soon()));
+    links.back()->send({.header = asking.SerializeAsString(), .payload = {}}, soon());
+  };
+  for (int i = 0; i < 16; ++i) {
+    Request asking = request(str("worker:", 20 + i));
+    const TensorSpec large{DType::kFloat32, {int64_t{256} << 20}};
+    parameter_server::write_shard_spec(whole_shard(str("large ", i), large),
+                                       asking.mutable_create());
+    asking.mutable_create()->set_payload_bytes(large.bytes());
+    say(asking);
+    asking.clear_create();
+    auto& push = *asking.mutable_update()->add_pushes();
+    push.set_shard("w");
+    push.set_sequence(1);
+    push.set_rows(1 << 25);
+    push.set_payload_bytes((sizeof(int64_t) + sizeof(float)) << 25);
+    say(asking);
+  }
+  expect_well();
+  EXPECT_LT(memory("VmRSS"), before + 64 * kMiB) << "of 22 GiB that were spoken of";
+}
+
+// A request that there is no memory for is refused, and nothing else.
+TEST_F(FaultyServer, RefusesWhatItHasNoMemoryFor) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a sanitizer needs the address space for itself";
+#endif
+  client_->statistics();
+  limit(RLIMIT_AS, memory("VmSize") + 512 * kMiB);
+  const TensorSpec large{DType::kFloat32, {int64_t{256} << 20}};
+  const ShardSpec shard = whole_shard("large", large);
+  for (const Transport way : {Transport::kGrpc, Transport::kDirect, Transport::kSharedMemory}) {
+    const auto greedy = client("worker:1", way);
+    EXPECT_ERROR(greedy->create(shard, [&] { return Tensor(large.dtype, large.shape); }),
+                 Code::kResourceExhausted, "memory");
+  }
+  expect_well();
+}
+
+// --- Who may not come at all
+
+TEST(Strangers, AreTurnedAwayBeforeAnyRequest) {
+  const Certificates certificates;
+  certificates.sign("expired", Certificates::kNames, "ca", 0);
+  certificates.sign("stranger", Certificates::kNames, "other-ca");
+  TestServer server({.tls = certificates.files()});
+  const std::pair<const char*, TlsFiles> strangers[] = {
+      {"no certificate", {}},
+      {"of another authority", certificates.files("stranger")},
+      {"that trusts another authority", certificates.files("task", "other-ca")},
+      {"out of date", certificates.files("expired")}};
+  for (const auto& [what, tls] : strangers)
+    for (const Transport way : {Transport::kGrpc, Transport::kDirect, Transport::kSharedMemory}) {
+      ParameterClient stranger(server.address(),
+                               {.task = "worker:0",
+                                .job_id = "job",
+                                .timeout = milliseconds(300),
+                                .transport = way,
+                                .tls = tls},
+                               no_environment);
+      const Error error = error_of([&] { stranger.statistics(); });
+      EXPECT_TRUE(error.code() == Code::kUnavailable || error.code() == Code::kDeadlineExceeded)
+          << what << ": " << error.what();
+    }
+  EXPECT_EQ(server->statistics().sessions, 0u);
+  EXPECT_EQ(server->statistics().requests_refused, 0u) << "nobody has come as far as a request";
+  ParameterClient friendly(server.address(),
+                           {.task = "worker:0", .job_id = "job", .tls = certificates.files()},
+                           no_environment);
+  EXPECT_EQ(friendly.statistics().sessions, 1u);
+}
+
+}  // namespace
+}  // namespace cohort::testing
