@@ -13,7 +13,6 @@
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/parameter_server/lent_memory.h"
-#include "strategies/parameter_server/placement.h"
 #include "strategies/parameter_server/push_op.h"
 #include "strategies/parameter_server/server.h"
 #include "strategies/parameter_server/server_function.h"
@@ -25,7 +24,7 @@ namespace {
 using Options = ParameterServerStrategy::Options;
 
 constexpr int64_t kMinShardBytes = 256 << 10;
-// What a table whose rows are made on first use counts for, where shards are placed.
+// What a shard of a table whose rows are made on first use counts for, where shards are placed.
 constexpr int64_t kLazyShardBytes = 1 << 20;
 // For telling servers that this process ends, which they notice without, only later.
 constexpr std::chrono::milliseconds kFarewell(2000);
@@ -198,7 +197,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       made.initial_rows = options.initial_rows(variable.name, variable.spec);
     // Every worker makes the same variables in the same order.
     if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
-    made.servers = place(variable.spec, made.lazy.has_value(),
+    made.servers = place(variable, made.lazy.has_value(),
                          neighbour != nullptr ? on_servers(neighbour).get() : nullptr);
     return std::make_shared<ServerVariable>(made, session);
   }
@@ -254,22 +253,24 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   }
 
   // The server of each shard; one alone with a neighbour.
-  std::vector<int> place(const TensorSpec& spec, bool lazy, const ServerVariable* neighbour) {
-    const int64_t whole = lazy ? kLazyShardBytes : static_cast<int64_t>(spec.bytes());
-    if (neighbour != nullptr) {
-      const int server = neighbour->first_server();
-      placement->add(server, {.bytes = whole, .traffic = whole});
-      return {server};
-    }
+  std::vector<int> place(const VariableOptions& variable, bool lazy,
+                         const ServerVariable* neighbour) {
+    const TensorSpec& spec = variable.spec;
     Partitioner partitioner = options.partitioner;
     if (!partitioner)
       partitioner = lazy ? FixedShardsPartitioner(session->num_servers())
                          : MinSizePartitioner(kMinShardBytes, session->num_servers());
-    const int64_t shards = num_shards(partitioner, spec);
-    const int64_t bytes = lazy ? whole : whole / shards;
+    const int64_t shards = neighbour != nullptr ? 1 : num_shards(partitioner, spec);
+    const int64_t bytes = lazy ? shards * kLazyShardBytes : static_cast<int64_t>(spec.bytes());
+    const ShardLoad all = options.load ? options.load(variable.name, spec)
+                                       : ShardLoad{.bytes = bytes, .traffic = bytes};
+    const ShardLoad each{.bytes = all.bytes / shards, .traffic = all.traffic / shards};
+    if (neighbour != nullptr) {
+      placement->add(neighbour->first_server(), each);
+      return {neighbour->first_server()};
+    }
     std::vector<int> servers;
-    for (int64_t i = 0; i < shards; ++i)
-      servers.push_back(placement->place({.bytes = bytes, .traffic = bytes}));
+    for (int64_t i = 0; i < shards; ++i) servers.push_back(placement->place(each));
     return servers;
   }
 

@@ -13,6 +13,7 @@
 #include "strategies/parameter_server/compression.h"
 #include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/partitioner.h"
+#include "strategies/parameter_server/placement.h"
 #include "strategies/parameter_server/server_variable.h"
 
 namespace cohort {
@@ -58,6 +59,10 @@ class ParameterServerStrategy final : public Strategy {
 
     // Into how many shards a variable is cut. Empty: one for each server, of 256 KiB at least.
     Partitioner partitioner;
+    // What a variable asks of its servers, all shards together: by that these are chosen, the same
+    // way on every worker. Empty: its size, as memory and as traffic, which is right where a step
+    // moves all of it; for a table of which it moves some rows, the traffic is theirs.
+    std::function<ShardLoad(const std::string& name, const TensorSpec& spec)> load;
     // Which trainable variables make their rows on first use, and how: no memory is taken by rows
     // that nobody has trained, so that a table may have 2^40. The variable's own initializer is not
     // asked then.

@@ -63,6 +63,27 @@ TEST(ServerVariable, ScalarsAndIntegersHaveOneShardAndCount) {
   EXPECT_EQ(counter->value().data<int64_t>()[0], (int64_t{1} << 60) + 6);
 }
 
+TEST(ServerVariable, IsPlacedBySizeAndByWhatAStepMoves) {
+  const auto places = [](const Options& options) {
+    const Job job(2, 1, options);
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    std::vector<int> servers;
+    for (const auto& v :
+         {counting("table", {1000, 4}), counting("a", {1000}), counting("b", {1000})})
+      servers.push_back(on_servers(v).first_server());
+    return servers;
+  };
+  const auto load = [](const std::string& name, const TensorSpec& spec) {
+    const auto bytes = static_cast<int64_t>(spec.bytes());
+    return ShardLoad{.bytes = bytes, .traffic = name == "table" ? 64 : bytes};
+  };
+  EXPECT_EQ(places({}), (std::vector<int>{0, 1, 1}));
+  EXPECT_EQ(places({.load = load}), (std::vector<int>{0, 1, 0}));
+  EXPECT_ERROR(places({.load = [](auto&, auto&) { return ShardLoad{.bytes = -1}; }}),
+               Code::kInvalidArgument, "-1 bytes");
+}
+
 TEST(ServerVariable, SameNamesAreDifferentVariables) {
   const Job job(1, 1);
   const auto strategy = job.worker(0);
