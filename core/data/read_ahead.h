@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -10,10 +11,14 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/cancellation.h"
 #include "core/data/background.h"
 #include "core/data/position.h"
 
 namespace cohort::data {
+
+// How often a wait looks whether it has been cancelled (core/base/cancellation.h).
+inline constexpr std::chrono::milliseconds kCancelInterval(20);
 
 // Makes values on a background thread, up to `count` ahead of who takes them. The thread starts
 // with the first next() and ends with this object.
@@ -29,7 +34,8 @@ class ReadAhead {
   std::optional<T> next() {
     start();
     std::unique_lock lock(mutex_);
-    filled_.wait(lock, [&] { return !ready_.empty(); });
+    while (!filled_.wait_for(lock, kCancelInterval, [&] { return !ready_.empty(); }))
+      check_cancelled();
     Ready& front = ready_.front();
     if (front.error) std::rethrow_exception(front.error);
     if (!front.value) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "core/base/cancellation.h"
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
 #include "core/collective/device_collectives.h"
@@ -225,7 +226,10 @@ struct Plan::Impl {
     if (Profiler* profiler = Profiler::active()) {
       run_profiled(*profiler, info);
     } else {
-      for (Step& step : steps) run_step(step, info);
+      for (Step& step : steps) {
+        check_cancelled();
+        run_step(step, info);
+      }
     }
   }
 
