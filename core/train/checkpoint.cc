@@ -113,6 +113,13 @@ void save_variables(const std::string& path, const Variables& variables, const M
   });
 }
 
+Metadata load_metadata(const std::string& path, Workers& workers) {
+  if (workers.size() == 1) return read_safetensors(path).metadata;
+  return unpack(from_chief(workers, "the loading of metadata",
+                           [&] { return pack({.metadata = read_safetensors(path).metadata}); }))
+      .metadata;
+}
+
 Metadata load_variables(const std::string& path, const Variables& variables,
                         const LoadOptions& options, Workers& workers) {
   Safetensors content = read(path, workers);

@@ -21,6 +21,9 @@ using Metadata = std::map<std::string, std::string>;
 void save_variables(const std::string& path, const Variables& variables,
                     const Metadata& metadata = {}, Workers& workers = default_strategy().workers());
 
+// The strings of such a file alone.
+Metadata load_metadata(const std::string& path, Workers& workers = default_strategy().workers());
+
 struct LoadOptions {
   bool ignore_missing = false;     // variables that the file lacks keep their values
   bool ignore_unexpected = false;  // what the file has beyond the variables is passed over

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/base/program.h"
@@ -38,19 +39,28 @@ struct Model::State {
   Function predict;
   std::unique_ptr<Stepper> stepper;
   bool is_fitting = false;
+  // A file that is to be loaded when there are variables.
+  struct Pending {
+    std::string path;
+    LoadOptions options;
+    bool is_checkpoint = false;
+  };
+  std::optional<Pending> pending;
 };
 
 Model::Model(nn::Layer network)
     : state_(new State{
-          network, current_strategy(),
+          network,
+          current_strategy(),
           Function(
               [network](const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
               "predict"),
-          nullptr, false}) {}
+          nullptr, false, {}}) {}
 
 void Model::compile(CompileOptions options) {
   state_->stepper =
       std::make_unique<Stepper>(state_->network, state_->strategy, std::move(options));
+  load_pending();
 }
 
 Stepper& Model::stepper() const {
@@ -63,6 +73,17 @@ Stepper& Model::stepper() const {
 void Model::build(const std::vector<TensorSpec>& inputs) {
   const auto scope = state_->strategy.scope();
   state_->network.build(inputs);
+  load_pending();
+}
+
+void Model::load_pending() {
+  const auto& pending = state_->pending;
+  if (!pending || !network().built() || (pending->is_checkpoint && !state_->stepper)) return;
+  const State::Pending now = *std::exchange(state_->pending, std::nullopt);
+  if (now.is_checkpoint)
+    load_checkpoint(now.path, now.options);
+  else
+    load_weights(now.path, now.options);
 }
 
 void Model::build_for(const data::Dataset& dataset) {
@@ -183,10 +204,12 @@ Tensor Model::predict_batch(const data::DistributedBatch& batch) {
 }
 
 Value Model::operator()(const Value& x, const nn::CallContext& context) const {
+  require_loaded();
   return state_->network(x, context);
 }
 
 Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext& context) const {
+  require_loaded();
   return state_->network(inputs, context);
 }
 
@@ -195,6 +218,11 @@ void Model::save_weights(const std::string& path) const {
 }
 
 void Model::load_weights(const std::string& path, const LoadOptions& options) {
+  if (!network().built()) {
+    load_metadata(path, strategy().workers());
+    state_->pending = {path, options, false};
+    return;
+  }
   load_variables(path, built_variables(), options, strategy().workers());
 }
 
@@ -203,7 +231,17 @@ void Model::save_checkpoint(const std::string& path, const Metadata& metadata) c
 }
 
 Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
+  if (!network().built() || !state_->stepper) {
+    state_->pending = {path, options, true};
+    return load_metadata(path, strategy().workers());
+  }
   return load_variables(path, checkpoint_variables(), options, strategy().workers());
+}
+
+void Model::require_loaded() const {
+  if (const auto& pending = state_->pending; pending && !network().built())
+    fail(Code::kFailedPrecondition, "the model is to load ", pending->path,
+         ", which cannot be done in the middle of a function: call build() first");
 }
 
 Variables Model::built_variables() const {

@@ -105,13 +105,15 @@ class Model {
 
   // A table of layers, output shapes and parameter counts; with several replicas also the bytes of
   // variables that each device holds: the weights and, of a compiled model, what its optimizer
-  // keeps so far. Like all below, it needs a built model (kFailedPrecondition).
+  // keeps so far. Like saving, it needs a built model (kFailedPrecondition).
   std::string summary() const;
 
-  // Weights alone, as a safetensors file.
+  // Weights alone, as a safetensors file. A file that is loaded before the model is built is read
+  // again when it is: by build(), or what builds it first, which throws what does not fit.
   void save_weights(const std::string& path) const;
   void load_weights(const std::string& path, const LoadOptions& options = {});
-  // Weights and the optimizer's state.
+  // Weights and the optimizer's state. Before the model is built and compiled, loading waits for
+  // both.
   void save_checkpoint(const std::string& path, const Metadata& metadata = {}) const;
   Metadata load_checkpoint(const std::string& path, const LoadOptions& options = {});
 
@@ -131,6 +133,10 @@ class Model {
   std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
   Tensor predict_batch(const data::DistributedBatch& batch);
   Variables built_variables() const;
+  // Loads what was asked for before there were variables, once there are.
+  void load_pending();
+  // kFailedPrecondition where tracing would make variables that are to be loaded.
+  void require_loaded() const;
   Variables checkpoint_variables() const;
   // Of the network and, once compiled, those its optimizer has made so far.
   Variables all_variables() const;

@@ -60,6 +60,53 @@ TEST(Checkpoint, MissingAndUnexpectedNamesMayBeIgnored) {
   EXPECT_EQ(model.variables().back()->value().data<float>()[1], 7);
 }
 
+// A classifier whose layers are built for its first batch.
+Model unbuilt() {
+  set_global_seed(99);
+  return nn::Sequential({nn::Dense(8, {.activation = nn::tanh}), nn::Dense(2)});
+}
+
+TEST(Checkpoint, MayBeLoadedBeforeThereAreVariables) {
+  const std::string path = make_folder() + "/model.safetensors";
+  auto trained = classifier();
+  trained.fit(points(40).batch(8), {.verbose = kSilent});
+  trained.save_checkpoint(path, {{"note", "first"}});
+  const auto compile = [](Model& model) { cohort::testing::compile(model, 0.1); };
+  const auto load = [&](Model& model) {
+    EXPECT_EQ(model.load_checkpoint(path), (Metadata{{"note", "first"}}));
+  };
+  const auto build = [](Model& model) { model.build({{DType::kFloat32, {1, 2}}}); };
+  const auto evaluate = [](Model& model) { model.evaluate(points(40).batch(8)); };
+  using Steps = std::vector<std::function<void(Model&)>>;
+  for (const Steps& steps :
+       {Steps{load, compile, build}, Steps{load, build, compile}, Steps{compile, load, evaluate}}) {
+    Model model = unbuilt();
+    for (const auto& step : steps) step(model);
+    EXPECT_EQ(bits(model), bits(trained));
+  }
+}
+
+TEST(Checkpoint, WeightsMayBeLoadedBeforeThereAreVariables) {
+  const std::string path = make_folder() + "/weights.safetensors";
+  auto trained = classifier();
+  trained.save_weights(path);
+  const Tensor x = Tensor::full(DType::kFloat32, {3, 2}, 0.5);
+  Model model = unbuilt();
+  model.load_weights(path);
+  EXPECT_NE(error_of([&] {
+              function([&](Value v) { return model(v); })({x});
+            }).find("call build() first"),
+            std::string::npos);
+  const Tensor found = model.predict(x), expected = trained.predict(x);
+  for (int64_t i = 0; i < found.num_elements(); ++i)
+    EXPECT_EQ(found.data<float>()[i], expected.data<float>()[i]);
+  Model other = nn::Sequential({nn::Dense(9)});
+  EXPECT_NE(error_of([&] { other.load_weights(path + "s"); }).find(path + "s"), std::string::npos);
+  other.load_weights(path);
+  EXPECT_NE(error_of([&] { other.predict(x); }).find("does not fit the variables"),
+            std::string::npos);
+}
+
 // Strategies whose checkpoints must be of one kind: "one", or "mirrored" or "central" over
 // replicas.
 struct Setting {

@@ -47,6 +47,34 @@ TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
   EXPECT_EQ(file.tensors.at("optimizer/iterations").item(), 5 * kRows / 8);
 }
 
+TEST(Checkpoints, OfOtherShardsMayBeLoadedBeforeThereAreVariables) {
+  const Folder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  const auto train = [](Model& model) {
+    model.fit(line(8), {.epochs = 1, .verbose = Verbose::kSilent});
+    std::vector<Tensor> values;
+    for (const auto& variable : model.variables()) values.push_back(variable->value());
+    return values;
+  };
+  Model undisturbed = line_model(optim::Adam(0.05));
+  train(undisturbed);
+  undisturbed.save_checkpoint(path);
+  std::vector<std::vector<Tensor>> expected;
+  for (int epoch = 0; epoch < 3; ++epoch) expected.push_back(train(undisturbed));
+  for (size_t epoch = 0; const int shards : {4, 1, 2}) {
+    const Job job(2, 1, {.partitioner = FixedShardsPartitioner(shards)});
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    auto model = nn::Sequential({nn::Dense(4, {.activation = nn::tanh}), nn::Dense(1)});
+    model.load_checkpoint(path);
+    model.compile({.optimizer = optim::Adam(0.05), .loss = losses::MeanSquaredError()});
+    const std::vector<Tensor> found = train(model);
+    for (size_t i = 0; i < found.size(); ++i) expect_near(found[i], expected[epoch][i], 1e-5);
+    model.save_checkpoint(path);
+    ++epoch;
+  }
+}
+
 TEST(Checkpoints, AreLoadedByTheChiefAlone) {
   const Folder folder;
   const std::string path = folder.path() + "/weights.safetensors";
