@@ -39,6 +39,7 @@
 #include "core/runtime/profiler.h"                      // IWYU pragma: export
 #include "core/train/callbacks.h"                       // IWYU pragma: export
 #include "core/train/evaluate_checkpoints.h"            // IWYU pragma: export
+#include "core/train/event_file.h"                      // IWYU pragma: export
 #include "core/train/model.h"                           // IWYU pragma: export
 #include "core/train/safetensors.h"                     // IWYU pragma: export
 #include "core/train/training.h"                        // IWYU pragma: export

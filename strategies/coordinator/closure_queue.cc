@@ -6,17 +6,23 @@
 #include "strategies/coordinator/waiting.h"
 
 namespace cohort::coordinator {
+namespace {
+
+constexpr ClosureQueue::Time kNever = ClosureQueue::Time::max();
+
+}  // namespace
 
 ClosureQueue::ClosureQueue(size_t capacity, int max_attempts, std::function<void()> cancel)
     : capacity_(capacity), max_attempts_(max_attempts), cancel_(std::move(cancel)) {}
 
 void ClosureQueue::put(ClosurePtr closure) {
+  check_interrupted();  // of a loop that schedules and never waits, too
   std::unique_lock lock(mutex_);
-  wait_interruptibly(lock, changed_, {}, [&] {
+  wait_interruptibly(lock, changed_, kNever, [&] {
     const bool full = capacity_ > 0 && waiting_.size() >= capacity_;
     return error_ || (!full && joining_ == 0);
   });
-  raise(lock);
+  raise(lock, kNever);
   waiting_.push_back(std::move(closure));
   if (idle_ > 0) work_.notify_one();
 }
@@ -31,40 +37,46 @@ void ClosureQueue::join(Timeout timeout, const std::function<std::string()>& who
       queue.changed_.notify_all();
     }
   } joining(*this);
-  const bool ready = wait_interruptibly(
-      lock, changed_, timeout, [&] { return error_ || (waiting_.empty() && in_flight_ == 0); });
-  raise(lock);
-  if (ready) return;
+  const Time end = deadline_after(timeout);
+  const bool ready = wait_interruptibly(lock, changed_, end, [&] { return error_ || is_done(); });
+  raise(lock, end);
+  if (ready && !error_) return;
   const size_t queued = waiting_.size(), in_flight = in_flight_;
+  const std::string why =
+      error_ ? str(", and do not stop for the error of another (", error_->message(), ')') : "";
   lock.unlock();
   const std::string by = who();
   lock.lock();
   cohort::fail(Code::kDeadlineExceeded, "after ", timeout->count(), " ms ", queued,
-               " closures are queued and ", in_flight, " in flight; ", by);
+               " closures are queued and ", in_flight, " in flight", why, "; ", by);
 }
 
 bool ClosureQueue::done() {
   std::unique_lock lock(mutex_);
-  raise(lock);
-  return waiting_.empty() && in_flight_ == 0;
+  raise(lock, kNever);
+  return is_done();
 }
 
-void ClosureQueue::raise(std::unique_lock<std::mutex>& lock) {
+void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
   // Where another thread raises this error, wait until nothing of it is left.
-  changed_.wait(lock, [&] { return !raising_; });
-  if (!error_) return;
-  raising_ = true;
+  if (!wait_interruptibly(lock, changed_, end, [&] { return !raising_; }) || !error_) return;
+  struct Raising {
+    ClosureQueue& queue;
+    explicit Raising(ClosureQueue& q) : queue(q) { queue.raising_ = true; }
+    ~Raising() {
+      queue.raising_ = false;
+      queue.changed_.notify_all();
+    }
+  } raising(*this);
   lock.unlock();
   cancel_();
   lock.lock();
-  changed_.wait(lock, [&] { return in_flight_ == 0; });
+  if (!wait_interruptibly(lock, changed_, end, [&] { return in_flight_ == 0; })) return;
   while (!waiting_.empty()) {
     cancel(std::move(waiting_.front()));
     waiting_.pop_front();
   }
   const Error error = *std::exchange(error_, std::nullopt);
-  raising_ = false;
-  changed_.notify_all();
   throw error;
 }
 

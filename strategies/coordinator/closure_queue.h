@@ -18,7 +18,8 @@ namespace cohort::coordinator {
 // Closures on their way from those who schedule to those who have them executed, and the rule for
 // errors: the first one is kept, and from then on nothing is handed out. The next put(), join() or
 // done() has all others stopped, waits until nothing is in flight, marks what is left as cancelled,
-// forgets the error and throws it. Thread-safe.
+// forgets the error and throws it. Where it does not get that far, the error is left to the call
+// after it. All waits end with kCancelled after an interrupt. Thread-safe.
 class ClosureQueue {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -35,8 +36,8 @@ class ClosureQueue {
 
   // Waits while the queue is full, or somebody waits in join().
   void put(ClosurePtr closure);
-  // Waits until nothing is queued or in flight. kDeadlineExceeded says what there is; `who` adds by
-  // whom.
+  // Waits until nothing is queued or in flight, also before an error is thrown. kDeadlineExceeded
+  // says what there is; `who` adds by whom.
   void join(Timeout timeout, const std::function<std::string()>& who);
   bool done();
 
@@ -63,7 +64,9 @@ class ClosureQueue {
 
  private:
   // REQUIRES, below: mutex_ held.
-  void raise(std::unique_lock<std::mutex>& lock);
+  bool is_done() const { return waiting_.empty() && in_flight_ == 0; }
+  // Throws the error, if there is one; returns with it where it has not been able to by `end`.
+  void raise(std::unique_lock<std::mutex>& lock, Time end);
   void cancel(ClosurePtr closure);
   void give_lane(Closure& closure);
   void landed(size_t count);

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "core/base/cancellation.h"
 #include "core/base/error.h"
 #include "core/graph/serialization.h"
 #include "strategies/coordinator/dataset_registry.h"
@@ -69,9 +70,9 @@ ClosureRunner::~ClosureRunner() {
 }
 
 void ClosureRunner::stop() {
-  if (servers_) servers_->cancel();  // what is executed may be waiting for them
   const std::lock_guard lock(mutex_);
   stopping_ = true;
+  cancel_closures();
   waiting_.clear();
   wake_.notify_all();
 }
@@ -81,6 +82,7 @@ void ClosureRunner::take(std::vector<Command> commands) {
   for (Command& command : commands) {
     if (std::holds_alternative<Cancel>(command)) {
       give_back(true);
+      if (executes_closures_) cancel_closures();
     } else if (std::holds_alternative<Recall>(command)) {
       give_back(false);
     } else if (const auto* ask = std::get_if<AskStatus>(&command)) {
@@ -120,18 +122,33 @@ void ClosureRunner::give_back(bool cancelled) {
   waiting_ = std::move(kept);
   if (cancelled) waiting_.push_back(Cancel{});  // for what waits for its function
   // Sent by the thread at the latest, when it has done what it is at.
-  if (!stopping_ && !outgoing_.results.empty())
-    answers_.send(std::exchange(outgoing_, FromWorker{}));
+  if (!stopping_ && !outgoing_.results.empty()) send_answers();
+}
+
+void ClosureRunner::send_answers() {
+  if (servers_) outgoing_.pushes = servers_->take_counts();
+  answers_.send(std::exchange(outgoing_, FromWorker{}));
 }
 
 void ClosureRunner::flush() {
   const std::lock_guard lock(mutex_);
   if (stopping_ || !answers_.is_drained()) return;
-  if (outgoing_.results.empty() && outgoing_.missing.empty()) return;
-  answers_.send(std::exchange(outgoing_, FromWorker{}));
+  if (!outgoing_.results.empty() || !outgoing_.missing.empty()) send_answers();
+}
+
+void ClosureRunner::cancel_closures() {
+  cancelled_ = true;
+  if (servers_) servers_->cancel();
+}
+
+void ClosureRunner::forget_cancelling() {
+  const std::lock_guard lock(mutex_);
+  executes_closures_ = false;
+  if (cancelled_.exchange(false) && servers_ && !stopping_) servers_->resume();
 }
 
 void ClosureRunner::work() {
+  const CancelScope cancellable(cancelled_);
   for (;;) {
     Command command;
     {
@@ -141,12 +158,16 @@ void ClosureRunner::work() {
       command = std::move(waiting_.front());
       waiting_.pop_front();
       waiting_bytes_ -= bytes_of(command);
+      // Closures that waited for a definition begin with it.
+      executes_closures_ =
+          std::holds_alternative<Run>(command) || std::holds_alternative<Define>(command);
     }
     std::visit(
         [this](auto&& c) {
           if constexpr (requires { execute(std::move(c)); }) execute(std::move(c));
         },
         std::move(command));
+    forget_cancelling();
     flush();
   }
   // Iterators may have threads of their own, which end here.
@@ -165,6 +186,8 @@ void ClosureRunner::answer(uint64_t id, const F& f) {
     ++executed_;
   } catch (...) {
     result.error = present_error();
+    result.returned = cancelled_ && result.error->code() == Code::kCancelled;
+    if (result.returned) result.error.reset();
   }
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   const std::lock_guard lock(mutex_);
@@ -352,7 +375,8 @@ ClosureRunner::Resource ClosureRunner::make(const Create& create) {
         make_registered_dataset(iterator->dataset, {.num_input_pipelines = attach_.num_workers,
                                                     .input_pipeline_id = attach_.worker_index,
                                                     .num_replicas_in_sync = attach_.num_workers});
-    return dataset.iterate();
+    // Made ahead: while others compute, and so that a wait for an element can be cancelled.
+    return dataset.prefetch(1).iterate();
   }
   const Ready ready = gather(std::get<Run>(create.what));
   Compiled* compiled = find(ready);

@@ -44,8 +44,9 @@ class ClosureRunner {
   // Waits for the closure that is being executed.
   ~ClosureRunner();
 
-  // Commands in order; all but ShutDown. kResourceExhausted when more wait than any coordinator
-  // sends.
+  // Commands in order; all but ShutDown. Cancel ends the closure that is being executed, too, where
+  // it computes, or waits for servers or for elements that a dataset makes ahead; it is then
+  // returned. kResourceExhausted when more wait than any coordinator sends.
   void take(std::vector<Command> commands);
   // The answers so far have been handed to the network.
   void drained() { flush(); }
@@ -100,6 +101,10 @@ class ClosureRunner {
   template <typename F>
   void answer(uint64_t id, const F& f);
   void give_back(bool cancelled);
+  // Both: REQUIRES mutex_ held.
+  void cancel_closures();
+  void send_answers();
+  void forget_cancelling();
   void flush();
 
   const Attach attach_;
@@ -113,7 +118,9 @@ class ClosureRunner {
   std::deque<Command> waiting_;
   size_t waiting_bytes_ = 0;
   bool stopping_ = false;
-  FromWorker outgoing_;  // answers that have not been sent
+  bool executes_closures_ = false;       // the command that is being executed
+  std::atomic<bool> cancelled_ = false;  // its closures are
+  FromWorker outgoing_;                  // answers that have not been sent
   std::atomic<size_t> num_functions_ = 0, num_resources_ = 0;
   std::atomic<bool> ended_ = false;
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/distribute/replica_scope.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -225,12 +226,19 @@ class ClusterCoordinator::Impl {
     return s;
   }
 
+  StrategyReport take_report() {
+    PushCounts pushes;
+    for (const auto& worker : workers_) pushes.add(worker->take_pushes());
+    return pushes.report();
+  }
+
   void wait_for_workers(int count, milliseconds timeout) {
     std::unique_lock lock(mutex_);
     const auto there = [&] {
       return std::ranges::count_if(workers_, [](const auto& s) { return s->is_attached(); });
     };
-    if (!wait_interruptibly(lock, changed_, timeout, [&] { return there() >= count; }))
+    if (!wait_interruptibly(lock, changed_, deadline_after(timeout),
+                            [&] { return there() >= count; }))
       fail(Code::kDeadlineExceeded, "after ", timeout.count(), " ms ", there(), " of ", count,
            " workers are there; ", describe());
   }
@@ -317,6 +325,7 @@ class ClusterCoordinator::Impl {
     return shortest;
   }
 
+  const CatchTermination catch_termination_;
   Strategy* const strategy_;  // null: none
   const CoordinatorOptions options_;
   const coordination::Security security_;
@@ -423,6 +432,8 @@ std::vector<Tensor> ClusterCoordinator::fetch_per_worker(
 int ClusterCoordinator::num_workers() const { return impl_->num_workers(); }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return impl_->statistics(); }
+
+StrategyReport ClusterCoordinator::take_report() { return impl_->take_report(); }
 
 std::vector<WorkerStatus> ClusterCoordinator::worker_statuses() { return impl_->statuses(); }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/distribute/strategy.h"
+#include "core/distribute/strategy_report.h"
 #include "core/runtime/function.h"
 #include "core/runtime/variable.h"
 #include "strategies/cluster/cluster_spec.h"
@@ -81,8 +82,11 @@ struct WorkerStatus {
 //
 // Errors: the first one of a function is kept, and thrown by the next schedule(), join() or done().
 // Before it is thrown, all else is stopped: nothing is being executed, and what was scheduled and
-// has not been executed is cancelled, so that its RemoteValue throws kCancelled and it has to be
-// scheduled again. Then the coordinator is as new.
+// has not been executed, or not to its end, is cancelled, so that its RemoteValue throws kCancelled
+// and it has to be scheduled again. Then the coordinator is as new.
+//
+// After an interrupt all that waits throws kCancelled, and so does schedule(); while there is a
+// coordinator SIGTERM is one (core/base/program.h).
 //
 // Thread-safe. The destructor drops what has not been executed, and leaves the workers running for
 // the next coordinator; shut_down() ends them.
@@ -131,8 +135,8 @@ class ClusterCoordinator {
   }
 
   // Waits until all that was scheduled has been executed; with nothing scheduled, returns at once.
-  // kDeadlineExceeded after `timeout`, saying who is at what; kCancelled after an interrupt; else
-  // the first error.
+  // kDeadlineExceeded after `timeout`, saying who is at what, also where an error waits to be
+  // thrown and something does not stop for it; kCancelled after an interrupt; else the first error.
   void join(std::optional<std::chrono::milliseconds> timeout = {});
   // Whether there is nothing to wait for.
   bool done();
@@ -160,6 +164,10 @@ class ClusterCoordinator {
 
   int num_workers() const;
   CoordinatorStatistics statistics() const;
+  // What became of all that the workers have pushed to parameter servers since the last call:
+  // "staleness" (the mean), "staleness_max" and the histogram "staleness" of the updates that were
+  // applied; "lost_updates", with servers that have started again.
+  StrategyReport take_report();
   // Asks all workers that are there; a worker that does not answer is not present.
   std::vector<WorkerStatus> worker_statuses();
   // Waits until `count` workers are there, all by default; kDeadlineExceeded names those that are

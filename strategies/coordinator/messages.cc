@@ -319,6 +319,9 @@ Message encode(const FromWorker& message) {
     to.set_resources(status->resources);
   }
   header.set_busy_us(message.busy_us);
+  const auto& staleness = message.pushes.staleness;
+  header.mutable_pushes()->mutable_staleness()->insert(staleness.begin(), staleness.end());
+  header.mutable_pushes()->set_lost(message.pushes.lost);
   return writer.finish(header);
 }
 
@@ -377,6 +380,9 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
                       .resources = in.resources()};
   }
   message.busy_us = header.busy_us();
+  const auto& staleness = header.pushes().staleness();
+  message.pushes = {.staleness = {staleness.begin(), staleness.end()},
+                    .lost = header.pushes().lost()};
   return {std::move(message), std::move(reader).targets()};
 }
 

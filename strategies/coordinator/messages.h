@@ -13,12 +13,13 @@
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/compression.h"
 #include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/push_counts.h"
 #include "strategies/parameter_server/tensor_payload.h"
 
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -105,7 +106,7 @@ struct Result {
   uint64_t id = 0;
   std::optional<Error> error;
   std::vector<Tensor> values;
-  bool returned = false;
+  bool returned = false;  // recalled before it began, or cancelled
 };
 
 struct Missing {
@@ -123,6 +124,7 @@ struct FromWorker {
   std::vector<Missing> missing;
   std::optional<Status> status;
   uint64_t busy_us = 0;
+  PushCounts pushes = {};  // since the last message
 };
 
 // --- As bytes

@@ -30,7 +30,7 @@ bool RemoteResult::is_ready() const {
 
 std::vector<Tensor> RemoteResult::wait(std::optional<std::chrono::milliseconds> timeout) const {
   std::unique_lock lock(mutex_);
-  if (!wait_interruptibly(lock, changed_, timeout, [&] { return ready_; }))
+  if (!wait_interruptibly(lock, changed_, deadline_after(timeout), [&] { return ready_; }))
     fail(Code::kDeadlineExceeded, "the function has not been executed within ", timeout->count(),
          " ms");
   if (error_) throw *error_;

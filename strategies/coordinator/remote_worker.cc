@@ -145,11 +145,21 @@ double RemoteWorker::busy_seconds() const {
   return busy_seconds_;
 }
 
+PushCounts RemoteWorker::take_pushes() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(pushes_, {});
+}
+
 // --- From the network
 
 void RemoteWorker::received(const parameter_server::MessageReader& part) {
   std::optional<FromWorker> message = assembler_->take(part);
   if (!message) return;
+  {
+    // Before the results: whoever has these finds it counted.
+    const std::lock_guard lock(mutex_);
+    pushes_.add(message->pushes);
+  }
   if (!message->results.empty()) take_results(std::move(message->results), message->busy_us);
   const std::lock_guard lock(mutex_);
   if (message->attached) attached_ = true;

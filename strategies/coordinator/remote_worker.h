@@ -71,6 +71,8 @@ class RemoteWorker final : public ClientStream::Listener {
   std::string describe() const;
   uint64_t failures() const;
   double busy_seconds() const;
+  // Of what the worker has pushed to parameter servers since the last time.
+  PushCounts take_pushes();
 
  private:
   struct InFlight {
@@ -123,6 +125,7 @@ class RemoteWorker final : public ClientStream::Listener {
   std::unordered_map<uint64_t, std::promise<Status>> statuses_;
   uint64_t last_id_ = 0, failures_ = 0;
   double busy_seconds_ = 0, us_per_closure_ = 0;
+  PushCounts pushes_;
   size_t window_ = 1;
   Clock::time_point last_progress_;
 

@@ -14,16 +14,25 @@ namespace cohort::coordinator {
 // How often a wait of a user's thread looks whether a person has asked it to end.
 inline constexpr std::chrono::milliseconds kInterruptInterval(50);
 
-// Waits until `ready`, `timeout` at most; false when it is over. kCancelled after an interrupt.
+using Deadline = std::chrono::steady_clock::time_point;
+
+// None: never.
+inline Deadline deadline_after(std::optional<std::chrono::milliseconds> timeout) {
+  return timeout ? std::chrono::steady_clock::now() + *timeout : Deadline::max();
+}
+
+inline void check_interrupted() {
+  if (interrupted()) fail(Code::kCancelled, "interrupted");
+}
+
+// Waits until `ready`, to `end` at most; false when it is over. kCancelled after an interrupt.
 template <typename Ready>
 bool wait_interruptibly(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
-                        std::optional<std::chrono::milliseconds> timeout, const Ready& ready) {
-  using Clock = std::chrono::steady_clock;
-  const auto end = timeout ? Clock::now() + *timeout : Clock::time_point::max();
+                        Deadline end, const Ready& ready) {
   while (!ready()) {
-    const auto now = Clock::now();
+    const auto now = std::chrono::steady_clock::now();
     if (now >= end) return false;
-    if (interrupted()) fail(Code::kCancelled, "interrupted");
+    check_interrupted();
     changed.wait_until(lock, std::min(end, now + kInterruptInterval));
   }
   return true;

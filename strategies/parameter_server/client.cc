@@ -115,6 +115,11 @@ void ParameterClient::cancel() {
   wake_.notify_all();
 }
 
+void ParameterClient::resume() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = false;
+}
+
 std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
   std::unique_ptr<Link> link;
   bool is_new = false;

@@ -165,8 +165,9 @@ class ParameterClient {
   };
   void mark_pushes(std::optional<Source> source);
 
-  // All calls under way and all later ones throw kCancelled.
+  // All calls under way and all later ones throw kCancelled, until resume().
   void cancel();
+  void resume();
 
  private:
   struct Sequence {

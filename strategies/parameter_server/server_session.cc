@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <iostream>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -99,12 +100,12 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
     for (size_t i = 0; i < result.pushed.size(); ++i) {
       const ShardPushed& pushed = result.pushed[i];
       lost += pushed.lost;
-      late_ += pushed.outcome == PushOutcome::kLate;
+      counts_.late += pushed.outcome == PushOutcome::kLate;
       const bool is_empty = call.pushes[i].rows && call.pushes[i].rows->empty();
       if (pushed.outcome == PushOutcome::kApplied && !consistency_.synchronous() && !is_empty)
-        ++staleness_[static_cast<int64_t>(pushed.staleness)];
+        ++counts_.staleness[static_cast<int64_t>(pushed.staleness)];
     }
-    lost_ += static_cast<int64_t>(lost);
+    counts_.lost += static_cast<int64_t>(lost);
   }
   if (lost > 0)
     std::cerr << str(task_, ": parameter server ps:", server, " at ",
@@ -113,25 +114,15 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
                      " updates of this worker\n");
 }
 
+PushCounts ServerSession::take_counts() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(counts_, {});
+}
+
 StrategyReport ServerSession::take_report() {
-  StrategyReport report;
-  Histogram staleness;
-  {
-    const std::lock_guard lock(mutex_);
-    staleness.swap(staleness_);
-    report.numbers["lost_updates"] = static_cast<double>(std::exchange(lost_, 0));
-    const auto late = static_cast<double>(std::exchange(late_, 0));
-    if (consistency_.synchronous()) report.numbers["late_updates"] = late;
-  }
-  double sum = 0, pushes = 0;
-  for (const auto& [value, times] : staleness) {
-    sum += static_cast<double>(value * times);
-    pushes += static_cast<double>(times);
-  }
-  if (staleness.empty()) return report;
-  report.numbers["staleness"] = sum / pushes;
-  report.numbers["staleness_max"] = static_cast<double>(staleness.rbegin()->first);
-  report.histograms["staleness"] = std::move(staleness);
+  const PushCounts counts = take_counts();
+  StrategyReport report = counts.report();
+  if (consistency_.synchronous()) report.numbers["late_updates"] = static_cast<double>(counts.late);
   return report;
 }
 
@@ -142,6 +133,10 @@ void ServerSession::mark_pushes(const ParameterClient::Source& source) {
 
 void ServerSession::cancel() {
   for (const auto& client : clients_) client->cancel();
+}
+
+void ServerSession::resume() {
+  for (const auto& client : clients_) client->resume();
 }
 
 }  // namespace cohort

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <vector>
 
-#include "core/distribute/strategy_report.h"
 #include "strategies/cluster/address.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/consistency.h"
+#include "strategies/parameter_server/push_counts.h"
 #include "strategies/parameter_server/task_pool.h"
 
 namespace cohort {
@@ -49,13 +49,14 @@ class ServerSession {
   // Whether it was ever called.
   bool marks_pushes() const { return marks_pushes_; }
 
-  // What became of all pushes since the last report: "staleness" (the mean; "staleness_max" the
-  // greatest), "lost_updates", "late_updates", each where it has a meaning, and the histogram
-  // "staleness".
+  // What became of all pushes since the last time.
+  PushCounts take_counts();
+  // PushCounts::report() of them, with "late_updates" where updates are synchronous.
   StrategyReport take_report();
 
-  // All calls, now and later, end with kCancelled.
+  // All calls, now and later, end with kCancelled, until resume().
   void cancel();
+  void resume();
 
  private:
   UpdateResult update_one(int server, const Call& call);
@@ -68,8 +69,7 @@ class ServerSession {
   std::vector<std::unique_ptr<ParameterClient>> clients_;
   std::atomic<bool> marks_pushes_ = false;
   std::mutex mutex_;  // guards what follows
-  Histogram staleness_;
-  int64_t lost_ = 0, late_ = 0;
+  PushCounts counts_;
   parameter_server::TaskPool pool_;  // last: its threads use what is above
 };
 

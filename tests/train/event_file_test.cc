@@ -1,83 +1,14 @@
 #include "core/train/event_file.h"
 
-#include <cstring>
-
 #include <gtest/gtest.h>
 
-#include "core/base/crc32c.h"
 #include "core/base/file.h"
+#include "tests/testing/event_fields.h"
 
 namespace cohort {
 namespace {
 
-// A decoder of its own, written from the format's descriptions.
-template <typename T>
-T take(std::string_view& bytes) {
-  T value;
-  EXPECT_GE(bytes.size(), sizeof value);
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes.remove_prefix(sizeof value);
-  return value;
-}
-
-std::vector<std::string_view> records(std::string_view file) {
-  std::vector<std::string_view> out;
-  while (!file.empty()) {
-    const std::string_view length_bytes = file.substr(0, 8);
-    const auto length = take<uint64_t>(file);
-    EXPECT_EQ(take<uint32_t>(file), masked_crc32c(length_bytes));
-    out.push_back(file.substr(0, length));
-    file.remove_prefix(length);
-    EXPECT_EQ(take<uint32_t>(file), masked_crc32c(out.back()));
-  }
-  return out;
-}
-
-uint64_t take_varint(std::string_view& bytes) {
-  uint64_t value = 0;
-  for (int shift = 0;; shift += 7) {
-    const auto byte = take<uint8_t>(bytes);
-    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return value;
-  }
-}
-
-struct Field {
-  int number;
-  uint64_t varint = 0;
-  double number64 = 0;
-  float number32 = 0;
-  std::string_view bytes;
-};
-
-std::vector<Field> fields(std::string_view message) {
-  std::vector<Field> out;
-  while (!message.empty()) {
-    const uint64_t key = take_varint(message);
-    Field field{static_cast<int>(key >> 3)};
-    switch (key & 7) {
-      case 0:
-        field.varint = take_varint(message);
-        break;
-      case 1:
-        field.number64 = take<double>(message);
-        break;
-      case 5:
-        field.number32 = take<float>(message);
-        break;
-      case 2: {
-        const uint64_t size = take_varint(message);
-        field.bytes = message.substr(0, size);
-        message.remove_prefix(size);
-        break;
-      }
-      default:
-        ADD_FAILURE() << "wire type " << (key & 7);
-    }
-    out.push_back(field);
-  }
-  return out;
-}
+using namespace event_fields;
 
 TEST(EventFile, StartsWithTheVersionThatTensorBoardExpects) {
   EventFile file(testing::TempDir() + "/events_version");

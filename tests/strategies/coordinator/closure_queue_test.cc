@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "core/base/program.h"
 #include "core/base/random.h"
 #include "tests/strategies/coordinator/testing.h"
 
@@ -109,6 +110,39 @@ TEST_F(Queue, RaisesWhenNothingIsInFlightAnyMore) {
   joining.join();
   EXPECT_ERROR(other.fetch(), Code::kCancelled, "bad");
   EXPECT_EQ(queue_.counts().cancelled, 1u);
+}
+
+TEST_F(Queue, JoinKeepsItsTimeLimitWhereSomethingDoesNotStopForAnError) {
+  put();
+  put();
+  ClosurePtr bad = take_one(), stuck = take_one();
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  const auto join_shortly = [&] {
+    queue_.join(milliseconds(20), [] { return "worker:1: at it"; });
+  };
+  EXPECT_ERROR(join_shortly(), Code::kDeadlineExceeded,
+               "1 in flight, and do not stop for the error");
+  EXPECT_ERROR(join_shortly(), Code::kDeadlineExceeded, "(bad); worker:1: at it");
+  EXPECT_TRUE(cancelled_);
+  std::thread joining([&] { EXPECT_ERROR(join(), Code::kInternal, "bad"); });
+  EXPECT_ERROR(join_shortly(), Code::kDeadlineExceeded, "1 in flight");
+  queue_.finish(list(std::move(stuck)));
+  joining.join();
+  join();
+}
+
+TEST_F(Queue, AnInterruptEndsAllWaitsAndLeavesTheErrorForLater) {
+  put();
+  put();
+  ClosurePtr bad = take_one(), stuck = take_one();
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  request_stop(StopRequest::kInterrupt);
+  EXPECT_ERROR(join(), Code::kCancelled, "interrupted");
+  EXPECT_ERROR(put(), Code::kCancelled, "interrupted");
+  EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted");
+  init();  // forgets it
+  queue_.finish(list(std::move(stuck)));
+  EXPECT_ERROR(join(), Code::kInternal, "bad");
 }
 
 TEST_F(Queue, OfSeveralThreadsOneIsTold) {

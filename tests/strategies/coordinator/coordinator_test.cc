@@ -1,9 +1,11 @@
 // Coordinators and workers of this process, over loopback.
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <set>
 #include <thread>
 
+#include "core/base/program.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/random_ops.h"
 #include "tests/strategies/coordinator/testing.h"
@@ -42,6 +44,9 @@ TEST(ClusterCoordinator, ExecutesFunctionsAndBringsTheirResults) {
   EXPECT_EQ(f.trace_count(), 1);
   EXPECT_EQ(coordinator->statistics().executed, 100u);
   EXPECT_EQ(cluster.worker(0).executed() + cluster.worker(1).executed(), 100u);
+  const std::vector<std::vector<Tensor>> fetched = coordinator->fetch({values[3], values[7]});
+  EXPECT_EQ(fetched.at(0).at(0).item(), 6);
+  EXPECT_EQ(fetched.at(1).at(0).item(), 14);
 }
 
 TEST(ClusterCoordinator, AFunctionMayReturnNothingOrSeveralValues) {
@@ -247,6 +252,49 @@ TEST(ClusterCoordinator, TheFirstErrorIsThrownOnceAndAllElseIsStopped) {
   coordinator->join(kPatience);
 }
 
+TEST(ClusterCoordinator, AnErrorEndsWhatIsBeingComputed) {
+  const Function longer = function(
+      [](Value x) {
+        const Value mean = ops::constant(Tensor::full(DType::kFloat32, {512, 512}, 1.0 / 512));
+        Value y = ops::broadcast_to(x, {512, 512});
+        for (int i = 0; i < 2000; ++i) y = ops::matmul(y, mean);
+        return ops::reduce_sum(y);
+      },
+      "longer");
+  TestCluster cluster(2);
+  const auto coordinator = cluster.coordinator();
+  coordinator->wait_for_workers();
+  const RemoteValue value = coordinator->schedule(longer, 1.0f);
+  fail_beside(*coordinator, [&] { return functions_known(*coordinator) > 0; });
+  EXPECT_ERROR(value.fetch(), Code::kCancelled, "in part");
+  EXPECT_EQ(cluster.worker(0).executed() + cluster.worker(1).executed(), 1u) << "doubled()";
+}
+
+TEST(ClusterCoordinator, AnErrorEndsAWaitForData) {
+  static std::atomic<bool> reached = false, released = false;
+  register_dataset("blocked", [](const InputContext&) {
+    return data::generator([]() -> data::NextFunction {
+             return []() -> std::optional<data::Element> {
+               reached = true;
+               eventually([] { return released.load(); });
+               return data::Element{{"value", Tensor::scalar(1.0f)}};
+             };
+           })
+        .batch(1);
+  });
+  const auto sum = default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  TestCluster cluster(2);
+  const auto coordinator = cluster.coordinator();
+  const auto batches = coordinator->create_per_worker_dataset("blocked").iterate();
+  coordinator->wait_for_workers();
+  const RemoteValue value = coordinator->schedule(sum, batches);
+  fail_beside(*coordinator, [] { return reached.load(); });
+  EXPECT_ERROR(value.fetch(), Code::kCancelled, "in part");
+  released = true;
+  EXPECT_EQ(coordinator->schedule(sum, batches).get(kPatience).item(), 1);
+}
+
 TEST(ClusterCoordinator, SchedulingInALoopHearsOfTheError) {
   for (const size_t max_queued : {size_t{2}, size_t{256 * 1024}}) {
     TestCluster cluster(1);
@@ -336,6 +384,33 @@ TEST(ClusterCoordinator, WithoutAnyWorkerForLongItIsAnError) {
   const RemoteValue value = coordinator->schedule(doubled(), 1.0f);
   EXPECT_ERROR(coordinator->join(kPatience), Code::kUnavailable, "there is no worker; worker:0");
   EXPECT_ERROR(value.fetch(kPatience), Code::kCancelled, "there is no worker");
+}
+
+TEST(ClusterCoordinator, SaysWhatDoesNotGoOn) {
+  TestCluster cluster(1);
+  cluster.stop(0);
+  const auto coordinator = cluster.coordinator({.stuck_after = milliseconds(60)});
+  const RemoteValue value = coordinator->schedule(doubled(), 1.0f);
+  EXPECT_TRUE(eventually([&] {
+    return cluster.lines.has(
+        "nothing has been executed for 60 ms; 1 queued, 0 in flight; worker:0");
+  }));
+  cluster.start(0);
+  EXPECT_EQ(value.get(kPatience).item(), 2);
+}
+
+TEST(ClusterCoordinator, SigtermEndsItsWaits) {
+  TestCluster cluster(1);
+  cluster.stop(0);
+  const auto coordinator = cluster.coordinator();
+  const RemoteValue value = coordinator->schedule(doubled(), 1.0f);
+  raise(SIGTERM);
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kCancelled, "interrupted");
+  EXPECT_ERROR(coordinator->schedule(doubled(), 1.0f), Code::kCancelled, "interrupted");
+  EXPECT_ERROR(value.fetch(kPatience), Code::kCancelled, "interrupted");
+  init();  // forgets it
+  cluster.start(0);
+  EXPECT_EQ(value.get(kPatience).item(), 2);
 }
 
 TEST(ClusterCoordinator, ASlowClosureDoesNotHoldUpThoseBehindIt) {

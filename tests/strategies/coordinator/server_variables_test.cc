@@ -16,6 +16,60 @@ TEST(CoordinatorWithServers, WhatFunctionsAddIsAddedOnTheServers) {
   EXPECT_EQ(counted.value(), 100);
 }
 
+TEST(CoordinatorWithServers, MayBeJoinedAgainAndAgain) {
+  const CountedOnServers counted;
+  TestCluster cluster(2, counted.addresses());
+  const auto coordinator = cluster.coordinator();
+  const Function add = counted.adding();
+  for (const double total : {10, 20}) {
+    for (int i = 0; i < 5; ++i) coordinator->schedule(add, 2.0f);
+    coordinator->join(kPatience);
+    EXPECT_EQ(counted.value(), total);
+    EXPECT_TRUE(coordinator->done());
+  }
+  coordinator->join(kPatience);
+  EXPECT_TRUE(coordinator->done());
+}
+
+TEST(CoordinatorWithServers, WorkersReportHowStaleWhatTheyPushIs) {
+  const CountedOnServers counted;
+  TestCluster cluster(2, counted.addresses());
+  const auto coordinator = cluster.coordinator();
+  const Function add = counted.adding();
+  const auto applied = [&](int functions) {
+    for (int i = 0; i < functions; ++i) coordinator->schedule(add, 1.0f);
+    coordinator->join(kPatience);
+    const StrategyReport report = coordinator->take_report();
+    EXPECT_EQ(report.numbers.at("lost_updates"), 0);
+    int64_t pushes = 0;
+    double sum = 0;
+    for (const auto& [staleness, times] : report.histograms.at("staleness")) {
+      pushes += times;
+      sum += static_cast<double>(staleness * times);
+      EXPECT_LE(static_cast<double>(staleness), report.numbers.at("staleness_max"));
+    }
+    EXPECT_EQ(report.numbers.at("staleness"), sum / static_cast<double>(pushes));
+    return pushes;
+  };
+  EXPECT_EQ(applied(50), 2 * 50) << "of two shards";
+  EXPECT_EQ(applied(3), 2 * 3) << "since the last report";
+  EXPECT_TRUE(coordinator->take_report().histograms.empty());
+}
+
+TEST(CoordinatorWithServers, AnErrorEndsAWaitForAServer) {
+  const CountedOnServers counted;
+  counted.variable()->info();
+  const launcher::ReservedPort gone;
+  TestCluster cluster(2, {gone.address(), counted.addresses()[1]});
+  const auto coordinator = cluster.coordinator();
+  coordinator->wait_for_workers();
+  const RemoteValue waiting = coordinator->schedule(counted.adding(), 1.0f);
+  fail_beside(*coordinator, [&] { return functions_known(*coordinator) > 0; });
+  EXPECT_ERROR(waiting.fetch(), Code::kCancelled, "in part");
+  coordinator->schedule(counted.adding(), 1.0f);
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kUnavailable, gone.address());
+}
+
 TEST(CoordinatorWithServers, GradientsMoveVariablesByTheirRule) {
   const CountedOnServers counted;
   counted.variable()->move_by(optim::SGD(0.5).rule(), 0, {});

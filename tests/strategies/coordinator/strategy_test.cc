@@ -1,51 +1,16 @@
 // The coordinator of a ParameterServerStrategy, which uses the strategy's variables.
 #include "core/distribute/strategy.h"
 
+#include "core/base/file.h"
 #include "core/optim/optimizers.h"
 #include "core/train/checkpoint.h"
-#include "strategies/cluster/literal_resolver.h"
+#include "core/train/event_file.h"
 #include "strategies/mirrored_strategy.h"
-#include "strategies/parameter_server_strategy.h"
-#include "tests/strategies/coordinator/testing.h"
+#include "tests/strategies/coordinator/job.h"
+#include "tests/testing/event_fields.h"
 
 namespace cohort::testing {
 namespace {
-
-using Options = ParameterServerStrategy::Options;
-
-// A chief, two parameter servers and workers, all in this process.
-class Job {
- public:
-  explicit Job(int workers)
-      : cluster(workers, {servers_[0].address().text(), servers_[1].address().text()}) {}
-
-  std::unique_ptr<ParameterServerStrategy> strategy(Options options = {},
-                                                    const std::string& task = "chief") const {
-    ClusterSpec::Jobs jobs{{"chief", {"127.0.0.1:1"}}};
-    for (const std::string job : {"worker", "ps"})
-      for (const int id : cluster.spec().task_ids(job))
-        jobs[job].push_back(cluster.spec().address(job, id).text());
-    options.job_id = "job";
-    options.resolver = std::make_shared<LiteralResolver>(
-        ClusterSpec(jobs), LiteralResolverOptions{.task_type = task, .task_id = 0});
-    return std::make_unique<ParameterServerStrategy>(options);
-  }
-  std::unique_ptr<ClusterCoordinator> coordinator(Strategy& strategy,
-                                                  CoordinatorOptions options = {}) {
-    options.notice = cluster.lines.writer();
-    return std::make_unique<ClusterCoordinator>(strategy, options, no_environment);
-  }
-
-  void stop_servers() {
-    for (TestServer& server : servers_) server.stop();
-  }
-
- private:
-  TestServer servers_[2];
-
- public:
-  TestCluster cluster;
-};
 
 TEST(CoordinatorOfAStrategy, OptimizersMoveTheStrategysVariables) {
   Job job(2);
@@ -204,14 +169,44 @@ class Descent {
   std::optional<StepFunction<Value>> step_;
 };
 
-TEST(CoordinatorOfAStrategy, GoesOnFromACheckpointWhenItsServersAreLost) {
-  const auto undisturbed = [] {
-    Job job(1);
+// Where the weight is after 20 steps.
+double undisturbed() {
+  Job job(1);
+  const auto strategy = job.strategy();
+  Descent descent(job, *strategy);
+  descent.run(20);
+  return descent.weight();
+}
+
+TEST(CoordinatorOfAStrategy, ALaterOneGoesOnWhereTheServersAre) {
+  Job job(1);
+  double weight = 0;
+  for (int i = 0; i < 2; ++i) {
     const auto strategy = job.strategy();
     Descent descent(job, *strategy);
-    descent.run(20);
-    return descent.weight();
-  };
+    descent.run(10);
+    weight = descent.weight();
+  }
+  EXPECT_EQ(weight, undisturbed());
+}
+
+TEST(CoordinatorOfAStrategy, TensorBoardShowsHowStaleGradientsWere) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  Descent descent(job, *strategy);
+  const Folder folder;
+  EventFile events(folder.path());
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    descent.run(25);
+    const StrategyReport report = descent.coordinator().take_report();
+    events.write_histograms(epoch, {{"epoch_staleness", report.histograms.at("staleness")}});
+  }
+  EXPECT_EQ(event_fields::histogram_counts(read_file(events.path()), "epoch_staleness"),
+            std::vector<double>({50, 50}))
+      << "each step updates the weight and counts";
+}
+
+TEST(CoordinatorOfAStrategy, GoesOnFromACheckpointWhenItsServersAreLost) {
   const Folder folder;
   const std::string path = folder.path() + "/state";
   {

@@ -101,12 +101,23 @@ inline Function doubled() {
   return function([](Value x) { return x + x; }, "doubled");
 }
 
-// Two parameter servers with a variable of five rows that starts at 0.
-class CountedOnServers {
+// A variable of five rows on two parameter servers, which starts at 0.
+class Counted {
  public:
-  std::vector<std::string> addresses() const {
-    return {servers_[0].address().text(), servers_[1].address().text()};
-  }
+  explicit Counted(const std::vector<Address>& servers)
+      : variable_(std::make_shared<ServerVariable>(
+            ServerVariable::Options{
+                .variable = {.name = "counted",
+                             .spec = {DType::kFloat32, {5, 2}},
+                             .initial_value =
+                                 [] {
+                                   return Tensor::zeros(DType::kFloat32, {5, 2});
+                                 }},
+                .servers = {0, 1}},
+            std::make_shared<ServerSession>(
+                servers, ParameterClientOptions{.task = "chief:0", .job_id = "job"},
+                ConsistencyOptions{}, no_environment))) {}
+
   const std::shared_ptr<ServerVariable>& variable() const { return variable_; }
   // Adds to every element.
   Function adding() const {
@@ -117,27 +128,31 @@ class CountedOnServers {
         },
         "adding");
   }
-  // What all elements are; -1 where they differ.
-  double value() const {
-    const std::vector<float> all = values_of(variable_->value());
+  // What all elements of a shard are; -1 where they differ.
+  double value(size_t shard) const {
+    const Tensor part = variable_->shards()[shard].value;
+    const std::vector<float> all = values_of(part);
     for (const float one : all)
       if (one != all[0]) return -1;
     return all[0];
   }
+  // What those of both are; -1 where they differ.
+  double value() const { return value(0) == value(1) ? value(0) : -1; }
 
  private:
-  TestServer servers_[2];
-  const std::shared_ptr<ServerVariable> variable_ = std::make_shared<ServerVariable>(
-      ServerVariable::Options{.variable = {.name = "counted",
-                                           .spec = {DType::kFloat32, {5, 2}},
-                                           .initial_value =
-                                               [] {
-                                                 return Tensor::zeros(DType::kFloat32, {5, 2});
-                                               }},
-                              .servers = {0, 1}},
-      std::make_shared<ServerSession>(std::vector{servers_[0].address(), servers_[1].address()},
-                                      ParameterClientOptions{.task = "chief:0", .job_id = "job"},
-                                      ConsistencyOptions{}, no_environment));
+  const std::shared_ptr<ServerVariable> variable_;
+};
+
+// The same, with the servers in this process.
+struct TwoServers {
+  TestServer servers[2];
+};
+class CountedOnServers : private TwoServers, public Counted {
+ public:
+  CountedOnServers() : Counted({servers[0].address(), servers[1].address()}) {}
+  std::vector<std::string> addresses() const {
+    return {servers[0].address().text(), servers[1].address().text()};
+  }
 };
 
 // A function that fails when it is executed: it looks up a row that is not there.
@@ -147,6 +162,23 @@ inline Function failing() {
         return ops::gather(ops::constant(floats({1, 2})), ops::cast(x, DType::kInt64) + 100);
       },
       "failing");
+}
+
+// How many functions the workers have been given.
+inline uint64_t functions_known(ClusterCoordinator& coordinator) {
+  uint64_t known = 0;
+  for (const WorkerStatus& status : coordinator.worker_statuses()) known += status.functions;
+  return known;
+}
+
+// When something has begun that does not end soon, has something else fail, which is to end all.
+inline void fail_beside(ClusterCoordinator& coordinator, const std::function<bool()>& begun) {
+  EXPECT_TRUE(eventually(begun));
+  coordinator.schedule(failing(), 0.0f);
+  EXPECT_ERROR(coordinator.join(kPatience), Code::kOutOfRange, "\"failing\"");
+  EXPECT_EQ(coordinator.statistics().in_flight, 0u);
+  EXPECT_EQ(coordinator.schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  coordinator.join(kPatience);
 }
 
 }  // namespace cohort::testing

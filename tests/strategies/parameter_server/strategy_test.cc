@@ -9,6 +9,7 @@
 #include "core/train/callbacks.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "tests/strategies/parameter_server/job.h"
+#include "tests/testing/event_fields.h"
 
 namespace cohort::testing {
 namespace {
@@ -161,6 +162,24 @@ TEST(Training, AsynchronousWorkersLearnTogetherAndReportStaleness) {
   model.optimizer().build(model.trainable_variables());
   EXPECT_EQ(model.optimizer().iterations()->value().item(), 2 * 40 * (kRows / 2 / 4))
       << "updates of both workers";
+}
+
+TEST(Training, TensorBoardShowsHowStaleGradientsWere) {
+  const Folder folder;
+  const Job job(1, 2);
+  job.on_workers([&](ParameterServerStrategy& strategy) {
+    Model model = line_model(optim::SGD(0.1));
+    const History history = model.fit(
+        line(4),
+        {.epochs = 2,
+         .callbacks = {callbacks::TensorBoard(str(folder.path(), "/", strategy.workers().rank()))},
+         .verbose = Verbose::kSilent});
+  });
+  const std::filesystem::directory_iterator files(folder.path() + "/0/train");
+  const auto counts = event_fields::histogram_counts(read_file(files->path()), "epoch_staleness");
+  // Of four weights and the count of updates.
+  EXPECT_EQ(counts, std::vector<double>(2, 5 * kRows / 2 / 4));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/1")) << "the chief alone writes";
 }
 
 TEST(Training, WorkersReadTheirShareInBatchesOfTheirOwn) {

@@ -1,0 +1,26 @@
+#include "strategies/parameter_server/push_counts.h"
+
+namespace cohort {
+
+void PushCounts::add(const PushCounts& others) {
+  for (const auto& [value, times] : others.staleness) staleness[value] += times;
+  lost += others.lost;
+  late += others.late;
+}
+
+StrategyReport PushCounts::report() const {
+  StrategyReport report;
+  report.numbers["lost_updates"] = static_cast<double>(lost);
+  if (staleness.empty()) return report;
+  double sum = 0, pushes = 0;
+  for (const auto& [value, times] : staleness) {
+    sum += static_cast<double>(value * times);
+    pushes += static_cast<double>(times);
+  }
+  report.numbers["staleness"] = sum / pushes;
+  report.numbers["staleness_max"] = static_cast<double>(staleness.rbegin()->first);
+  report.histograms["staleness"] = staleness;
+  return report;
+}
+
+}  // namespace cohort

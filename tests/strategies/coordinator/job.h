@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "strategies/cluster/literal_resolver.h"
+#include "strategies/parameter_server_strategy.h"
+#include "tests/strategies/coordinator/testing.h"
+
+namespace cohort::testing {
+
+using Options = ParameterServerStrategy::Options;
+
+// A chief, two parameter servers and workers, all in this process.
+class Job {
+ public:
+  explicit Job(int workers)
+      : cluster(workers, {servers_[0].address().text(), servers_[1].address().text()}) {}
+
+  std::unique_ptr<ParameterServerStrategy> strategy(Options options = {},
+                                                    const std::string& task = "chief") const {
+    ClusterSpec::Jobs jobs{{"chief", {"127.0.0.1:1"}}};
+    for (const std::string job : {"worker", "ps"})
+      for (const int id : cluster.spec().task_ids(job))
+        jobs[job].push_back(cluster.spec().address(job, id).text());
+    options.job_id = "job";
+    options.resolver = std::make_shared<LiteralResolver>(
+        ClusterSpec(jobs), LiteralResolverOptions{.task_type = task, .task_id = 0});
+    return std::make_unique<ParameterServerStrategy>(options);
+  }
+  std::unique_ptr<ClusterCoordinator> coordinator(Strategy& strategy,
+                                                  CoordinatorOptions options = {}) {
+    options.notice = cluster.lines.writer();
+    return std::make_unique<ClusterCoordinator>(strategy, options, no_environment);
+  }
+
+  void stop_servers() {
+    for (TestServer& server : servers_) server.stop();
+  }
+
+ private:
+  TestServer servers_[2];
+
+ public:
+  TestCluster cluster;
+};
+
+}  // namespace cohort::testing
