@@ -6,13 +6,15 @@
 #include <map>
 #include <numeric>
 
-#include "core/base/file.h"
+#include "core/base/crc32c.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/update_rule.h"
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/parameter_server/lent_memory.h"
+#include "strategies/parameter_server/own_variable.h"
+#include "strategies/parameter_server/placement.h"
 #include "strategies/parameter_server/push_op.h"
 #include "strategies/parameter_server/server.h"
 #include "strategies/parameter_server/server_function.h"
@@ -187,10 +189,15 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   // On the server of `neighbour`, where there is one.
   std::shared_ptr<Variable> create_variable(const VariableOptions& variable,
                                             const std::shared_ptr<Variable>& neighbour) {
-    if (variable.synchronization == Synchronization::kOnRead ||
-        variable.synchronization == Synchronization::kNone)
-      return make_mirrored_variable(variable, replicas.devices());
     ServerVariable::Options made{.variable = variable, .num_replicas = replicas.count()};
+    // Every worker makes the same variables in the same order.
+    if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
+    if (variable.synchronization == Synchronization::kOnRead ||
+        variable.synchronization == Synchronization::kNone) {
+      made.servers = places_by_name(variable);
+      return std::make_shared<OwnVariable>(make_mirrored_variable(variable, replicas.devices()),
+                                           made, session);
+    }
     if (options.rows_on_first_use && variable.trainable && variable.spec.shape.rank() > 0)
       made.lazy = options.rows_on_first_use(variable.name, variable.spec);
     if (options.initial_rows)
@@ -252,15 +259,27 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return found;
   }
 
+  Partitioner partitioner_for(bool lazy) const {
+    if (options.partitioner) return options.partitioner;
+    return lazy ? FixedShardsPartitioner(session->num_servers())
+                : MinSizePartitioner(kMinShardBytes, session->num_servers());
+  }
+
+  // Of variables that may never get there, and must not move others.
+  std::vector<int> places_by_name(const VariableOptions& variable) const {
+    const int64_t first = crc32c(variable.name),
+                  shards = num_shards(partitioner_for(false), variable.spec);
+    std::vector<int> servers;
+    for (int64_t i = 0; i < shards; ++i)
+      servers.push_back(static_cast<int>((first + i) % session->num_servers()));
+    return servers;
+  }
+
   // The server of each shard; one alone with a neighbour.
   std::vector<int> place(const VariableOptions& variable, bool lazy,
                          const ServerVariable* neighbour) {
     const TensorSpec& spec = variable.spec;
-    Partitioner partitioner = options.partitioner;
-    if (!partitioner)
-      partitioner = lazy ? FixedShardsPartitioner(session->num_servers())
-                         : MinSizePartitioner(kMinShardBytes, session->num_servers());
-    const int64_t shards = neighbour != nullptr ? 1 : num_shards(partitioner, spec);
+    const int64_t shards = neighbour != nullptr ? 1 : num_shards(partitioner_for(lazy), spec);
     const int64_t bytes = lazy ? shards * kLazyShardBytes : static_cast<int64_t>(spec.bytes());
     const ShardLoad all = options.load ? options.load(variable.name, spec)
                                        : ShardLoad{.bytes = bytes, .traffic = bytes};

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/graph/serialization.h"
-#include "strategies/parameter_server/server_variable.h"
+#include "strategies/parameter_server/own_variable.h"
 
 namespace cohort::coordinator {
 
@@ -14,9 +14,12 @@ namespace {
 
 std::vector<std::string> server_variables_of(const GraphFunction& function) {
   std::set<ServerVariable*> variables;
-  for (const auto& node : function.graph->nodes())
+  for (const auto& node : function.graph->nodes()) {
     if (auto* variable = dynamic_cast<ServerVariable*>(node->resource()))
       variables.insert(variable);
+    if (auto* variable = dynamic_cast<OwnVariable*>(node->resource()))
+      variables.insert(variable->share().get());
+  }
   std::vector<std::string> packed;
   for (ServerVariable* variable : variables) packed.push_back(variable->info().pack());
   return packed;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/runtime/aggregation.h"
 #include "strategies/parameter_server/push_op.h"
 
 namespace cohort::parameter_server {
@@ -52,6 +52,19 @@ std::optional<Sending::Term> scattered_by(const Node& write) {
   return Sending::Term{write.inputs()[1], op == ScatterOp::kSub};
 }
 
+// Of a variable that is merged when it is read, the sum of what all have changed: what `write`
+// makes of the value that was read before it, less that value.
+std::vector<Sending::Term> changed_by(const Graph& graph, const Node& write) {
+  const auto& variable = dynamic_cast<const Variable&>(*write.resource());
+  if (!is_made_on_read(variable) || variable.aggregation() == Aggregation::kNone ||
+      write.op().name != "AssignVariable")
+    return {};
+  for (const auto& node : graph.nodes())
+    if (is_read(*node) && node->resource() == write.resource() && node->id() < write.id())
+      return {{write.inputs()[0]}, {node->output(), true}};
+  return {};
+}
+
 }  // namespace
 
 std::vector<bool> ancestors(const Graph& graph, const std::vector<Value>& values) {
@@ -72,6 +85,10 @@ FunctionCut::FunctionCut(const GraphFunction& graph) : graph_(&graph) {
       add_gradient(*node);
     else if (const auto variable = server_variable(*node); variable && is_write(*node))
       writes[variable].push_back(node.get());
+    if (const auto own = std::dynamic_pointer_cast<OwnVariable>(node->shared_resource())) {
+      own_.insert(own);
+      if (is_write(*node)) own_written_.insert(own);
+    }
   }
   for (const auto& [variable, nodes] : writes) add_writes(variable, nodes);
   std::set<const ServerVariable*> sent;
@@ -135,16 +152,20 @@ void FunctionCut::add_writes(const ServerVariablePtr& variable,
   if (variable->takes_sums()) {
     for (const Node* write : writes)
       if (const auto term = added_by(*write)) sending.terms.push_back(*term);
-    if (writes.size() == 1 && sending.terms.empty())
+    if (sending.terms.size() < writes.size()) sending.terms.clear();
+    if (writes.size() == 1 && sending.terms.empty()) {
       if (const auto term = scattered_by(*writes[0])) {
         sending.terms.push_back(*term);
         sending.indices = writes[0]->inputs()[0];
+      } else {
+        sending.terms = changed_by(*graph_->graph, *writes[0]);
       }
+    }
   }
-  if (sending.terms.size() == writes.size())
-    sendings_.push_back(std::move(sending));
-  else
+  if (sending.terms.empty())
     assigned_.push_back(variable);
+  else
+    sendings_.push_back(std::move(sending));
 }
 
 int64_t FunctionCut::num_lookups(size_t table) const {

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/graph/graph_function.h"
+#include "strategies/parameter_server/own_variable.h"
 #include "strategies/parameter_server/server_variable.h"
 
 namespace cohort::parameter_server {
@@ -44,6 +46,9 @@ class FunctionCut {
   // To be assigned after the function, and all whose storage it writes.
   const std::vector<ServerVariablePtr>& assigned() const { return assigned_; }
   const std::vector<ServerVariablePtr>& written() const { return written_; }
+  // Variables of this process that may be on the servers, too, and those of them that it writes.
+  const std::set<std::shared_ptr<OwnVariable>>& own() const { return own_; }
+  const std::set<std::shared_ptr<OwnVariable>>& own_written() const { return own_written_; }
   // How many rows of a table its lookups name, each as often as it comes.
   int64_t num_lookups(size_t table) const;
   // The lookup that a node is, or null.
@@ -56,6 +61,7 @@ class FunctionCut {
 
   const GraphFunction* graph_;
   std::vector<ServerVariablePtr> tables_, whole_, assigned_, written_;
+  std::set<std::shared_ptr<OwnVariable>> own_, own_written_;
   std::vector<Lookup> lookups_;
   std::vector<Sending> sendings_;
 };

@@ -234,11 +234,16 @@ struct ServerFunction::State {
         extended[r].push_back(rows.places(r, l));
     for (const ServerVariablePtr& variable : first.whole())
       of_whole.push_back(variable->add_pull(calls));
+    std::vector<std::pair<OwnVariable*, Places>> of_own;
+    for (const auto& own : first.own())
+      if (const auto shared = own->shared())
+        of_own.emplace_back(own.get(), shared->add_pull(calls));
     const std::vector<UpdateResult> results = session->update(calls);
     for (size_t t = 0; t < of_tables.size(); ++t)
       first.tables()[t]->pulled(of_tables[t], results, false);
     for (size_t v = 0; v < of_whole.size(); ++v)
       first.whole()[v]->pulled(of_whole[v], results, true);
+    for (const auto& [own, places] : of_own) own->pulled(places, results);
     return extended;
   }
 
@@ -267,6 +272,8 @@ struct ServerFunction::State {
       for (const ShardPushed& one : result.pushed)
         pushed_version = std::max(pushed_version, one.version - 1);  // they count from 1
     for (const auto& [variable, places] : sent) variable->pushed(places, results);
+    for (const auto& own : cut.own_written())
+      if (own->shared() != nullptr) own->written();
   }
 };
 

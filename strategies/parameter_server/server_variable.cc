@@ -66,6 +66,7 @@ ServerVariableInfo info_of(const ServerVariable::Options& options) {
                           .spec = variable.spec,
                           .trainable = variable.trainable,
                           .aggregation = variable.aggregation,
+                          .on_read = variable.synchronization == Synchronization::kOnRead,
                           .key = options.key.empty() ? variable.name : options.key,
                           .lazy = options.lazy.has_value(),
                           .servers = options.servers};
@@ -79,6 +80,7 @@ VariableOptions options_of(const ServerVariableInfo& info) {
   return {.name = info.name,
           .spec = info.spec,
           .trainable = info.trainable,
+          .synchronization = info.on_read ? Synchronization::kOnRead : Synchronization::kAuto,
           .aggregation = info.aggregation};
 }
 

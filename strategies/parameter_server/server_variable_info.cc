@@ -33,6 +33,7 @@ std::string ServerVariableInfo::pack() const {
   out.add(spec);
   out.add(int64_t{trainable});
   out.add(static_cast<int64_t>(aggregation));
+  out.add(int64_t{on_read});
   out.add(key);
   out.add(static_cast<int64_t>(update));
   out.add(int64_t{by_rows});
@@ -50,6 +51,7 @@ ServerVariableInfo ServerVariableInfo::unpack(std::string_view bytes, int num_se
   info.trainable = number(in, 0, 1) != 0;
   info.aggregation =
       static_cast<Aggregation>(number(in, 0, static_cast<int64_t>(Aggregation::kOnlyFirstReplica)));
+  info.on_read = number(in, 0, 1) != 0;
   info.key = in.text();
   info.update = static_cast<Update>(number(in, 0, static_cast<int64_t>(Update::kRule)));
   info.by_rows = number(in, 0, 1) != 0;

@@ -25,6 +25,7 @@ struct ServerVariableInfo {
   TensorSpec spec;
   bool trainable = true;
   Aggregation aggregation = Aggregation::kNone;
+  bool on_read = false;  // Synchronization::kOnRead
   // Its name among the shards of the servers: with each optimizer that takes it over, a new one.
   std::string key;
   Update update = Update::kNone;

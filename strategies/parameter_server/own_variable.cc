@@ -1,0 +1,84 @@
+#include "strategies/parameter_server/own_variable.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/runtime/aggregation.h"
+
+namespace cohort {
+
+OwnVariable::OwnVariable(std::shared_ptr<Variable> own, ServerVariable::Options on_servers,
+                         std::shared_ptr<ServerSession> session)
+    : Variable(on_servers.variable),
+      own_(std::move(own)),
+      on_servers_(std::move(on_servers)),
+      session_(std::move(session)) {}
+
+Tensor OwnVariable::present() const {
+  const bool has_value = !is_made_on_read(*this) || aggregation() != Aggregation::kNone;
+  return has_value ? own_->value() : own_->storage(0).clone();
+}
+
+std::shared_ptr<ServerVariable> OwnVariable::share() {
+  const std::lock_guard lock(mutex_);
+  if (shared_ != nullptr) return shared_;
+  ServerVariable::Options options = on_servers_;
+  options.variable.initial_value = [this] { return present(); };
+  auto made = std::make_shared<ServerVariable>(options, session_);
+  made->info();
+  if (assigned_) made->assign(present());
+  return shared_ = std::move(made);
+}
+
+std::shared_ptr<ServerVariable> OwnVariable::shared() const {
+  const std::lock_guard lock(mutex_);
+  return shared_;
+}
+
+Tensor OwnVariable::value() const {
+  require_value(*this);
+  const auto shared = this->shared();
+  return shared != nullptr ? shared->value() : own_->value();
+}
+
+void OwnVariable::change(const std::function<void(Variable& variable)>& change) {
+  const std::lock_guard lock(mutex_);
+  if (shared_ != nullptr) return change(*shared_);
+  change(*own_);
+  assigned_ = true;
+}
+
+void OwnVariable::assign(const Tensor& value) {
+  change([&](Variable& variable) { variable.assign(value); });
+}
+
+void OwnVariable::assign_add(const Tensor& delta) {
+  require_addable(*this);
+  change([&](Variable& variable) { variable.assign_add(delta); });
+}
+
+void OwnVariable::assign_sub(const Tensor& delta) {
+  require_addable(*this);
+  change([&](Variable& variable) { variable.assign_sub(delta); });
+}
+
+void OwnVariable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+  if (synchronization() == Synchronization::kOnRead) return Variable::scatter(op, indices, updates);
+  change([&](Variable& variable) { variable.scatter(op, indices, updates); });
+}
+
+void OwnVariable::pulled(const ServerVariable::Places& places,
+                         const std::vector<UpdateResult>& results) {
+  const auto shared = this->shared();
+  shared->pulled(places, results, true);
+  bool is_current = true;
+  for (size_t shard = 0; shard < places.size(); ++shard) {
+    const auto server = static_cast<size_t>(on_servers_.servers[shard]);
+    is_current &= results[server].pulled[static_cast<size_t>(places[shard])].was_current;
+  }
+  if (!is_current) own_->assign(shared->storage(0));
+}
+
+void OwnVariable::written() { shared()->assign(present()); }
+
+}  // namespace cohort

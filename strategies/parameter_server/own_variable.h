@@ -1,0 +1,67 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/runtime/variable.h"
+#include "strategies/parameter_server/server_variable.h"
+
+namespace cohort {
+
+// A variable that each process has to itself, as those synchronised on read are where every worker
+// runs the program. For functions that are scheduled on workers it goes to the parameter servers
+// (share): one copy, which all of them change. From then on value(), assign() and so on act there,
+// and ServerFunction brings the copies of this process up to date for the functions that it runs.
+// Thread-safe, but for what Variable says of functions that are running.
+class OwnVariable final : public Variable {
+ public:
+  // `own` has this process's copies; `on_servers` says where the other one goes.
+  OwnVariable(std::shared_ptr<Variable> own, ServerVariable::Options on_servers,
+              std::shared_ptr<ServerSession> session);
+
+  // The one on the servers, made with the present value here. Where they have it already, as from a
+  // coordinator of before, theirs counts, unless it has been assigned here.
+  std::shared_ptr<ServerVariable> share();
+  // Null before share().
+  std::shared_ptr<ServerVariable> shared() const;
+
+  using Variable::assign;
+  using Variable::assign_add;
+  using Variable::assign_sub;
+  using Variable::scatter;
+  Tensor value() const override;
+  void assign(const Tensor& value) override;
+  void assign_add(const Tensor& delta) override;
+  void assign_sub(const Tensor& delta) override;
+  void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) override;
+  Tensor storage(int replica) override { return own_->storage(replica); }
+  int num_replicas() const override { return own_->num_replicas(); }
+  std::vector<Device> devices() const override { return own_->devices(); }
+  std::vector<std::shared_ptr<Variable>> other_copies() const override {
+    return own_->other_copies();
+  }
+
+  // --- For ServerFunction, once it is shared
+
+  // Takes over what was pulled into the storage of shared().
+  void pulled(const ServerVariable::Places& places, const std::vector<UpdateResult>& results);
+  // Replicas of this process have written it.
+  void written();
+
+ private:
+  // Of the copies here: merged, or the first where they have no merged value.
+  Tensor present() const;
+  // Of the one on the servers, or of those here.
+  void change(const std::function<void(Variable& variable)>& change);
+
+  const std::shared_ptr<Variable> own_;
+  const ServerVariable::Options on_servers_;
+  const std::shared_ptr<ServerSession> session_;
+  mutable std::mutex mutex_;  // guards what follows; held while it is shared
+  bool assigned_ = false;
+  std::shared_ptr<ServerVariable> shared_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,271 @@
+// Variables that are synchronised on read, in functions that are scheduled: one copy on the
+// servers.
+#include <cmath>
+#include <thread>
+
+#include "core/base/random.h"
+#include "core/nn/layers.h"
+#include "core/nn/losses.h"
+#include "core/nn/metrics.h"
+#include "core/optim/optimizers.h"
+#include "core/train/checkpoint.h"
+#include "core/train/model.h"
+#include "tests/strategies/coordinator/job.h"
+
+namespace cohort::testing {
+namespace {
+
+std::shared_ptr<Variable> on_read(const std::string& name, Aggregation aggregation) {
+  return create_variable({.name = name,
+                          .spec = {DType::kFloat32, {2}},
+                          .initial_value =
+                              [] {
+                                return floats({1, 2});
+                              },
+                          .trainable = false,
+                          .synchronization = Synchronization::kOnRead,
+                          .aggregation = aggregation});
+}
+
+Model normalised() {
+  Model model = nn::Sequential({nn::Dense(4), nn::BatchNormalization(), nn::Dense(1)});
+  model.compile({.optimizer = optim::SGD(0.05), .loss = losses::MeanSquaredError()});
+  model.build({{DType::kFloat32, {8, 3}}});
+  return model;
+}
+
+auto training_step(Strategy& strategy, const Model& model) {
+  return strategy.function([&model](const BatchValues& batch) {
+    const Value y = model(batch["x"], {.training = true});
+    const Value loss = ops::reduce_mean(ops::square(y - batch["y"]));
+    model.optimizer().minimize(loss, model.trainable_variables());
+    return loss;
+  });
+}
+
+data::Batch batch(int number) {
+  RandomStream random(static_cast<uint64_t>(number));
+  Tensor x(DType::kFloat32, {8, 3}), y(DType::kFloat32, {8, 1});
+  for (int64_t row = 0; row < 8; ++row) {
+    double sum = 0;
+    for (int64_t i = 0; i < 3; ++i) {
+      const double value = 3 + 2 * random.uniform();
+      x.data<float>()[3 * row + i] = static_cast<float>(value);
+      sum += value;
+    }
+    y.data<float>()[row] = static_cast<float>(sum);
+  }
+  return data::Batch({{"x", x}, {"y", y}});
+}
+
+void expect_same(const Model& a, const Model& b) {
+  const Variables of_a = a.variables(), of_b = b.variables();
+  ASSERT_EQ(of_a.size(), of_b.size());
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    const std::vector<float> x = values_of(of_a[i]->value()), y = values_of(of_b[i]->value());
+    for (size_t j = 0; j < x.size(); ++j)
+      EXPECT_NEAR(x[j], y[j], 1e-4 * (1 + std::abs(y[j]))) << of_a[i]->name();
+  }
+}
+
+TEST(OwnVariables, AModelWithBatchNormalizationTrainsAsOnOneDevice) {
+  constexpr int kSteps = 30;
+  Model alone = normalised();
+  Job job(1);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  Model model = normalised();
+  for (size_t i = 0; i < model.variables().size(); ++i)
+    alone.variables()[i]->assign(model.variables()[i]->value());
+  const auto step = training_step(*strategy, model);
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < kSteps; ++i) coordinator->schedule(step, batch(i));
+  coordinator->join(kPatience);
+  {
+    Strategy& here = alone.strategy();
+    const auto step_here = training_step(here, alone);
+    std::thread([&] {
+      for (int i = 0; i < kSteps; ++i) here.run(step_here, batch(i));
+    }).join();
+  }
+  expect_same(model, alone);
+  // What the chief computes by itself uses the statistics that the workers have moved.
+  const Tensor x = batch(99)["x"];
+  std::vector<float> theirs = values_of(model.predict(x)), ours;
+  std::thread([&] { ours = values_of(alone.predict(x)); }).join();
+  for (size_t i = 0; i < theirs.size(); ++i) EXPECT_NEAR(theirs[i], ours[i], 1e-2);
+}
+
+TEST(OwnVariables, StatisticsOfSeveralWorkersAreThoseOfTheData) {
+  Job job(3);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  Model model = nn::Sequential({nn::BatchNormalization({.momentum = 0.9})});
+  model.build({{DType::kFloat32, {8, 3}}});
+  const auto step = strategy->function([&](const BatchValues& batch) {
+    return ops::reduce_sum(model(batch["x"], {.training = true}));
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 300; ++i) coordinator->schedule(step, batch(i));
+  coordinator->join(kPatience);
+  for (const auto& variable : model.variables()) {
+    if (variable->trainable()) continue;
+    const bool is_mean = variable->name().find("mean") != std::string::npos;
+    for (const float value : values_of(variable->value()))
+      EXPECT_NEAR(value, is_mean ? 4 : 1.0 / 3, is_mean ? 0.3 : 0.12) << variable->name();
+  }
+}
+
+TEST(OwnVariables, AMetricIsAccumulatedOverAllWorkersOnce) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto metric = metrics::MeanSquaredError();
+  const auto state = on_read("state", Aggregation::kSum);
+  state->assign(floats({0, 0}));
+  const auto step = strategy->function([&](const Value& x) {
+    const Value predicted = ops::broadcast_to(x, Shape{4, 1});
+    const auto sums =
+        metric.increments(ops::constant(Tensor::zeros(DType::kFloat32, {4, 1})), predicted);
+    state->assign_add(ops::concat({ops::reshape(sums[0], {1}), ops::reshape(sums[1], {1})}, 0));
+    return x;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int round = 0; round < 2; ++round) {
+    double squares = 0;
+    for (int i = 1; i <= 50; ++i) {
+      coordinator->schedule(step, static_cast<float>(i));
+      squares += i * i;
+    }
+    coordinator->join(kPatience);
+    const std::vector<float> sums = values_of(state->value());
+    EXPECT_NEAR(metric.result({sums[0], sums[1]}), squares / 50, 1e-3);
+    EXPECT_EQ(sums[1], 200);
+    state->assign(floats({0, 0}));  // the next epoch
+  }
+}
+
+TEST(OwnVariables, WhatFunctionsMakeOfTheirValueAddsUp) {
+  Job job(3);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto sum = on_read("sum", Aggregation::kSum), mean = on_read("mean", Aggregation::kMean);
+  // No assign_add, and yet nothing that another worker does in between is lost.
+  const auto step = strategy->function([&](const Value& x) {
+    for (const auto& variable : {sum, mean})
+      variable->assign(ops::where(
+          ops::broadcast_to(ops::greater(x, ops::constant(0, DType::kFloat32)), Shape{2}),
+          variable->read() + x, variable->read()));
+    return x;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 120; ++i) coordinator->schedule(step, i % 2 == 0 ? 1.0f : -1.0f);
+  coordinator->join(kPatience);
+  for (const auto& variable : {sum, mean})
+    EXPECT_EQ(values_of(variable->value()), (std::vector<float>{61, 62})) << variable->name();
+}
+
+TEST(OwnVariables, AccumulatedGradientsAreAppliedOrStillThere) {
+  constexpr int kSteps = 61;
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto weight =
+      create_variable({.name = "w", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                         return Tensor::scalar(0.0f);
+                       }});
+  const auto sgd = optim::SGD(1.0, {.gradients = {.accumulation_steps = 4}});
+  sgd.build({weight});
+  const auto step = strategy->function([&] {
+    const Value loss = 0.0 - weight->read();
+    sgd.minimize(loss, {weight});
+    return loss;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < kSteps; ++i) coordinator->schedule(step);
+  coordinator->join(kPatience);
+  double waiting = 0;
+  for (const auto& variable : sgd.variables())
+    if (variable->name().find("accumulator") != std::string::npos)
+      waiting = variable->value().item();
+  EXPECT_GT(weight->value().item(), 0);
+  EXPECT_NEAR(4 * weight->value().item() - waiting, kSteps, 1e-3) << "each gradient is -1";
+}
+
+TEST(OwnVariables, PowerSgdKeepsItsStateThere) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto weight =
+      create_variable({.name = "w", .spec = {DType::kFloat32, {64, 48}}, .initial_value = [] {
+                         return Tensor::zeros(DType::kFloat32, {64, 48});
+                       }});
+  const auto sgd = optim::SGD(1.0, {.gradients = {.power_sgd = optim::PowerSgdOptions{.rank = 1}}});
+  sgd.build({weight});
+  const auto step = strategy->function([&] {
+    const Value loss = 0.0 - ops::reduce_sum(weight->read());
+    sgd.minimize(loss, {weight});
+    return loss;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 20; ++i) coordinator->schedule(step);
+  coordinator->join(kPatience);
+  // A gradient of ones has rank 1.
+  for (const float value : values_of(weight->value())) ASSERT_NEAR(value, 20, 0.1);
+}
+
+TEST(OwnVariables, AreTheChiefsAloneUntilAFunctionUsesThem) {
+  Job job(1);
+  const auto first = job.strategy(), second = job.strategy();
+  const auto mine = [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    return on_read("v", Aggregation::kMean);
+  };
+  const auto a = mine(*first), b = mine(*second);
+  a->assign(floats({5, 6}));
+  EXPECT_EQ(values_of(b->value()), (std::vector<float>{1, 2}));
+  const auto increment = [&](Strategy& strategy, const std::shared_ptr<Variable>& variable) {
+    const auto coordinator = job.coordinator(strategy);
+    const auto step = strategy.function([&] {
+      return variable->assign_add(ops::constant(floats({1, 1})));
+    });
+    coordinator->schedule(step).get(kPatience);
+    coordinator->join(kPatience);
+  };
+  increment(*first, a);
+  EXPECT_EQ(values_of(a->value()), (std::vector<float>{6, 7}));
+  // A coordinator that comes later goes on with what there is.
+  increment(*second, b);
+  EXPECT_EQ(values_of(b->value()), (std::vector<float>{7, 8}));
+  // But with a checkpoint that it has loaded.
+  const auto third = job.strategy();
+  const auto c = mine(*third);
+  c->assign(floats({0, 0}));
+  increment(*third, c);
+  EXPECT_EQ(values_of(a->value()), (std::vector<float>{1, 1}));
+}
+
+TEST(OwnVariables, FunctionsOfTheChiefReadAndWriteWhatWorkersDo) {
+  Job job(1);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto variable = on_read("v", Aggregation::kSum);
+  const auto step = strategy->function(
+      [&](const Value& x) { return variable->assign_add(ops::broadcast_to(x, Shape{2})); });
+  EXPECT_EQ(values_of(strategy->run(step, 1.0f)[0]), (std::vector<float>{2, 3}));
+  const auto coordinator = job.coordinator(*strategy);
+  coordinator->schedule(step, 10.0f);
+  coordinator->join(kPatience);
+  EXPECT_EQ(values_of(variable->value()), (std::vector<float>{12, 13}));
+  EXPECT_EQ(values_of(strategy->run(step, 100.0f)[0]), (std::vector<float>{112, 113}));
+  EXPECT_EQ(values_of(coordinator->schedule(step, 1000.0f).get(kPatience)),
+            (std::vector<float>{1112, 1113}));
+  const Folder folder;
+  save_variables(folder.path() + "/v", {variable});
+  variable->assign(floats({0, 0}));
+  load_variables(folder.path() + "/v", {variable});
+  EXPECT_EQ(values_of(variable->value()), (std::vector<float>{1112, 1113}));
+}
+
+}  // namespace
+}  // namespace cohort::testing
