@@ -1,4 +1,4 @@
-// Workers as processes that are killed, stopped and started again.
+// Workers and parameter servers as processes that are killed, stopped and started again.
 #include <set>
 
 #include "core/base/random.h"
@@ -10,6 +10,7 @@ namespace cohort::testing {
 namespace {
 
 constexpr char kActor[] = "tests/strategies/coordinator/actor";
+constexpr char kServer[] = "tests/strategies/parameter_server/actor";
 
 class Processes : public ::testing::Test {
  protected:
@@ -111,6 +112,73 @@ TEST_F(Processes, WhatIsPushedIsAppliedOnceHoweverOftenItIsExecuted) {
     coordinator_->wait_for_workers();
   }
   RecordProperty("retried", static_cast<int>(coordinator_->statistics().retried));
+}
+
+// Parameter servers are processes, too.
+class ServerProcesses : public Processes {
+ protected:
+  ServerProcesses() : server_ports_(2), servers_(2) {
+    for (size_t i = 0; i < 2; ++i) start_server(i);
+    for (const auto& port : server_ports_) parameter_servers_.push_back(port.address());
+  }
+
+  std::string snapshots(size_t i) const { return str(folder_.path(), "/ps-", i); }
+  void start_server(size_t i) {
+    servers_[i] = std::make_unique<Process>(
+        kServer, std::vector<std::string>{"server", server_ports_[i].address(), snapshots(i)},
+        str(folder_.path(), "/server-", i));
+  }
+  uint64_t executed(size_t worker) { return coordinator_->worker_statuses()[worker].executed; }
+
+  std::vector<launcher::ReservedPort> server_ports_;
+  std::vector<std::unique_ptr<Process>> servers_;
+};
+
+// Each function adds 1. The coordinator notices nothing of a server's end, however often it comes,
+// and what a server has lost is what the workers report.
+TEST_F(ServerProcesses, AKilledServerComesBackFromItsSnapshotAndWhatIsLostIsCounted) {
+  constexpr uint64_t kSeed = 9;
+  SCOPED_TRACE(str("seed ", kSeed));
+  RandomStream random(kSeed);
+  const Counted counted(
+      {Address::parse(parameter_servers_[0]), Address::parse(parameter_servers_[1])});
+  counted.variable()->info();
+  for (const int server : {0, 1})
+    counted.variable()->session()->client(server).snapshot(snapshots(static_cast<size_t>(server)));
+  connect();
+  const Function add = counted.adding();
+  double functions = 0, lost = 0;
+  const auto schedule = [&](int count) {
+    for (int i = 0; i < count; ++i) coordinator_->schedule(add, 1.0f);
+    functions += count;
+  };
+  for (const size_t victim : {0, 1, 0, 0, 0}) {
+    const uint64_t before = coordinator_->statistics().executed;
+    schedule(400);
+    ASSERT_TRUE(eventually([&] { return coordinator_->statistics().executed >= before + 200; }));
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(20'000)));
+    servers_[victim]->kill_now();
+    start_server(victim);
+    coordinator_->join(kPatience);
+    // A worker learns what is lost when it pushes.
+    const uint64_t first = executed(0), second = executed(1);
+    while (executed(0) == first || executed(1) == second) {
+      schedule(10);
+      coordinator_->join(kPatience);
+    }
+    lost += coordinator_->take_report().numbers.at("lost_updates");
+    ASSERT_EQ(counted.value(0) + counted.value(1) + lost, 2 * functions);
+  }
+  EXPECT_EQ(coordinator_->statistics().worker_failures, 0u);
+  EXPECT_EQ(coordinator_->statistics().failed, 0u);
+  double printed = 0;
+  for (size_t i = 0; i < kWorkers; ++i) {
+    const std::string text = read_file(output(i));
+    for (size_t at = text.find("lost="); at != std::string::npos; at = text.find("lost=", at + 1))
+      printed += std::atof(text.c_str() + at + 5);
+  }
+  EXPECT_EQ(printed, lost);
+  RecordProperty("lost", static_cast<int>(lost));
 }
 
 TEST_F(Processes, AllKilledAtOnce) {
