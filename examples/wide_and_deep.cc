@@ -5,6 +5,7 @@
 //
 //   cohort-run --workers=2 --ps=2 wide_and_deep
 //   cohort-run --chief --workers=2 --ps=2 wide_and_deep --coordinator
+//   cohort-run --workers=2 --ps=2 --evaluator wide_and_deep --checkpoints=DIR
 //
 // The clicks are generated: each feature has a hidden weight, some of the more common ones much of
 // it.
@@ -68,11 +69,20 @@ Model wide_and_deep(int64_t vocabulary, int64_t columns) {
   return nn::Functional({ids, dense}, nn::Dense(1)(nn::Concatenate()({wide, deep})));
 }
 
+// Where to leave what; empty: nowhere.
+struct Folders {
+  std::string checkpoints, logs;
+};
+
 // Every worker trains on its share of the impressions.
 void fit(ParameterServerStrategy& strategy, Model& model, const data::Dataset& train,
-         int64_t epochs) {
-  const History history =
-      model.fit(train, {.epochs = epochs, .callbacks = {callbacks::TerminateOnNaN()}});
+         int64_t epochs, const Folders& folders) {
+  std::vector<CallbackPtr> callbacks = {callbacks::TerminateOnNaN()};
+  if (!folders.checkpoints.empty())
+    callbacks.push_back(
+        callbacks::ModelCheckpoint(folders.checkpoints + "/epoch-{epoch}.safetensors"));
+  if (!folders.logs.empty()) callbacks.push_back(callbacks::TensorBoard(folders.logs));
+  const History history = model.fit(train, {.epochs = epochs, .callbacks = callbacks});
   std::printf("%s staleness=%.2f loss=%.4f\n",
               strategy.workers().name(strategy.workers().rank()).c_str(),
               history.results.contains("staleness") ? history["staleness"].back() : 0.0,
@@ -82,7 +92,9 @@ void fit(ParameterServerStrategy& strategy, Model& model, const data::Dataset& t
 // The chief schedules `steps` steps for each epoch, which the workers execute on batches of
 // theirs.
 void schedule(ParameterServerStrategy& strategy, const Model& model, const losses::Loss& loss,
-              int64_t steps, int64_t epochs) {
+              int64_t steps, int64_t epochs, const Folders& folders) {
+  std::optional<EventFile> events;
+  if (!folders.logs.empty()) events.emplace(folders.logs);
   const auto step = strategy.function([&](const BatchValues& batch) {
     const Value logits = model({batch["ids"], batch["dense"]}, {.training = true});
     const Value mean = ops::reduce_mean(loss.per_example(batch["label"], logits));
@@ -97,10 +109,25 @@ void schedule(ParameterServerStrategy& strategy, const Model& model, const losse
     coordinator.join();
     double sum = 0;
     for (const RemoteValue& value : losses) sum += value.get().item();
-    std::printf("epoch %ld: loss=%.4f\n", static_cast<long>(epoch),
-                sum / static_cast<double>(steps));
+    const StrategyReport report = coordinator.take_report();
+    std::printf("epoch %ld: loss=%.4f staleness=%.2f lost_updates=%.0f\n", static_cast<long>(epoch),
+                sum / static_cast<double>(steps), report.numbers.at("staleness"),
+                report.numbers.at("lost_updates"));
+    if (events)
+      events->write_histograms(epoch, {{"epoch_staleness", report.histograms.at("staleness")}});
+    if (!folders.checkpoints.empty())
+      model.save_checkpoint(str(folders.checkpoints, "/epoch-", epoch, ".safetensors"));
   }
   coordinator.shut_down();
+}
+
+// Beside training: the test results of each checkpoint.
+void evaluate(const std::string& checkpoints, Model& model, const data::Dataset& test) {
+  evaluate_checkpoints(checkpoints, model, test, {.evaluated = [](auto&, int64_t step, auto& logs) {
+                         std::printf("step=%ld auc=%.4f\n", static_cast<long>(step),
+                                     logs.at("auc"));
+                         std::fflush(stdout);
+                       }});
 }
 
 }  // namespace
@@ -120,6 +147,10 @@ int main(int argc, char** argv) {
         "max_staleness", -1, "steps that a worker may be ahead of the slowest; -1: any number",
         {.min = -1});
     const auto snapshots = flags.text("snapshots", "", "folder for the servers'; none: nowhere");
+    const Folders folders{.checkpoints = flags.text(
+                              "checkpoints", "",
+                              "folder for one after each epoch, which an evaluator looks at; none"),
+                          .logs = flags.text("logs", "", "folder for TensorBoard; none")};
     const auto seed = flags.integer("seed", 1, "of weights and data", {.min = 0});
     flags.finish();
 
@@ -143,6 +174,9 @@ int main(int argc, char** argv) {
       return run_worker_server();
     }
 
+    const bool is_evaluator = resolve_cluster().resolver->task_type() == "evaluator";
+    // An evaluator is on its own: its tables are in its own process.
+    if (is_evaluator) options.resolver = std::make_shared<LiteralResolver>();
     ParameterServerStrategy strategy(options);
     const auto scope = strategy.scope();
     Model model = wide_and_deep(vocabulary, columns);
@@ -150,12 +184,14 @@ int main(int argc, char** argv) {
     model.compile({.optimizer = optim::Adagrad(0.1),
                    .loss = loss,
                    .metrics = {metrics::AUC({.from_logits = true})}});
+    const auto test = impressions(rows, 4000, vocabulary, data_seed).batch(500);
+    if (is_evaluator) return evaluate(folders.checkpoints, model, test);
     if (coordinated)
-      schedule(strategy, model, loss, (rows + batch - 1) / batch, epochs);
+      schedule(strategy, model, loss, (rows + batch - 1) / batch, epochs, folders);
     else
-      fit(strategy, model, train.batch(batch), epochs);
+      fit(strategy, model, train.batch(batch), epochs, folders);
     if (!strategy.is_chief()) return;
-    const Logs test = model.evaluate(impressions(rows, 4000, vocabulary, data_seed).batch(500));
-    std::printf("test_auc=%.4f test_loss=%.4f\n", test.at("auc"), test.at("loss"));
+    const Logs results = model.evaluate(test);
+    std::printf("test_auc=%.4f test_loss=%.4f\n", results.at("auc"), results.at("loss"));
   });
 }

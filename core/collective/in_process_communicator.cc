@@ -229,13 +229,14 @@ class InProcessCommunicator final : public QueuedCommunicator {
     for (int r = 0; r < size(); ++r) sources_.push_back(segment(r, index).source);
     for (int r = first_target; r < last_target; ++r)
       if (void* target = segment(r, index).target) targets_.push_back(target);
-    const auto& [segments, dtype, op] = call<AllReduceCall>(rank_);
-    if (!targets_.empty()) reduce_elements(op, dtype, sources_, targets_, begin, end);
+    const auto& own = call<AllReduceCall>(rank_);
+    if (!targets_.empty()) reduce_elements(own.op, own.dtype, sources_, targets_, begin, end);
   }
 
   // Rank 0 reduces into the first target that anybody wants, from which the others copy.
   void reduce_on_first_rank() {
-    const auto& [segments, dtype, op] = call<AllReduceCall>(rank_);
+    const auto& own = call<AllReduceCall>(rank_);
+    const auto segments = own.segments;
     if (rank_ == 0)
       for (size_t i = 0; i < segments.size(); ++i)
         reduce(i, 0, segments[i].count, holder(i), std::min(holder(i) + 1, size()));
@@ -243,7 +244,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
     for (size_t i = 0; i < segments.size(); ++i)
       if (segments[i].target != nullptr)
         copy(segment(holder(i), i).target, segments[i].target,
-             segments[i].count * static_cast<int64_t>(dtype_size(dtype)));
+             segments[i].count * static_cast<int64_t>(dtype_size(own.dtype)));
   }
 
   // The first rank that wants a segment's result; size() where none does.

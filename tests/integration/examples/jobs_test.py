@@ -1,0 +1,113 @@
+#!/usr/bin/env -S python3 -B
+"""The examples that are jobs with parameter servers, as their users start them: on little data."""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
+import cases  # pylint: disable=wrong-import-position
+import programs  # pylint: disable=wrong-import-position
+
+
+def job(tasks, program, *arguments):
+    """What the tasks of a job have printed, each line with its task in front."""
+    return programs.run(
+        programs.COHORT_RUN,
+        "--standalone",
+        *tasks,
+        os.path.join("examples", program),
+        *arguments,
+        environment={"OMP_NUM_THREADS": "1"},
+    ).stdout
+
+
+def numbers(task, name, text):
+    """All that a task has printed as NAME=NUMBER."""
+    return [float(n) for n in re.findall(rf"(?m)^\[{task}:0\] .*?\b{name}=([0-9.]+)", text)]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def number(self, task, name, text):
+        found = numbers(task, name, text)
+        self.assertEqual(len(found), 1, text)
+        return found[0]
+
+
+class WideAndDeep(Case):
+    # Of the same steps: a coordinator's epoch is that of all workers together.
+    _SMALL = ("--rows=6000", "--epochs=2", "--batch=64", "--columns=4")
+
+    def train(self, *tasks_and_flags):
+        """Trains with an evaluator beside; returns what was printed."""
+        tasks = [flag for flag in tasks_and_flags if flag != "--coordinator"]
+        flags = [flag for flag in tasks_and_flags if flag == "--coordinator"]
+        logs = self.folder / "logs"
+        text = job(
+            ["--ps=2", "--evaluator", *tasks],
+            "wide_and_deep",
+            *self._SMALL,
+            *flags,
+            f"--checkpoints={self.folder / 'checkpoints'}",
+            f"--logs={logs}",
+        )
+        events = b"".join(file.read_bytes() for file in logs.rglob("*tfevents*"))
+        self.assertEqual(events.count(b"epoch_staleness"), 2, "one for each epoch")
+        evaluated = numbers("evaluator", "auc", text)
+        self.assertEqual(len(evaluated), 2, text)
+        return text, evaluated
+
+    def test_workers_train_on_their_own(self):
+        text, evaluated = self.train("--workers=2")
+        self.assertGreater(self.number("worker", "test_auc", text), 0.65)
+        self.assertGreater(evaluated[-1], 0.65)
+        self.assertGreaterEqual(self.number("worker", "staleness", text), 0)
+
+    def test_a_chief_schedules(self):
+        text, evaluated = self.train("--chief", "--workers=2", "--coordinator")
+        auc = self.number("chief", "test_auc", text)
+        self.assertGreater(auc, 0.65)
+        self.assertAlmostEqual(evaluated[-1], auc, delta=1e-3, msg="the last checkpoint is what the chief has")
+        self.assertEqual(len(numbers("chief", "staleness", text)), 2, text)
+        self.assertEqual(numbers("chief", "lost_updates", text), [0, 0])
+
+    def test_an_evaluator_without_checkpoints_waits_for_the_end(self):
+        text = job(["--workers=1", "--ps=1", "--evaluator"], "wide_and_deep", *self._SMALL, "--epochs=1")
+        self.number("worker", "test_auc", text)
+        self.assertEqual(numbers("evaluator", "auc", text), [])
+
+
+class MnistPs(Case):
+    def train(self, *flags):
+        text = job(["--workers=2", "--ps=1"], "mnist_ps", "--images=2000", "--epochs=3", *flags)
+        return self.number("worker", "test_accuracy", text)
+
+    def test_asynchronous_training_is_as_accurate_as_synchronous(self):
+        asynchronous, synchronous = self.train(), self.train("--sync")
+        print(f"asynchronous {asynchronous} synchronous {synchronous}", file=sys.stderr)
+        self.assertGreater(asynchronous, 0.9)
+        self.assertGreater(synchronous, 0.9)
+
+    def test_an_evaluator_tells_the_accuracy_of_each_epoch(self):
+        text = job(
+            ["--workers=1", "--ps=1", "--evaluator"],
+            "mnist_ps",
+            "--images=1000",
+            "--epochs=2",
+            f"--checkpoints={self.folder}",
+        )
+        evaluated = numbers("evaluator", "accuracy", text)
+        self.assertEqual(len(evaluated), 2, text)
+        self.assertAlmostEqual(evaluated[-1], self.number("worker", "test_accuracy", text), delta=1e-3)
+
+
+if __name__ == "__main__":
+    sys.exit(cases.run())
