@@ -11,6 +11,12 @@ namespace {
 
 Specs infer_like_input(const InferenceContext& c) { return {c.inputs[0]}; }
 
+Specs infer_require(const InferenceContext& c) {
+  require_spec(c.inputs[1], {DType::kBool, {}}, "the condition");
+  c.attributes.get<std::string>("message");
+  return {c.inputs[0]};
+}
+
 Specs infer_reshape(const InferenceContext& c) {
   const Shape shape = shape_attribute(c);
   const Shape& from = c.inputs[0].shape;
@@ -55,6 +61,12 @@ COHORT_REGISTER_OP({.name = "Identity",
                     .gradient = [](const Node&, const Values& dys) { return dys; }});
 COHORT_REGISTER_OP(
     {.name = "StopGradient", .num_inputs = 1, .infer = infer_like_input, .gradient = no_gradient});
+COHORT_REGISTER_OP({.name = "Require",
+                    .num_inputs = 2,
+                    .infer = infer_require,
+                    .gradient = [](const Node&, const Values& dys) -> Values {
+                      return {dys[0], Value()};
+                    }});
 COHORT_REGISTER_OP(
     {.name = "Reshape", .num_inputs = 1, .infer = infer_reshape, .gradient = reshape_gradient});
 COHORT_REGISTER_OP({.name = "BroadcastTo",
@@ -85,6 +97,10 @@ std::vector<int64_t> resolve_dims(const Shape& shape, std::vector<int64_t> dims)
 
 Value identity(const Value& x) { return apply("Identity", {x}); }
 Value stop_gradient(const Value& x) { return apply("StopGradient", {x}); }
+
+Value require(const Value& x, const Value& condition, const std::string& message) {
+  return apply("Require", {x, condition}, {{"message", message}});
+}
 
 Value reshape(const Value& x, const std::vector<int64_t>& dims) {
   const auto shape = resolve_dims(x.shape(), dims);

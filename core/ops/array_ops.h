@@ -8,6 +8,9 @@ namespace cohort::ops {
 
 Value identity(const Value& x);
 Value stop_gradient(const Value& x);  // x itself, through which no gradient flows
+// x itself, for what may not go on unless `condition`, a bool scalar, is true: else running the
+// function is kOutOfRange, with this message. Nothing is asked where nobody needs the result.
+Value require(const Value& x, const Value& condition, const std::string& message);
 // One extent may be -1: it takes what the others leave.
 Value reshape(const Value& x, const std::vector<int64_t>& dims);
 Value flatten_from(const Value& x, int axis);  // merges the axes from `axis` on into one

@@ -15,6 +15,8 @@ using Values = std::vector<Value>;
 
 TEST(ArrayGradient, OfShapeChanges) {
   check_gradients([](const Values& v) { return identity(v[0]); }, {{{2, 3}}});
+  check_gradients([](const Values& v) { return require(v[0], v[1], "unless"); }, {{{2, 3}}},
+                  {Tensor::scalar(true)});
   check_gradients([](const Values& v) { return reshape(v[0], {3, -1}); }, {{{2, 3}}});
   check_gradients([](const Values& v) { return flatten_from(expand_dims(v[0], 0), 1); },
                   {{{2, 3}}});
@@ -109,6 +111,7 @@ TEST_F(Shapes, SliceAndPadCheckEveryAxis) {
   EXPECT_THROW(slice(input({5, 4}), {1}, {1}), Error);
   EXPECT_EQ(pad(input({5, 4}), {1, 0}, {1, 2}).shape(), (Shape{7, 6}));
   EXPECT_THROW(pad(input({5, 4}), {-1, 0}, {0, 0}), Error);
+  EXPECT_THROW(require(input({5, 4}), input({}), "unless"), Error);
 }
 
 TEST_F(Shapes, ConcatAndSplitAreInverse) {

@@ -101,6 +101,7 @@ void register_array_ops(DeviceType type, const ArrayFactories& factories) {
   // The plan makes the output of AssignVariable the variable's memory.
   for (const char* op : {"Identity", "StopGradient", "AssignVariable"})
     KernelRegistration(op, type, factories.identity);
+  KernelRegistration("Require", type, factories.require);
 }
 
 }  // namespace cohort

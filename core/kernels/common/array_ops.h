@@ -20,13 +20,15 @@ struct ArrayFactories {
   CopyFactory copy;        // copies the boxes, which do not overlap
   CopyFactory fill;        // fills the output with the attribute "value" before it copies
   KernelFactory identity;  // copies input 0, which may have the output's memory
+  KernelFactory require;   // the same, and fails unless input 1 is true
 };
 template <typename K>
 std::unique_ptr<Kernel> make_with_boxes(const KernelSpec& spec,
                                         const std::vector<TensorBox>& boxes) {
   return std::make_unique<K>(spec, boxes);
 }
-// Registers Transpose, Concat, Split, Slice, Pad, Identity, StopGradient and AssignVariable.
+// Registers Transpose, Concat, Split, Slice, Pad, Identity, StopGradient, AssignVariable and
+// Require.
 void register_array_ops(DeviceType type, const ArrayFactories& factories);
 
 }  // namespace cohort

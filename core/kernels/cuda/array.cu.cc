@@ -48,21 +48,40 @@ class FillKernel final : public CopyKernel {
 };
 
 // Copies its input, or does nothing where the plan gave both the same memory.
-class IdentityKernel final : public Kernel {
+class IdentityKernel : public Kernel {
  public:
   explicit IdentityKernel(const KernelSpec& spec) : bytes_(spec.outputs[0].bytes()) {}
   void run(const KernelContext& context) override {
     context.stream->copy_within_device(context.inputs[0], context.outputs[0], bytes_);
   }
-  bool can_run_in_place(int, int) const override { return true; }
+  bool can_run_in_place(int, int input) const override { return input == 0; }
 
  private:
   size_t bytes_;
 };
 
+class RequireKernel final : public IdentityKernel {
+ public:
+  explicit RequireKernel(const KernelSpec& spec)
+      : IdentityKernel(spec), message_(spec.attributes.get<std::string>("message")) {}
+  void run(const KernelContext& context) override {
+    const bool* condition = context.input<bool>(1);
+    KernelFault* fault = context.fault;
+    const int32_t number = context.number;
+    for_each_element(*context.stream, 1, [=] COHORT_DEVICE(int64_t) {
+      if (!*condition) report(fault, number, 0, 0);
+    });
+    IdentityKernel::run(context);
+  }
+  Error describe(const KernelFault&) const override { return Error(Code::kOutOfRange, message_); }
+
+ private:
+  std::string message_;
+};
+
 const bool kRegistered = [] {
   register_array_ops(DeviceType::kGpu, {make_with_boxes<CopyKernel>, make_with_boxes<FillKernel>,
-                                        make_plain<IdentityKernel>});
+                                        make_plain<IdentityKernel>, make_plain<RequireKernel>});
   return true;
 }();
 
