@@ -2,14 +2,19 @@
 
 #include <string_view>
 
+#include "core/tensor/dtype.h"
+
 namespace cohort {
 
 // In which type matrix products and convolutions multiply. Variables and everything else stay as
-// written (float32), so weights keep their full precision.
-enum class Precision { kFloat32, kMixedBFloat16 };
+// written (float32), so weights keep their full precision. What is beyond float16's range, 6e-8 to
+// 65504, becomes 0 or infinite: gradients need a loss scale (optim::LossScale).
+enum class Precision { kFloat32, kMixedBFloat16, kMixedFloat16 };
 
-// "float32", "mixed_bfloat16"; kInvalidArgument lists the allowed names.
+// "float32", "mixed_bfloat16", "mixed_float16"; kInvalidArgument lists the allowed names.
 Precision precision_from_name(std::string_view name);
 std::string_view precision_name(Precision precision);
+// The type of what is multiplied.
+DType operand_dtype(Precision precision);
 
 }  // namespace cohort

@@ -211,16 +211,38 @@ TEST(PlanTest, MixedPrecisionRoundsOnlyWhatIsMultiplied) {
       if (gradient) outputs.push_back(gradient.values);
     return outputs;
   });
-  Plan exact(traced, {}), mixed(traced, {.precision = Precision::kMixedBFloat16});
+  Plan exact(traced, {});
   const std::vector<Tensor> feeds = {ramp({2, 5, 5, 2}, 1)};
-  const auto a = exact.run(feeds, {}), c = mixed.run(feeds, {});
-  double difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    expect_near(a[i], c[i], 0.05);
-    for (int64_t k = 0; k < a[i].num_elements(); ++k)
-      difference += std::abs(a[i].data<float>()[k] - c[i].data<float>()[k]);
+  const auto a = exact.run(feeds, {});
+  for (const auto& [precision, tolerance] :
+       {std::pair(Precision::kMixedBFloat16, 0.05), std::pair(Precision::kMixedFloat16, 0.006)}) {
+    SCOPED_TRACE(precision_name(precision));
+    Plan mixed(traced, {.precision = precision});
+    const auto c = mixed.run(feeds, {});
+    double difference = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      expect_near(a[i], c[i], tolerance);
+      for (int64_t k = 0; k < a[i].num_elements(); ++k)
+        difference += std::abs(a[i].data<float>()[k] - c[i].data<float>()[k]);
+    }
+    EXPECT_GT(difference, 0) << "nothing was rounded";
   }
-  EXPECT_GT(difference, 0) << "nothing was rounded to bfloat16";
+}
+
+TEST(PlanTest, Float16HasItsRange) {
+  const auto traced = trace({{DType::kFloat32, {1, 2}}}, [](auto& x) {
+    return std::vector<Value>{
+        ops::matmul(x[0], ops::constant(Tensor::from<float>({1, 1}, {2, 1})))};
+  });
+  Plan half(traced, {.precision = Precision::kMixedFloat16});
+  const auto sum = [&](float a, float b) {
+    return half.run(std::vector<Tensor>{Tensor::from<float>({a, b}, {1, 2})}, {})[0].item();
+  };
+  EXPECT_EQ(sum(65504, 65504), 131008) << "products are added up in float32";
+  EXPECT_EQ(sum(65520, 0), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(sum(2e-8f, 1), 1);
+  EXPECT_EQ(sum(2e-8f, 0), 0);
+  EXPECT_TRUE(std::isnan(sum(std::numeric_limits<float>::quiet_NaN(), 1)));
 }
 
 TEST(PlanTest, IntermediatesShareMemory) {

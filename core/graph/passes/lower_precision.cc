@@ -12,14 +12,14 @@ bool is_contraction(const Node& node) {
 
 }  // namespace
 
-GraphFunction lower_precision(const GraphFunction& function) {
+GraphFunction lower_precision(const GraphFunction& function, DType dtype) {
   Rewriter rewrite(function);
   std::map<Value, Value> lowered;  // each value is cast once
   const auto lower = [&](const Node& user, const Value& value) {
     auto [it, added] = lowered.try_emplace(value);
     if (added) {
       Attributes attributes;
-      attributes.set("dtype", DType::kBFloat16);
+      attributes.set("dtype", dtype);
       it->second = rewrite.add(user, "Cast", {value}, std::move(attributes)).output();
     }
     return it->second;

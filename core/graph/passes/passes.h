@@ -37,9 +37,9 @@ GraphFunction copy_outlived_reads(const GraphFunction& function);
 GraphFunction prune_writes(const GraphFunction& function,
                            const std::function<bool(const Resource&)>& writes);
 
-// Multiplies matrices and convolves in bfloat16: casts the floating inputs of those nodes, which
-// then give float32.
-GraphFunction lower_precision(const GraphFunction& function);
+// Multiplies matrices and convolves in `dtype`, a 16-bit one: casts the float32 inputs of those
+// nodes, which still give float32.
+GraphFunction lower_precision(const GraphFunction& function, DType dtype);
 
 // MatMul or Conv2D + bias [+ activation] become one node, which adds and activates while the result
 // is still in registers.
