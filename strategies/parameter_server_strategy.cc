@@ -165,6 +165,11 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return on_servers(variable)->move_by(rule, weight_decay, slot_names);
   }
 
+  bool waits_for_others() const override {
+    const ConsistencyOptions& consistency = session->consistency();
+    return consistency.synchronous() && consistency.gradients_per_update() > 1;
+  }
+
   void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
             const Value& learning_rate, const Value& step, const Value& when) override {
     const auto target = on_servers(variable);
@@ -173,10 +178,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
               "\" are made on first use, and its gradient is not that of some rows: it can only be "
               "looked up along axis 0");
     Value values = gradient.values;
-    const ConsistencyOptions& consistency = session->consistency();
-    if (consistency.synchronous() && consistency.gradients_per_update() > 1 &&
-        is_floating(values.dtype()))
-      values = values * (1.0 / consistency.gradients_per_update());
+    if (waits_for_others() && is_floating(values.dtype()))
+      values = values * (1.0 / session->consistency().gradients_per_update());
     parameter_server::add_push(variable, {.learning_rate = learning_rate,
                                           .step = step,
                                           .values = values,

@@ -27,6 +27,9 @@ class RemoteUpdates {
       const std::shared_ptr<Variable>& variable, const optim::UpdateRule& rule, double weight_decay,
       const std::vector<std::string>& slot_names) = 0;
 
+  // Whether an update takes a gradient of every process, so that each has to send one.
+  virtual bool waits_for_others() const = 0;
+
   // While a step is traced: sends a reduced gradient to an attached variable. `learning_rate` is a
   // float64 scalar. `step`, one too, is which of the optimizer's updates this is, from 1, as far as
   // this process knows; none where the rule does not ask. `when`, a bool scalar that is the same on

@@ -13,6 +13,7 @@
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/clipping.h"
+#include "core/optim/loss_scale.h"
 #include "core/optim/power_sgd.h"
 
 namespace cohort::optim {
@@ -33,7 +34,7 @@ VariablePtr make_state(std::string name, const TensorSpec& spec, double initial,
        .aggregation = aggregation});
 }
 
-// The rule of `iterations` where updates are made elsewhere: one more for each, whatever is sent.
+// The rule of counters where updates are made elsewhere: one more for each, whatever is sent.
 class CountRule final : public UpdateRule {
  public:
   std::vector<Slot> slots() const override { return {}; }
@@ -61,6 +62,12 @@ struct Move {
   Gradient gradient;
 };
 
+std::vector<Value> values_of(const std::vector<Move>& moves) {
+  std::vector<Value> values;
+  for (const Move& move : moves) values.push_back(move.gradient.values);
+  return values;
+}
+
 // The value of a variable, or of the rows that a sparse gradient names.
 Value load(Variable& variable, const Gradient& gradient) {
   if (!gradient.sparse()) return variable.read();
@@ -84,7 +91,17 @@ struct Optimizer::State {
     Value number;                // of the update, from 1: float64
     std::vector<Value> scalars;  // float64, of the rule
     Value is_update;             // bool, or none: every call is one
+    Value applies;               // whether an update is made, and
+    Value skips;                 // whether it is left out; none: as is_update, and never
     std::map<std::pair<Value, DType>, Value> casts;
+
+    void decide(const Value& finite) {
+      const auto at_update = [this](const Value& condition) {
+        return is_update ? ops::logical_and(is_update, condition) : condition;
+      };
+      applies = at_update(finite);
+      skips = at_update(ops::logical_not(finite));
+    }
 
     Value as(DType dtype, const Value& scalar) {
       Value& value = casts[{scalar, dtype}];
@@ -99,24 +116,45 @@ struct Optimizer::State {
   // Where `iterations` counts the calls of other processes too, those of this one, for
   // accumulation; else null.
   VariablePtr own_calls;
+  LossScaleState loss_scale;
   std::map<VariablePtr, Slots> slots;
   std::vector<VariablePtr> all;  // in the order in which they were made
   std::set<std::string> warned;
 
   const VariablePtr& add(VariablePtr variable) { return all.emplace_back(std::move(variable)); }
 
+  VariablePtr make_scalar(std::string_view what, DType dtype, double initial = 0,
+                          Synchronization synchronization = Synchronization::kAuto) const {
+    return make_state(str(options.name, "/", what), {dtype, {}}, initial, synchronization);
+  }
+
   void make_counters() {
-    if (iterations != nullptr) return;
-    const TensorSpec count{DType::kInt64, {}};
-    iterations = add(make_state(options.name + "/iterations", count, 0));
-    if (RemoteUpdates* remote = current_strategy().remote_updates()) {
-      remote->attach(iterations, CountRule(), 0, {});
-      if (accumulates())
-        own_calls = make_state(options.name + "/own_calls", count, 0, Synchronization::kOnRead);
+    if (iterations == nullptr) {
+      RemoteUpdates* const remote = current_strategy().remote_updates();
+      iterations = add(make_scalar("iterations", DType::kInt64));
+      if (remote) remote->attach(iterations, CountRule(), 0, {});
+      if (remote && accumulates())
+        own_calls = make_scalar("own_calls", DType::kInt64, 0, Synchronization::kOnRead);
+      if (!options.learning_rate.schedule())
+        learning_rate =
+            add(make_scalar("learning_rate", DType::kFloat64, options.learning_rate.value()));
     }
-    if (!options.learning_rate.schedule())
-      learning_rate = add(make_state(options.name + "/learning_rate", {DType::kFloat64, {}},
-                                     options.learning_rate.value()));
+    if (scales_loss() && loss_scale.scale == nullptr) make_loss_scale();
+  }
+
+  // Where updates are made elsewhere, each process has a scale of its own.
+  void make_loss_scale() {
+    RemoteUpdates* const remote = current_strategy().remote_updates();
+    if (remote && remote->waits_for_others())
+      fail(Code::kUnimplemented, "loss scaling under ", current_strategy().name(),
+           " needs updates that do not wait for gradients of all workers: one whose gradients are "
+           "not finite sends none");
+    const auto kept = remote ? Synchronization::kOnRead : Synchronization::kAuto;
+    const double initial = options.gradients.loss_scale->initial_scale;
+    loss_scale = {add(make_scalar("dynamic_scale", DType::kFloat64, initial, kept)),
+                  add(make_scalar("dynamic_counter", DType::kInt64, 0, kept)),
+                  add(make_scalar("skipped_updates", DType::kInt64))};
+    if (remote) remote->attach(loss_scale.skipped, CountRule(), 0, {});
   }
 
   const Slots& slots_of(const VariablePtr& variable) {
@@ -171,6 +209,7 @@ struct Optimizer::State {
     return made;
   }
 
+  bool scales_loss() const { return options.gradients.loss_scale.has_value(); }
   bool accumulates() const { return options.gradients.accumulation_steps > 1; }
   double accumulation_steps() const {
     return static_cast<double>(options.gradients.accumulation_steps);
@@ -208,11 +247,19 @@ struct Optimizer::State {
       }
       step.is_update = ops::equal(calls, (own_updates + 1.0) * accumulation_steps() - 1.0);
     }
+    step.applies = step.is_update;
+    if (scales_loss()) updates = without_skipped(updates);
     const Schedule& schedule = options.learning_rate.schedule();
     step.learning_rate = schedule ? schedule(updates) : learning_rate->read();
     step.number = updates + 1.0;
     step.scalars = rule->scalars(step.learning_rate, step.number);
     return step;
+  }
+
+  // What other processes have skipped may be counted here before they are counted as calls.
+  Value without_skipped(const Value& updates) const {
+    const Value skipped = ops::cast(loss_scale.skipped->read(), DType::kFloat64);
+    return ops::maximum(updates - skipped, ops::constant(0, DType::kFloat64));
   }
 
   // Adds each of a replica's gradients to those of the calls before. The result is what to sum over
@@ -251,10 +298,11 @@ struct Optimizer::State {
     const DType dtype = move.variable->spec().dtype;
     const Slots& kept = slots_of(move.variable);
     const auto store = [&](Variable& target, const Value& before, const Value& after) {
+      const Value stored = step.applies ? ops::where(step.applies, after, before) : after;
       if (move.gradient.sparse())
-        target.scatter_update(ScatterOp::kUpdate, move.gradient.indices, after);
+        target.scatter_update(ScatterOp::kUpdate, move.gradient.indices, stored);
       else
-        target.update(step.is_update ? ops::where(step.is_update, after, before) : after);
+        target.update(stored);
     };
     const Value before = load(*move.variable, move.gradient);
     Value start = before;
@@ -281,26 +329,52 @@ struct Optimizer::State {
     const std::vector<Gradient> reduced =
         reduce(step, accumulates() ? accumulate(step, gradients, variables) : gradients, variables);
     std::vector<Move> moves;
-    std::vector<Value> values;
-    for (const size_t i : ready_order(reduced)) {
+    for (const size_t i : ready_order(reduced))
       moves.push_back({variables[i], prepared(*variables[i], reduced[i])});
-      values.push_back(moves.back().gradient.values);
-    }
-    const Clipping clip(values, options.gradients);
+    if (scales_loss() && !moves.empty()) unscale(step, moves);
+    const Clipping clip(values_of(moves), options.gradients);
 
     for (Move& move : moves) move.gradient.values = clip(move.gradient.values);
     if (RemoteUpdates* remote = strategy.remote_updates()) return push(*remote, step, moves);
     strategy.begin_update();
     iterations->update(step.calls + 1.0);
     for (const Move& move : moves) update(step, move);
+    if (step.skips) {
+      adjust_loss_scale(step);
+      Variable& skipped = *loss_scale.skipped;
+      skipped.update(skipped.read() + ops::cast(step.skips, DType::kInt64));
+    }
     strategy.end_update();
+  }
+
+  // Takes the loss scale off, and decides whether to make the update.
+  void unscale(Step& step, std::vector<Move>& moves) const {
+    step.decide(all_finite(values_of(moves)));
+    const Value factor = 1.0 / loss_scale.scale->read();
+    for (Move& move : moves) {
+      Value& values = move.gradient.values;
+      values = values * step.as(values.dtype(), factor);
+    }
+  }
+
+  void adjust_loss_scale(const Step& step) const {
+    const auto [scale, counter] =
+        next_loss_scale(loss_scale, *options.gradients.loss_scale, step.applies, step.skips);
+    loss_scale.scale->update(scale);
+    loss_scale.counter->update(counter);
   }
 
   void push(RemoteUpdates& remote, const Step& step, const std::vector<Move>& moves) const {
     for (const Move& move : moves)
-      remote.push(move.variable, move.gradient, step.learning_rate, step.number, step.is_update);
-    remote.push(iterations, {.values = ops::constant(0, DType::kInt64)}, step.learning_rate, {},
-                {});
+      remote.push(move.variable, move.gradient, step.learning_rate, step.number, step.applies);
+    const auto count = [&](const VariablePtr& counter, const Value& when) {
+      remote.push(counter, {.values = ops::constant(0, DType::kInt64)}, step.learning_rate, {},
+                  when);
+    };
+    count(iterations, {});
+    if (!step.skips) return;
+    count(loss_scale.skipped, step.skips);
+    adjust_loss_scale(step);
   }
 };
 
@@ -308,6 +382,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
     : state_(std::make_shared<State>()) {
   check_clipping(options.gradients);
   if (options.gradients.power_sgd) check_power_sgd(*options.gradients.power_sgd);
+  check_loss_scale(options.gradients);
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
   if (!(options.learning_rate.value() >= 0))
@@ -317,7 +392,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
 }
 
 void Optimizer::minimize(const Value& loss, const std::vector<VariablePtr>& variables) const {
-  apply_gradients(gradients(loss, variables), variables);
+  apply_gradients(gradients(scale_loss(loss), variables), variables);
 }
 
 void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
@@ -331,6 +406,26 @@ void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
   state_->apply(gradients, variables);
 }
 
+Value Optimizer::scale_loss(const Value& loss) const {
+  if (!state_->scales_loss()) return loss;
+  state_->make_counters();
+  return loss * ops::cast(state_->loss_scale.scale->read(), loss.dtype());
+}
+
+void Optimizer::use_loss_scale(const LossScale& options) const {
+  if (state_->scales_loss()) return;
+  GradientOptions changed = state_->options.gradients;
+  changed.loss_scale = options;
+  check_loss_scale(changed);
+  state_->options.gradients = changed;
+}
+
+double Optimizer::loss_scale() const {
+  if (!state_->scales_loss()) return 1;
+  state_->make_counters();
+  return state_->loss_scale.scale->value().item();
+}
+
 const VariablePtr& Optimizer::iterations() const {
   state_->make_counters();
   return state_->iterations;
@@ -340,11 +435,12 @@ double Optimizer::learning_rate() const {
   state_->make_counters();
   const Schedule& schedule = state_->options.learning_rate.schedule();
   if (!schedule) return state_->learning_rate->value().item();
-  const double calls = state_->iterations->value().item();
+  const double calls = state_->iterations->value().item(),
+               skipped = state_->scales_loss() ? state_->loss_scale.skipped->value().item() : 0;
   const auto rate = [&](const std::vector<Value>& step) {
     return std::vector<Value>{schedule(step[0])};
   };
-  const Tensor updates = Tensor::scalar(std::floor(calls / state_->accumulation_steps()));
+  const Tensor updates = Tensor::scalar(std::floor(calls / state_->accumulation_steps()) - skipped);
   return Function(rate)(std::vector<Tensor>{updates})[0].item();
 }
 

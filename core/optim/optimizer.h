@@ -33,6 +33,17 @@ struct PowerSgdOptions {
   uint64_t seed = 0;  // of the first factors
 };
 
+// Dynamic loss scaling (Micikevicius et al. 2018), with the names and defaults of Keras'
+// LossScaleOptimizer, so that small gradients do not vanish in float16: gradients are taken of the
+// loss times a scale, and divided by it once they are reduced. Where an element of any of them, on
+// any replica, is not finite, the update is left out on all: variables and slots stay, it is not
+// counted where the rule and schedules ask for the number of the update, and the scale is halved.
+// At a scale of 1 the step is kOutOfRange instead. kInvalidArgument for numbers out of range.
+struct LossScale {
+  double initial_scale = 32768;         // from 1 to 2^60
+  int64_t dynamic_growth_steps = 2000;  // doubled after so many updates in a row: 1 at least
+};
+
 // What happens to gradients, after they were summed over all replicas, before they are applied.
 // 0 turns a clipping off; at most one may be on.
 struct GradientOptions {
@@ -45,6 +56,8 @@ struct GradientOptions {
   // How replicas sum dense gradients; none: as they are. The same with one replica, so that the
   // number of replicas makes no difference.
   std::optional<PowerSgdOptions> power_sgd;
+  // None: gradients are taken as they are. Not together with power_sgd.
+  std::optional<LossScale> loss_scale;
 };
 
 // Decoupled weight decay: variable -= variable * learning rate * factor before each update.
@@ -82,17 +95,27 @@ class Optimizer {
   // applied.
   void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables) const;
   // The same for gradients of one's own making, one a variable: they are summed over replicas here.
+  // With loss scaling they are those of scale_loss(loss).
   // kFailedPrecondition where there are several replicas and the step is not run by their strategy.
   void apply_gradients(const std::vector<Gradient>& gradients,
                        const std::vector<std::shared_ptr<Variable>>& variables) const;
+
+  // While tracing: the loss times the loss scale, which is 1 without loss scaling.
+  Value scale_loss(const Value& loss) const;
+
+  // Turns loss scaling on for what is traced from now on, unless it is on already. kInvalidArgument
+  // with power_sgd.
+  void use_loss_scale(const LossScale& options = {}) const;
+  // That of the next step; 1 without loss scaling.
+  double loss_scale() const;
 
   // Calls made so far: an int64 scalar, created under the strategy that is current at first use.
   const std::shared_ptr<Variable>& iterations() const;
   // The rate that the next update uses. Setting it is kFailedPrecondition under a schedule.
   double learning_rate() const;
   void set_learning_rate(double value) const;
-  // Everything to be saved: iterations, the learning rate unless scheduled, and the slots made so
-  // far.
+  // Everything to be saved: iterations, the learning rate unless scheduled, what loss scaling
+  // keeps, and the slots made so far.
   std::vector<std::shared_ptr<Variable>> variables() const;
   // What it is made of, for whoever updates variables elsewhere.
   const UpdateRule& rule() const;

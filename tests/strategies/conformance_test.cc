@@ -324,6 +324,73 @@ TEST_P(ConformanceTest, CompressesGradientsLikeOneDevice) {
     expect_conformance(GetParam(), DType::kFloat64, make, compressing, 1e-9);
 }
 
+const optim::GradientOptions kScaled = {.loss_scale = optim::LossScale{.dynamic_growth_steps = 2}};
+
+// Powers of two leave no trace, however often the scale changes.
+TEST_P(ConformanceTest, ScalesTheLossWithoutTrace) {
+  for (const auto& make :
+       {+[] { return perceptron(DType::kFloat64); }, +[] { return embedding(DType::kFloat64); }})
+    for (const bool by_rows : {true, false}) {
+      const auto optimizer = [&](optim::GradientOptions gradients) {
+        gradients.global_clipnorm = 0.5;
+        if (by_rows) return optim::Adagrad(0.1, {.gradients = gradients});
+        gradients.accumulation_steps = 3;
+        return optim::SGD(0.05, {.momentum = 0.9, .gradients = gradients});
+      };
+      const Trained expected =
+          train(default_strategy(), DType::kFloat64, make, [&] { return optimizer({}); });
+      run_under(GetParam(), [&](Strategy& strategy) {
+        const auto scaled = [&] { return optimizer(kScaled); };
+        expect_near(train(strategy, DType::kFloat64, make, scaled), expected, 1e-12);
+      });
+    }
+}
+
+// One row, which one replica has, is enough. What is left of the training is as if the batch had
+// not been there.
+TEST_P(ConformanceTest, AGradientThatIsNotFiniteIsSkippedByAllReplicas) {
+  const auto train_with = [](Strategy& strategy, const MakeProgram& make,
+                             const optim::Optimizer& optimizer, bool has_bad_batch) {
+    const auto scope = strategy.scope();
+    const Program program = make();
+    const auto step = strategy.function([&](const BatchValues& batch) {
+      optimizer.minimize(program.loss(batch), program.variables);
+    });
+    for (int i = 0; i < 4; ++i) {
+      Batch batch = make_batch(DType::kFloat64, 8, i);
+      if (i == 2 && !has_bad_batch) continue;
+      if (i == 2) {
+        Tensor y = batch["y"].clone();
+        y.data<double>()[15] = std::numeric_limits<double>::infinity();
+        batch.set("y", y);
+      }
+      strategy.run(step, split(strategy, batch));
+    }
+    Trained trained;
+    for (const auto& variable : program.variables) {
+      expect_equal_copies(strategy, variable);
+      trained.weights.push_back(variable->value());
+    }
+    return trained;
+  };
+  for (const auto& make :
+       {+[] { return perceptron(DType::kFloat64); }, +[] { return embedding(DType::kFloat64); }})
+    for (const bool by_rows : {true, false}) {
+      const auto optimizer = [&](const optim::GradientOptions& gradients) {
+        return by_rows ? optim::Adagrad(0.1, {.gradients = gradients})
+                       : optim::Adam(0.02, {.gradients = gradients});
+      };
+      const Trained expected = train_with(default_strategy(), make, optimizer({}), false);
+      run_under(GetParam(), [&](Strategy& strategy) {
+        const optim::Optimizer scaled = optimizer({.loss_scale = optim::LossScale{}});
+        expect_near(train_with(strategy, make, scaled, true), expected, 1e-12);
+        const auto scope = strategy.scope();
+        EXPECT_EQ(scaled.loss_scale(), 0x1p14);
+        EXPECT_EQ(scaled.iterations()->value().item(), 4);
+      });
+    }
+}
+
 TEST_P(ConformanceTest, TrainsInFloat32LikeOneDevice) {
   const auto& [name, momentum] = optimizers()[0];
   expect_conformance(

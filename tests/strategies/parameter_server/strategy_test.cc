@@ -274,6 +274,40 @@ TEST(Training, ACompiledModelIsCompiledAgainAndKeepsItsValues) {
   EXPECT_NE(values_of(model.variables()[0]->value()), values_of(before));
 }
 
+// Each worker has a scale of its own, and sends nothing that is not finite.
+TEST(Training, AWorkerSkipsItsOwnUpdateWhereItsGradientIsNotFinite) {
+  const Job job(1, 2);
+  job.on_workers([](ParameterServerStrategy& strategy) {
+    const bool overflows = !strategy.is_chief();
+    const auto v = counting("v", {2});
+    const optim::Optimizer optimizer =
+        optim::SGD(1.0, {.gradients = {.loss_scale = optim::LossScale{}}});
+    const auto step = strategy.function(
+        [&](Value x) { optimizer.minimize(ops::reduce_sum(v->read() * x), {v}); });
+    for (int i = 0; i < 3; ++i) strategy.run(step, overflows ? HUGE_VALF : 1.0f);
+    EXPECT_EQ(optimizer.loss_scale(), overflows ? 0x1p12 : 0x1p15);
+  });
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {2});
+  EXPECT_EQ(values_of(v->value()), (std::vector<float>{-3, -2}));
+  const optim::Optimizer optimizer =
+      optim::SGD(1.0, {.gradients = {.loss_scale = optim::LossScale{}}});
+  EXPECT_EQ(optimizer.iterations()->value().item(), 6);
+  EXPECT_EQ(optimizer.variables().back()->name(), "optimizer/skipped_updates");
+  EXPECT_EQ(optimizer.variables().back()->value().item(), 3);
+}
+
+TEST(Training, UpdatesThatWaitForAllWorkersHaveNoLossScale) {
+  const Job job(1, 2, {.max_staleness = 0});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  Model model = line_model(optim::SGD(0.1));
+  model.optimizer().use_loss_scale();
+  EXPECT_ERROR(model.fit(line(8), {.epochs = 1, .verbose = Verbose::kSilent}), Code::kUnimplemented,
+               "loss scaling under ParameterServerStrategy");
+}
+
 TEST(Training, AServersRestartIsWaitedForAndCounted) {
   const Folder folder;
   const Job job(1, 1);
