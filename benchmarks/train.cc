@@ -32,8 +32,8 @@ Settings parse(int argc, char** argv) {
   s.threads = flags.integer("threads", 2, "threads", {.min = 1, .max = 1024});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
-  s.precision =
-      precision_from_name(flags.text("precision", "float32", "float32 or mixed_bfloat16"));
+  s.precision = precision_from_name(
+      flags.text("precision", "float32", "float32, mixed_bfloat16 or mixed_float16"));
   s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file",
                          {.choices = {}, .alone = "trace.json"});
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
@@ -41,6 +41,9 @@ Settings parse(int argc, char** argv) {
   flags.finish();
   if (s.vs_torch && parse_device(s.device).type != DeviceType::kCpu)
     invalid("--vs-torch compares on CPUs, not on ", s.device);
+  if (s.vs_torch && s.precision == Precision::kMixedFloat16)
+    invalid("--vs-torch compares float32 and mixed_bfloat16: PyTorch has no autocast to float16 ",
+            "on CPUs");
   return s;
 }
 
@@ -59,6 +62,7 @@ class Trainer {
         benchmark_(make_benchmark(settings.model, settings.batch)),
         optimizer_(optim::SGD(0.01, {.momentum = 0.9})),
         precision_(settings.precision) {
+    if (precision_ == Precision::kMixedFloat16) optimizer_.use_loss_scale();
     const auto scope = strategy_->scope();
     benchmark_.network.build({benchmark_.input.spec()});
     const auto network = benchmark_.network;

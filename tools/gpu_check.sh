@@ -46,10 +46,10 @@ for program in bin/*; do
   printf '%-28s %7s %8s %7s %8s  %s\n' "$name" "$(count PASSED "$log")" "$(count SKIPPED "$log")" \
     "$(count FAILED "$log")" "$seconds" "$note"
 done
-# Training steps on the first card: float32, and bfloat16 with float32 weights.
+# Training steps on the first card: float32, and 16-bit products with float32 weights.
 printf '\n%-28s %14s %10s %12s  %s\n' benchmark precision ms/step examples/s note
 for model in mlp cnn resnet20 gpt; do
-  for precision in float32 mixed_bfloat16; do
+  for precision in float32 mixed_bfloat16 mixed_float16; do
     log=logs/train_${model}_$precision.txt
     timeout "${GPU_CHECK_SECONDS:-300}" ./train --device=gpu:0 "--model=$model" "--precision=$precision" >"$log" 2>&1
     result=$?

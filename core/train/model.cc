@@ -58,6 +58,7 @@ Model::Model(nn::Layer network)
           nullptr, false, {}}) {}
 
 void Model::compile(CompileOptions options) {
+  if (options.precision == Precision::kMixedFloat16) options.optimizer.use_loss_scale();
   state_->stepper =
       std::make_unique<Stepper>(state_->network, state_->strategy, std::move(options));
   load_pending();

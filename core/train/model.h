@@ -25,6 +25,7 @@ struct CompileOptions {
   optim::Optimizer optimizer;
   losses::Loss loss;
   std::vector<metrics::Metric> metrics;
+  // kMixedFloat16 turns the optimizer's loss scaling on (Optimizer::use_loss_scale).
   Precision precision = Precision::kFloat32;
 };
 
