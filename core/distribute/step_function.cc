@@ -87,9 +87,9 @@ std::vector<PerReplica<Tensor>> StepState::run(Strategy& strategy, const StepArg
     function = &find(arguments.names);
     step = runs_++;
   }
-  const auto outputs =
-      strategy.run(*function, arguments.tensors,
-                   {.seed = global_seed(), .step = step, .same_input = arguments.same});
+  const auto outputs = strategy.run(
+      *function, arguments.tensors,
+      {.seed = global_seed(), .step = step, .precision = precision_, .same_input = arguments.same});
   std::vector<PerReplica<Tensor>> results(outputs[0].size(), PerReplica<Tensor>(outputs.size()));
   for (size_t r = 0; r < outputs.size(); ++r) {
     if (outputs[r].size() != results.size())

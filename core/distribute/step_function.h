@@ -161,13 +161,15 @@ class StepState {
  public:
   using Body =
       std::function<std::vector<Value>(const std::vector<Value>& inputs, const ParameterNames&)>;
-  StepState(Body body, std::string name) : body_(std::move(body)), name_(std::move(name)) {}
+  StepState(Body body, std::string name, Precision precision)
+      : body_(std::move(body)), name_(std::move(name)), precision_(precision) {}
 
   // One PerReplica for each value that the body returns.
   std::vector<PerReplica<Tensor>> run(Strategy& strategy, const StepArguments& arguments);
   // The function for batches of these names; it stays as long as this.
   const Function& function(const ParameterNames& names);
   const std::string& name() const { return name_; }
+  Precision precision() const { return precision_; }
   int trace_count() const;
 
  private:
@@ -176,6 +178,7 @@ class StepState {
 
   Body body_;
   std::string name_;
+  const Precision precision_;
   mutable std::mutex mutex_;  // guards what follows
   int64_t runs_ = 0;
   std::map<ParameterNames, Function> functions_;
@@ -189,7 +192,8 @@ size_t local_replicas(const Strategy& strategy);
 template <typename Result, typename... Parameters>
 class StepFunction {
  public:
-  StepFunction(std::function<Result(Parameters...)> body, std::string name)
+  StepFunction(std::function<Result(Parameters...)> body, std::string name,
+               Precision precision = Precision::kFloat32)
       : state_(std::make_shared<internal::StepState>(
             [body = std::move(body)](const std::vector<Value>& inputs,
                                      const internal::ParameterNames& names) {
@@ -199,7 +203,7 @@ class StepFunction {
                   reader.template next<std::remove_cvref_t<Parameters>>()...};
               return apply(body, values);
             },
-            std::move(name))) {}
+            std::move(name), precision)) {}
 
   // How many signatures have been traced so far.
   int trace_count() const { return state_->trace_count(); }
@@ -244,7 +248,7 @@ class StepFunction {
 };
 
 template <typename Result, typename... Parameters>
-StepFunction(std::function<Result(Parameters...)>, std::string)
+StepFunction(std::function<Result(Parameters...)>, std::string, Precision)
     -> StepFunction<Result, Parameters...>;
 
 }  // namespace cohort

@@ -107,8 +107,9 @@ class Strategy {
   // or const BatchValues& (a batch of named tensors, or a PerReplica of them); the result is Value,
   // std::vector<Value> or void.
   template <typename F>
-  auto function(F body, std::string name = "step") const {
-    return StepFunction(std::function(std::move(body)), std::move(name));
+  auto function(F body, std::string name = "step",
+                Precision precision = Precision::kFloat32) const {
+    return StepFunction(std::function(std::move(body)), std::move(name), precision);
   }
   // Runs `step` on every replica at the same time, with its component of each per-replica argument
   // and every other argument as it is. Returns a PerReplica<Tensor> where the body returns a Value,

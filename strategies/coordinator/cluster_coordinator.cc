@@ -268,6 +268,9 @@ class ClusterCoordinator::Impl {
         });
   }
   std::shared_ptr<FunctionFamily> family_of(const std::shared_ptr<internal::StepState>& step) {
+    if (step->precision() != Precision::kFloat32)
+      fail(Code::kUnimplemented, "function \"", step->name(), "\" is in ",
+           precision_name(step->precision()), ", and workers run what is scheduled in float32");
     return functions_.family(
         step.get(), step->name(), [ this, step ](const CallSignature& signature) -> const auto& {
           internal::ParameterNames names;

@@ -66,6 +66,17 @@ TEST_P(StepFunctionTest, ArgumentsMayBeTensorsNumbersAndOnesOfEachReplica) {
   for (int r = 0; r < replicas(); ++r) EXPECT_EQ(sums[r].item(), 1001 + 110 * r);
 }
 
+TEST_P(StepFunctionTest, MultipliesInItsPrecision) {
+  const auto square = [](Value x) { return ops::matmul(x, x); };
+  const Tensor x = Tensor::from<float>({1 + 0x1p-9f}, {1, 1});  // between two bfloat16, a float16
+  const double exact = x.item() * x.item();
+  for (const auto& [precision, expected] :
+       {std::pair(Precision::kFloat32, exact), std::pair(Precision::kMixedBFloat16, 1.0),
+        std::pair(Precision::kMixedFloat16, exact)})
+    for (const Tensor& found : strategy.run(strategy.function(square, "square", precision), x))
+      EXPECT_EQ(found.item(), expected) << precision_name(precision);
+}
+
 TEST_P(StepFunctionTest, ABodyMayReturnNothing) {
   const auto total = strategy.create_variable({.spec = {DType::kFloat32, {}},
                                                .initial_value = [] { return Tensor::scalar(0.0f); },

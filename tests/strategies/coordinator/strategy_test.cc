@@ -92,6 +92,16 @@ TEST(CoordinatorOfAStrategy, ASecondOneIsTheSame) {
   EXPECT_EQ(later->schedule(f, 3.0f).get(kPatience).item(), 6);
 }
 
+TEST(CoordinatorOfAStrategy, RefusesFunctionsOfOtherPrecisionsThanItsWorkers) {
+  Job job(1);
+  const auto strategy = job.strategy();
+  const auto coordinator = job.coordinator(*strategy);
+  const auto square = [](Value x) { return x * x; };
+  EXPECT_ERROR(
+      coordinator->schedule(strategy->function(square, "square", Precision::kMixedFloat16), 2.0f),
+      Code::kUnimplemented, "\"square\" is in mixed_float16");
+}
+
 TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrategy) {
   Job job(1);
   MirroredStrategy mirrored;
