@@ -35,7 +35,7 @@ std::shared_ptr<ServerVariable> OwnVariable::shared() const {
   return shared_;
 }
 
-Tensor OwnVariable::value() const {
+Tensor OwnVariable::load_value() const {
   require_value(*this);
   const auto shared = this->shared();
   return shared != nullptr ? shared->value() : own_->value();
@@ -48,22 +48,23 @@ void OwnVariable::change(const std::function<void(Variable& variable)>& change) 
   assigned_ = true;
 }
 
-void OwnVariable::assign(const Tensor& value) {
+void OwnVariable::store_value(const Tensor& value) {
   change([&](Variable& variable) { variable.assign(value); });
 }
 
-void OwnVariable::assign_add(const Tensor& delta) {
+void OwnVariable::add_value(const Tensor& delta) {
   require_addable(*this);
   change([&](Variable& variable) { variable.assign_add(delta); });
 }
 
-void OwnVariable::assign_sub(const Tensor& delta) {
+void OwnVariable::subtract_value(const Tensor& delta) {
   require_addable(*this);
   change([&](Variable& variable) { variable.assign_sub(delta); });
 }
 
-void OwnVariable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
-  if (synchronization() == Synchronization::kOnRead) return Variable::scatter(op, indices, updates);
+void OwnVariable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
+  if (synchronization() == Synchronization::kOnRead)
+    return Variable::scatter_values(op, indices, updates);
   change([&](Variable& variable) { variable.scatter(op, indices, updates); });
 }
 

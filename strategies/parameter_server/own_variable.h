@@ -27,15 +27,6 @@ class OwnVariable final : public Variable {
   // Null before share().
   std::shared_ptr<ServerVariable> shared() const;
 
-  using Variable::assign;
-  using Variable::assign_add;
-  using Variable::assign_sub;
-  using Variable::scatter;
-  Tensor value() const override;
-  void assign(const Tensor& value) override;
-  void assign_add(const Tensor& delta) override;
-  void assign_sub(const Tensor& delta) override;
-  void scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) override;
   Tensor storage(int replica) override { return own_->storage(replica); }
   int num_replicas() const override { return own_->num_replicas(); }
   std::vector<Device> devices() const override { return own_->devices(); }
@@ -49,6 +40,13 @@ class OwnVariable final : public Variable {
   void pulled(const ServerVariable::Places& places, const std::vector<UpdateResult>& results);
   // Replicas of this process have written it.
   void written();
+
+ protected:
+  Tensor load_value() const override;
+  void store_value(const Tensor& value) override;
+  void add_value(const Tensor& delta) override;
+  void subtract_value(const Tensor& delta) override;
+  void scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) override;
 
  private:
   // Of the copies here: merged, or the first where they have no merged value.
