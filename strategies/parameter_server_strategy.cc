@@ -205,8 +205,6 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       made.lazy = options.rows_on_first_use(variable.name, variable.spec);
     if (options.initial_rows)
       made.initial_rows = options.initial_rows(variable.name, variable.spec);
-    // Every worker makes the same variables in the same order.
-    if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
     made.servers = place(variable, made.lazy.has_value(),
                          neighbour != nullptr ? on_servers(neighbour).get() : nullptr);
     return std::make_shared<ServerVariable>(made, session);

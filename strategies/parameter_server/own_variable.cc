@@ -6,6 +6,14 @@
 #include "core/runtime/aggregation.h"
 
 namespace cohort {
+namespace {
+
+// Else its copies are only values of replicas.
+bool can_be_merged(const Variable& variable) {
+  return !is_made_on_read(variable) || variable.aggregation() != Aggregation::kNone;
+}
+
+}  // namespace
 
 OwnVariable::OwnVariable(std::shared_ptr<Variable> own, ServerVariable::Options on_servers,
                          std::shared_ptr<ServerSession> session)
@@ -15,8 +23,7 @@ OwnVariable::OwnVariable(std::shared_ptr<Variable> own, ServerVariable::Options 
       session_(std::move(session)) {}
 
 Tensor OwnVariable::present() const {
-  const bool has_value = !is_made_on_read(*this) || aggregation() != Aggregation::kNone;
-  return has_value ? own_->value() : own_->storage(0).clone();
+  return can_be_merged(*this) ? own_->value() : own_->storage(0).clone();
 }
 
 std::shared_ptr<ServerVariable> OwnVariable::share() {
@@ -49,6 +56,7 @@ void OwnVariable::change(const std::function<void(Variable& variable)>& change) 
 }
 
 void OwnVariable::store_value(const Tensor& value) {
+  require_value(*this);
   change([&](Variable& variable) { variable.assign(value); });
 }
 
@@ -77,7 +85,9 @@ void OwnVariable::pulled(const ServerVariable::Places& places,
     const auto server = static_cast<size_t>(on_servers_.servers[shard]);
     is_current &= results[server].pulled[static_cast<size_t>(places[shard])].was_current;
   }
-  if (!is_current) own_->assign(shared->storage(0));
+  if (is_current) return;
+  if (can_be_merged(*this)) return own_->assign(shared->storage(0));
+  for (int r = 0; r < num_replicas(); ++r) own_->storage(r).assign(shared->storage(0));
 }
 
 void OwnVariable::written() { shared()->assign(present()); }
