@@ -246,7 +246,7 @@ TEST_F(JobStateTest, RestartsAllAsOftenAsAllowed) {
     pass(seconds(1));
   }
   EXPECT_EQ(code(1), 3);
-  EXPECT_THAT(said_[1], HasSubstr("restarting all tasks in 1 s (restart 2 of 2)\n"));
+  EXPECT_THAT(said_[1], HasSubstr("restarting all tasks (restart 2 of 2)\n"));
   EXPECT_THAT(said_[1], HasSubstr("ended after 2 restarts\n"));
 }
 
