@@ -60,13 +60,19 @@ std::string check_of(const std::map<std::string, std::string>& metadata) {
   return in_hex(check);
 }
 
+std::string as_json(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // The metadata of a file with the checks of all that is in it.
 std::map<std::string, std::string> with_checks(const Safetensors& content) {
-  auto all = content.metadata;
+  // What is no UTF-8 is read back as other text.
+  std::map<std::string, std::string> all = Json::parse(as_json(content.metadata));
+  const std::string check = check_of(all);
   for (const auto& [key, value] : content.metadata)
     if (is_check_key(key)) invalid("metadata must not have the name \"", key, "\", of a check");
   for (const auto& [name, tensor] : content.tensors) all[check_key(name)] = check_of(tensor);
-  all[std::string(kCheckKey)] = check_of(content.metadata);
+  all[std::string(kCheckKey)] = check;
   return all;
 }
 
@@ -289,7 +295,7 @@ void write_safetensors(const std::string& path, const Safetensors& content) {
                     {"data_offsets", {offset, offset + tensor.bytes()}}};
     offset += tensor.bytes();
   }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = as_json(header);
   text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
   const uint64_t length = text.size();
   std::string bytes(reinterpret_cast<const char*>(&length), kLengthBytes);

@@ -206,6 +206,15 @@ TEST(Safetensors, DamageNamesTheFileTheByteAndTheTensor) {
       << error_of(bad);
 }
 
+TEST(Safetensors, TextThatIsNoUtf8IsReplaced) {
+  const std::string path = temporary("no_utf8.safetensors");
+  write_safetensors(path,
+                    {.tensors = {{"a\xff", Tensor::scalar(1.0f)}}, .metadata = {{"k", "\xfe"}}});
+  const Safetensors read = read_safetensors(path);
+  EXPECT_EQ(read.metadata.at("k"), "\xEF\xBF\xBD");
+  EXPECT_TRUE(read.tensors.contains("a\xEF\xBF\xBD"));
+}
+
 TEST(Safetensors, NamesOfChecksAreNotForMetadata) {
   for (const char* name : {"crc32c", "crc32c:x"}) {
     try {
