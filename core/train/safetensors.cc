@@ -134,6 +134,9 @@ class Reader {
     data_offset_ = kLengthBytes + length;
     std::string text(length, '\0');
     read_exactly(text.data(), length, kLengthBytes);
+    // The parser would take it for the end.
+    if (const size_t zero = text.find('\0'); zero != std::string::npos)
+      corrupt(kLengthBytes + zero, "a zero byte in the header");
     Json header = parse(text);
     if (!header.is_object()) corrupt(kLengthBytes, "the header is not a JSON object");
     return header;
