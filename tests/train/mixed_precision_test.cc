@@ -73,7 +73,7 @@ TEST(MixedFloat16, LearnsAsInFloat32OnAnyNumberOfReplicas) {
     const double tolerance = replicas == 1 ? 0.01 : 0.1;
     for (size_t i = 0; i < 6; ++i)
       EXPECT_NEAR(found["loss"][i], expected["loss"][i], tolerance) << "epoch " << i + 1;
-    EXPECT_GT(model.evaluate(test).at("accuracy"), 0.95);
+    EXPECT_GT(model.evaluate(test).at("accuracy"), 0.9);
     EXPECT_EQ(model.optimizer().loss_scale(), 0x1p15);
   }
   set_logical_cpus(1);
@@ -89,7 +89,7 @@ TEST(MixedFloat16, AnOverflowIsNoDivergence) {
   EXPECT_EQ(skipped(model), 1);
   const auto history = model.fit(train, quietly(15, {callbacks::TerminateOnNaN()}));
   EXPECT_GT(skipped(model), 5);
-  EXPECT_LT(history["loss"].back(), 0.3 * history["loss"].front());
+  EXPECT_LT(history["loss"].back(), 0.6 * history["loss"].front());
 }
 
 TEST(MixedFloat16, ALossThatIsNoNumberIsAnErrorAsEver) {
