@@ -277,7 +277,7 @@ class ParameterServer::Network {
       lock.unlock();
       try {
         snapshot();
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {  // also where there is no memory for one
         options_.notice(str("parameter server: no snapshot: ", error.what()));
       }
       lock.lock();
