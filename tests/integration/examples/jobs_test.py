@@ -60,7 +60,8 @@ class WideAndDeep(Case):
             f"--logs={logs}",
         )
         events = b"".join(file.read_bytes() for file in logs.rglob("*tfevents*"))
-        self.assertEqual(events.count(b"epoch_staleness"), 2, "one for each epoch")
+        # Of a tag's value, field 5 is a histogram; there are scalars of that name, too.
+        self.assertEqual(events.count(b"epoch_staleness\x2a"), 2, "one for each epoch")
         evaluated = numbers("evaluator", "auc", text)
         self.assertEqual(len(evaluated), 2, text)
         return text, evaluated
@@ -87,14 +88,14 @@ class WideAndDeep(Case):
 
 class MnistPs(Case):
     def train(self, *flags):
-        text = job(["--workers=2", "--ps=1"], "mnist_ps", "--images=2000", "--epochs=3", *flags)
+        text = job(["--workers=2", "--ps=1"], "mnist_ps", "--images=4000", "--epochs=3", *flags)
         return self.number("worker", "test_accuracy", text)
 
     def test_asynchronous_training_is_as_accurate_as_synchronous(self):
         asynchronous, synchronous = self.train(), self.train("--sync")
         print(f"asynchronous {asynchronous} synchronous {synchronous}", file=sys.stderr)
-        self.assertGreater(asynchronous, 0.9)
-        self.assertGreater(synchronous, 0.9)
+        self.assertGreater(synchronous, 0.8)
+        self.assertAlmostEqual(asynchronous, synchronous, delta=0.05)
 
     def test_an_evaluator_tells_the_accuracy_of_each_epoch(self):
         text = job(
