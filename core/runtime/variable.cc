@@ -22,38 +22,6 @@ Tensor place_on(Device device, Tensor value, std::string_view name) {
   return placed;
 }
 
-class LocalVariable final : public Variable {
- public:
-  LocalVariable(const VariableOptions& options, Device device)
-      : Variable(options),
-        device_(device),
-        storage_(place_on(device, make_initial_value(options), options.name)) {}
-
-  Tensor storage(int replica) override {
-    require_replica(replica);
-    return storage_;
-  }
-  int num_replicas() const override { return 1; }
-  std::vector<Device> devices() const override { return {device_}; }
-
- protected:
-  Tensor load_value() const override {
-    if (is_host(device_)) return storage_.clone();
-    Tensor copy(spec().dtype, spec().shape);
-    copy_between_devices(device_, storage_.raw(), Device{}, copy.raw(), copy.bytes());
-    return copy;
-  }
-  void store_value(const Tensor& value) override {
-    if (is_host(device_)) return assign_storage(storage_, value);
-    require_spec(*this, value.spec());
-    copy_between_devices(Device{}, value.raw(), device_, storage_.raw(), value.bytes());
-  }
-
- private:
-  Device device_;
-  Tensor storage_;
-};
-
 void require_rows(const Variable& variable, const TensorSpec& indices, const TensorSpec& updates) {
   const TensorSpec& spec = variable.spec();
   if (spec.shape.rank() == 0)
@@ -136,6 +104,41 @@ void change_outside(Variable& variable, std::string_view op, const Tensor& delta
     return std::vector<Value>{};
   })({delta});
 }
+
+class LocalVariable final : public Variable {
+ public:
+  LocalVariable(const VariableOptions& options, Device device)
+      : Variable(options),
+        device_(device),
+        storage_(place_on(device, make_initial_value(options), options.name)) {}
+
+  Tensor storage(int replica) override {
+    require_replica(replica);
+    return storage_;
+  }
+  int num_replicas() const override { return 1; }
+  std::vector<Device> devices() const override { return {device_}; }
+
+ protected:
+  Tensor load_value() const override {
+    if (is_host(device_)) return storage_.clone();
+    Tensor copy(spec().dtype, spec().shape);
+    copy_between_devices(device_, storage_.raw(), Device{}, copy.raw(), copy.bytes());
+    return copy;
+  }
+  void store_value(const Tensor& value) override {
+    if (is_host(device_)) return assign_storage(storage_, value);
+    require_spec(*this, value.spec());
+    copy_between_devices(Device{}, value.raw(), device_, storage_.raw(), value.bytes());
+  }
+  // However it is synchronised: there is one copy.
+  void add_value(const Tensor& delta) override { change_outside(*this, "Add", delta); }
+  void subtract_value(const Tensor& delta) override { change_outside(*this, "Sub", delta); }
+
+ private:
+  Device device_;
+  Tensor storage_;
+};
 
 }  // namespace
 
@@ -229,8 +232,15 @@ void Variable::store_value(const Tensor& value) {
   })({value});
 }
 
-void Variable::add_value(const Tensor& delta) { change_outside(*this, "Add", delta); }
-void Variable::subtract_value(const Tensor& delta) { change_outside(*this, "Sub", delta); }
+void Variable::add_value(const Tensor& delta) {
+  require_addable(*this);
+  change_outside(*this, "Add", delta);
+}
+
+void Variable::subtract_value(const Tensor& delta) {
+  require_addable(*this);
+  change_outside(*this, "Sub", delta);
+}
 
 void Variable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   function([&](const std::vector<Value>& inputs) {

@@ -42,14 +42,6 @@ class MirroredVariable final : public Variable {
     if (is_made_on_read(*this)) return Variable::store_value(value);
     for (const auto& copy : copies_) copy->assign(value);
   }
-  void add_value(const Tensor& delta) override {
-    require_addable(*this);
-    Variable::add_value(delta);
-  }
-  void subtract_value(const Tensor& delta) override {
-    require_addable(*this);
-    Variable::subtract_value(delta);
-  }
 
  private:
   std::vector<Device> devices_;

@@ -57,14 +57,6 @@ class WorkerVariable final : public Variable {
       storage(static_cast<int>(r))
           .assign(parts[static_cast<size_t>(workers_->rank()) * replicas + r]);
   }
-  void add_value(const Tensor& delta) override {
-    require_addable(*this);
-    Variable::add_value(delta);
-  }
-  void subtract_value(const Tensor& delta) override {
-    require_addable(*this);
-    Variable::subtract_value(delta);
-  }
 
  private:
   std::vector<Tensor> all_copies() const {

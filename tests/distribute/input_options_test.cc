@@ -13,18 +13,8 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-TEST(RebatchSizes, RotatesTheLargerPartsOverThePipelines) {
-  EXPECT_EQ(rebatch_sizes(8, 2, 2, 1), (Sizes{2, 2, 2, 2}));
-  EXPECT_EQ(rebatch_sizes(4, 3, 1, 0), (Sizes{2, 1, 1}));
-  EXPECT_EQ(rebatch_sizes(4, 3, 1, 1), (Sizes{1, 1, 2}));
-  EXPECT_EQ(rebatch_sizes(4, 3, 1, 2), (Sizes{1, 2, 1}));
-  EXPECT_EQ(rebatch_sizes(7, 1, 3, 0), (Sizes{3, 2, 2}));
-  EXPECT_EQ(rebatch_sizes(4, 1, 5, 0), (Sizes{1, 1, 1, 1, 0}));
-  EXPECT_EQ(rebatch_sizes(10, 2, 2, 0), (Sizes{3, 3, 2, 2}));
-  EXPECT_EQ(rebatch_sizes(10, 2, 2, 1), (Sizes{2, 2, 3, 3}));
-  EXPECT_EQ(rebatch_sizes(5, 2, 1, 1), (Sizes{2, 3}));
-  EXPECT_EQ(rebatch_sizes(0, 1, 2, 0), (Sizes{0, 0}));
-}
+// The sizes that tf.distribute gives: tests/strategies/tf_distribute_input_cases_test.cc.
+TEST(RebatchSizes, OfNoRowsAreNone) { EXPECT_EQ(rebatch_sizes(0, 1, 2, 0), (Sizes{0, 0})); }
 
 TEST(RebatchSizes, SumToTheBatchAlongEachListAndAtEachStep) {
   RandomStream random(5);
