@@ -55,7 +55,9 @@ Model::Model(nn::Layer network)
           Function(
               [network](const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
               "predict"),
-          nullptr, false, {}}) {}
+          nullptr,
+          false,
+          {}}) {}
 
 void Model::compile(CompileOptions options) {
   if (options.precision == Precision::kMixedFloat16) options.optimizer.use_loss_scale();

@@ -98,6 +98,14 @@ class Stopwatch {
 // beside others on two cores.
 constexpr double kNamed = 3, kTurns = 1;
 
+// By the two others of three.
+void expect_named(const Finished& run, int victim) {
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == victim) continue;
+    EXPECT_THAT(last_error(run, rank), HasSubstr("worker:" + std::to_string(victim))) << run.errors;
+  }
+}
+
 TEST(CollectivesExample, FourProcessesPassAroundAndAddUp) {
   Launch launch = launch_of({.workers = 4});
   launch.program = std::getenv("COLLECTIVES");
@@ -145,14 +153,9 @@ TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
     const Stopwatch stopwatch;
     launched.wait_for_errors("] error: ", 2);
     EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
-    const int code = launched.wait();
-    const Finished run{code, launched.output(), launched.errors()};
+    const Finished run{launched.wait(), launched.output(), launched.errors()};
     EXPECT_EQ(run.code, 128 + 9) << run.errors;
-    for (int rank = 0; rank < 3; ++rank) {
-      if (rank == victim) continue;
-      EXPECT_THAT(last_error(run, rank), HasSubstr("worker:" + std::to_string(victim)))
-          << run.errors;
-    }
+    expect_named(run, victim);
   }
 }
 
@@ -187,11 +190,7 @@ TEST_P(Loops, AWorkerKilledBeforeThereAreVariablesIsNamed) {
                           .flags = {"--loop=" + GetParam(), "--harm=kill", "--at=joined",
                                     "--victim=" + std::to_string(victim), "--epochs=50"}}));
     EXPECT_EQ(run.code, 128 + 9) << run.errors;
-    for (int rank = 0; rank < 3; ++rank) {
-      if (rank == victim) continue;
-      EXPECT_THAT(last_error(run, rank), HasSubstr("worker:" + std::to_string(victim)))
-          << run.errors;
-    }
+    expect_named(run, victim);
   }
 }
 
@@ -255,8 +254,8 @@ TEST(MultiWorker, APreemptionOfAllStopsThemAtOneStepAndTheJobGoesOn) {
   while (std::filesystem::is_empty(folder) && stopwatch.seconds() < 60)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   launched.send(SIGTERM);  // which cohort-run passes on to all
-  EXPECT_EQ(launched.wait(), 42) << launched.errors();
-  const Finished run{42, launched.output(), launched.errors()};
+  const Finished run{launched.wait(), launched.output(), launched.errors()};
+  EXPECT_EQ(run.code, 42) << run.errors;
   EXPECT_THAT(last_error(run, 0), HasSubstr("CANCELLED: fit: interrupted in epoch "));
   for (const int rank : {1, 2}) EXPECT_EQ(last_error(run, rank), last_error(run, 0));
   EXPECT_EQ(weights_of(job), expected);
