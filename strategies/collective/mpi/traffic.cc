@@ -126,8 +126,9 @@ void Traffic::wait_until(const std::function<bool()>& ready, const std::vector<i
     ranks.clear();
   }
   if (group_.transport().poll_until(begin + limit_, ready)) return;
+  const std::string late = names();
   throw Error(Code::kDeadlineExceeded,
-              str(group_.name(rank()), " ", before, names(), after, ", ", describe(call_),
+              str(group_.name(rank()), " ", before, late, after, ", ", describe(call_),
                   ", for longer than ", std::chrono::duration<double>(limit_).count(), " s"),
               ranks.empty() ? "" : group_.peer(*ranks.begin()));
 }
