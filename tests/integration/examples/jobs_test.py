@@ -95,7 +95,8 @@ class MnistPs(Case):
         asynchronous, synchronous = self.train(), self.train("--sync")
         print(f"asynchronous {asynchronous} synchronous {synchronous}", file=sys.stderr)
         self.assertGreater(synchronous, 0.8)
-        self.assertAlmostEqual(asynchronous, synchronous, delta=0.05)
+        # With a worker's gradient each, it makes twice as many updates.
+        self.assertGreater(asynchronous, synchronous - 0.05)
 
     def test_an_evaluator_tells_the_accuracy_of_each_epoch(self):
         text = job(
