@@ -202,9 +202,10 @@ TEST(Divergence, LosesNothingThatWasSaved) {
     for (const std::string& file : {backup, best}) {
       auto loaded = classifier();
       loaded.load_checkpoint(file);
-      for (const auto& variable : loaded.variables())
-        for (const float value : variable->value().values<float>())
-          ASSERT_TRUE(std::isfinite(value)) << file;
+      for (const auto& variable : loaded.variables()) {
+        const Tensor values = variable->value();
+        for (const float value : values.values<float>()) ASSERT_TRUE(std::isfinite(value)) << file;
+      }
     }
   }
 }
