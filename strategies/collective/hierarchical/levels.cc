@@ -145,7 +145,6 @@ void Levels::reduce(const Bucket& bucket, ReduceOp op, int root) {
     for (int64_t begin = 0; begin < bucket.total(); begin += length, current = 1 - current) {
       Window& window = windows[current].emplace();
       window.range = {begin, std::min(length, bucket.total() - begin)};
-      window.is_only = bucket.total() <= length;
       start_window(window, bucket, partial, root, *sums[current]);
       if (begin > 0) finish_window(*windows[1 - current], bucket, partial, root);
     }
@@ -169,7 +168,7 @@ void Levels::start_window(Window& window, const Bucket& bucket, const PartialRes
   host_->reduce_scatter(own, window.sums, counts, partial.dtype(), partial.op());
 
   window.segments.resize(at(last_ - first_));
-  start_on_lanes(window.calls, !window.is_only, [&](int lane) -> std::optional<Call> {
+  start_on_lanes(window.calls, range.count < bucket.total(), [&](int lane) -> std::optional<Call> {
     const int64_t count = topology_.share(range.count, lane);
     if (count == 0) return std::nullopt;
     const int64_t begin = topology_.begin(range.count, lane) - topology_.begin(range.count, first_);

@@ -70,7 +70,6 @@ class Levels {
     ElementRange range{};
     char* sums = nullptr;
     std::vector<Segment> segments;  // one for each lane
-    bool is_only = true;
     LaneCalls calls;
   };
 
