@@ -42,6 +42,16 @@ def _cuda_toolkit_impl(ctx):
     # Not a link, because nvcc finds its folder by its name.
     ctx.file("nvcc", "#!/bin/sh\nexec %s/bin/nvcc \"$@\"\n" % path, executable = True)
 
+def _linked_impl(ctx):
+    return [CcInfo(linking_context = ctx.attr.library[CcInfo].linking_context)]
+
+# A library for others to be linked with, and not compiled with: on its headers, those of CUDA, the rest of the tree
+# does not depend, and is built once with --config=cuda and without.
+linked = rule(
+    implementation = _linked_impl,
+    attrs = {"library": attr.label(providers = [CcInfo], mandatory = True)},
+)
+
 # Looked at only by what `--config=cuda` selects, so that other builds need no toolkit.
 cuda_toolkit = repository_rule(
     implementation = _cuda_toolkit_impl,
