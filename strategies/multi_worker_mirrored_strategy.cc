@@ -132,7 +132,7 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
     else
       end_well();
   } catch (const Error& error) {
-    std::cerr << "warning: " << name() << ": " << error.what() << "\n";
+    std::cerr << str("warning: ", name(), ": ", error.what(), "\n");
   }
   watch_ = FailureWatch();
 }

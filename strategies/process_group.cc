@@ -43,7 +43,7 @@ ProcessGroup::~ProcessGroup() {
     else
       link_->leave(kEndPatience);
   } catch (const std::exception& error) {
-    std::cerr << "warning: the end of a process group: " << error.what() << "\n";
+    std::cerr << str("warning: the end of a process group: ", error.what(), "\n");
   }
 }
 

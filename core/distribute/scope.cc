@@ -72,8 +72,8 @@ Strategy::Scope::~Scope() {
   const bool here = entry_->thread == std::this_thread::get_id();
   if (here) pop_left_scopes();
   if (!here || t_scopes.back() != entry_)
-    std::cerr << "warning: the scope of " << entry_->strategy->name()
-              << " is left in another order, or on another thread, than it was entered\n";
+    std::cerr << str("warning: the scope of ", entry_->strategy->name(),
+                     " is left in another order, or on another thread, than it was entered\n");
   entry_->left = true;
   if (here) pop_left_scopes();
 }

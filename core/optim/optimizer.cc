@@ -225,8 +225,8 @@ struct Optimizer::State {
 
   void warn_without_gradient(const Variable& variable) {
     if (warned.insert(variable.name()).second)
-      std::cerr << "warning: the loss does not depend on variable \"" << variable.name()
-                << "\"; it is not trained\n";
+      std::cerr << str("warning: the loss does not depend on variable \"", variable.name(),
+                       "\"; it is not trained\n");
   }
 
   // Computes what all variables share.
