@@ -95,14 +95,16 @@ size_t FrameSocket::write(std::span<const iovec> pieces) {
   }
 }
 
-// What the other side said last is why.
 void FrameSocket::fail_to_send() {
   out_.clear();
-  for (Incoming last;;) {
-    while (parse(last))
-      if (last.frame.kind == Frame::Kind::kError) throw error_in(last);
-    if (!fill()) gone();
-  }
+  do throw_refusal();
+  while (fill());
+  gone();
+}
+
+void FrameSocket::throw_refusal() {
+  for (Incoming said; parse(said);)
+    if (said.frame.kind == Frame::Kind::kError) throw error_in(said);
 }
 
 bool FrameSocket::parse(Incoming& incoming) {
@@ -216,16 +218,19 @@ bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake)
 
 FrameSocket::Polled FrameSocket::poll_once(short events, milliseconds limit,
                                            const net::WakeUp* wake) {
-  // Beats must not fill the connection while this side sends.
-  const bool takes_beats = events == POLLOUT && pulse_ == &moved_ && in_.size() < kReadBytes;
-  if (takes_beats) events |= POLLIN;
+  // While this side sends a request, beats must not fill the connection, and a refusal is heard.
+  const bool hears = events == POLLOUT && pulse_ == &moved_;
+  if (hears) events |= POLLIN;
   pollfd waiting[2] = {{.fd = stream_.fd(), .events = events}, {.fd = -1, .events = POLLIN}};
   if (wake != nullptr) waiting[1].fd = wake->fd();
   const int ready = poll(waiting, 2, static_cast<int>(limit.count()));
   if (ready < 0) return Polled::kSomething;  // a signal
   if (cancelled_) gone();
   if (events == POLLRDHUP && waiting[0].revents != 0) gone();
-  if (takes_beats && (waiting[0].revents & POLLIN) != 0) fill();
+  if (hears && (waiting[0].revents & POLLIN) != 0) {
+    fill();
+    throw_refusal();
+  }
   if (waiting[1].revents == 0) return ready == 0 ? Polled::kNothing : Polled::kSomething;
   wake->clear();
   return Polled::kWoken;

@@ -95,7 +95,10 @@ class FrameSocket {
   // Reads into `pieces` as many bytes as have come, 0 when none have.
   size_t read(std::span<const iovec> pieces);
   size_t write(std::span<const iovec> pieces);
+  // What the other side said last is why.
   [[noreturn]] void fail_to_send();
+  // Of a caller, to whom nothing is said while it sends but beats and why the request is refused.
+  void throw_refusal();
   bool fill_awake();
   // Whether `wake` was signalled.
   bool poll_for(short events, Time deadline, const net::WakeUp* wake);
