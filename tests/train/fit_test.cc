@@ -124,6 +124,21 @@ TEST(Fit, AClassWeightOfZeroLeavesAClassOut) {
   EXPECT_EQ(history["loss"], std::vector<double>{0});
 }
 
+// Nothing is learned, so that all there is to see of the validation is how it weighs.
+TEST(Fit, ClassWeightsAreForTrainingAlone) {
+  auto model = classifier();
+  const auto test = points(20).batch(10);
+  const Logs before = model.evaluate(test);
+  ASSERT_GT(before.at("loss"), 0.1);
+  const auto history = model.fit(
+      points(50).batch(10),
+      {.validation_data = test, .verbose = kSilent, .class_weight = {{0, 0.0}, {1, 0.0}}});
+  EXPECT_EQ(history["loss"], std::vector<double>{0});
+  EXPECT_EQ(history["val_loss"], std::vector<double>{before.at("loss")});
+  EXPECT_EQ(history["val_accuracy"], std::vector<double>{before.at("accuracy")});
+  EXPECT_EQ(model.evaluate(test), before);
+}
+
 TEST(Fit, WithStepsPerEpochPassesFollowEachOther) {
   auto model = classifier();
   std::vector<int64_t> rows;
