@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cohort.h"
+#include "core/graph/op.h"
 #include "tests/strategies/training_testing.h"
 
 namespace cohort {
