@@ -142,6 +142,13 @@ struct Optimizer::State {
     if (scales_loss() && loss_scale.scale == nullptr) make_loss_scale();
   }
 
+  // For what may be asked before training: that makes no variables, because they are those of the
+  // strategy of the training, which need not be current. While a function is traced it does, and
+  // they refuse what would act once.
+  void make_counters_of_trace() {
+    if (has_current_graph()) make_counters();
+  }
+
   // Where updates are made elsewhere, each process has a scale of its own.
   void make_loss_scale() {
     RemoteUpdates* const remote = current_strategy().remote_updates();
@@ -422,8 +429,9 @@ void Optimizer::use_loss_scale(const LossScale& options) const {
 
 double Optimizer::loss_scale() const {
   if (!state_->scales_loss()) return 1;
-  state_->make_counters();
-  return state_->loss_scale.scale->value().item();
+  state_->make_counters_of_trace();
+  const VariablePtr& scale = state_->loss_scale.scale;
+  return scale ? scale->value().item() : state_->options.gradients.loss_scale->initial_scale;
 }
 
 const VariablePtr& Optimizer::iterations() const {
@@ -432,13 +440,15 @@ const VariablePtr& Optimizer::iterations() const {
 }
 
 double Optimizer::learning_rate() const {
-  state_->make_counters();
-  const Schedule& schedule = state_->options.learning_rate.schedule();
-  if (!schedule) return state_->learning_rate->value().item();
-  const double calls = state_->iterations->value().item(),
-               skipped = state_->scales_loss() ? state_->loss_scale.skipped->value().item() : 0;
+  state_->make_counters_of_trace();
+  const auto now = [](const VariablePtr& variable, double at_first) {
+    return variable ? variable->value().item() : at_first;
+  };
+  const LearningRate& given = state_->options.learning_rate;
+  if (!given.schedule()) return now(state_->learning_rate, given.value());
+  const double calls = now(state_->iterations, 0), skipped = now(state_->loss_scale.skipped, 0);
   const auto rate = [&](const std::vector<Value>& step) {
-    return std::vector<Value>{schedule(step[0])};
+    return std::vector<Value>{given.schedule()(step[0])};
   };
   const Tensor updates = Tensor::scalar(std::floor(calls / state_->accumulation_steps()) - skipped);
   return Function(rate)(std::vector<Tensor>{updates})[0].item();
@@ -446,10 +456,13 @@ double Optimizer::learning_rate() const {
 
 void Optimizer::set_learning_rate(double value) const {
   if (!(value >= 0)) invalid("the learning rate must not be negative, got ", value);
-  state_->make_counters();
-  if (state_->learning_rate == nullptr)
+  if (state_->options.learning_rate.schedule())
     fail(Code::kFailedPrecondition, "the learning rate follows a schedule and cannot be set");
-  state_->learning_rate->assign(Tensor::scalar(value));
+  state_->make_counters_of_trace();
+  if (state_->learning_rate)
+    state_->learning_rate->assign(Tensor::scalar(value));
+  else
+    state_->options.learning_rate = value;
 }
 
 std::vector<VariablePtr> Optimizer::variables() const {

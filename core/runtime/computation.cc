@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/graph/op.h"
+#include "core/graph/passes/rewriter.h"
 #include "core/runtime/variable.h"
 
 namespace cohort {
@@ -31,8 +32,6 @@ bool makes_same(const Node& node) {
   if (op == "AllReduceStart") return !node.attributes().get<bool>("conditional");
   return contains(kOps, op);
 }
-
-bool is_write(std::string_view op) { return op == "AssignVariable" || op == "AssignScatter"; }
 
 bool is_same_input(const ReplicaGroup& group, size_t number) {
   return number < group.same_input.size() && group.same_input[number];
@@ -67,8 +66,8 @@ class Follower {
 
   void follow(const Node& node) {
     numbers_.push_back(number_of(node));
-    if (communicates(node.op().name)) ++calls_;
-    if (is_write(node.op().name)) ++writes_[node.resource()];
+    if (meets_others(node)) ++calls_;
+    if (is_write(node)) ++writes_[node.resource()];
   }
   uint64_t number() const { return numbers_.back(); }
 
@@ -131,11 +130,7 @@ class Follower {
 
 }  // namespace
 
-bool communicates(std::string_view op) {
-  static constexpr std::array<std::string_view, 6> kOps = {
-      "AllReduce", "AllReduceStart", "AllGather", "ReduceScatter", "Broadcast", "Barrier"};
-  return contains(kOps, op);
-}
+bool meets_others(const Node& node) { return communicates(node) && !is_wait(node); }
 
 uint64_t computation_of(const Value& value, const ReplicaGroup& group) {
   const Graph& graph = value.graph();

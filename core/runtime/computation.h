@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "core/runtime/replica_group.h"
 
 namespace cohort {
 
-// Whether the op waits for the other replicas to do the same.
-bool communicates(std::string_view op);
+// Whether the node makes a call that all replicas make together; a wait only ends one.
+bool meets_others(const Node& node);
 
 // What computes `value` in a function that is traced for `group`, as a number: 0 where replicas may
 // get different values from it. Of two values of other numbers nothing is known, also where they

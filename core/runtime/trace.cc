@@ -5,6 +5,7 @@
 
 #include "core/collective/communicator.h"
 #include "core/graph/op.h"
+#include "core/graph/passes/rewriter.h"
 #include "core/runtime/computation.h"
 #include "core/runtime/variable.h"
 
@@ -35,7 +36,7 @@ std::string communication_of(const Node& node) {
 
 // A variable whose copies the node keeps equal, or null.
 const Variable* written_together(const Node& node) {
-  if (node.op().name != "AssignVariable" && node.op().name != "AssignScatter") return nullptr;
+  if (!is_write(node)) return nullptr;
   const auto* variable = dynamic_cast<const Variable*>(node.resource());
   return variable != nullptr && variable->is_same_on_replicas() ? variable : nullptr;
 }
@@ -45,7 +46,7 @@ const Variable* written_together(const Node& node) {
 std::vector<std::string> common_effects(const Graph& graph) {
   std::vector<std::string> lines;
   for (const auto& node : graph.nodes()) {
-    if (communicates(node->op().name))
+    if (meets_others(*node))
       lines.push_back(communication_of(*node));
     else if (const Variable* variable = written_together(*node))
       lines.push_back(str(node->op().name, " to \"", variable->name(), "\""));

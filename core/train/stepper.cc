@@ -41,7 +41,7 @@ Stepper::Stepper(nn::Layer network, Strategy& strategy, CompileOptions options)
       test_([this](const std::vector<Value>& inputs) { return trace(inputs, false); },
             "test_step") {}
 
-void Stepper::begin(std::map<int64_t, double> class_weight) {
+void Stepper::begin(ClassWeight class_weight) {
   class_weight_ = std::move(class_weight);
   const auto scope = strategy_.scope();
   options_.optimizer.build(network_.trainable_variables());
@@ -77,21 +77,21 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
 }
 
 void Stepper::train(const data::DistributedBatch& batch, Totals& totals) {
-  run(train_, batch, step_++, totals);
+  run(train_, batch, step_++, class_weight_, totals);
 }
 
 void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {
-  run(test_, batch, step_, totals);
+  run(test_, batch, step_, {}, totals);
 }
 
 void Stepper::run(const Function& function, const data::DistributedBatch& batch, int64_t step,
-                  Totals& totals) {
+                  const ClassWeight& class_weight, Totals& totals) {
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) {
     inputs[r] = features_of(batch[r]);
     const Tensor& label = batch[r]["label"];
     inputs[r].push_back(label);
-    inputs[r].push_back(row_weights(batch[r], label));
+    inputs[r].push_back(row_weights(batch[r], label, class_weight));
   }
   const auto results = strategy_.run(
       function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
@@ -112,10 +112,11 @@ void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& tot
   totals.rows += static_cast<int64_t>(rows);
 }
 
-Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {
+Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
+                            const ClassWeight& class_weight) {
   const int64_t rows = batch.rows();
   const Tensor* given = batch.find("weight");
-  if (given == nullptr && class_weight_.empty()) {
+  if (given == nullptr && class_weight.empty()) {
     if (!ones_.defined() || ones_.num_elements() < rows)
       ones_ = Tensor::full(DType::kFloat32, {rows}, 1);
     return ones_.slice_rows(0, rows);
@@ -126,14 +127,14 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {
   }
   Tensor weights = given ? given->cast(DType::kFloat32).clone().reshape({rows})
                          : Tensor::full(DType::kFloat32, {rows}, 1);
-  if (class_weight_.empty()) return weights;
+  if (class_weight.empty()) return weights;
   if (!is_integer(label.dtype()) || label.num_elements() != rows) {
     invalid("class_weight needs one integer label a row, got ", label.spec());
   }
   const Tensor classes = label.cast(DType::kInt64);
   for (int64_t i = 0; i < rows; ++i) {
-    const auto factor = class_weight_.find(classes.data<int64_t>()[i]);
-    if (factor != class_weight_.end())
+    const auto factor = class_weight.find(classes.data<int64_t>()[i]);
+    if (factor != class_weight.end())
       weights.data<float>()[i] *= static_cast<float>(factor->second);
   }
   return weights;

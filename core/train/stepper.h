@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "core/data/distributed_dataset.h"
@@ -14,6 +15,9 @@ struct Totals {
   std::vector<metrics::State> metrics;
 };
 
+// Factors for rows by their integer label; 1 where absent.
+using ClassWeight = std::map<int64_t, double>;
+
 // Runs single steps of a compiled model on all replicas. A step is one traced function of the
 // network's inputs, the labels and a weight for each row. Each replica divides the sum over its own
 // rows by the number of rows of the global batch: so shares of any size, and none, add up to the
@@ -24,8 +28,9 @@ class Stepper {
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
 
   const CompileOptions& options() const { return options_; }
-  // To be called before train(), once the network has its variables: makes the optimizer's.
-  void begin(std::map<int64_t, double> class_weight);
+  // To be called before train(), once the network has its variables: makes the optimizer's. The
+  // weights of classes are those of train() alone.
+  void begin(ClassWeight class_weight);
   // Continues with the step that the optimizer counts; random ops depend on nothing but it and the
   // seed.
   void find_step();
@@ -39,16 +44,17 @@ class Stepper {
  private:
   std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
   void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
-           Totals& totals);
+           const ClassWeight& class_weight, Totals& totals);
   void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;
   // For the rows of one replica.
-  Tensor row_weights(const data::Batch& batch, const Tensor& label);
+  Tensor row_weights(const data::Batch& batch, const Tensor& label,
+                     const ClassWeight& class_weight);
 
   nn::Layer network_;
   Strategy& strategy_;
   CompileOptions options_;
   Function train_, test_;
-  std::map<int64_t, double> class_weight_;
+  ClassWeight class_weight_;
   int64_t step_ = 0;
   Tensor ones_;  // the weights of rows that have none
 };

@@ -1,18 +1,17 @@
 // What every strategy promises: the same program trains to the same numbers under each of them, for
 // any number of replicas and rows.
-#include <cstring>
 #include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "cohort.h"
+#include "tests/strategies/training_testing.h"
 
 namespace cohort {
 namespace {
 
 using data::Batch;
-using VariablePtr = std::shared_ptr<Variable>;
 
 constexpr int kMaxReplicas = 7;
 
@@ -26,12 +25,6 @@ struct Kind {
   }
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.text(); }
-
-std::vector<std::string> device_names(int count) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < count; ++i) devices.push_back(str("cpu:", i));
-  return devices;
-}
 
 std::unique_ptr<Strategy> make_strategy(const Kind& kind) {
   const auto devices = device_names(kind.replicas);
@@ -91,28 +84,7 @@ class ConformanceTest : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Strategies, ConformanceTest, testing::ValuesIn(all_kinds()),
                          [](const auto& info) { return info.param.text(); });
 
-// --- Programs: weights, and the loss of a batch, by global rows
-
-struct Program {
-  std::vector<VariablePtr> variables;
-  std::function<Value(const BatchValues&)> loss;
-};
-using MakeProgram = std::function<Program()>;
-using MakeOptimizer = std::function<optim::Optimizer()>;
-
-// Numbers between -1 and 1 that depend on `salt` alone.
-Tensor numbers(DType dtype, const Shape& shape, double salt) {
-  Tensor t(DType::kFloat64, shape);
-  for (int64_t i = 0; i < t.num_elements(); ++i)
-    t.data<double>()[i] = std::sin(salt + 1.7 * static_cast<double>(i));
-  return t.cast(dtype);
-}
-
-VariablePtr weight(const std::string& name, DType dtype, const Shape& shape, double salt) {
-  return create_variable({.name = name, .spec = {dtype, shape}, .initial_value = [=] {
-                            return numbers(dtype, shape, salt);
-                          }});
-}
+// --- Programs
 
 Value squared_error(const Value& predicted, const BatchValues& batch) {
   const Value error = predicted - batch["y"];
@@ -190,74 +162,17 @@ Batch make_batch(DType dtype, int64_t rows, int index) {
           {"y", numbers(dtype, {rows, 2}, 20.0 + index)}};
 }
 
-PerReplica<Batch> split(const Strategy& strategy, const Batch& batch) {
-  PerReplica<Batch> parts(strategy.devices().size());
-  for (const auto& field : batch) {
-    const auto shares = strategy.split_batch({field.tensor});
-    for (size_t r = 0; r < parts.size(); ++r) parts[r].set(field.name, shares[r][0]);
-  }
-  return parts;
-}
-
 // --- Training
-
-struct Trained {
-  std::vector<double> losses;
-  std::vector<Tensor> weights;
-};
-
-// Replicas must never see different weights.
-void expect_equal_copies(const Strategy& strategy, const VariablePtr& variable) {
-  const Tensor first = variable->storage(0);
-  for (size_t r = 1; r < strategy.devices().size(); ++r) {
-    const Tensor copy = variable->storage(static_cast<int>(r));
-    EXPECT_EQ(std::memcmp(copy.raw(), first.raw(), first.bytes()), 0)
-        << variable->name() << " of replica " << r << " went its own way";
-  }
-}
 
 const std::vector<int64_t> kBatchSizes = {13, 5, 13, 1, 13, 5};
 
 Trained train(Strategy& strategy, DType dtype, const MakeProgram& make,
               const MakeOptimizer& make_optimizer,
               const std::vector<int64_t>& batch_sizes = kBatchSizes) {
-  const auto scope = strategy.scope();
-  const Program program = make();
-  const optim::Optimizer optimizer = make_optimizer();
-  const auto step = strategy.function([&](const BatchValues& batch) {
-    const Value loss = program.loss(batch);
-    optimizer.minimize(loss, program.variables);
-    return loss;
-  });
-  Trained trained;
-  for (size_t i = 0; i < batch_sizes.size(); ++i) {
-    const Batch batch = make_batch(dtype, batch_sizes[i], static_cast<int>(i));
-    const auto losses = strategy.run(step, split(strategy, batch));
-    trained.losses.push_back(strategy.reduce(ReduceOp::kSum, losses).item());
-  }
-  for (const auto& variable : program.variables) {
-    expect_equal_copies(strategy, variable);
-    trained.weights.push_back(variable->value());
-  }
-  for (const auto& variable : optimizer.variables())
-    if (variable->synchronization() != Synchronization::kOnRead &&  // each replica's own sums
-        !variable->devices().empty())                               // kept by servers alone
-      expect_equal_copies(strategy, variable);
-  return trained;
-}
-
-void expect_near(const Trained& found, const Trained& expected, double tolerance) {
-  ASSERT_EQ(found.losses.size(), expected.losses.size());
-  for (size_t i = 0; i < found.losses.size(); ++i)
-    EXPECT_NEAR(found.losses[i], expected.losses[i], tolerance * (1 + expected.losses[i]))
-        << "loss of step " << i;
-  for (size_t v = 0; v < found.weights.size(); ++v) {
-    const Tensor a = found.weights[v].cast(DType::kFloat64),
-                 b = expected.weights[v].cast(DType::kFloat64);
-    for (int64_t i = 0; i < a.num_elements(); ++i)
-      ASSERT_NEAR(a.data<double>()[i], b.data<double>()[i], tolerance)
-          << "element " << i << " of variable " << v;
-  }
+  std::vector<Batch> batches;
+  for (const int64_t rows : batch_sizes)
+    batches.push_back(make_batch(dtype, rows, static_cast<int>(batches.size())));
+  return train_on(strategy, make, make_optimizer, batches);
 }
 
 // Trains under the parameter's strategy and under the default one.

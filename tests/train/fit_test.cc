@@ -124,6 +124,48 @@ TEST(Fit, AClassWeightOfZeroLeavesAClassOut) {
   EXPECT_EQ(history["loss"], std::vector<double>{0});
 }
 
+// Nothing is learned, so that all there is to see of the validation is how it weighs.
+TEST(Fit, ClassWeightsAreForTrainingAlone) {
+  auto model = classifier();
+  const auto test = points(20).batch(10);
+  const Logs before = model.evaluate(test);
+  ASSERT_GT(before.at("loss"), 0.1);
+  const auto history = model.fit(
+      points(50).batch(10),
+      {.validation_data = test, .verbose = kSilent, .class_weight = {{0, 0.0}, {1, 0.0}}});
+  EXPECT_EQ(history["loss"], std::vector<double>{0});
+  EXPECT_EQ(history["val_loss"], std::vector<double>{before.at("loss")});
+  EXPECT_EQ(history["val_accuracy"], std::vector<double>{before.at("accuracy")});
+  EXPECT_EQ(model.evaluate(test), before);
+}
+
+// Asking and setting makes no variables, which would be those of whatever strategy is current.
+TEST(Fit, TheLearningRateMayBeSetBeforeTrainingOutsideTheScope) {
+  set_logical_cpus(2, 1);
+  {
+    MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+    std::optional<Model> model;
+    {
+      const auto scope = strategy.scope();
+      model = classifier(/*learning_rate=*/0.1);
+    }
+    const auto& optimizer = model->optimizer();
+    EXPECT_EQ(optimizer.learning_rate(), 0.1);
+    optimizer.set_learning_rate(0);
+    EXPECT_EQ(optimizer.learning_rate(), 0);
+    const auto train = points(20).batch(5);
+    const double before = model->evaluate(train).at("loss");
+    model->fit(train, {.verbose = kSilent});
+    EXPECT_EQ(optimizer.iterations()->value().item(), 4);
+    EXPECT_EQ(model->evaluate(train).at("loss"), before) << "nothing may be learned at a rate of 0";
+    optimizer.set_learning_rate(0.1);
+    model->fit(train, {.verbose = kSilent});
+    EXPECT_EQ(optimizer.learning_rate(), 0.1);
+    EXPECT_LT(model->evaluate(train).at("loss"), before);
+  }
+  set_logical_cpus(1);
+}
+
 TEST(Fit, WithStepsPerEpochPassesFollowEachOther) {
   auto model = classifier();
   std::vector<int64_t> rows;

@@ -44,6 +44,45 @@ TEST(Model, PredictKeepsTheOrderOfRowsOverBatchesAndReplicas) {
     EXPECT_NEAR(split.data<float>()[i], alone.data<float>()[i], 1e-6);
 }
 
+// Batches of 4 rows and of 3 leave some of 7 replicas none; each has moved its own statistics.
+TEST(Model, PredictsUnderAStrategyWhatItsSavedWeightsDoWithoutOne) {
+  const auto make = [] {
+    set_global_seed(3);
+    auto model = nn::Sequential(
+        {nn::Dense(6), nn::BatchNormalization({.momentum = 0.5}), nn::Dropout(0.5), nn::Dense(2)});
+    testing::compile(model);
+    return model;
+  };
+  const auto rows = points(11);
+  const auto all = *rows.batch(11).iterate().next();
+  const std::string path = testing::make_folder() + "/weights.safetensors";
+  std::vector<Tensor> predicted;
+  Logs evaluated;
+  set_logical_cpus(7, 1);
+  {
+    MirroredStrategy strategy;
+    const auto scope = strategy.scope();
+    auto model = make();
+    model.fit(rows.batch(4), {.epochs = 2, .verbose = Verbose::kSilent});
+    for (const int64_t batch_size : {1, 4, 11})
+      predicted.push_back(model.predict(all["x"], batch_size));
+    evaluated = model.evaluate(rows.batch(4));
+    model.save_weights(path);
+  }
+  set_logical_cpus(1);
+  auto alone = make();
+  alone.load_weights(path);
+  const Tensor expected = alone.predict(all["x"], 11);
+  for (const Tensor& found : predicted) {
+    ASSERT_EQ(found.shape(), expected.shape());
+    for (int64_t i = 0; i < expected.num_elements(); ++i)
+      EXPECT_NEAR(found.data<float>()[i], expected.data<float>()[i], 1e-5);
+  }
+  const Logs logs = alone.evaluate(rows.batch(11));
+  EXPECT_NEAR(evaluated.at("loss"), logs.at("loss"), 1e-5);
+  EXPECT_EQ(evaluated.at("accuracy"), logs.at("accuracy"));
+}
+
 TEST(Model, BelongsToTheStrategyItWasMadeUnder) {
   set_logical_cpus(2, 1);
   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
