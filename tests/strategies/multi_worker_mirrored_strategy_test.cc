@@ -253,8 +253,8 @@ float trained_weight(Strategy& strategy) {
     optimizer.minimize(loss, {w});
     return loss;
   });
-  const auto rows = data::from_tensor_slices(
-      {{"x", Tensor::from<float>({0, 1, 2, 0, 1, 2, 0, 1}, {8})}});
+  const auto rows =
+      data::from_tensor_slices({{"x", Tensor::from<float>({0, 1, 2, 0, 1, 2, 0, 1}, {8})}});
   for (const auto& batch : strategy.distribute_dataset(rows.batch(8).repeat(2)))
     strategy.run(step, batch);
   return static_cast<float>(w->value().item());
