@@ -40,7 +40,7 @@ void scale(std::vector<int64_t>& parts, int64_t factor) {
 
 // Of all ranks; what may be put one behind the other.
 std::vector<TensorSpec> exchange_rows(Communicator& group, const Tensor& value) {
-  const auto specs = exchange_specs(group, value);
+  auto specs = exchange_specs(group, value);
   const TensorSpec& first = specs[0];
   for (int r = 0; r < group.size(); ++r) {
     const TensorSpec& spec = specs[at(r)];

@@ -18,7 +18,6 @@
 namespace cohort::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
