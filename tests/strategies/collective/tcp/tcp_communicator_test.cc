@@ -131,9 +131,13 @@ TEST(TcpCommunicatorTest, AThousandGroupsLeaveNothingBehind) {
     SCOPED_TRACE(str("group ", number));
     start_and_end(number % 2);
   }
+  // The system may list a thread for a moment after it was joined.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (resources_of().threads > before.threads && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
   const Resources after = resources_of();
   EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_EQ(after.threads, before.threads);
+  EXPECT_LE(after.threads, before.threads);
 }
 
 }  // namespace
