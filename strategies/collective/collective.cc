@@ -1,39 +1,16 @@
 #include "strategies/collective/collective.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
-#include <span>
 #include <utility>
+
+#include "strategies/collective/tensor_header.h"
 
 namespace cohort::collective {
 namespace {
 
-// What ranks tell each other about a tensor.
-struct Header {
-  int64_t is_defined = 0, dtype = 0, rank = 0;
-  std::array<int64_t, Shape::kMaxRank> dims{};
-};
-
 size_t at(int rank) { return static_cast<size_t>(rank); }
-
-Header header_of(const Tensor& value) {
-  Header header{.is_defined = value.defined() ? 1 : 0,
-                .dtype = static_cast<int64_t>(value.dtype()),
-                .rank = value.shape().rank()};
-  std::copy(value.shape().begin(), value.shape().end(), header.dims.begin());
-  return header;
-}
-
-TensorSpec spec_of(const Header& header, int rank) {
-  if (header.is_defined == 0) invalid("rank ", rank, " gave a tensor that is not defined");
-  if (header.rank < 0 || header.rank > Shape::kMaxRank || header.dtype < 0 ||
-      header.dtype >= kNumDTypes)
-    fail(Code::kDataLoss, "rank ", rank, " has sent what describes no tensor");
-  return {static_cast<DType>(header.dtype),
-          Shape(std::span(header.dims).first(static_cast<size_t>(header.rank)))};
-}
 
 void check(const Tensor& value) {
   if (!value.defined()) invalid("a collective needs a tensor that is defined");
@@ -62,15 +39,11 @@ void scale(std::vector<int64_t>& parts, int64_t factor) {
 }
 
 // Of all ranks; what may be put one behind the other.
-std::vector<TensorSpec> exchange_specs(Communicator& group, const Tensor& value) {
-  const Header own = header_of(value);
-  std::vector<Header> headers(at(group.size()));
-  group.all_gather(&own, headers.data(),
-                   std::vector<int64_t>(headers.size(), int64_t{sizeof(Header)}));
-  std::vector<TensorSpec> specs;
+std::vector<TensorSpec> exchange_rows(Communicator& group, const Tensor& value) {
+  auto specs = exchange_specs(group, value);
+  const TensorSpec& first = specs[0];
   for (int r = 0; r < group.size(); ++r) {
-    specs.push_back(spec_of(headers[at(r)], r));
-    const TensorSpec &first = specs[0], &spec = specs.back();
+    const TensorSpec& spec = specs[at(r)];
     if (spec.shape.rank() == 0)
       invalid("rank ", r, " gave a scalar, which cannot be gathered along an axis");
     if (spec.dtype != first.dtype || spec.shape.rank() != first.shape.rank() ||
@@ -95,7 +68,7 @@ std::vector<int64_t> sizes_of(const std::vector<TensorSpec>& specs) {
 
 // Of the root's tensor.
 TensorSpec broadcast_spec(Communicator& group, const Tensor& value, int root) {
-  Header header = header_of(value);
+  TensorHeader header = header_of(value);
   group.broadcast(&header, &header, sizeof header, root);
   return spec_of(header, root);
 }
@@ -133,14 +106,14 @@ Tensor broadcast(Communicator& group, const Tensor& value, int root) {
 }
 
 Tensor all_gather(Communicator& group, const Tensor& value) {
-  const auto specs = exchange_specs(group, value);
+  const auto specs = exchange_rows(group, value);
   Tensor result = joined(specs);
   group.all_gather(value.raw(), result.raw(), sizes_of(specs));
   return result;
 }
 
 Tensor gather(Communicator& group, const Tensor& value, int root) {
-  const auto specs = exchange_specs(group, value);
+  const auto specs = exchange_rows(group, value);
   Tensor result;
   if (group.rank() == root) result = joined(specs);
   group.gather(value.raw(), result.raw(), sizes_of(specs), root);
@@ -161,10 +134,10 @@ Tensor scatter(Communicator& group, const Tensor& value, int root) {
 
 std::vector<Tensor> all_to_all(Communicator& group, const std::vector<Tensor>& values) {
   const auto size = at(group.size());
-  std::vector<Header> own(size), others(size);
+  std::vector<TensorHeader> own(size), others(size);
   // Whoever gives too few or too many tells all that it has none.
   for (size_t r = 0; r < size && values.size() == size; ++r) own[r] = header_of(values[r]);
-  const std::vector<int64_t> of_headers(size, int64_t{sizeof(Header)});
+  const std::vector<int64_t> of_headers(size, int64_t{sizeof(TensorHeader)});
   group.all_to_all(own.data(), of_headers, others.data(), of_headers);
   std::vector<int64_t> well(size), sent, received;
   const int64_t is_well =
@@ -201,13 +174,13 @@ void barrier(Communicator& group) { group.barrier(); }
 
 void send(Communicator& group, const Tensor& value, int destination, int tag) {
   check(value);
-  const Header header = header_of(value);
+  const TensorHeader header = header_of(value);
   group.send(&header, sizeof header, destination, tag);
   group.send(value.raw(), static_cast<int64_t>(value.bytes()), destination, tag);
 }
 
 Message receive(Communicator& group, int source, int tag) {
-  Header header;
+  TensorHeader header;
   const Received received = group.receive(&header, sizeof header, source, tag);
   const TensorSpec spec = spec_of(header, received.source);
   if (received.bytes != sizeof header)

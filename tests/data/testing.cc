@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "core/base/random.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::data {
 
@@ -112,12 +113,11 @@ bool reads(const std::string& path, const std::function<void(const std::string&)
 
 void expect_robust_to_flips(const std::string& name, std::string_view content,
                             const std::function<void(const std::string& path)>& read) {
-  constexpr int kDamagedFiles = 2000;
-  constexpr uint64_t kSeed = 20240917;
-  SCOPED_TRACE(str("bits flipped with seed ", kSeed));
+  const auto [seed, damaged_files] = cohort::testing::trials(20240917, 2000);
+  SCOPED_TRACE(str("bits flipped with seed ", seed));
   const TempDir dir;
-  RandomStream random(kSeed);
-  for (int i = 0; i < kDamagedFiles; ++i) {
+  RandomStream random(seed);
+  for (uint64_t i = 0; i < damaged_files; ++i) {
     std::string damaged(content);
     for (uint64_t flips = 1 + random.below(3); flips > 0; --flips)
       damaged[random.below(damaged.size())] ^= static_cast<char>(1 << random.below(8));

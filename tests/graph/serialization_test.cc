@@ -18,6 +18,7 @@
 #include "core/tensor/elementwise_program.h"
 #include "proto/graph.pb.h"
 #include "tests/testing/evaluate.h"
+#include "tests/testing/trials.h"
 
 namespace cohort {
 namespace {
@@ -248,12 +249,12 @@ void expect_no_crash(const std::string& bytes, const ResourceResolver& resolve) 
 }
 
 TEST(FuzzedGraph, OfRandomBytesChangedNeverCrashes) {
-  constexpr uint64_t kSeed = 7;
-  SCOPED_TRACE(str("seed ", kSeed));
+  const auto [seed, count] = testing::trials(7, 2000);
+  SCOPED_TRACE(str("seed ", seed));
   const Variables variables;
   const std::string valid = serialize_function(every_op(variables));
-  RandomStream random(kSeed);
-  for (int round = 0; round < 2000; ++round) {
+  RandomStream random(seed);
+  for (uint64_t round = 0; round < count; ++round) {
     std::string bytes = valid;
     for (uint64_t changes = 1 + random.below(3); changes > 0; --changes)
       bytes[random.below(bytes.size())] = static_cast<char>(random.next());
@@ -307,13 +308,13 @@ void mutate(proto::Graph& graph, RandomStream& random) {
 }
 
 TEST(FuzzedGraph, OfFieldsChangedNeverCrashes) {
-  constexpr uint64_t kSeed = 11;
-  SCOPED_TRACE(str("seed ", kSeed));
+  const auto [seed, count] = testing::trials(11, 2000);
+  SCOPED_TRACE(str("seed ", seed));
   const Variables variables;
   proto::Graph valid;
   ASSERT_TRUE(valid.ParseFromString(serialize_function(every_op(variables))));
-  RandomStream random(kSeed);
-  for (int round = 0; round < 2000; ++round) {
+  RandomStream random(seed);
+  for (uint64_t round = 0; round < count; ++round) {
     proto::Graph graph = valid;
     mutate(graph, random);
     expect_no_crash(graph.SerializeAsString(), variables.resolver());

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/data/dataset.h"
+#include "core/data/distributed_dataset.h"
 #include "core/distribute/packing.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/optim/optimizers.h"
 #include "tests/strategies/on_workers.h"
 
 namespace cohort {
@@ -238,6 +241,40 @@ TEST_F(MultiWorkerTest, VariablesSynchronisedOnReadMergeOverAllWorkers) {
 }
 
 // --- Steps
+
+// Two steps over eight rows, in numbers that need no rounding: 1, 0.5, 0.6875.
+float trained_weight(Strategy& strategy) {
+  const auto scope = strategy.scope();
+  const auto w = scalar("w", 1);
+  const auto optimizer = optim::SGD(0.5);
+  const auto step = strategy.function([&](const BatchValues& batch) {
+    const Value error = w->read() * batch["x"] - 1.0;
+    const Value loss = ops::reduce_sum(error * error) / static_cast<double>(batch.global_rows());
+    optimizer.minimize(loss, {w});
+    return loss;
+  });
+  const auto rows =
+      data::from_tensor_slices({{"x", Tensor::from<float>({0, 1, 2, 0, 1, 2, 0, 1}, {8})}});
+  for (const auto& batch : strategy.distribute_dataset(rows.batch(8).repeat(2)))
+    strategy.run(step, batch);
+  return static_cast<float>(w->value().item());
+}
+
+// Where there are more replicas than rows, some have none.
+TEST_F(MultiWorkerTest, EveryWorldOfUpToEightWorkersAndFourDevicesTrainsAlike) {
+  EXPECT_EQ(trained_weight(default_strategy()), 0.6875f);
+  for (int workers = 1; workers <= 8; ++workers)
+    for (int count = 1; count <= kDevices; ++count) {
+      SCOPED_TRACE(str(workers, " workers of ", count));
+      on_good_workers(
+          workers,
+          [&](MultiWorkerMirroredStrategy& strategy) {
+            EXPECT_EQ(strategy.num_replicas_in_sync(), workers * count);
+            EXPECT_EQ(trained_weight(strategy), 0.6875f);
+          },
+          devices(count));
+    }
+}
 
 TEST_F(MultiWorkerTest, WorkersAtDifferentStepsAreAnErrorThatNamesBoth) {
   const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {

@@ -8,11 +8,12 @@
 
 #include "core/base/file.h"
 #include "core/base/random.h"
+#include "tests/testing/trials.h"
 
 namespace cohort {
 namespace {
 
-std::string temporary(const std::string& name) { return testing::TempDir() + "/" + name; }
+std::string temporary(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
 // A file with this header and data; the length in front is right unless given.
 std::string file_with(const std::string& header, const std::string& data,
@@ -154,10 +155,10 @@ TEST(Safetensors, DamageAnywhereIsAnErrorOrAnotherValidFile) {
                                        {"b", Tensor::scalar(1.0f)}},
                            .metadata = {{"k", "v"}}});
   const std::string good = read_file(path);
-  constexpr uint64_t kSeed = 20;
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  RandomStream random(kSeed);
-  for (int i = 0; i < 1000; ++i) {
+  const auto [seed, count] = testing::trials(20, 1000);
+  SCOPED_TRACE(str("seed ", seed));
+  RandomStream random(seed);
+  for (uint64_t i = 0; i < count; ++i) {
     std::string bad = good;
     if (random.below(4) == 0) bad.resize(random.below(bad.size()));
     for (uint64_t edits = random.below(4); edits-- > 0 && !bad.empty();) {
@@ -227,7 +228,7 @@ TEST(Safetensors, NamesOfChecksAreNotForMetadata) {
 }
 
 TEST(Safetensors, AFailedSaveKeepsThePreviousFile) {
-  const std::string folder = testing::TempDir() + "/no_such_folder";
+  const std::string folder = ::testing::TempDir() + "/no_such_folder";
   EXPECT_THROW(write_safetensors(folder + "/x.safetensors", {}), Error);
 }
 

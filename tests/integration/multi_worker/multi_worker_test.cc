@@ -18,7 +18,6 @@
 namespace cohort::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -118,18 +117,34 @@ TEST(CollectivesExample, FourProcessesPassAroundAndAddUp) {
 class Loops : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(MultiWorker, Loops, ::testing::Values("fit", "own"));
 
-TEST_P(Loops, TwoAndThreeWorkersTrainAsOne) {
-  const std::string loop = "--loop=" + GetParam();
-  const Finished one = finish(launch_of({.workers = 1, .flags = {loop, "--shuffle=false"}}));
+struct World {
+  int workers, devices = 1;  // of each
+};
+
+// Each world trains to the loss of one process with one device.
+void expect_to_train_as_one(std::vector<std::string> flags, const std::vector<World>& worlds) {
+  flags.push_back("--shuffle=false");
+  const Finished one = finish(launch_of({.workers = 1, .flags = flags}));
   ASSERT_EQ(one.code, 0) << one.errors;
   const double expected = std::stod(said(one, 0, "loss"));
-  for (const int workers : {2, 3}) {
-    const Finished run =
-        finish(launch_of({.workers = workers, .flags = {loop, "--shuffle=false"}}));
+  flags.push_back("");
+  for (const auto& [workers, devices] : worlds) {
+    flags.back() = "--devices=" + std::to_string(devices);
+    const Finished run = finish(launch_of({.workers = workers, .flags = flags}));
     ASSERT_EQ(run.code, 0) << run.errors;
+    EXPECT_EQ(common(run, workers, "replicas"), std::to_string(workers * devices));
     common(run, workers, "weights");
     EXPECT_NEAR(std::stod(common(run, workers, "loss")), expected, 1e-4 * expected);
   }
+}
+
+TEST_P(Loops, TwoAndThreeWorkersTrainAsOne) {
+  expect_to_train_as_one({"--loop=" + GetParam()}, {{2}, {3}});
+}
+
+// The steps of worlds that share a batch alike have the rows of those of one process.
+TEST(MultiWorker, LargeWorldsTrainAsOne) {
+  expect_to_train_as_one({"--batch=40"}, {{5}, {8}, {.workers = 2, .devices = 4}});
 }
 
 // Everything that goes between two workers is encrypted, and nothing else changes.
@@ -211,6 +226,21 @@ TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
       EXPECT_EQ(weights_of(job), expected) << backend;
     }
   }
+}
+
+// An attempt comes four steps far, of which the last is lost: with what is saved, it takes four of
+// them to make the twelve steps, and without, no number.
+TEST(MultiWorker, AJobThatIsKilledAgainAndAgainEndsWithTheSameBits) {
+  Job job{.workers = 3};
+  const std::string expected = weights_of(job);
+  job.flags = {"--harm=kill", "--again", "--step=4", "--backup=" + scratch_folder()};
+  job.restarts = 3;
+  const Finished run = finish(launch_of(job));
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(common(run, job.workers, "weights"), expected);
+  EXPECT_THAT(run.errors, HasSubstr("finished after 3 restarts"));
+  for (const char* victim : {"worker:1", "worker:2", "worker:0"})
+    EXPECT_EQ(lines_of(run.errors, std::string("[") + victim + "] harm").size(), 1u) << run.errors;
 }
 
 TEST_P(Loops, AWorkerThatStandsStillForThreeSecondsChangesNothing) {

@@ -15,7 +15,7 @@ import sys
 import time
 
 import network_test
-from network_test import hosts
+from network_test import cases, hosts
 
 _EPOCHS = 40
 _LIMIT = 20  # seconds until the survivors of what a job does not survive have ended
@@ -122,8 +122,7 @@ def main():
     try:
         return hosts.with_switch(lambda: Soak().soak(options.seconds, options.seed))
     except hosts.Unavailable as unavailable:
-        print(f"cannot run here: {unavailable}", file=sys.stderr)
-        return hosts.SKIPPED
+        return cases.skip_all(str(unavailable))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// A small training of several workers, which can come to harm at a moment of choice: only when it
-// was not started again after that.
+// A small training of several workers, of which one can come to harm at a moment of choice: in the
+// first attempt, or another one in each.
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -17,8 +17,8 @@ namespace {
 
 struct Settings {
   std::string loop, backup, harm, at;
-  int64_t epochs, save_freq, victim, step;
-  bool shuffle;
+  int64_t epochs, batch, devices, save_freq, victim, step;
+  bool shuffle, again;
 };
 
 Settings parse(int argc, char** argv) {
@@ -28,6 +28,8 @@ Settings parse(int argc, char** argv) {
   s.backup = flags.text("backup", "", "folder of backups");
   s.save_freq = flags.integer("save_freq", 1, "steps between backups", {.min = 1});
   s.epochs = flags.integer("epochs", 2, "passes over the data", {.min = 1});
+  s.batch = flags.integer("batch", 12, "rows of a step, over all replicas", {.min = 1});
+  s.devices = flags.integer("devices", 1, "replicas of each worker", {.min = 1, .max = 16});
   s.harm = flags.text("harm", "none", "what happens to the victim",
                       {.choices = {"none", "kill", "stop", "pause", "term", "throw", "sleep"}});
   s.at = flags.text("at", "step",
@@ -35,15 +37,24 @@ Settings parse(int argc, char** argv) {
                     "there is only then), or at the end",
                     {.choices = {"start", "joined", "step", "validation", "end"}});
   s.victim = flags.integer("victim", 1, "its rank");
-  s.step = flags.integer("step", 5, "after which step");
+  s.step = flags.integer("step", 5, "after which step of the attempt");
+  s.again = flags.boolean("again", false,
+                          "whether the worker after the victim comes to harm in the next attempt, "
+                          "and so on");
   s.shuffle = flags.boolean("shuffle", true, "whether to shuffle, each worker its own part");
   flags.finish();
   return s;
 }
 
-bool is_first_attempt() {
-  const char* restarts = std::getenv("COHORT_RESTART_COUNT");
-  return restarts == nullptr || std::string(restarts) == "0";
+int64_t restarts() {
+  const char* count = std::getenv("COHORT_RESTART_COUNT");
+  return count == nullptr ? 0 : std::stoll(count);
+}
+
+// Whether it is this one that comes to harm in this attempt.
+bool is_victim(const Settings& s, const World& world) {
+  return s.harm != "none" && (restarts() == 0 || s.again) &&
+         world.rank == (s.victim + restarts()) % world.size;
 }
 
 // For 3 seconds.
@@ -71,12 +82,13 @@ void come_to_harm(const Settings& s) {
 class Harm : public Callback {
  public:
   explicit Harm(const Settings& settings) : settings_(settings) {}
-  void on_batch_end(Training& training) override {
-    if (training.total_steps() == settings_.step) come_to_harm(settings_);
+  void on_batch_end(Training&) override {
+    if (++steps_ == settings_.step) come_to_harm(settings_);
   }
 
  private:
   Settings settings_;
+  int64_t steps_ = 0;
 };
 
 void report(const Model& model, double loss) {
@@ -132,7 +144,7 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
       loss = strategy.reduce("sum", strategy.run(step, batch)).item();
       if (!s.backup.empty() && steps % s.save_freq == 0)
         save_variables(path, all, {{"steps", std::to_string(steps)}}, strategy.workers());
-      if (steps == s.step && harmed && s.at == "step") come_to_harm(s);
+      if (steps - saved == s.step && harmed && s.at == "step") come_to_harm(s);
     }
   return loss;
 }
@@ -142,13 +154,13 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
 int main(int argc, char** argv) {
   return run_main([&] {
     const Settings s = parse(argc, argv);
-    const int rank = resolve_cluster().resolver->world().rank;
-    const bool harmed = s.harm != "none" && rank == s.victim && is_first_attempt();
+    const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
     if ((s.at == "step" || s.at == "joined") && (s.harm == "kill" || s.harm == "throw"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
     set_global_seed(11);
+    set_logical_cpus(static_cast<int>(s.devices));
     MultiWorkerMirroredStrategy strategy;
     if (harmed && s.at == "joined") come_to_harm(s);
     const auto scope = strategy.scope();
@@ -159,7 +171,8 @@ int main(int argc, char** argv) {
     model.compile({.optimizer = optim::SGD(0.05, {.momentum = 0.9}),
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
     const auto digits = data::synthetic_digits(72);
-    const auto train = (s.shuffle ? digits.shuffle(72) : digits).batch(12);
+    const auto train = (s.shuffle ? digits.shuffle(72) : digits).batch(s.batch);
+    std::printf("replicas=%d\n", strategy.num_replicas_in_sync());
     report(model, s.loop == "fit" ? fit(s, model, train, harmed)
                                   : loop(s, strategy, model, train, harmed));
     if (harmed && s.at == "end") come_to_harm(s);

@@ -10,14 +10,13 @@
 #include "strategies/cluster/host_list.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "tests/strategies/cluster/testing.h"
+#include "tests/testing/trials.h"
 
 namespace cohort {
 namespace {
 
 using cohort::testing::environment;
 using cohort::testing::Variables;
-
-constexpr int kMutations = 3000;
 
 // What mutations insert: the letters and words of all grammars, and things that break parsers.
 const std::vector<std::string>& words() {
@@ -64,7 +63,8 @@ void mutate(std::string& text, RandomStream& random) {
 // Reads mutations of each variable of a sound environment, and of several at once.
 void expect_errors_only(const Variables& sound, const std::function<void(const Variables&)>& read) {
   read(sound);
-  for (uint64_t seed = 0; seed < kMutations; ++seed) {
+  const auto [first, count] = cohort::testing::trials(0, 3000);
+  for (uint64_t seed = first; seed < first + count; ++seed) {
     RandomStream random(seed);
     Variables variables = sound;
     for (uint64_t i = 0; i <= random.below(4); ++i) {

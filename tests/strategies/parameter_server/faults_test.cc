@@ -1,4 +1,5 @@
 // Servers as processes that run out of something, or have callers who mean no good.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sys/resource.h>
@@ -112,6 +113,40 @@ TEST_F(FaultyServer, DoesNotPayForClaims) {
   }
   expect_well();
   EXPECT_LT(memory("VmRSS"), before + 64 * kMiB) << "of 22 GiB that were spoken of";
+}
+
+// Messages beyond the limit, and some that are none, for as long as anybody likes to send them.
+TEST_F(FaultyServer, AStreamOfNonsenseLeavesItAsItWas) {
+  using parameter_server::kMaxHeaderBytes, parameter_server::kMaxMessageBytes;
+  const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
+  const auto code_of = [&](const std::string& header) {
+    Link link(channel, Link::Unconnected::kWait);
+    EXPECT_TRUE(link.connect(soon()));
+    return error_of([&] {
+             link.send({.header = header, .payload = {}}, soon());
+             link.receive(
+                 {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
+                 soon());
+           })
+        .code();
+  };
+  const auto flood = [&](int rounds) {
+    size_t most = 0;
+    for (; rounds > 0; --rounds) {
+      EXPECT_EQ(code_of(std::string(kMaxMessageBytes + 1, 'x')), Code::kResourceExhausted);
+      EXPECT_EQ(code_of(std::string(kMaxHeaderBytes, '\xff')), Code::kInvalidArgument);
+      EXPECT_EQ(code_of(push_header(UINT64_MAX)), Code::kInvalidArgument);
+      EXPECT_EQ(values_of(fetch(*client_, spec_)), (std::vector<float>(4)));
+      most = std::max(most, memory("VmRSS"));
+    }
+    return most;
+  };
+  [[maybe_unused]] const size_t usual = flood(10);
+  [[maybe_unused]] const size_t most = flood(30);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which keep what was freed
+  EXPECT_LE(most, usual + 2 * size_t{kMaxMessageBytes});
+#endif
+  expect_well();
 }
 
 // A request that there is no memory for is refused, and nothing else.

@@ -15,6 +15,7 @@
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/wire.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -340,9 +341,9 @@ TEST_F(Hostile, MutatedRequests) {
   add_create(good);
   seeds.push_back(good.SerializeAsString());
   seeds.push_back(write(1).SerializeAsString());
-  constexpr uint64_t kSeed = 4711;
-  RandomStream random(kSeed);
-  for (int i = 0; i < 4000; ++i) {
+  const auto [seed, count] = trials(4711, 4000);
+  RandomStream random(seed);
+  for (uint64_t i = 0; i < count; ++i) {
     std::string bytes = seeds[random.below(seeds.size())];
     for (uint64_t n = random.below(4); n > 0; --n)
       bytes[random.below(bytes.size())] = static_cast<char>(random.below(256));

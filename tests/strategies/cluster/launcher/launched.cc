@@ -21,7 +21,7 @@
 namespace cohort::testing {
 namespace {
 
-constexpr double kPatience = 40;  // seconds for a whole launch
+constexpr double kPatience = 90;  // seconds for a whole launch
 constexpr char kMark[] = "COHORT_TEST_MARK=";
 
 double now() {

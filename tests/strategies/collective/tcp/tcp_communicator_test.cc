@@ -5,6 +5,7 @@
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/frame.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
+#include "tests/testing/resources.h"
 
 namespace cohort::testing {
 namespace {
@@ -102,6 +103,41 @@ TEST(TcpCommunicatorTest, StrangersDoNotDisturbAGroupThatForms) {
   group[1] = make_tcp_communicator(store, 1, 2);
   first.join();
   on_ranks(group, [](int /*rank*/, Communicator& communicator) { communicator.barrier(); });
+}
+
+// One of two ends while the other is in its next call, or on the way there.
+void start_and_end(int leaver) {
+  const auto at = [](int rank) { return static_cast<size_t>(rank); };
+  Group group = make_tcp_group(2);
+  const auto add_up = [&](int rank) {
+    int64_t value = rank + 1;
+    const Segment segment{&value, &value, 1};
+    group[at(rank)]->all_reduce({&segment, 1}, DType::kInt64, ReduceOp::kSum);
+    EXPECT_EQ(value, 3);
+  };
+  std::jthread leaving([&] {
+    add_up(leaver);
+    group[at(leaver)].reset();
+  });
+  const int stayer = 1 - leaver;
+  add_up(stayer);
+  EXPECT_EQ(error_of([&] { group[at(stayer)]->barrier(); }).code(), Code::kUnavailable);
+}
+
+TEST(TcpCommunicatorTest, AThousandGroupsLeaveNothingBehind) {
+  Resources before;
+  for (int number = 0; number < 1000 && !HasFailure(); ++number) {
+    if (number == 100) before = resources_of();
+    SCOPED_TRACE(str("group ", number));
+    start_and_end(number % 2);
+  }
+  // The system may list a thread for a moment after it was joined.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (resources_of().threads > before.threads && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  const Resources after = resources_of();
+  EXPECT_EQ(after.descriptors, before.descriptors);
+  EXPECT_LE(after.threads, before.threads);
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 // Whatever a peer that knows the group's token sends, a rank ends its calls with an error or in
-// order: it does not crash, hang, or take a frame for what it is not. More of it:
-//
-//   COHORT_TEST_SEED=7 COHORT_TEST_COUNT=100000 bazel-bin/tests/strategies/collective/tcp/...
-#include <cstdlib>
+// order: it does not crash, hang, or take a frame for what it is not.
 #include <cstring>
 #include <future>
 #include <map>
@@ -17,6 +14,7 @@
 #include "strategies/collective/tcp/frame.h"
 #include "strategies/collective/tcp/tcp_communicator.h"
 #include "tests/collective/ranks.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -31,11 +29,6 @@ using tcp::Hello;
 constexpr seconds kPatience(30);  // far more than anything takes
 constexpr int64_t kBytes = 1000;  // of a message
 constexpr int64_t kCount = 50;    // of a reduction
-
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // Rank 1 of a group of two, in the hands of the test.
 class Peer {
@@ -231,10 +224,7 @@ std::string any_hello(const Peer& peer, RandomStream& random) {
 }
 
 TEST(TcpHostileTest, AnyBytesEndInOrder) {
-  const uint64_t seed = number_from("COHORT_TEST_SEED", 20'261'122);
-  const uint64_t count = number_from("COHORT_TEST_COUNT", 40);
-  std::printf("seed %llu, count %llu\n", static_cast<unsigned long long>(seed),
-              static_cast<unsigned long long>(count));
+  const auto [seed, count] = trials(20'261'122, 40);
   const Segment segment{nullptr, nullptr, kCount};
   const uint64_t content =
       fingerprint(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, 1).content;
