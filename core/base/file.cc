@@ -1,11 +1,14 @@
 #include "core/base/file.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -68,12 +71,44 @@ void write_all(int descriptor, std::string_view content, const std::string& path
   }
 }
 
-void write_and_sync(const std::string& path, std::string_view content) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail_errno("create", path);
-  write_all(file.get(), content, path);
-  if (::fsync(file.get()) != 0) fail_errno("sync", path);
-  if (::close(file.release()) != 0) fail_errno("close", path);
+// A file written aside is called PATH.PROCESS.NUMBER.tmp, so that writers of the same path keep out
+// of each other's way. As long as somebody writes it, it is locked.
+constexpr std::string_view kAside = ".tmp";
+
+bool is_aside_of(const std::string& path, const std::string& name) {
+  const std::string start = std::filesystem::path(path).filename().string() + ".";
+  if (name.size() <= start.size() + kAside.size() || !name.starts_with(start) ||
+      !name.ends_with(kAside))
+    return false;
+  return std::all_of(name.begin() + start.size(), name.end() - kAside.size(),
+                     [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+}
+
+// Removes what writers of `path` have left that were killed. What cannot be removed stays.
+void remove_left_aside(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::error_code unreadable;
+  std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, unreadable);
+  for (; !unreadable && entry != end(entry); entry.increment(unreadable)) {
+    const std::string found = entry->path().string();
+    if (!is_aside_of(path, entry->path().filename().string())) continue;
+    const Descriptor file(::open(found.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(found.c_str());
+  }
+}
+
+// A new file, locked where the file system has locks.
+Descriptor create_aside(const std::string& path) {
+  for (;;) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) fail_errno("create", path);
+    struct stat status;
+    // Somebody may have taken it for one left behind before it was locked.
+    const bool is_there =
+        ::flock(file, LOCK_EX) != 0 || ::fstat(file, &status) != 0 || status.st_nlink > 0;
+    if (is_there) return Descriptor(file);
+    ::close(file);
+  }
 }
 
 // Makes a rename in the folder survive a crash.
@@ -123,12 +158,15 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
-  // Process and serial number keep writers of the same path out of each other's way.
   static std::atomic<uint64_t> serial{0};
-  const std::string aside = str(path, ".", ::getpid(), ".", serial++, ".tmp");
+  remove_left_aside(path);
+  const std::string aside = str(path, ".", ::getpid(), ".", serial++, kAside);
+  Descriptor file = create_aside(aside);
   try {
-    write_and_sync(aside, content);
+    write_all(file.get(), content, aside);
+    if (::fsync(file.get()) != 0) fail_errno("sync", aside);
     if (::rename(aside.c_str(), path.c_str()) != 0) fail_errno("replace", path);
+    if (::close(file.release()) != 0) fail_errno("close", path);
   } catch (...) {
     ::unlink(aside.c_str());
     throw;

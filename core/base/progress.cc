@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -19,17 +20,46 @@ std::string format(const char* pattern, Args... args) {
   return text;
 }
 
-std::string bar(int64_t step, int64_t steps) {
-  constexpr int64_t kWidth = 30;
-  if (step >= steps) return std::string(kWidth, '=');
-  const auto filled = static_cast<int64_t>(static_cast<double>(step) / steps * kWidth);
-  return std::string(filled, '=') + '>' + std::string(kWidth - filled - 1, '.');
+constexpr int64_t kBarWidth = 30, kShortestBar = 8;
+
+std::string bar(int64_t step, int64_t steps, int64_t width) {
+  if (step >= steps) return std::string(width, '=');
+  const auto filled = static_cast<int64_t>(static_cast<double>(step) / steps * width);
+  return std::string(filled, '=') + '>' + std::string(width - filled - 1, '.');
+}
+
+// Of UTF-8, in which characters go on with bytes 10xxxxxx.
+bool begins_character(char byte) { return (byte & 0xc0) != 0x80; }
+
+int64_t columns(const std::string& line) { return std::ranges::count_if(line, begins_character); }
+
+std::string first_columns(const std::string& line, int64_t width) {
+  const auto is_beyond = [&](char byte) { return begins_character(byte) && width-- <= 0; };
+  return {line.begin(), std::ranges::find_if(line, is_beyond)};
 }
 
 std::string pace(double seconds_per_step) {
   if (seconds_per_step >= 1) return format("%.0fs/step", seconds_per_step);
   if (seconds_per_step >= 1e-3) return format("%.0fms/step", seconds_per_step * 1e3);
   return format("%.0fus/step", seconds_per_step * 1e6);
+}
+
+std::string line_with_bar(const Progress& progress, int64_t bar_width) {
+  const bool done = !progress.steps || progress.step >= *progress.steps;
+  std::string line = progress.steps ? str(progress.step, "/", *progress.steps, " [",
+                                          bar(progress.step, *progress.steps, bar_width), "]")
+                                    : str(progress.step, "/unknown");
+  const double per_step =
+      progress.seconds / static_cast<double>(std::max<int64_t>(1, progress.step));
+  line += done ? str(" - ", format_duration(progress.seconds))
+               : str(" - ETA: ", format_duration(per_step * (*progress.steps - progress.step)));
+  line += " " + pace(per_step);
+  if (progress.seconds > 0)
+    line += format(" %.0f examples/s", progress.examples / progress.seconds);
+  for (const auto& [name, value] : progress.values) {
+    line += str(" - ", name, ": ", format_metric(value));
+  }
+  return line;
 }
 
 }  // namespace
@@ -47,26 +77,22 @@ std::string format_metric(double value) {
 }
 
 std::string progress_line(const Progress& progress) {
-  const bool done = !progress.steps || progress.step >= *progress.steps;
-  std::string line = progress.steps ? str(progress.step, "/", *progress.steps, " [",
-                                          bar(progress.step, *progress.steps), "]")
-                                    : str(progress.step, "/unknown");
-  const double per_step =
-      progress.seconds / static_cast<double>(std::max<int64_t>(1, progress.step));
-  line += done ? str(" - ", format_duration(progress.seconds))
-               : str(" - ETA: ", format_duration(per_step * (*progress.steps - progress.step)));
-  line += " " + pace(per_step);
-  if (progress.seconds > 0)
-    line += format(" %.0f examples/s", progress.examples / progress.seconds);
-  for (const auto& [name, value] : progress.values) {
-    line += str(" - ", name, ": ", format_metric(value));
-  }
-  return line;
+  const std::string line = line_with_bar(progress, kBarWidth);
+  if (!progress.width || columns(line) <= *progress.width) return line;
+  const int64_t excess = columns(line) - *progress.width;
+  return first_columns(line_with_bar(progress, std::max(kShortestBar, kBarWidth - excess)),
+                       *progress.width);
 }
 
 bool is_live_terminal(int descriptor) {
   const char* terminal = std::getenv("TERM");
   return isatty(descriptor) && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::optional<int64_t> terminal_width(int descriptor) {
+  winsize size{};
+  const bool is_known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::optional<int64_t>(size.ws_col) : std::nullopt;
 }
 
 }  // namespace cohort

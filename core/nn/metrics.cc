@@ -98,7 +98,11 @@ void accumulate(State& state, std::span<const Tensor> increments) {
   size_t size = 0;
   for (const Tensor& t : increments) size += static_cast<size_t>(t.num_elements());
   if (state.empty()) state.resize(size);
-  COHORT_CHECK(state.size() == size);
+  // The sums so far may be from a file.
+  if (state.size() != size)
+    fail(Code::kFailedPrecondition, "a metric has ", state.size(),
+         " sums so far, and a batch adds to ", size,
+         ": they are not of the same metric with the same options");
   double* target = state.data();
   for (const Tensor& t : increments) {
     dispatch(FloatTypes{}, t.dtype(), "a metric", [&]<typename T>() {

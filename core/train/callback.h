@@ -4,12 +4,17 @@
 #include <memory>
 #include <string>
 
+#include "core/tensor/tensor.h"
+
 namespace cohort {
 
 class Training;
 
 // Named numbers about an epoch: "loss", "accuracy", "val_loss", ...
 using Logs = std::map<std::string, double>;
+
+// What a callback keeps from one epoch to the next, by names of its own choice.
+using CallbackState = std::map<std::string, Tensor>;
 
 // What fit() calls at certain moments, on the thread that called fit(). Derive from it to log,
 // save, stop early and so on; an exception ends fit(). `training` tells where training stands and
@@ -21,12 +26,25 @@ class Callback {
   virtual void on_train_begin(Training& /*training*/) {}
   // Also after stop() and after an interrupt, but not after an error.
   virtual void on_train_end(Training& /*training*/) {}
+  // Also when an epoch is gone on with in its middle: training.step() is not 0 then.
   virtual void on_epoch_begin(Training& /*training*/) {}
   // With the results of the epoch and of its validation. A callback may add to them for those after
   // it.
   virtual void on_epoch_end(Training& /*training*/, Logs& /*logs*/) {}
   virtual void on_batch_begin(Training& /*training*/) {}
   virtual void on_batch_end(Training& /*training*/) {}
+
+  // Whether at each of these moments its turn is after that of the others, wherever it stands in
+  // the list: because it saves what they have changed.
+  virtual bool acts_last() const { return false; }
+
+  // What backups hold of it, and going on from there, after on_train_begin() of all callbacks. With
+  // several workers, all call them; the chief's state is saved, and all get it. It belongs to the
+  // callback of the same name, wherever that stands in the list; of several in their order. Without
+  // a name, as here, nothing is saved.
+  virtual std::string state_name() const { return ""; }
+  virtual CallbackState state() const { return {}; }
+  virtual void restore(const CallbackState& /*state*/) {}
 };
 
 using CallbackPtr = std::shared_ptr<Callback>;

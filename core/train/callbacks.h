@@ -16,10 +16,13 @@ namespace cohort::callbacks {
 enum class Mode { kAuto, kMin, kMax };
 
 struct ProgressBarOptions {
-  std::ostream* out = nullptr;  // standard output
-  std::optional<bool> live;  // draw over the same line, as on a terminal; else a line now and then
+  std::ostream* out = nullptr;  // standard output; another one has to outlive the callback
+  // Draw over the same line, else print one now and then. Without it: whether it writes to standard
+  // output and that is a terminal.
+  std::optional<bool> live;
 };
-// "Epoch 1/5" and the line of core/base/progress.h. fit() adds one unless it is told to be silent.
+// "Epoch 1/5" and the line of core/base/progress.h, which does not get wider than the terminal
+// while it is drawn over. fit() adds one unless it is told to be silent.
 CallbackPtr ProgressBar(const ProgressBarOptions& options = {});
 
 struct EarlyStoppingOptions {
@@ -29,8 +32,10 @@ struct EarlyStoppingOptions {
   Mode mode = Mode::kAuto;
   bool restore_best_weights = false;  // when training ends
   int64_t start_from_epoch = 0;       // nothing is watched before it
+  std::optional<double> baseline;     // an improvement that does not get beyond it ends no waiting
 };
-// Ends training when a metric no longer improves.
+// Ends training when a metric no longer improves. Backups hold how long it has waited, the best
+// value and the best weights.
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
 
 struct ModelCheckpointOptions {
@@ -40,22 +45,28 @@ struct ModelCheckpointOptions {
   Mode mode = Mode::kAuto;
   std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
   int64_t keep = 0;                  // delete all but so many of the newest files it wrote; 0: none
+  // What the first best value has to be better than, for save_best_only.
+  std::optional<double> initial_value_threshold;
 };
 // Saves checkpoints to `path`, in which {epoch} (from 1), {batch} and names of results are
 // replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
-// nothing once the loss is no number.
+// nothing, and says so, once the loss or a weight is no finite number. Backups hold the best value
+// and which files it wrote. kInvalidArgument for save_best_only with save_freq and a monitor
+// "val_...", which no batch has.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {
   std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
   bool delete_checkpoint = true;     // once training has ended as planned
 };
-// Keeps a backup of everything training depends on in `directory`, also when interrupted. When
+// Keeps a backup of everything training depends on in `directory`, also when interrupted: the
+// model, the place in the data, and what other callbacks keep, after whose turn it saves. When
 // training begins and there is one, it continues there: the result has the same bits as without the
-// break. The backup before it is kept too: where the newest turns out to be damaged, a warning says
-// so, and training continues from the older one. Under ParameterServerStrategy it is the chief's:
-// its place in its data, and the variables where nobody has trained them since the servers began.
-// Once the loss is no number, the last backup stays as it is.
+// break, where callbacks of one's own say what they keep (Callback::state). The backup before it is
+// kept too: where the newest turns out to be damaged, a warning says so, and training continues
+// from the older one. Under ParameterServerStrategy it is the chief's: its place in its data, and
+// the variables where nobody has trained them since the servers began. Once the loss or a weight is
+// no finite number, the last backup stays as it is, and a warning says so.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
@@ -66,7 +77,8 @@ struct CsvLoggerOptions {
 // The file's folder is made where it is missing.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
-// Sets the learning rate of each epoch (from 0), given that of the epoch before. Adds
+// Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where
+// training goes on in the middle of the epoch. Adds
 // "learning_rate" to the results.
 CallbackPtr LearningRateScheduler(
     std::function<double(int64_t epoch, double learning_rate)> schedule);
@@ -77,11 +89,12 @@ struct ReduceLROnPlateauOptions {
   int64_t patience = 10;
   Mode mode = Mode::kAuto;
   double min_delta = 1e-4;
-  int64_t cooldown = 0;  // epochs after a reduction in which nothing is watched
+  // After a reduction, patience counts from the last of so many epochs on.
+  int64_t cooldown = 0;
   double min_lr = 0;
 };
 // Multiplies the learning rate by `factor` when a metric no longer improves. Adds "learning_rate"
-// to the results.
+// to the results. Backups hold how long it has waited, and the best value.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
 // Ends fit() with kOutOfRange when the loss is not a finite number.

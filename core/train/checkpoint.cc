@@ -7,7 +7,6 @@
 #include "core/base/file.h"
 #include "core/distribute/packing.h"
 #include "core/distribute/row_variable.h"
-#include "core/train/safetensors.h"
 
 namespace cohort {
 
@@ -35,8 +34,7 @@ Safetensors values_of(const Variables& variables, const Workers& workers) {
 
 // Takes the rows of a table out of a file's tensors. In words what is wrong with them; empty:
 // nothing.
-std::string take_rows(const Variable& variable, std::map<std::string, Tensor>& tensors,
-                      VariableRows& rows) {
+std::string take_rows(const Variable& variable, Tensors& tensors, VariableRows& rows) {
   const auto numbers = tensors.extract(numbers_key(variable)),
              values = tensors.extract(values_key(variable));
   const TensorSpec& spec = variable.spec();
@@ -56,6 +54,21 @@ std::string take_rows(const Variable& variable, std::map<std::string, Tensor>& t
     last = row;
   }
   return "";
+}
+
+// Before the names of tensors that are no variable's.
+constexpr std::string_view kExtra = "extra:";
+
+// Takes these out of a file's tensors.
+Tensors take_extra(Tensors& tensors) {
+  Tensors extra;
+  for (auto next = tensors.lower_bound(std::string(kExtra));
+       next != tensors.end() && next->first.starts_with(kExtra);) {
+    auto node = tensors.extract(next++);
+    node.key().erase(0, kExtra.size());
+    extra.insert(std::move(node));
+  }
+  return extra;
 }
 
 void require_different_names(const std::string& path, const Variables& variables) {
@@ -102,10 +115,11 @@ Safetensors read(const std::string& path, Workers& workers) {
 }  // namespace
 
 void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,
-                    Workers& workers) {
+                    Workers& workers, const Tensors& extra) {
   require_different_names(path, variables);
   Safetensors content = values_of(variables, workers);
   content.metadata = metadata;
+  for (const auto& [name, tensor] : extra) content.tensors[str(kExtra, name)] = tensor;
   from_chief(workers, "the saving of variables", [&] {
     create_folders(std::filesystem::path(path).parent_path().string());
     write_safetensors(path, content);
@@ -120,9 +134,10 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
       .metadata;
 }
 
-Metadata load_variables(const std::string& path, const Variables& variables,
-                        const LoadOptions& options, Workers& workers) {
+Safetensors load_variables(const std::string& path, const Variables& variables,
+                           const LoadOptions& options, Workers& workers) {
   Safetensors content = read(path, workers);
+  Tensors extra = take_extra(content.tensors);
   std::string problems;
   std::vector<std::pair<Variable*, Tensor>> values;
   std::vector<std::pair<RowVariable*, VariableRows>> tables;
@@ -156,7 +171,7 @@ Metadata load_variables(const std::string& path, const Variables& variables,
       variable->assign(value);
   for (const auto& [table, rows] : tables)
     if (sets_shared) table->assign_rows(rows);
-  return content.metadata;
+  return {.tensors = std::move(extra), .metadata = std::move(content.metadata)};
 }
 
 }  // namespace cohort

@@ -238,7 +238,7 @@ Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& opti
     state_->pending = {path, options, true};
     return load_metadata(path, strategy().workers());
   }
-  return load_variables(path, checkpoint_variables(), options, strategy().workers());
+  return load_variables(path, checkpoint_variables(), options, strategy().workers()).metadata;
 }
 
 void Model::require_loaded() const {

@@ -1,5 +1,6 @@
 #include "core/train/training.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -12,6 +13,8 @@ namespace cohort {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr const char* kPositionKey = "training";  // in the metadata of a backup
 
 void check_at_least(int64_t least, std::string_view name, std::optional<int64_t> value) {
   if (value && *value < least)
@@ -30,6 +33,33 @@ FitOptions checked(const FitOptions& options) {
   return options;
 }
 
+std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
+  std::stable_partition(callbacks.begin(), callbacks.end(),
+                        [](const CallbackPtr& each) { return !each->acts_last(); });
+  return callbacks;
+}
+
+std::vector<std::string> metric_names(const Stepper& stepper) {
+  std::vector<std::string> names;
+  for (const metrics::Metric& metric : stepper.options().metrics) names.push_back(metric.name());
+  return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list.empty() ? "none" : list;
+}
+
+// Sums are added to those of the same metric only.
+void require_metrics(const std::vector<std::string>& saved,
+                     const std::vector<std::string>& compiled) {
+  if (saved != compiled)
+    fail(Code::kFailedPrecondition, "the position is in the middle of an epoch with the metrics ",
+         listed(saved), ", and the model is compiled with ", listed(compiled),
+         "; compile it with the same, or start from a backup made after an epoch");
+}
+
 // This worker's of the places in the data of all.
 std::string own_place(const std::vector<std::string>& places, const Workers& workers) {
   if (static_cast<int>(places.size()) != workers.size())
@@ -46,7 +76,7 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
       options_(checked(options)),
       stepper_(model_.stepper()),
       feed_(model_.strategy(), dataset, options.steps_per_epoch),
-      callbacks_(options.callbacks),
+      callbacks_(in_turn(options.callbacks)),
       epoch_(options.initial_epoch),
       steps_(feed_.steps()) {
   if (options.verbose == Verbose::kAuto) callbacks_.push_back(callbacks::ProgressBar());
@@ -73,7 +103,7 @@ History Training::run() {
 void Training::run_epoch() {
   epoch_began_ = Clock::now();
   feed_.begin_epoch(epoch_);
-  if (resume_) feed_.restore(*std::exchange(resume_, std::nullopt), step_);
+  if (resume_) resume_data();
   call(&Callback::on_epoch_begin);
   try {
     while (!stopping()) {
@@ -83,6 +113,15 @@ void Training::run_epoch() {
     }
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1));
+  }
+}
+
+void Training::resume_data() {
+  const Place place = *std::exchange(resume_, std::nullopt);
+  try {
+    feed_.restore(place.position, step_);
+  } catch (const Error& error) {
+    throw error.with_context(place.source);
   }
 }
 
@@ -126,10 +165,12 @@ void Training::end_epoch() {
   ++epoch_;
   step_ = 0;
   totals_ = {};
+  seconds_before_ = 0;
 }
 
 double Training::seconds() const {
-  return std::chrono::duration<double>(epoch_ended_.value_or(Clock::now()) - epoch_began_).count();
+  const auto now = epoch_ended_.value_or(Clock::now());
+  return seconds_before_ + std::chrono::duration<double>(now - epoch_began_).count();
 }
 
 std::string Training::save_position() const {
@@ -139,6 +180,8 @@ std::string Training::save_position() const {
   Json position = {{"epoch", epoch_ + (epoch_ended_ ? 1 : 0)}, {"step", 0}};
   if (!between_epochs) {
     position["step"] = step_;
+    position["seconds"] = seconds();
+    position["metric_names"] = metric_names(stepper_);
     position["rows"] = totals_.rows;
     position["loss"] = bits(totals_.loss);
     position["metrics"] = Json::array();
@@ -152,26 +195,74 @@ std::string Training::save_position() const {
   return position.dump();
 }
 
-void Training::restore_position(std::string_view text) {
+void Training::restore_position(std::string_view text, const std::string& source) {
   try {
     const Json position = Json::parse(text);
     epoch_ = position.at("epoch").get<int64_t>();
     step_ = position.at("step").get<int64_t>();
+    totals_ = {};
+    resume_.reset();
     if (step_ > 0) {
+      seconds_before_ = position.at("seconds").get<double>();
+      require_metrics(position.at("metric_names").get<std::vector<std::string>>(),
+                      metric_names(stepper_));
       totals_.rows = position.at("rows").get<int64_t>();
       totals_.loss = std::bit_cast<double>(position.at("loss").get<uint64_t>());
       for (const auto& bits : position.at("metrics").get<std::vector<std::vector<uint64_t>>>()) {
         metrics::State& state = totals_.metrics.emplace_back();
         for (const uint64_t value : bits) state.push_back(std::bit_cast<double>(value));
       }
+      if (totals_.metrics.size() != metric_names(stepper_).size())
+        fail(Code::kDataLoss, "the position of training has the sums of ", totals_.metrics.size(),
+             " metrics, and names ", metric_names(stepper_).size());
     }
     if (position.contains("data"))
-      resume_ =
-          own_place(position["data"].get<std::vector<std::string>>(), model_.strategy().workers());
+      resume_ = Place{
+          own_place(position["data"].get<std::vector<std::string>>(), model_.strategy().workers()),
+          source};
   } catch (const Json::exception& error) {
-    fail(Code::kDataLoss, "the position of training is corrupt: ", error.what());
+    fail(Code::kDataLoss, source, ": the position of training is corrupt: ", error.what());
+  } catch (const Error& error) {
+    throw error.with_context(source);
   }
   stepper_.find_step();
+}
+
+template <typename F>
+void Training::for_each_state(const F& f) const {
+  std::map<std::string, int> count;
+  for (const CallbackPtr& callback : callbacks_) {
+    const std::string name = callback->state_name();
+    if (!name.empty()) f(str("callback ", name, " #", ++count[name], ": "), *callback);
+  }
+}
+
+void Training::save(const std::string& path) const {
+  Tensors extra;
+  for_each_state([&](const std::string& prefix, const Callback& callback) {
+    for (const auto& [name, tensor] : callback.state()) extra[prefix + name] = tensor;
+  });
+  save_variables(path, model_.checkpoint_variables(), {{kPositionKey, save_position()}},
+                 model_.strategy().workers(), extra);
+}
+
+void Training::restore(const std::string& path) {
+  Strategy& strategy = model_.strategy();
+  // Other workers that train the same variables have moved on since the backup.
+  const bool are_trained = strategy.input_context().independent && total_steps() > 0;
+  const Safetensors extra =
+      are_trained ? load_variables(path, {}, {.ignore_unexpected = true}, strategy.workers())
+                  : load_variables(path, model_.checkpoint_variables(), {}, strategy.workers());
+  const auto position = extra.metadata.find(kPositionKey);
+  if (position == extra.metadata.end())
+    fail(Code::kDataLoss, path, " is a checkpoint but not a backup");
+  restore_position(position->second, path);
+  for_each_state([&](const std::string& prefix, Callback& callback) {
+    CallbackState state;
+    for (const auto& [name, tensor] : extra.tensors)
+      if (name.starts_with(prefix)) state[name.substr(prefix.size())] = tensor;
+    if (!state.empty()) callback.restore(state);
+  });
 }
 
 }  // namespace cohort

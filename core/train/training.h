@@ -39,23 +39,36 @@ class Training {
   // Whether an interrupt, rather than a callback, is what ends training.
   bool interrupted() const { return interrupted_; }
 
-  // Where training stands, next to the variables: epoch, step, place in the dataset and sums so
-  // far. Continuing there gives the same bits as never having stopped. restore_position is for
-  // on_train_begin(); kDataLoss when the text is not such a position. With several workers, all
-  // call them, and the text is that of all; from the middle of an epoch only equally many can go on
-  // (kFailedPrecondition).
+  // Where training stands, next to the variables: epoch, step, place in the dataset, sums and time
+  // so far. restore_position is for on_train_begin(), and its errors begin with `source`, where the
+  // text is from; kDataLoss when it is not such a position. With several workers, all call them,
+  // and the text is that of all; in the middle of an epoch only equally many can go on, and only
+  // with the metrics of before (kFailedPrecondition).
   std::string save_position() const;
-  void restore_position(std::string_view position);
+  void restore_position(std::string_view position, const std::string& source);
+
+  // A checkpoint of the model that also holds the position and what callbacks keep. Continuing
+  // there gives the same bits as never having stopped. Both are for callbacks that act last, and
+  // restore() is for on_train_begin(); kDataLoss when the file is not such a backup. Where others
+  // train the same variables (InputContext::independent), these are restored only if nobody has
+  // trained them since they were made.
+  void save(const std::string& path) const;
+  void restore(const std::string& path);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void run_epoch();
+  void resume_data();
   void run_step(const data::DistributedBatch& batch);
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
   void interrupt();
+  // Calls f(prefix, callback) for each callback that keeps something: what the names of its state
+  // begin with in a backup, which says whose it is.
+  template <typename F>
+  void for_each_state(const F& f) const;
   // Calls one hook of all callbacks, in order.
   template <typename... Parameters, typename... Arguments>
   void call(void (Callback::*hook)(Training&, Parameters...), Arguments&... arguments) {
@@ -72,9 +85,13 @@ class Training {
   StrategyReport report_;
   int64_t epoch_ = 0, step_ = 0;
   std::optional<int64_t> steps_;
-  std::optional<std::string> resume_;  // a place in the dataset to begin the present epoch at
+  struct Place {
+    std::string position, source;
+  };
+  std::optional<Place> resume_;  // a place in the dataset to begin the present epoch at
   bool interrupted_ = false;
   Clock::time_point epoch_began_;
+  double seconds_before_ = 0;  // that this epoch had taken where it is gone on with
   std::optional<Clock::time_point> epoch_ended_;  // set while the end of an epoch is dealt with
 };
 

@@ -1,7 +1,11 @@
 #include "core/base/file.h"
 
+#include <fcntl.h>
 #include <filesystem>
+#include <set>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/data/testing.h"
 
@@ -66,6 +70,25 @@ TEST(WriteFileAtomically, LeavesNothingBehindWhenItFails) {
   expect_error([&] { write_file_atomically(dir.path("folder"), "x"); }, Code::kInvalidArgument,
                {dir.path("folder")});
   EXPECT_EQ(files_in(dir.root()), 1u);
+}
+
+TEST(WriteFileAtomically, RemovesWhatKilledWritersOfThePathHaveLeft) {
+  const TempDir dir;
+  // The next numbers of this process, too: in a container, the one before may have had its id.
+  for (int number = 0; number < 100; ++number)
+    dir.write(str("f.", getpid(), ".", number, ".tmp"), "half");
+  dir.write("f.12345.0.tmp", "half");
+  for (const char* other : {"f.tmp", "f.mine.tmp", "g.12345.0.tmp"}) dir.write(other, "");
+  const int held = open(dir.write("f.12346.0.tmp", "being written").c_str(), O_RDWR);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  write_file_atomically(dir.path("f"), "whole");
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.root()))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names,
+            (std::set<std::string>{"f", "f.12346.0.tmp", "f.mine.tmp", "f.tmp", "g.12345.0.tmp"}));
+  EXPECT_EQ(read_file(dir.path("f")), "whole");
+  close(held);
 }
 
 }  // namespace

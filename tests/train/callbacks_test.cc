@@ -1,7 +1,14 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <iostream>
 #include <limits>
+#include <regex>
 #include <sstream>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "tests/train/testing.h"
@@ -47,6 +54,18 @@ TEST(EarlyStopping, IgnoresSmallChangesAndEarlyEpochs) {
             4u);
 }
 
+TEST(EarlyStopping, WaitsOnWhileABaselineIsNotReached) {
+  const auto epochs = [](std::optional<double> baseline) {
+    return fit(classifier(), 6,
+               {script("val_loss", {5, 4, 4.5, 4.4, 3, 2}),
+                callbacks::EarlyStopping({.patience = 2, .baseline = baseline})})
+        .epochs.size();
+  };
+  EXPECT_EQ(epochs(std::nullopt), 4u);
+  EXPECT_EQ(epochs(4.2), 4u) << "reached in the second epoch";
+  EXPECT_EQ(epochs(1), 3u) << "an improvement alone ends no waiting";
+}
+
 TEST(EarlyStopping, RestoresTheBestWeights) {
   auto model = classifier();
   Tensor best;
@@ -63,6 +82,36 @@ TEST(EarlyStopping, RestoresTheBestWeights) {
 TEST(Monitor, AnUnknownResultIsAnErrorThatListsTheKnownOnes) {
   EXPECT_EQ(error_of([] { fit(classifier(), 1, {callbacks::EarlyStopping({.monitor = "acc"})}); }),
             "there is no result \"acc\" to monitor; there are: accuracy, loss");
+}
+
+// Where nothing but a callback can add the result, which is known before anything is trained.
+TEST(Monitor, WarnsOfAResultOfAValidationThatThereIsNot) {
+  const auto said_before_the_first_step = [](std::optional<data::Dataset> validation,
+                                             const CallbackPtr& callback) {
+    std::string said;
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_begin = [&](Training&) { said = ::testing::internal::GetCapturedStderr(); };
+    ::testing::internal::CaptureStderr();
+    classifier().fit(points(8).batch(8), {.validation_data = std::move(validation),
+                                          .callbacks = {hooks, script("val_loss", {1}), callback},
+                                          .verbose = Verbose::kSilent});
+    return said;
+  };
+  const auto warning = [](const char* name) {
+    return str("warning: ", name, " monitors \"val_loss\", and fit() has no validation_data");
+  };
+  const std::string path = make_folder() + "/best";
+  const auto best = [&](bool only) {
+    return callbacks::ModelCheckpoint(path, {.save_best_only = only});
+  };
+  EXPECT_TRUE(said_before_the_first_step(std::nullopt, callbacks::EarlyStopping())
+                  .starts_with(warning("EarlyStopping")));
+  EXPECT_TRUE(said_before_the_first_step(std::nullopt, callbacks::ReduceLROnPlateau())
+                  .starts_with(warning("ReduceLROnPlateau")));
+  EXPECT_TRUE(
+      said_before_the_first_step(std::nullopt, best(true)).starts_with(warning("ModelCheckpoint")));
+  EXPECT_EQ(said_before_the_first_step(std::nullopt, best(false)), "");
+  EXPECT_EQ(said_before_the_first_step(points(8).batch(8), callbacks::EarlyStopping()), "");
 }
 
 TEST(ModelCheckpoint, FillsInThePattern) {
@@ -90,6 +139,26 @@ TEST(ModelCheckpoint, SavesTheBestOnlyAndKeepsTheNewest) {
   EXPECT_EQ(names, (std::vector<std::string>{"2", "4"}));
 }
 
+TEST(ModelCheckpoint, SavesWhatIsBetterThanAThreshold) {
+  const std::string folder = make_folder();
+  fit(classifier(), 3,
+      {script("val_loss", {3, 2, 1.5}),
+       callbacks::ModelCheckpoint(folder + "/{epoch}",
+                                  {.save_best_only = true, .initial_value_threshold = 2})});
+  EXPECT_FALSE(std::filesystem::exists(folder + "/1"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/2"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/3"));
+}
+
+TEST(ModelCheckpoint, RefusesToWaitForAResultThatNoBatchHas) {
+  const std::string message = error_of(
+      [] { callbacks::ModelCheckpoint("best", {.save_best_only = true, .save_freq = 2}); });
+  EXPECT_NE(message.find("monitor \"val_loss\" is known after an epoch only"), std::string::npos)
+      << message;
+  callbacks::ModelCheckpoint("best", {.monitor = "loss", .save_best_only = true, .save_freq = 2});
+  callbacks::ModelCheckpoint("all", {.save_freq = 2});
+}
+
 TEST(ModelCheckpoint, SavesWeightsAloneAfterSoManyBatches) {
   const std::string folder = make_folder();
   fit(classifier(), 5,
@@ -110,6 +179,16 @@ TEST(CSVLogger, WritesALineForEachEpoch) {
   fit(classifier(), 2, {only_a, logger(false)});
   fit(classifier(), 1, {only_a, logger(true)});
   EXPECT_EQ(read_file(path), "epoch,a,b\n0,0.5,1\n1,0.5,NA\n0,0.5,1\n");
+}
+
+TEST(CSVLogger, CanBeUsedAgainAfterAnError) {
+  const std::string path = make_folder() + "/log.csv";
+  auto breaks = std::make_shared<Hooks>();
+  breaks->batch_end = [](Training&) { fail(Code::kAborted, "the power is gone"); };
+  const CallbackPtr logger = callbacks::CSVLogger(path);
+  EXPECT_THROW(fit(classifier(), 1, {breaks, logger}), Error);
+  fit(classifier(), 1, {script("a", {0.5}), logger});
+  EXPECT_TRUE(read_file(path).starts_with("epoch,a,accuracy,loss\n0,0.5,")) << read_file(path);
 }
 
 TEST(CSVLogger, MakesTheFolderOfItsFile) {
@@ -150,11 +229,9 @@ TEST(ReduceLROnPlateau, ReducesAfterPatienceAndThenCoolsDown) {
   const auto history = fit(
       model, 8,
       {script("val_loss", {1, 1, 1, 1, 1, 1, 1, 1}),
-       callbacks::ReduceLROnPlateau({.factor = 0.5, .patience = 2, .cooldown = 1, .min_lr = 0.3})});
-  EXPECT_EQ(history["learning_rate"][2], 1.0);
-  EXPECT_EQ(history["learning_rate"][3], 0.5);
-  EXPECT_EQ(history["learning_rate"][5], 0.5);
-  EXPECT_NEAR(history["learning_rate"][6], 0.3, 1e-7);
+       callbacks::ReduceLROnPlateau({.factor = 0.5, .patience = 2, .cooldown = 3, .min_lr = 0.3})});
+  // Patience counts from the last epoch of the cooldown on, as in Keras.
+  EXPECT_EQ(history["learning_rate"], (std::vector<double>{1, 1, 1, .5, .5, .5, .5, .3}));
 }
 
 // Makes weights that are no numbers, in the second step of the second epoch.
@@ -167,6 +244,15 @@ CallbackPtr diverge() {
                                   std::numeric_limits<double>::quiet_NaN()));
   };
   return hooks;
+}
+
+void expect_finite_weights(const std::string& file) {
+  auto loaded = classifier();
+  loaded.load_checkpoint(file);
+  for (const auto& variable : loaded.variables()) {
+    const Tensor values = variable->value();
+    for (const float value : values.values<float>()) ASSERT_TRUE(std::isfinite(value)) << file;
+  }
 }
 
 TEST(TerminateOnNaN, EndsTrainingAtOnceWithAnError) {
@@ -199,15 +285,206 @@ TEST(Divergence, LosesNothingThatWasSaved) {
       EXPECT_THROW(fit(), Error);
     else
       fit();
-    for (const std::string& file : {backup, best}) {
-      auto loaded = classifier();
-      loaded.load_checkpoint(file);
-      for (const auto& variable : loaded.variables()) {
-        const Tensor values = variable->value();
-        for (const float value : values.values<float>()) ASSERT_TRUE(std::isfinite(value)) << file;
-      }
-    }
+    for (const std::string& file : {backup, best}) expect_finite_weights(file);
   }
+}
+
+// The loss of a step is that of the weights before it.
+TEST(Divergence, OfTheLastStepsUpdateLosesNothingEither) {
+  const std::string folder = make_folder();
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [](Training& training) {
+    if (training.epoch() != 1 || training.step() != 5) return;
+    const auto variable = training.model().variables()[0];
+    Tensor value = variable->value();
+    value.data<float>()[3] = std::numeric_limits<float>::infinity();
+    variable->assign(value);
+  };
+  auto model = classifier();
+  ::testing::internal::CaptureStderr();
+  model.fit(points(40).batch(8),
+            {.epochs = 2,
+             .callbacks = {hooks, callbacks::BackupAndRestore(folder, {.save_freq = 1}),
+                           callbacks::ModelCheckpoint(folder + "/last")},
+             .verbose = Verbose::kSilent});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* file : {"/backup.safetensors", "/last"}) expect_finite_weights(folder + file);
+  for (const char* saver : {"ModelCheckpoint", "BackupAndRestore"})
+    EXPECT_NE(said.find(str("warning: ", saver,
+                            " does not save in epoch 2 after step 5: dense/kernel is not a finite "
+                            "number any more\n")),
+              std::string::npos)
+        << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 2) << "each says so once: " << said;
+}
+
+// Stops training as if the process had died.
+CallbackPtr die_after(int64_t step) {
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [step](Training& training) {
+    if (training.total_steps() == step) fail(Code::kAborted, "the power is gone");
+  };
+  return hooks;
+}
+
+// Trains in epochs of five steps, with callbacks that depend on the epochs before. The backup is
+// the first one in the list, and nevertheless saves what those behind it have done.
+class Restarts : public ::testing::Test {
+ protected:
+  struct Outcome {
+    std::string weights, best;
+    std::vector<std::string> kept;
+    int64_t last_epoch;
+    double rate;
+    std::string stop_reason;
+    bool operator==(const Outcome&) const = default;
+  };
+
+  static Outcome train(const std::string& folder, std::optional<int64_t> save_freq,
+                       int64_t die = -1) {
+    auto model = classifier();
+    const History history = model.fit(
+        points(40).shuffle(40, {.seed = 4}).batch(8),
+        {.epochs = 9,
+         .callbacks = {callbacks::BackupAndRestore(folder + "/backup", {.save_freq = save_freq}),
+                       script("val_loss", {5, 1, 3, 3, 3, 3, 3, 3, 3}),
+                       callbacks::ModelCheckpoint(folder + "/best", {.save_best_only = true}),
+                       callbacks::ModelCheckpoint(folder + "/all/{epoch}-{batch}",
+                                                  {.save_freq = 3, .keep = 2}),
+                       callbacks::EarlyStopping({.patience = 6, .restore_best_weights = true}),
+                       callbacks::ReduceLROnPlateau({.factor = 0.5, .patience = 2, .cooldown = 2}),
+                       die_after(die)},
+         .verbose = Verbose::kSilent});
+    std::vector<std::string> kept;
+    for (const auto& entry : std::filesystem::directory_iterator(folder + "/all"))
+      kept.push_back(entry.path().filename());
+    std::ranges::sort(kept);
+    return {cohort::testing::bits(model), read_file(folder + "/best"),       kept,
+            history.epochs.back(),        model.optimizer().learning_rate(), history.stop_reason};
+  }
+};
+
+TEST_F(Restarts, GoOnWithWhatCallbacksKeep) {
+  const std::string folder = make_folder();
+  const Outcome expected = train(folder + "/whole", std::nullopt);
+  EXPECT_EQ(expected.last_epoch, 7);
+  EXPECT_EQ(expected.rate, 0.025) << "reduced twice";
+  for (const std::optional<int64_t> save_freq :
+       {std::optional<int64_t>(), std::optional<int64_t>(2)})
+    for (int64_t die = 7; die < 40; die += 6) {
+      SCOPED_TRACE(str("after step ", die, ", saving after ", save_freq.value_or(5)));
+      const std::string own = str(folder, "/", save_freq.value_or(5), "-", die);
+      EXPECT_THROW(train(own, save_freq, die), Error);
+      const Outcome found = train(own, save_freq);
+      EXPECT_EQ(found.kept, expected.kept);
+      EXPECT_EQ(found.stop_reason, expected.stop_reason);
+      EXPECT_EQ(found.rate, expected.rate);
+      EXPECT_TRUE(found == expected);
+    }
+}
+
+TEST_F(Restarts, FindTheStateOfACallbackInAnotherList) {
+  const std::string folder = make_folder();
+  const auto run = [&](std::vector<CallbackPtr> callbacks, int64_t die) {
+    callbacks.push_back(callbacks::BackupAndRestore(folder));
+    callbacks.push_back(die_after(die));
+    callbacks.push_back(script("val_loss", {1, 2, 3, 4, 5, 6}));
+    callbacks.push_back(callbacks::EarlyStopping({.patience = 3}));
+    return fit(classifier(), 6, std::move(callbacks)).epochs.back();
+  };
+  const auto other = [] { return callbacks::EarlyStopping({.monitor = "loss", .patience = 9}); };
+  EXPECT_THROW(run({other()}, 3), Error);
+  EXPECT_EQ(run({callbacks::TerminateOnNaN(), callbacks::TensorBoard(folder + "/events")}, -1), 3);
+}
+
+TEST_F(Restarts, DoNotSetTheRateOfAnEpochTwice) {
+  const std::string folder = make_folder();
+  const auto run = [&](const std::string& name, int64_t die) {
+    auto model = classifier();
+    const auto halve = [](int64_t, double rate) { return rate / 2; };
+    model.fit(points(40).batch(8),
+              {.epochs = 3,
+               .callbacks = {callbacks::BackupAndRestore(folder + name, {.save_freq = 1}),
+                             callbacks::LearningRateScheduler(halve), die_after(die)},
+               .verbose = Verbose::kSilent});
+    return std::pair(model.optimizer().learning_rate(), cohort::testing::bits(model));
+  };
+  const auto expected = run("/whole", -1);
+  EXPECT_EQ(expected.first, 0.1 / 8);
+  EXPECT_THROW(run("/broken", 8), Error);
+  EXPECT_EQ(run("/broken", -1), expected);
+}
+
+// A backup from the middle of an epoch, and what it cannot be continued with.
+class MisfitBackups : public ::testing::Test {
+ protected:
+  void train(const data::Dataset& dataset, std::vector<metrics::Metric> metrics, int64_t die = -1) {
+    auto model = classifier();
+    model.compile({.optimizer = optim::SGD(0.1),
+                   .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = std::move(metrics)});
+    model.fit(dataset, {.callbacks = {callbacks::BackupAndRestore(folder_, {.save_freq = 1}),
+                                      die_after(die)},
+                        .verbose = Verbose::kSilent});
+  }
+  // A metric of so many sums.
+  static metrics::Metric sums(const std::string& name, size_t count) {
+    return {name,
+            [count](const Value&, const Value& predicted, const Value&) {
+              return std::vector<Value>(count, ops::reduce_sum(predicted));
+            },
+            [](const metrics::State& state) { return state[0]; }};
+  }
+  std::string continued(const data::Dataset& dataset, std::vector<metrics::Metric> metrics) {
+    return error_of([&] { train(dataset, std::move(metrics)); }, Code::kFailedPrecondition);
+  }
+
+  const std::string folder_ = make_folder(), file_ = folder_ + "/backup.safetensors";
+  const data::Dataset data_ = points(40).shuffle(40, {.seed = 4}).batch(8);
+};
+
+TEST_F(MisfitBackups, AreOfOtherMetrics) {
+  EXPECT_THROW(train(data_, {sums("a", 1), sums("b", 1)}, 3), Error);
+  for (const auto& [metrics, names] : {std::pair(std::vector{sums("b", 1), sums("a", 1)}, "b, a"),
+                                       std::pair(std::vector{sums("a", 1)}, "a"),
+                                       std::pair(std::vector<metrics::Metric>(), "none")})
+    EXPECT_TRUE(continued(data_, metrics)
+                    .starts_with(str(file_,
+                                     ": the position is in the middle of an epoch with the metrics "
+                                     "a, b, and the model is compiled with ",
+                                     names, ";")))
+        << continued(data_, metrics);
+  EXPECT_NE(continued(data_, {sums("a", 1), sums("b", 2)})
+                .find("a metric has 1 sums so far, and a batch adds to 2"),
+            std::string::npos);
+}
+
+TEST_F(MisfitBackups, AreOfAnotherPipelineAndNamed) {
+  EXPECT_THROW(train(data_, {}, 3), Error);
+  const std::string message = continued(points(40).batch(8), {});
+  EXPECT_NE(message.find(file_ + ": "), std::string::npos) << message;
+  EXPECT_NE(message.find("another pipeline"), std::string::npos) << message;
+}
+
+// Rates and remaining time follow from it, and from all steps of the epoch.
+TEST(Position, HoldsTheTimeThatTheEpochHasTaken) {
+  std::string position;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [&](Training& training) {
+    if (training.step() == 2) position = training.save_position();
+  };
+  const auto fit = [&](int64_t epochs) {
+    classifier().fit(points(40).batch(8),
+                     {.epochs = epochs, .callbacks = {hooks}, .verbose = Verbose::kSilent});
+  };
+  fit(1);
+  position = std::regex_replace(position, std::regex(R"("seconds":[^,}]*)"), R"("seconds":1e9)");
+  std::vector<bool> is_long;
+  hooks = std::make_shared<Hooks>();
+  hooks->train_begin = [&](Training& training) { training.restore_position(position, "a test"); };
+  hooks->batch_begin = [&](Training& training) { is_long.push_back(training.seconds() >= 1e9); };
+  fit(2);
+  EXPECT_EQ(is_long, (std::vector<bool>{true, true, true, false, false, false, false, false}));
 }
 
 // Where a fit that is stopped in its third epoch is continued: the bits of the final weights.
@@ -305,6 +582,102 @@ TEST(ProgressBar, DrawsOverItsLineOnATerminal) {
        callbacks::EarlyStopping({.monitor = "accuracy", .start_from_epoch = 5})});
   EXPECT_EQ(out.str().rfind("Epoch 1/2\n\r1/1 [", 0), 0u) << out.str();
   EXPECT_NE(out.str().find("\x1b[K\nEpoch 2/2\n"), std::string::npos) << out.str();
+}
+
+TEST(ProgressBar, EndsItsLineWhenAnErrorEndsTraining) {
+  std::ostringstream out;
+  const auto train = [](const CallbackPtr& bar, int64_t die) {
+    classifier().fit(points(40).batch(8),
+                     {.callbacks = {bar, die_after(die)}, .verbose = Verbose::kSilent});
+  };
+  EXPECT_THROW(train(callbacks::ProgressBar({.out = &out, .live = true}), 1), Error);
+  EXPECT_NE(out.str().find("1/5 ["), std::string::npos) << out.str();
+  EXPECT_TRUE(out.str().ends_with("\x1b[K\n")) << out.str();
+
+  out.str("");
+  const CallbackPtr kept = callbacks::ProgressBar({.out = &out, .live = true});
+  EXPECT_THROW(train(kept, 1), Error);
+  train(kept, -1);
+  EXPECT_NE(out.str().find("\x1b[K\nEpoch 1/1\n"), std::string::npos) << out.str();
+}
+
+// Standard output as a terminal of so many columns, until it is closed.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns)
+      : master_(posix_openpt(O_RDWR | O_NOCTTY)), stdout_(dup(STDOUT_FILENO)) {
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0)
+      fail(Code::kUnavailable, "there are no pseudo-terminals");
+    const int slave = open(ptsname(master_), O_RDWR | O_NOCTTY);
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    if (slave < 0 || ioctl(slave, TIOCSWINSZ, &size) != 0)
+      fail(Code::kUnavailable, "there is no terminal to write to");
+    flush();
+    dup2(slave, STDOUT_FILENO);
+    close(slave);
+    setenv("TERM", "xterm", 1);
+  }
+  ~Terminal() {
+    give_back();
+    close(master_);
+  }
+
+  // What has been written to it.
+  std::string close_and_read() {
+    give_back();
+    std::string text(1 << 16, '\0');
+    size_t size = 0;
+    for (ssize_t count; (count = read(master_, &text[size], text.size() - size)) > 0;)
+      size += static_cast<size_t>(count);
+    text.resize(size);
+    return text;
+  }
+
+ private:
+  static void flush() {
+    std::cout.flush();
+    std::fflush(stdout);
+  }
+  void give_back() {
+    if (stdout_ < 0) return;
+    flush();
+    dup2(stdout_, STDOUT_FILENO);
+    close(stdout_);
+    stdout_ = -1;
+  }
+
+  const int master_;
+  int stdout_;
+};
+
+TEST(ProgressBar, DrawsNoWiderThanTheTerminal) {
+  Terminal terminal(60);
+  classifier().fit(
+      points(40).batch(8),
+      {.epochs = 2, .callbacks = {callbacks::ProgressBar()}, .verbose = Verbose::kSilent});
+  const std::string text = terminal.close_and_read();
+  // A drawing is what is between two carriage returns; the last one of an epoch stays.
+  static const std::regex drawing(R"(\r([^\r\n]*)\x1b\[K(\r\n)?)");
+  int drawn_over = 0, whole = 0;
+  for (std::sregex_iterator each(text.begin(), text.end(), drawing), end; each != end; ++each) {
+    if ((*each)[2].matched) {
+      ++whole;
+      EXPECT_NE((*each)[1].str().find(" - loss: "), std::string::npos) << text;
+    } else {
+      ++drawn_over;
+      EXPECT_LT((*each)[1].length(), 60) << text;
+    }
+  }
+  EXPECT_EQ(whole, 2) << text;
+  EXPECT_GE(drawn_over, 2) << "the first batch of each epoch: " << text;
+}
+
+TEST(ProgressBar, IsNotLiveElsewhereBecauseStandardOutputIsATerminal) {
+  Terminal terminal(80);
+  std::ostringstream out;
+  fit(classifier(), 1, {callbacks::ProgressBar({.out = &out})});
+  EXPECT_EQ(terminal.close_and_read(), "");
+  EXPECT_TRUE(out.str().starts_with("Epoch 1/1\n1/1 [")) << out.str();
 }
 
 }  // namespace

@@ -292,6 +292,42 @@ TEST_P(MultiWorkerBackup, ARequestToOneStopsAllAtOneStepAndTheyGoOnWithTheSameBi
   EXPECT_EQ(files_in(folder), 0) << "a backup is removed in the end";
 }
 
+// The chief's file gives all what it says; with what the others keep they would stop elsewhere.
+TEST_P(MultiWorkerBackup, HoldsWhatCallbacksKeepForAllWorkers) {
+  const std::string folder = make_folder();
+  const auto fit = [&](Worker& worker, const std::string& name, int64_t die,
+                       Found<std::string>& weights, Found<std::vector<int64_t>>& epochs) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_end = [die](Training& training) {
+      if (training.total_steps() == die) fail(Code::kAborted, "the power is gone");
+    };
+    const std::string own = folder + name + (worker.is_chief() ? "/chief" : "/other");
+    const auto history =
+        model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
+                  quietly({callbacks::BackupAndRestore(own, {.save_freq = 2}), hooks,
+                           script("val_loss", {5, 1, 3, 3, 3, 3, 3, 3}),
+                           callbacks::ModelCheckpoint(own + "/best", {.save_best_only = true}),
+                           callbacks::ReduceLROnPlateau({.factor = 0.5, .patience = 2}),
+                           callbacks::EarlyStopping({.patience = 4, .restore_best_weights = true})},
+                          8));
+    weights.set(worker, bits(model));
+    epochs.set(worker, history.epochs);
+  };
+  Found<std::string> expected, found, none;
+  Found<std::vector<int64_t>> all, rest, no_epochs;
+  on_good_workers(GetParam(), [&](Worker& w) { fit(w, "/whole", -1, expected, all); });
+  const auto errors =
+      on_workers(GetParam(), [&](Worker& w) { fit(w, "/broken", 18, none, no_epochs); });
+  EXPECT_THAT(errors, Each(HasSubstr("the power is gone")));
+  on_good_workers(GetParam(), [&](Worker& w) { fit(w, "/broken", -1, found, rest); });
+  EXPECT_EQ(all.common(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(rest.common(), (std::vector<int64_t>{3, 4, 5}));
+  EXPECT_EQ(found.common(), expected.common());
+  EXPECT_EQ(read_file(folder + "/broken/chief/best"), read_file(folder + "/whole/chief/best"));
+}
+
 TEST(MultiWorkerBackupOfOthers, InTheMiddleOfAnEpochIsRefused) {
   const std::string folder = make_folder();
   const auto fit = [&](Worker& worker, int64_t stop_at) {

@@ -3,20 +3,20 @@
 
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
-#include "core/train/safetensors.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
 namespace {
-
-constexpr const char* kPositionKey = "training";
 
 class BackupAndRestoreCallback : public Callback {
  public:
   BackupAndRestoreCallback(const std::string& directory, const BackupAndRestoreOptions& options)
       : path_(std::filesystem::path(directory) / "backup.safetensors"),
         previous_(std::filesystem::path(directory) / "backup.safetensors.previous"),
-        options_(options) {}
+        options_(options),
+        guard_("BackupAndRestore") {}
+
+  bool acts_last() const override { return true; }
 
   void on_train_begin(Training& training) override {
     const Strategy& strategy = training.model().strategy();
@@ -28,11 +28,10 @@ class BackupAndRestoreCallback : public Callback {
     const std::string found =
         from_chief(training.model().strategy().workers(), "whether there is a backup", find);
     if (found == "none") return;
-    const Metadata metadata = found == "newest" ? load_either(training) : load(training, previous_);
-    const auto position = metadata.find(kPositionKey);
-    if (position == metadata.end())
-      fail(Code::kDataLoss, path_.string(), " is a checkpoint but not a backup");
-    training.restore_position(position->second);
+    if (found == "newest")
+      restore_either(training);
+    else
+      training.restore(previous_.string());
   }
 
   void on_batch_end(Training& training) override {
@@ -45,26 +44,18 @@ class BackupAndRestoreCallback : public Callback {
     std::error_code gone_already;
     if (training.interrupted())
       save(training);
-    else if (diverged_)
+    else if (guard_.refused())
       return;  // what is there may be of use
     else if (options_.delete_checkpoint && training.model().strategy().is_chief())
       for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
   }
 
  private:
-  static Metadata load(Training& training, const std::filesystem::path& path) {
-    // Where other workers train the same variables, these have moved on since the backup.
-    const bool are_trained =
-        training.model().strategy().input_context().independent && training.total_steps() > 0;
-    return are_trained ? read_safetensors(path.string()).metadata
-                       : training.model().load_checkpoint(path.string());
-  }
-
   // Every worker gets the same error, if there is one.
-  Metadata load_either(Training& training) {
+  void restore_either(Training& training) {
     const Strategy& strategy = training.model().strategy();
     try {
-      return load(training, path_);
+      return training.restore(path_.string());
     } catch (const Error& error) {
       const auto find = [&] { return std::string(exists(previous_) ? "yes" : "no"); };
       if (error.code() != Code::kDataLoss ||
@@ -76,10 +67,9 @@ class BackupAndRestoreCallback : public Callback {
             "before, ",
             previous_.string(), ": ", error.message(), "\n");
     }
-    const Metadata metadata = load(training, previous_);
+    training.restore(previous_.string());
     // So that the next backup is not written over the only good one.
     if (strategy.is_chief()) move(previous_, path_);
-    return metadata;
   }
 
   static void move(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -88,16 +78,15 @@ class BackupAndRestoreCallback : public Callback {
   }
 
   void save(Training& training) {
-    diverged_ = has_diverged(training);
-    if (diverged_) return;
+    if (guard_.refuses(training)) return;
     // Until the new one is there, this is what restoring finds.
     if (training.model().strategy().is_chief()) move(path_, previous_);
-    training.model().save_checkpoint(path_.string(), {{kPositionKey, training.save_position()}});
+    training.save(path_.string());
   }
 
   const std::filesystem::path path_, previous_;
   BackupAndRestoreOptions options_;
-  bool diverged_ = false;  // when it would have saved the last time
+  SaveGuard guard_;
 };
 
 }  // namespace

@@ -23,6 +23,9 @@ class CsvLoggerCallback : public Callback {
     create_folders(std::filesystem::path(path_).parent_path().string());
     if (std::filesystem::is_directory(path_, missing))
       invalid("CSVLogger: cannot write to ", path_, ": it is a folder");
+    // It is still open, or broken, where training has ended with an error.
+    file_.close();
+    file_.clear();
     file_.open(path_, options_.append ? std::ios::app : std::ios::trunc);
     if (!file_) fail(Code::kPermissionDenied, "CSVLogger: cannot write to ", path_);
     file_ << std::setprecision(std::numeric_limits<double>::max_digits10);

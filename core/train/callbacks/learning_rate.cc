@@ -11,6 +11,7 @@ class LearningRateSchedulerCallback : public Callback {
       : schedule_(std::move(schedule)) {}
 
   void on_epoch_begin(Training& training) override {
+    if (training.step() > 0) return;  // the epoch has had its rate, which was saved with it
     const auto& optimizer = training.model().optimizer();
     optimizer.set_learning_rate(schedule_(training.epoch(), optimizer.learning_rate()));
   }
@@ -27,8 +28,9 @@ class ReduceLROnPlateauCallback : public Callback {
   explicit ReduceLROnPlateauCallback(const ReduceLROnPlateauOptions& options)
       : options_(options), monitor_(options.monitor, options.mode, options.min_delta) {}
 
-  void on_train_begin(Training&) override {
+  void on_train_begin(Training& training) override {
     monitor_ = Monitor(options_.monitor, options_.mode, options_.min_delta);
+    monitor_.warn_if_missing(training, "ReduceLROnPlateau");
     waited_ = cooldown_ = 0;
   }
 
@@ -38,10 +40,14 @@ class ReduceLROnPlateauCallback : public Callback {
     logs["learning_rate"] = rate;
     const auto value = monitor_.find(training, logs);
     if (!value) return;
-    const bool cooling = cooldown_ > 0;
-    if (cooling) --cooldown_;
-    if (monitor_.improves(*value) || cooling) {
+    if (cooldown_ > 0) {
+      --cooldown_;
       waited_ = 0;
+    }
+    if (monitor_.improves(*value)) {
+      waited_ = 0;
+    } else if (cooldown_ > 0) {
+      return;
     } else if (++waited_ >= options_.patience && rate > options_.min_lr) {
       optimizer.set_learning_rate(std::max(rate * options_.factor, options_.min_lr));
       cooldown_ = options_.cooldown;
@@ -49,7 +55,23 @@ class ReduceLROnPlateauCallback : public Callback {
     }
   }
 
+  std::string state_name() const override { return "ReduceLROnPlateau of " + options_.monitor; }
+  CallbackState state() const override {
+    CallbackState state = monitor_.state();
+    state[kWaited] = Tensor::scalar(waited_);
+    state[kCooldown] = Tensor::scalar(cooldown_);
+    return state;
+  }
+  void restore(const CallbackState& state) override {
+    monitor_.restore(state);
+    waited_ = static_cast<int64_t>(number_in(state, kWaited).value_or(0));
+    cooldown_ = static_cast<int64_t>(number_in(state, kCooldown).value_or(0));
+  }
+
  private:
+  static constexpr const char* kWaited = "waited";
+  static constexpr const char* kCooldown = "cooldown";
+
   ReduceLROnPlateauOptions options_;
   Monitor monitor_;
   int64_t waited_ = 0;    // epochs since the last improvement or reduction

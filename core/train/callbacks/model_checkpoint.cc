@@ -39,8 +39,14 @@ std::string fill_pattern(const std::string& pattern, const Logs& values) {
 class ModelCheckpointCallback : public Callback {
  public:
   ModelCheckpointCallback(std::string path, const ModelCheckpointOptions& options)
-      : path_(std::move(path)), options_(options), monitor_(options.monitor, options.mode) {}
+      : path_(std::move(path)),
+        options_(options),
+        monitor_(options.monitor, options.mode, 0, options.initial_value_threshold),
+        guard_("ModelCheckpoint") {}
 
+  void on_train_begin(Training& training) override {
+    if (options_.save_best_only) monitor_.warn_if_missing(training, "ModelCheckpoint");
+  }
   void on_batch_end(Training& training) override {
     if (options_.save_freq && ++batches_ % *options_.save_freq == 0)
       save(training, training.logs());
@@ -49,13 +55,34 @@ class ModelCheckpointCallback : public Callback {
     if (!options_.save_freq) save(training, logs);
   }
 
+  std::string state_name() const override { return "ModelCheckpoint to " + path_; }
+  CallbackState state() const override {
+    CallbackState state = monitor_.state();
+    state[kBatches] = Tensor::scalar(batches_);
+    std::vector<Tensor> written;
+    for (const std::string& path : written_) written.push_back(tensor_of(path));
+    add_list(state, kWritten, written);
+    return state;
+  }
+  void restore(const CallbackState& state) override {
+    monitor_.restore(state);
+    batches_ = static_cast<int64_t>(number_in(state, kBatches).value_or(0));
+    written_.clear();
+    for (const Tensor& path : list_in(state, kWritten)) written_.push_back(text_of(path));
+  }
+
  private:
+  static constexpr const char* kBatches = "batches";
+  static constexpr const char* kWritten = "written";
+
   void save(Training& training, const Logs& logs) {
-    if (has_diverged(training)) return;
+    std::optional<double> best;
     if (options_.save_best_only) {
-      const auto value = monitor_.find(training, logs);
-      if (!value || !monitor_.improves(*value)) return;
+      best = monitor_.find(training, logs);
+      if (!best || !monitor_.is_better(*best)) return;
     }
+    if (guard_.refuses(training)) return;
+    if (best) monitor_.improves(*best);
     Logs values = logs;
     values["epoch"] = static_cast<double>(training.epoch() + 1);
     values["batch"] = static_cast<double>(training.step());
@@ -68,9 +95,10 @@ class ModelCheckpointCallback : public Callback {
   }
 
   void forget_old(const std::string& newest) {
+    if (options_.keep == 0) return;
     std::erase(written_, newest);
     written_.push_back(newest);
-    while (options_.keep > 0 && std::ssize(written_) > options_.keep) {
+    while (std::ssize(written_) > options_.keep) {
       std::error_code gone_already;
       std::filesystem::remove(written_.front(), gone_already);
       written_.pop_front();
@@ -80,8 +108,9 @@ class ModelCheckpointCallback : public Callback {
   std::string path_;
   ModelCheckpointOptions options_;
   Monitor monitor_;
+  SaveGuard guard_;
   int64_t batches_ = 0;
-  std::deque<std::string> written_;  // oldest first
+  std::deque<std::string> written_;  // what is to be deleted some day, oldest first
 };
 
 }  // namespace
@@ -89,6 +118,11 @@ class ModelCheckpointCallback : public Callback {
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options) {
   if (options.save_freq && *options.save_freq < 1)
     invalid("ModelCheckpoint: save_freq must be at least 1, got ", *options.save_freq);
+  if (options.save_freq && options.save_best_only && options.monitor.starts_with("val_"))
+    invalid(
+        "ModelCheckpoint: monitor \"", options.monitor,
+        "\" is known after an epoch only, and save_freq saves after batches; monitor a result of "
+        "training, or leave save_freq out");
   if (options.keep < 0) invalid("ModelCheckpoint: keep must not be negative, got ", options.keep);
   return std::make_shared<ModelCheckpointCallback>(std::move(path), options);
 }

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 
 namespace cohort::callbacks {
 namespace {
+
+constexpr std::string_view kValidation = "val_";
+constexpr const char* kBest = "best";
 
 bool higher_is_better(const std::string& name, Mode mode) {
   if (mode != Mode::kAuto) return mode == Mode::kMax;
@@ -14,27 +18,51 @@ bool higher_is_better(const std::string& name, Mode mode) {
 
 }  // namespace
 
-Monitor::Monitor(std::string name, Mode mode, double min_delta)
+Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<double> best)
     : name_(std::move(name)),
       higher_is_better_(higher_is_better(name_, mode)),
-      min_delta_(std::abs(min_delta)) {}
+      min_delta_(std::abs(min_delta)),
+      best_(best) {}
+
+void Monitor::warn_if_missing(Training& training, std::string_view callback) const {
+  if (!name_.starts_with(kValidation) || training.options().validation_data ||
+      !training.model().strategy().is_chief())
+    return;
+  std::cerr << str("warning: ", callback, " monitors \"", name_,
+                   "\", and fit() has no validation_data: if no callback before it adds this "
+                   "result, the first epoch ends with an error\n");
+}
 
 std::optional<double> Monitor::find(const Training& training, const Logs& logs) const {
   if (const auto found = logs.find(name_); found != logs.end()) return found->second;
   const bool unvalidated =
       logs.count("val_loss") == 0 && training.options().validation_data.has_value();
-  if (unvalidated && name_.starts_with("val_")) return std::nullopt;
+  if (unvalidated && name_.starts_with(kValidation)) return std::nullopt;
   std::string names;
   for (const auto& [name, value] : logs) names += (names.empty() ? "" : ", ") + name;
   invalid("there is no result \"", name_, "\" to monitor; there are: ", names);
 }
 
+bool Monitor::beats(double value, double other) const {
+  return higher_is_better_ ? value - min_delta_ > other : value + min_delta_ < other;
+}
+
+bool Monitor::is_better(double value) const {
+  return best_ ? beats(value, *best_) : !std::isnan(value);
+}
+
 bool Monitor::improves(double value) {
-  if (std::isnan(value)) return false;
-  const bool better =
-      !best_ || (higher_is_better_ ? value - min_delta_ > *best_ : value + min_delta_ < *best_);
+  const bool better = is_better(value);
   if (better) best_ = value;
   return better;
+}
+
+CallbackState Monitor::state() const {
+  return best_ ? CallbackState{{kBest, Tensor::scalar(*best_)}} : CallbackState();
+}
+
+void Monitor::restore(const CallbackState& state) {
+  if (const auto best = number_in(state, kBest)) best_ = best;
 }
 
 }  // namespace cohort::callbacks

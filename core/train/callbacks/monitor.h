@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/train/callbacks.h"
+#include "core/train/callbacks/state.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
@@ -11,14 +12,26 @@ namespace cohort::callbacks {
 // Watches one result of the epochs for its best value.
 class Monitor {
  public:
-  Monitor(std::string name, Mode mode, double min_delta = 0);
+  // `best`: the value to be improved on; without it, the first one is the best.
+  Monitor(std::string name, Mode mode, double min_delta = 0,
+          std::optional<double> best = std::nullopt);
 
+  // When training begins: the chief warns on standard error, naming the `callback`, when epochs
+  // will not have the result.
+  void warn_if_missing(Training& training, std::string_view callback) const;
   // The value in `logs`; nothing where the epoch was not validated. kInvalidArgument, listing what
   // there is, when no epoch will ever have it.
   std::optional<double> find(const Training& training, const Logs& logs) const;
-  // Whether `value` is better than the best so far by more than min_delta; it is then the best. NaN
-  // never is.
+  // Whether `value` is better than `other` by more than min_delta. NaN never is.
+  bool beats(double value, double other) const;
+  // Whether `value` is better than the best so far.
+  bool is_better(double value) const;
+  // The same, and it is then the best.
   bool improves(double value);
+
+  // The best so far, for Callback::state() and restore().
+  CallbackState state() const;
+  void restore(const CallbackState& state);
 
  private:
   std::string name_;

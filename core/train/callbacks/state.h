@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/train/callback.h"
+
+// Numbers, texts and lists in a CallbackState.
+namespace cohort::callbacks {
+
+// The number under `name`; nothing where there is none. kInvalidArgument when it is no scalar.
+std::optional<double> number_in(const CallbackState& state, const std::string& name);
+
+Tensor tensor_of(const std::string& text);
+std::string text_of(const Tensor& tensor);
+
+// A list is kept as NAME/0, NAME/1 and so on.
+void add_list(CallbackState& state, const std::string& name, const std::vector<Tensor>& values);
+std::vector<Tensor> list_in(const CallbackState& state, const std::string& name);
+
+}  // namespace cohort::callbacks
