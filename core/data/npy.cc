@@ -90,7 +90,7 @@ Tensor read_npy(const std::string& path) {
 Dataset npy(const std::string& path, NpyOptions options) {
   const Tensor array = read_npy(path);
   if (array.shape().rank() == 0) invalid(path, ": a scalar has no rows to read one by one");
-  return from_tensor_slices({{options.name, array}});
+  return from_tensor_slices({{std::move(options.name), array}});
 }
 
 void write_npy(const std::string& path, const Tensor& tensor) {
