@@ -11,7 +11,8 @@ template <std::integral To, std::floating_point From>
 constexpr To saturate(From value) {
   // The largest To may round up to one too many as a From; the smallest is exact.
   constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
-  constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;
+  constexpr To kHalf = std::numeric_limits<To>::max() / 2 + 1;
+  constexpr From kEnd = static_cast<From>(kHalf) * 2;
   if (value >= kEnd) return std::numeric_limits<To>::max();
   if (value > kLow) return static_cast<To>(value);
   return value <= kLow ? std::numeric_limits<To>::min() : To(0);
