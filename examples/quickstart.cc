@@ -1,20 +1,35 @@
 // Trains a small CNN on generated handwritten digits with two replicas, which share this machine's
 // cores.
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 #include "cohort.h"
 
 using namespace cohort;
 
+namespace {
+
+// A folder that no other run and no other user has.
+std::string new_folder() {
+  std::string path = (std::filesystem::temp_directory_path() / "quickstart-XXXXXX").string();
+  if (!mkdtemp(path.data())) fail(Code::kUnavailable, "cannot make the folder ", path);
+  return path;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   return run_main([&] {
     Flags flags(argc, argv, "Trains a small CNN on generated handwritten digits, on two replicas.");
     const int64_t epochs = flags.integer("epochs", 4, "passes over the training data", {.min = 1});
-    const std::string logs =
-        flags.text("logs", "/tmp/cohort_quickstart/logs", "folder for TensorBoard");
-    const std::string save =
-        flags.text("save", "/tmp/cohort_quickstart/model.safetensors", "file for the weights");
+    auto logs = flags.text("logs", "", "folder for TensorBoard; empty: a new temporary one");
+    auto save =
+        flags.text("save", "", "file for the weights; empty: one in a new temporary folder");
     flags.finish();
+    const std::string folder = logs.empty() || save.empty() ? new_folder() : "";
+    if (logs.empty()) logs = folder + "/logs";
+    if (save.empty()) save = folder + "/model.safetensors";
 
     set_logical_cpus(2);
     MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});

@@ -87,6 +87,12 @@ Tensor read_npy(const std::string& path) {
   return header.column_major ? from_column_major(array) : array;
 }
 
+Dataset npy(const std::string& path, NpyOptions options) {
+  const Tensor array = read_npy(path);
+  if (array.shape().rank() == 0) invalid(path, ": a scalar has no rows to read one by one");
+  return from_tensor_slices({{std::move(options.name), array}});
+}
+
 void write_npy(const std::string& path, const Tensor& tensor) {
   std::string shape;
   for (const int64_t dim : tensor.shape()) shape += str(dim, ", ");

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/data/dataset.h"
 #include "core/tensor/tensor.h"
 
 namespace cohort::data {
@@ -14,6 +15,18 @@ namespace cohort::data {
 // are, int8, int16 and uint16 as int32, uint32 as int64; kUnimplemented for other types. A
 // truncated or corrupt file is kDataLoss naming file and byte offset.
 Tensor read_npy(const std::string& path);
+
+struct NpyOptions {
+  std::string name = "features";  // of the one tensor in each element
+};
+
+// The rows of the array, read as read_npy() does and held in memory: {name: dtype[...]} without the
+// first axis. Arrays that belong together are zipped:
+//
+//   auto train = data::zip(data::npy("x.npy"), data::npy("y.npy", {.name = "label"}));
+//
+// kInvalidArgument, naming the file, when it holds a scalar.
+Dataset npy(const std::string& path, NpyOptions options = {});
 
 // Replaces the file whole or not at all. kUnimplemented for bfloat16, which the format does not
 // have.

@@ -4,8 +4,27 @@
 #include <cstdlib>
 #include <cstring>
 #include <ostream>
+#include <type_traits>
+
+#include "core/tensor/saturate.h"
 
 namespace cohort {
+namespace {
+
+// One element as a To.
+template <typename To, typename From>
+To convert(From value) {
+  constexpr bool from_half = std::is_same_v<From, bfloat16> || std::is_same_v<From, float16>;
+  constexpr bool to_integer = std::is_integral_v<To> && !std::is_same_v<To, bool>;
+  if constexpr (from_half)
+    return convert<To>(static_cast<float>(value));
+  else if constexpr (to_integer && std::is_floating_point_v<From>)
+    return saturate<To>(value);
+  else
+    return static_cast<To>(value);
+}
+
+}  // namespace
 
 std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes) {
   // A zero-size tensor still gets an address of its own.
@@ -46,7 +65,7 @@ Tensor Tensor::zeros(DType dtype, Shape shape) {
 Tensor Tensor::full(DType dtype, Shape shape, double value) {
   Tensor t(dtype, shape);
   dispatch(AllTypes{}, dtype, "full", [&]<typename T>() {
-    std::fill_n(static_cast<T*>(t.data_), t.num_elements(), static_cast<T>(value));
+    std::fill_n(static_cast<T*>(t.data_), t.num_elements(), convert<T>(value));
   });
   return t;
 }
@@ -90,7 +109,7 @@ Tensor Tensor::cast(DType to) const {
     dispatch(AllTypes{}, to, "cast", [&]<typename To>() {
       const From* in = static_cast<const From*>(data_);
       To* out = static_cast<To*>(t.data_);
-      std::transform(in, in + num_elements(), out, [](From x) { return static_cast<To>(x); });
+      std::transform(in, in + num_elements(), out, convert<To, From>);
     });
   });
   return t;

@@ -53,6 +53,31 @@ TEST_F(Npy, ReadsBackWhatItWrote) {
                Code::kUnimplemented, {"bfloat16"});
 }
 
+TEST_F(Npy, IsADatasetOfItsRows) {
+  write_npy(dir_.path("x.npy"), Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  write_npy(dir_.path("y.npy"), Tensor::from<int32_t>({7, 8, 9}, {3}));
+  const Dataset rows = zip(npy(dir_.path("x.npy")), npy(dir_.path("y.npy"), {.name = "label"}));
+  EXPECT_EQ(rows.cardinality(), 3);
+  Iterator pass = rows.iterate();
+  for (int64_t row = 0; row < 3; ++row) {
+    const auto element = pass.next();
+    ASSERT_TRUE(element);
+    EXPECT_EQ(element->names(), (std::vector<std::string>{"features", "label"}));
+    EXPECT_EQ((*element)["features"].spec(), (TensorSpec{DType::kFloat32, {2}}));
+    EXPECT_EQ((*element)["features"].values<float>()[1], static_cast<float>(2 * row + 2));
+    EXPECT_EQ((*element)["label"].item(), static_cast<double>(7 + row));
+  }
+  EXPECT_FALSE(pass.next());
+  EXPECT_EQ(rows.batch(2).cardinality(), 2);
+}
+
+TEST_F(Npy, HasNoRowsWhereItIsAScalar) {
+  write_npy(dir_.path("one.npy"), Tensor::scalar<int64_t>(1));
+  expect_error([&] { npy(dir_.path("one.npy")); }, Code::kInvalidArgument,
+               {dir_.path("one.npy"), "scalar"});
+  expect_error([&] { npy(dir_.path("none")); }, Code::kNotFound, {dir_.path("none")});
+}
+
 TEST_F(Npy, WritesWhatNumPyWrites) {
   write_npy(dir_.path("t.npy"), Tensor::from<int32_t>({1, 2}, {2}));
   const std::string file = read_file(dir_.path("t.npy"));

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <concepts>
-#include <limits>
 #include <type_traits>
 
 #include "core/kernels/common/math.h"
 #include "core/tensor/half.h"
+#include "core/tensor/saturate.h"
 
 namespace cohort {
 
@@ -53,12 +53,7 @@ COHORT_HOST_DEVICE inline To convert(From value) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
   } else if constexpr (std::floating_point<From> && std::integral<To>) {
-    // The largest To may round up to one too many as a From; the smallest is exact.
-    constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
-    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;
-    if (value >= kEnd) return std::numeric_limits<To>::max();
-    return value > kLow ? static_cast<To>(value)
-                        : (value <= kLow ? std::numeric_limits<To>::min() : To(0));
+    return saturate<To>(value);
   } else {
     return static_cast<To>(value);
   }

@@ -18,6 +18,7 @@ constexpr std::array kNames = {"core/kernels/common/convert.h",
                                "core/kernels/common/functors.h",
                                "core/kernels/common/math.h",
                                "core/tensor/half.h",
+                               "core/tensor/saturate.h",
                                "bit",
                                "cmath",
                                "concepts",
@@ -35,7 +36,7 @@ constexpr const char* kHalf =
 
 std::array<const char*, kNames.size()> texts() {
   using namespace embedded;
-  return {kConvert,  kFunctors, kMath,     kHalf,     kStandard,
+  return {kConvert,  kFunctors, kMath,     kHalf,     kSaturate, kStandard,
           kStandard, kStandard, kStandard, kStandard, kStandard};
 }
 

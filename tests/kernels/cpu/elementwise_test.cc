@@ -303,6 +303,31 @@ TEST(Elementwise, CastsKeepLargeIntegersAndSaturateFloats) {
   EXPECT_EQ(longs.values<int64_t>()[1], INT64_MIN);
 }
 
+// Feeds, initial values and constants are converted by tensors, not by a kernel.
+TEST(Elementwise, TensorsSaturateAsCastsDo) {
+  const std::vector<double> values = {
+      kNaN,  kInf, -kInf, 1e30,   -1e30,   2147483647.5, 2147483648.0, -2147483649.0, 255.9,
+      256.0, -0.9, -1.9,  9.3e18, -9.3e18, 6e4,          -6.5e4,       0.0,           7.5};
+  const Tensor wide = Tensor::from<double>(values, {static_cast<int64_t>(values.size())});
+  for (const DType to : kIntegers) {
+    for (const DType from : kFloats) {
+      const Tensor x = wide.cast(from);
+      expect_same_bytes(run_kernel("Cast", {x}, {{to, x.shape()}}, {{"dtype", to}})[0], x.cast(to),
+                        str("a tensor ", x.spec(), " as ", to));
+    }
+    const Tensor cast = wide.cast(to);
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(Tensor::full(to, {}, values[i]).item(),
+                cast.slice_rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1).item())
+          << to << " of " << values[i];
+  }
+  expect_near({0, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MAX, INT32_MIN, 255,
+               256, 0, -1, INT32_MAX, INT32_MIN, 60000, -65000, 0, 7},
+              wide.cast(DType::kInt32), 0, "int32");
+  expect_near({0, 255, 0, 255, 0, 255, 255, 0, 255, 255, 0, 0, 255, 0, 255, 0, 0, 7},
+              wide.cast(DType::kUInt8), 0, "uint8");
+}
+
 TEST(Elementwise, SpecialValuesFollowIeee) {
   const std::vector<double> special = {
       0.0,   -0.0, 1,    -1,   kInf, -kInf, kNaN,  1e-40,          -1e-40, 1e30, -1e30, 88.7, 89,
@@ -359,14 +384,31 @@ TEST(Elementwise, RealFunctionsRejectIntegersByName) {
 }
 
 TEST(Elementwise, BroadcastToRepeats) {
-  for (DType dtype :
-       {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kBool, DType::kUInt8}) {
-    const Tensor x = random_tensor(dtype, {3, 1, 5}, 0, 5);
-    const Shape shape{2, 3, 400, 5};
-    const Tensor y = run_kernel("BroadcastTo", {x}, {{dtype, shape}},
-                                {{"shape", shape.to_vector()}}, {.threads = 2})[0];
-    expect_near(broadcast_reference(Scalar::kCopy, {x}, y.spec()), y, 0, "BroadcastTo");
-  }
+  const std::vector<std::pair<Shape, Shape>> cases = {{{}, {}},
+                                                      {{}, {1}},
+                                                      {{}, {7, 11}},
+                                                      {{}, {0}},
+                                                      {{1}, {1025}},
+                                                      {{5}, {5}},
+                                                      {{5}, {3, 5}},
+                                                      {{1, 1}, {0, 3}},
+                                                      {{0}, {4, 0}},
+                                                      {{0, 1}, {0, 6}},
+                                                      {{9, 1}, {9, 2500}},
+                                                      {{1, 2500}, {9, 2500}},
+                                                      {{3, 1, 5}, {2, 3, 400, 5}},
+                                                      {{7, 1, 3, 1}, {7, 5, 3, 2}},
+                                                      {{1, 2, 1, 2, 1, 2}, {2, 1, 2, 3, 2, 2, 2}}};
+  for (const auto& [from, to] : cases)
+    for (int i = 0; i < kNumDTypes; ++i)
+      for (const int threads : {1, 2, 3}) {
+        const auto dtype = static_cast<DType>(i);
+        const Tensor x = random_tensor(dtype, from, 0, 5);
+        const Tensor y = run_kernel("BroadcastTo", {x}, {{dtype, to}}, {{"shape", to.to_vector()}},
+                                    {threads, {}, threads == 2})[0];
+        expect_near(broadcast_reference(Scalar::kCopy, {x}, y.spec()), y, 0,
+                    str("BroadcastTo of ", x.spec(), " to ", to));
+      }
 }
 
 }  // namespace

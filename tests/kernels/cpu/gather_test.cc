@@ -8,29 +8,31 @@ Tensor random_indices(DType dtype, const Shape& shape, int64_t limit) {
 }
 
 TEST(Gather, RowsAlongAnyAxis) {
-  const Shape params_shape{6, 11, 40};
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kBool})
-    for (DType index_dtype : {DType::kInt32, DType::kInt64, DType::kUInt8})
-      for (const Shape& indices_shape : {Shape{}, Shape{0}, Shape{200}, Shape{3, 5}})
-        for (int axis = 0; axis < 3; ++axis) {
-          const Tensor params = random_tensor(dtype, params_shape, 0, 100);
-          const Tensor indices = random_indices(index_dtype, indices_shape, params_shape[axis]);
-          const auto values = to_doubles(params), rows = to_doubles(indices);
-          const int64_t outer = params_shape.count(0, axis),
-                        inner = params_shape.count(axis + 1, 3);
-          std::vector<double> expected;
-          for (int64_t o = 0; o < outer; ++o)
-            for (double row : rows)
-              for (int64_t i = 0; i < inner; ++i)
-                expected.push_back(
-                    values[(o * params_shape[axis] + static_cast<int64_t>(row)) * inner + i]);
-          for (int threads : {1, 2, 3})
-            expect_near(expected,
-                        run_kernel("Gather", {params, indices},
-                                   {{dtype, {static_cast<int64_t>(expected.size())}}},
-                                   {{"axis", int64_t{axis}}}, {threads, {}, threads == 2})[0],
-                        0, str("Gather ", params.spec(), " at ", indices.spec()));
-        }
+  for (const Shape& params_shape :
+       {Shape{6, 11, 40}, Shape{9}, Shape{1, 1, 1}, Shape{3, 0, 4}, Shape{0, 5}, Shape{2, 3, 1, 7}})
+    for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kBool})
+      for (DType index_dtype : {DType::kInt32, DType::kInt64, DType::kUInt8})
+        for (const Shape& indices_shape : {Shape{}, Shape{0}, Shape{200}, Shape{3, 5}})
+          for (int axis = 0; axis < params_shape.rank(); ++axis) {
+            if (params_shape[axis] == 0 && indices_shape.num_elements() > 0) continue;
+            const Tensor params = random_tensor(dtype, params_shape, 0, 100);
+            const Tensor indices = random_indices(index_dtype, indices_shape, params_shape[axis]);
+            const auto values = to_doubles(params), rows = to_doubles(indices);
+            const int64_t outer = params_shape.count(0, axis),
+                          inner = params_shape.count(axis + 1, params_shape.rank());
+            std::vector<double> expected;
+            for (int64_t o = 0; o < outer; ++o)
+              for (double row : rows)
+                for (int64_t i = 0; i < inner; ++i)
+                  expected.push_back(
+                      values[(o * params_shape[axis] + static_cast<int64_t>(row)) * inner + i]);
+            for (int threads : {1, 2, 3})
+              expect_near(expected,
+                          run_kernel("Gather", {params, indices},
+                                     {{dtype, {static_cast<int64_t>(expected.size())}}},
+                                     {{"axis", int64_t{axis}}}, {threads, {}, threads == 2})[0],
+                          0, str("Gather ", params.spec(), " at ", indices.spec()));
+          }
 }
 
 // Runs the op, which must throw, and returns the message.
@@ -82,13 +84,31 @@ TEST(Gather, AnIndexThatNamesNoRowGivesZerosWhereAllowed) {
             "Gather: index -1 at position 0 is out of range (allowed: 0 to 4)");
 }
 
+void check_one_hot(const Tensor& indices, int64_t depth, DType dtype) {
+  const TensorSpec output{dtype, indices.shape().with_inserted(indices.shape().rank(), depth)};
+  std::vector<double> expected;
+  for (const double index : to_doubles(indices))
+    for (int64_t i = 0; i < depth; ++i) expected.push_back(index == static_cast<double>(i));
+  for (const int threads : {1, 2, 3})
+    expect_near(expected,
+                run_kernel("OneHot", {indices}, {output}, {{"depth", depth}, {"dtype", dtype}},
+                           {threads, {}, threads == 2})[0],
+                0, str("OneHot of ", indices.spec(), " to ", output));
+}
+
 TEST(OneHot, LeavesRowsOfOtherIndicesZero) {
-  const auto indices = Tensor::from<int64_t>({2, -1, 0, 3, 1}, {5});
-  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt32, DType::kBool}) {
-    const auto y = run_kernel("OneHot", {indices}, {{dtype, {5, 3}}},
-                              {{"depth", int64_t{3}}, {"dtype", dtype}},
-                              {.threads = 2, .misaligned = true})[0];
-    expect_near({0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0}, y, 0, "OneHot");
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    check_one_hot(Tensor::from<int64_t>({2, -1, 0, 3, 1}, {5}), 3, dtype);
+    for (const DType index_dtype : {DType::kInt32, DType::kInt64, DType::kUInt8})
+      for (const Shape& shape :
+           {Shape{}, Shape{0}, Shape{1}, Shape{3, 7}, Shape{2, 0, 3}, Shape{700}})
+        for (const int64_t depth : {0, 1, 10, 300}) {
+          // Some are below 0, some beyond the depth.
+          const double low = index_dtype == DType::kUInt8 ? 0 : -3,
+                       high = static_cast<double>(depth) + 2;
+          check_one_hot(random_tensor(index_dtype, shape, low, high), depth, dtype);
+        }
   }
 }
 

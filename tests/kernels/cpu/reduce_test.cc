@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "tests/kernels/cpu/kernel_testing.h"
 
@@ -7,6 +8,13 @@ namespace cohort::testing {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+
+const std::vector<DType> kNumbers = {DType::kFloat32, DType::kFloat64, DType::kBFloat16,
+                                     DType::kFloat16, DType::kInt32,   DType::kInt64,
+                                     DType::kUInt8};
+
+// Of random elements that have a sign where the dtype has one.
+double lowest(DType dtype) { return dtype == DType::kUInt8 ? 0 : -4; }
 
 struct Reduction {
   std::string op;
@@ -48,6 +56,12 @@ std::vector<double> reference(const Reduction& reduction, const Tensor& x,
   return out;
 }
 
+// What an integer dtype holds of a result: beyond every number its extremes, and bytes wrap.
+double as_integer(DType dtype, double value) {
+  if (std::isinf(value)) return Tensor::full(dtype, {}, value).item();
+  return dtype == DType::kUInt8 ? std::fmod(value, 256) : value;
+}
+
 struct Case {
   Shape shape;
   std::vector<int64_t> axes;
@@ -81,22 +95,17 @@ const std::vector<Case> kCases = {{{}, {}},
 
 TEST(Reduce, AllOpsShapesAndDtypes) {
   for (const auto& reduction : kReductions)
-    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16,
-                        DType::kInt32, DType::kInt64})
+    for (DType dtype : kNumbers)
       for (const Case& c : kCases) {
         const bool product = reduction.op == "ReduceProd", integer = is_integer(dtype);
         if (integer && reduction.op == "ReduceMean") continue;
         // Products near 1 neither overflow nor vanish.
-        const double low = product ? (integer ? 1 : 0.99) : -4,
+        const double low = product ? (integer ? 1 : 0.99) : lowest(dtype),
                      high = product ? (integer ? 1 : 1.01) : 5;
         const Tensor x = random_tensor(dtype, c.shape, low, high);
         auto expected = reference(reduction, x, c.axes);
         if (integer)
-          for (double& value : expected)
-            if (std::isinf(value))
-              value = dtype == DType::kInt32
-                          ? (value < 0 ? INT32_MIN : INT32_MAX)
-                          : static_cast<double>(value < 0 ? INT64_MIN : INT64_MAX);
+          for (double& value : expected) value = as_integer(dtype, value);
         // Kept or removed, the axes give the same elements.
         const TensorSpec output{dtype, kept_shape(c.shape, c.axes)};
         for (int threads : {1, 2, 3})
@@ -149,84 +158,94 @@ TEST(Reduce, ExtremesPassNaNOn) {
 }
 
 TEST(ArgMax, FirstLargestAlongAnyAxisAndNaNWins) {
-  for (DType dtype :
-       {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kInt32, DType::kUInt8})
-    for (int64_t axis : {0, 1, 2}) {
-      const Shape shape{7, 60, 11};
-      const Tensor x = random_tensor(dtype, shape, 0, 9);
-      const auto values = to_doubles(x);
-      const Shape kept = kept_shape(shape, {axis});
-      std::vector<double> best(kept.num_elements(), -1), expected(kept.num_elements());
-      for (int64_t i = 0; i < x.num_elements(); ++i) {
-        const auto position = unravel(i, shape);
-        const int64_t line = ravel_broadcast(position, kept);
-        if (values[i] > best[line]) {
-          best[line] = values[i];
-          expected[line] = static_cast<double>(position[axis]);
+  for (DType dtype : kNumbers)
+    for (const Shape& shape : {Shape{7, 60, 11}, Shape{1}, Shape{5}, Shape{1, 1, 1}, Shape{3, 9001},
+                               Shape{9001, 3}, Shape{0, 4}, Shape{4, 0}, Shape{2, 0, 3}})
+      for (int64_t axis = 0; axis < shape.rank(); ++axis) {
+        if (shape[static_cast<int>(axis)] == 0) continue;  // has no largest element
+        const Tensor x = random_tensor(dtype, shape, lowest(dtype), 9);
+        const auto values = to_doubles(x);
+        const Shape kept = kept_shape(shape, {axis});
+        std::vector<double> best(kept.num_elements(), -kInf), expected(kept.num_elements());
+        for (int64_t i = 0; i < x.num_elements(); ++i) {
+          const auto position = unravel(i, shape);
+          const int64_t line = ravel_broadcast(position, kept);
+          if (values[i] > best[line]) {
+            best[line] = values[i];
+            expected[line] = static_cast<double>(position[axis]);
+          }
         }
+        for (int threads : {1, 2, 3})
+          expect_near(expected,
+                      run_kernel("ArgMax", {x}, {{DType::kInt64, kept}}, {{"axis", axis}},
+                                 {threads, {}, threads == 2})[0],
+                      0, str("ArgMax of ", x.spec(), " along ", axis));
       }
-      for (int threads : {1, 2})
-        expect_near(expected,
-                    run_kernel("ArgMax", {x}, {{DType::kInt64, kept}}, {{"axis", axis}},
-                               {threads, {}, threads == 2})[0],
-                    0, str("ArgMax of ", x.spec(), " along ", axis));
-    }
   const auto x = Tensor::from<float>({1, NAN, 5, NAN}, {4});
   EXPECT_EQ(run_kernel("ArgMax", {x}, {{DType::kInt64, {}}}, {{"axis", int64_t{0}}})[0].item(), 1);
 }
 
 TEST(CumSum, AllDirectionsAndAxes) {
-  for (DType dtype :
-       {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt64, DType::kInt32})
-    for (const Shape& shape : {Shape{5, 60, 9}, Shape{1, 0, 3}, Shape{2, 1, 1}})
-      for (int64_t axis : {0, 1, 2})
+  for (DType dtype : kNumbers)
+    for (const Shape& shape : {Shape{5, 60, 9}, Shape{1, 0, 3}, Shape{2, 1, 1}, Shape{1},
+                               Shape{701}, Shape{0, 5}, Shape{131, 4}})
+      for (int64_t axis = 0; axis < shape.rank(); ++axis)
         for (bool exclusive : {false, true})
           for (bool reverse : {false, true}) {
-            const Tensor x = random_tensor(dtype, shape, -3, 3);
+            const Tensor x = random_tensor(dtype, shape, lowest(dtype), 4);
             const auto values = to_doubles(x);
             std::vector<double> expected(values.size());
             const int64_t n = shape[static_cast<int>(axis)];
-            const int64_t stride = shape.count(static_cast<int>(axis) + 1, 3);
+            const int64_t stride = shape.count(static_cast<int>(axis) + 1, shape.rank());
             for (int64_t i = 0; i < x.num_elements(); ++i) {
               const int64_t at = i / stride % n;
               for (int64_t k = 0; k < n; ++k) {
                 const bool before = reverse ? k > at : k < at;
                 if (before || (k == at && !exclusive)) expected[i] += values[i + (k - at) * stride];
               }
+              if (is_integer(dtype)) expected[i] = as_integer(dtype, expected[i]);
             }
             const Attributes attributes = {
                 {"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}};
-            expect_near(expected,
-                        run_kernel("CumSum", {x}, {x.spec()}, attributes,
-                                   {.threads = 2, .misaligned = true})[0],
-                        tolerance(dtype), str("CumSum of ", x.spec()));
+            for (int threads : {1, 2, 3})
+              expect_near(
+                  expected,
+                  run_kernel("CumSum", {x}, {x.spec()}, attributes, {threads, {}, threads == 2})[0],
+                  tolerance(dtype), str("CumSum of ", x.spec(), " along ", axis));
           }
 }
 
-TEST(TopK, FallingOrderWithLowerIndexFirst) {
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt32})
-    for (int64_t k : {0, 1, 3, 50}) {
-      const Tensor x = random_tensor(dtype, {400, 50}, 0, 20);
-      const auto values = to_doubles(x);
-      std::vector<double> expected_values, expected_indices;
-      for (int64_t row = 0; row < 400; ++row) {
-        std::vector<int64_t> order(50);
-        for (int64_t i = 0; i < 50; ++i) order[i] = i;
-        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-          return values[row * 50 + a] > values[row * 50 + b];
-        });
-        for (int64_t i = 0; i < k; ++i) {
-          expected_values.push_back(values[row * 50 + order[i]]);
-          expected_indices.push_back(static_cast<double>(order[i]));
-        }
-      }
-      for (int threads : {1, 2, 3}) {
-        const auto y = run_kernel("TopK", {x}, {{dtype, {400, k}}, {DType::kInt32, {400, k}}},
-                                  {{"k", k}}, {threads});
-        expect_near(expected_values, y[0], 0, "values");
-        expect_near(expected_indices, y[1], 0, "indices");
-      }
+void check_top_k(const Tensor& x, int64_t k) {
+  const auto values = to_doubles(x);
+  const int64_t extent = x.shape().dim(-1), rows = x.shape().count(0, x.shape().rank() - 1);
+  std::vector<double> expected_values, expected_indices;
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<int64_t> order(extent);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return values[row * extent + a] > values[row * extent + b];
+    });
+    for (int64_t i = 0; i < k; ++i) {
+      expected_values.push_back(values[row * extent + order[i]]);
+      expected_indices.push_back(static_cast<double>(order[i]));
     }
+  }
+  const Shape shape = x.shape().with_dim(x.shape().rank() - 1, k);
+  for (int threads : {1, 2, 3}) {
+    const auto y = run_kernel("TopK", {x}, {{x.dtype(), shape}, {DType::kInt32, shape}}, {{"k", k}},
+                              {threads, {}, threads == 2});
+    const std::string what = str("the first ", k, " of ", x.spec());
+    expect_near(expected_values, y[0], 0, what);
+    expect_near(expected_indices, y[1], 0, what + ", indices");
+  }
+}
+
+TEST(TopK, FallingOrderWithLowerIndexFirst) {
+  for (DType dtype : kNumbers)
+    for (const Shape& shape : {Shape{400, 50}, Shape{50}, Shape{1}, Shape{3, 1, 5},
+                               Shape{2, 3, 701}, Shape{0, 4}, Shape{4, 0}})
+      for (int64_t k : {0, 1, 3, 50})
+        if (k <= shape.dim(-1)) check_top_k(random_tensor(dtype, shape, lowest(dtype), 20), k);
 }
 
 }  // namespace
