@@ -4,6 +4,7 @@
 #include "core/device/simulated/simulated_gpus.h"
 #include "core/kernels/common/convert.h"
 #include "core/kernels/cuda/conv_problem.h"
+#include "tests/kernels/cuda/workspace.h"
 
 // Convolutions as a library does them, by the dimensions and strides of the problem alone.
 namespace cohort::cuda {
@@ -56,6 +57,7 @@ class SimulatedConvPlan final : public ConvPlan {
   // Some, whose place must not be anybody else's.
   size_t workspace_bytes() const override { return 100; }
   void run(Stream& stream, void* x, void* filter, void* y, void* workspace) override {
+    check_workspace(workspace);
     simulated::submit(stream, [=, p = p_] {
       std::fill_n(static_cast<char*>(workspace), 100, '\xAB');
       std::vector<double> in = load(p.x, x), taps = load(p.filter, filter), out = load(p.y, y);
