@@ -21,6 +21,12 @@ class Mirror {
     }
     return buffer->data;
   }
+  // Gives all of it the host's content again.
+  void renew() const {
+    for (const auto& [host, memory] : buffers_)
+      if (memory.second > 0)
+        backend().copy_from_host(tested_device(), host, memory.first->data, memory.second);
+  }
   void read_back(void* host) const {
     const auto& [buffer, size] = buffers_.at(host);
     if (size > 0) backend().copy_to_host(tested_device(), buffer->data, host, size);
@@ -30,8 +36,13 @@ class Mirror {
   std::map<const void*, std::pair<std::shared_ptr<Buffer>, size_t>> buffers_;
 };
 
-void run_on(Stream& stream, Kernel& kernel, const KernelContext& context) {
-  if (!kernel.can_record()) return kernel.run(context);
+// As plans do: the first run, in which libraries prepare what may not be done while a stream
+// records, then one that is recorded.
+void run_on(Stream& stream, Kernel& kernel, const KernelContext& context, const Mirror& mirror) {
+  kernel.run(context);
+  stream.synchronize();
+  if (!kernel.can_record()) return;
+  mirror.renew();
   stream.begin_recording();
   kernel.run(context);
   const auto recording = stream.end_recording();
@@ -62,8 +73,7 @@ void run_tested_kernel(Kernel& kernel, const KernelSpec& spec, const KernelConte
   there.stream = stream.get();
   there.device_step = static_cast<const StepInfo*>(mirror.of(&context.step, sizeof(StepInfo)));
   there.fault = static_cast<KernelFault*>(mirror.of(&fault, sizeof(fault)));
-  run_on(*stream, kernel, there);
-  stream->synchronize();
+  run_on(*stream, kernel, there, mirror);
   mirror.read_back(&fault);
   if (fault.kernel != 0) throw kernel.describe(fault);
   for (void* output : context.outputs) mirror.read_back(output);
