@@ -1,5 +1,7 @@
 #include <limits>
 
+#include "core/device/cuda/cuda_error.h"
+#include "core/device/cuda/gpus.h"
 #include "core/kernels/cuda/attention_problem.h"
 #include "core/kernels/cuda/cudnn_graph.h"
 #include "core/kernels/cuda/plan_cache.h"
@@ -202,7 +204,7 @@ class AttentionGraph {
   }
 
   // dout, q, k, v, out, lse -> dq, dk, dv. Without memory for sums of dq in float32, whose
-  // additions would have no order.
+  // additions would have no order (orders_sums).
   void differentiate() {
     const Part dout = of_positions(p_.queries), q = of_positions(p_.queries),
                k_turned = of_positions_turned(p_.keys), v_turned = of_positions_turned(p_.keys),
@@ -235,10 +237,21 @@ class AttentionGraph {
   std::vector<int32_t> integers_;
 };
 
+// Whether the graph's form alone makes cuDNN add up in one order, which its engines' notes do not
+// tell: that of the gradient does on Hopper. Other cards are not known to.
+bool orders_sums(const AttentionProblem& problem, Device device) {
+  constexpr int kHopper = 9;
+  const int card = Gpus::instance().use(device).card();
+  int major = 0;
+  COHORT_CUDA(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card));
+  return problem.gradient && major == kHopper;
+}
+
 class CudnnAttentionPlan final : public AttentionPlan {
  public:
   CudnnAttentionPlan(const AttentionProblem& problem, Device device)
-      : CudnnAttentionPlan(AttentionGraph(problem), device) {}
+      : CudnnAttentionPlan(AttentionGraph(problem), device,
+                           {.ordered = orders_sums(problem, device)}) {}
 
   size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
   void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
@@ -258,11 +271,11 @@ class CudnnAttentionPlan final : public AttentionPlan {
   }
 
  private:
-  CudnnAttentionPlan(const AttentionGraph& graph, Device device)
+  CudnnAttentionPlan(const AttentionGraph& graph, Device device, const EngineRules& rules)
       : tensors_(graph.tensors()),
         floats_(graph.floats()),
         integers_(graph.integers()),
-        plan_(device, graph.operations(), {}) {}
+        plan_(device, graph.operations(), rules) {}
 
   int64_t tensors_;
   std::vector<float> floats_;  // that are given by value
@@ -283,8 +296,11 @@ std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device
   const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
                                problem.keys, " keys in heads of ", problem.size, ", ",
                                problem.dtype, ", is done without cuDNN, with scores in memory");
-  return made_by_cudnn(device, what,
-                       [&] { return std::make_shared<CudnnAttentionPlan>(problem, device); });
+  return made_by_cudnn(device, what, [&] {
+    if (!problem.is_right_in_cudnn(cudnnGetVersion()))
+      fail(Code::kUnimplemented, "cuDNN of version ", cudnnGetVersion(), " computes it wrongly");
+    return std::make_shared<CudnnAttentionPlan>(problem, device);
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
+#include "core/kernels/cuda/plan_choice.h"
 
 namespace cohort::cuda {
 namespace {
@@ -82,16 +83,26 @@ std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescript
   return std::nullopt;
 }
 
+size_t workspace_of(const CudnnDescriptor& plan) {
+  int64_t bytes = 0;
+  get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+  return static_cast<size_t>(bytes);
+}
+
 CudnnDescriptor choose_plan(cudnnHandle_t handle, const std::vector<CudnnDescriptor>& operations,
                             const EngineRules& rules) {
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
       .set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
       .finish();
+  PlanChoice<CudnnDescriptor> choice;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (const CudnnDescriptor& configuration : propose(graph, mode))
-      if (rules.allow(notes_of(configuration)))
-        if (auto plan = plan_of(handle, configuration)) return *plan;
+    for (const CudnnDescriptor& configuration : propose(graph, mode)) {
+      if (!rules.allow(notes_of(configuration))) continue;
+      const auto plan = plan_of(handle, configuration);
+      if (plan && choice.offer(*plan, workspace_of(*plan))) return *plan;
+    }
+  if (choice.chosen()) return *choice.chosen();
   fail(Code::kUnimplemented, "no engine of cuDNN takes it");
 }
 
@@ -206,14 +217,12 @@ CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const i
 
 CudnnPlan::CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
                      const EngineRules& rules)
-    : cudnn_(Cudnn::of(device)), plan_([&] {
+    : cudnn_(Cudnn::of(device)),
+      plan_([&] {
         const std::lock_guard lock(cudnn_.mutex);
         return choose_plan(cudnn_.handle, operations, rules);
-      }()) {
-  int64_t bytes = 0;
-  get(plan_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
-  workspace_bytes_ = static_cast<size_t>(bytes);
-}
+      }()),
+      workspace_bytes_(workspace_of(plan_)) {}
 
 void CudnnPlan::run(Stream& stream, std::span<const int64_t> ids, std::span<void* const> pointers,
                     void* workspace) const {

@@ -69,7 +69,8 @@ CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const i
 // A graph of operations as one engine of cuDNN executes it.
 class CudnnPlan {
  public:
-  // The first plan that cuDNN proposes, allowed by `rules`. kUnimplemented where there is none.
+  // The first plan that cuDNN proposes, allowed by `rules` and without a large workspace where
+  // there is such a one (PlanChoice). kUnimplemented where there is none.
   CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
             const EngineRules& rules);
 
@@ -81,7 +82,7 @@ class CudnnPlan {
  private:
   Cudnn& cudnn_;
   CudnnDescriptor plan_;
-  size_t workspace_bytes_ = 0;
+  size_t workspace_bytes_;
 };
 
 // What `make` makes of cuDNN for `device`, to be kept with others of its kind. Null, and a warning

@@ -14,9 +14,11 @@ struct EngineNotes {
 struct EngineRules {
   bool float32 = false;  // what the operands are
   bool tf32 = false;     // what they may be rounded to
+  bool ordered = false;  // the graph leaves the order of sums to no engine, whatever engines say
 
   bool allow(const EngineNotes& notes) const {
-    if (notes.nondeterministic || notes.narrows_operands || notes.narrow_sums) return false;
+    if (notes.narrows_operands || notes.narrow_sums) return false;
+    if (notes.nondeterministic && !ordered) return false;
     return !float32 || tf32 || !notes.tensor_cores;
   }
 };

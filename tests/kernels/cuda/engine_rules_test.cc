@@ -22,5 +22,11 @@ TEST(EngineRules, WantTheSameBitsAtEachRunAndFullSums) {
   }
 }
 
+TEST(EngineRules, AskForNoOrderOfSumsThatTheGraphGives) {
+  const EngineRules rules{.ordered = true};
+  EXPECT_TRUE(rules.allow({.nondeterministic = true}));
+  EXPECT_FALSE(rules.allow({.narrow_sums = true, .nondeterministic = true}));
+}
+
 }  // namespace
 }  // namespace cohort::cuda
