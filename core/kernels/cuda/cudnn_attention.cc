@@ -99,40 +99,30 @@ class AttentionGraph {
     operations_.push_back(operation.finish());
   }
 
-  static CudnnDescriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math) {
-    CudnnDescriptor description(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    description.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
-        .set(CUDNN_ATTR_POINTWISE_MATH_PREC, math);
-    return description;
-  }
   void add_pointwise(CudnnDescriptor description, const Part& x, const Part* b, const Part* t,
                      const Part& y) {
-    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description.finish())
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.tensor)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y.tensor);
-    if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b->tensor);
-    if (t != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t->tensor);
-    operations_.push_back(operation.finish());
+    operations_.push_back(cudnn_pointwise_operation(std::move(description), x.tensor,
+                                                    b == nullptr ? nullptr : &b->tensor,
+                                                    t == nullptr ? nullptr : &t->tensor, y.tensor));
   }
   Part apply(cudnnPointwiseMode_t mode, const Part& x) {
     const Part y = between(x.dims);
-    add_pointwise(pointwise(mode, CUDNN_DATA_FLOAT), x, nullptr, nullptr, y);
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, nullptr, nullptr, y);
     return y;
   }
   Part apply(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
     const Part y = between(x.dims);
-    add_pointwise(pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
     return y;
   }
   Part apply_to_integers(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
     const Part y = between(CUDNN_DATA_INT32, x.dims, x.strides);
-    add_pointwise(pointwise(mode, CUDNN_DATA_INT32), x, &b, nullptr, y);
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_INT32), x, &b, nullptr, y);
     return y;
   }
   Part index_along(int64_t axis, const Part& like) {
     const Part y = between(CUDNN_DATA_INT32, like.dims, like.strides);
-    CudnnDescriptor description = pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32);
+    CudnnDescriptor description = cudnn_pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32);
     description.set(CUDNN_ATTR_POINTWISE_AXIS, axis);
     add_pointwise(description, like, nullptr, nullptr, y);
     return y;
@@ -178,11 +168,11 @@ class AttentionGraph {
     }
     const Part column = index_along(3, scores);
     const Part visible = between(CUDNN_DATA_BOOLEAN, scores.dims, scores.strides);
-    add_pointwise(pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN), row, &column, nullptr,
-                  visible);
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN), row, &column,
+                  nullptr, visible);
     const Part lowest = number(std::numeric_limits<float>::lowest());
     const Part masked = between(scores.dims);
-    add_pointwise(pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &lowest,
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &lowest,
                   &visible, masked);
     return masked;
   }
@@ -196,10 +186,11 @@ class AttentionGraph {
     const Part exponentials = apply(CUDNN_POINTWISE_EXP, apply(CUDNN_POINTWISE_SUB, s, highest));
     const Part sum = reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
     const Part log = apply(CUDNN_POINTWISE_LOG, sum);
-    add_pointwise(pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), highest, &log, nullptr, lse);
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), highest, &log, nullptr,
+                  lse);
     const Part weights = between(type_, s.dims, s.strides);
-    add_pointwise(pointwise(CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT), exponentials, &sum, nullptr,
-                  weights);
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT), exponentials, &sum,
+                  nullptr, weights);
     multiply(weights, v, out);
   }
 

@@ -66,6 +66,7 @@ EngineNotes notes_of(const CudnnDescriptor& configuration) {
     notes.narrows_operands |= found[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     notes.narrow_sums |= found[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     notes.nondeterministic |= found[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    notes.keeps_nan |= found[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
   }
   return notes;
 }
@@ -213,6 +214,25 @@ CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const i
   if (kind == CudnnTensorKind::kVirtual) tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
   if (kind == CudnnTensorKind::kByValue) tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
   return tensor.finish();
+}
+
+CudnnDescriptor cudnn_pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math) {
+  CudnnDescriptor description(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  description.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, math);
+  return description;
+}
+
+CudnnDescriptor cudnn_pointwise_operation(CudnnDescriptor description, const CudnnDescriptor& x,
+                                          const CudnnDescriptor* b, const CudnnDescriptor* t,
+                                          const CudnnDescriptor& y) {
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description.finish())
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+  if (t != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, *t);
+  return operation.finish();
 }
 
 CudnnPlan::CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
