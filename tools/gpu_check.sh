@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the packed GPU tests and benchmarks (./dev gpu-check) and prints one table. Needs a driver and the libraries of CUDA 13, but
-# neither Bazel nor packages: everything else is in this folder.
+# neither Bazel nor packages: everything else is in this folder. --sanitizer: the tests alone, three times, by the tools of
+# compute-sanitizer, which is slow. GPU_CHECK_SECONDS limits each line of the table.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" || exit
 
@@ -25,33 +26,76 @@ field() {  # NAME LOG: of train's line, "median_ms=1.25"
   sed -n "s/.* $1=\([0-9.]*\).*/\1/p" "$2" | tail -n 1 | grep . || echo -
 }
 
-mkdir -p logs
-status=0
-printf '%-28s %7s %8s %7s %8s  %s\n' program passed skipped failed seconds note
-for program in bin/*; do
-  name=${program#bin/}
-  log=logs/$name.txt
+limit=${GPU_CHECK_SECONDS:-1500}
+
+suites() {  # PROGRAM: of gtest's list, whose suites are "Conv." or "Conv/0.  # TypeParam = float"
+  "$1" --gtest_list_tests 2>/dev/null | sed -n 's/^\([^ ]*\.\)\( .*\)\{0,1\}$/\1/p'
+}
+
+# A line for one suite of a test program; a suite of its own process loses nothing when another one hangs.
+check_suite() {  # PROGRAM SUITE [TOOL]
+  local program=$1 suite=$2 tool=${3:-} sanitizer=() name log begin seconds result note=
+  name=${program#bin/}${suite:+ ${suite%.}}
+  if [[ -n $tool ]]; then
+    name+=", $tool"
+    sanitizer=(compute-sanitizer "--tool=$tool" --error-exitcode=1)
+  fi
+  log=logs/${name//[^[:alnum:]_]/_}.txt
   begin=$(date +%s.%N)
-  timeout "${GPU_CHECK_SECONDS:-300}" "$program" >"$log" 2>&1
+  timeout "$limit" "${sanitizer[@]}" "$program" "--gtest_filter=$suite*" >"$log" 2>&1
   result=$?
   seconds=$(printf '%.1f' "$(awk "BEGIN { print $(date +%s.%N) - $begin }")")
-  note=
   if grep -q '^\[  SKIPPED' "$log"; then
     note=$(grep -A 1 -E 'Skipped$' "$log" | grep -vE 'Skipped$|^--' | head -n 1)
   fi
-  if ((result)); then
-    status=1
-    note="status $result: $(grep -E 'Failure|error while loading|ERROR|terminate' "$log" | head -n 1)"
+  if ((result == 124)); then
+    note="not done in $limit s"
+  elif ((result)); then
+    note="status $result: $(grep -E 'Failure|=+ +(Invalid|Error|Race|Barrier)|error while loading|ERROR|terminate' "$log" | head -n 1)"
   fi
-  printf '%-28s %7s %8s %7s %8s  %s\n' "$name" "$(count PASSED "$log")" "$(count SKIPPED "$log")" \
+  printf '%-52s %7s %8s %7s %8s  %s\n' "$name" "$(count PASSED "$log")" "$(count SKIPPED "$log")" \
     "$(count FAILED "$log")" "$seconds" "$note"
-done
+  return "$((result != 0))"
+}
+
+check_programs() {  # [TOOL]
+  local program suite found failed=0
+  for program in bin/*; do
+    mapfile -t found < <(suites "$program")
+    # What has no list does not start: the whole program says why.
+    for suite in "${found[@]-}"; do
+      check_suite "$program" "$suite" "$@" || failed=1
+    done
+  done
+  return "$failed"
+}
+
+tools=()
+if [[ ${1:-} == --sanitizer ]]; then
+  tools=(memcheck racecheck synccheck)
+  PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "there is no compute-sanitizer in PATH, nor in ${CUDA_PATH:-/usr/local/cuda}/bin" >&2
+    exit 2
+  fi
+fi
+mkdir -p logs
+status=0
+printf '%-52s %7s %8s %7s %8s  %s\n' "program and suite" passed skipped failed seconds note
+if ((${#tools[@]})); then
+  for tool in "${tools[@]}"; do
+    check_programs "$tool" || status=1
+  done
+  echo "details: $PWD/logs"
+  exit "$status"
+fi
+check_programs || status=1
 # Training steps on the first card: float32, and 16-bit products with float32 weights.
 printf '\n%-28s %14s %10s %12s  %s\n' benchmark precision ms/step examples/s note
 for model in mlp cnn resnet20 gpt; do
   for precision in float32 mixed_bfloat16 mixed_float16; do
     log=logs/train_${model}_$precision.txt
-    timeout "${GPU_CHECK_SECONDS:-300}" ./train --device=gpu:0 "--model=$model" "--precision=$precision" >"$log" 2>&1
+    timeout "$limit" ./train --device=gpu:0 "--model=$model" "--precision=$precision" >"$log" 2>&1
     result=$?
     note=
     if ((result)); then

@@ -12,6 +12,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/kernels/common/scratch.h"
 #include "core/runtime/device_io.h"
 #include "core/runtime/host_kernel.h"
 #include "core/runtime/layout.h"
@@ -151,10 +152,11 @@ struct Plan::Impl {
   void bind() {
     for (const auto& node : function.graph->nodes())
       if (is_write(*node)) written.insert(node->resource());
+    const size_t scratch_offset = scratch_size(stats.arena_bytes);
     arena = device_backend(options.device.type)
-                .allocate(options.device, stats.arena_bytes + stats.scratch_bytes,
+                .allocate(options.device, scratch_offset + stats.scratch_bytes,
                           "a function's intermediates");
-    scratch = static_cast<char*>(arena->data) + stats.arena_bytes;
+    scratch = static_cast<char*>(arena->data) + scratch_offset;
     if (stats.bucket_bytes > 0) buckets = options.bucket_memory(stats.bucket_bytes);
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];

@@ -6,13 +6,22 @@
 
 namespace cohort {
 
-// Hands out places in a kernel's scratch memory, each aligned like a tensor.
+// Where the scratch memory of kernels on a stream begins, and each place in it: what cuBLASLt asks
+// of its workspace. On the host scratch memory is aligned like a tensor.
+inline constexpr size_t kScratchAlignment = 256;
+
+// What `bytes` bytes take where the next begin at a multiple of kScratchAlignment.
+constexpr size_t scratch_size(size_t bytes) {
+  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+}
+
+// Hands out places in a kernel's scratch memory, each at a multiple of kScratchAlignment.
 class ScratchLayout {
  public:
   // The offset of `bytes` bytes of their own.
   size_t add(size_t bytes) {
     const size_t offset = bytes_;
-    bytes_ += (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    bytes_ += scratch_size(bytes);
     return offset;
   }
   size_t bytes() const { return bytes_; }

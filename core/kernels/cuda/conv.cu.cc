@@ -204,16 +204,21 @@ class Relayout {
   Box to_border_, from_border_, to_library_, from_library_;
 };
 
-// By the library's plan, between changes of layout in scratch memory.
+// By the library's plan, between changes of layout in scratch memory. `has_epilogue`: the plan does
+// what follows the product as well.
 template <typename Op>
 class LibraryConv final : public Kernel {
  public:
-  LibraryConv(const KernelSpec& spec, const ConvTask& task, std::shared_ptr<ConvPlan> plan)
-      : relayout_(Op::sizes(spec), task), has_border_(task.has_border), plan_(std::move(plan)) {
+  LibraryConv(const KernelSpec& spec, const ConvTask& task, std::shared_ptr<ConvPlan> plan,
+              bool has_epilogue)
+      : relayout_(Op::sizes(spec), task),
+        has_border_(task.has_border),
+        has_epilogue_(has_epilogue),
+        plan_(std::move(plan)) {
     if (has_border_) x_ = layout_.add(task.problem.x.bytes());
     filter_ = layout_.add(task.problem.filter.bytes());
     workspace_ = layout_.add(plan_->workspace_bytes());
-    if (spec.inputs.size() != 3) return;
+    if (spec.inputs.size() != 3 || has_epilogue_) return;
     tail_.emplace(spec);
     tail_scratch_ = layout_.add(tail_->scratch_bytes());
   }
@@ -225,15 +230,16 @@ class LibraryConv final : public Kernel {
     void* filter = scratch_at<void>(context, filter_);
     if constexpr (Op::kResult == ConvResult::kY) {
       relayout_.filter_to_library(stream, context.inputs[1], filter);
-      plan_->run(stream, bordered(context), filter, context.outputs[0], workspace(context));
+      void* bias = has_epilogue_ ? input(context, 2) : nullptr;
+      plan_->run(stream, {bordered(context), filter, context.outputs[0], bias}, workspace(context));
       if (tail_) tail_->run(context, scratch_at<void>(context, tail_scratch_));
     } else if constexpr (Op::kResult == ConvResult::kX) {
       void* dx = has_border_ ? scratch_at<void>(context, x_) : context.outputs[0];
       relayout_.filter_to_library(stream, context.inputs[1], filter);
-      plan_->run(stream, dx, filter, input(context, 0), workspace(context));
+      plan_->run(stream, {dx, filter, input(context, 0)}, workspace(context));
       if (has_border_) relayout_.take_border_off(stream, dx, context.outputs[0]);
     } else {
-      plan_->run(stream, bordered(context), filter, input(context, 1), workspace(context));
+      plan_->run(stream, {bordered(context), filter, input(context, 1)}, workspace(context));
       relayout_.filter_from_library(stream, filter, context.outputs[0]);
     }
   }
@@ -255,7 +261,7 @@ class LibraryConv final : public Kernel {
   }
 
   Relayout relayout_;
-  bool has_border_;
+  bool has_border_, has_epilogue_;
   std::shared_ptr<ConvPlan> plan_;
   ScratchLayout layout_;
   size_t x_ = 0, filter_ = 0, workspace_ = 0, tail_scratch_ = 0;
@@ -266,9 +272,13 @@ class LibraryConv final : public Kernel {
 template <typename Op>
 std::unique_ptr<Kernel> make_conv(const KernelSpec& spec) {
   const ConvTask task(Op::sizes(spec), Op::kResult, Op::dtypes(spec), is_tf32_allowed());
-  if (!task.is_empty)
+  if (!task.is_empty) {
+    if (const auto whole = with_epilogue(task.problem, spec))
+      if (auto plan = find_conv_plan(*whole, spec.device))
+        return std::make_unique<LibraryConv<Op>>(spec, task, std::move(plan), true);
     if (auto plan = find_conv_plan(task.problem, spec.device))
-      return std::make_unique<LibraryConv<Op>>(spec, task, std::move(plan));
+      return std::make_unique<LibraryConv<Op>>(spec, task, std::move(plan), false);
+  }
   if (has_16_bit(spec)) return make_widened(spec, make_conv<Op>, kGpuHalfConversion);
   if (spec.inputs[0].dtype == DType::kFloat64)
     return std::make_unique<DirectConv<Op, double>>(spec);

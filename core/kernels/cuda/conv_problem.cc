@@ -31,4 +31,14 @@ ConvTask::ConvTask(const ConvSizes& s, ConvResult result, std::array<DType, 3> d
       problem.x.elements() == 0 || problem.filter.elements() == 0 || problem.y.elements() == 0;
 }
 
+std::optional<ConvProblem> with_epilogue(const ConvProblem& problem, const KernelSpec& spec) {
+  if (spec.inputs.size() != 3 || spec.inputs[2].dtype != problem.y.dtype) return std::nullopt;
+  const auto activation = spec.attributes.get_or<std::string>("activation", "");
+  if (!activation.empty() && activation != "Relu") return std::nullopt;
+  ConvProblem whole = problem;
+  whole.bias = true;
+  whole.relu = !activation.empty();
+  return whole;
+}
+
 }  // namespace cohort::cuda

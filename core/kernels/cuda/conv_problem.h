@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "core/kernels/common/conv_sizes.h"
 
@@ -32,6 +33,8 @@ struct ConvProblem {
   ConvTensor x, filter, y;
   std::array<int64_t, 2> padding, strides, dilations;
   bool tf32;  // of float32, which may be rounded to it
+  // Behind y: a bias for each of its channels, of its dtype, and then ReLU, which leaves NaN.
+  bool bias = false, relu = false;
 
   auto operator<=>(const ConvProblem&) const = default;
 };
@@ -48,13 +51,23 @@ struct ConvTask {
   ConvTask(const ConvSizes& sizes, ConvResult result, std::array<DType, 3> dtypes, bool tf32);
 };
 
-// What a library does for a ConvProblem. Its memory is the library's layout of the problem.
+// `problem`, of y, with all that follows the product of `spec`; none where nothing does, or
+// something that a ConvProblem has no words for.
+std::optional<ConvProblem> with_epilogue(const ConvProblem& problem, const KernelSpec& spec);
+
+// The tensors of a ConvProblem, laid out as it says.
+struct ConvMemory {
+  void *x, *filter, *y;
+  void* bias = nullptr;  // where it has one
+};
+
+// What a library does for a ConvProblem.
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   virtual size_t workspace_bytes() const = 0;
-  // Hands the work over. The result is written, the other two are read.
-  virtual void run(Stream& stream, void* x, void* filter, void* y, void* workspace) = 0;
+  // Hands the work over. The result is written, all else is read.
+  virtual void run(Stream& stream, const ConvMemory& memory, void* workspace) = 0;
 };
 
 // The library's plan for a problem on `device`, cached; null where it has none. One source of this

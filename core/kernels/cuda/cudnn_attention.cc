@@ -1,5 +1,7 @@
 #include <limits>
 
+#include "core/device/cuda/cuda_error.h"
+#include "core/device/cuda/gpus.h"
 #include "core/kernels/cuda/attention_problem.h"
 #include "core/kernels/cuda/cudnn_graph.h"
 #include "core/kernels/cuda/plan_cache.h"
@@ -97,40 +99,30 @@ class AttentionGraph {
     operations_.push_back(operation.finish());
   }
 
-  static CudnnDescriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math) {
-    CudnnDescriptor description(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    description.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
-        .set(CUDNN_ATTR_POINTWISE_MATH_PREC, math);
-    return description;
-  }
   void add_pointwise(CudnnDescriptor description, const Part& x, const Part* b, const Part* t,
                      const Part& y) {
-    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description.finish())
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.tensor)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y.tensor);
-    if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b->tensor);
-    if (t != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t->tensor);
-    operations_.push_back(operation.finish());
+    operations_.push_back(cudnn_pointwise_operation(std::move(description), x.tensor,
+                                                    b == nullptr ? nullptr : &b->tensor,
+                                                    t == nullptr ? nullptr : &t->tensor, y.tensor));
   }
   Part apply(cudnnPointwiseMode_t mode, const Part& x) {
     const Part y = between(x.dims);
-    add_pointwise(pointwise(mode, CUDNN_DATA_FLOAT), x, nullptr, nullptr, y);
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, nullptr, nullptr, y);
     return y;
   }
   Part apply(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
     const Part y = between(x.dims);
-    add_pointwise(pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
     return y;
   }
   Part apply_to_integers(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
     const Part y = between(CUDNN_DATA_INT32, x.dims, x.strides);
-    add_pointwise(pointwise(mode, CUDNN_DATA_INT32), x, &b, nullptr, y);
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_INT32), x, &b, nullptr, y);
     return y;
   }
   Part index_along(int64_t axis, const Part& like) {
     const Part y = between(CUDNN_DATA_INT32, like.dims, like.strides);
-    CudnnDescriptor description = pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32);
+    CudnnDescriptor description = cudnn_pointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32);
     description.set(CUDNN_ATTR_POINTWISE_AXIS, axis);
     add_pointwise(description, like, nullptr, nullptr, y);
     return y;
@@ -176,11 +168,11 @@ class AttentionGraph {
     }
     const Part column = index_along(3, scores);
     const Part visible = between(CUDNN_DATA_BOOLEAN, scores.dims, scores.strides);
-    add_pointwise(pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN), row, &column, nullptr,
-                  visible);
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN), row, &column,
+                  nullptr, visible);
     const Part lowest = number(std::numeric_limits<float>::lowest());
     const Part masked = between(scores.dims);
-    add_pointwise(pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &lowest,
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &lowest,
                   &visible, masked);
     return masked;
   }
@@ -194,15 +186,16 @@ class AttentionGraph {
     const Part exponentials = apply(CUDNN_POINTWISE_EXP, apply(CUDNN_POINTWISE_SUB, s, highest));
     const Part sum = reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
     const Part log = apply(CUDNN_POINTWISE_LOG, sum);
-    add_pointwise(pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), highest, &log, nullptr, lse);
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), highest, &log, nullptr,
+                  lse);
     const Part weights = between(type_, s.dims, s.strides);
-    add_pointwise(pointwise(CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT), exponentials, &sum, nullptr,
-                  weights);
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT), exponentials, &sum,
+                  nullptr, weights);
     multiply(weights, v, out);
   }
 
   // dout, q, k, v, out, lse -> dq, dk, dv. Without memory for sums of dq in float32, whose
-  // additions would have no order.
+  // additions would have no order (orders_sums).
   void differentiate() {
     const Part dout = of_positions(p_.queries), q = of_positions(p_.queries),
                k_turned = of_positions_turned(p_.keys), v_turned = of_positions_turned(p_.keys),
@@ -235,10 +228,21 @@ class AttentionGraph {
   std::vector<int32_t> integers_;
 };
 
+// Whether the graph's form alone makes cuDNN add up in one order, which its engines' notes do not
+// tell: that of the gradient does on Hopper. Other cards are not known to.
+bool orders_sums(const AttentionProblem& problem, Device device) {
+  constexpr int kHopper = 9;
+  const int card = Gpus::instance().use(device).card();
+  int major = 0;
+  COHORT_CUDA(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card));
+  return problem.gradient && major == kHopper;
+}
+
 class CudnnAttentionPlan final : public AttentionPlan {
  public:
   CudnnAttentionPlan(const AttentionProblem& problem, Device device)
-      : CudnnAttentionPlan(AttentionGraph(problem), device) {}
+      : CudnnAttentionPlan(AttentionGraph(problem), device,
+                           {.ordered = orders_sums(problem, device)}) {}
 
   size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
   void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
@@ -258,11 +262,11 @@ class CudnnAttentionPlan final : public AttentionPlan {
   }
 
  private:
-  CudnnAttentionPlan(const AttentionGraph& graph, Device device)
+  CudnnAttentionPlan(const AttentionGraph& graph, Device device, const EngineRules& rules)
       : tensors_(graph.tensors()),
         floats_(graph.floats()),
         integers_(graph.integers()),
-        plan_(device, graph.operations(), {}) {}
+        plan_(device, graph.operations(), rules) {}
 
   int64_t tensors_;
   std::vector<float> floats_;  // that are given by value
@@ -283,8 +287,11 @@ std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device
   const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
                                problem.keys, " keys in heads of ", problem.size, ", ",
                                problem.dtype, ", is done without cuDNN, with scores in memory");
-  return made_by_cudnn(device, what,
-                       [&] { return std::make_shared<CudnnAttentionPlan>(problem, device); });
+  return made_by_cudnn(device, what, [&] {
+    if (!problem.is_right_in_cudnn(cudnnGetVersion()))
+      fail(Code::kUnimplemented, "cuDNN of version ", cudnnGetVersion(), " computes it wrongly");
+    return std::make_shared<CudnnAttentionPlan>(problem, device);
+  });
 }
 
 }  // namespace

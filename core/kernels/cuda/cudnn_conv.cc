@@ -3,11 +3,11 @@
 #include "core/kernels/cuda/cudnn_graph.h"
 #include "core/kernels/cuda/plan_cache.h"
 
-// Convolutions as graphs of one operation.
+// Convolutions as graphs of one operation, with those behind it that the problem names.
 namespace cohort::cuda {
 namespace {
 
-enum TensorId : int64_t { kX = 1, kFilter = 2, kY = 3 };
+enum TensorId : int64_t { kX = 1, kFilter = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6 };
 
 CudnnDescriptor describe(TensorId id, const ConvTensor& tensor) {
   return cudnn_tensor(id, cudnn_type(tensor.dtype), tensor.dims, tensor.strides);
@@ -61,32 +61,63 @@ Names names_of(ConvResult result) {
   }
 }
 
-CudnnDescriptor operation(const ConvProblem& p) {
+CudnnDescriptor operation(const ConvProblem& p, const CudnnDescriptor& y) {
   const Names names = names_of(p.result);
   CudnnDescriptor operation(names.type);
   operation.set(names.convolution, convolution(p))
       .set(names.x, describe(kX, p.x))
       .set(names.filter, describe(kFilter, p.filter))
-      .set(names.y, describe(kY, p.y))
+      .set(names.y, y)
       .set(names.alpha, 1.0f)
       .set(names.beta, 0.0f);
   return operation.finish();
 }
 
+// One number for each channel of y.
+CudnnDescriptor bias(const ConvTensor& y) {
+  const int64_t channels = y.dims[1];
+  const std::array<int64_t, 4> dims = {1, channels, 1, 1},
+                               strides = {channels, 1, channels, channels};
+  return cudnn_tensor(kBias, cudnn_type(y.dtype), dims, strides);
+}
+
+std::vector<CudnnDescriptor> operations(const ConvProblem& p) {
+  const CudnnDescriptor y = describe(kY, p.y);
+  if (!p.bias) return {operation(p, y)};
+  const auto between = [&](TensorId id) {
+    return cudnn_tensor(id, CUDNN_DATA_FLOAT, p.y.dims, p.y.strides, CudnnTensorKind::kVirtual);
+  };
+  const CudnnDescriptor product = between(kProduct), addend = bias(p.y),
+                        sum = p.relu ? between(kSum) : y;
+  std::vector<CudnnDescriptor> all = {
+      operation(p, product),
+      cudnn_pointwise_operation(cudnn_pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), product,
+                                &addend, nullptr, sum)};
+  if (p.relu)
+    all.push_back(cudnn_pointwise_operation(
+        cudnn_pointwise(CUDNN_POINTWISE_RELU_FWD, CUDNN_DATA_FLOAT), sum, nullptr, nullptr, y));
+  return all;
+}
+
 class CudnnConvPlan final : public ConvPlan {
  public:
   CudnnConvPlan(const ConvProblem& problem, Device device)
-      : plan_(device, {operation(problem)},
-              {.float32 = problem.x.dtype == DType::kFloat32, .tf32 = problem.tf32}) {}
+      : tensors_(problem.bias ? 4 : 3),
+        plan_(device, operations(problem),
+              {.float32 = problem.x.dtype == DType::kFloat32,
+               .tf32 = problem.tf32,
+               .keeps_nan = problem.relu}) {}
 
   size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
-  void run(Stream& stream, void* x, void* filter, void* y, void* workspace) override {
-    constexpr int64_t kIds[] = {kX, kFilter, kY};
-    void* const pointers[] = {x, filter, y};
-    plan_.run(stream, kIds, pointers, workspace);
+  void run(Stream& stream, const ConvMemory& memory, void* workspace) override {
+    constexpr std::array<int64_t, 4> kIds = {kX, kFilter, kY, kBias};
+    const std::array<void*, 4> pointers = {memory.x, memory.filter, memory.y, memory.bias};
+    plan_.run(stream, std::span(kIds).first(tensors_), std::span(pointers).first(tensors_),
+              workspace);
   }
 
  private:
+  size_t tensors_;
   CudnnPlan plan_;
 };
 
@@ -100,9 +131,12 @@ struct Key {
 constexpr size_t kPlans = 1024;
 
 std::shared_ptr<ConvPlan> make_plan(const ConvProblem& problem, Device device) {
-  const std::string what =
-      str("a convolution of ", problem.x.dims[1], " channels, filter ", problem.filter.dims[2], "x",
-          problem.filter.dims[3], ", ", problem.x.dtype, ", is done without cuDNN, slowly");
+  // Without an epilogue there may be a plan still, which is asked for next.
+  const std::string what = problem.bias
+                               ? ""
+                               : str("a convolution of ", problem.x.dims[1], " channels, filter ",
+                                     problem.filter.dims[2], "x", problem.filter.dims[3], ", ",
+                                     problem.x.dtype, ", is done without cuDNN, slowly");
   return made_by_cudnn(device, what,
                        [&] { return std::make_shared<CudnnConvPlan>(problem, device); });
 }

@@ -5,6 +5,7 @@
 
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
+#include "core/kernels/cuda/plan_choice.h"
 
 namespace cohort::cuda {
 namespace {
@@ -65,6 +66,7 @@ EngineNotes notes_of(const CudnnDescriptor& configuration) {
     notes.narrows_operands |= found[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     notes.narrow_sums |= found[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     notes.nondeterministic |= found[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    notes.keeps_nan |= found[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
   }
   return notes;
 }
@@ -82,16 +84,26 @@ std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescript
   return std::nullopt;
 }
 
+size_t workspace_of(const CudnnDescriptor& plan) {
+  int64_t bytes = 0;
+  get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+  return static_cast<size_t>(bytes);
+}
+
 CudnnDescriptor choose_plan(cudnnHandle_t handle, const std::vector<CudnnDescriptor>& operations,
                             const EngineRules& rules) {
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
       .set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
       .finish();
+  PlanChoice<CudnnDescriptor> choice;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (const CudnnDescriptor& configuration : propose(graph, mode))
-      if (rules.allow(notes_of(configuration)))
-        if (auto plan = plan_of(handle, configuration)) return *plan;
+    for (const CudnnDescriptor& configuration : propose(graph, mode)) {
+      if (!rules.allow(notes_of(configuration))) continue;
+      const auto plan = plan_of(handle, configuration);
+      if (plan && choice.offer(*plan, workspace_of(*plan))) return *plan;
+    }
+  if (choice.chosen()) return *choice.chosen();
   fail(Code::kUnimplemented, "no engine of cuDNN takes it");
 }
 
@@ -204,16 +216,33 @@ CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const i
   return tensor.finish();
 }
 
+CudnnDescriptor cudnn_pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math) {
+  CudnnDescriptor description(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  description.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, math);
+  return description;
+}
+
+CudnnDescriptor cudnn_pointwise_operation(CudnnDescriptor description, const CudnnDescriptor& x,
+                                          const CudnnDescriptor* b, const CudnnDescriptor* t,
+                                          const CudnnDescriptor& y) {
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description.finish())
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+  if (t != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, *t);
+  return operation.finish();
+}
+
 CudnnPlan::CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
                      const EngineRules& rules)
-    : cudnn_(Cudnn::of(device)), plan_([&] {
+    : cudnn_(Cudnn::of(device)),
+      plan_([&] {
         const std::lock_guard lock(cudnn_.mutex);
         return choose_plan(cudnn_.handle, operations, rules);
-      }()) {
-  int64_t bytes = 0;
-  get(plan_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
-  workspace_bytes_ = static_cast<size_t>(bytes);
-}
+      }()),
+      workspace_bytes_(workspace_of(plan_)) {}
 
 void CudnnPlan::run(Stream& stream, std::span<const int64_t> ids, std::span<void* const> pointers,
                     void* workspace) const {

@@ -66,10 +66,18 @@ CudnnDescriptor cudnn_tensor(int64_t id, cudnnDataType_t type, std::span<const i
                              std::span<const int64_t> strides,
                              CudnnTensorKind kind = CudnnTensorKind::kMemory);
 
+// What an operation does with each element, computed in `math`; more may be set before it is used.
+CudnnDescriptor cudnn_pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math);
+// y = `description` of x, of b where it takes two, and of t where it takes three.
+CudnnDescriptor cudnn_pointwise_operation(CudnnDescriptor description, const CudnnDescriptor& x,
+                                          const CudnnDescriptor* b, const CudnnDescriptor* t,
+                                          const CudnnDescriptor& y);
+
 // A graph of operations as one engine of cuDNN executes it.
 class CudnnPlan {
  public:
-  // The first plan that cuDNN proposes, allowed by `rules`. kUnimplemented where there is none.
+  // The first plan that cuDNN proposes, allowed by `rules` and without a large workspace where
+  // there is such a one (PlanChoice). kUnimplemented where there is none.
   CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
             const EngineRules& rules);
 
@@ -81,11 +89,12 @@ class CudnnPlan {
  private:
   Cudnn& cudnn_;
   CudnnDescriptor plan_;
-  size_t workspace_bytes_ = 0;
+  size_t workspace_bytes_;
 };
 
-// What `make` makes of cuDNN for `device`, to be kept with others of its kind. Null, and a warning
-// that names `what` is done and how it is done without, where cuDNN cannot. Throws for memory.
+// What `make` makes of cuDNN for `device`, to be kept with others of its kind. Null where cuDNN
+// cannot, and a warning that names `what` is done and how it is done without, unless that is empty.
+// Throws for memory.
 template <typename Make>
 auto made_by_cudnn(Device device, const std::string& what, const Make& make) -> decltype(make()) {
   try {
@@ -93,7 +102,8 @@ auto made_by_cudnn(Device device, const std::string& what, const Make& make) -> 
     return make();
   } catch (const Error& error) {
     if (error.code() == Code::kResourceExhausted) throw;
-    std::cerr << str("warning: ", device, ": ", what, ": ", error.message(), "\n");
+    if (!what.empty())
+      std::cerr << str("warning: ", device, ": ", what, ": ", error.message(), "\n");
     return nullptr;
   }
 }

@@ -71,23 +71,30 @@ class Team {
 
 #ifdef __CUDACC__
 
-inline void check_launch(const Stream& stream) {
-  check_cuda(cudaGetLastError(), "the launch of a kernel", stream.device());
-}
-
 template <typename F>
-__global__ void run_elements(int64_t n, F f) {
+__global__ void __launch_bounds__(kElementThreads) run_elements(int64_t n, F f) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
        i += int64_t{gridDim.x} * blockDim.x)
     f(i);
 }
 
 template <typename F>
-__global__ void run_rows(int64_t rows, F f) {
+__global__ void __launch_bounds__(kMostRowThreads) run_rows(int64_t rows, F f) {
   const Team team(static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   for (int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; row < rows;
        row += int64_t{gridDim.x} * blockDim.y)
     f(team, row);
+}
+
+// Errors are this launch's own: what others left, cudaGetLastError would show.
+template <typename F>
+void launch(Stream& stream, dim3 blocks, dim3 threads, void (*kernel)(int64_t, F), int64_t n,
+            const F& f) {
+  cudaLaunchConfig_t shape = {};
+  shape.gridDim = blocks;
+  shape.blockDim = threads;
+  shape.stream = cuda_stream(stream);
+  check_cuda(cudaLaunchKernelEx(&shape, kernel, n, f), "the launch of a kernel", stream.device());
 }
 
 // Calls f(i) on the device for i < n, in any order.
@@ -95,8 +102,7 @@ template <typename F>
 void for_each_element(Stream& stream, int64_t n, F f) {
   if (n <= 0) return;
   const ElementLaunch shape = element_launch(n);
-  run_elements<<<shape.blocks, shape.threads, 0, cuda_stream(stream)>>>(n, f);
-  check_launch(stream);
+  launch(stream, shape.blocks, shape.threads, run_elements<F>, n, f);
 }
 
 // Calls f(team, row) on the device for row < rows, each with a team for `columns` elements.
@@ -104,9 +110,8 @@ template <typename F>
 void for_each_row(Stream& stream, int64_t rows, int64_t columns, F f) {
   if (rows <= 0) return;
   const RowLaunch shape = row_launch(rows, columns);
-  const dim3 threads(shape.team_threads, shape.teams_per_block);
-  run_rows<<<shape.blocks, threads, 0, cuda_stream(stream)>>>(rows, f);
-  check_launch(stream);
+  launch(stream, shape.blocks, dim3(shape.team_threads, shape.teams_per_block), run_rows<F>, rows,
+         f);
 }
 
 #else

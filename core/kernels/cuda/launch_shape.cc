@@ -6,13 +6,13 @@
 namespace cohort::cuda {
 namespace {
 
-constexpr int64_t kThreads = 256;
 // More than a card of 132 multiprocessors, with 8 blocks each, has under way; a loop in the kernel
 // does the rest.
 constexpr int64_t kMaxBlocks = 4096;
 // Each thread of a team has this many elements of a row at least, where the row has them.
 constexpr int64_t kElementsPerThread = 4;
-constexpr int64_t kMaxTeam = 1024;
+// Of a block of teams of one warp.
+constexpr int64_t kShortRowThreads = 256;
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -23,14 +23,14 @@ unsigned blocks_for(int64_t wanted) {
 }  // namespace
 
 ElementLaunch element_launch(int64_t n) {
-  return {blocks_for(divided_up(n, kThreads)), static_cast<unsigned>(kThreads)};
+  return {blocks_for(divided_up(n, kElementThreads)), static_cast<unsigned>(kElementThreads)};
 }
 
 RowLaunch row_launch(int64_t rows, int64_t columns) {
   const auto wanted = static_cast<uint64_t>(divided_up(columns, kElementsPerThread));
   const auto team =
-      std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(wanted)), kWarp, kMaxTeam);
-  const int64_t teams = team == kWarp ? kThreads / kWarp : 1;
+      std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(wanted)), kWarp, kMostRowThreads);
+  const int64_t teams = team == kWarp ? kShortRowThreads / kWarp : 1;
   return {blocks_for(divided_up(rows, teams)), static_cast<unsigned>(team),
           static_cast<unsigned>(teams)};
 }

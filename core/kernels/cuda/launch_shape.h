@@ -5,6 +5,8 @@
 namespace cohort::cuda {
 
 inline constexpr int kWarp = 32;
+// Threads of a block, which kernels are compiled to have registers for.
+inline constexpr int kElementThreads = 256, kMostRowThreads = 1024;
 
 // How many blocks and threads do a loop; threads go on to the elements that are left.
 struct ElementLaunch {

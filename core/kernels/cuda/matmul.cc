@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <cublasLt.h>
 #include <map>
 #include <mutex>
@@ -82,17 +83,23 @@ class MatMulKernel final : public Kernel {
         y_(spec.outputs[0]),
         is_double_(y_.dtype == DType::kFloat64) {
     // An epilogue that does a part only is not used, nor one of a sum of nothing.
-    if (spec.inputs.size() == 3 && (!epilogue_.complete || is_empty())) {
-      epilogue_ = {};
-      tail_.emplace(spec);
-    }
+    if (spec.inputs.size() == 3 && (!epilogue_.complete || is_empty())) leave_to_tail(spec);
     if (is_empty()) return;
     handle_ = handle_of(device_);
     describe_operation(spec);
+    describe_epilogue(spec);
     describe_matrix(problem_.first, first_);
     describe_matrix(problem_.second, second_);
     describe_matrix(problem_.result, result_);
-    choose_algorithm(spec);
+    if (choose_algorithm()) return;
+    // The product alone there may be for types and sizes that have no epilogue.
+    if (epilogue_.bias) {
+      leave_to_tail(spec);
+      describe_epilogue(spec);
+      if (choose_algorithm()) return;
+    }
+    fail(Code::kUnimplemented, device_, ": cuBLASLt has no algorithm for ", spec.op, " of ",
+         spec.inputs[0], " and ", spec.inputs[1]);
   }
 
   size_t scratch_bytes() const override {
@@ -112,6 +119,11 @@ class MatMulKernel final : public Kernel {
  private:
   bool is_empty() const { return y_.bytes() == 0 || problem_.k == 0; }
 
+  void leave_to_tail(const KernelSpec& spec) {
+    epilogue_ = {};
+    tail_.emplace(spec);
+  }
+
   void describe_operation(const KernelSpec& spec) {
     cublasComputeType_t compute = is_double_ ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
     if (spec.inputs[0].dtype == DType::kFloat32 && is_tf32_allowed())
@@ -120,11 +132,17 @@ class MatMulKernel final : public Kernel {
                                                     is_double_ ? CUDA_R_64F : CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, problem_.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, problem_.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (!epilogue_.bias) return;
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_.relu   ? CUBLASLT_EPILOGUE_RELU_BIAS
+  }
+
+  // By epilogue_. The choice of an algorithm asks the bias's address for its alignment alone.
+  void describe_epilogue(const KernelSpec& spec) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, !epilogue_.bias  ? CUBLASLT_EPILOGUE_DEFAULT
+                                       : epilogue_.relu ? CUBLASLT_EPILOGUE_RELU_BIAS
                                        : epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS
                                                         : CUBLASLT_EPILOGUE_BIAS);
-    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(spec.inputs[2].dtype));
+    const uintptr_t bias = epilogue_.bias ? kBufferAlignment : 0;
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(bias));
+    if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(spec.inputs[2].dtype));
   }
 
   template <typename T>
@@ -147,7 +165,8 @@ class MatMulKernel final : public Kernel {
                                &matrix.batch_stride, sizeof(matrix.batch_stride)));
   }
 
-  void choose_algorithm(const KernelSpec& spec) {
+  // False where cuBLASLt has none.
+  bool choose_algorithm() {
     Preference preference;
     COHORT_CUBLAS(device_, cublasLtMatmulPreferenceCreate(preference.put()));
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -160,12 +179,11 @@ class MatMulKernel final : public Kernel {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       prefer(operand, static_cast<uint32_t>(kBufferAlignment));
     int found = 0;
-    COHORT_CUBLAS(device_,
-                  cublasLtMatmulAlgoGetHeuristic(handle_, operation_, first_, second_, result_,
-                                                 result_, preference, 1, &algorithm_, &found));
-    if (found == 0)
-      fail(Code::kUnimplemented, device_, ": cuBLASLt has no algorithm for ", spec.op, " of ",
-           spec.inputs[0], " and ", spec.inputs[1]);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, operation_, first_, second_, result_, result_, preference, 1, &algorithm_, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+    check_cublas(status, "cublasLtMatmulAlgoGetHeuristic", device_);
+    return found > 0 && algorithm_.state == CUBLAS_STATUS_SUCCESS;
   }
 
   void multiply(const KernelContext& context, cudaStream_t stream) {

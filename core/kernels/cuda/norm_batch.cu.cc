@@ -21,13 +21,16 @@ void sum_deviations(Stream& stream, const ColumnChunks& chunks, const T* x, Pair
                 });
 }
 
-// Chan, Golub and LeVeque's rule for joining the moments of parts.
+// Chan, Golub and LeVeque's rule for joining the moments of parts. scales[c] is what normalising
+// multiplies by.
 template <typename T>
-void merge_chunks(Stream& stream, const ColumnChunks& chunks, const T* x, const Pair<T>* partial,
-                  T* means, T* variances) {
+void merge_chunks(const KernelContext& context, const ColumnChunks& chunks, double epsilon,
+                  const Pair<T>* partial, T* scales) {
+  const T *x = context.input<T>(0), *gamma = context.input<T>(1);
+  T *means = context.output<T>(1), *variances = context.output<T>(2);
   const int64_t n = chunks.columns;
   const double divisor = static_cast<double>(std::max<int64_t>(chunks.rows, 1));
-  for_each_element(stream, n, [=] COHORT_DEVICE(int64_t c) {
+  for_each_element(*context.stream, n, [=] COHORT_DEVICE(int64_t c) {
     double total = 0, squares = 0;
     for (int64_t k = 0; k < chunks.chunks; ++k) {
       const int64_t first = chunks.first_row(k);
@@ -44,19 +47,18 @@ void merge_chunks(Stream& stream, const ColumnChunks& chunks, const T* x, const 
     }
     means[c] = static_cast<T>(center);
     variances[c] = static_cast<T>((squares > 0 ? squares : 0) / divisor);
+    scales[c] = static_cast<T>(gamma[c] / std::sqrt(variances[c] + epsilon));
   });
 }
 
 template <typename T>
-void normalise(const KernelContext& context, RowSizes sizes, double epsilon, bool relu) {
-  const T *x = context.input<T>(0), *gamma = context.input<T>(1), *beta = context.input<T>(2),
-          *means = context.output<T>(1), *variances = context.output<T>(2);
+void normalise(const KernelContext& context, RowSizes sizes, const T* scales, bool relu) {
+  const T *x = context.input<T>(0), *beta = context.input<T>(2), *means = context.output<T>(1);
   T* y = context.output<T>(0);
   const int64_t n = sizes.columns;
   for_each_element(*context.stream, sizes.rows * n, [=] COHORT_DEVICE(int64_t i) {
     const int64_t c = i % n;
-    const T scale = static_cast<T>(gamma[c] / std::sqrt(variances[c] + epsilon));
-    const T value = (x[i] - means[c]) * scale + beta[c];
+    const T value = (x[i] - means[c]) * scales[c] + beta[c];
     y[i] = relu && value < 0 ? T(0) : value;  // NaN stays
   });
 }
@@ -67,19 +69,20 @@ class BatchNorm final : public BatchNormKernel {
   explicit BatchNorm(const KernelSpec& spec)
       : BatchNormKernel(spec),
         chunks_(sizes_),
-        partial_(layout_.add(static_cast<size_t>(chunks_.sums()) * sizeof(Pair<T>))) {}
+        partial_(layout_.add(static_cast<size_t>(chunks_.sums()) * sizeof(Pair<T>))),
+        scales_(layout_.add(static_cast<size_t>(sizes_.columns) * sizeof(T))) {}
 
   void run(const KernelContext& context) override {
     auto* partial = scratch_at<Pair<T>>(context, partial_);
+    auto* scales = scratch_at<T>(context, scales_);
     sum_deviations<T>(*context.stream, chunks_, context.input<T>(0), partial);
-    merge_chunks<T>(*context.stream, chunks_, context.input<T>(0), partial, context.output<T>(1),
-                    context.output<T>(2));
-    normalise<T>(context, sizes_, epsilon_, relu_);
+    merge_chunks<T>(context, chunks_, epsilon_, partial, scales);
+    normalise<T>(context, sizes_, scales, relu_);
   }
 
  private:
   ColumnChunks chunks_;
-  size_t partial_;
+  size_t partial_, scales_;
 };
 
 // What dx needs of a channel: dx = slope * (dy - center - (x - mean) * pull).

@@ -149,5 +149,25 @@ TEST(FusedConv2D, AddsBiasAndActivates) {
     }
 }
 
+TEST(FusedConv2D, ReluPassesNaNOn) {
+  const Case c{{1, 4, 4, 8}, {1, 1, 8, 16}};
+  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16}) {
+    Tensor x = Tensor::full(DType::kFloat64, c.x, -0.5);
+    x.data<double>()[5 * 8] = NAN;  // in the sixth pixel
+    Attributes attributes = c.attributes();
+    attributes.set("activation", std::string("Relu"));
+    const Tensor y =
+        run_kernel("FusedConv2D",
+                   {x.cast(dtype), Tensor::full(dtype, c.filter, 1), Tensor::zeros(dtype, {16})},
+                   attributes)[0]
+            .cast(DType::kFloat64);
+    for (int64_t i = 0; i < y.num_elements(); ++i)
+      if (i / 16 == 5)
+        EXPECT_TRUE(std::isnan(y.data<double>()[i])) << dtype << " at " << i;
+      else
+        EXPECT_EQ(y.data<double>()[i], 0) << dtype << " at " << i;
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -50,5 +50,22 @@ TEST(AttentionProblem, IsForLibrariesWhereTheyMayHaveAPlan) {
   EXPECT_FALSE(problem({.batch = 0}).is_for_libraries());
 }
 
+TEST(AttentionProblem, IsNotForVersionsOfCudnnThatComputeItWrongly) {
+  const AttentionProblem out = problem({.queries = 64, .keys = 192}),
+                         slopes = problem({.queries = 64, .keys = 192}, true),
+                         of_whole_blocks = problem({.queries = 64, .keys = 256}, true);
+  for (const size_t version : {90800, 90900, 91002, 91400, 91500}) {
+    EXPECT_TRUE(out.is_right_in_cudnn(version)) << version;
+    EXPECT_FALSE(slopes.is_right_in_cudnn(version)) << version;
+    EXPECT_TRUE(of_whole_blocks.is_right_in_cudnn(version)) << version;
+  }
+  for (const AttentionProblem& p : {out, slopes, of_whole_blocks}) {
+    EXPECT_FALSE(p.is_right_in_cudnn(91000));
+    EXPECT_FALSE(p.is_right_in_cudnn(91001));
+    EXPECT_TRUE(p.is_right_in_cudnn(91501));
+    EXPECT_TRUE(p.is_right_in_cudnn(91900));
+  }
+}
+
 }  // namespace
 }  // namespace cohort::cuda

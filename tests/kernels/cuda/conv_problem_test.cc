@@ -1,5 +1,6 @@
 #include "core/kernels/cuda/conv_problem.h"
 
+#include <optional>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -79,6 +80,32 @@ TEST(ConvProblem, DiffersWhereAPlanWould) {
   };
   EXPECT_EQ(problems.size(), 8u);
   EXPECT_EQ(problems.count(task({0, 0, 0, 0}).problem), 1u);
+}
+
+std::optional<ConvProblem> fused(const std::string& activation, DType bias) {
+  const Attributes attributes = {{"activation", activation}};
+  const TensorSpec any{DType::kFloat32, {1}};
+  const KernelSpec spec{"FusedConv2D", {any, any, {bias, {4}}}, {any}, attributes, Device{}, 1};
+  return with_epilogue(task({0, 0, 0, 0}).problem, spec);
+}
+
+TEST(ConvProblem, HasWordsForABiasAndRelu) {
+  const ConvProblem alone = task({0, 0, 0, 0}).problem, sum = fused("", DType::kFloat32).value(),
+                    relu = fused("Relu", DType::kFloat32).value();
+  EXPECT_TRUE(sum.bias && !sum.relu && relu.bias && relu.relu);
+  EXPECT_EQ((std::set<ConvProblem>{alone, sum, relu}).size(), 3u);
+}
+
+TEST(ConvProblem, HasNoWordsForOtherActivationsAndTypes) {
+  EXPECT_FALSE(fused("Sigmoid", DType::kFloat32));
+  EXPECT_FALSE(fused("Relu", DType::kBFloat16));
+}
+
+TEST(ConvProblem, OfAConvolutionAloneHasNoEpilogue) {
+  const Attributes none;
+  const TensorSpec any{DType::kFloat32, {1}};
+  EXPECT_FALSE(
+      with_epilogue(task({0, 0, 0, 0}).problem, {"Conv2D", {any, any}, {any}, none, Device{}, 1}));
 }
 
 // Whether float32 may be rounded to TF32 is no matter of other types.

@@ -12,7 +12,7 @@ TEST(ElementLaunch, HasWholeWarpsAndNeverMoreBlocksThanElementsNeed) {
   for (const int64_t n : kSizes) {
     const ElementLaunch shape = element_launch(n);
     EXPECT_EQ(shape.threads % kWarp, 0u) << n;
-    EXPECT_LE(shape.threads, 1024u) << n;
+    EXPECT_LE(shape.threads, static_cast<unsigned>(kElementThreads)) << n;
     EXPECT_GE(shape.blocks, 1u) << n;
     EXPECT_LT((int64_t{shape.blocks} - 1) * shape.threads, n);
   }
@@ -28,7 +28,7 @@ TEST(RowLaunch, TeamsAreWarpsOrBlocksOfAPowerOfTwo) {
       const RowLaunch shape = row_launch(rows, columns);
       EXPECT_EQ(shape.team_threads & (shape.team_threads - 1), 0u);
       EXPECT_GE(shape.team_threads, static_cast<unsigned>(kWarp));
-      EXPECT_LE(shape.team_threads * shape.teams_per_block, 1024u);
+      EXPECT_LE(shape.team_threads * shape.teams_per_block, static_cast<unsigned>(kMostRowThreads));
       // Threads of several teams of more than a warp would wait for each other.
       EXPECT_TRUE(shape.teams_per_block == 1 || shape.team_threads == kWarp);
       EXPECT_GE(shape.blocks, 1u);

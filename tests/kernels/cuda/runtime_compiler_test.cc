@@ -24,6 +24,15 @@ TEST(RuntimeCompiler, CompilesThePrograms) {
   }
 }
 
+// The groups' words, 4 KiB, would be in local memory if each thread copied them.
+TEST(RuntimeCompiler, LeavesParametersWhereTheyAre) {
+  const SampleProgram updates = sample_programs().back();
+  ASSERT_GT(updates.groups, 1);
+  const std::string ptx = cuda::compile_source(source_of(updates).text, "compute_90");
+  EXPECT_NE(ptx.find(".param"), std::string::npos);
+  EXPECT_EQ(ptx.find(".local"), std::string::npos) << ptx;
+}
+
 TEST(RuntimeCompiler, MakesMachineCode) {
   const std::string code = cuda::compile_source(source_of(sample_programs().front()).text, "sm_90");
   EXPECT_EQ(code.substr(1, 3), "ELF");

@@ -1,5 +1,6 @@
 #include "core/device/simulated/simulated_gpus.h"
 #include "core/kernels/cuda/attention_problem.h"
+#include "tests/kernels/cuda/workspace.h"
 
 // Attention as a library does it, by the CPU's kernels.
 namespace cohort::cuda {
@@ -21,6 +22,7 @@ class SimulatedAttentionPlan final : public AttentionPlan {
   }
   size_t workspace_bytes() const override { return kernel_->scratch_bytes(); }
   void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
+    check_workspace(workspace);
     const std::vector<const void*> inputs(tensors.begin(), tensors.begin() + inputs_);
     const std::vector<void*> outputs(tensors.begin() + inputs_, tensors.end());
     simulated::submit(stream, [kernel = kernel_, inputs, outputs, workspace] {

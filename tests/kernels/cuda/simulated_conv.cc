@@ -4,6 +4,7 @@
 #include "core/device/simulated/simulated_gpus.h"
 #include "core/kernels/common/convert.h"
 #include "core/kernels/cuda/conv_problem.h"
+#include "tests/kernels/cuda/workspace.h"
 
 // Convolutions as a library does them, by the dimensions and strides of the problem alone.
 namespace cohort::cuda {
@@ -50,15 +51,28 @@ void for_each_product(const ConvProblem& p, F visit) {
               }
 }
 
+// What follows the products of y, whose channels are its neighbours in memory.
+void finish(const ConvProblem& p, const void* bias, std::vector<double>& y) {
+  const int64_t channels = p.y.dims[1];
+  const auto addends =
+      load({p.y.dtype, {1, channels, 1, 1}, {channels, 1, channels, channels}}, bias);
+  for (size_t i = 0; i < y.size(); ++i) {
+    y[i] += addends[i % addends.size()];
+    if (p.relu && y[i] < 0) y[i] = 0;
+  }
+}
+
 class SimulatedConvPlan final : public ConvPlan {
  public:
   explicit SimulatedConvPlan(const ConvProblem& problem) : p_(problem) {}
   // Some, whose place must not be anybody else's.
   size_t workspace_bytes() const override { return 100; }
-  void run(Stream& stream, void* x, void* filter, void* y, void* workspace) override {
+  void run(Stream& stream, const ConvMemory& memory, void* workspace) override {
+    check_workspace(workspace);
     simulated::submit(stream, [=, p = p_] {
       std::fill_n(static_cast<char*>(workspace), 100, '\xAB');
-      std::vector<double> in = load(p.x, x), taps = load(p.filter, filter), out = load(p.y, y);
+      std::vector<double> in = load(p.x, memory.x), taps = load(p.filter, memory.filter),
+                          out = load(p.y, memory.y);
       std::vector<double>& sums = p.result == ConvResult::kX   ? in
                                   : p.result == ConvResult::kY ? out
                                                                : taps;
@@ -73,12 +87,13 @@ class SimulatedConvPlan final : public ConvPlan {
         else
           b += a * c;
       });
+      if (p.bias) finish(p, memory.bias, out);
       if (p.result == ConvResult::kX)
-        store(p.x, x, in);
+        store(p.x, memory.x, in);
       else if (p.result == ConvResult::kY)
-        store(p.y, y, out);
+        store(p.y, memory.y, out);
       else
-        store(p.filter, filter, taps);
+        store(p.filter, memory.filter, taps);
     });
   }
 
@@ -88,11 +103,13 @@ class SimulatedConvPlan final : public ConvPlan {
 
 }  // namespace
 
-// As cuDNN it refuses some, which are left to plain loops: float64, and grouped ones of 16 bits.
+// As cuDNN it refuses some, which are left to plain loops: float64, and grouped ones of 16 bits. An
+// epilogue it has for 16 bits alone.
 std::shared_ptr<ConvPlan> find_conv_plan(const ConvProblem& problem, Device) {
   const bool grouped = problem.x.dims[1] != problem.filter.dims[1];
   if (problem.x.dtype == DType::kFloat64 || (grouped && dtype_size(problem.x.dtype) == 2))
     return nullptr;
+  if (problem.bias && problem.x.dtype == DType::kFloat32) return nullptr;
   return std::make_shared<SimulatedConvPlan>(problem);
 }
 

@@ -1,5 +1,6 @@
 #include "core/device/simulated/simulated_gpus.h"
 #include "core/kernels/common/elementwise_spec.h"
+#include "tests/kernels/cuda/workspace.h"
 
 // What libraries and run-time compilation do on a GPU, the CPU's kernels do on a simulated one, as
 // work of its stream.
@@ -17,6 +18,7 @@ class LibraryKernel final : public Kernel {
     return kernel_->can_run_in_place(output, input);
   }
   void run(const KernelContext& context) override {
+    check_workspace(context.scratch);
     const std::vector<const void*> inputs(context.inputs.begin(), context.inputs.end());
     const std::vector<void*> outputs(context.outputs.begin(), context.outputs.end());
     simulated::submit(*context.stream, [this, inputs, outputs, scratch = context.scratch,

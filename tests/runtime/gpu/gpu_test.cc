@@ -82,6 +82,18 @@ TEST_F(Gpu, RunsAPlanAgainAndAgainWithNewFeeds) {
   }
 }
 
+// Libraries refuse a workspace that is not aligned to 256 bytes.
+TEST_F(Gpu, ScratchMemoryIsAlignedBehindAnArenaOfAnySize) {
+  const auto traced = trace({{DType::kFloat32, {3, 3}}}, [](auto& x) {
+    return std::vector<Value>{ops::matmul(ops::softmax(x[0]), x[0])};
+  });
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  ASSERT_NE(on_gpu.stats().arena_bytes % 256, 0u);
+  const std::vector<Tensor> feeds = {ramp({3, 3})};
+  const auto got = to_vector(on_gpu.run(feeds, {})[0]), want = to_vector(on_cpu.run(feeds, {})[0]);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-6) << i;
+}
+
 TEST_F(Gpu, ResultsStayWhenThePlanRunsAgain) {
   const auto traced =
       trace({{DType::kFloat32, {2}}}, [](auto& x) { return std::vector<Value>{x[0] + 1.0}; });
