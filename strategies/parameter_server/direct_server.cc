@@ -36,6 +36,7 @@ class DirectServer::Stream final : public CallerStream {
         .check(server_.service_.options().job_id, caller->task);
     socket_.put({.kind = Frame::Kind::kWelcome});
     socket_.flush(deadline);
+    socket_.watch();
     return caller;
   }
 

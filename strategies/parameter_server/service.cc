@@ -23,6 +23,8 @@ constexpr size_t kMaxCachedBytes = 256 << 20;
 constexpr size_t kMaxShards = 1 << 20;
 // So many times worker_grace after a restart, those who took part before are waited for.
 constexpr int kGracesToReturn = 10;
+// And so many times, a worker that is there is waited for without a word.
+constexpr int kGracesToName = 5;
 
 // A worker is slow when the others wait for it so much of their time: it takes twice as long.
 constexpr double kSlowShare = 0.5;
@@ -326,13 +328,28 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   return result;
 }
 
-void Service::name_slow(const std::string& task, double share) {
+WaitingRoom::Time Service::time_to_name_awaited() const {
+  return std::chrono::steady_clock::now() + kGracesToName * options_.worker_grace;
+}
+
+void Service::name_awaited(const Shard& shard) {
+  const std::string awaited = awaited_by(shard);
+  if (awaited.empty() || !is_slow_news(awaited)) return;
+  options_.notice(str("parameter server: the next update has been waiting for ",
+                      kGracesToName * options_.worker_grace.count(), " ms for gradients of ",
+                      awaited));
+}
+
+bool Service::is_slow_news(const std::string& tasks) {
   const auto now = std::chrono::steady_clock::now();
-  const bool is_news = with_clocks([&](ClockTable&) {
-    const auto [last, is_first] = named_slow_.try_emplace(task, now);
+  return with_clocks([&](ClockTable&) {
+    const auto [last, is_first] = named_slow_.try_emplace(tasks, now);
     return is_first || now - std::exchange(last->second, now) > kSaySlowAgain;
   });
-  if (!is_news) return;
+}
+
+void Service::name_slow(const std::string& task, double share) {
+  if (!is_slow_news(task)) return;
   options_.notice(str("parameter server: the other workers wait for ", task, ", ",
                       static_cast<int>(100 * share), "% of the time of the last updates"));
 }

@@ -112,6 +112,10 @@ class Service {
   void leave(const std::string& task, int64_t trainings);
   // Who is waited for, for the next update of a shard.
   std::string awaited_by(const Shard& shard);
+  // Until then an update may be waited for without a word.
+  WaitingRoom::Time time_to_name_awaited() const;
+  // Says who is waited for, for the next update of a shard, unless that was said a moment ago.
+  void name_awaited(const Shard& shard);
   BufferCache& buffers() { return buffers_; }
   TaskPool& pool() { return *pool_; }
   WaitingRoom& waiting_room() { return *waiting_; }
@@ -132,6 +136,8 @@ class Service {
   void remember(const std::map<std::string, Mark>& marks);
   // Its file cannot be written.
   void end_ledger(const Error& error);
+  // Whether that the others wait for these has not been said a moment ago; then it counts as said.
+  bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.
   void name_slow(const std::string& task, double share);
   void count_lost(const std::string& task, uint64_t pushes, const std::string& where);

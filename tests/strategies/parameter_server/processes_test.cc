@@ -84,6 +84,29 @@ TEST(KilledWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
   EXPECT_EQ(std::fmod(value, 2), 0) << "one gradient counts for two where there is one";
 }
 
+TEST(FrozenWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
+  const Folder folder;
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
+  const auto begin = [&](int worker) {
+    return start({"rounds", server.address().text(), str("worker:", worker), "1000000"},
+                 str(folder.path(), "/", worker));
+  };
+  const auto first = begin(0), second = begin(1);
+  ASSERT_TRUE(second->wait_for_lines("round", 20));
+  second->freeze();
+  const auto frozen = std::chrono::steady_clock::now();
+  ASSERT_TRUE(first->wait_for_lines("round", first->lines("round") + 20));
+  const auto stall = std::chrono::steady_clock::now() - frozen;
+  EXPECT_LT(stall, std::chrono::seconds(20)) << "5 s, on a machine that is not busy";
+  EXPECT_NE(server.line("worker:1 has gone"), "");
+  const uint64_t counted = server->statistics().pushes_counted;
+  second->send(SIGCONT);
+  ASSERT_TRUE(second->wait_for_lines("round", second->lines("round") + 30));
+  EXPECT_GE(server->statistics().pushes_counted, counted + 15) << "updates of two workers again";
+  const auto client = server.client("worker:2");
+  EXPECT_EQ(std::fmod(value_of(*client), 2), 0) << "one gradient counts for two where there is one";
+}
+
 TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   constexpr uint64_t kSeed = 2;
   SCOPED_TRACE(str("seed ", kSeed));
