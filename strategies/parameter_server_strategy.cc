@@ -165,6 +165,12 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return on_servers(variable)->move_by(rule, weight_decay, slot_names);
   }
 
+  void keep_apart(const std::shared_ptr<Variable>& variable) override {
+    const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
+    COHORT_CHECK(own != nullptr);
+    own->keep_apart();
+  }
+
   bool waits_for_others() const override {
     const ConsistencyOptions& consistency = session->consistency();
     return consistency.synchronous() && consistency.gradients_per_update() > 1;
