@@ -91,6 +91,7 @@ ConsistencyOptions consistency_of(const Options& options, int num_workers) {
 ParameterServerOptions server_options(const Options& options, const Task& task) {
   ParameterServerOptions server{.job_id = options.job_id,
                                 .consistency = consistency_of(options, task.num_workers),
+                                .log = options.server_log,
                                 .orphaned_after = options.orphaned_after,
                                 .tls = options.tls,
                                 .allow_plaintext = options.allow_plaintext};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "strategies/parameter_server/buffer_cache.h"
+#include "strategies/parameter_server/change_log.h"
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/local_offer.h"
@@ -81,8 +82,11 @@ class Service {
   uint64_t sessions() const;
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
   std::optional<std::string> is_orphaned() const;
-  // Writes all shards to a folder.
+  // Writes all shards to a folder. The log ends with a snapshot in its own.
   void snapshot(const std::string& folder);
+  // With a log, after restoring: does again what it says, and goes on with it. Whether it said
+  // anything. kFailedPrecondition where the options have none and the folder has; kDataLoss.
+  bool keep_log();
   // With a snapshot folder, after restoring, or `anew`: writes down from now on what is
   // acknowledged. What the server before this one has written down and the snapshot has not is
   // lost: it is counted when its worker pushes again, has left, or has not come back for long.
@@ -133,6 +137,8 @@ class Service {
 
  private:
   void identify(const proto::Request& request, Session& session);
+  int64_t restore_from(const std::string& folder);
+  void replay();
   void remember(const std::map<std::string, Mark>& marks);
   // Its file cannot be written.
   void end_ledger(const Error& error);
@@ -174,7 +180,8 @@ class Service {
                         refused_ = 0, received_ = 0, sent_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex snapshot_mutex_;
-  std::mutex ledger_mutex_;  // guards what follows
+  std::unique_ptr<ChangeLog> log_;  // made before anybody calls
+  std::mutex ledger_mutex_;         // guards what follows
   std::unique_ptr<PushLedger> ledger_;
   struct Unreturned {
     Mark restored, last;

@@ -36,7 +36,7 @@ class Slope {
  private:
   const optim::Optimizer sgd_;
   std::shared_ptr<Variable> weight_;
-  std::optional<StepFunction<Value>> step_;
+  std::optional<StepFunction<Value, const Value&>> step_;
 };
 
 TEST(CoordinatorOfAStrategy, OptimizersMoveTheStrategysVariables) {
