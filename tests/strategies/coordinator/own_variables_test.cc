@@ -202,6 +202,7 @@ TEST(OwnVariables, EachWorkerAppliesTheGradientsThatItHasAccumulated) {
       return loss;
     });
     const auto coordinator = job.coordinator(*strategy);
+    coordinator->wait_for_workers();
     for (int i = 0; i < kSteps; ++i) coordinator->schedule(step);
     coordinator->join(kPatience);
     double waiting = 0;
@@ -231,6 +232,7 @@ TEST(OwnVariables, ALossScaleIsLoweredByTheWorkerWhoseGradientsAreNotFinite) {
     return loss;
   });
   const auto coordinator = job.coordinator(*strategy);
+  coordinator->wait_for_workers();
   for (int i = 0; i < kSteps; ++i)
     coordinator->schedule(step, i % (kSteps / kBad) == 0 ? INFINITY : 1.0f);
   coordinator->join(kPatience);

@@ -395,13 +395,15 @@ TEST(Synchronous, NamesNobodyWhereNobodyIsSlow) {
 
 TEST(Synchronous, NamesWhoIsThereAndSendsNothing) {
   Rounds rounds(2, 0, milliseconds(20));
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  for (const int worker : {0, 1}) rounds.pull(worker);
   rounds.push(0, 1);
   float value = 0;
   std::thread waiting([&] { value = rounds.next(0); });
   EXPECT_TRUE(eventually([&] { return !rounds.server().line("gradients of worker:1").empty(); }));
   rounds.push(1, 2);
   waiting.join();
-  EXPECT_EQ(value, 3);
+  EXPECT_EQ(value, 2 + 3);
   EXPECT_EQ(rounds.server().line("gradients of worker:0"), "");
 }
 
