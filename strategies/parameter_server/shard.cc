@@ -200,6 +200,7 @@ PushResult Shard::push(IncomingPush push) {
   if (const uint64_t known = std::max(mark.sequence, push.reported); push.acknowledged > known)
     result.lost = push.acknowledged - known;
   if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
+    record({{push.task, push.mark}}, std::monostate());
     mark.sequence = push.mark.sequence;
     result.outcome = PushOutcome::kRepeated;
     return result;
@@ -246,6 +247,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   Mark& mark = marks_[push.task];
   const Mark before = std::exchange(mark, push.mark);
   if (push.computed_at != ShardVersion{environment_.epoch, version_}) {
+    record({{push.task, push.mark}}, std::monostate());
     result.outcome = PushOutcome::kLate;
     return result;
   }
