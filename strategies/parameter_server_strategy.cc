@@ -91,6 +91,7 @@ ConsistencyOptions consistency_of(const Options& options, int num_workers) {
 ParameterServerOptions server_options(const Options& options, const Task& task) {
   ParameterServerOptions server{.job_id = options.job_id,
                                 .consistency = consistency_of(options, task.num_workers),
+                                .log = options.server_log,
                                 .orphaned_after = options.orphaned_after,
                                 .tls = options.tls,
                                 .allow_plaintext = options.allow_plaintext};
@@ -163,6 +164,12 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       const std::shared_ptr<Variable>& variable, const optim::UpdateRule& rule, double weight_decay,
       const std::vector<std::string>& slot_names) override {
     return on_servers(variable)->move_by(rule, weight_decay, slot_names);
+  }
+
+  void keep_apart(const std::shared_ptr<Variable>& variable) override {
+    const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
+    COHORT_CHECK(own != nullptr);
+    own->keep_apart();
   }
 
   bool waits_for_others() const override {

@@ -14,6 +14,7 @@
 #include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/partitioner.h"
 #include "strategies/parameter_server/placement.h"
+#include "strategies/parameter_server/server_log.h"
 #include "strategies/parameter_server/server_variable.h"
 
 namespace cohort {
@@ -83,6 +84,8 @@ class ParameterServerStrategy final : public Strategy {
     // starts; empty: nowhere.
     std::string snapshot_folder;
     std::chrono::milliseconds snapshot_interval = std::chrono::seconds(30);
+    // And whether they write down there what they acknowledge in between.
+    ServerLog server_log = ServerLog::kNone;
     // A server ends when nobody has been connected for so long; 0: never.
     std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
 

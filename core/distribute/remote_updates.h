@@ -27,6 +27,10 @@ class RemoteUpdates {
       const std::shared_ptr<Variable>& variable, const optim::UpdateRule& rule, double weight_decay,
       const std::vector<std::string>& slot_names) = 0;
 
+  // What a process does before it sends goes by this variable, such as a sum of gradients or a loss
+  // scale: each process that runs steps has one of its own, wherever that is.
+  virtual void keep_apart(const std::shared_ptr<Variable>& variable) = 0;
+
   // Whether an update takes a gradient of every process, so that each has to send one.
   virtual bool waits_for_others() const = 0;
 

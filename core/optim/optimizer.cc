@@ -34,6 +34,13 @@ VariablePtr make_state(std::string name, const TensorSpec& spec, double initial,
        .aggregation = aggregation});
 }
 
+// For what goes before gradients are sent, where updates are made elsewhere.
+const VariablePtr& kept_apart(const VariablePtr& variable) {
+  if (RemoteUpdates* const remote = current_strategy().remote_updates())
+    remote->keep_apart(variable);
+  return variable;
+}
+
 // The rule of counters where updates are made elsewhere: one more for each, whatever is sent.
 class CountRule final : public UpdateRule {
  public:
@@ -134,7 +141,8 @@ struct Optimizer::State {
       iterations = add(make_scalar("iterations", DType::kInt64));
       if (remote) remote->attach(iterations, CountRule(), 0, {});
       if (remote && accumulates())
-        own_calls = make_scalar("own_calls", DType::kInt64, 0, Synchronization::kOnRead);
+        own_calls =
+            kept_apart(make_scalar("own_calls", DType::kInt64, 0, Synchronization::kOnRead));
       if (!options.learning_rate.schedule())
         learning_rate =
             add(make_scalar("learning_rate", DType::kFloat64, options.learning_rate.value()));
@@ -158,8 +166,8 @@ struct Optimizer::State {
            "not finite sends none");
     const auto kept = remote ? Synchronization::kOnRead : Synchronization::kAuto;
     const double initial = options.gradients.loss_scale->initial_scale;
-    loss_scale = {add(make_scalar("dynamic_scale", DType::kFloat64, initial, kept)),
-                  add(make_scalar("dynamic_counter", DType::kInt64, 0, kept)),
+    loss_scale = {add(kept_apart(make_scalar("dynamic_scale", DType::kFloat64, initial, kept))),
+                  add(kept_apart(make_scalar("dynamic_counter", DType::kInt64, 0, kept))),
                   add(make_scalar("skipped_updates", DType::kInt64))};
     if (remote) remote->attach(loss_scale.skipped, CountRule(), 0, {});
   }
@@ -185,8 +193,8 @@ struct Optimizer::State {
             "the gradients of variable \"", variable->name(),
             "\" cannot be accumulated: its rows are made on first use, and a sum would have all "
             "of them");
-      made.accumulator = make_state(name_of("gradient_accumulator"), variable->spec(), 0,
-                                    Synchronization::kOnRead, Aggregation::kSum);
+      made.accumulator = kept_apart(make_state(name_of("gradient_accumulator"), variable->spec(), 0,
+                                               Synchronization::kOnRead, Aggregation::kSum));
     }
     for (const VariablePtr& slot : made.of_rule) add(slot);
     if (made.accumulator) add(made.accumulator);
@@ -202,16 +210,17 @@ struct Optimizer::State {
       const std::function<std::string(const std::string&)>& name_of) {
     PowerSgdState made;
     if (low_rank.error_feedback)
-      made.residual = add(make_state(name_of("power_sgd_residual"), variable.spec(), 0,
-                                     Synchronization::kOnRead, Aggregation::kSum));
+      made.residual = add(kept_apart(make_state(name_of("power_sgd_residual"), variable.spec(), 0,
+                                                Synchronization::kOnRead, Aggregation::kSum)));
     if (low_rank.warm_start) {
       const Tensor first = initial_directions(variable, low_rank);
-      made.directions = add(create_variable({.name = name_of("power_sgd_directions"),
-                                             .spec = first.spec(),
-                                             .initial_value = [first] { return first.clone(); },
-                                             .trainable = false,
-                                             .synchronization = Synchronization::kOnRead,
-                                             .aggregation = Aggregation::kOnlyFirstReplica}));
+      made.directions =
+          add(kept_apart(create_variable({.name = name_of("power_sgd_directions"),
+                                          .spec = first.spec(),
+                                          .initial_value = [first] { return first.clone(); },
+                                          .trainable = false,
+                                          .synchronization = Synchronization::kOnRead,
+                                          .aggregation = Aggregation::kOnlyFirstReplica})));
     }
     return made;
   }

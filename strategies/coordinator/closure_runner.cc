@@ -213,6 +213,21 @@ std::map<std::string, std::shared_ptr<ServerVariable>> ClosureRunner::attach_var
   return by_name;
 }
 
+std::shared_ptr<Variable> ClosureRunner::own_variable(const Define& define,
+                                                      const std::string& name) const {
+  const auto as_variable = [&](const NamedResource& resource) {
+    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
+    return variable != nullptr && resource.name == name ? *variable : nullptr;
+  };
+  // Other functions' variables may have the same name.
+  for (const uint64_t id : define.worker_variables)
+    if (const auto found = resources_.find(id); found != resources_.end())
+      if (auto variable = as_variable(found->second)) return variable;
+  for (const auto& [id, resource] : resources_)
+    if (auto variable = as_variable(resource)) return variable;
+  return nullptr;
+}
+
 void ClosureRunner::compile(const Define& define, Compiled& compiled) {
   const Tensor& graph = define.graph;
   if (!graph.defined() || graph.dtype() != DType::kUInt8 || graph.shape().rank() != 1)
@@ -223,11 +238,7 @@ void ClosureRunner::compile(const Define& define, Compiled& compiled) {
       import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
         if (const auto found = on_servers.find(name); found != on_servers.end())
           return found->second;
-        for (const auto& [id, resource] : resources_)
-          if (const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-              variable != nullptr && resource.name == name)
-            return *variable;
-        return nullptr;
+        return own_variable(define, name);
       }));
   for (const auto& node : function->graph->nodes()) {
     // Of a table whose rows are made on first use, only rows ever come here.
@@ -239,7 +250,7 @@ void ClosureRunner::compile(const Define& define, Compiled& compiled) {
              kMaxValueBytes, " bytes");
   }
   if (on_servers.empty()) {
-    compiled.plan = std::make_unique<Plan>(*function, PlanOptions{});
+    compiled.plan = std::make_unique<Plan>(*function, PlanOptions{.precision = define.precision});
     return;
   }
   compiled.graph = std::move(function);
@@ -248,7 +259,8 @@ void ClosureRunner::compile(const Define& define, Compiled& compiled) {
 }
 
 void ClosureRunner::execute(Define define) {
-  Compiled compiled{.signature = define.signature, .error = define.error};
+  Compiled compiled{
+      .signature = define.signature, .precision = define.precision, .error = define.error};
   try {
     if (!compiled.error) compile(define, compiled);
   } catch (...) {
@@ -282,7 +294,7 @@ std::vector<Tensor> ClosureRunner::call(Compiled& compiled, const Ready& ready) 
   if (compiled.server_function) {
     servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
                                                   attach_.incarnation, ready.lane_sequence});
-    return compiled.server_function->run(ready.inputs, ready.step);
+    return compiled.server_function->run(ready.inputs, ready.step, compiled.precision);
   }
   return compiled.plan->run(ready.inputs, ready.step);
 }

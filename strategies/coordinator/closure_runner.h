@@ -60,6 +60,7 @@ class ClosureRunner {
   // with what pulls these and pushes to them.
   struct Compiled {
     CallSignature signature;
+    Precision precision = Precision::kFloat32;
     std::unique_ptr<Plan> plan;
     std::unique_ptr<GraphFunction> graph;  // that `server_function` needs
     std::unique_ptr<ServerFunction> server_function;
@@ -94,6 +95,8 @@ class ClosureRunner {
   void compile(const Define& define, Compiled& compiled);
   // The variables of parameter servers that a function uses, by name.
   std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
+  // The variable of this worker that a function calls by a name; null where there is none.
+  std::shared_ptr<Variable> own_variable(const Define& define, const std::string& name) const;
   void ask_for(Ready ready);
   Compiled* find(const Ready& ready);
   std::vector<Tensor> call(Compiled& compiled, const Ready& ready);

@@ -19,6 +19,7 @@
 #include "strategies/coordinator/remote_worker.h"
 #include "strategies/coordinator/resource_table.h"
 #include "strategies/coordinator/waiting.h"
+#include "strategies/coordinator/worker_copies.h"
 #include "strategies/parameter_server_strategy.h"
 
 namespace cohort {
@@ -106,11 +107,13 @@ class ClusterCoordinator::Impl {
       : strategy_(strategy),
         options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
+        resources_(std::make_shared<ResourceTable>(cluster.num_tasks("worker"))),
+        copies_(std::make_shared<WorkerCopies>(resources_)),
+        functions_(copies_),
         queue_(options_.max_queued, options_.max_attempts,
                [this] {
                  for (const auto& worker : workers_) worker->cancel();
                }),
-        resources_(std::make_shared<ResourceTable>(cluster.num_tasks("worker"))),
         context_{.security = security_,
                  .queue = queue_,
                  .functions = functions_,
@@ -186,6 +189,12 @@ class ClusterCoordinator::Impl {
       values.push_back(std::move(result.values[0]));
     }
     return values;
+  }
+
+  // The number of a variable of which each worker has a copy.
+  uint64_t resource_of(const std::shared_ptr<Variable>& variable) {
+    const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
+    return own != nullptr && own->is_apart() ? copies_->of(own) : per_worker_resource(*variable);
   }
 
   std::vector<WorkerStatus> statuses() {
@@ -268,15 +277,13 @@ class ClusterCoordinator::Impl {
         });
   }
   std::shared_ptr<FunctionFamily> family_of(const std::shared_ptr<internal::StepState>& step) {
-    if (step->precision() != Precision::kFloat32)
-      fail(Code::kUnimplemented, "function \"", step->name(), "\" is in ",
-           precision_name(step->precision()), ", and workers run what is scheduled in float32");
     return functions_.family(
         step.get(), step->name(), [ this, step ](const CallSignature& signature) -> const auto& {
           internal::ParameterNames names;
           for (const Parameter& parameter : signature.parameters) names.push_back(parameter.names);
           return trace(step->function(names), signature);
-        });
+        },
+        step->precision());
   }
 
  private:
@@ -332,9 +339,10 @@ class ClusterCoordinator::Impl {
   Strategy* const strategy_;  // null: none
   const CoordinatorOptions options_;
   const coordination::Security security_;
+  const std::shared_ptr<ResourceTable> resources_;
+  const std::shared_ptr<WorkerCopies> copies_;
   FunctionTable functions_;
   ClosureQueue queue_;
-  const std::shared_ptr<ResourceTable> resources_;
   WorkerContext context_;
   std::vector<std::unique_ptr<RemoteWorker>> workers_;
   std::atomic<uint64_t> last_closure_ = 0;
@@ -429,7 +437,7 @@ std::vector<Tensor> ClusterCoordinator::fetch_per_worker(const PerWorkerValues& 
 
 std::vector<Tensor> ClusterCoordinator::fetch_per_worker(
     const std::shared_ptr<Variable>& variable) {
-  return impl_->fetch_per_worker(per_worker_resource(*variable));
+  return impl_->fetch_per_worker(impl_->resource_of(variable));
 }
 
 int ClusterCoordinator::num_workers() const { return impl_->num_workers(); }

@@ -158,7 +158,9 @@ class ClusterCoordinator {
   // A variable of which each worker has a copy of its own, which starts with the initial value,
   // also on a worker that is started again. Functions that are scheduled may read and write it.
   std::shared_ptr<Variable> create_per_worker_variable(VariableOptions options);
-  // Of each worker, in order, as it is now. kUnavailable that names a worker which is not there.
+  // Of each worker, in order, as it is now; also of what an optimizer of a strategy keeps on each
+  // worker apart: accumulated gradients, loss scales. kUnavailable that names a worker which is not
+  // there.
   std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values);
   std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable);
 

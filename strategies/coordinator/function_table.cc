@@ -6,23 +6,31 @@
 #include <span>
 
 #include "core/graph/serialization.h"
+#include "strategies/coordinator/worker_copies.h"
 #include "strategies/parameter_server/own_variable.h"
 
 namespace cohort::coordinator {
 
 namespace {
 
-std::vector<std::string> server_variables_of(const GraphFunction& function) {
-  std::set<ServerVariable*> variables;
+// Adds the variables that a function uses.
+void add_variables(const GraphFunction& function, WorkerCopies& copies, Definition& definition) {
+  std::set<std::shared_ptr<ServerVariable>> on_servers;
+  std::set<uint64_t> on_workers;
   for (const auto& node : function.graph->nodes()) {
-    if (auto* variable = dynamic_cast<ServerVariable*>(node->resource()))
-      variables.insert(variable);
-    if (auto* variable = dynamic_cast<OwnVariable*>(node->resource()))
-      variables.insert(variable->share().get());
+    const auto resource = node->shared_resource();
+    if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
+      on_servers.insert(variable);
+    if (const auto variable = std::dynamic_pointer_cast<OwnVariable>(resource)) {
+      if (variable->is_apart())
+        on_workers.insert(copies.of(variable));
+      else
+        on_servers.insert(variable->share());
+    }
   }
-  std::vector<std::string> packed;
-  for (ServerVariable* variable : variables) packed.push_back(variable->info().pack());
-  return packed;
+  for (const auto& variable : on_servers)
+    definition.server_variables.push_back(variable->info().pack());
+  definition.worker_variables.assign(on_workers.begin(), on_workers.end());
 }
 
 }  // namespace
@@ -36,11 +44,15 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   const GraphFunction& function = trace_(signature);
   const std::string bytes = serialize_function(function);
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  auto definition = std::make_shared<const Definition>(
-      Definition{id_, signature,
-                 Tensor::from(std::span<const uint8_t>(data, bytes.size()),
-                              {static_cast<int64_t>(bytes.size())}),
-                 server_variables_of(function)});
+  auto definition = std::make_shared<Definition>(
+      Definition{.function = id_,
+                 .signature = signature,
+                 .graph = Tensor::from(std::span<const uint8_t>(data, bytes.size()),
+                                       {static_cast<int64_t>(bytes.size())}),
+                 .server_variables = {},
+                 .worker_variables = {},
+                 .precision = precision_});
+  add_variables(function, *copies_, *definition);
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();
@@ -48,11 +60,13 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
 }
 
 std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, const std::string& name,
-                                                      const FunctionFamily::Trace& trace) {
+                                                      const FunctionFamily::Trace& trace,
+                                                      Precision precision) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<FunctionFamily>& family = by_identity_[identity];
   if (family == nullptr) {
-    family = std::make_shared<FunctionFamily>(families_.size() + 1, name, trace);
+    family =
+        std::make_shared<FunctionFamily>(families_.size() + 1, name, trace, copies_, precision);
     families_.push_back(family);
   }
   return family;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/graph/graph_function.h"
@@ -14,12 +15,16 @@
 
 namespace cohort::coordinator {
 
+class WorkerCopies;
+
 // A function as workers know it, for one signature.
 struct Definition {
   uint64_t function = 0;
   CallSignature signature;
   Tensor graph;                               // uint8: serialised
   std::vector<std::string> server_variables;  // that it uses, packed
+  std::vector<uint64_t> worker_variables;     // the resources that are others
+  Precision precision = Precision::kFloat32;
 };
 
 // A function that is scheduled, with what has been traced of it. Thread-safe.
@@ -27,8 +32,13 @@ class FunctionFamily {
  public:
   // Traces, or finds what has been traced before.
   using Trace = std::function<const GraphFunction&(const CallSignature& signature)>;
-  FunctionFamily(uint64_t id, std::string name, Trace trace)
-      : id_(id), name_(std::move(name)), trace_(std::move(trace)) {}
+  FunctionFamily(uint64_t id, std::string name, Trace trace, std::shared_ptr<WorkerCopies> copies,
+                 Precision precision = Precision::kFloat32)
+      : id_(id),
+        name_(std::move(name)),
+        trace_(std::move(trace)),
+        copies_(std::move(copies)),
+        precision_(precision) {}
 
   uint64_t id() const { return id_; }
   const std::string& name() const { return name_; }
@@ -40,6 +50,8 @@ class FunctionFamily {
   const uint64_t id_;
   const std::string name_;
   const Trace trace_;
+  const std::shared_ptr<WorkerCopies> copies_;
+  const Precision precision_;
   std::atomic<int64_t> trace_us_ = 0;
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
@@ -48,15 +60,20 @@ class FunctionFamily {
 // The functions of a coordinator. Thread-safe.
 class FunctionTable {
  public:
+  // `copies` are of the variables that functions use.
+  explicit FunctionTable(std::shared_ptr<WorkerCopies> copies) : copies_(std::move(copies)) {}
+
   // The family of a function; `identity` is an address that belongs to it alone as long as `trace`
   // lives.
   std::shared_ptr<FunctionFamily> family(const void* identity, const std::string& name,
-                                         const FunctionFamily::Trace& trace);
+                                         const FunctionFamily::Trace& trace,
+                                         Precision precision = Precision::kFloat32);
   // Null where there is none of this number.
   std::shared_ptr<FunctionFamily> find(uint64_t id) const;
   int64_t trace_us() const;
 
  private:
+  const std::shared_ptr<WorkerCopies> copies_;
   mutable std::mutex mutex_;
   std::map<const void*, std::shared_ptr<FunctionFamily>> by_identity_;
   std::vector<std::shared_ptr<FunctionFamily>> families_;  // by number, from 1

@@ -102,6 +102,8 @@ void write(const Command& command, Writer& writer, proto::Command& out) {
       proto::Define& to = *out.mutable_define();
       to.set_function(define.function);
       for (const std::string& variable : define.server_variables) to.add_server_variables(variable);
+      for (const uint64_t variable : define.worker_variables) to.add_worker_variables(variable);
+      to.set_precision(static_cast<uint32_t>(define.precision));
       Writer::write_signature(define.signature, to);
       if (define.error)
         write_fault(*define.error, to.mutable_fault());
@@ -198,6 +200,12 @@ class Reader {
     return run;
   }
 
+  static Precision read_precision(uint32_t number) {
+    if (number > static_cast<uint32_t>(Precision::kMixedFloat16))
+      invalid("a function has precision ", number);
+    return static_cast<Precision>(number);
+  }
+
   Create read(const proto::Create& in) {
     Create create{.resource = in.resource(), .what = {}};
     if (in.resource() == 0) invalid("a resource has no number");
@@ -226,7 +234,10 @@ class Reader {
                       .graph = {},
                       .error = {},
                       .server_variables = {in.define().server_variables().begin(),
-                                           in.define().server_variables().end()}};
+                                           in.define().server_variables().end()},
+                      .worker_variables = {in.define().worker_variables().begin(),
+                                           in.define().worker_variables().end()},
+                      .precision = read_precision(in.define().precision())};
         if (in.define().has_fault())
           define.error = read_fault(in.define().fault());
         else

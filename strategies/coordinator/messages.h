@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/runtime/precision.h"
 #include "core/runtime/replica_group.h"
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/compression.h"
@@ -19,7 +20,7 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -53,6 +54,8 @@ struct Define {
   Tensor graph;                                    // uint8: a serialised function
   std::optional<Error> error;                      // instead
   std::vector<std::string> server_variables = {};  // packed
+  std::vector<uint64_t> worker_variables = {};     // resources
+  Precision precision = Precision::kFloat32;
 };
 
 struct Argument {

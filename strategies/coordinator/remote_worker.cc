@@ -356,7 +356,9 @@ void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& defin
                                     .signature = definition->signature,
                                     .graph = definition->graph,
                                     .error = {},
-                                    .server_variables = definition->server_variables});
+                                    .server_variables = definition->server_variables,
+                                    .worker_variables = definition->worker_variables,
+                                    .precision = definition->precision});
 }
 
 void RemoteWorker::add_missing(ToWorker& message) {
@@ -372,6 +374,7 @@ void RemoteWorker::add_missing(ToWorker& message) {
       if (family == nullptr) invalid("there is no function ", wanted.function);
       const auto definition = family->definition(wanted.signature);
       defined_.erase(definition.get());  // it asks, so it has lost it
+      add_news(message);                 // which may be variables that it uses
       add_definition(definition, message);
       continue;
     } catch (const Error& thrown) {

@@ -12,6 +12,7 @@
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/parameter_server/direct_link.h"
+#include "strategies/parameter_server/frame_socket.h"
 #include "strategies/parameter_server/link.h"
 #include "strategies/parameter_server/local_link.h"
 #include "strategies/parameter_server/spec_message.h"
@@ -97,7 +98,14 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
   if (options_.incarnation == 0) options_.incarnation = coordination::random_incarnation();
 }
 
-ParameterClient::~ParameterClient() = default;
+ParameterClient::~ParameterClient() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (heart_.joinable()) heart_.join();
+}
 
 ParameterClient::Time ParameterClient::deadline_after(std::optional<milliseconds> timeout) const {
   return Clock::now() + timeout.value_or(options_.timeout);
@@ -181,10 +189,12 @@ void ParameterClient::upgrade(std::unique_ptr<Link>& link, Time deadline) {
   const bool replaced = (!offer.socket().empty() && replace(link, link_locally, deadline)) ||
                         (!offer.direct_word().empty() && replace(link, link_directly, deadline));
   const std::lock_guard lock(mutex_);
-  if (replaced)
-    channel_->channel = nullptr;  // nobody uses it, and it would be pinged all the time
-  else
+  if (!replaced) {
     may_upgrade_ = false;
+    return;
+  }
+  channel_->channel = nullptr;  // nobody uses it, and it would be pinged all the time
+  if (!heart_.joinable()) heart_ = std::thread([this] { beat_regularly(); });
 }
 
 bool ParameterClient::replace(std::unique_ptr<Link>& link,
@@ -206,6 +216,20 @@ bool ParameterClient::replace(std::unique_ptr<Link>& link,
     if (other) exchange();
     return false;
   }
+}
+
+void ParameterClient::beat_regularly() {
+  const auto has_ended = [](const std::unique_ptr<Link>& link) {
+    try {
+      link->beat();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  };
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, parameter_server::FrameSocket::kBeat, [this] { return ending_; }))
+    std::erase_if(idle_, has_ended);
 }
 
 void ParameterClient::give_back(std::unique_ptr<Link> link) {

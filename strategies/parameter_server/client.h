@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/tensor/tensor.h"
@@ -198,6 +199,8 @@ class ParameterClient {
   // By this one, if it can be connected.
   bool replace(std::unique_ptr<parameter_server::Link>& link,
                const std::function<std::unique_ptr<parameter_server::Link>()>& open, Time deadline);
+  // Tells the server, over all connections that are not in use, that this process is there.
+  void beat_regularly();
   void introduce(parameter_server::proto::Request& request, Time deadline) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
   ShardVersion version_at_hand(const std::string& shard);
@@ -218,9 +221,10 @@ class ParameterClient {
   std::map<std::string, ShardVersion> pulled_;
   std::vector<std::unique_ptr<parameter_server::Link>> idle_;
   std::vector<parameter_server::Link*> busy_;
-  bool cancelled_ = false;
+  bool cancelled_ = false, ending_ = false;
   bool may_upgrade_;  // nothing has spoken against it since the server started
   std::condition_variable wake_;
+  std::thread heart_;  // from the first connection without gRPC on
 };
 
 }  // namespace cohort

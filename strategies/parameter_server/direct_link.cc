@@ -51,6 +51,8 @@ class DirectCarrier final : public Link::Carrier {
     }
   }
 
+  void beat() override { socket_.beat(); }
+
   void cancel() override { socket_.cancel(); }
 
  private:

@@ -1,10 +1,12 @@
 #include "strategies/parameter_server/direct_server.h"
 
 #include <chrono>
+#include <optional>
 #include <sys/socket.h>
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/parameter_server/frame_socket.h"
 
@@ -21,11 +23,24 @@ constexpr std::chrono::milliseconds kSilence(5000);
 
 class DirectServer::Stream final : public CallerStream {
  public:
-  Stream(DirectServer& server, net::Descriptor socket)
+  Stream(DirectServer& server, net::Descriptor socket, std::string host)
       : server_(server),
+        host_(std::move(host)),
         socket_(server.security_.connect(std::move(socket), net::Stream::End::kCalled)) {}
 
   std::shared_ptr<Start> greet() override {
+    try {
+      return welcome();
+    } catch (const Error& error) {
+      // Who has gone, or is slow, is refused nothing.
+      if (error.code() != Code::kUnavailable && error.code() != Code::kCancelled &&
+          error.code() != Code::kDeadlineExceeded)
+        server_.tell_refused(host_, error);
+      throw;
+    }
+  }
+
+  std::shared_ptr<Start> welcome() {
     const auto deadline = Clock::now() + kHelloTime;
     socket_.shake_hands(deadline);
     FrameSocket::Incoming hello;
@@ -36,6 +51,7 @@ class DirectServer::Stream final : public CallerStream {
         .check(server_.service_.options().job_id, caller->task);
     socket_.put({.kind = Frame::Kind::kWelcome});
     socket_.flush(deadline);
+    socket_.watch();
     return caller;
   }
 
@@ -67,9 +83,19 @@ class DirectServer::Stream final : public CallerStream {
 
  private:
   DirectServer& server_;
+  const std::string host_;
   FrameSocket socket_;
   const std::shared_ptr<net::WakeUp> wake_ = std::make_shared<net::WakeUp>();
 };
+
+void DirectServer::tell_refused(const std::string& host, const Error& error) {
+  std::optional<std::string> line;
+  {
+    const std::lock_guard lock(refusals_mutex_);
+    line = refusals_.line(host, error, Clock::now());
+  }
+  if (line) service_.options().notice("parameter server: " + *line);
+}
 
 void DirectServer::accept(net::Descriptor socket) {
   char first = 0;
@@ -77,7 +103,9 @@ void DirectServer::accept(net::Descriptor socket) {
   net::send_at_once(socket.get());
   net::break_when_silent(socket.get(), kSilence);
   try {
-    callers_.serve(std::make_unique<Stream>(*this, std::move(socket)));
+    const auto peer = net::InternetAddress::of_peer(socket);
+    callers_.serve(
+        std::make_unique<Stream>(*this, std::move(socket), peer ? peer->host() : std::string()));
   } catch (const Error&) {  // no descriptors, or no memory for TLS
   }
 }

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/refusal_log.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/net/descriptor.h"
 #include "strategies/parameter_server/caller_threads.h"
@@ -31,10 +34,15 @@ class DirectServer {
 
  private:
   class Stream;
+  // Says, once a minute for each host, that somebody there has been refused who has not come as far
+  // as a request.
+  void tell_refused(const std::string& host, const Error& error);
 
   Service& service_;
   const coordination::Security& security_;
   Invitations invitations_;
+  std::mutex refusals_mutex_;
+  coordination::RefusalLog refusals_;
   CallerThreads callers_;
 };
 

@@ -205,7 +205,7 @@ void FrameSocket::beat() {
 }
 
 bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake) {
-  milliseconds limit = kForever;
+  milliseconds limit = pulse_ ? kBeat : kForever;
   if (deadline != Time::max()) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) fail(Code::kDeadlineExceeded, "the time for the call is over");

@@ -22,7 +22,7 @@ struct Frame {
     kWelcome,    // server: to whom has said it
     kMessage,    // `text` is the header, `bytes` the size of the payload
     kError,  // ends the connection: code `number`; `text` is the message, then a line of the peer
-    kBeat,   // server: it is at work. For FrameSocket alone
+    kBeat,   // server: it is at work; client: it is there. For FrameSocket alone
 
     // Between processes that share memory. kHello: the process is `number`, started at `bytes`.
     // kWelcome: the area has `bytes`, and is descriptor `number` of the server's process; `region`
@@ -77,8 +77,10 @@ class FrameSocket {
   // Waits for `wake`; throws when the other side hangs up. `beats`: tells that meanwhile that this
   // side is at work.
   void wait(const net::WakeUp& wake, bool beats = false);
-  // From now on, waiting with a deadline is kUnavailable when the other side, which counts up here
-  // at least every kBeat, has not done so for kDead.
+  // Tells, without waiting, that this side is there. Not while a message is on its way.
+  void beat();
+  // From now on, waiting for the other side is kUnavailable when that, which counts up here at
+  // least every kBeat, has not done so for kDead.
   void watch(const uint64_t* pulse) { pulse_ = pulse; }
   // The same when nothing comes from it or goes to it for so long, not even a beat.
   void watch() { watch(&moved_); }
@@ -104,7 +106,6 @@ class FrameSocket {
   bool poll_for(short events, Time deadline, const net::WakeUp* wake);
   enum class Polled { kNothing, kSomething, kWoken };
   Polled poll_once(short events, std::chrono::milliseconds limit, const net::WakeUp* wake);
-  void beat();
   [[noreturn]] void gone() const;
   // A beat has passed without a word from the other side.
   void look_for_pulse();

@@ -156,6 +156,8 @@ void Link::receive(const Receiver& receiver, Time deadline) {
   carrier_->receive(receiver, deadline);
 }
 
+void Link::beat() { carrier_->beat(); }
+
 void Link::cancel() { carrier_->cancel(); }
 
 }  // namespace cohort::parameter_server

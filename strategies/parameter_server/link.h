@@ -55,6 +55,9 @@ class Link {
     std::function<void()> changed = [] {};
   };
   void receive(const Receiver& receiver, Time deadline);
+  // Between a reply and the next request: tells the server that this process is there. Does not
+  // wait.
+  void beat();
   // Ends a wait of another thread.
   void cancel();
 
@@ -70,6 +73,7 @@ class Link::Carrier {
   virtual bool connect(Time deadline) = 0;
   virtual void send(Message message, Time deadline) = 0;
   virtual void receive(const Receiver& receiver, Time deadline) = 0;
+  virtual void beat() {}  // gRPC does so by itself
   virtual void cancel() = 0;
 };
 

@@ -50,6 +50,8 @@ class LocalCarrier final : public Link::Carrier {
     }
   }
 
+  void beat() override { stream_.socket().beat(); }
+
   void cancel() override { stream_.cancel(); }
 
  private:

@@ -46,6 +46,7 @@ class LocalServer::Stream final : public CallerStream {
     stream_.attach(std::move(region), caller, true);
     pulse_ = stream_.pulse();
     socket.flush(deadline);
+    socket.watch();
     return start;
   }
 

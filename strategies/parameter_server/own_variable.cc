@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/runtime/aggregation.h"
 
 namespace cohort {
@@ -27,6 +28,7 @@ Tensor OwnVariable::present() const {
 }
 
 std::shared_ptr<ServerVariable> OwnVariable::share() {
+  COHORT_CHECK(!apart_);
   const std::lock_guard lock(mutex_);
   if (shared_ != nullptr) return shared_;
   ServerVariable::Options options = on_servers_;

@@ -14,12 +14,19 @@ namespace cohort {
 // runs the program. For functions that are scheduled on workers it goes to the parameter servers
 // (share): one copy, which all of them change. From then on value(), assign() and so on act there,
 // and ServerFunction brings the copies of this process up to date for the functions that it runs.
+// But one that is kept apart stays with each process: workers have their own of it, too.
 // Thread-safe, but for what Variable says of functions that are running.
 class OwnVariable final : public Variable {
  public:
   // `own` has this process's copies; `on_servers` says where the other one goes.
   OwnVariable(std::shared_ptr<Variable> own, ServerVariable::Options on_servers,
               std::shared_ptr<ServerSession> session);
+
+  // Not while anybody else uses it; what is apart is never shared.
+  void keep_apart() { apart_ = true; }
+  bool is_apart() const { return apart_; }
+  // As it was when it was made.
+  Tensor initial_value() const { return make_initial_value(on_servers_.variable); }
 
   // The one on the servers, made with the present value here. Where they have it already, as from a
   // coordinator of before, theirs counts, unless it has been assigned here.
@@ -57,6 +64,7 @@ class OwnVariable final : public Variable {
   const std::shared_ptr<Variable> own_;
   const ServerVariable::Options on_servers_;
   const std::shared_ptr<ServerSession> session_;
+  bool apart_ = false;
   mutable std::mutex mutex_;  // guards what follows; held while it is shared
   bool assigned_ = false;
   std::shared_ptr<ServerVariable> shared_;

@@ -177,6 +177,8 @@ ParameterServerOptions completed(ParameterServerOptions options, const Environme
     options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
   if (options.snapshot_interval.count() > 0 && options.snapshot_folder.empty())
     invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");
+  if (options.log != ServerLog::kNone && options.snapshot_folder.empty())
+    invalid("a log needs a snapshot_folder");
   return options;
 }
 
@@ -252,7 +254,8 @@ class ParameterServer::Network {
     } catch (const Error& error) {
       if (error.code() != Code::kNotFound) throw;  // none yet
     }
-    service_.keep_ledger(shards == 0);
+    const bool had_log = service_.keep_log();
+    service_.keep_ledger(shards == 0 && !had_log);
   }
 
   void share_memory() {

@@ -292,9 +292,10 @@ PerReplica<std::vector<Tensor>> ServerFunction::run(const Inputs& inputs,
   return outputs;
 }
 
-std::vector<Tensor> ServerFunction::run(const std::vector<Tensor>& inputs, const StepInfo& step) {
+std::vector<Tensor> ServerFunction::run(const std::vector<Tensor>& inputs, const StepInfo& step,
+                                        Precision precision) {
   const auto here = [&](const Function& function, const Inputs& all) {
-    return Inputs{function.run(all[0], PlanOptions{}, step)};
+    return Inputs{function.run(all[0], PlanOptions{.precision = precision}, step)};
   };
   return run(Inputs{inputs}, here)[0];
 }

@@ -38,7 +38,8 @@ class ServerFunction {
   PerReplica<std::vector<Tensor>> run(const PerReplica<std::vector<Tensor>>& inputs,
                                       const RunReplicas& run_replicas);
   // The same for one replica, on cpu:0.
-  std::vector<Tensor> run(const std::vector<Tensor>& inputs, const StepInfo& step = {});
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs, const StepInfo& step = {},
+                          Precision precision = Precision::kFloat32);
 
   // How often the variable that has been updated most, of those to which the last call has pushed
   // gradients, had been updated then; 0 when there was none.

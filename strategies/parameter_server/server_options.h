@@ -7,6 +7,7 @@
 
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/parameter_server/consistency.h"
+#include "strategies/parameter_server/server_log.h"
 
 namespace cohort {
 
@@ -23,6 +24,9 @@ struct ParameterServerOptions {
   std::string snapshot_folder = {};
   // Between snapshots that it makes by itself; 0: when asked to alone.
   std::chrono::milliseconds snapshot_interval{0};
+  // What is written down there besides; needs a snapshot_folder. A server that is started again
+  // with a log in the folder needs one too.
+  ServerLog log = ServerLog::kNone;
   // wait() returns when nobody has been connected for so long, after somebody was; 0: never.
   std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
   // The same when nobody ever was.

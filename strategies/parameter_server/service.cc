@@ -23,6 +23,8 @@ constexpr size_t kMaxCachedBytes = 256 << 20;
 constexpr size_t kMaxShards = 1 << 20;
 // So many times worker_grace after a restart, those who took part before are waited for.
 constexpr int kGracesToReturn = 10;
+// And so many times, a worker that is there is waited for without a word.
+constexpr int kGracesToName = 5;
 
 // A worker is slow when the others wait for it so much of their time: it takes twice as long.
 constexpr double kSlowShare = 0.5;
@@ -152,7 +154,10 @@ Shard::Environment Service::environment() {
             return with_clocks([&](ClockTable& clocks) { return clocks.awaited(has_come, now); });
           },
       .buffers = &buffers_,
-      .values = &values_};
+      .values = &values_,
+      .record = options_.log == ServerLog::kNone
+                    ? std::function<void(const Change&)>()
+                    : [this](const Change& change) { log_->add(change); }};
 }
 
 void Service::require_same(const ShardSpec& present, const ShardSpec& wanted) {
@@ -178,19 +183,67 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
   const std::unique_lock lock(shards_mutex_);
   if (shards_.size() >= kMaxShards)
     fail(Code::kResourceExhausted, "a server holds ", kMaxShards, " shards at most");
-  const auto [present, is_new] = shards_.emplace(spec.name, std::move(shard));
-  if (!is_new) require_same(present->second->spec(), spec);
-  return is_new;
+  if (const auto present = shards_.find(spec.name); present != shards_.end()) {
+    require_same(present->second->spec(), spec);
+    return false;
+  }
+  if (log_ != nullptr) log_->add(spec, spec.lazy ? Tensor() : shard->part(0));
+  shards_.emplace(spec.name, std::move(shard));
+  return true;
 }
 
 void Service::snapshot(const std::string& folder) {
   const std::lock_guard lock(snapshot_mutex_);
+  const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
+  // What the files before it say, the shards have done.
+  const int64_t goes_on = ends_log ? log_->begin_file() : 0;
   std::vector<ShardState> states;
   for (const auto& shard : shards()) states.push_back(shard->state());
   write_snapshot(folder, states);
+  if (ends_log) log_->remove_before(goes_on);
+}
+
+bool Service::keep_log() {
+  const std::string& folder = options_.snapshot_folder;
+  const bool goes_on = !folder.empty() && has_log(folder);
+  if (options_.log == ServerLog::kNone) {
+    if (goes_on)
+      fail(Code::kFailedPrecondition, "the server before this one has kept a log in ", folder,
+           ": start this one with `log`, too, or remove the files changes-* and what they say");
+    return false;
+  }
+  if (goes_on) replay();
+  log_ = std::make_unique<ChangeLog>(folder, options_.log == ServerLog::kSynced);
+  return goes_on;
+}
+
+void Service::replay() {
+  std::map<std::string, uint64_t> restored;  // the versions of the snapshot
+  for (const auto& shard : shards()) restored[shard->spec().name] = shard->version();
+  const uint64_t changes = replay_log(
+      options_.snapshot_folder,
+      {.create =
+           [this](const ShardSpec& spec, const Tensor& initial) {
+             if (find(spec.name) == nullptr) create(spec, initial);
+           },
+       .find = [&](const std::string& name, uint64_t version) -> std::shared_ptr<Shard> {
+         const auto known = restored.find(name);
+         return known == restored.end() || version >= known->second ? find(name) : nullptr;
+       },
+       .notice = options_.notice});
+  for (const auto& shard : shards()) remember(shard->marks());
+  options_.notice(
+      str("parameter server: ", changes, " changes from the log in ", options_.snapshot_folder));
 }
 
 int64_t Service::restore(const std::string& folder) {
+  const int64_t count = restore_from(folder);
+  // What the log has said so far is of other values.
+  if (log_ != nullptr) snapshot(options_.snapshot_folder);
+  return count;
+}
+
+int64_t Service::restore_from(const std::string& folder) {
   const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile);
   std::vector<ShardState> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
   // All is looked at before anything changes.
@@ -326,13 +379,28 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   return result;
 }
 
-void Service::name_slow(const std::string& task, double share) {
+WaitingRoom::Time Service::time_to_name_awaited() const {
+  return std::chrono::steady_clock::now() + kGracesToName * options_.worker_grace;
+}
+
+void Service::name_awaited(const Shard& shard) {
+  const std::string awaited = awaited_by(shard);
+  if (awaited.empty() || !is_slow_news(awaited)) return;
+  options_.notice(str("parameter server: the next update has been waiting for ",
+                      kGracesToName * options_.worker_grace.count(), " ms for gradients of ",
+                      awaited));
+}
+
+bool Service::is_slow_news(const std::string& tasks) {
   const auto now = std::chrono::steady_clock::now();
-  const bool is_news = with_clocks([&](ClockTable&) {
-    const auto [last, is_first] = named_slow_.try_emplace(task, now);
+  return with_clocks([&](ClockTable&) {
+    const auto [last, is_first] = named_slow_.try_emplace(tasks, now);
     return is_first || now - std::exchange(last->second, now) > kSaySlowAgain;
   });
-  if (!is_news) return;
+}
+
+void Service::name_slow(const std::string& task, double share) {
+  if (!is_slow_news(task)) return;
   options_.notice(str("parameter server: the other workers wait for ", task, ", ",
                       static_cast<int>(100 * share), "% of the time of the last updates"));
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "strategies/parameter_server/buffer_cache.h"
+#include "strategies/parameter_server/change_log.h"
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/local_offer.h"
@@ -81,8 +82,11 @@ class Service {
   uint64_t sessions() const;
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
   std::optional<std::string> is_orphaned() const;
-  // Writes all shards to a folder.
+  // Writes all shards to a folder. The log ends with a snapshot in its own.
   void snapshot(const std::string& folder);
+  // With a log, after restoring: does again what it says, and goes on with it. Whether it said
+  // anything. kFailedPrecondition where the options have none and the folder has; kDataLoss.
+  bool keep_log();
   // With a snapshot folder, after restoring, or `anew`: writes down from now on what is
   // acknowledged. What the server before this one has written down and the snapshot has not is
   // lost: it is counted when its worker pushes again, has left, or has not come back for long.
@@ -112,6 +116,10 @@ class Service {
   void leave(const std::string& task, int64_t trainings);
   // Who is waited for, for the next update of a shard.
   std::string awaited_by(const Shard& shard);
+  // Until then an update may be waited for without a word.
+  WaitingRoom::Time time_to_name_awaited() const;
+  // Says who is waited for, for the next update of a shard, unless that was said a moment ago.
+  void name_awaited(const Shard& shard);
   BufferCache& buffers() { return buffers_; }
   TaskPool& pool() { return *pool_; }
   WaitingRoom& waiting_room() { return *waiting_; }
@@ -129,9 +137,13 @@ class Service {
 
  private:
   void identify(const proto::Request& request, Session& session);
+  int64_t restore_from(const std::string& folder);
+  void replay();
   void remember(const std::map<std::string, Mark>& marks);
   // Its file cannot be written.
   void end_ledger(const Error& error);
+  // Whether that the others wait for these has not been said a moment ago; then it counts as said.
+  bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.
   void name_slow(const std::string& task, double share);
   void count_lost(const std::string& task, uint64_t pushes, const std::string& where);
@@ -168,7 +180,8 @@ class Service {
                         refused_ = 0, received_ = 0, sent_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex snapshot_mutex_;
-  std::mutex ledger_mutex_;  // guards what follows
+  std::unique_ptr<ChangeLog> log_;  // made before anybody calls
+  std::mutex ledger_mutex_;         // guards what follows
   std::unique_ptr<PushLedger> ledger_;
   struct Unreturned {
     Mark restored, last;

@@ -100,13 +100,14 @@ Shard::Shard(ShardState state, const Environment& environment)
   else
     begin_with(state.parts);
   compile();
+  const uint64_t version = state.version;
   if (spec_.lazy) {
     restore(std::move(state));
   } else {
-    version_ = state.version;
     updates_ = state.updates;
     marks_ = std::move(state.marks);
   }
+  version_ = version;
 }
 
 void Shard::begin_with(std::vector<Tensor> parts) {
@@ -199,6 +200,7 @@ PushResult Shard::push(IncomingPush push) {
   if (const uint64_t known = std::max(mark.sequence, push.reported); push.acknowledged > known)
     result.lost = push.acknowledged - known;
   if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
+    record({{push.task, push.mark}}, std::monostate());
     mark.sequence = push.mark.sequence;
     result.outcome = PushOutcome::kRepeated;
     return result;
@@ -209,14 +211,29 @@ PushResult Shard::push(IncomingPush push) {
   double rate = push.learning_rate;
   if (environment_.consistency.scale_learning_rate && result.staleness > 1)
     rate /= static_cast<double>(result.staleness);
-  // Of no rows: it only says that it was there.
-  const bool changes = !push.rows || !push.rows->empty();
   compensate(push);
-  if (changes) apply(push.gradient, push.rows, rate, push.step);
-  mark.sequence = push.mark.sequence;
-  if (!push.source.empty()) marks_[push.source] = push.source_mark;
+  Marks marks = {{push.task, push.mark}};
+  if (!push.source.empty()) marks[push.source] = push.source_mark;
+  if (push.rows && push.rows->empty()) {  // it only says that it was there
+    record(marks, std::monostate());
+  } else {
+    const AppliedGradient gradient{.values = std::move(push.gradient),
+                                   .rows = std::move(push.rows),
+                                   .learning_rate = rate,
+                                   .number = std::max(updates_ + 1, push.step)};
+    make_rows(gradient);
+    record(marks, gradient);
+    apply(gradient);
+  }
+  for (auto& [task, last] : marks) marks_[task] = last;
   result.version = version_;
   return result;
+}
+
+template <typename What>
+void Shard::record(const Marks& marks, const What& what) const {
+  if (environment_.record)
+    environment_.record({.shard = spec_.name, .version = version_, .marks = marks, .what = what});
 }
 
 bool Shard::is_new(const std::string& source, const Mark& mark) const {
@@ -230,6 +247,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   Mark& mark = marks_[push.task];
   const Mark before = std::exchange(mark, push.mark);
   if (push.computed_at != ShardVersion{environment_.epoch, version_}) {
+    record({{push.task, push.mark}}, std::monostate());
     result.outcome = PushOutcome::kLate;
     return result;
   }
@@ -284,20 +302,26 @@ bool Shard::round_is_complete() const {
 // Workers have divided their gradients by as many as there were to be.
 void Shard::finish_round() {
   Round round = std::exchange(round_, {});
-  std::optional<std::vector<int64_t>> rows;
-  Tensor sum = round.gradients[0];
+  AppliedGradient sum{.values = round.gradients[0],
+                      .rows = {},
+                      .learning_rate = round.learning_rate,
+                      .number = std::max(updates_ + 1, round.step)};
   if (round.rows[0]) {
     std::vector<RowGradient> all;
     for (size_t i = 0; i < round.gradients.size(); ++i)
       all.push_back({*round.rows[i], round.gradients[i]});
     RowGradient combined = combine_rows(all);
-    rows = std::move(combined.rows);
-    sum = combined.values;
+    sum.rows = std::move(combined.rows);
+    sum.values = combined.values;
   }
   const int wanted = environment_.consistency.gradients_per_update();
   if (const auto come = static_cast<int>(round.before.size()); come < wanted)
-    scale(sum, static_cast<double>(wanted) / come);
-  apply(sum, rows, round.learning_rate, round.step);
+    scale(sum.values, static_cast<double>(wanted) / come);
+  Marks marks;
+  for (const auto& [task, before] : round.before) marks[task] = marks_[task];
+  make_rows(sum);
+  record(marks, sum);
+  apply(sum);
 }
 
 bool Shard::settle() {
@@ -329,16 +353,38 @@ void Shard::compensate(IncomingPush& push) {
   });
 }
 
-void Shard::apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,
-                  double learning_rate, uint64_t step) {
-  const uint64_t number = std::max(updates_ + 1, step);
-  *feeds_[2].data<double>() = static_cast<double>(number);
-  if (rows)
-    apply_rows(combine_rows({*rows, gradient}), learning_rate);
+void Shard::make_rows(const AppliedGradient& gradient) {
+  if (!table_ || !gradient.rows) return;
+  for (const int64_t row : *gradient.rows) table_->make(0, row);
+}
+
+void Shard::apply(const AppliedGradient& gradient) {
+  *feeds_[2].data<double>() = static_cast<double>(gradient.number);
+  if (gradient.rows)
+    apply_rows(combine_rows({*gradient.rows, gradient.values}), gradient.learning_rate);
   else
-    run(*plan_, gradient, learning_rate);
-  updates_ = number;
+    run(*plan_, gradient.values, gradient.learning_rate);
+  updates_ = gradient.number;
   ++version_;
+}
+
+void Shard::replay(const Change& change) {
+  const Writing writing(*this);
+  if (const auto* gradient = std::get_if<AppliedGradient>(&change.what)) {
+    check_push(gradient->rows);
+    make_rows(*gradient);
+    apply(*gradient);
+  } else if (const auto* part = std::get_if<AssignedPart>(&change.what)) {
+    require_part(part->part);
+    require_value(part->value);
+    overwrite(*part);
+  } else if (const auto* rows = std::get_if<AssignedRows>(&change.what)) {
+    require_table();
+    require_part(rows->part);
+    require_rows(rows->rows);
+    overwrite(*rows);
+  }
+  for (const auto& [task, mark] : change.marks) marks_[task] = mark;
 }
 
 void Shard::run(Plan& plan, const Tensor& gradient, double learning_rate) {
@@ -354,9 +400,6 @@ void Shard::apply_rows(const RowGradient& gradient, double learning_rate) {
   const size_t row_bytes = spec_.row_bytes();
   const auto block = static_cast<size_t>(spec_.update.row_block);
   const size_t count = gradient.rows.size();
-  if (table_) {  // what may fail comes before anything changes
-    for (const int64_t row : gradient.rows) table_->make(0, row);
-  }
   std::vector<char*> base;
   for (int part = 0; part < spec_.num_parts() && !table_; ++part)
     base.push_back(static_cast<char*>(storage(part).raw()));
@@ -443,25 +486,35 @@ uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target)
   return version_;
 }
 
-bool Shard::begin_write(const Writer& writer) {
+template <typename What>
+bool Shard::begin_write(const Writer& writer, const What& what) {
   const std::string name = writer.task + kWrites;
   if (!is_new(name, writer.mark)) return false;
+  record({{name, writer.mark}}, what);
   marks_[name] = writer.mark;
   return true;
 }
 
-uint64_t Shard::assign(const Writer& writer, int part, const Tensor& value) {
+void Shard::require_value(const Tensor& value) const {
   if (table_)
     invalid("shard \"", spec_.name, "\" makes its rows on first use, and cannot be assigned");
-  require_part(part);
   if (!(value.spec() == spec_.spec()))
     invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", got ", value.spec());
-  const Writing writing(*this);
-  if (!begin_write(writer)) return version_;
-  storage(part).assign(value);
-  if (part > 0) updates_ = 0;
+}
+
+void Shard::overwrite(const AssignedPart& assigned) {
+  storage(assigned.part).assign(assigned.value);
+  if (assigned.part > 0) updates_ = 0;
   round_ = {};
-  return ++version_;
+  ++version_;
+}
+
+uint64_t Shard::assign(const Writer& writer, int part, const Tensor& value) {
+  const AssignedPart assigned{.part = require_part(part), .value = value};
+  require_value(value);
+  const Writing writing(*this);
+  if (begin_write(writer, assigned)) overwrite(assigned);
+  return version_;
 }
 
 void Shard::require_table() const {
@@ -478,17 +531,31 @@ std::vector<int64_t> Shard::rows_after(int64_t after, size_t most) const {
 uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int64_t> rows,
                             const char* values, bool reset) {
   require_table();
-  require_part(part);
   require_rows(rows);
+  const AssignedRows assigned{.part = require_part(part),
+                              .reset = reset,
+                              .rows = rows,
+                              .values = values,
+                              .value_bytes = rows.size() * spec_.row_bytes()};
   const Writing writing(*this);
   for (const int64_t row : rows) table_->make(part, row);  // what may fail comes first
-  if (!begin_write(writer)) return version_;
+  if (begin_write(writer, assigned)) overwrite(assigned);
+  return version_;
+}
+
+void Shard::overwrite(const AssignedRows& assigned) {
+  const auto& [part, reset, rows, values, bytes] = assigned;
   if (reset) table_->reset(part);
   for (size_t i = 0; i < rows.size(); ++i)
     std::memcpy(table_->make(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
   if (part > 0) updates_ = 0;
   round_ = {};
-  return ++version_;
+  ++version_;
+}
+
+Marks Shard::marks() const {
+  const std::shared_lock lock(mutex_);
+  return marks_;
 }
 
 Mark Shard::mark_of(const std::string& task) const {

@@ -14,6 +14,7 @@
 #include "core/runtime/plan.h"
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/buffer_cache.h"
+#include "strategies/parameter_server/change.h"
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/fair_lock.h"
@@ -25,16 +26,6 @@
 #include "strategies/parameter_server/versions.h"
 
 namespace cohort::parameter_server {
-
-// One start of a task, and the last of its pushes that a shard has.
-struct Mark {
-  uint64_t incarnation = 0;
-  uint64_t sequence = 0;
-  bool operator==(const Mark&) const = default;
-};
-// By task, by source, and for what a task writes without a gradient by its name and kWrites.
-using Marks = std::map<std::string, Mark>;
-inline constexpr char kWrites[] = "/writes";
 
 // A gradient with all that decides what becomes of it.
 struct IncomingPush {
@@ -98,6 +89,8 @@ class Shard {
         [](const ClockTable::HasCome&) { return 1; };
     BufferCache* buffers = nullptr;
     ValueMemory* values = nullptr;  // for the value; null: in memory of its own
+    // Is told of each change before it is made; where it throws, nothing changes. Null: nobody is.
+    std::function<void(const Change& change)> record = nullptr;
   };
   // `spec` may be hostile: kInvalidArgument and kResourceExhausted. `initial` is the value; a table
   // of rows has none.
@@ -112,10 +105,11 @@ class Shard {
 
   // kInvalidArgument unless a push of this form can be applied here: dense, or that many rows.
   void check_push(const std::optional<std::vector<int64_t>>& rows) const;
-  // Whether push() leaves gradients as they are, and no longer needs them when it returns.
+  // Whether push() leaves gradients as they are, looks at them once, and no longer needs them when
+  // it returns.
   bool only_reads_gradients() const {
     return !environment_.consistency.synchronous() &&
-           environment_.consistency.delay_compensation == 0;
+           environment_.consistency.delay_compensation == 0 && !environment_.record;
   }
   PushResult push(IncomingPush push);
   // Of synchronous training: makes the update that nobody is waited for any more, where there is
@@ -155,10 +149,14 @@ class Shard {
                        const char* values, bool reset);
   // kInvalidArgument unless it is one.
   void require_table() const;
+  Marks marks() const;
   // The last push of a task.
   Mark mark_of(const std::string& task) const;
   // Where that is still `from`, it is `to` from now on: what is between will never come.
   bool skip(const std::string& task, const Mark& from, const Mark& to);
+  // Makes a change that was recorded, at the version that it is of. It may be hostile:
+  // kInvalidArgument, kOutOfRange.
+  void replay(const Change& change);
   // Overwrites all parts and the version; the spec's geometry must be this shard's.
   void restore(ShardState state);
   ShardState state() const;
@@ -189,16 +187,23 @@ class Shard {
   void require_rows(std::span<const int64_t> rows) const;
   int require_part(int part) const;
   bool is_new(const std::string& source, const Mark& mark) const;
+  template <typename What>
+  void record(const Marks& marks, const What& what) const;
   // Whether the write is still to be made; then it counts as made.
-  bool begin_write(const Writer& writer);
+  template <typename What>
+  bool begin_write(const Writer& writer, const What& what);
+  // Of a table with rows on first use: what may fail comes before anything changes.
+  void make_rows(const AppliedGradient& gradient);
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
   double awaited_share(const std::string& task, Time::duration alone);
   void finish_round();
   void compensate(IncomingPush& push);
   // The update itself.
-  void apply(Tensor& gradient, const std::optional<std::vector<int64_t>>& rows,
-             double learning_rate, uint64_t step);
+  void apply(const AppliedGradient& gradient);
+  void overwrite(const AssignedPart& assigned);
+  void overwrite(const AssignedRows& assigned);
+  void require_value(const Tensor& value) const;
   void apply_rows(const RowGradient& gradient, double learning_rate);
   void run(Plan& plan, const Tensor& gradient, double learning_rate);
   void read_row(int part, int64_t row, char* target) const;

@@ -279,33 +279,37 @@ void UpdateExchange::settle() {
     if (!complete_ || running_ > 0 || std::exchange(answered_, true)) return;
   }
   if (error_) return caller_->refuse(*error_);
-  if (has_all_versions()) return answer();
-  service_.waiting_room().wait(
-      {.is_ready = [self = shared_from_this()] { return self->has_all_versions(); },
-       .deadline = std::chrono::steady_clock::now() + timeout_,
-       .proceed = [self = shared_from_this()](bool) { self->answer(); }});
+  if (missing_version() == nullptr) return answer();
+  const auto is_ready = [self = shared_from_this()] { return self->missing_version() == nullptr; };
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  const auto proceed = [self = shared_from_this()](bool) { self->answer(); };
+  const auto say = [self = shared_from_this()](bool ready) {
+    if (const Pull* missing = ready ? nullptr : self->missing_version())
+      self->service_.name_awaited(*missing->shard);
+  };
+  if (const auto limit = service_.time_to_name_awaited(); limit < deadline)
+    service_.waiting_room().wait({.is_ready = is_ready, .deadline = limit, .proceed = say});
+  service_.waiting_room().wait({.is_ready = is_ready, .deadline = deadline, .proceed = proceed});
 }
 
-bool UpdateExchange::has_all_versions() const {
-  return std::ranges::all_of(pulls_, [](const Pull& pull) {
-    return pull.at_least == 0 || pull.shard->version() >= pull.at_least;
+const UpdateExchange::Pull* UpdateExchange::missing_version() const {
+  const auto found = std::ranges::find_if(pulls_, [](const Pull& pull) {
+    return pull.at_least > 0 && pull.shard->version() < pull.at_least;
   });
+  return found == pulls_.end() ? nullptr : &*found;
 }
 
 void UpdateExchange::answer() {
-  for (const Pull& pull : pulls_) {
-    const uint64_t version = pull.at_least > 0 ? pull.shard->version() : 0;
-    if (version >= pull.at_least) continue;
-    const std::string slow = service_.awaited_by(*pull.shard);
-    return caller_->refuse(
-        Error(Code::kDeadlineExceeded,
-              str("shard \"", pull.shard->spec().name, "\" is still at version ", version,
-                  "; waited for version ", pull.at_least, ", which needs the gradients of ",
-                  service_.options().consistency.gradients_per_update(), " workers: ", slow,
-                  " has not sent one"),
-              slow));
-  }
-  caller_->reply();
+  const Pull* const missing = missing_version();
+  if (missing == nullptr) return caller_->reply();
+  const std::string slow = service_.awaited_by(*missing->shard);
+  caller_->refuse(Error(
+      Code::kDeadlineExceeded,
+      str("shard \"", missing->shard->spec().name, "\" is still at version ",
+          missing->shard->version(), "; waited for version ", missing->at_least,
+          ", which needs the gradients of ", service_.options().consistency.gradients_per_update(),
+          " workers: ", slow, " has not sent one"),
+      slow));
 }
 
 struct UpdateExchange::Values {

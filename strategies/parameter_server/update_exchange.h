@@ -85,7 +85,8 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
   void decode(Push& push);
   void settle();
   void answer();
-  bool has_all_versions() const;
+  // The first that waits for a version that is not there yet; or null.
+  const Pull* missing_version() const;
   struct Values;
   Values values_of(const Pull& pull, const TakeMemory& take) const;
 

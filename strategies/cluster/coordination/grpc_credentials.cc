@@ -7,9 +7,13 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/grpcpp.h>
 
+#include "strategies/cluster/coordination/grpc_log.h"
+
 namespace cohort::coordination {
 
-void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
+void keep_grpc() {
+  [[maybe_unused]] static const bool kept = (limit_grpc_errors(), grpc_init(), true);
+}
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
   if (!security.encrypted()) return grpc::InsecureServerCredentials();

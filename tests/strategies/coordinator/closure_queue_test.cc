@@ -26,7 +26,7 @@ class Queue : public ::testing::Test {
 
   ClosurePtr closure() {
     auto made = std::make_unique<Closure>();
-    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr);
+    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
     made->result = std::make_shared<RemoteResult>();
     made->number = ++last_number_;
     return made;
@@ -275,7 +275,7 @@ TEST_F(Queue, EndsCleanWhateverTenThreadsDo) {
         try {
           if (random.below(10) == 0) join();
           auto made = std::make_unique<Closure>();
-          made->function = std::make_shared<FunctionFamily>(1, "f", nullptr);
+          made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
           made->result = std::make_shared<RemoteResult>();
           queue_.put(std::move(made));
         } catch (const Error& error) {

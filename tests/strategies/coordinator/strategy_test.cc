@@ -12,46 +12,49 @@
 namespace cohort::testing {
 namespace {
 
+// A weight of three zeros, and steps whose gradient is the same for each of them.
+class Slope {
+ public:
+  Slope(Strategy& strategy, double learning_rate) : sgd_(optim::SGD(learning_rate)) {
+    const auto scope = strategy.scope();
+    weight_ = create_variable({.name = "w", .spec = {DType::kFloat32, {3}}, .initial_value = [] {
+                                 return Tensor::zeros(DType::kFloat32, {3});
+                               }});
+    step_.emplace(strategy.function([this](const Value& x) {
+      const Value loss = ops::reduce_sum(weight_->read() * ops::broadcast_to(x, Shape{3}));
+      sgd_.minimize(loss, {weight_});
+      return loss;
+    }));
+  }
+  void run(ClusterCoordinator& coordinator, int steps, float gradient) {
+    for (int i = 0; i < steps; ++i) coordinator.schedule(*step_, gradient);
+    coordinator.join(kPatience);
+  }
+  std::vector<float> weight() const { return values_of(weight_->value()); }
+  double iterations() const { return sgd_.iterations()->value().item(); }
+
+ private:
+  const optim::Optimizer sgd_;
+  std::shared_ptr<Variable> weight_;
+  std::optional<StepFunction<Value, const Value&>> step_;
+};
+
 TEST(CoordinatorOfAStrategy, OptimizersMoveTheStrategysVariables) {
   Job job(2);
   const auto strategy = job.strategy();
-  const auto scope = strategy->scope();
-  const auto weight =
-      create_variable({.name = "w", .spec = {DType::kFloat32, {3}}, .initial_value = [] {
-                         return Tensor::zeros(DType::kFloat32, {3});
-                       }});
-  const auto sgd = optim::SGD(0.5);
-  const auto step = strategy->function([&](const Value& x) {
-    const Value loss = ops::reduce_sum(weight->read() * ops::broadcast_to(x, Shape{3}));
-    sgd.minimize(loss, {weight});
-    return loss;
-  });
-  const auto coordinator = job.coordinator(*strategy);
-  for (int i = 0; i < 40; ++i) coordinator->schedule(step, -1.0f);
-  coordinator->join(kPatience);
-  EXPECT_EQ(values_of(weight->value()), (std::vector<float>{20, 20, 20}));
-  EXPECT_EQ(sgd.iterations()->value().item(), 40);
+  Slope slope(*strategy, 0.5);
+  slope.run(*job.coordinator(*strategy), 40, -1);
+  EXPECT_EQ(slope.weight(), (std::vector<float>{20, 20, 20}));
+  EXPECT_EQ(slope.iterations(), 40);
 }
 
 TEST(CoordinatorOfAStrategy, WorkersCompressGradientsAsItSays) {
   Job job(1);
   const auto strategy =
       job.strategy({.compression = {.kind = Compression::kTwoBit, .threshold = 0.25}});
-  const auto scope = strategy->scope();
-  const auto weight =
-      create_variable({.name = "w", .spec = {DType::kFloat32, {3}}, .initial_value = [] {
-                         return Tensor::zeros(DType::kFloat32, {3});
-                       }});
-  const auto sgd = optim::SGD(1.0);
-  const auto step = strategy->function([&](const Value& x) {
-    const Value loss = ops::reduce_sum(weight->read() * ops::broadcast_to(x, Shape{3}));
-    sgd.minimize(loss, {weight});
-    return loss;
-  });
-  const auto coordinator = job.coordinator(*strategy);
-  for (int i = 0; i < 8; ++i) coordinator->schedule(step, -1.0f);
-  coordinator->join(kPatience);
-  EXPECT_EQ(values_of(weight->value()), (std::vector<float>{2, 2, 2}))
+  Slope slope(*strategy, 1.0);
+  slope.run(*job.coordinator(*strategy), 8, -1);
+  EXPECT_EQ(slope.weight(), (std::vector<float>{2, 2, 2}))
       << "no element moves by more than the threshold";
 }
 
@@ -92,14 +95,28 @@ TEST(CoordinatorOfAStrategy, ASecondOneIsTheSame) {
   EXPECT_EQ(later->schedule(f, 3.0f).get(kPatience).item(), 6);
 }
 
-TEST(CoordinatorOfAStrategy, RefusesFunctionsOfOtherPrecisionsThanItsWorkers) {
+TEST(CoordinatorOfAStrategy, WorkersMultiplyInThePrecisionOfTheStep) {
+  constexpr float kBeyondFloat16 = 1 + 0x1p-12f;
   Job job(1);
   const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto weight =
+      create_variable({.name = "w", .spec = {DType::kFloat32, {1, 1}}, .initial_value = [] {
+                         return Tensor::full(DType::kFloat32, {1, 1}, kBeyondFloat16);
+                       }});
   const auto coordinator = job.coordinator(*strategy);
-  const auto square = [](Value x) { return x * x; };
-  EXPECT_ERROR(
-      coordinator->schedule(strategy->function(square, "square", Precision::kMixedFloat16), 2.0f),
-      Code::kUnimplemented, "\"square\" is in mixed_float16");
+  const auto product = [&](Precision precision) {
+    const auto step = strategy->function(
+        [&](const Value& x) {
+          return ops::matmul(ops::reshape(x, {1, 1}), weight->read());
+        },
+        "product", precision);
+    const double on_worker = coordinator->schedule(step, 1.0f).get(kPatience).item();
+    EXPECT_EQ(on_worker, strategy->run(step, 1.0f)[0].item()) << precision_name(precision);
+    return on_worker;
+  };
+  EXPECT_EQ(product(Precision::kFloat32), kBeyondFloat16);
+  EXPECT_EQ(product(Precision::kMixedFloat16), 1);
 }
 
 TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrategy) {

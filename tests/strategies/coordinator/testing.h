@@ -1,12 +1,10 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,19 +17,9 @@
 #include "strategies/coordinator/worker_server.h"
 #include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
-
-inline constexpr auto kPatience = std::chrono::seconds(60);
-
-inline bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return true;
-}
 
 // Lines for people.
 class Lines {

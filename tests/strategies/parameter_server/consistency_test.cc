@@ -5,6 +5,7 @@
 
 #include "strategies/parameter_server/clock_table.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -390,6 +391,20 @@ TEST(Synchronous, NamesNobodyWhereNobodyIsSlow) {
     for (const int worker : {0, 1}) rounds.pull(worker);
   }
   EXPECT_EQ(rounds.server().line("wait for"), "");
+}
+
+TEST(Synchronous, NamesWhoIsThereAndSendsNothing) {
+  Rounds rounds(2, 0, milliseconds(20));
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  for (const int worker : {0, 1}) rounds.pull(worker);
+  rounds.push(0, 1);
+  float value = 0;
+  std::thread waiting([&] { value = rounds.next(0); });
+  EXPECT_TRUE(eventually([&] { return !rounds.server().line("gradients of worker:1").empty(); }));
+  rounds.push(1, 2);
+  waiting.join();
+  EXPECT_EQ(value, 2 + 3);
+  EXPECT_EQ(rounds.server().line("gradients of worker:0"), "");
 }
 
 TEST(Synchronous, SaysWhatItWaitsFor) {

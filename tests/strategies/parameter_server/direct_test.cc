@@ -133,6 +133,13 @@ TEST_F(DirectIntruder, NeedsAWordOfItsOwn) {
             Code::kInvalidArgument);
 }
 
+TEST_F(DirectIntruder, IsTalkedAboutOnceAMinute) {
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(answer(*connect(), {.kind = Frame::Kind::kHello}, "a guess"),
+              Code::kPermissionDenied);
+  EXPECT_EQ(server_.lines("refuses a task at 127.0.0.1"), 1);
+}
+
 TEST_F(DirectIntruder, IsRefusedWhatDoesNotFit) {
   const auto refused = [&](Frame frame, const std::string& text) {
     return answer(*enter(), frame, text);

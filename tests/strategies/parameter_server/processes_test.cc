@@ -84,55 +84,103 @@ TEST(KilledWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
   EXPECT_EQ(std::fmod(value, 2), 0) << "one gradient counts for two where there is one";
 }
 
+TEST(FrozenWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
+  const Folder folder;
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
+  const auto begin = [&](int worker) {
+    return start({"rounds", server.address().text(), str("worker:", worker), "1000000"},
+                 str(folder.path(), "/", worker));
+  };
+  const auto first = begin(0), second = begin(1);
+  ASSERT_TRUE(second->wait_for_lines("round", 20));
+  second->freeze();
+  const auto frozen = std::chrono::steady_clock::now();
+  ASSERT_TRUE(first->wait_for_lines("round", first->lines("round") + 20));
+  const auto stall = std::chrono::steady_clock::now() - frozen;
+  EXPECT_LT(stall, std::chrono::seconds(20)) << "5 s, on a machine that is not busy";
+  EXPECT_NE(server.line("worker:1 has gone"), "");
+  const uint64_t counted = server->statistics().pushes_counted;
+  second->send(SIGCONT);
+  ASSERT_TRUE(second->wait_for_lines("round", second->lines("round") + 30));
+  EXPECT_GE(server->statistics().pushes_counted, counted + 15) << "updates of two workers again";
+  const auto client = server.client("worker:2");
+  EXPECT_EQ(std::fmod(value_of(*client), 2), 0) << "one gradient counts for two where there is one";
+}
+
+// A worker that counts, while its server is killed again and again, and started as `more` says.
+struct CountedPushes {
+  double value = 0;
+  int acknowledged = 0;
+  std::string output;  // of all servers
+
+  CountedPushes(uint64_t seed, const std::vector<std::string>& more) {
+    RandomStream random(seed);
+    const Folder folder;
+    const launcher::ReservedPort port;
+    const std::string path = folder.path() + "/out";
+    std::vector<std::string> arguments = {"server", port.address(), folder.path() + "/ps-0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    auto server = start(arguments, path);
+    EXPECT_TRUE(server->wait_for_lines("serving", 1));
+    const TensorSpec spec{DType::kFloat32, {kElements}};
+    ParameterClient client(Address::parse(port.address()),
+                           {.task = "worker:0", .job_id = "job", .transport = transport()},
+                           no_environment);
+    client.create(whole_shard("counter", spec),
+                  [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+    client.snapshot(folder.path() + "/ps-0");
+    std::atomic<bool> stop = false;
+    std::atomic<int> pushes = 0;
+    std::thread worker([&] {
+      const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
+      while (!stop) {
+        client.push({.shard = "counter", .gradient = gradient, .learning_rate = 1});
+        ++pushes;
+      }
+    });
+    constexpr int kKills = 4;
+    for (int i = 0; i < kKills; ++i) {
+      const int before = pushes;
+      while (pushes < before + 40) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(random.below(20'000)));
+      server->kill_now();
+      server = start(arguments, path);
+    }
+    const int before = pushes;
+    while (pushes < before + 3) std::this_thread::yield();
+    stop = true;
+    worker.join();
+    acknowledged = pushes;
+    value = value_of(client);
+    client.shut_down();
+    EXPECT_EQ(server->join(), 0);
+    output = read_file(path);
+  }
+
+  // What each server printed when the first push after its start showed what it lacked.
+  int lost() const {
+    int lost = 0;
+    for (size_t at = output.find("lost="); at != std::string::npos;
+         at = output.find("lost=", at + 1))
+      lost += std::atoi(output.c_str() + at + 5);
+    return lost;
+  }
+};
+
 TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
   constexpr uint64_t kSeed = 2;
   SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
-  const Folder folder;
-  const launcher::ReservedPort port;
-  const std::string output = folder.path() + "/out";
-  const auto serve = [&] {
-    return start({"server", port.address(), folder.path() + "/ps-0"}, output);
-  };
-  auto server = serve();
-  ASSERT_TRUE(server->wait_for_lines("serving", 1));
-  std::atomic<bool> stop = false;
-  std::atomic<int> acknowledged = 0;
-  const TensorSpec spec{DType::kFloat32, {kElements}};
-  ParameterClient client(Address::parse(port.address()),
-                         {.task = "worker:0", .job_id = "job", .transport = transport()},
-                         no_environment);
-  client.create(whole_shard("counter", spec),
-                [&] { return Tensor::zeros(spec.dtype, spec.shape); });
-  client.snapshot(folder.path() + "/ps-0");
-  std::thread worker([&] {
-    const Tensor gradient = Tensor::full(spec.dtype, spec.shape, -1);
-    while (!stop) {
-      client.push({.shard = "counter", .gradient = gradient, .learning_rate = 1});
-      ++acknowledged;
-    }
-  });
-  constexpr int kKills = 4;
-  for (int i = 0; i < kKills; ++i) {
-    const int before = acknowledged;
-    while (acknowledged < before + 40) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::microseconds(random.below(20'000)));
-    server->kill_now();
-    server = serve();
-  }
-  const int before = acknowledged;
-  while (acknowledged < before + 3) std::this_thread::yield();
-  stop = true;
-  worker.join();
-  const double value = value_of(client);
-  client.shut_down();
-  EXPECT_EQ(server->join(), 0);
-  // What each server printed when the first push after its start showed what it lacked.
-  int lost = 0;
-  const std::string text = read_file(output);
-  for (size_t at = text.find("lost="); at != std::string::npos; at = text.find("lost=", at + 1))
-    lost += std::atoi(text.c_str() + at + 5);
-  EXPECT_EQ(value, acknowledged - lost) << text;
+  const CountedPushes counted(kSeed, {});
+  EXPECT_EQ(counted.value, counted.acknowledged - counted.lost()) << counted.output;
+}
+
+TEST(KilledServer, WithALogLosesNothing) {
+  constexpr uint64_t kSeed = 3;
+  SCOPED_TRACE(str("seed ", kSeed));
+  const CountedPushes counted(kSeed, {"30", "log"});
+  EXPECT_EQ(counted.value, counted.acknowledged) << counted.output;
+  EXPECT_EQ(counted.lost(), 0) << counted.output;
+  EXPECT_NE(counted.output.find("changes from the log"), std::string::npos) << counted.output;
 }
 
 TEST(KilledServer, CountsWhatIsLostOfWorkersThatHaveEnded) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -65,6 +66,12 @@ class TestServer {
     for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
       if (line->find(part) != std::string::npos) return *line;
     return "";
+  }
+
+  int64_t lines(const std::string& part) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::count_if(
+        lines_, [&](const std::string& line) { return line.find(part) != std::string::npos; });
   }
 
   std::unique_ptr<ParameterClient> client(const std::string& task = "worker:0",

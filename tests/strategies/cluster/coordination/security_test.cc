@@ -1,10 +1,12 @@
 #include "strategies/cluster/coordination/security.h"
 
 #include <gmock/gmock.h>
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "proto/coordination.grpc.pb.h"
+#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "tests/strategies/cluster/coordination/job.h"
 #include "tests/testing/certificates.h"
 
@@ -14,6 +16,15 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+
+TEST(GrpcLog, HasAnErrorOnceAMinuteHoweverOftenItComes) {
+  coordination::keep_grpc();
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 100; ++i) gpr_log(GPR_ERROR, "handshake %d has failed", i);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("handshake 0 has failed"));
+  EXPECT_EQ(text.find("has failed"), text.rfind("has failed")) << text;
+}
 
 class SecurityTest : public ::testing::Test {
  protected:

@@ -1,0 +1,10 @@
+#pragma once
+
+namespace cohort::coordination {
+
+// gRPC prints a line for each handshake that fails, and whoever can reach a port can make them fail
+// as often as he likes. From now on, in all of this process, errors of one place in gRPC's code are
+// one line in a minute, which also says how many there were that nobody was told of.
+void limit_grpc_errors();
+
+}  // namespace cohort::coordination

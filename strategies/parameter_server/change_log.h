@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <sys/uio.h>
+
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/parameter_server/change.h"
+#include "strategies/parameter_server/shard.h"
+
+namespace cohort::parameter_server {
+
+namespace proto {
+class LogEntry;
+}  // namespace proto
+
+// What a server has acknowledged since its last snapshot, in files beside that. Thread-safe.
+//
+// The files, "changes-<n>", follow each other, and hold entries in the host's byte order: the
+// lengths of payload (8 bytes) and header (4 bytes), the CRC-32C of these, of header and of payload
+// (4 bytes), the header (proto::LogEntry) and the payload. Entries of one shard come in the order
+// in which its changes were made.
+class ChangeLog {
+ public:
+  // Begins a file behind those that the folder has. `synced`: what is added is on the disk.
+  // Errors as those of files.
+  ChangeLog(std::string folder, bool synced);
+
+  // Both: kResourceExhausted where the disk is full; then the log is as before.
+  void add(const Change& change);
+  // A new shard; `initial` is nothing for a table with rows on first use.
+  void add(const ShardSpec& spec, const Tensor& initial);
+
+  // Goes on in a new file, and returns its number.
+  int64_t begin_file();
+  // A snapshot has all that is in the files before this one.
+  void remove_before(int64_t file);
+
+ private:
+  void write(const proto::LogEntry& entry, std::span<const iovec> payload);
+  void append(std::span<iovec> pieces);
+  void open(int64_t file);
+
+  const std::string folder_;
+  const bool synced_;
+  std::mutex mutex_;
+  net::Descriptor file_;
+  int64_t number_ = 0, size_ = 0;
+};
+
+// How what a log says is done again.
+struct LogReplay {
+  // Makes a shard where it is not there.
+  std::function<void(const ShardSpec& spec, const Tensor& initial)> create;
+  // The shard that is to change from this version on; null where it has done so already.
+  std::function<std::shared_ptr<Shard>(const std::string& name, uint64_t version)> find;
+  // Gets a line where a file goes on with what cannot be read.
+  std::function<void(const std::string& line)> notice;
+};
+
+// Does again what the log of a folder says, as far as it can be read: the last entry of a server
+// that was killed may be cut off. Returns how many changes that were. kDataLoss, naming the file,
+// where an entry that is whole does not fit the shards.
+uint64_t replay_log(const std::string& folder, const LogReplay& replay);
+
+// Whether the log of a folder says anything.
+bool has_log(const std::string& folder);
+
+}  // namespace cohort::parameter_server

@@ -1,0 +1,175 @@
+// What servers write down between their snapshots.
+#include "strategies/parameter_server/change_log.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+const TensorSpec kFour{DType::kFloat32, {4}};
+
+// A server with a log, and a client of it.
+class Logged {
+ public:
+  explicit Logged(ConsistencyOptions consistency = {})
+      : server({.consistency = consistency,
+                .snapshot_folder = folder_.path(),
+                .log = ServerLog::kWritten}),
+        client(server.client()) {}
+
+  // As when it was killed: nothing is saved at the end.
+  void restart() {
+    server.stop();
+    server.start();
+  }
+  std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      if (entry.path().filename().string().starts_with("changes-")) files.push_back(entry.path());
+    std::ranges::sort(files);
+    return files;
+  }
+  const std::string& folder() const { return folder_.path(); }
+
+ private:
+  const Folder folder_;
+
+ public:
+  TestServer server;
+  const std::unique_ptr<ParameterClient> client;
+};
+
+void push(ParameterClient& client, float gradient) {
+  client.push(
+      {.shard = "w", .gradient = floats({gradient, -gradient, 2, 0}), .learning_rate = 0.1});
+}
+
+// The value and what the rule keeps.
+std::vector<std::vector<float>> all_of(ParameterClient& client, const ShardSpec& spec) {
+  std::vector<std::vector<float>> parts;
+  for (int part = 0; part < spec.num_parts(); ++part)
+    parts.push_back(values_of(fetch(client, spec, part)));
+  return parts;
+}
+
+TEST(ChangeLog, HasAllThatNoSnapshotHas) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
+  client.create(spec, [] { return floats({1, 2, 3, 4}); });
+  for (int i = 1; i <= 5; ++i) push(client, static_cast<float>(i));
+  client.assign("w", floats({7, 7, 7, 7}), 1);
+  push(client, 3);
+  const auto before = all_of(client, spec);
+  for (int times = 0; times < 2; ++times) {
+    logged.restart();
+    EXPECT_EQ(all_of(client, spec), before);
+  }
+  push(client, 1);
+  EXPECT_EQ(client.statistics().pushes_lost, 0u);
+  EXPECT_NE(logged.server.line("7 changes from the log"), "");
+}
+
+TEST(ChangeLog, GoesOnFromASnapshot) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
+  client.create(spec, [] { return floats({1, 2, 3, 4}); });
+  push(client, 1);
+  logged.server->snapshot();
+  EXPECT_EQ(logged.files().size(), 1u) << "what the snapshot has is not kept twice";
+  push(client, 2);
+  const auto before = all_of(client, spec);
+  logged.restart();
+  EXPECT_EQ(all_of(client, spec), before);
+  EXPECT_NE(logged.server.line("1 changes from the log"), "");
+  client.restore(logged.folder());
+  const auto restored = all_of(client, spec);
+  EXPECT_NE(restored, before);
+  logged.restart();
+  EXPECT_EQ(all_of(client, spec), restored);
+}
+
+TEST(ChangeLog, HasRowsThatAreMadeOnFirstUse) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  ShardSpec spec = whole_shard("table", {DType::kFloat32, {1'000'000, 2}}, optim::Adagrad(0.5));
+  spec.lazy = RowInitializer{.kind = RowInitializer::Kind::kConstant, .a = 1};
+  client.create(spec, [] { return Tensor(); });
+  const auto rows = [&] {
+    Tensor values(DType::kFloat32, {3, 2});
+    client.pull(
+        {.shard = "table", .target = values, .rows = std::vector<int64_t>{5, 70'000, 999'999}});
+    return values_of(values);
+  };
+  client.push({.shard = "table",
+               .gradient = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {3, 2}),
+               .learning_rate = 0.5,
+               .rows = std::vector<int64_t>{5, 70'000, 5}});
+  client.assign_rows("table", {999'999}, Tensor::from(std::vector<float>{8, 9}, {1, 2}), 0, false);
+  const std::vector<float> before = rows();
+  logged.restart();
+  EXPECT_EQ(rows(), before);
+  EXPECT_EQ(client.rows_in_use("table"), (std::vector<int64_t>{5, 70'000, 999'999}));
+}
+
+TEST(ChangeLog, HasSynchronousUpdates) {
+  Logged logged({.max_staleness = 0, .num_workers = 2});
+  const auto second = logged.server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", kFour);
+  logged.client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  for (ParameterClient* client : {logged.client.get(), second.get()}) fetch(*client, spec);
+  for (ParameterClient* client : {logged.client.get(), second.get()}) push(*client, -10);
+  const std::vector<float> before = values_of(fetch(*second, spec));
+  EXPECT_EQ(before[0], 2);
+  logged.restart();
+  EXPECT_EQ(values_of(fetch(*second, spec)), before);
+}
+
+TEST(ChangeLog, EndsWhereAnEntryIsCutOffOrDamaged) {
+  for (const bool cut : {true, false}) {
+    Logged logged;
+    ParameterClient& client = *logged.client;
+    const ShardSpec spec = whole_shard("w", kFour);
+    client.create(spec, [] { return floats({0, 0, 0, 0}); });
+    push(client, -10);
+    push(client, -10);
+    logged.server.stop();
+    const auto file = logged.files().back();
+    const auto last = std::filesystem::file_size(file) - 1;
+    if (cut) {
+      std::filesystem::resize_file(file, last);
+    } else {
+      std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
+      damaged.seekp(static_cast<std::streamoff>(last)).put('\x7f');
+    }
+    logged.server.start();
+    EXPECT_NE(logged.server.line("cut off, or are damaged"), "");
+    EXPECT_EQ(fetch(client, spec).data<float>()[0], 1) << "the first push";
+    push(client, -10);
+    EXPECT_EQ(client.statistics().pushes_lost, 1u);
+    const auto before = all_of(client, spec);
+    logged.restart();
+    EXPECT_EQ(all_of(client, spec), before) << "what came after it is in another file";
+  }
+}
+
+TEST(ChangeLog, IsNeitherForgottenNorWithoutAFolder) {
+  EXPECT_ERROR(TestServer({.log = ServerLog::kWritten}), Code::kInvalidArgument,
+               "a log needs a snapshot_folder");
+  Logged logged;
+  logged.client->create(whole_shard("w", kFour), [] { return floats({0, 0, 0, 0}); });
+  logged.server.stop();
+  EXPECT_ERROR(TestServer({.snapshot_folder = logged.folder()}), Code::kFailedPrecondition,
+               "has kept a log");
+  TestServer synced({.snapshot_folder = logged.folder(), .log = ServerLog::kSynced});
+  push(*synced.client(), -10);
+  EXPECT_EQ(synced->statistics().pushes_applied, 1u);
+}
+
+}  // namespace
+}  // namespace cohort::testing
