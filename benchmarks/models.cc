@@ -69,32 +69,83 @@ Benchmark resnet(int64_t depth, int64_t batch) {
           random_integers({batch}, 10)};
 }
 
-// A pre-norm transformer of 4 layers over 128 bytes.
-Benchmark gpt(int64_t batch) {
-  constexpr int64_t kVocabulary = 256, kLength = 128, kSize = 256, kHeads = 4, kLayers = 4;
-  const auto norm = [] { return nn::LayerNormalization({.epsilon = 1e-5}); };
-  std::vector<nn::Layer> layers = {nn::Embedding(kVocabulary, kSize),
-                                   nn::PositionEmbedding(kLength)};
-  for (int64_t k = 0; k < kLayers; ++k) {
-    layers.push_back(
-        nn::Residual({norm(), nn::MultiHeadAttention(kHeads, kSize / kHeads, {.causal = true})}));
-    layers.push_back(
-        nn::Residual({norm(), nn::Dense(4 * kSize, {.activation = nn::gelu}), nn::Dense(kSize)}));
+// He et al. 2016 for ImageNet: 1x1, 3x3, 1x1, where the last has four times as many filters.
+nn::Layer bottleneck(int64_t filters, int64_t stride, bool changes_shape) {
+  std::vector<nn::Layer> shortcut;
+  if (changes_shape) shortcut = {convolution(4 * filters, 1, stride), batch_norm()};
+  return nn::Residual({convolution(filters, 1, 1), batch_norm(), nn::ActivationLayer(nn::relu),
+                       convolution(filters, 3, stride), batch_norm(), nn::ActivationLayer(nn::relu),
+                       convolution(4 * filters, 1, 1), batch_norm()},
+                      shortcut, {.activation = nn::relu});
+}
+
+Benchmark resnet50(int64_t batch) {
+  constexpr int64_t kClasses = 1000;
+  std::vector<nn::Layer> layers = {
+      convolution(64, 7, 2), batch_norm(), nn::ActivationLayer(nn::relu),
+      nn::MaxPool2D(3, {.strides = 2, .padding = nn::Padding::explicit_padding(1, 1)})};
+  int64_t filters = 64;
+  for (const int64_t blocks : {3, 4, 6, 3}) {
+    for (int64_t k = 0; k < blocks; ++k)
+      layers.push_back(bottleneck(filters, k == 0 && filters > 64 ? 2 : 1, k == 0));
+    filters *= 2;
   }
-  layers.push_back(nn::Dense(kVocabulary));
-  return {nn::make_sequential(layers), random_integers({batch, kLength}, kVocabulary),
-          random_integers({batch, kLength}, kVocabulary)};
+  layers.push_back(nn::GlobalAveragePooling2D());
+  layers.push_back(nn::Dense(kClasses));
+  return {nn::make_sequential(layers), random_images({batch, 224, 224, 3}),
+          random_integers({batch}, kClasses)};
+}
+
+nn::Layer layer_norm() { return nn::LayerNormalization({.epsilon = 1e-5}); }
+
+// Logits by the rows of an embedding.
+nn::Layer tied_head(const nn::Layer& embedding) {
+  return nn::Lambda([embedding](const Value& x) {
+    const Value table = embedding.trainable_variables().front()->read();
+    return ops::matmul(x, table, {.transpose_b = true});
+  });
 }
 
 }  // namespace
 
+Benchmark make_gpt(const GptSizes& s, int64_t batch) {
+  const nn::Layer tokens = nn::Embedding(s.vocabulary, s.size);
+  const auto activation = s.has_tied_head ? nn::gelu_tanh : nn::gelu;
+  std::vector<nn::Layer> layers = {tokens, nn::PositionEmbedding(s.length)};
+  for (int64_t k = 0; k < s.layers; ++k) {
+    layers.push_back(nn::Residual(
+        {layer_norm(), nn::MultiHeadAttention(s.heads, s.size / s.heads, {.causal = true})}));
+    layers.push_back(nn::Residual(
+        {layer_norm(), nn::Dense(4 * s.size, {.activation = activation}), nn::Dense(s.size)}));
+  }
+  if (s.has_tied_head) {
+    layers.push_back(layer_norm());
+    layers.push_back(tied_head(tokens));
+  } else {
+    layers.push_back(nn::Dense(s.vocabulary));
+  }
+  const auto vocabulary = static_cast<uint64_t>(s.vocabulary);
+  return {nn::make_sequential(layers), random_integers({batch, s.length}, vocabulary),
+          random_integers({batch, s.length}, vocabulary)};
+}
+
 const std::vector<std::string>& model_names() {
-  static const std::vector<std::string> names = {"mlp", "cnn", "resnet20", "resnet56", "gpt"};
+  static const std::vector<std::string> names = {"mlp",      "cnn", "resnet20", "resnet56",
+                                                 "resnet50", "gpt", "gpt2"};
   return names;
 }
 
 int64_t usual_batch(const std::string& name) {
-  return name == "mlp" ? 128 : name == "gpt" ? 8 : 64;
+  if (name == "mlp") return 128;
+  if (name == "resnet50") return 256;
+  return name == "gpt" || name == "gpt2" ? 8 : 64;
+}
+
+int64_t count_parameters(const nn::Layer& network) {
+  int64_t count = 0;
+  for (const auto& variable : network.trainable_variables())
+    count += variable->spec().shape.num_elements();
+  return count;
 }
 
 Benchmark make_benchmark(const std::string& name, int64_t batch) {
@@ -102,7 +153,18 @@ Benchmark make_benchmark(const std::string& name, int64_t batch) {
   if (name == "cnn") return cnn(batch);
   if (name == "resnet20") return resnet(20, batch);
   if (name == "resnet56") return resnet(56, batch);
-  if (name == "gpt") return gpt(batch);
+  if (name == "resnet50") return resnet50(batch);
+  if (name == "gpt")
+    return make_gpt({.vocabulary = 256, .length = 128, .size = 256, .heads = 4, .layers = 4},
+                    batch);
+  if (name == "gpt2")
+    return make_gpt({.vocabulary = 50'257,
+                     .length = 1024,
+                     .size = 768,
+                     .heads = 12,
+                     .layers = 12,
+                     .has_tied_head = true},
+                    batch);
   invalid("there is no benchmark model \"", name, "\"");
 }
 

@@ -8,10 +8,12 @@
 namespace cohort::benchmarks {
 
 double TorchPeer::run(int64_t steps) const {
-  const std::string command =
-      str("OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-SkylakeX} /usr/bin/python3 ", program,
-          " --model=", model, " --batch=", batch, " --threads=", threads, " --workers=", workers,
-          " --steps=", steps, " --precision=", precision_name(precision));
+  const std::string place = device.type == DeviceType::kCpu ? "cpu" : str("cuda:", device.index);
+  const std::string command = str(
+      "OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-SkylakeX} ${PYTHON:-/usr/bin/python3} ", program,
+      " --model=", model, " --batch=", batch, " --threads=", threads, " --workers=", workers,
+      " --steps=", steps, " --precision=", precision_name(precision), " --device=", place,
+      tf32 ? " --tf32" : "", compile ? " --compile" : "", channels_last ? " --channels-last" : "");
   const auto close = [](FILE* f) { pclose(f); };
   const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
   if (!pipe) fail(Code::kUnavailable, "cannot start ", command);
@@ -23,8 +25,8 @@ double TorchPeer::run(int64_t steps) const {
   }
   if (milliseconds <= 0)
     fail(Code::kUnavailable,
-         "the peer printed no result; it needs the packages python3-torch and libopenblas0: ",
-         command);
+         "the peer printed no result; it needs the packages python3-torch and libopenblas0, or a ",
+         "Python with torch in $PYTHON: ", command);
   return milliseconds;
 }
 

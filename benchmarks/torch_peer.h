@@ -13,6 +13,10 @@ struct TorchPeer {
   int64_t batch, threads;  // of all workers
   int workers = 1;         // several are processes under DistributedDataParallel over Gloo
   Precision precision = Precision::kFloat32;
+  Device device = {};          // a GPU is the card that CUDA gives the same number
+  bool tf32 = false;           // products of float32 read TF32
+  bool compile = false;        // by torch.compile
+  bool channels_last = false;  // images and filters as NHWC
 
   // Runs it, echoes its line and returns the milliseconds of its median step. kUnavailable names
   // the packages that it needs.

@@ -20,7 +20,7 @@ struct Settings {
   int64_t batch, threads, steps, rounds;
   Precision precision;
   std::string profile, peer;
-  bool vs_torch;
+  bool vs_torch, tf32, compile, channels_last;
 };
 
 Settings parse(int argc, char** argv) {
@@ -37,21 +37,19 @@ Settings parse(int argc, char** argv) {
   s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file",
                          {.choices = {}, .alone = "trace.json"});
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
+  s.tf32 = flags.boolean("tf32", false, "lets float32 products on GPUs read operands in TF32");
+  s.compile = flags.boolean("compile", false, "with --vs-torch: by torch.compile");
+  s.channels_last = flags.boolean("channels-last", false, "with --vs-torch: images as NHWC");
   s.peer = flags.text("peer", torch_program(argv[0]), "the PyTorch program");
   flags.finish();
-  if (s.vs_torch && parse_device(s.device).type != DeviceType::kCpu)
-    invalid("--vs-torch compares on CPUs, not on ", s.device);
-  if (s.vs_torch && s.precision == Precision::kMixedFloat16)
+  const bool on_cpu = parse_device(s.device).type == DeviceType::kCpu;
+  if (s.tf32 && on_cpu) invalid("--tf32 is for GPUs, not for ", s.device);
+  if ((s.compile || s.channels_last) && !s.vs_torch)
+    invalid("--compile and --channels-last are PyTorch's: they need --vs-torch");
+  if (s.vs_torch && on_cpu && s.precision == Precision::kMixedFloat16)
     invalid("--vs-torch compares float32 and mixed_bfloat16: PyTorch has no autocast to float16 ",
             "on CPUs");
   return s;
-}
-
-int64_t count_parameters(const nn::Layer& network) {
-  int64_t count = 0;
-  for (const auto& variable : network.trainable_variables())
-    count += variable->spec().shape.num_elements();
-  return count;
 }
 
 // A training step of the model on its batch.
@@ -109,12 +107,12 @@ void report(const Settings& s, const Trainer& trainer, double milliseconds) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf(
-      "cohort %s%s world=1 local_batch=%lld threads=%lld precision=%s params=%lld "
-      "median_ms=%.2f "
+      "cohort %s%s%s world=1 local_batch=%lld threads=%lld precision=%s params=%lld "
+      "median_ms=%.4f "
       "examples_per_s=%.1f "
       "peak_rss_mb=%.0f\n",
       s.model.c_str(), s.device == "cpu:0" ? "" : (" device=" + s.device).c_str(),
-      static_cast<long long>(s.batch), static_cast<long long>(s.threads),
+      s.tf32 ? " tf32" : "", static_cast<long long>(s.batch), static_cast<long long>(s.threads),
       std::string(precision_name(s.precision)).c_str(),
       static_cast<long long>(trainer.parameters()), milliseconds,
       1e3 * static_cast<double>(s.batch) / milliseconds,
@@ -124,6 +122,7 @@ void report(const Settings& s, const Trainer& trainer, double milliseconds) {
 
 void measure(const Settings& s) {
   set_logical_cpus(1, static_cast<int>(s.threads));
+  allow_tf32(s.tf32);
   Trainer trainer(s);
   if (!s.profile.empty()) {
     Profiler profiler;
@@ -135,7 +134,11 @@ void measure(const Settings& s) {
                        .model = s.model,
                        .batch = s.batch,
                        .threads = s.threads,
-                       .precision = s.precision};
+                       .precision = s.precision,
+                       .device = parse_device(s.device),
+                       .tf32 = s.tf32,
+                       .compile = s.compile,
+                       .channels_last = s.channels_last};
   std::vector<double> own, peers;
   for (int64_t round = 0; round < (s.vs_torch ? s.rounds : 1); ++round) {
     const auto times = trainer.run(s.steps);

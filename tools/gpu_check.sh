@@ -90,21 +90,51 @@ if ((${#tools[@]})); then
   exit "$status"
 fi
 check_programs || status=1
-# Training steps on the first card: float32, and 16-bit products with float32 weights.
+# Training steps on the first card: float32 with and without TF32, and 16-bit products with float32 weights; beside PyTorch where
+# Python has one that sees the card. GPU_CHECK_MODELS are the models, all by default.
+benchmark() {  # WHO PRECISION LOG COMMAND...
+  local log=logs/$3.txt result note
+  timeout "$limit" "${@:4}" >"$log" 2>&1
+  result=$?
+  note=$(sed -n 's/^ratio.* \(cohort.torch=[0-9.]*\).*/\1/p' "$log")
+  if ((result)); then
+    # Without a card there is nothing to measure, as tests are skipped then.
+    note="status $result: $(grep -E 'error|Error|ERROR|terminate|no device' "$log" | head -n 1)"
+    grep -q 'no GPU' "$log" || status=1
+  fi
+  printf '%-28s %14s %10s %12s  %s\n' "$1" "$2" "$(field median_ms "$log")" "$(field examples_per_s "$log")" "$note"
+}
+
+versions() {  # of the libraries that the programs find
+  python3 - 2>/dev/null <<'EOF'
+import ctypes
+for name, file, function in (("cuBLASLt", "libcublasLt.so.13", "cublasLtGetVersion"),
+                             ("cuDNN", "libcudnn.so.9", "cudnnGetVersion"), ("NCCL", "libnccl.so.2", "ncclGetVersion")):
+    try:
+        call, number = getattr(ctypes.CDLL(file), function), ctypes.c_int()
+        call.restype = ctypes.c_size_t  # a version; NCCL's is a status, and the version is written
+        print(name, number.value if call(ctypes.byref(number)) == 0 else call())
+    except OSError:
+        print(name, "-")
+EOF
+}
+
+printf '\ndriver %s\n' "$(nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo -)"
+versions
+# PyTorch brings libraries of its own.
+export PYTHON=${PYTHON:-env -u LD_LIBRARY_PATH python3}
+has_torch=$($PYTHON -c 'import torch; print(int(torch.cuda.is_available()))' 2>/dev/null)
 printf '\n%-28s %14s %10s %12s  %s\n' benchmark precision ms/step examples/s note
-for model in mlp cnn resnet20 gpt; do
-  for precision in float32 mixed_bfloat16 mixed_float16; do
-    log=logs/train_${model}_$precision.txt
-    timeout "$limit" ./train --device=gpu:0 "--model=$model" "--precision=$precision" >"$log" 2>&1
-    result=$?
-    note=
-    if ((result)); then
-      # Without a card there is nothing to measure, as tests are skipped then.
-      note="status $result: $(grep -E 'error|ERROR|terminate|no device' "$log" | head -n 1)"
-      grep -q 'no GPU' "$log" || status=1
-    fi
-    printf '%-28s %14s %10s %12s  %s\n' "train $model gpu:0" "$precision" "$(field median_ms "$log")" \
-      "$(field examples_per_s "$log")" "$note"
+for model in ${GPU_CHECK_MODELS:-mlp cnn resnet20 gpt resnet50 gpt2}; do
+  for precision in float32 tf32 mixed_bfloat16 mixed_float16; do
+    flags=(--device=gpu:0 "--model=$model" "--precision=${precision/#tf32/float32}")
+    [[ $precision != tf32 ]] || flags+=(--tf32)
+    benchmark "train $model gpu:0" "$precision" "train_${model}_$precision" ./train "${flags[@]}"
+    [[ $has_torch == 1 ]] || continue
+    # The last line of times is the peer's.
+    flags+=(--vs-torch --rounds=1 "--peer=$PWD/torch_train.py" --channels-last)
+    benchmark "  PyTorch, eager" "$precision" "torch_${model}_$precision" ./train "${flags[@]}"
+    benchmark "  PyTorch, compiled" "$precision" "compiled_${model}_$precision" ./train "${flags[@]}" --compile
   done
 done
 echo "details: $PWD/logs"

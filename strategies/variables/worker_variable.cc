@@ -3,6 +3,7 @@
 #include "core/distribute/packing.h"
 #include "core/runtime/aggregation.h"
 #include "core/runtime/function.h"
+#include "core/runtime/variable_memory.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
@@ -53,15 +54,17 @@ class WorkerVariable final : public Variable {
     const auto parts = function([&](const std::vector<Value>& values) {
       return split_over_copies(*this, values[0], copies);
     })({value});
-    for (size_t r = 0; r < replicas; ++r)
-      storage(static_cast<int>(r))
-          .assign(parts[static_cast<size_t>(workers_->rank()) * replicas + r]);
+    for (size_t r = 0; r < replicas; ++r) {
+      const Tensor& part = parts[static_cast<size_t>(workers_->rank()) * replicas + r];
+      copy_between_devices(Device{}, part.raw(), local_->devices()[r],
+                           local_->storage(static_cast<int>(r)).raw(), part.bytes());
+    }
   }
 
  private:
   std::vector<Tensor> all_copies() const {
     Packer packer;
-    for (int r = 0; r < num_replicas(); ++r) packer.add(local_->storage(r));
+    for (int r = 0; r < num_replicas(); ++r) packer.add(copy_in_host_memory(r));
     std::vector<Tensor> copies;
     for (const auto& bytes :
          workers_->exchange(str("the reading of variable \"", name(), "\""), packer.bytes()))
@@ -69,25 +72,25 @@ class WorkerVariable final : public Variable {
     return copies;
   }
 
+  // The memory itself where the host can read it.
+  Tensor copy_in_host_memory(int replica) const {
+    const Tensor memory = local_->storage(replica);
+    const Device device = local_->devices()[static_cast<size_t>(replica)];
+    if (device_backend(device.type).shares_host_memory()) return memory;
+    Tensor copy(spec().dtype, spec().shape);
+    copy_between_devices(device, memory.raw(), Device{}, copy.raw(), copy.bytes());
+    return copy;
+  }
+
   const std::shared_ptr<Workers> workers_;
   const std::shared_ptr<Variable> local_;
 };
-
-// Copies that are merged when they are read go to the other workers straight from their memory.
-void require_host_memory(const VariableOptions& options, const std::vector<Device>& devices) {
-  for (const Device device : devices)
-    if (options.synchronization == Synchronization::kOnRead &&
-        !device_backend(device.type).shares_host_memory())
-      fail(Code::kUnimplemented, "variable \"", options.name,
-           "\" is synchronised on read, which several workers cannot do on ", device);
-}
 
 }  // namespace
 
 std::shared_ptr<Variable> make_worker_variable(const VariableOptions& options,
                                                const std::vector<Device>& devices,
                                                std::shared_ptr<Workers> workers) {
-  require_host_memory(options, devices);
   return std::make_shared<WorkerVariable>(options, devices, std::move(workers));
 }
 

@@ -18,8 +18,8 @@ class CudaGraph final : public Recording {
 
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(Device device) : device_(device) {
-    enter_gpu(device_);
+  explicit CudaStream(Device device) : device_(device), gpu_(Gpus::instance().use(device)) {
+    gpu_.enter();
     COHORT_CUDA(device_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~CudaStream() override { cudaStreamDestroy(stream_); }
@@ -38,7 +38,7 @@ class CudaStream final : public Stream {
 
   // Thread-local: what other threads do with CUDA meanwhile is none of this stream's business.
   void begin_recording() override {
-    enter_gpu(device_);
+    gpu_.enter();
     COHORT_CUDA(device_, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   }
   std::unique_ptr<Recording> end_recording() override {
@@ -51,17 +51,25 @@ class CudaStream final : public Stream {
     return std::make_unique<CudaGraph>(executable);
   }
   void replay(Recording& recording) override {
-    enter_gpu(device_);
+    gpu_.enter();
     COHORT_CUDA(device_, cudaGraphLaunch(static_cast<CudaGraph&>(recording).get(), stream_));
   }
-  void* native() override { return stream_; }
+  // What is launched on it must come from a thread that is at its card, and whatever the thread did
+  // with another GPU's memory has taken it there.
+  void* native() override {
+    gpu_.enter();
+    return stream_;
+  }
 
  private:
   void copy(const void* source, void* target, size_t bytes, cudaMemcpyKind kind) {
-    if (bytes > 0) COHORT_CUDA(device_, cudaMemcpyAsync(target, source, bytes, kind, stream_));
+    if (bytes == 0) return;
+    gpu_.enter();
+    COHORT_CUDA(device_, cudaMemcpyAsync(target, source, bytes, kind, stream_));
   }
 
   const Device device_;
+  const Gpu& gpu_;
   cudaStream_t stream_ = nullptr;
 };
 

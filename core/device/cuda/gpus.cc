@@ -45,14 +45,30 @@ std::shared_ptr<Buffer> Gpu::allocate(size_t bytes, std::string_view purpose) {
           }};
 }
 
+void Gpu::trim() {
+  cudaStreamSynchronize(stream_);  // what was freed is free now
+  cudaMemPoolTrimTo(pool_, 0);
+}
+
+void Gpu::open_to(int card) {
+  if (card == this->card()) return;
+  int can = 0;
+  COHORT_CUDA(device_, cudaDeviceCanAccessPeer(&can, card, this->card()));
+  if (can == 0) return;
+  cudaMemAccessDesc access = {};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = card;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  COHORT_CUDA(device_, cudaMemPoolSetAccess(pool_, &access, 1));
+}
+
 // Other streams use the memory at once: the allocation is waited for.
 void* Gpu::allocate_from_pool(size_t bytes, std::string_view purpose) {
   void* data = nullptr;
   cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    cudaStreamSynchronize(stream_);  // what was freed is free now
-    cudaMemPoolTrimTo(pool_, 0);
+    Gpus::instance().trim(card());
     status = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
   }
   if (status == cudaErrorMemoryAllocation) {
@@ -119,6 +135,19 @@ Gpu& Gpus::use(Device device) {
     any_used_ = true;
   }
   return *used_[index];
+}
+
+void Gpus::trim(int card) {
+  const std::lock_guard lock(mutex_);
+  for (Gpu* gpu : used_)
+    if (gpu != nullptr && gpu->card() == card) gpu->trim();
+}
+
+void Gpus::open_to_others(Device device) {
+  Gpu& own = use(device);
+  const std::lock_guard lock(mutex_);
+  for (const Gpu* gpu : used_)
+    if (gpu != nullptr) own.open_to(gpu->card());
 }
 
 void enter_gpu(Device device) { Gpus::instance().use(device).enter(); }

@@ -24,6 +24,10 @@ class Gpu {
   // Makes this GPU's card the one that CUDA calls of this thread go to.
   void enter() const;
   std::shared_ptr<Buffer> allocate(size_t bytes, std::string_view purpose);
+  // Gives the card back what the pool keeps of freed memory.
+  void trim();
+  // Lets `card` read and write this GPU's memory directly, where the cards can.
+  void open_to(int card);
 
  private:
   void* allocate_from_pool(size_t bytes, std::string_view purpose);
@@ -46,6 +50,11 @@ class Gpus {
   void divide(const std::vector<LogicalGpu>& gpus);
   // Takes it into use.
   Gpu& use(Device device);
+  // Gives `card` back what all GPUs on it keep of freed memory.
+  void trim(int card);
+  // Lets the cards of all GPUs in use read and write the memory of `device` directly, where they
+  // can, as NCCL does within a process.
+  void open_to_others(Device device);
 
  private:
   Gpus();

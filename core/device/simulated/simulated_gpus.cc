@@ -1,6 +1,7 @@
 #include "core/device/simulated/simulated_gpus.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -14,6 +15,8 @@ namespace cohort::simulated {
 namespace {
 
 using Work = std::function<void()>;
+
+std::atomic<size_t> given_for_staging = 0;
 
 // All device memory there is, readable and writable only inside `access`.
 class DeviceMemory {
@@ -140,6 +143,7 @@ class SimulatedBackend final : public DeviceBackend {
             }};
   }
   std::shared_ptr<Buffer> allocate_staging(Device, size_t bytes) override {
+    given_for_staging += bytes;
     return allocate_host_buffer(bytes);
   }
   std::unique_ptr<Stream> make_stream(Device device) override {
@@ -162,6 +166,8 @@ class SimulatedBackend final : public DeviceBackend {
 void use_simulated_gpus(int count, size_t memory_limit) {
   replace_gpu_backend(new SimulatedBackend(count, memory_limit));
 }
+
+size_t staging_bytes() { return given_for_staging; }
 
 void submit(Stream& stream, Work work) {
   static_cast<SimulatedStream&>(stream).add(std::move(work));

@@ -13,6 +13,9 @@ namespace cohort::simulated {
 // hold `memory_limit` bytes (0: no limit).
 void use_simulated_gpus(int count, size_t memory_limit = 0);
 
+// What allocate_staging has given out so far.
+size_t staging_bytes();
+
 // Hands over what a kernel does. `stream` must be a simulated GPU's.
 void submit(Stream& stream, std::function<void()> work);
 

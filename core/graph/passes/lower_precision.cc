@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
@@ -10,34 +12,89 @@ bool is_contraction(const Node& node) {
   return op == "MatMul" || op == "Conv2D" || op == "Conv2DGradInput" || op == "Conv2DGradFilter";
 }
 
+bool is_attention(const Node& node) {
+  return node.op().name == "Attention" || node.op().name == "AttentionGrad";
+}
+
+class Lowering {
+ public:
+  Lowering(const GraphFunction& function, DType dtype, AttentionPrecision attention)
+      : function_(function), dtype_(dtype), attention_(attention), rewrite_(function) {}
+
+  GraphFunction run() {
+    for (const auto& node : function_.graph->nodes()) {
+      const bool is_float32 =
+          !node->outputs().empty() && node->outputs()[0].dtype == DType::kFloat32;
+      if (is_float32 && is_contraction(*node))
+        lower_contraction(*node);
+      else if (is_float32 && is_attention(*node) && attention_ == AttentionPrecision::kLowered)
+        lower_attention(*node);
+      else
+        rewrite_.copy(*node);
+    }
+    return rewrite_.finish();
+  }
+
+ private:
+  void lower_contraction(const Node& node) {
+    std::vector<Value> inputs;
+    for (const Value& input : rewrite_(node.inputs())) inputs.push_back(lowered(node, input));
+    Attributes attributes = node.attributes();
+    attributes.set("dtype", DType::kFloat32);
+    rewrite_.map(
+        output_of(node, 0),
+        rewrite_.add(node, node.op().name, std::move(inputs), std::move(attributes)).output());
+  }
+
+  // The log of the sums of exponentials, the sixth input or second output, stays float32.
+  void lower_attention(const Node& node) {
+    constexpr size_t kLogSum = 5;
+    std::vector<Value> inputs = rewrite_(node.inputs());
+    for (size_t i = 0; i < std::min(inputs.size(), kLogSum); ++i)
+      inputs[i] = lowered(node, inputs[i]);
+    Node& low = rewrite_.add(node, node.op().name, std::move(inputs), node.attributes());
+    for (size_t i = 0; i < node.outputs().size(); ++i) {
+      const int index = static_cast<int>(i);
+      rewrite_.map(output_of(node, index), widened(node, low.output(index)));
+    }
+  }
+
+  static Value output_of(const Node& node, int index) {
+    return Value(const_cast<Node*>(&node), index);
+  }
+
+  Value lowered(const Node& user, const Value& value) {
+    auto [it, added] = lowered_.try_emplace(value);
+    if (added) it->second = cast(user, value, dtype_);
+    return it->second;
+  }
+
+  // As float32; who reads it in 16 bits anyway gets what was there before.
+  Value widened(const Node& user, const Value& value) {
+    if (value.dtype() == DType::kFloat32) return value;
+    const Value wide = cast(user, value, DType::kFloat32);
+    lowered_[wide] = value;
+    return wide;
+  }
+
+  Value cast(const Node& user, const Value& value, DType dtype) {
+    Attributes attributes;
+    attributes.set("dtype", dtype);
+    return rewrite_.add(user, "Cast", {value}, std::move(attributes)).output();
+  }
+
+  const GraphFunction& function_;
+  const DType dtype_;
+  const AttentionPrecision attention_;
+  Rewriter rewrite_;
+  std::map<Value, Value> lowered_;  // each value is cast once
+};
+
 }  // namespace
 
-GraphFunction lower_precision(const GraphFunction& function, DType dtype) {
-  Rewriter rewrite(function);
-  std::map<Value, Value> lowered;  // each value is cast once
-  const auto lower = [&](const Node& user, const Value& value) {
-    auto [it, added] = lowered.try_emplace(value);
-    if (added) {
-      Attributes attributes;
-      attributes.set("dtype", dtype);
-      it->second = rewrite.add(user, "Cast", {value}, std::move(attributes)).output();
-    }
-    return it->second;
-  };
-  for (const auto& node : function.graph->nodes()) {
-    if (!is_contraction(*node) || node->outputs()[0].dtype != DType::kFloat32) {
-      rewrite.copy(*node);
-      continue;
-    }
-    std::vector<Value> inputs;
-    for (const Value& input : rewrite(node->inputs())) inputs.push_back(lower(*node, input));
-    Attributes attributes = node->attributes();
-    attributes.set("dtype", DType::kFloat32);
-    rewrite.map(
-        node->output(),
-        rewrite.add(*node, node->op().name, std::move(inputs), std::move(attributes)).output());
-  }
-  return rewrite.finish();
+GraphFunction lower_precision(const GraphFunction& function, DType dtype,
+                              AttentionPrecision attention) {
+  return Lowering(function, dtype, attention).run();
 }
 
 }  // namespace cohort

@@ -37,9 +37,13 @@ GraphFunction copy_outlived_reads(const GraphFunction& function);
 GraphFunction prune_writes(const GraphFunction& function,
                            const std::function<bool(const Resource&)>& writes);
 
+// Whether attention is lowered with the products around it: where kernels of 16 bits are quicker,
+// and do not widen what they read.
+enum class AttentionPrecision { kKept, kLowered };
 // Multiplies matrices and convolves in `dtype`, a 16-bit one: casts the float32 inputs of those
-// nodes, which still give float32.
-GraphFunction lower_precision(const GraphFunction& function, DType dtype);
+// nodes, which still give float32. Attention's results are of `dtype`, too, where it is lowered.
+GraphFunction lower_precision(const GraphFunction& function, DType dtype,
+                              AttentionPrecision attention);
 
 // MatMul or Conv2D + bias [+ activation] become one node, which adds and activates while the result
 // is still in registers.

@@ -16,20 +16,21 @@ DeviceCollectives* collectives_of(const KernelContext& context) {
 class AllReduceStartKernel final : public Kernel {
  public:
   explicit AllReduceStartKernel(const KernelSpec& spec)
-      : specs_(spec.outputs.begin(), spec.outputs.end() - 1),
+      : device_(spec.device),
+        specs_(spec.outputs.begin(), spec.outputs.end() - 1),
         op_(static_cast<ReduceOp>(spec.attributes.get<int64_t>("op"))),
         conditional_(spec.attributes.get<bool>("conditional")) {
     DeviceBackend& backend = device_backend(spec.device.type);
     for (const TensorSpec& value : specs_) {
       if (value.dtype != specs_[0].dtype)
         invalid("AllReduceStart: all values need one dtype, got ", specs_[0], " and ", value);
-      staged_.push_back(backend.allocate_staging(spec.device, value.bytes()));
-      segments_.push_back({staged_.back()->data, staged_.back()->data, value.shape.num_elements()});
+      segments_.push_back({nullptr, nullptr, value.shape.num_elements()});
     }
+    wanted_.assign(segments_.size(), true);
     for (const int64_t i : spec.attributes.get_or<std::vector<int64_t>>("unwanted", {})) {
       if (i < 0 || i >= static_cast<int64_t>(segments_.size()))
         invalid("AllReduceStart: unwanted value ", i, " of ", segments_.size());
-      segments_[static_cast<size_t>(i)].target = nullptr;
+      wanted_[static_cast<size_t>(i)] = false;
     }
     flag_ = backend.allocate_staging(spec.device, sizeof(bool));
     operation_ = backend.allocate_staging(spec.device, sizeof(int64_t));
@@ -65,7 +66,8 @@ class AllReduceStartKernel final : public Kernel {
                    context.outputs[specs_.size()]);
   }
 
-  void reduce_on_host(const KernelContext& context) const {
+  void reduce_on_host(const KernelContext& context) {
+    if (staged_.empty()) stage();
     Stream& stream = *context.stream;
     for (size_t i = 0; i < staged_.size(); ++i)
       stream.copy_to_host(context.inputs[i], staged_[i]->data, staged_[i]->bytes);
@@ -76,6 +78,18 @@ class AllReduceStartKernel final : public Kernel {
       stream.copy_from_host(staged_[i]->data, context.outputs[i], staged_[i]->bytes);
   }
 
+  // At the first reduction there: memory that the device copies by itself is dear, and a bucket has
+  // the size of its gradients.
+  void stage() {
+    std::vector<std::shared_ptr<Buffer>> staged;
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      staged.push_back(device_backend(device_.type).allocate_staging(device_, specs_[i].bytes()));
+      segments_[i].source = staged[i]->data;
+      segments_[i].target = wanted_[i] ? staged[i]->data : nullptr;
+    }
+    staged_ = std::move(staged);
+  }
+
   // Returns when everything that was handed over has been done.
   void copy_flag(const KernelContext& context) const {
     if (conditional_)
@@ -84,11 +98,13 @@ class AllReduceStartKernel final : public Kernel {
   }
   bool is_wanted_now() const { return !conditional_ || *static_cast<const bool*>(flag_->data); }
 
+  Device device_;
   std::vector<TensorSpec> specs_;
   ReduceOp op_;
   bool conditional_;
-  std::vector<std::shared_ptr<Buffer>> staged_;
-  std::vector<Segment> segments_;
+  std::vector<bool> wanted_;                     // by this replica
+  std::vector<std::shared_ptr<Buffer>> staged_;  // for the host; none before it reduces
+  std::vector<Segment> segments_;                // of the staged memory
   std::shared_ptr<Buffer> flag_, operation_;
 };
 

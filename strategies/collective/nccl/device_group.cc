@@ -101,13 +101,13 @@ std::string share_id(Communicator& ranks, const DeviceLibrary& library) {
 
 // Joins, and learns whether all have: no rank is to use a group that others do not have.
 std::unique_ptr<DeviceCollectives> join(Communicator& ranks, const DeviceGroupOptions& options,
-                                        Device device) {
+                                        Device device, std::shared_ptr<LaunchGate> gate) {
   std::unique_ptr<DeviceCollectives> joined;
   std::string failure;
   const std::string id = share_id(ranks, *options.library);
   try {
-    joined = options.library->join(
-        {id, ranks.rank(), ranks.size(), device, options.join_limit, options.limit});
+    joined = options.library->join({id, ranks.rank(), ranks.size(), device, options.join_limit,
+                                    options.limit, std::move(gate)});
   } catch (const Error& error) {
     failure = error.message();
   }
@@ -125,12 +125,13 @@ DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ra
                                    const DeviceGroupOptions& options) {
   COHORT_CHECK(ranks.size() == options.devices.size() && options.library != nullptr);
   std::vector<std::unique_ptr<DeviceCollectives>> joined(ranks.size());
+  const auto gate = std::make_shared<LaunchGate>(static_cast<int>(ranks.size()));
   DeviceGroup group;
   on_threads(ranks, [&](size_t t) {
     const auto said = gather_words(*ranks[t], introduce(*options.library, options.devices[t]));
     const std::string obstacle = find_obstacle(said);
     if (t == 0) group.missing = obstacle;
-    if (obstacle.empty()) joined[t] = join(*ranks[t], options, options.devices[t]);
+    if (obstacle.empty()) joined[t] = join(*ranks[t], options, options.devices[t], gate);
   });
   for (size_t t = 0; t < ranks.size(); ++t)
     if (joined[t] != nullptr)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/collective/device_collectives.h"
+#include "strategies/collective/nccl/launch_gate.h"
 
 namespace cohort {
 
@@ -29,6 +30,7 @@ class DeviceLibrary {
     Device device;
     std::chrono::milliseconds join_limit;
     std::optional<std::chrono::milliseconds> limit;
+    std::shared_ptr<LaunchGate> gate;  // of all ranks of this process
   };
   virtual std::unique_ptr<DeviceCollectives> join(const Membership& membership) = 0;
 };

@@ -3,13 +3,15 @@
 #include <cuda_runtime_api.h>
 #include <mutex>
 #include <nccl.h>
-#include <unistd.h>
+#include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
 #include "strategies/collective/nccl/device_library.h"
+#include "strategies/collective/nccl/host_name.h"
 #include "strategies/collective/nccl/nccl_steps.h"
 #include "strategies/collective/nccl/operation_watch.h"
 
@@ -104,13 +106,16 @@ class NcclCollectives final : public DeviceCollectives {
       : device_(membership.device),
         card_(Gpus::instance().use(device_).card()),
         rank_(membership.rank),
-        limit_(membership.limit) {
+        limit_(membership.limit),
+        gate_(membership.gate) {
+    Gpus::instance().open_to_others(device_);
     enter_gpu(device_);
     COHORT_CUDA(device_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     COHORT_CUDA(device_, cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
     try {
       join(membership);
     } catch (...) {
+      end();
       release();
       throw;
     }
@@ -118,12 +123,16 @@ class NcclCollectives final : public DeviceCollectives {
     watch_.emplace(OperationWatch::Options{.limit = limit_,
                                            .who = who,
                                            .find_error = [this] { return find_error(); },
-                                           .end = [this] { end(); }});
+                                           .end =
+                                               [this](const Error& error) {
+                                                 gate_->close(error);
+                                                 end();
+                                               }});
   }
 
-  // The last step has ended on all ranks, or has failed: there is nothing to wait for.
   ~NcclCollectives() override {
     watch_->stop();
+    leave();
     release();
   }
 
@@ -168,6 +177,7 @@ class NcclCollectives final : public DeviceCollectives {
   };
   using Clock = std::chrono::steady_clock;
   static constexpr auto kPause = std::chrono::microseconds(50);
+  static constexpr auto kLeaveLimit = std::chrono::milliseconds(2'000);
 
   void join(const DeviceLibrary::Membership& membership) {
     ncclUniqueId id;
@@ -187,9 +197,10 @@ class NcclCollectives final : public DeviceCollectives {
     while (true) {
       {
         const std::lock_guard lock(mutex_);
-        if (communicator_ == nullptr)  // it was ended meanwhile
-          fail(Code::kAborted, "NCCL: ", what, ": the group has ended");
-        if (result == ncclInProgress) ncclCommGetAsyncError(communicator_, &result);
+        if (result == ncclInProgress) {
+          require_communicator(what);
+          ncclCommGetAsyncError(communicator_, &result);
+        }
         if (result != ncclInProgress && result != ncclSuccess)
           throw error_of(result, communicator_, std::string(what));
       }
@@ -201,26 +212,31 @@ class NcclCollectives final : public DeviceCollectives {
     }
   }
 
+  // The watch knows why there is none any more.
+  void require_communicator(std::string_view what) const {
+    if (communicator_ == nullptr) fail(Code::kAborted, "NCCL: ", what, ": the group has ended");
+  }
+
   void run_group(const std::vector<NcclStep>& steps, std::string_view kind) {
     if (steps.empty()) return;
-    ncclResult_t result = ncclSuccess;
-    {
-      const std::lock_guard lock(mutex_);
-      if (communicator_ == nullptr) fail(Code::kAborted, "NCCL: ", kind, ": the group has ended");
-      check_nccl(ncclGroupStart(), "ncclGroupStart");
-      for (const NcclStep& step : steps) {
-        result = submit(step, communicator_, stream_);
-        if (result != ncclSuccess && result != ncclInProgress) break;
-      }
-      const ncclResult_t ended = ncclGroupEnd();
-      if (result == ncclSuccess || result == ncclInProgress) result = ended;
-    }
     try {
-      finish(result, kind, limit_);
+      gate_->pass(kind, limit_, [&] { finish(submit_group(steps, kind), kind, limit_); });
     } catch (const Error& error) {
-      watch_->fail(error);
-      throw;
+      watch_->fail_with_first(error);
     }
+  }
+
+  ncclResult_t submit_group(const std::vector<NcclStep>& steps, std::string_view kind) {
+    const std::lock_guard lock(mutex_);
+    require_communicator(kind);
+    check_nccl(ncclGroupStart(), "ncclGroupStart");
+    ncclResult_t result = ncclSuccess;
+    for (const NcclStep& step : steps) {
+      result = submit(step, communicator_, stream_);
+      if (result != ncclSuccess && result != ncclInProgress) break;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess || result == ncclInProgress ? ended : result;
   }
 
   Operation& operation_of(const void* token) {
@@ -243,6 +259,18 @@ class NcclCollectives final : public DeviceCollectives {
     return error_of(result, communicator_, str("rank ", rank_, " on ", device_));
   }
 
+  // The ordinary end: other ranks may still read what NCCL keeps on this card, which stays until
+  // all have come here. After an error, or where one does not come, it is ended.
+  void leave() {
+    if (communicator_ == nullptr) return;
+    try {
+      finish(ncclCommFinalize(communicator_), "leaving the group", kLeaveLimit);
+      ncclCommDestroy(std::exchange(communicator_, nullptr));
+    } catch (const Error&) {
+      end();
+    }
+  }
+
   // Ends what is under way on the card, too.
   void end() {
     const std::lock_guard lock(mutex_);
@@ -251,7 +279,6 @@ class NcclCollectives final : public DeviceCollectives {
   }
 
   void release() {
-    end();
     for (const auto& [token, operation] : operations_)
       if (operation->done != nullptr) cudaEventDestroy(operation->done);
     cudaEventDestroy(ready_);
@@ -261,6 +288,7 @@ class NcclCollectives final : public DeviceCollectives {
   const Device device_;
   const int card_, rank_;
   const std::optional<std::chrono::milliseconds> limit_;
+  const std::shared_ptr<LaunchGate> gate_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t ready_ = nullptr;
   std::mutex mutex_;  // guards the communicator
@@ -276,10 +304,9 @@ class Nccl final : public DeviceLibrary {
   // Host and bus: cards have numbers of their own in each process.
   std::string place_of(Device device) const override {
     const int card = Gpus::instance().use(device).card();
-    char bus[64] = "", host[256] = "";
+    char bus[64] = "";
     COHORT_CUDA(device, cudaDeviceGetPCIBusId(bus, sizeof(bus), card));
-    gethostname(host, sizeof(host) - 1);
-    return str(host, " ", bus);
+    return str(nccl_host_name(), " ", bus);
   }
 
   std::string make_id() const override {

@@ -33,7 +33,13 @@ void OperationWatch::fail(const Error& error) {
     error_ = error;
     operations_.clear();
   }
-  options_.end();
+  options_.end(error);
+}
+
+void OperationWatch::fail_with_first(const Error& error) {
+  fail(error);
+  const std::lock_guard lock(mutex_);
+  throw Error(*error_);
 }
 
 void OperationWatch::check() const {

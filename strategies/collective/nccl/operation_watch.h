@@ -25,8 +25,8 @@ class OperationWatch {
     std::string who;                                 // "rank 1 of 4 on gpu:1", for messages
     // What the library has found wrong, if anything.
     std::function<std::optional<Error>()> find_error;
-    // Ends everything under way, once.
-    std::function<void()> end;
+    // Ends everything under way, once, with this error.
+    std::function<void(const Error&)> end;
   };
 
   explicit OperationWatch(Options options);
@@ -39,6 +39,8 @@ class OperationWatch {
   void add(std::string what, std::function<bool()> is_done);
   // Ends everything with `error`, unless it has been ended.
   void fail(const Error& error);
+  // The same, and throws what everything was ended with: `error`, or an earlier one.
+  [[noreturn]] void fail_with_first(const Error& error);
   // Throws what ended everything.
   void check() const;
   // The watch looks at nothing any more.

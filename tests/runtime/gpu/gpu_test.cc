@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "core/base/random.h"
+#include "core/graph/gradients.h"
 #include "core/nn/layers.h"
 #include "core/nn/losses.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
 #include "core/ops/random_ops.h"
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
@@ -17,6 +19,7 @@
 #include "strategies/mirrored_strategy.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/runtime/gpu/two_gpus.h"
+#include "tests/strategies/on_workers.h"
 
 // What runs on cpu:n runs on gpu:n: plans, variables and strategies on devices with memory of their
 // own. Two programs: one with simulated GPUs, for which the host's touching that memory is a
@@ -121,6 +124,36 @@ TEST_F(Gpu, RandomNumbersFollowTheStepAlsoInARecording) {
     }
     EXPECT_NE(to_vector(got[0]), previous) << "step " << step;
     previous = to_vector(got[0]);
+  }
+}
+
+// Where the CPU would only widen what it reads.
+TEST_F(Gpu, MixedPrecisionLowersAttentionAndItsGradient) {
+  const TensorSpec spec{DType::kFloat32, {2, 16, 2, 8}};
+  const auto traced = trace({spec, spec, spec}, [](auto& x) {
+    const Value y = ops::scaled_dot_product_attention(x[0], x[1], x[2], {.causal = true});
+    std::vector<Value> outputs = {y};
+    for (const Gradient& g : gradients(ops::reduce_sum(y * y), {x[0], x[1], x[2]}))
+      outputs.push_back(g.values);
+    return outputs;
+  });
+  constexpr Precision kMixed = Precision::kMixedBFloat16;
+  Plan exact(traced, {}), on_gpu(traced, {.device = kGpu, .precision = kMixed}),
+      on_cpu(traced, {.precision = kMixed});
+  const std::vector<Tensor> feeds = {ramp(spec.shape), ramp(spec.shape, 0.5),
+                                     ramp(spec.shape, 0.9)};
+  const auto want = exact.run(feeds, {}), lowered = on_gpu.run(feeds, {}),
+             kept = on_cpu.run(feeds, {});
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(lowered[i].spec(), want[i].spec());
+    const auto a = to_vector(want[i]), b = to_vector(lowered[i]);
+    double difference = 0;
+    for (size_t k = 0; k < a.size(); ++k) {
+      EXPECT_NEAR(b[k], a[k], 0.15) << "output " << i;
+      difference = std::max(difference, std::abs(a[k] - b[k]));
+    }
+    EXPECT_GT(difference, 5e-5) << "output " << i << " was not rounded";
+    EXPECT_EQ(to_vector(kept[i]), a) << "output " << i;
   }
 }
 
@@ -259,6 +292,62 @@ TEST_F(Gpu, TrainsMirroredReplicasAsTheCpuDoes) {
   MirroredStrategy gpus({.devices = {"gpu:0", "gpu:1"}}), cpus({.devices = {"cpu:0", "cpu:1"}});
   expect_same_training(gpus, cpus, dense_network, adam);
   set_logical_cpus(1);
+}
+
+// As batch normalisation's moving statistics are, and sums of gradients that accumulate.
+TEST_F(Gpu, SeveralWorkersMergeWhatIsSynchronisedOnRead) {
+  testing::on_good_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto make = [](const char* name, Aggregation aggregation) {
+          return create_variable(
+              {.name = name,
+               .spec = {DType::kFloat32, {2}},
+               .initial_value = [] { return Tensor::zeros(DType::kFloat32, {2}); },
+               .synchronization = Synchronization::kOnRead,
+               .aggregation = aggregation});
+        };
+        const auto sum = make("sum", Aggregation::kSum), mean = make("mean", Aggregation::kMean);
+        const auto values = [](Strategy& s, float a, float b) {
+          return s.distribute_values_from_function([=](const ValueContext&) {
+            return Tensor::from<float>({a, b}, {2});
+          });
+        };
+        const auto step = strategy.function([&](const Value& x) {
+          sum->assign_add(x);
+          mean->assign(x);
+          return x;
+        });
+        const float own = strategy.is_chief() ? 1 : 10;
+        strategy.run(step, values(strategy, own, 2 * own));
+        EXPECT_EQ(to_vector(sum->value()), (std::vector<double>{11, 22}));
+        EXPECT_EQ(to_vector(mean->value()), (std::vector<double>{5.5, 11}));
+        sum->assign(Tensor::from<float>({8, 6}, {2}));
+        EXPECT_EQ(to_vector(sum->value()), (std::vector<double>{8, 6}));
+        strategy.run(step, values(strategy, 1, 1));
+        EXPECT_EQ(to_vector(sum->value()), (std::vector<double>{10, 8}));
+      },
+      {.devices = {"gpu:0"}});
+}
+
+TEST_F(Gpu, TrainsSeveralWorkersWithBatchNormalisationAsTheCpuDoes) {
+  const auto losses_on = [](const std::string& device) {
+    std::vector<std::vector<double>> losses(2);
+    testing::on_good_workers(2,
+                             [&](MultiWorkerMirroredStrategy& strategy) {
+                               losses[strategy.is_chief() ? 0 : 1] =
+                                   train(strategy, convolutional_network, sgd);
+                             },
+                             {.devices = {device}});
+    return losses;
+  };
+  const auto got = losses_on("gpu:0"), want = losses_on("cpu:0");
+  for (size_t worker = 0; worker < want.size(); ++worker) {
+    ASSERT_EQ(got[worker].size(), want[worker].size());
+    for (size_t i = 0; i < want[worker].size(); ++i)
+      EXPECT_NEAR(got[worker][i], want[worker][i], 2e-4) << "worker " << worker << ", step " << i;
+  }
 }
 
 }  // namespace

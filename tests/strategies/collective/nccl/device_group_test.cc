@@ -41,6 +41,7 @@ class Library final : public DeviceLibrary {
   std::unique_ptr<DeviceCollectives> join(const Membership& m) override {
     if (m.rank == refused) fail(Code::kUnavailable, "the cable is out");
     const std::lock_guard lock(mutex);
+    gates.insert(m.gate);
     joined.insert(str(m.rank, " of ", m.size, " on ", m.device, " by ", m.id));
     return std::make_unique<Named>(m.rank);
   }
@@ -49,6 +50,7 @@ class Library final : public DeviceLibrary {
   bool no_id = false;
   std::mutex mutex;
   std::set<std::string> joined;
+  std::set<std::shared_ptr<LaunchGate>> gates;
 };
 
 std::vector<Device> gpus(int count) {
@@ -75,6 +77,8 @@ TEST(DeviceGroup, GivesEachRankItsCollectives) {
   EXPECT_EQ(library.joined,
             (std::set<std::string>{"0 of 3 on gpu:0 by id: 8 b.", "1 of 3 on gpu:1 by id: 8 b.",
                                    "2 of 3 on gpu:2 by id: 8 b."}));
+  ASSERT_EQ(library.gates.size(), 1) << "the ranks of a process launch together";
+  EXPECT_NE(*library.gates.begin(), nullptr);
 }
 
 TEST(DeviceGroup, EndsOnTheDeviceToo) {

@@ -22,7 +22,7 @@ struct Group {
               if (!has_error) return std::nullopt;
               return Error(Code::kUnavailable, "the link is down");
             },
-            .end = [this] { ++ended; }};
+            .end = [this](const Error&) { ++ended; }};
   }
 };
 
@@ -82,6 +82,22 @@ TEST(OperationWatch, KeepsTheFirstError) {
   watch.fail(Error(Code::kInternal, "second"));
   EXPECT_EQ(wait_for_error(watch).message(), "first");
   EXPECT_EQ(group.ended, 1);
+}
+
+// A call that finds the group ended knows less of the reason than the watch that ended it.
+TEST(OperationWatch, ThrowsTheFirstErrorToWhoFindsALaterOne) {
+  const auto thrown = [](OperationWatch& watch, const Error& error) {
+    try {
+      watch.fail_with_first(error);
+    } catch (const Error& first) {
+      return first.message();
+    }
+  };
+  Group group;
+  OperationWatch watch(group.options()), other(group.options());
+  watch.fail(Error(Code::kUnavailable, "the link is down"));
+  EXPECT_EQ(thrown(watch, Error(Code::kAborted, "the group has ended")), "the link is down");
+  EXPECT_EQ(thrown(other, Error(Code::kAborted, "its own")), "its own");
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "core/collective/device_collectives.h"
+#include "core/collective/forwarding_communicator.h"
+#include "core/device/simulated/simulated_gpus.h"
+#include "core/ops/collective_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/runtime/plan.h"
+
+// All-reduces of a step where the communicator has collectives on the device, and where it has
+// none.
+namespace cohort {
+namespace {
+
+constexpr Device kGpu{DeviceType::kGpu, 0};
+constexpr int64_t kElements = 1 << 16;
+constexpr size_t kBytes = kElements * sizeof(float);
+
+// Sums of two ranks that have the same values.
+class Doubling final : public DeviceCollectives {
+ public:
+  bool can_run(const Call&) const override { return true; }
+  void start(const Call& call, Stream& stream, const void* token) override {
+    for (const Segment& s : std::get<AllReduceCall>(call).segments)
+      simulated::submit(stream, [s] {
+        for (int64_t i = 0; i < s.count; ++i)
+          static_cast<float*>(s.target)[i] = 2 * static_cast<const float*>(s.source)[i];
+      });
+    started = token;
+  }
+  void wait(const void* token, Stream&) override { waited = token; }
+  void check() override { ++checks; }
+  void abort(const Error&) override {}
+
+  const void *started = nullptr, *waited = nullptr;
+  int checks = 0;
+};
+
+class WithDoubling final : public ForwardingCommunicator {
+ public:
+  WithDoubling() : ForwardingCommunicator(std::move(make_in_process_communicators(2)[0])) {}
+  DeviceCollectives* on_device() override { return &doubling; }
+
+  Doubling doubling;
+};
+
+// The sum of kElements reduced values, of a feed of one.
+GraphFunction trace() {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  const Value x = f.graph->add_input("x", {DType::kFloat32, {1}});
+  const Value many = x * ops::constant(Tensor::full(DType::kFloat32, {kElements}, 0.5));
+  f.outputs = {ops::reduce_sum(ops::all_reduce_async({many}, ReduceOp::kSum)[0])};
+  return f;
+}
+
+TEST(DeviceReduction, TakesStagingMemoryOnlyForTheHost) {
+  simulated::use_simulated_gpus(1);
+  const std::vector<Tensor> feeds = {Tensor::from<float>({3}, {1})};
+  const double sum = 1.5 * kElements;
+  const size_t before = simulated::staging_bytes();
+  Plan plan(trace(), {.device = kGpu});
+  WithDoubling two;
+  for (int run = 1; run <= 2; ++run) {
+    EXPECT_NEAR(plan.run(feeds, {.communicator = &two})[0].item(), 2 * sum, 1e-3 * sum);
+    EXPECT_EQ(two.doubling.checks, run);
+  }
+  EXPECT_NE(two.doubling.started, nullptr);
+  EXPECT_EQ(two.doubling.waited, two.doubling.started) << "by the same name";
+  EXPECT_LT(simulated::staging_bytes() - before, kBytes) << "nothing goes through the host";
+  for (int run = 1; run <= 2; ++run) {
+    EXPECT_NEAR(plan.run(feeds, {})[0].item(), sum, 1e-3 * sum);
+    const size_t staged = simulated::staging_bytes() - before;
+    EXPECT_GE(staged, kBytes);
+    EXPECT_LT(staged, 2 * kBytes) << "run " << run << ": it is taken once";
+  }
+}
+
+}  // namespace
+}  // namespace cohort
