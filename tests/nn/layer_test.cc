@@ -184,6 +184,25 @@ TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
               HasSubstr("does not use its input \"image\""));
 }
 
+TEST(FunctionalTest, TakesWhatWasDeclaredAlone) {
+  const Symbol ids = Input({2}, {.dtype = DType::kInt64, .name = "ids"}),
+               x = Input({3}, {.name = "numbers"});
+  const Layer network =
+      make_functional({ids, x}, Concatenate()({Flatten()(Embedding(4, 2)(ids)), x}));
+  const Tensor two_ids = Tensor::zeros(DType::kInt64, {5, 2}), numbers = random_tensor({5, 3});
+  EXPECT_EQ(run(network, {two_ids, numbers}).shape(), (Shape{5, 7}));
+  EXPECT_THAT(error_of([&] {
+                run(network, {two_ids, random_tensor({5, 4})});
+              }),
+              HasSubstr("the network's input \"numbers\" is declared with rows of float32[3], "
+                        "got a batch float32[5,4]"));
+  EXPECT_THAT(error_of([&] {
+                run(network, {two_ids.cast(DType::kInt32), numbers});
+              }),
+              HasSubstr("the network's input \"ids\" is declared with rows of int64[2], "
+                        "got a batch int32[5,2]"));
+}
+
 // A layer of a user's own.
 class Scale final : public LayerBase {
  public:
