@@ -148,6 +148,22 @@ TEST(LayerTest, SumsThePenaltiesOfWeights) {
   EXPECT_NEAR(f({random_tensor({1, 2})})[0].item(), 0.1 * 6 + 0.01 * 18, 1e-6);
 }
 
+TEST(LayerTest, PenalisesBiasesWhereAsked) {
+  const auto twos = initializers::constant(2);
+  const auto penalty = regularizers::l2(0.5);
+  const Conv2DOptions conv{.bias_initializer = twos, .bias_regularizer = penalty};
+  for (const Layer& layer :
+       {Dense(3, {.bias_initializer = twos, .bias_regularizer = penalty}), Conv2D(3, 1, conv),
+        Conv2DTranspose(3, 1, conv),
+        DepthwiseConv2D(1, {.bias_initializer = twos, .bias_regularizer = penalty})}) {
+    const Function f([&](const std::vector<Value>& inputs) {
+      layer(inputs[0]);
+      return std::vector<Value>{layer.regularization_loss()};
+    });
+    EXPECT_NEAR(f({random_tensor({1, 2, 2, 3})})[0].item(), 0.5 * 3 * 4, 1e-6) << layer.type();
+  }
+}
+
 TEST(FunctionalTest, ConnectsLayersWithBranchesAndSeveralInputs) {
   const Symbol a = Input({3}), b = Input({3}, {.name = "b"});
   const Layer shared = Dense(4);
