@@ -147,7 +147,10 @@ std::string Training::save_position() const {
       for (const double value : state) position["metrics"].back().push_back(bits(value));
     }
   }
-  if (!between_epochs || options_.steps_per_epoch)
+  if (resume_)
+    fail(Code::kFailedPrecondition,
+         "save_position: the position that was restored still waits for its epoch to begin");
+  if (!between_epochs || (options_.steps_per_epoch && feed_.begun()))
     position["data"] = model_.strategy().workers().exchange("places in the data", feed_.save());
   return position.dump();
 }

@@ -183,6 +183,19 @@ TEST(Fit, ACallbackStopsTrainingAfterTheStep) {
   EXPECT_EQ(model.optimizer().iterations()->value().item(), 2);
 }
 
+// There is no place in the data yet.
+TEST(Fit, ItsPositionCanBeSavedBeforeItBegins) {
+  std::string position;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->train_begin = [&](Training& training) { position = training.save_position(); };
+  const History history = classifier().fit(
+      points(25).batch(10),
+      {.epochs = 2, .steps_per_epoch = 4, .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(history.epochs.size(), 2u);
+  EXPECT_NE(position, "");
+  EXPECT_EQ(position.find("data"), std::string::npos) << position;
+}
+
 TEST(Fit, PenaltiesOfWeightsAreAddedOnce) {
   const auto loss_with = [](double factor) {
     set_global_seed(3);
