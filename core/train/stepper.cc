@@ -1,6 +1,7 @@
 #include "core/train/stepper.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/random.h"
 #include "core/ops/array_ops.h"
@@ -20,6 +21,20 @@ Value pack(const std::vector<Value>& increments) {
   return flat.size() == 1 ? flat.front() : ops::concat(flat, 0);
 }
 
+std::vector<metrics::Metric> metrics_of(const CompileOptions& options) {
+  std::vector<metrics::Metric> all = options.metrics;
+  all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
+  std::set<std::string> taken = {"loss", "val_loss"};
+  for (const metrics::Metric& metric : all) {
+    for (const std::string& name : {metric.name(), "val_" + metric.name()}) {
+      if (!taken.insert(name).second)
+        invalid("compile: two results would be named \"", name, "\"; give the metric \"",
+                metric.name(), "\" another name");
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<Tensor> features_of(const data::Batch& batch) {
@@ -36,12 +51,13 @@ Stepper::Stepper(nn::Layer network, Strategy& strategy, CompileOptions options)
     : network_(std::move(network)),
       strategy_(strategy),
       options_(std::move(options)),
+      metrics_(metrics_of(options_)),
       train_([this](const std::vector<Value>& inputs) { return trace(inputs, true); },
              "train_step"),
       test_([this](const std::vector<Value>& inputs) { return trace(inputs, false); },
             "test_step") {}
 
-void Stepper::begin(std::map<int64_t, double> class_weight) {
+void Stepper::begin(ClassWeight class_weight) {
   class_weight_ = std::move(class_weight);
   const auto scope = strategy_.scope();
   options_.optimizer.build(network_.trainable_variables());
@@ -70,6 +86,8 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));
   std::vector<Value> outputs = {pack({loss, rows})};
   for (const auto& metric : options_.metrics)
+    outputs.push_back(pack(metric.increments(label, predicted)));
+  for (const auto& metric : options_.weighted_metrics)
     outputs.push_back(pack(metric.increments(label, predicted, weights)));
   if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
   if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
@@ -77,21 +95,21 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
 }
 
 void Stepper::train(const data::DistributedBatch& batch, Totals& totals) {
-  run(train_, batch, step_++, totals);
+  run(train_, batch, step_++, class_weight_, totals);
 }
 
 void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {
-  run(test_, batch, step_, totals);
+  run(test_, batch, step_, {}, totals);
 }
 
 void Stepper::run(const Function& function, const data::DistributedBatch& batch, int64_t step,
-                  Totals& totals) {
+                  const ClassWeight& class_weight, Totals& totals) {
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) {
     inputs[r] = features_of(batch[r]);
     const Tensor& label = batch[r]["label"];
     inputs[r].push_back(label);
-    inputs[r].push_back(row_weights(batch[r], label));
+    inputs[r].push_back(row_weights(batch[r], label, class_weight));
   }
   const auto results = strategy_.run(
       function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
@@ -99,7 +117,7 @@ void Stepper::run(const Function& function, const data::DistributedBatch& batch,
 }
 
 void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const {
-  totals.metrics.resize(options_.metrics.size());
+  totals.metrics.resize(metrics_.size());
   double loss = 0, rows = 0;
   for (const std::vector<Tensor>& result : results) {
     loss += result[0].data<double>()[0];
@@ -112,10 +130,11 @@ void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& tot
   totals.rows += static_cast<int64_t>(rows);
 }
 
-Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {
+Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
+                            const ClassWeight& class_weight) {
   const int64_t rows = batch.rows();
   const Tensor* given = batch.find("weight");
-  if (given == nullptr && class_weight_.empty()) {
+  if (given == nullptr && class_weight.empty()) {
     if (!ones_.defined() || ones_.num_elements() < rows)
       ones_ = Tensor::full(DType::kFloat32, {rows}, 1);
     return ones_.slice_rows(0, rows);
@@ -126,14 +145,14 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {
   }
   Tensor weights = given ? given->cast(DType::kFloat32).clone().reshape({rows})
                          : Tensor::full(DType::kFloat32, {rows}, 1);
-  if (class_weight_.empty()) return weights;
+  if (class_weight.empty()) return weights;
   if (!is_integer(label.dtype()) || label.num_elements() != rows) {
     invalid("class_weight needs one integer label a row, got ", label.spec());
   }
   const Tensor classes = label.cast(DType::kInt64);
   for (int64_t i = 0; i < rows; ++i) {
-    const auto factor = class_weight_.find(classes.data<int64_t>()[i]);
-    if (factor != class_weight_.end())
+    const auto factor = class_weight.find(classes.data<int64_t>()[i]);
+    if (factor != class_weight.end())
       weights.data<float>()[i] *= static_cast<float>(factor->second);
   }
   return weights;
@@ -141,8 +160,9 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label) {
 
 Logs Stepper::logs(const Totals& totals) const {
   Logs logs{{"loss", totals.rows > 0 ? totals.loss / static_cast<double>(totals.rows) : 0}};
-  for (size_t i = 0; i < totals.metrics.size(); ++i) {
-    logs[options_.metrics[i].name()] = options_.metrics[i].result(totals.metrics[i]);
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    logs[metrics_[i].name()] =
+        metrics_[i].result(i < totals.metrics.size() ? totals.metrics[i] : metrics::State{});
   }
   return logs;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "core/data/distributed_dataset.h"
@@ -11,8 +12,11 @@ namespace cohort {
 struct Totals {
   double loss = 0;  // of each row's share in its batch's loss
   int64_t rows = 0;
-  std::vector<metrics::State> metrics;
+  std::vector<metrics::State> metrics;  // of Stepper::metrics(); empty before the first batch
 };
+
+// Factors for rows by their integer label; 1 where absent.
+using ClassWeight = std::map<int64_t, double>;
 
 // Runs single steps of a compiled model on all replicas. A step is one traced function of the
 // network's inputs, the labels and a weight for each row. Each replica divides the sum over its own
@@ -21,34 +25,40 @@ struct Totals {
 // so that every worker has the same totals at any moment.
 class Stepper {
  public:
+  // kInvalidArgument when two results would have one name.
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
 
   const CompileOptions& options() const { return options_; }
-  // To be called before train(), once the network has its variables: makes the optimizer's.
-  void begin(std::map<int64_t, double> class_weight);
+  // To be called before train(), once the network has its variables: makes the optimizer's. The
+  // weights of classes are those of train() alone.
+  void begin(ClassWeight class_weight);
   // Continues with the step that the optimizer counts; random ops depend on nothing but it and the
   // seed.
   void find_step();
   int64_t step() const { return step_; }
+  // All that are computed, each under a name of its own: metrics and then weighted_metrics.
+  const std::vector<metrics::Metric>& metrics() const { return metrics_; }
   void train(const data::DistributedBatch& batch, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 
-  // The results that the sums amount to: "loss" and each metric.
+  // The results that the sums amount to: "loss" and each metric; 0 before the first batch.
   Logs logs(const Totals& totals) const;
 
  private:
   std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
   void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
-           Totals& totals);
+           const ClassWeight& class_weight, Totals& totals);
   void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;
   // For the rows of one replica.
-  Tensor row_weights(const data::Batch& batch, const Tensor& label);
+  Tensor row_weights(const data::Batch& batch, const Tensor& label,
+                     const ClassWeight& class_weight);
 
   nn::Layer network_;
   Strategy& strategy_;
   CompileOptions options_;
+  std::vector<metrics::Metric> metrics_;
   Function train_, test_;
-  std::map<int64_t, double> class_weight_;
+  ClassWeight class_weight_;
   int64_t step_ = 0;
   Tensor ones_;  // the weights of rows that have none
 };

@@ -50,6 +50,16 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
       epoch_(options.initial_epoch),
       steps_(feed_.steps()) {
   if (options.verbose == Verbose::kAuto) callbacks_.push_back(callbacks::ProgressBar());
+  if (options_.validation_data) check_validation_data();
+}
+
+void Training::check_validation_data() const {
+  try {
+    const Feed feed = model_.evaluation_feed(*options_.validation_data, options_.validation_steps);
+    if (feed.steps() == 0) invalid("the dataset is empty");
+  } catch (const Error& error) {
+    throw error.with_context("fit: validation_data");
+  }
 }
 
 History Training::run() {
@@ -102,11 +112,15 @@ void Training::interrupt() {
 bool Training::validate(Logs& logs) {
   if (!options_.validation_data || stopping() || (epoch_ + 1) % options_.validation_freq != 0)
     return true;
-  const auto validation =
-      model_.test(*options_.validation_data, {.steps = options_.validation_steps});
-  if (!validation) return false;
-  for (const auto& [name, value] : *validation) logs["val_" + name] = value;
-  return true;
+  try {
+    const auto validation =
+        model_.test(*options_.validation_data, {.steps = options_.validation_steps});
+    if (!validation) return false;
+    for (const auto& [name, value] : *validation) logs["val_" + name] = value;
+    return true;
+  } catch (const Error& error) {
+    throw error.with_context(str("fit: epoch ", epoch_ + 1, ", validation"));
+  }
 }
 
 void Training::end_epoch() {
