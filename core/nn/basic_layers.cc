@@ -22,7 +22,10 @@ class DenseLayer final : public LayerBase {
         {.initializer = options_.kernel_initializer, .regularizer = options_.kernel_regularizer},
         dtype);
     if (options_.use_bias)
-      bias_ = &add_weight("bias", {units_}, {.initializer = options_.bias_initializer}, dtype);
+      bias_ = &add_weight(
+          "bias", {units_},
+          {.initializer = options_.bias_initializer, .regularizer = options_.bias_regularizer},
+          dtype);
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext&) override {

@@ -17,6 +17,7 @@ struct DenseOptions {
   initializers::Initializer kernel_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
   regularizers::Regularizer kernel_regularizer;
+  regularizers::Regularizer bias_regularizer;
   std::string name;
 };
 // activation(x kernel + bias) over the last axis: [.., n] -> [.., units]. Weights: kernel [n,

@@ -109,7 +109,10 @@ class FunctionalLayer final : public LayerBase {
     if (inputs.size() != inputs_.size())
       invalid("the network takes ", inputs_.size(), " inputs, got ", inputs.size());
     std::map<const Symbol::Node*, Value> values;
-    for (size_t i = 0; i < inputs.size(); ++i) values[&inputs_[i].node()] = inputs[i];
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      check_input(i, inputs[i].spec());
+      values[&inputs_[i].node()] = inputs[i];
+    }
     for (const Symbol::Node* node : order_) {
       std::vector<Value> arguments;
       for (const Symbol& input : node->inputs) arguments.push_back(values.at(&input.node()));
@@ -120,6 +123,17 @@ class FunctionalLayer final : public LayerBase {
   bool is_nameless_alone() const override { return true; }
 
  private:
+  void check_input(size_t i, const TensorSpec& given) const {
+    const Symbol& input = inputs_[i];
+    if (given.dtype == input.dtype() && given.shape.rank() > 0 &&
+        given.shape.without_axis(0) == input.shape())
+      return;
+    const std::string& name = input.node().name;
+    invalid("the network's input ", name.empty() ? str(i) : str("\"", name, "\""),
+            " is declared with rows of ", TensorSpec{input.dtype(), input.shape()},
+            ", got a batch ", given);
+  }
+
   // Appends to order_ what leads from the inputs to `node`, every node after those it uses.
   void visit(const Symbol::Node& node, std::set<const Symbol::Node*>& seen) {
     if (!seen.insert(&node).second || is_input(node)) return;

@@ -29,7 +29,8 @@ struct InputOptions {
   DType dtype = DType::kFloat32;
   std::string name = "input";  // for messages
 };
-// An input of a network; `shape` is without the batch.
+// An input of a network; `shape` is without the batch. What the network is given later must have
+// this shape and dtype (kInvalidArgument, naming the input and both).
 Symbol Input(const Shape& shape, const InputOptions& options = {});
 
 // Each layer on the result of the one before.

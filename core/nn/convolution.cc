@@ -19,7 +19,7 @@ int64_t channels_of(const std::vector<TensorSpec>& inputs) {
 struct Common {
   ops::Conv2DOptions convolution;
   bool use_bias;
-  initializers::Initializer bias_initializer;
+  WeightOptions bias_options;
   Activation activation;
 };
 
@@ -30,7 +30,8 @@ Common common_of(const Options& options, int64_t groups) {
                           .padding = options.padding,
                           .groups = groups},
           .use_bias = options.use_bias,
-          .bias_initializer = options.bias_initializer,
+          .bias_options = {.initializer = options.bias_initializer,
+                           .regularizer = options.bias_regularizer},
           .activation = options.activation};
 }
 
@@ -43,8 +44,7 @@ class ConvolutionLayer : public LayerBase {
   virtual Value convolve(const Value& x) = 0;
 
   void add_bias(int64_t filters, DType dtype) {
-    if (common_.use_bias)
-      bias_ = &add_weight("bias", {filters}, {.initializer = common_.bias_initializer}, dtype);
+    if (common_.use_bias) bias_ = &add_weight("bias", {filters}, common_.bias_options, dtype);
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext&) final {

@@ -30,6 +30,7 @@ struct Conv2DOptions {
   initializers::Initializer kernel_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
   regularizers::Regularizer kernel_regularizer;
+  regularizers::Regularizer bias_regularizer;
   std::string name;
 };
 // Weights: kernel [height, width, input channels / groups, filters], bias [filters].
@@ -49,6 +50,7 @@ struct DepthwiseConv2DOptions {
   initializers::Initializer depthwise_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
   regularizers::Regularizer depthwise_regularizer;
+  regularizers::Regularizer bias_regularizer;
   std::string name;
 };
 // Each channel by kernels of its own. Weights: kernel [height, width, channels, multiplier], bias.

@@ -94,7 +94,7 @@ Optimizer Adam(LearningRate learning_rate, const AdamOptions& options) {
 
 Optimizer AdamW(LearningRate learning_rate, AdamOptions options) {
   constexpr double kDefaultDecay = 0.004;
-  if (options.weight_decay.factor == 0) options.weight_decay.factor = kDefaultDecay;
+  if (!options.weight_decay.factor) options.weight_decay.factor = kDefaultDecay;
   return Adam(learning_rate, options);
 }
 

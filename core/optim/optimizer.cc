@@ -235,7 +235,7 @@ struct Optimizer::State {
   double decay_of(const Variable& variable) const {
     for (const std::string& part : options.weight_decay.exclude)
       if (variable.name().find(part) != std::string::npos) return 0;
-    return options.weight_decay.factor;
+    return options.weight_decay.factor.value_or(0);
   }
   bool decays(const Variable& variable) const { return decay_of(variable) != 0; }
 
@@ -322,8 +322,8 @@ struct Optimizer::State {
     };
     const Value before = load(*move.variable, move.gradient);
     Value start = before;
-    if (decays(*move.variable))
-      start = before - before * step.as(dtype, step.learning_rate) * options.weight_decay.factor;
+    if (const double decay = decay_of(*move.variable); decay != 0)
+      start = before - before * step.as(dtype, step.learning_rate) * decay;
     std::vector<Value> scalars, slots_before;
     for (const Value& scalar : step.scalars) scalars.push_back(step.as(dtype, scalar));
     for (const VariablePtr& slot : kept.of_rule) slots_before.push_back(load(*slot, move.gradient));
@@ -403,6 +403,8 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
   if (!(options.learning_rate.value() >= 0))
     invalid("the learning rate must not be negative, got ", options.learning_rate.value());
+  if (const auto& decay = options.weight_decay.factor; decay && !(*decay >= 0))
+    invalid("weight_decay: the factor must not be negative, got ", *decay);
   state_->rule = std::move(rule);
   state_->options = options;
 }

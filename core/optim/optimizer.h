@@ -62,7 +62,8 @@ struct GradientOptions {
 
 // Decoupled weight decay: variable -= variable * learning rate * factor before each update.
 struct WeightDecay {
-  double factor = 0;
+  // Not negative (kInvalidArgument). None: what the optimizer has by default, 0 for all but AdamW.
+  std::optional<double> factor;
   std::vector<std::string>
       exclude;  // leaves variables alone whose name contains one of these: {"bias"}
 };

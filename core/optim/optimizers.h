@@ -33,7 +33,7 @@ struct AdamOptions {
 // w -= lr sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + epsilon), amsgrad with the largest v
 // so far (Kingma and Ba 2014; Reddi et al. 2018). Slots: momentum, velocity, velocity_hat.
 Optimizer Adam(LearningRate learning_rate = 0.001, const AdamOptions& options = {});
-// Adam whose weight decay, where none is given, is 0.004 (Loshchilov and Hutter 2017).
+// Adam whose factor of weight decay, where none is given, is 0.004 (Loshchilov and Hutter 2017).
 Optimizer AdamW(LearningRate learning_rate = 0.001, AdamOptions options = {});
 
 struct RMSpropOptions {

@@ -42,10 +42,13 @@ Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate,
 
 Schedule CosineDecay(double initial, double decay_steps, const CosineDecayOptions& options) {
   check_steps("CosineDecay", decay_steps);
-  if (options.warmup_steps < 0)
+  if (!(options.warmup_steps >= 0))
     invalid("CosineDecay: warmup_steps must not be negative, got ", options.warmup_steps);
+  if (options.warmup_steps > 0 && !options.warmup_target)
+    invalid("CosineDecay: ", options.warmup_steps,
+            " warmup_steps need a warmup_target, the rate to reach in them");
   const double warmup = options.warmup_steps, alpha = options.alpha;
-  const double highest = warmup > 0 ? options.warmup_target : initial;
+  const double highest = options.warmup_target.value_or(initial);
   return [=](const Value& step) {
     const Value done = ops::clip((step - warmup) / decay_steps, 0, 1);
     const Value cosine = 0.5 * (1.0 + ops::cos(done * std::numbers::pi));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/graph/graph.h"
@@ -37,9 +38,11 @@ Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate,
                           bool staircase = false);
 
 struct CosineDecayOptions {
-  double alpha = 0;          // the final rate, as a fraction of the highest
-  double warmup_target = 0;  // the highest rate, reached linearly from `initial` in warmup_steps
-  double warmup_steps = 0;   // 0: no warm-up; the highest rate is `initial`
+  double alpha = 0;  // the final rate, as a fraction of the highest
+  // The highest rate, reached linearly from `initial` in warmup_steps, which need it
+  // (kInvalidArgument); without it, `initial` is the highest.
+  std::optional<double> warmup_target;
+  double warmup_steps = 0;
 };
 // Falls from the highest rate along half a cosine in decay_steps after the warm-up (Loshchilov and
 // Hutter 2016).

@@ -23,7 +23,10 @@ class Feed {
   // Nothing at the end of the epoch. kInvalidArgument when the dataset turns out to be empty.
   std::optional<data::DistributedBatch> next();
 
-  // Where the feed stands within its epoch, as JSON, and continuing there after begin_epoch().
+  // Whether an epoch was begun.
+  bool begun() const { return iterator_.has_value(); }
+  // Where the feed stands within its epoch, as JSON, and continuing there. Both after
+  // begin_epoch().
   std::string save() const;
   void restore(std::string_view position, int64_t steps_done);
 

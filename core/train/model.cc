@@ -15,8 +15,10 @@ namespace {
 
 constexpr int64_t kDefaultBatchSize = 32;
 
-data::Dataset dataset_of(const Tensor& x, const Tensor& y) {
-  return data::from_tensor_slices({{"x", x}, {"label", y}});
+data::Dataset dataset_of(const Tensor& x, const Tensor& y, const std::optional<Tensor>& weight) {
+  data::Element tensors{{"x", x}, {"label", y}};
+  if (weight) tensors.set("weight", *weight);
+  return data::from_tensor_slices(tensors);
 }
 
 Tensor concat_rows(const std::vector<Tensor>& parts) {
@@ -60,6 +62,9 @@ Model::Model(nn::Layer network)
           {}}) {}
 
 void Model::compile(CompileOptions options) {
+  if (state_->is_fitting)
+    fail(Code::kFailedPrecondition,
+         "compile: fit() is training with what was compiled before; call it when fit() has ended");
   if (options.precision == Precision::kMixedFloat16) options.optimizer.use_loss_scale();
   state_->stepper =
       std::make_unique<Stepper>(state_->network, state_->strategy, std::move(options));
@@ -103,11 +108,10 @@ void Model::build_for(const data::Dataset& dataset) {
 }
 
 History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
-  if (options.batch_size || options.shuffle || options.validation_split) {
+  if (options.batch_size || options.shuffle || options.validation_split || options.sample_weight) {
     invalid(
-        "fit: batch_size, shuffle and validation_split are for tensors; a dataset has batch(), "
-        "shuffle(), "
-        "take() and skip()");
+        "fit: batch_size, shuffle, validation_split and sample_weight are for tensors; a dataset "
+        "has batch(), shuffle(), take(), skip() and tensors named \"weight\"");
   }
   stepper();
   together(strategy().workers(), [&] { build_for(dataset); });
@@ -125,7 +129,7 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   if (split > 0 && options.validation_data)
     invalid("fit: give validation_data or validation_split, not both");
   const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
-  data::Dataset all = dataset_of(x, y);
+  data::Dataset all = dataset_of(x, y, options.sample_weight);
   const auto train_rows =
       static_cast<int64_t>(std::floor(static_cast<double>(all.cardinality()) * (1 - split)));
 
@@ -133,6 +137,7 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   rest.batch_size.reset();
   rest.shuffle.reset();
   rest.validation_split.reset();
+  rest.sample_weight.reset();
   if (split > 0) rest.validation_data = all.skip(train_rows).batch(batch_size);
   data::Dataset train = all.take(train_rows);
   if (options.shuffle.value_or(true) && train_rows > 1) train = train.shuffle(train_rows);
@@ -140,40 +145,54 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 }
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
+  if (options.batch_size || options.sample_weight) {
+    invalid(
+        "evaluate: batch_size and sample_weight are for tensors; a dataset has batch() and tensors "
+        "named \"weight\"");
+  }
   const CatchTermination catch_termination;
   stepper();
   EvaluateOptions rest = options;
   rest.interruptible &= !state_->is_fitting;  // a callback: fit() has to save first
   return together(strategy().workers(), [&] {
-    const auto logs = test(dataset, rest);
-    if (!logs) fail(Code::kCancelled, "evaluate: interrupted");
-    return *logs;
+    try {
+      const auto logs = test(dataset, rest);
+      if (!logs) fail(Code::kCancelled, "interrupted");
+      return *logs;
+    } catch (const Error& error) {
+      throw error.with_context("evaluate");
+    }
   });
+}
+
+Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps) const {
+  // Workers that are independent evaluate all rows, each.
+  const bool shared = !strategy().input_context().independent;
+  return Feed(strategy(), steps ? dataset.take(*steps) : dataset, std::nullopt,
+              {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
 }
 
 std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
   build_for(dataset);
-  // Workers that are independent evaluate all rows, each.
-  const bool shared = !strategy().input_context().independent;
-  Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
-            {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
+  Feed feed = evaluation_feed(dataset, options.steps);
   feed.begin_epoch(0);
   // Who evaluates once more before the end does so knowing of it.
   const bool interruptible = options.interruptible && !strategy().workers().stop_requested();
   Totals totals;
-  try {
-    while (const auto batch = feed.next()) {
-      stepper().test(*batch, totals);
-      if (interruptible && strategy().workers().stop_requested()) return std::nullopt;
-    }
-  } catch (const Error& error) {
-    throw error.with_context("evaluate");
+  while (const auto batch = feed.next()) {
+    stepper().test(*batch, totals);
+    if (interruptible && strategy().workers().stop_requested()) return std::nullopt;
   }
   return stepper().logs(totals);
 }
 
 Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
-  return evaluate(dataset_of(x, y).batch(kDefaultBatchSize), options);
+  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
+  const data::Dataset rows = dataset_of(x, y, options.sample_weight);
+  EvaluateOptions rest = options;
+  rest.batch_size.reset();
+  rest.sample_weight.reset();
+  return evaluate(rows.batch(batch_size), rest);
 }
 
 Tensor Model::predict(const data::Dataset& dataset) {

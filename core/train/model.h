@@ -19,12 +19,16 @@
 
 namespace cohort {
 
+class Feed;
 class Stepper;
 
 struct CompileOptions {
   optim::Optimizer optimizer;
   losses::Loss loss;
+  // Of all rows alike. Names of results must differ (kInvalidArgument).
   std::vector<metrics::Metric> metrics;
+  // Of rows by their weights: the batch's and, in training, class_weight.
+  std::vector<metrics::Metric> weighted_metrics;
   // kMixedFloat16 turns the optimizer's loss scaling on (Optimizer::use_loss_scale).
   Precision precision = Precision::kFloat32;
 };
@@ -46,7 +50,8 @@ struct FitOptions {
   std::optional<int64_t> validation_steps;
   std::vector<CallbackPtr> callbacks;
   Verbose verbose = Verbose::kAuto;
-  // Factors for rows by their integer label; 1 where absent.
+  // Factors for rows of training by their integer label; 1 where absent. They multiply the rows'
+  // weights.
   std::map<int64_t, double> class_weight;
 
   // For tensors only; a dataset says for itself.
@@ -54,13 +59,19 @@ struct FitOptions {
   std::optional<bool> shuffle;        // true by default; anew in each epoch
   // The last part of the rows, as a fraction in [0, 1), is for validation.
   std::optional<double> validation_split;
+  std::optional<Tensor> sample_weight;  // [rows]: how much each counts; validation's too
 };
 
+// The arguments of Keras' Model.evaluate.
 struct EvaluateOptions {
   std::optional<int64_t> steps;  // at most so many batches
   // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
   // of fit() it never does.
   bool interruptible = true;
+
+  // For tensors only, as in FitOptions.
+  std::optional<int64_t> batch_size;
+  std::optional<Tensor> sample_weight;
 };
 
 // A network with what it takes to train it. A cheap handle; copies are the same model. It belongs
@@ -71,19 +82,20 @@ struct EvaluateOptions {
 // get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. The
 // chief alone writes and reads files, and an error of one is thrown by all.
 //
-// A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row,
-// everything else in order the inputs of the network. A batch counts by its true rows, so partial
-// ones are exact.
+// A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row in the
+// loss and weighted_metrics, everything else in order the inputs of the network. A batch counts by
+// its true rows, so partial ones are exact.
 class Model {
  public:
   explicit Model(nn::Layer network);
 
   // Sets how to train. To be called again after freezing layers; variables keep their values.
+  // kFailedPrecondition while fit() runs.
   void compile(CompileOptions options);
 
-  // Trains. Errors name the epoch and step. After SIGINT (see init()) or SIGTERM, on any worker, it
-  // stops with the step or the batch of validation under way, calls on_train_end, and throws
-  // kCancelled.
+  // Trains. Errors name the epoch and step, or its validation. After SIGINT (see init()) or
+  // SIGTERM, on any worker, it stops with the step or the batch of validation under way, calls
+  // on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
 
@@ -130,6 +142,8 @@ class Model {
   Stepper& stepper() const;  // kFailedPrecondition before compile()
   // Builds an unbuilt network for the first batch of `dataset`.
   void build_for(const data::Dataset& dataset);
+  // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end.
+  Feed evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps) const;
   // What evaluate() finds; nothing when it was interrupted.
   std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
   Tensor predict_batch(const data::DistributedBatch& batch);

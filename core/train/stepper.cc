@@ -1,6 +1,7 @@
 #include "core/train/stepper.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/random.h"
 #include "core/ops/array_ops.h"
@@ -20,6 +21,20 @@ Value pack(const std::vector<Value>& increments) {
   return flat.size() == 1 ? flat.front() : ops::concat(flat, 0);
 }
 
+std::vector<metrics::Metric> metrics_of(const CompileOptions& options) {
+  std::vector<metrics::Metric> all = options.metrics;
+  all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
+  std::set<std::string> taken = {"loss", "val_loss"};
+  for (const metrics::Metric& metric : all) {
+    for (const std::string& name : {metric.name(), "val_" + metric.name()}) {
+      if (!taken.insert(name).second)
+        invalid("compile: two results would be named \"", name, "\"; give the metric \"",
+                metric.name(), "\" another name");
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<Tensor> features_of(const data::Batch& batch) {
@@ -36,6 +51,7 @@ Stepper::Stepper(nn::Layer network, Strategy& strategy, CompileOptions options)
     : network_(std::move(network)),
       strategy_(strategy),
       options_(std::move(options)),
+      metrics_(metrics_of(options_)),
       train_([this](const std::vector<Value>& inputs) { return trace(inputs, true); },
              "train_step"),
       test_([this](const std::vector<Value>& inputs) { return trace(inputs, false); },
@@ -70,6 +86,8 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));
   std::vector<Value> outputs = {pack({loss, rows})};
   for (const auto& metric : options_.metrics)
+    outputs.push_back(pack(metric.increments(label, predicted)));
+  for (const auto& metric : options_.weighted_metrics)
     outputs.push_back(pack(metric.increments(label, predicted, weights)));
   if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
   if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
@@ -99,7 +117,7 @@ void Stepper::run(const Function& function, const data::DistributedBatch& batch,
 }
 
 void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const {
-  totals.metrics.resize(options_.metrics.size());
+  totals.metrics.resize(metrics_.size());
   double loss = 0, rows = 0;
   for (const std::vector<Tensor>& result : results) {
     loss += result[0].data<double>()[0];
@@ -142,8 +160,9 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
 
 Logs Stepper::logs(const Totals& totals) const {
   Logs logs{{"loss", totals.rows > 0 ? totals.loss / static_cast<double>(totals.rows) : 0}};
-  for (size_t i = 0; i < totals.metrics.size(); ++i) {
-    logs[options_.metrics[i].name()] = options_.metrics[i].result(totals.metrics[i]);
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    logs[metrics_[i].name()] =
+        metrics_[i].result(i < totals.metrics.size() ? totals.metrics[i] : metrics::State{});
   }
   return logs;
 }

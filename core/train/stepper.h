@@ -12,7 +12,7 @@ namespace cohort {
 struct Totals {
   double loss = 0;  // of each row's share in its batch's loss
   int64_t rows = 0;
-  std::vector<metrics::State> metrics;
+  std::vector<metrics::State> metrics;  // of Stepper::metrics(); empty before the first batch
 };
 
 // Factors for rows by their integer label; 1 where absent.
@@ -25,6 +25,7 @@ using ClassWeight = std::map<int64_t, double>;
 // so that every worker has the same totals at any moment.
 class Stepper {
  public:
+  // kInvalidArgument when two results would have one name.
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
 
   const CompileOptions& options() const { return options_; }
@@ -35,10 +36,12 @@ class Stepper {
   // seed.
   void find_step();
   int64_t step() const { return step_; }
+  // All that are computed, each under a name of its own: metrics and then weighted_metrics.
+  const std::vector<metrics::Metric>& metrics() const { return metrics_; }
   void train(const data::DistributedBatch& batch, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 
-  // The results that the sums amount to: "loss" and each metric.
+  // The results that the sums amount to: "loss" and each metric; 0 before the first batch.
   Logs logs(const Totals& totals) const;
 
  private:
@@ -53,6 +56,7 @@ class Stepper {
   nn::Layer network_;
   Strategy& strategy_;
   CompileOptions options_;
+  std::vector<metrics::Metric> metrics_;
   Function train_, test_;
   ClassWeight class_weight_;
   int64_t step_ = 0;

@@ -55,7 +55,9 @@ std::string Model::summary() const {
   }
   const nn::LayerSummary total = network.summary();
   out << "Total parameters: " << with_thousands(total.parameters) << '\n'
-      << "Trainable parameters: " << with_thousands(total.trainable_parameters) << '\n';
+      << "Trainable parameters: " << with_thousands(total.trainable_parameters) << '\n'
+      << "Non-trainable parameters: "
+      << with_thousands(total.parameters - total.trainable_parameters) << '\n';
   if (strategy().num_replicas_in_sync() > 1)
     out << memory_lines(strategy().devices(), all_variables());
   return out.str();

@@ -41,7 +41,7 @@ std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
 
 std::vector<std::string> metric_names(const Stepper& stepper) {
   std::vector<std::string> names;
-  for (const metrics::Metric& metric : stepper.options().metrics) names.push_back(metric.name());
+  for (const metrics::Metric& metric : stepper.metrics()) names.push_back(metric.name());
   return names;
 }
 
@@ -80,6 +80,16 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
       epoch_(options.initial_epoch),
       steps_(feed_.steps()) {
   if (options.verbose == Verbose::kAuto) callbacks_.push_back(callbacks::ProgressBar());
+  if (options_.validation_data) check_validation_data();
+}
+
+void Training::check_validation_data() const {
+  try {
+    const Feed feed = model_.evaluation_feed(*options_.validation_data, options_.validation_steps);
+    if (feed.steps() == 0) invalid("the dataset is empty");
+  } catch (const Error& error) {
+    throw error.with_context("fit: validation_data");
+  }
 }
 
 History Training::run() {
@@ -141,11 +151,15 @@ void Training::interrupt() {
 bool Training::validate(Logs& logs) {
   if (!options_.validation_data || stopping() || (epoch_ + 1) % options_.validation_freq != 0)
     return true;
-  const auto validation =
-      model_.test(*options_.validation_data, {.steps = options_.validation_steps});
-  if (!validation) return false;
-  for (const auto& [name, value] : *validation) logs["val_" + name] = value;
-  return true;
+  try {
+    const auto validation =
+        model_.test(*options_.validation_data, {.steps = options_.validation_steps});
+    if (!validation) return false;
+    for (const auto& [name, value] : *validation) logs["val_" + name] = value;
+    return true;
+  } catch (const Error& error) {
+    throw error.with_context(str("fit: epoch ", epoch_ + 1, ", validation"));
+  }
 }
 
 void Training::end_epoch() {
@@ -190,7 +204,10 @@ std::string Training::save_position() const {
       for (const double value : state) position["metrics"].back().push_back(bits(value));
     }
   }
-  if (!between_epochs || options_.steps_per_epoch)
+  if (resume_)
+    fail(Code::kFailedPrecondition,
+         "save_position: the position that was restored still waits for its epoch to begin");
+  if (!between_epochs || (options_.steps_per_epoch && feed_.begun()))
     position["data"] = model_.strategy().workers().exchange("places in the data", feed_.save());
   return position.dump();
 }

@@ -58,6 +58,8 @@ class Training {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // Throws before an epoch is spent what validation would throw after it.
+  void check_validation_data() const;
   void run_epoch();
   void resume_data();
   void run_step(const data::DistributedBatch& batch);

@@ -148,6 +148,22 @@ TEST(LayerTest, SumsThePenaltiesOfWeights) {
   EXPECT_NEAR(f({random_tensor({1, 2})})[0].item(), 0.1 * 6 + 0.01 * 18, 1e-6);
 }
 
+TEST(LayerTest, PenalisesBiasesWhereAsked) {
+  const auto twos = initializers::constant(2);
+  const auto penalty = regularizers::l2(0.5);
+  const Conv2DOptions conv{.bias_initializer = twos, .bias_regularizer = penalty};
+  for (const Layer& layer :
+       {Dense(3, {.bias_initializer = twos, .bias_regularizer = penalty}), Conv2D(3, 1, conv),
+        Conv2DTranspose(3, 1, conv),
+        DepthwiseConv2D(1, {.bias_initializer = twos, .bias_regularizer = penalty})}) {
+    const Function f([&](const std::vector<Value>& inputs) {
+      layer(inputs[0]);
+      return std::vector<Value>{layer.regularization_loss()};
+    });
+    EXPECT_NEAR(f({random_tensor({1, 2, 2, 3})})[0].item(), 0.5 * 3 * 4, 1e-6) << layer.type();
+  }
+}
+
 TEST(FunctionalTest, ConnectsLayersWithBranchesAndSeveralInputs) {
   const Symbol a = Input({3}), b = Input({3}, {.name = "b"});
   const Layer shared = Dense(4);
@@ -182,6 +198,25 @@ TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
                 make_functional({x, y}, Dense(1)(x));
               }),
               HasSubstr("does not use its input \"image\""));
+}
+
+TEST(FunctionalTest, TakesWhatWasDeclaredAlone) {
+  const Symbol ids = Input({2}, {.dtype = DType::kInt64, .name = "ids"}),
+               x = Input({3}, {.name = "numbers"});
+  const Layer network =
+      make_functional({ids, x}, Concatenate()({Flatten()(Embedding(4, 2)(ids)), x}));
+  const Tensor two_ids = Tensor::zeros(DType::kInt64, {5, 2}), numbers = random_tensor({5, 3});
+  EXPECT_EQ(run(network, {two_ids, numbers}).shape(), (Shape{5, 7}));
+  EXPECT_THAT(error_of([&] {
+                run(network, {two_ids, random_tensor({5, 4})});
+              }),
+              HasSubstr("the network's input \"numbers\" is declared with rows of float32[3], "
+                        "got a batch float32[5,4]"));
+  EXPECT_THAT(error_of([&] {
+                run(network, {two_ids.cast(DType::kInt32), numbers});
+              }),
+              HasSubstr("the network's input \"ids\" is declared with rows of int64[2], "
+                        "got a batch int32[5,2]"));
 }
 
 // A layer of a user's own.

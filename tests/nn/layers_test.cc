@@ -216,6 +216,16 @@ TEST(MultiHeadAttentionTest, AttendsToItselfAndToAnother) {
   EXPECT_EQ(self.variables().size(), 8u);
 }
 
+TEST(MultiHeadAttentionTest, IsFrozenAsAWholeBeforeItIsBuilt) {
+  const Layer layer = MultiHeadAttention(2, 4);
+  layer.set_trainable(false);
+  layer.build({{DType::kFloat32, {1, 5, 6}}});
+  EXPECT_EQ(layer.variables().size(), 8u);
+  EXPECT_TRUE(layer.trainable_variables().empty());
+  layer.set_trainable(true);
+  EXPECT_EQ(layer.trainable_variables().size(), 8u);
+}
+
 TEST(ResidualTest, AddsTheShortcut) {
   const Tensor x = random_tensor({2, 3});
   const auto in = to_vector(x), y = to_vector(run(Residual({ActivationLayer(relu)}), {x}));

@@ -38,6 +38,9 @@ TEST(SchedulesTest, DecayAlongACosineAfterWarmingUp) {
   EXPECT_NEAR(at(warm, 5), 0.1, 1e-12);
   EXPECT_NEAR(at(warm, 10), 0.2, 1e-12);
   EXPECT_NEAR(at(warm, 60), 0.1, 1e-12);
+  const Schedule at_once = schedules::CosineDecay(0.1, 100, {.warmup_target = 0.2});
+  EXPECT_NEAR(at(at_once, 0), 0.2, 1e-12);
+  EXPECT_NEAR(at(at_once, 50), 0.1, 1e-12);
 }
 
 TEST(SchedulesTest, DecayAlongAPolynomial) {
@@ -56,6 +59,8 @@ TEST(SchedulesTest, RefuseArgumentsOutOfRange) {
             "PiecewiseConstantDecay: 2 boundaries need 3 values, got 1");
   EXPECT_EQ(error_of([] { schedules::CosineDecay(1, 0); }),
             "CosineDecay: decay_steps must be positive, got 0");
+  EXPECT_EQ(error_of([] { schedules::CosineDecay(0.1, 1000, {.warmup_steps = 100}); }),
+            "CosineDecay: 100 warmup_steps need a warmup_target, the rate to reach in them");
 }
 
 }  // namespace

@@ -84,6 +84,14 @@ TEST(AdamWTest, DecaysWeightsApartFromTheGradient) {
   });
 }
 
+TEST(AdamWTest, DecaysNothingByAFactorOfZero) {
+  Moments s;
+  expect_follows(AdamW(0.01, {.weight_decay = {.factor = 0}}), [&](double w, double g, int t) {
+    s.move(g);
+    return w - adam_rate(t) * s.m / (std::sqrt(s.v) + 1e-7);
+  });
+}
+
 TEST(LambTest, ScalesByTheTrustRatio) {
   Moments s;
   expect_follows(Lamb(0.01), [&](double w, double g, int t) {
@@ -125,6 +133,10 @@ TEST(OptimizersTest, RefuseArgumentsOutOfRange) {
   EXPECT_EQ(error_of([] { SGD(-1); }), "the learning rate must not be negative, got -1");
   EXPECT_EQ(error_of([] { SGD(1, {.momentum = 2}); }), "SGD: momentum must be in [0, 1], got 2");
   EXPECT_EQ(error_of([] { Adam(1, {.beta_2 = 1}); }), "Adam: beta_2 must be in [0, 1), got 1");
+  EXPECT_EQ(error_of([] { SGD(1, {.weight_decay = {.factor = -1}}); }),
+            "weight_decay: the factor must not be negative, got -1");
+  EXPECT_EQ(error_of([] { AdamW(1, {.weight_decay = {.factor = std::nan("")}}); }),
+            "weight_decay: the factor must not be negative, got nan");
   EXPECT_EQ(error_of([] { SGD(1, {.gradients = {.clipvalue = 1, .clipnorm = 1}}); }),
             "only one of clipvalue, clipnorm and global_clipnorm may be set");
 }

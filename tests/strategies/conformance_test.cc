@@ -468,7 +468,7 @@ TEST_P(ConformanceTest, RandomProgramsTrainLikeOneDevice) {
 struct Fitted {
   Trained trained;
   Tensor predicted;
-  double accuracy;
+  std::vector<double> accuracies;  // by weight in each epoch, then without and by weight
 };
 
 Fitted fit(Strategy& strategy) {
@@ -477,13 +477,19 @@ Fitted fit(Strategy& strategy) {
   auto model = nn::Sequential({nn::Dense(8, {.activation = nn::tanh}), nn::Dense(3)});
   model.compile({.optimizer = optim::Adam(0.01),
                  .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {metrics::SparseCategoricalAccuracy("accuracy")}});
+                 .metrics = {metrics::SparseCategoricalAccuracy("accuracy")},
+                 .weighted_metrics = {metrics::SparseCategoricalAccuracy("by_weight")}});
   constexpr int64_t kRows = 23;
-  Tensor label(DType::kInt32, {kRows});
-  for (int64_t i = 0; i < kRows; ++i) label.data<int32_t>()[i] = static_cast<int32_t>(i * i % 3);
+  Tensor label(DType::kInt32, {kRows}), weights(DType::kFloat32, {kRows});
+  for (int64_t i = 0; i < kRows; ++i) {
+    label.data<int32_t>()[i] = static_cast<int32_t>(i * i % 3);
+    weights.data<float>()[i] = static_cast<float>(i % 4);
+  }
   const Tensor x = numbers(DType::kFloat32, {kRows, 4}, 1);
-  const auto rows = data::from_tensor_slices({{"x", x}, {"label", label}}).batch(8);
-  const History history = model.fit(rows, {.epochs = 3, .verbose = Verbose::kSilent});
+  const auto rows =
+      data::from_tensor_slices({{"x", x}, {"label", label}, {"weight", weights}}).batch(8);
+  const History history =
+      model.fit(rows, {.epochs = 3, .verbose = Verbose::kSilent, .class_weight = {{1, 0.5}}});
   Fitted fitted;
   fitted.trained.losses = history["loss"];
   for (const auto& variable : model.variables()) {
@@ -493,7 +499,8 @@ Fitted fit(Strategy& strategy) {
   fitted.predicted = model.predict(x, 5);
   const Logs logs = model.evaluate(rows);
   fitted.trained.losses.push_back(logs.at("loss"));
-  fitted.accuracy = logs.at("accuracy");
+  fitted.accuracies = history["by_weight"];
+  for (const char* name : {"accuracy", "by_weight"}) fitted.accuracies.push_back(logs.at(name));
   return fitted;
 }
 
@@ -502,7 +509,7 @@ TEST_P(ConformanceTest, FitEvaluateAndPredictGiveTheNumbersOfOneDevice) {
   run_under(GetParam(), [&](Strategy& strategy) {
     const Fitted found = fit(strategy);
     expect_near(found.trained, expected.trained, 1e-5);
-    EXPECT_EQ(found.accuracy, expected.accuracy);
+    EXPECT_EQ(found.accuracies, expected.accuracies);
     ASSERT_EQ(found.predicted.shape(), expected.predicted.shape());
     for (int64_t i = 0; i < expected.predicted.num_elements(); ++i)
       EXPECT_NEAR(found.predicted.data<float>()[i], expected.predicted.data<float>()[i], 1e-4);

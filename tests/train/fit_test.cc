@@ -225,6 +225,45 @@ TEST(Fit, ACallbackStopsTrainingAfterTheStep) {
   EXPECT_EQ(model.optimizer().iterations()->value().item(), 2);
 }
 
+TEST(Fit, AnEpochThatIsStoppedBeforeItsFirstStepHasAllResults) {
+  Logs at_first;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->epoch_begin = [&](Training& training) {
+    at_first = training.logs();
+    training.stop("enough");
+  };
+  const auto history =
+      classifier().fit(points(4).batch(4), {.callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(at_first, (Logs{{"accuracy", 0}, {"loss", 0}}));
+  EXPECT_EQ(history["accuracy"], std::vector<double>{0});
+}
+
+TEST(Fit, CannotBeGivenAnotherOptimizerOnTheWay) {
+  auto model = classifier();
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [](Training& training) { testing::compile(training.model()); };
+  EXPECT_NE(
+      error_of([&] { model.fit(points(4).batch(4), {.callbacks = {hooks}, .verbose = kSilent}); },
+               Code::kFailedPrecondition)
+          .find("compile: fit() is training"),
+      std::string::npos);
+  testing::compile(model);
+  model.fit(points(4).batch(4), {.verbose = kSilent});
+}
+
+// There is no place in the data yet.
+TEST(Fit, ItsPositionCanBeSavedBeforeItBegins) {
+  std::string position;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->train_begin = [&](Training& training) { position = training.save_position(); };
+  const History history = classifier().fit(
+      points(25).batch(10),
+      {.epochs = 2, .steps_per_epoch = 4, .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(history.epochs.size(), 2u);
+  EXPECT_NE(position, "");
+  EXPECT_EQ(position.find("data"), std::string::npos) << position;
+}
+
 TEST(Fit, PenaltiesOfWeightsAreAddedOnce) {
   const auto loss_with = [](double factor) {
     set_global_seed(3);
@@ -281,6 +320,41 @@ TEST(Fit, ALabelOutOfRangeIsReportedWithItsStep) {
       },
       Code::kOutOfRange);
   EXPECT_EQ(message.rfind("fit: epoch 1, step 3: ", 0), 0u) << message;
+}
+
+TEST(Fit, ValidationDataThatDoesNotFitIsNamedBeforeTraining) {
+  auto model = classifier();
+  int steps = 0;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [&](Training&) { ++steps; };
+  const auto fit = [&](const data::Dataset& validation_data) {
+    return error_of([&] {
+      model.fit(points(4).batch(4),
+                {.validation_data = validation_data, .callbacks = {hooks}, .verbose = kSilent});
+    });
+  };
+  EXPECT_EQ(fit(points(4).repeat().batch(2)),
+            "fit: validation_data: the dataset never ends: say how many steps to take");
+  EXPECT_EQ(fit(points(4).take(0).batch(2)), "fit: validation_data: the dataset is empty");
+  const std::string unbatched = fit(points(4));
+  EXPECT_EQ(unbatched.rfind("fit: validation_data: ", 0), 0u) << unbatched;
+  EXPECT_NE(unbatched.find("add batch(n)"), std::string::npos) << unbatched;
+  EXPECT_EQ(steps, 0);
+}
+
+TEST(Fit, AnErrorOfValidationNamesItsEpoch) {
+  const auto rows = *points(2).batch(2).iterate().next();
+  const auto unknown =
+      data::from_tensor_slices({{"x", rows["x"]}, {"label", Tensor::full(DType::kInt32, {2}, 7)}});
+  const auto message = error_of(
+      [&] {
+        classifier().fit(points(4).batch(4), {.epochs = 3,
+                                              .validation_data = unknown.batch(2),
+                                              .validation_freq = 2,
+                                              .verbose = kSilent});
+      },
+      Code::kOutOfRange);
+  EXPECT_EQ(message.rfind("fit: epoch 2, validation: ", 0), 0u) << message;
 }
 
 TEST(Fit, NeedsCompile) {

@@ -127,7 +127,38 @@ TEST(Model, SummaryListsLayersShapesAndParameters) {
             "dense (Dense)    [100]              2,100\n"
             "dense_1 (Dense)  [2]                  202\n"
             "Total parameters: 2,302\n"
-            "Trainable parameters: 2,302\n");
+            "Trainable parameters: 2,302\n"
+            "Non-trainable parameters: 0\n");
+  model.network().sublayers()[0].set_trainable(false);
+  EXPECT_NE(model.summary().find("Trainable parameters: 202\nNon-trainable parameters: 2,100\n"),
+            std::string::npos)
+      << model.summary();
+}
+
+TEST(Model, ResultsHaveNamesOfTheirOwn) {
+  auto model = nn::Sequential({nn::Dense(2)});
+  const auto compile = [&](const std::vector<std::string>& plain,
+                           const std::vector<std::string>& weighted = {}) {
+    std::vector<metrics::Metric> metrics, weighted_metrics;
+    for (const auto& name : plain) metrics.push_back(metrics::SparseCategoricalAccuracy(name));
+    for (const auto& name : weighted)
+      weighted_metrics.push_back(metrics::SparseCategoricalAccuracy(name));
+    return error_of([&] {
+      model.compile({.optimizer = optim::SGD(),
+                     .loss = losses::SparseCategoricalCrossentropy(),
+                     .metrics = metrics,
+                     .weighted_metrics = weighted_metrics});
+    });
+  };
+  EXPECT_EQ(compile({"a", "a"}),
+            "compile: two results would be named \"a\"; give the metric \"a\" another name");
+  EXPECT_EQ(compile({"a"}, {"b", "a"}),
+            "compile: two results would be named \"a\"; give the metric \"a\" another name");
+  EXPECT_EQ(compile({"loss"}),
+            "compile: two results would be named \"loss\"; give the metric \"loss\" another name");
+  EXPECT_EQ(compile({"val_a", "a"}),
+            "compile: two results would be named \"val_a\"; give the metric \"a\" another name");
+  EXPECT_EQ(compile({"a"}, {"b"}), "no error");
 }
 
 TEST(Model, FrozenLayersStayAsTheyAre) {

@@ -1,0 +1,158 @@
+// What the weights of rows count for.
+#include <gmock/gmock.h>
+
+#include "tests/train/testing.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::error_of;
+using ::testing::HasSubstr;
+
+constexpr auto kSilent = Verbose::kSilent;
+
+// Predicts the class at which a row has its 1, and learns nothing.
+Model fixed_model() {
+  auto model = nn::Sequential({nn::Dense(2, {.use_bias = false})});
+  model.build({{DType::kFloat32, {1, 2}}});
+  model.variables()[0]->assign(Tensor::from<float>({1, 0, 0, 1}, {2, 2}));
+  model.compile({.optimizer = optim::SGD(0.0),
+                 .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {metrics::SparseCategoricalAccuracy("accuracy")},
+                 .weighted_metrics = {metrics::SparseCategoricalAccuracy("weighted")}});
+  return model;
+}
+
+// Rows of weights from 0 to 3, some of which fixed_model() gets wrong.
+struct WeightedRows {
+  static constexpr int64_t kRows = 11;
+  Tensor x = Tensor::zeros(DType::kFloat32, {kRows, 2});
+  Tensor label = Tensor::zeros(DType::kInt32, {kRows});
+  Tensor weight = Tensor::zeros(DType::kFloat32, {kRows});
+
+  WeightedRows() {
+    for (int64_t i = 0; i < kRows; ++i) {
+      x.data<float>()[2 * i + i % 2] = 1;
+      label.data<int32_t>()[i] = i % 3 == 0;
+      weight.data<float>()[i] = static_cast<float>(i % 4);
+    }
+  }
+
+  // The accuracy by weights and factors of the classes.
+  double accuracy(bool by_weight, double class_0 = 1, double class_1 = 1) const {
+    double right = 0, total = 0;
+    for (int64_t i = 0; i < kRows; ++i) {
+      const int32_t target = label.data<int32_t>()[i];
+      const double counts = (by_weight ? static_cast<double>(weight.data<float>()[i]) : 1.0) *
+                            (target == 1 ? class_1 : class_0);
+      total += counts;
+      if (target == i % 2) right += counts;
+    }
+    return right / total;
+  }
+
+  // Batches of 5 rows, and one of a single row.
+  data::Dataset batches() const {
+    return data::from_tensor_slices({{"x", x}, {"label", label}, {"weight", weight}}).batch(5);
+  }
+};
+
+// With 4 replicas, the last batch leaves three without rows.
+TEST(Weights, CountInWeightedMetricsAloneOnAnyNumberOfReplicas) {
+  const WeightedRows rows;
+  const double plain = rows.accuracy(false), weighted = rows.accuracy(true);
+  ASSERT_NE(plain, weighted);
+  set_logical_cpus(4, 1);
+  for (const int replicas : {1, 2, 3, 4}) {
+    SCOPED_TRACE(::testing::Message() << replicas << " replicas");
+    std::vector<std::string> devices;
+    for (int i = 0; i < replicas; ++i) devices.push_back(str("cpu:", i));
+    MirroredStrategy strategy({.devices = devices});
+    const auto scope = strategy.scope();
+    auto model = fixed_model();
+    const History history =
+        model.fit(rows.batches(), {.validation_data = rows.batches(), .verbose = kSilent});
+    EXPECT_EQ(history["accuracy"], std::vector<double>{plain});
+    EXPECT_EQ(history["weighted"], std::vector<double>{weighted});
+    EXPECT_EQ(history["val_accuracy"], std::vector<double>{plain});
+    EXPECT_EQ(history["val_weighted"], std::vector<double>{weighted});
+    const Logs logs = model.evaluate(rows.batches());
+    EXPECT_EQ(logs.at("accuracy"), plain);
+    EXPECT_EQ(logs.at("weighted"), weighted);
+  }
+  set_logical_cpus(1);
+}
+
+TEST(Weights, OfClassesMultiplyThoseOfRowsInTrainingAlone) {
+  const WeightedRows rows;
+  auto model = fixed_model();
+  const double before = model.evaluate(rows.batches()).at("loss");
+  const History history = model.fit(
+      rows.batches(),
+      {.validation_data = rows.batches(), .verbose = kSilent, .class_weight = {{0, 0.5}, {1, 4}}});
+  EXPECT_EQ(history["accuracy"], std::vector<double>{rows.accuracy(false)});
+  EXPECT_EQ(history["weighted"], std::vector<double>{rows.accuracy(true, 0.5, 4)});
+  EXPECT_EQ(history["val_weighted"], std::vector<double>{rows.accuracy(true)});
+  EXPECT_EQ(history["val_loss"], std::vector<double>{before});
+  EXPECT_EQ(model.evaluate(rows.batches()).at("loss"), before);
+}
+
+TEST(Weights, CountOnceWhereAnEpochIsGoneOnWithInItsMiddle) {
+  const WeightedRows rows;
+  const std::string folder = testing::make_folder();
+  const auto fit = [&](const CallbackPtr& hooks) {
+    return fixed_model().fit(
+        rows.batches(),
+        {.callbacks = {hooks, callbacks::BackupAndRestore(folder, {.save_freq = 1})},
+         .verbose = kSilent});
+  };
+  auto ends = std::make_shared<testing::Hooks>();
+  ends->batch_end = [](Training& training) {
+    if (training.step() == 3) fail(Code::kAborted, "a power cut");
+  };
+  EXPECT_THAT(error_of([&] { fit(ends); }, Code::kAborted), HasSubstr("a power cut"));
+  int64_t steps = 0;
+  auto counts = std::make_shared<testing::Hooks>();
+  counts->batch_end = [&](Training&) { ++steps; };
+  const History history = fit(counts);
+  EXPECT_EQ(steps, 1) << "of three";
+  EXPECT_EQ(history["accuracy"], std::vector<double>{rows.accuracy(false)});
+  EXPECT_EQ(history["weighted"], std::vector<double>{rows.accuracy(true)});
+}
+
+TEST(Weights, MayBeGivenWithTensors) {
+  const WeightedRows rows;
+  auto model = fixed_model();
+  EXPECT_EQ(model.evaluate(rows.x, rows.label, {.batch_size = 5, .sample_weight = rows.weight}),
+            model.evaluate(rows.batches()));
+  const History weighted =
+      model.fit(rows.x, rows.label, {.verbose = kSilent, .sample_weight = rows.weight});
+  EXPECT_EQ(weighted["weighted"], std::vector<double>{rows.accuracy(true)});
+  // Both parts of the rows have their weights.
+  const History without =
+      model.fit(rows.x, rows.label,
+                {.verbose = kSilent,
+                 .validation_split = 0.25,
+                 .sample_weight = Tensor::zeros(DType::kFloat32, {WeightedRows::kRows})});
+  EXPECT_EQ(without["loss"], std::vector<double>{0});
+  EXPECT_EQ(without["val_loss"], std::vector<double>{0});
+}
+
+TEST(Weights, HaveToFitTheRows) {
+  const WeightedRows rows;
+  auto model = fixed_model();
+  const Tensor two_each = Tensor::zeros(DType::kFloat32, {WeightedRows::kRows, 2});
+  EXPECT_THAT(error_of([&] {
+                model.evaluate(rows.x, rows.label, {.batch_size = 7, .sample_weight = two_each});
+              }),
+              HasSubstr("the weights of a batch of 7 rows have the shape [7,2], expected [7]"));
+  EXPECT_THAT(error_of([&] { model.evaluate(rows.batches(), {.sample_weight = rows.weight}); }),
+              HasSubstr("evaluate: batch_size and sample_weight are for tensors"));
+  EXPECT_THAT(error_of([&] { model.evaluate(rows.batches(), {.batch_size = 5}); }),
+              HasSubstr("evaluate: batch_size and sample_weight are for tensors"));
+  EXPECT_THAT(error_of([&] { model.fit(rows.batches(), {.sample_weight = rows.weight}); }),
+              HasSubstr("sample_weight are for tensors"));
+}
+
+}  // namespace
+}  // namespace cohort
