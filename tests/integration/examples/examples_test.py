@@ -87,7 +87,7 @@ class Mnist(Case):
     def train(self, *arguments):
         """The loss of each epoch and the accuracy of the test, as they are printed."""
         text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=3", "--batch=20", *arguments)
-        return re.findall(r" loss[=:] ?([0-9.]+)", text), self.number("test_accuracy", text)
+        return re.findall(r" loss[=:] ?([0-9.e-]+)", text), self.number("test_accuracy", text)
 
     def test_the_same_command_twice_and_two_replicas_give_the_same(self):
         write_digits(self.folder, "train", 400)
@@ -128,7 +128,7 @@ class Readme(Case):
         text = self.succeed(
             "readme_program", f"--data_dir={self.folder}", folder="tests/integration/examples", cwd=self.folder
         )
-        losses = [float(loss) for loss in re.findall(r" loss[=:] ?([0-9.]+)", text)]
+        losses = [float(loss) for loss in re.findall(r" loss[=:] ?([0-9.e-]+)", text)]
         self.assertEqual(len(losses), 3)
         self.assertLess(losses[-1], losses[0])
         self.assertTrue(list((self.folder / "logs").rglob("*tfevents*")))

@@ -97,8 +97,8 @@ TEST(ChangeLog, GoesOnFromASnapshot) {
 TEST(ChangeLog, HasRowsThatAreMadeOnFirstUse) {
   Logged logged;
   ParameterClient& client = *logged.client;
-  ShardSpec spec = whole_shard("table", {DType::kFloat32, {1'000'000, 2}}, optim::Adagrad(0.5));
-  spec.lazy = RowInitializer{.kind = RowInitializer::Kind::kConstant, .a = 1};
+  const ShardSpec spec =
+      lazy_table(1'000'000, 2, {.kind = RowInitializer::Kind::kConstant, .a = 1});
   client.create(spec, [] { return Tensor(); });
   const auto rows = [&] {
     Tensor values(DType::kFloat32, {3, 2});

@@ -115,15 +115,6 @@ TEST(RowsOfAShard, NeedARuleThatLeavesOthersAlone) {
       Code::kInvalidArgument, "moves all rows");
 }
 
-ShardSpec lazy_table(int64_t rows, int64_t columns, const RowInitializer& initializer) {
-  ShardSpec spec = whole_shard("table", {DType::kFloat32, {8, columns}}, optim::Adagrad(1.0));
-  spec.whole.shape = spec.whole.shape.with_dim(0, rows);
-  spec.rows = rows;
-  spec.update.dense.clear();
-  spec.lazy = initializer;
-  return spec;
-}
-
 TEST(LazyRows, TakeMemoryWhenTheyArePushedTo) {
   TestServer server;
   const auto client = server.client();

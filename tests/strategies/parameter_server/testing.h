@@ -101,6 +101,16 @@ inline ShardSpec whole_shard(const std::string& name, const TensorSpec& spec,
           .update = trace_update(optimizer.rule(), spec)};
 }
 
+// A table whose rows are made on first use.
+inline ShardSpec lazy_table(int64_t rows, int64_t columns, const RowInitializer& initializer) {
+  ShardSpec spec = whole_shard("table", {DType::kFloat32, {8, columns}}, optim::Adagrad(1.0));
+  spec.whole.shape = spec.whole.shape.with_dim(0, rows);
+  spec.rows = rows;
+  spec.update.dense.clear();
+  spec.lazy = initializer;
+  return spec;
+}
+
 inline Tensor floats(const std::vector<float>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())});
 }
