@@ -76,6 +76,7 @@ class CsvLoggerCallback : public Callback {
   }
 
   void cut(int64_t length) const {
+    if (length == this->length()) return;  // a terminal, for one, cannot be cut
     std::error_code error;
     std::filesystem::resize_file(path_, static_cast<uintmax_t>(length), error);
     if (error)
