@@ -42,7 +42,7 @@ class Training {
   // going on from its file, which gives the same bits as never having stopped. Both are for
   // callbacks that act last, and restore() is for on_train_begin(). kDataLoss when the file is not
   // such a backup; kFailedPrecondition when it is from the middle of an epoch with other metrics,
-  // more steps, or another number of workers, or of another version. Nothing has changed then.
+  // more steps, or another number of workers, or of another version. No variable has changed then.
   // Where others train the same variables (InputContext::independent), these are restored only if
   // nobody has trained them since they were made.
   Snapshot backup() const;

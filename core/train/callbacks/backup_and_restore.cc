@@ -53,9 +53,10 @@ class BackupAndRestoreCallback : public Callback {
   // nobody has looked.
   bool has_diverged_at_last(Training& training) {
     const Model& model = training.model();
-    return guard_.refused() || !guard_.accept(training, [&] {
+    const auto take = [&] {
       return Snapshot(model.trainable_variables(), {}, model.strategy().workers());
-    });
+    };
+    return guard_.refused() || (training.stopping() && !guard_.accept(training, take));
   }
 
   void remove(Training& training) {
