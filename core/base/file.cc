@@ -75,13 +75,20 @@ void write_all(int descriptor, std::string_view content, const std::string& path
 // of each other's way. As long as somebody writes it, it is locked.
 constexpr std::string_view kAside = ".tmp";
 
-bool is_aside_of(const std::string& path, const std::string& name) {
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+bool is_aside_of(const std::string& path, std::string_view name) {
   const std::string start = std::filesystem::path(path).filename().string() + ".";
-  if (name.size() <= start.size() + kAside.size() || !name.starts_with(start) ||
-      !name.ends_with(kAside))
+  if (!name.starts_with(start) || !name.ends_with(kAside) ||
+      name.size() < start.size() + kAside.size())
     return false;
-  return std::all_of(name.begin() + start.size(), name.end() - kAside.size(),
-                     [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+  name.remove_prefix(start.size());
+  name.remove_suffix(kAside.size());
+  const size_t dot = name.find('.');
+  return dot != name.npos && is_number(name.substr(0, dot)) && is_number(name.substr(dot + 1));
 }
 
 // Removes what writers of `path` have left that were killed. What cannot be removed stays.

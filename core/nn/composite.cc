@@ -129,7 +129,7 @@ class FunctionalLayer final : public LayerBase {
         given.shape.without_axis(0) == input.shape())
       return;
     const std::string& name = input.node().name;
-    invalid("the network's input ", name.empty() ? str(i) : str("\"", name, "\""),
+    invalid("the network's input ", i, name.empty() ? "" : str(" \"", name, "\""),
             " is declared with rows of ", TensorSpec{input.dtype(), input.shape()},
             ", got a batch ", given);
   }

@@ -51,8 +51,19 @@ Binary binary(const Value& y_true, const Value& y_pred, const Value& weights) {
   return {flat(predicted), flat(match_prediction(y_true, predicted)), flat(weighted(one, weights))};
 }
 
+// Sums may be from a file, and then of another metric of the same name.
+void require_size(const State& state, size_t size) {
+  if (state.size() != size)
+    fail(Code::kFailedPrecondition, "a metric has ", state.size(),
+         " sums so far, and a batch adds to ", size,
+         ": they are not of the same metric with the same options");
+}
+
 // state[0] / (state[0] + state[1])
-double share_of_first(const State& state) { return ratio(state[0], state[0] + state[1]); }
+double share_of_first(const State& state) {
+  require_size(state, 2);
+  return ratio(state[0], state[0] + state[1]);
+}
 
 // Keras' thresholds: evenly spaced, the outermost just beyond 0 and 1.
 std::vector<double> auc_thresholds(int64_t count) {
@@ -98,11 +109,7 @@ void accumulate(State& state, std::span<const Tensor> increments) {
   size_t size = 0;
   for (const Tensor& t : increments) size += static_cast<size_t>(t.num_elements());
   if (state.empty()) state.resize(size);
-  // The sums so far may be from a file.
-  if (state.size() != size)
-    fail(Code::kFailedPrecondition, "a metric has ", state.size(),
-         " sums so far, and a batch adds to ", size,
-         ": they are not of the same metric with the same options");
+  require_size(state, size);
   double* target = state.data();
   for (const Tensor& t : increments) {
     dispatch(FloatTypes{}, t.dtype(), "a metric", [&]<typename T>() {
@@ -122,7 +129,10 @@ Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> f
             weights ? ops::reduce_sum(as_float(weights)) : ops::constant(count, DType::kFloat32);
         return std::vector<Value>{ops::reduce_sum(weighted(rows, weights)), total};
       },
-      [](const State& state) { return ratio(state[0], state[1]); });
+      [](const State& state) {
+        require_size(state, 2);
+        return ratio(state[0], state[1]);
+      });
 }
 
 Metric SparseCategoricalAccuracy(std::string name) {
@@ -208,7 +218,10 @@ Metric AUC(const AucOptions& options) {
     };
     return std::vector<Value>{total(b.weight * b.target), total(b.weight * (1.0 - b.target))};
   };
-  return Metric(options.name, update, area_under_roc);
+  return Metric(options.name, update, [options](const State& state) {
+    require_size(state, 2 * static_cast<size_t>(options.num_thresholds));
+    return area_under_roc(state);
+  });
 }
 
 }  // namespace cohort::metrics

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/tensor/tensor.h"
 
@@ -12,6 +13,9 @@ class Training;
 
 // Named numbers about an epoch: "loss", "accuracy", "val_loss", ...
 using Logs = std::map<std::string, double>;
+
+// What the names of results of validation begin with.
+constexpr std::string_view kValidationPrefix = "val_";
 
 // What a callback keeps from one epoch to the next, by names of its own choice.
 using CallbackState = std::map<std::string, Tensor>;
@@ -29,7 +33,7 @@ class Callback {
   // Also when an epoch is gone on with in its middle: training.step() is not 0 then.
   virtual void on_epoch_begin(Training& /*training*/) {}
   // With the results of the epoch and of its validation. A callback may add to them for those after
-  // it.
+  // it. An epoch that is stopped before its first step has none, and does not count.
   virtual void on_epoch_end(Training& /*training*/, Logs& /*logs*/) {}
   virtual void on_batch_begin(Training& /*training*/) {}
   virtual void on_batch_end(Training& /*training*/) {}
@@ -38,10 +42,11 @@ class Callback {
   // the list: because it saves what they have changed.
   virtual bool acts_last() const { return false; }
 
-  // What backups hold of it, and going on from there, after on_train_begin() of all callbacks. With
-  // several workers, all call them; the chief's state is saved, and all get it. It belongs to the
-  // callback of the same name, wherever that stands in the list; of several in their order. Without
-  // a name, as here, nothing is saved.
+  // What backups hold of it, and going on from there: after on_train_begin() of all callbacks that
+  // do not act last, before the variables are set; what it throws refuses the backup. With several
+  // workers, all call them; the chief's state is saved, and all get it. It belongs to the callback
+  // of the same name, which has to be the same on all workers, wherever that stands in the list; of
+  // several in their order. Without a name, as here, nothing is saved.
   virtual std::string state_name() const { return ""; }
   virtual CallbackState state() const { return {}; }
   virtual void restore(const CallbackState& /*state*/) {}

@@ -74,12 +74,12 @@ struct CsvLoggerOptions {
   bool append = false;  // to what the file holds
 };
 // A line for each epoch with the columns that the first epoch had; "NA" for what an epoch lacks.
-// The file's folder is made where it is missing.
+// The file's folder is made where it is missing. Backups hold the columns and the length of the
+// file, from which it goes on: lines of epochs that are trained again are cut off.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where
-// training goes on in the middle of the epoch. Adds
-// "learning_rate" to the results.
+// training goes on in the middle of the epoch. Adds "learning_rate" to the results.
 CallbackPtr LearningRateScheduler(
     std::function<double(int64_t epoch, double learning_rate)> schedule);
 

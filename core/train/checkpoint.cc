@@ -17,19 +17,19 @@ std::string values_key(const Variable& variable) { return variable.name() + "#va
 
 // Reading a variable that is synchronised on read takes all workers; of others the chief has a
 // copy.
-Safetensors values_of(const Variables& variables, const Workers& workers) {
-  Safetensors content;
+Tensors values_of(const Variables& variables, const Workers& workers) {
+  Tensors values;
   for (const auto& variable : variables) {
     if (!workers.is_chief() && variable->synchronization() != Synchronization::kOnRead) continue;
     if (const RowVariable* table = as_row_variable(*variable)) {
       VariableRows rows = table->rows_in_use();
-      content.tensors[numbers_key(*variable)] = std::move(rows.numbers);
-      content.tensors[values_key(*variable)] = std::move(rows.values);
+      values[numbers_key(*variable)] = std::move(rows.numbers);
+      values[values_key(*variable)] = std::move(rows.values);
     } else {
-      content.tensors[variable->name()] = variable->value();
+      values[variable->name()] = variable->value();
     }
   }
-  return content;
+  return values;
 }
 
 // Takes the rows of a table out of a file's tensors. In words what is wrong with them; empty:
@@ -71,11 +71,16 @@ Tensors take_extra(Tensors& tensors) {
   return extra;
 }
 
-void require_different_names(const std::string& path, const Variables& variables) {
+void require_own_names(const Variables& variables) {
   std::set<std::string> names;
-  for (const auto& variable : variables)
-    if (!names.insert(variable->name()).second)
-      invalid(path, ": two variables are named \"", variable->name(), "\"");
+  for (const auto& variable : variables) {
+    const std::string& name = variable->name();
+    if (!names.insert(name).second)
+      invalid("cannot save the variables: two are named \"", name, "\"");
+    if (name.starts_with(kExtra))
+      invalid("cannot save the variable \"", name, "\": names that begin with \"", kExtra,
+              "\" are those of tensors that are no variable's");
+  }
 }
 
 std::string pack(const Safetensors& content) {
@@ -114,17 +119,33 @@ Safetensors read(const std::string& path, Workers& workers) {
 
 }  // namespace
 
-void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,
-                    Workers& workers, const Tensors& extra) {
-  require_different_names(path, variables);
-  Safetensors content = values_of(variables, workers);
-  content.metadata = metadata;
-  for (const auto& [name, tensor] : extra) content.tensors[str(kExtra, name)] = tensor;
-  from_chief(workers, "the saving of variables", [&] {
+Snapshot::Snapshot(const Variables& variables, Metadata metadata, Workers& workers,
+                   const Tensors& extra)
+    : num_variables_(variables.size()), workers_(workers) {
+  require_own_names(variables);
+  content_ = {.tensors = values_of(variables, workers), .metadata = std::move(metadata)};
+  for (const auto& [name, tensor] : extra) content_.tensors[str(kExtra, name)] = tensor;
+}
+
+const Tensor* Snapshot::find(const Variable& variable) const {
+  for (const std::string& key : {variable.name(), values_key(variable)})
+    if (const auto found = content_.tensors.find(key); found != content_.tensors.end())
+      return &found->second;
+  return nullptr;
+}
+
+void Snapshot::save(const std::string& path) const {
+  // Paths may differ between workers; what is saved may not.
+  from_chief(workers_, str("the saving of ", num_variables_, " variables"), [&] {
     create_folders(std::filesystem::path(path).parent_path().string());
-    write_safetensors(path, content);
+    write_safetensors(path, content_);
     return std::string();
   });
+}
+
+void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,
+                    Workers& workers) {
+  Snapshot(variables, metadata, workers).save(path);
 }
 
 Metadata load_metadata(const std::string& path, Workers& workers) {
@@ -134,10 +155,10 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
       .metadata;
 }
 
-Safetensors load_variables(const std::string& path, const Variables& variables,
-                           const LoadOptions& options, Workers& workers) {
+Metadata load_variables(const std::string& path, const Variables& variables,
+                        const LoadOptions& options, Workers& workers) {
   Safetensors content = read(path, workers);
-  Tensors extra = take_extra(content.tensors);
+  const Safetensors rest{.tensors = take_extra(content.tensors), .metadata = content.metadata};
   std::string problems;
   std::vector<std::pair<Variable*, Tensor>> values;
   std::vector<std::pair<RowVariable*, VariableRows>> tables;
@@ -164,6 +185,7 @@ Safetensors load_variables(const std::string& path, const Variables& variables,
       problems += str("\n  unexpected: ", name, " ", tensor.spec());
   }
   if (!problems.empty()) invalid(path, " does not fit the variables:", problems);
+  if (options.check) options.check(rest);
   // Workers on their own that share variables: one of them sets these, and the others go on.
   const bool sets_shared = workers.size() > 1 || workers.is_chief();
   for (const auto& [variable, value] : values)
@@ -171,7 +193,7 @@ Safetensors load_variables(const std::string& path, const Variables& variables,
       variable->assign(value);
   for (const auto& [table, rows] : tables)
     if (sets_shared) table->assign_rows(rows);
-  return {.tensors = std::move(extra), .metadata = std::move(content.metadata)};
+  return rest.metadata;
 }
 
 }  // namespace cohort

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,15 +18,33 @@ using Metadata = std::map<std::string, std::string>;
 // Tensors by name.
 using Tensors = std::map<std::string, Tensor>;
 
-// Writes the values of `variables` and a few strings to a safetensors file, atomically: a save that
-// fails leaves the file of before. Folders are made as needed. A variable with rows on first use is
-// two tensors, the numbers of the rows in use, "NAME#rows", and "NAME#values"; tensors of `extra`,
-// which are no variable's, are named "extra:NAME". kInvalidArgument when two variables have the
-// same name. For variables of a strategy with several workers, give its `workers`: all make the
-// call, the chief writes to its path, and all get its error.
+// The values that variables have when it is made, to be looked at and then written. A variable with
+// rows on first use is two tensors, the numbers of the rows in use, "NAME#rows", and "NAME#values".
+class Snapshot {
+ public:
+  // A few strings are saved with the variables, and tensors of `extra`, which are no variable's, as
+  // "extra:NAME". For variables of a strategy with several workers, give its `workers`, which are
+  // kept by reference: all make the call. kInvalidArgument when two variables have the same name,
+  // or one has a name that begins with "extra:".
+  explicit Snapshot(const Variables& variables, Metadata metadata = {},
+                    Workers& workers = default_strategy().workers(), const Tensors& extra = {});
+
+  // The values of one of the variables, or of its rows in use. Null where they were not read: by
+  // workers other than the chief, which writes.
+  const Tensor* find(const Variable& variable) const;
+  // Writes a safetensors file, atomically: a save that fails leaves the file of before. Folders are
+  // made as needed. All workers make the call, the chief writes to its path, and all get its error.
+  void save(const std::string& path) const;
+
+ private:
+  size_t num_variables_;
+  Workers& workers_;
+  Safetensors content_;
+};
+
+// Saves a snapshot of `variables` to `path`.
 void save_variables(const std::string& path, const Variables& variables,
-                    const Metadata& metadata = {}, Workers& workers = default_strategy().workers(),
-                    const Tensors& extra = {});
+                    const Metadata& metadata = {}, Workers& workers = default_strategy().workers());
 
 // The strings of such a file alone.
 Metadata load_metadata(const std::string& path, Workers& workers = default_strategy().workers());
@@ -33,14 +52,17 @@ Metadata load_metadata(const std::string& path, Workers& workers = default_strat
 struct LoadOptions {
   bool ignore_missing = false;     // variables that the file lacks keep their values
   bool ignore_unexpected = false;  // tensors of the file that are none of them are passed over
+  // Looks at the strings and the extra tensors of a file that fits, before any variable changes;
+  // what it throws, on all workers alike, is why none does.
+  std::function<void(const Safetensors& rest)> check;
 };
-// Sets `variables` from a file and returns its strings and extra tensors. Names, shapes
-// and dtypes are compared first: when something does not fit, all of it is listed
-// (kInvalidArgument) and no variable has changed. With several workers, the chief reads and tells
-// the others, which need no such file; where each acts on its own (InputContext::independent), all
-// read, and the chief alone sets the variables that they share.
-Safetensors load_variables(const std::string& path, const Variables& variables,
-                           const LoadOptions& options = {},
-                           Workers& workers = default_strategy().workers());
+// Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
+// first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
+// changed. With several workers, the chief reads and tells the others, which need no such file;
+// where each acts on its own (InputContext::independent), all read, and the chief alone sets the
+// variables that they share.
+Metadata load_variables(const std::string& path, const Variables& variables,
+                        const LoadOptions& options = {},
+                        Workers& workers = default_strategy().workers());
 
 }  // namespace cohort

@@ -257,7 +257,7 @@ Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& opti
     state_->pending = {path, options, true};
     return load_metadata(path, strategy().workers());
   }
-  return load_variables(path, checkpoint_variables(), options, strategy().workers()).metadata;
+  return load_variables(path, checkpoint_variables(), options, strategy().workers());
 }
 
 void Model::require_loaded() const {

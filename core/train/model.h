@@ -33,6 +33,9 @@ struct CompileOptions {
   Precision precision = Precision::kFloat32;
 };
 
+// Factors for rows by their integer label; 1 where absent.
+using ClassWeight = std::map<int64_t, double>;
+
 enum class Verbose {
   kAuto,  // a progress bar on a terminal, a line for each epoch elsewhere
   kSilent,
@@ -50,9 +53,8 @@ struct FitOptions {
   std::optional<int64_t> validation_steps;
   std::vector<CallbackPtr> callbacks;
   Verbose verbose = Verbose::kAuto;
-  // Factors for rows of training by their integer label; 1 where absent. They multiply the rows'
-  // weights.
-  std::map<int64_t, double> class_weight;
+  // Of rows of training. They multiply the rows' weights.
+  ClassWeight class_weight;
 
   // For tensors only; a dataset says for itself.
   std::optional<int64_t> batch_size;  // 32 by default; over all replicas
@@ -135,6 +137,8 @@ class Model {
   const optim::Optimizer& optimizer() const;  // kFailedPrecondition before compile()
   Variables variables() const;
   Variables trainable_variables() const;
+  // What save_checkpoint() saves: these and the optimizer's, which it makes where there are none.
+  Variables checkpoint_variables() const;
 
  private:
   friend class Training;
@@ -152,7 +156,6 @@ class Model {
   void load_pending();
   // kFailedPrecondition where tracing would make variables that are to be loaded.
   void require_loaded() const;
-  Variables checkpoint_variables() const;
   // Of the network and, once compiled, those its optimizer has made so far.
   Variables all_variables() const;
 

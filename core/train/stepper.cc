@@ -24,15 +24,25 @@ Value pack(const std::vector<Value>& increments) {
 std::vector<metrics::Metric> metrics_of(const CompileOptions& options) {
   std::vector<metrics::Metric> all = options.metrics;
   all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
-  std::set<std::string> taken = {"loss", "val_loss"};
+  std::set<std::string> taken = {"loss", str(kValidationPrefix, "loss")};
   for (const metrics::Metric& metric : all) {
-    for (const std::string& name : {metric.name(), "val_" + metric.name()}) {
+    for (const std::string& name : {metric.name(), str(kValidationPrefix, metric.name())}) {
       if (!taken.insert(name).second)
         invalid("compile: two results would be named \"", name, "\"; give the metric \"",
                 metric.name(), "\" another name");
     }
   }
   return all;
+}
+
+// What `work` returns; its errors name the metric.
+template <typename Work>
+auto for_metric(const metrics::Metric& metric, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw error.with_context(str("metric ", metric.name()));
+  }
 }
 
 }  // namespace
@@ -123,7 +133,7 @@ void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& tot
     loss += result[0].data<double>()[0];
     rows += result[0].data<double>()[1];
     for (size_t i = 0; i < totals.metrics.size(); ++i)
-      metrics::accumulate(totals.metrics[i], {&result[i + 1], 1});
+      for_metric(metrics_[i], [&] { metrics::accumulate(totals.metrics[i], {&result[i + 1], 1}); });
     if (strategy_.workers().size() > 1) break;  // each has the sums of all
   }
   totals.loss += loss * rows;
@@ -161,8 +171,10 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
 Logs Stepper::logs(const Totals& totals) const {
   Logs logs{{"loss", totals.rows > 0 ? totals.loss / static_cast<double>(totals.rows) : 0}};
   for (size_t i = 0; i < metrics_.size(); ++i) {
-    logs[metrics_[i].name()] =
-        metrics_[i].result(i < totals.metrics.size() ? totals.metrics[i] : metrics::State{});
+    const metrics::State none;
+    logs[metrics_[i].name()] = for_metric(metrics_[i], [&] {
+      return metrics_[i].result(i < totals.metrics.size() ? totals.metrics[i] : none);
+    });
   }
   return logs;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "core/data/distributed_dataset.h"
@@ -14,9 +13,6 @@ struct Totals {
   int64_t rows = 0;
   std::vector<metrics::State> metrics;  // of Stepper::metrics(); empty before the first batch
 };
-
-// Factors for rows by their integer label; 1 where absent.
-using ClassWeight = std::map<int64_t, double>;
 
 // Runs single steps of a compiled model on all replicas. A step is one traced function of the
 // network's inputs, the labels and a weight for each row. Each replica divides the sum over its own

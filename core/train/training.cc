@@ -15,6 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kPositionKey = "training";  // in the metadata of a backup
+constexpr int kPositionVersion = 2;               // of a position in the middle of an epoch
 
 void check_at_least(int64_t least, std::string_view name, std::optional<int64_t> value) {
   if (value && *value < least)
@@ -41,7 +42,9 @@ std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
 
 std::vector<std::string> metric_names(const Stepper& stepper) {
   std::vector<std::string> names;
-  for (const metrics::Metric& metric : stepper.metrics()) names.push_back(metric.name());
+  for (const metrics::Metric& metric : stepper.options().metrics) names.push_back(metric.name());
+  for (const metrics::Metric& metric : stepper.options().weighted_metrics)
+    names.push_back(metric.name() + " (weighted)");
   return names;
 }
 
@@ -58,6 +61,48 @@ void require_metrics(const std::vector<std::string>& saved,
     fail(Code::kFailedPrecondition, "the position is in the middle of an epoch with the metrics ",
          listed(saved), ", and the model is compiled with ", listed(compiled),
          "; compile it with the same, or start from a backup made after an epoch");
+}
+
+// What a position in the middle of an epoch holds changes with what epochs are made of.
+void require_version(int64_t version) {
+  if (version != kPositionVersion)
+    fail(Code::kFailedPrecondition, "the position in the middle of an epoch is of version ",
+         version, ", and this program continues version ", kPositionVersion,
+         "; start from a backup made after an epoch");
+}
+
+void require_steps(int64_t done, std::optional<int64_t> steps_per_epoch) {
+  if (steps_per_epoch && done > *steps_per_epoch)
+    fail(Code::kFailedPrecondition, "the position is after step ", done,
+         " of an epoch, and steps_per_epoch is ", *steps_per_epoch,
+         "; give at least as many, or start from a backup made after an epoch");
+}
+
+// Sums are kept as the bits of their float64s: exact, whatever they are.
+uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
+
+void add_totals(Json& position, const Totals& totals) {
+  position["rows"] = totals.rows;
+  position["loss"] = bits_of(totals.loss);
+  position["metrics"] = Json::array();
+  for (const metrics::State& state : totals.metrics) {
+    Json& sums = position["metrics"].emplace_back(Json::array());
+    for (const double value : state) sums.push_back(bits_of(value));
+  }
+}
+
+Totals totals_in(const Json& position, size_t num_metrics) {
+  Totals totals;
+  totals.rows = position.at("rows").get<int64_t>();
+  totals.loss = std::bit_cast<double>(position.at("loss").get<uint64_t>());
+  for (const auto& sums : position.at("metrics").get<std::vector<std::vector<uint64_t>>>()) {
+    metrics::State& state = totals.metrics.emplace_back();
+    for (const uint64_t bits : sums) state.push_back(std::bit_cast<double>(bits));
+  }
+  if (totals.metrics.size() != num_metrics)
+    fail(Code::kDataLoss, "the position of training has the sums of ", totals.metrics.size(),
+         " metrics, and names ", num_metrics);
+  return totals;
 }
 
 // This worker's of the places in the data of all.
@@ -102,7 +147,7 @@ History Training::run() {
   call(&Callback::on_train_begin);
   while (epoch_ < options_.epochs && !stopping()) {
     run_epoch();
-    if (!interrupted_) end_epoch();
+    if (!interrupted_ && step_ > 0) end_epoch();
   }
   call(&Callback::on_train_end);
   if (interrupted_)
@@ -155,7 +200,7 @@ bool Training::validate(Logs& logs) {
     const auto validation =
         model_.test(*options_.validation_data, {.steps = options_.validation_steps});
     if (!validation) return false;
-    for (const auto& [name, value] : *validation) logs["val_" + name] = value;
+    for (const auto& [name, value] : *validation) logs[str(kValidationPrefix, name)] = value;
     return true;
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", validation"));
@@ -188,60 +233,56 @@ double Training::seconds() const {
 }
 
 std::string Training::save_position() const {
-  // Sums are kept as the bits of their float64s: exact, whatever they are.
-  const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
   const bool between_epochs = epoch_ended_.has_value() || step_ == 0;
   Json position = {{"epoch", epoch_ + (epoch_ended_ ? 1 : 0)}, {"step", 0}};
   if (!between_epochs) {
     position["step"] = step_;
+    position["version"] = kPositionVersion;
     position["seconds"] = seconds();
     position["metric_names"] = metric_names(stepper_);
-    position["rows"] = totals_.rows;
-    position["loss"] = bits(totals_.loss);
-    position["metrics"] = Json::array();
-    for (const metrics::State& state : totals_.metrics) {
-      position["metrics"].push_back(Json::array());
-      for (const double value : state) position["metrics"].back().push_back(bits(value));
-    }
+    add_totals(position, totals_);
   }
   if (resume_)
     fail(Code::kFailedPrecondition,
-         "save_position: the position that was restored still waits for its epoch to begin");
+         "backup: the position that was restored still waits for its epoch to begin");
   if (!between_epochs || (options_.steps_per_epoch && feed_.begun()))
     position["data"] = model_.strategy().workers().exchange("places in the data", feed_.save());
   return position.dump();
 }
 
-void Training::restore_position(std::string_view text, const std::string& source) {
+Training::Position Training::read_position(const std::string& text,
+                                           const std::string& source) const {
   try {
-    const Json position = Json::parse(text);
-    epoch_ = position.at("epoch").get<int64_t>();
-    step_ = position.at("step").get<int64_t>();
-    totals_ = {};
-    resume_.reset();
-    if (step_ > 0) {
-      seconds_before_ = position.at("seconds").get<double>();
-      require_metrics(position.at("metric_names").get<std::vector<std::string>>(),
-                      metric_names(stepper_));
-      totals_.rows = position.at("rows").get<int64_t>();
-      totals_.loss = std::bit_cast<double>(position.at("loss").get<uint64_t>());
-      for (const auto& bits : position.at("metrics").get<std::vector<std::vector<uint64_t>>>()) {
-        metrics::State& state = totals_.metrics.emplace_back();
-        for (const uint64_t value : bits) state.push_back(std::bit_cast<double>(value));
-      }
-      if (totals_.metrics.size() != metric_names(stepper_).size())
-        fail(Code::kDataLoss, "the position of training has the sums of ", totals_.metrics.size(),
-             " metrics, and names ", metric_names(stepper_).size());
+    const Json json = Json::parse(text);
+    Position position;
+    position.epoch = json.at("epoch").get<int64_t>();
+    position.step = json.at("step").get<int64_t>();
+    if (position.step > 0) {
+      require_version(json.value("version", int64_t{1}));
+      require_steps(position.step, options_.steps_per_epoch);
+      const auto names = metric_names(stepper_);
+      require_metrics(json.at("metric_names").get<std::vector<std::string>>(), names);
+      position.seconds = json.at("seconds").get<double>();
+      position.totals = totals_in(json, names.size());
     }
-    if (position.contains("data"))
-      resume_ = Place{
-          own_place(position["data"].get<std::vector<std::string>>(), model_.strategy().workers()),
+    if (json.contains("data"))
+      position.place = Place{
+          own_place(json["data"].get<std::vector<std::string>>(), model_.strategy().workers()),
           source};
+    return position;
   } catch (const Json::exception& error) {
     fail(Code::kDataLoss, source, ": the position of training is corrupt: ", error.what());
   } catch (const Error& error) {
     throw error.with_context(source);
   }
+}
+
+void Training::go_on_from(Position position) {
+  epoch_ = position.epoch;
+  step_ = position.step;
+  seconds_before_ = position.seconds;
+  totals_ = std::move(position.totals);
+  resume_ = std::move(position.place);
   stepper_.find_step();
 }
 
@@ -250,35 +291,47 @@ void Training::for_each_state(const F& f) const {
   std::map<std::string, int> count;
   for (const CallbackPtr& callback : callbacks_) {
     const std::string name = callback->state_name();
-    if (!name.empty()) f(str("callback ", name, " #", ++count[name], ": "), *callback);
+    if (!name.empty()) f(str("callback ", name, " #", ++count[name]), *callback);
   }
 }
 
-void Training::save(const std::string& path) const {
-  Tensors extra;
-  for_each_state([&](const std::string& prefix, const Callback& callback) {
-    for (const auto& [name, tensor] : callback.state()) extra[prefix + name] = tensor;
+Snapshot Training::backup() const {
+  Tensors states;
+  for_each_state([&](const std::string& owner, const Callback& callback) {
+    for (const auto& [name, tensor] : callback.state()) states[owner + ": " + name] = tensor;
   });
-  save_variables(path, model_.checkpoint_variables(), {{kPositionKey, save_position()}},
-                 model_.strategy().workers(), extra);
+  return Snapshot(model_.checkpoint_variables(), {{kPositionKey, save_position()}},
+                  model_.strategy().workers(), states);
 }
 
 void Training::restore(const std::string& path) {
   Strategy& strategy = model_.strategy();
   // Other workers that train the same variables have moved on since the backup.
   const bool are_trained = strategy.input_context().independent && total_steps() > 0;
-  const Safetensors extra =
-      are_trained ? load_variables(path, {}, {.ignore_unexpected = true}, strategy.workers())
-                  : load_variables(path, model_.checkpoint_variables(), {}, strategy.workers());
-  const auto position = extra.metadata.find(kPositionKey);
-  if (position == extra.metadata.end())
-    fail(Code::kDataLoss, path, " is a checkpoint but not a backup");
-  restore_position(position->second, path);
-  for_each_state([&](const std::string& prefix, Callback& callback) {
+  Position position;
+  const auto check = [&](const Safetensors& rest) {
+    const auto text = rest.metadata.find(kPositionKey);
+    if (text == rest.metadata.end())
+      fail(Code::kDataLoss, path, " is a checkpoint but not a backup");
+    position = read_position(text->second, path);
+    restore_callbacks(rest.tensors, path);
+  };
+  load_variables(path, are_trained ? Variables() : model_.checkpoint_variables(),
+                 {.ignore_unexpected = are_trained, .check = check}, strategy.workers());
+  go_on_from(std::move(position));
+}
+
+void Training::restore_callbacks(const Tensors& states, const std::string& source) const {
+  for_each_state([&](const std::string& owner, Callback& callback) {
+    const std::string prefix = owner + ": ";
     CallbackState state;
-    for (const auto& [name, tensor] : extra.tensors)
+    for (const auto& [name, tensor] : states)
       if (name.starts_with(prefix)) state[name.substr(prefix.size())] = tensor;
-    if (!state.empty()) callback.restore(state);
+    try {
+      if (!state.empty()) callback.restore(state);
+    } catch (const Error& error) {
+      throw error.with_context(str(source, ": ", owner));
+    }
   });
 }
 

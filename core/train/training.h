@@ -3,7 +3,6 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/train/feed.h"
 #include "core/train/model.h"
@@ -39,36 +38,46 @@ class Training {
   // Whether an interrupt, rather than a callback, is what ends training.
   bool interrupted() const { return interrupted_; }
 
-  // Where training stands, next to the variables: epoch, step, place in the dataset, sums and time
-  // so far. restore_position is for on_train_begin(), and its errors begin with `source`, where the
-  // text is from; kDataLoss when it is not such a position. With several workers, all call them,
-  // and the text is that of all; in the middle of an epoch only equally many can go on, and only
-  // with the metrics of before (kFailedPrecondition).
-  std::string save_position() const;
-  void restore_position(std::string_view position, const std::string& source);
-
-  // A checkpoint of the model that also holds the position and what callbacks keep. Continuing
-  // there gives the same bits as never having stopped. Both are for callbacks that act last, and
-  // restore() is for on_train_begin(); kDataLoss when the file is not such a backup. Where others
-  // train the same variables (InputContext::independent), these are restored only if nobody has
-  // trained them since they were made.
-  void save(const std::string& path) const;
+  // A checkpoint of the model that also holds where training stands, and what callbacks keep, and
+  // going on from its file, which gives the same bits as never having stopped. Both are for
+  // callbacks that act last, and restore() is for on_train_begin(). kDataLoss when the file is not
+  // such a backup; kFailedPrecondition when it is from the middle of an epoch with other metrics,
+  // more steps, or another number of workers, or of another version. No variable has changed then.
+  // Where others train the same variables (InputContext::independent), these are restored only if
+  // nobody has trained them since they were made.
+  Snapshot backup() const;
   void restore(const std::string& path);
 
  private:
   using Clock = std::chrono::steady_clock;
+  // A place in the dataset, and the file that it is from.
+  struct Place {
+    std::string position, source;
+  };
+  // Where training stands, next to the variables.
+  struct Position {
+    int64_t epoch = 0, step = 0;
+    double seconds = 0;  // that the epoch has taken
+    Totals totals;
+    std::optional<Place> place;
+  };
 
   // Throws before an epoch is spent what validation would throw after it.
   void check_validation_data() const;
   void run_epoch();
   void resume_data();
+  std::string save_position() const;
+  // Of a text of save_position(), in the file `source`.
+  Position read_position(const std::string& text, const std::string& source) const;
+  void go_on_from(Position position);
+  void restore_callbacks(const Tensors& states, const std::string& source) const;
   void run_step(const data::DistributedBatch& batch);
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
   void interrupt();
-  // Calls f(prefix, callback) for each callback that keeps something: what the names of its state
-  // begin with in a backup, which says whose it is.
+  // Calls f(owner, callback) for each callback that keeps something: what the names of its state
+  // begin with in a backup.
   template <typename F>
   void for_each_state(const F& f) const;
   // Calls one hook of all callbacks, in order.
@@ -87,10 +96,7 @@ class Training {
   StrategyReport report_;
   int64_t epoch_ = 0, step_ = 0;
   std::optional<int64_t> steps_;
-  struct Place {
-    std::string position, source;
-  };
-  std::optional<Place> resume_;  // a place in the dataset to begin the present epoch at
+  std::optional<Place> resume_;  // where to begin the present epoch
   bool interrupted_ = false;
   Clock::time_point epoch_began_;
   double seconds_before_ = 0;  // that this epoch had taken where it is gone on with

@@ -210,12 +210,12 @@ TEST(FunctionalTest, TakesWhatWasDeclaredAlone) {
   EXPECT_THAT(error_of([&] {
                 run(network, {two_ids, random_tensor({5, 4})});
               }),
-              HasSubstr("the network's input \"numbers\" is declared with rows of float32[3], "
+              HasSubstr("the network's input 1 \"numbers\" is declared with rows of float32[3], "
                         "got a batch float32[5,4]"));
   EXPECT_THAT(error_of([&] {
                 run(network, {two_ids.cast(DType::kInt32), numbers});
               }),
-              HasSubstr("the network's input \"ids\" is declared with rows of int64[2], "
+              HasSubstr("the network's input 0 \"ids\" is declared with rows of int64[2], "
                         "got a batch int32[5,2]"));
 }
 

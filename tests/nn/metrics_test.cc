@@ -101,6 +101,15 @@ TEST(BinaryMetricsTest, AreZeroWithoutAnythingToCount) {
   EXPECT_EQ(Recall().result({}), 0);
 }
 
+// As they may be after a restart with another metric.
+TEST(MetricTest, RefusesSumsThatAreNotItsOwn) {
+  for (const Metric& metric : {Precision(), Recall(), MeanSquaredError(), AUC()})
+    EXPECT_EQ(
+        error_of([&] { metric.result(State(1)); }, Code::kFailedPrecondition),
+        str("a metric has 1 sums so far, and a batch adds to ", metric.name() == "auc" ? 400 : 2,
+            ": they are not of the same metric with the same options"));
+}
+
 TEST(MetricTest, NamesItselfAndTheSpecsInErrors) {
   EXPECT_EQ(
       error_of([] {

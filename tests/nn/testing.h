@@ -55,11 +55,11 @@ inline void expect_near(const Tensor& actual, const std::vector<double>& expecte
 }
 
 // The message of the cohort::Error that `f` throws.
-inline std::string error_of(const std::function<void()>& f) {
+inline std::string error_of(const std::function<void()>& f, Code code = Code::kInvalidArgument) {
   try {
     f();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(error.code(), code);
     return error.message();
   }
   return "no error";

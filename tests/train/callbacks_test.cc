@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <iostream>
 #include <limits>
 #include <regex>
@@ -17,6 +18,7 @@ namespace cohort {
 namespace {
 
 using cohort::testing::classifier;
+using cohort::testing::die_after;
 using cohort::testing::error_of;
 using cohort::testing::Hooks;
 using cohort::testing::make_folder;
@@ -64,6 +66,14 @@ TEST(EarlyStopping, WaitsOnWhileABaselineIsNotReached) {
   EXPECT_EQ(epochs(std::nullopt), 4u);
   EXPECT_EQ(epochs(4.2), 4u) << "reached in the second epoch";
   EXPECT_EQ(epochs(1), 3u) << "an improvement alone ends no waiting";
+}
+
+TEST(EarlyStopping, SaysWhatWasNotReached) {
+  const auto history = fit(classifier(), 4,
+                           {script("val_loss", {5, 4, 4.5, 4}),
+                            callbacks::EarlyStopping({.patience = 2, .baseline = 1.5})});
+  EXPECT_EQ(history.stop_reason,
+            "val_loss has not improved to beyond the baseline 1.5 for 3 epochs");
 }
 
 TEST(EarlyStopping, RestoresTheBestWeights) {
@@ -179,6 +189,30 @@ TEST(CSVLogger, WritesALineForEachEpoch) {
   fit(classifier(), 2, {only_a, logger(false)});
   fit(classifier(), 1, {only_a, logger(true)});
   EXPECT_EQ(read_file(path), "epoch,a,b\n0,0.5,1\n1,0.5,NA\n0,0.5,1\n");
+}
+
+TEST(CSVLogger, GoesOnWhereABackupWasMade) {
+  const std::string folder = make_folder();
+  const auto run = [&](const std::string& name, bool append, int64_t die) {
+    const std::string path = folder + "/" + name + ".csv";
+    classifier().fit(points(40).batch(8),
+                     {.epochs = 3,
+                      .callbacks = {callbacks::BackupAndRestore(folder + "/" + name),
+                                    callbacks::CSVLogger(path, {.append = append}), die_after(die)},
+                      .verbose = Verbose::kSilent});
+    return read_file(path);
+  };
+  const std::string expected = run("whole", false, -1);
+  EXPECT_EQ(std::ranges::count(expected, '\n'), 4);
+  EXPECT_EQ(run("whole", false, -1), expected) << "a file of before is replaced";
+  for (const bool append : {false, true})
+    for (const int64_t die : {3, 8, 13}) {
+      const std::string name = str(append, die);
+      EXPECT_THROW(run(name, append, die), Error);
+      // As when a line was written and the backup after it was not.
+      if (die == 8) std::ofstream(folder + "/" + name + ".csv", std::ios::app) << "1,0,0\n";
+      EXPECT_EQ(run(name, append, -1), expected) << name;
+    }
 }
 
 TEST(CSVLogger, CanBeUsedAgainAfterAnError) {
@@ -318,13 +352,30 @@ TEST(Divergence, OfTheLastStepsUpdateLosesNothingEither) {
   EXPECT_EQ(std::ranges::count(said, '\n'), 2) << "each says so once: " << said;
 }
 
-// Stops training as if the process had died.
-CallbackPtr die_after(int64_t step) {
+// An epoch that is stopped is not saved; the update before it is looked at nevertheless.
+TEST(Divergence, OfTheUpdateAfterWhichTrainingStopsKeepsTheBackup) {
+  const std::string folder = make_folder(), backup = folder + "/backup.safetensors";
+  bool breaks = true;
   auto hooks = std::make_shared<Hooks>();
-  hooks->batch_end = [step](Training& training) {
-    if (training.total_steps() == step) fail(Code::kAborted, "the power is gone");
+  hooks->epoch_end = [&](Training& training, Logs&) {
+    if (!breaks || training.epoch() != 1) return;
+    const auto variable = training.model().variables()[0];
+    variable->assign(Tensor::full(DType::kFloat32, variable->spec().shape,
+                                  std::numeric_limits<double>::infinity()));
+    training.stop("enough");
   };
-  return hooks;
+  const CallbackPtr saver = callbacks::BackupAndRestore(folder);
+  const auto fit = [&] { return cohort::fit(classifier(), 3, {hooks, saver}); };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(fit().epochs, (std::vector<int64_t>{0, 1}));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said,
+            "warning: BackupAndRestore does not save after epoch 2: dense/kernel is not a finite "
+            "number any more\n");
+  expect_finite_weights(backup);
+  breaks = false;
+  EXPECT_EQ(fit().epochs, (std::vector<int64_t>{1, 2})) << "from the end of the first epoch";
+  EXPECT_FALSE(std::filesystem::exists(backup)) << "what was refused before no longer counts";
 }
 
 // Trains in epochs of five steps, with callbacks that depend on the epochs before. The backup is
@@ -415,17 +466,114 @@ TEST_F(Restarts, DoNotSetTheRateOfAnEpochTwice) {
   EXPECT_EQ(run("/broken", -1), expected);
 }
 
+// The same weights under other names in another order: those of a network of two branches, which
+// are drawn one after the other.
+Model two_branches(bool left_first) {
+  set_global_seed(3);
+  const auto branch = [](const std::string& name) { return nn::Dense(2, {.name = name}); };
+  const auto x = nn::Input({2});
+  const auto left = branch("left"), right = branch("right");
+  auto model = nn::Functional(
+      {x}, left_first ? nn::Add()({left(x), right(x)}) : nn::Add()({right(x), left(x)}));
+  for (const auto& variable : model.variables())
+    variable->assign(Tensor::full(DType::kFloat32, variable->spec().shape,
+                                  variable->name().starts_with("left") ? 0.25 : -0.5));
+  cohort::testing::compile(model);
+  return model;
+}
+
+TEST_F(Restarts, FindTheBestWeightsByTheirNames) {
+  const std::string folder = make_folder();
+  std::map<std::string, std::string> best;
+  const auto run = [&](bool left_first, int64_t die) {
+    auto hooks = std::make_shared<Hooks>();
+    hooks->epoch_end = [&](Training& training, Logs&) {
+      if (training.epoch() != 0) return;
+      for (const auto& v : training.model().variables()) best[v->name()] = to_string(v->value());
+    };
+    auto model = two_branches(left_first);
+    fit(model, 4,
+        {script("val_loss", {1, 2, 3, 4}), hooks, die_after(die),
+         callbacks::EarlyStopping({.patience = 2, .restore_best_weights = true}),
+         callbacks::BackupAndRestore(folder)});
+    return model;
+  };
+  EXPECT_THROW(run(true, 2), Error);
+  const auto model = run(false, -1);
+  ASSERT_EQ(best.size(), 4u);
+  EXPECT_NE(best["left/bias"], best["right/bias"]);
+  EXPECT_EQ(model.variables()[0]->name(), "right/kernel") << "in another order";
+  for (const auto& v : model.variables()) EXPECT_EQ(to_string(v->value()), best[v->name()]);
+}
+
+// A threshold is no value that was reached.
+TEST(ModelCheckpoint, KeepsTheBestValueWithoutTheThreshold) {
+  const std::string folder = make_folder();
+  const auto checkpoint = [&](double threshold) {
+    return callbacks::ModelCheckpoint(
+        folder + "/{epoch}", {.save_best_only = true, .initial_value_threshold = threshold});
+  };
+  const auto run = [&](double threshold, int64_t die) {
+    fit(classifier(), 3,
+        {script("val_loss", {3, 2, 4}), checkpoint(threshold), die_after(die),
+         callbacks::BackupAndRestore(folder)});
+  };
+  EXPECT_THROW(run(1, 2), Error);
+  run(2.5, -1);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/1"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/2"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/3"));
+}
+
+// What callbacks keep, changed in the file.
+TEST(States, OfWrongTypesAreNamedWithTheirFile) {
+  const std::string folder = make_folder(), file = folder + "/backup.safetensors";
+  const auto run = [&](int64_t die) {
+    fit(classifier(), 3,
+        {script("val_loss", {1, 2, 3}), die_after(die),
+         callbacks::EarlyStopping({.patience = 2, .restore_best_weights = true}),
+         callbacks::BackupAndRestore(folder)});
+  };
+  EXPECT_THROW(run(2), Error);
+  const Safetensors good = read_safetensors(file);
+  const std::string owner = "callback EarlyStopping of val_loss #1";
+  const auto said_of = [&](const std::string& name, const Tensor& value) {
+    Safetensors changed = good;
+    changed.tensors.at("extra:" + owner + ": " + name) = value;
+    write_safetensors(file, changed);
+    return error_of([&] { run(-1); });
+  };
+  EXPECT_EQ(said_of("waited", Tensor::scalar(std::nan(""))),
+            file + ": " + owner + ": \"waited\" is float64[], expected int64[]");
+  EXPECT_EQ(said_of("waited", Tensor::zeros(DType::kInt64, {2})),
+            file + ": " + owner + ": \"waited\" is int64[2], expected int64[]");
+  EXPECT_EQ(said_of("best_weights/dense/bias", Tensor::zeros(DType::kFloat32, {9})),
+            file + ": " + owner + ": dense/bias is float32[8], among the best weights float32[9]");
+  EXPECT_EQ(said_of("best", Tensor::scalar(int64_t{1})),
+            file + ": " + owner + ": \"best\" is int64[], expected float64[]");
+}
+
 // A backup from the middle of an epoch, and what it cannot be continued with.
 class MisfitBackups : public ::testing::Test {
  protected:
-  void train(const data::Dataset& dataset, std::vector<metrics::Metric> metrics, int64_t die = -1) {
+  static Model compiled(std::vector<metrics::Metric> metrics,
+                        std::vector<metrics::Metric> weighted_metrics = {}) {
     auto model = classifier();
     model.compile({.optimizer = optim::SGD(0.1),
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
-                   .metrics = std::move(metrics)});
-    model.fit(dataset, {.callbacks = {callbacks::BackupAndRestore(folder_, {.save_freq = 1}),
-                                      die_after(die)},
-                        .verbose = Verbose::kSilent});
+                   .metrics = std::move(metrics),
+                   .weighted_metrics = std::move(weighted_metrics)});
+    return model;
+  }
+  void train(Model model, const data::Dataset& dataset, const CallbackPtr& callback,
+             std::optional<int64_t> steps_per_epoch = std::nullopt) {
+    model.fit(dataset,
+              {.steps_per_epoch = steps_per_epoch,
+               .callbacks = {callbacks::BackupAndRestore(folder_, {.save_freq = 1}), callback},
+               .verbose = Verbose::kSilent});
+  }
+  void train(const data::Dataset& dataset, std::vector<metrics::Metric> metrics, int64_t die = -1) {
+    train(compiled(std::move(metrics)), dataset, die_after(die));
   }
   // A metric of so many sums.
   static metrics::Metric sums(const std::string& name, size_t count) {
@@ -455,8 +603,56 @@ TEST_F(MisfitBackups, AreOfOtherMetrics) {
                                      names, ";")))
         << continued(data_, metrics);
   EXPECT_NE(continued(data_, {sums("a", 1), sums("b", 2)})
-                .find("a metric has 1 sums so far, and a batch adds to 2"),
+                .find("metric b: a metric has 1 sums so far, and a batch adds to 2"),
             std::string::npos);
+  EXPECT_NE(error_of([&] { train(compiled({sums("a", 1)}, {sums("b", 1)}), data_, die_after(-1)); },
+                     Code::kFailedPrecondition)
+                .find("with the metrics a, b, and the model is compiled with a, b (weighted);"),
+            std::string::npos);
+}
+
+// There is no further batch whose sums would be compared with those.
+TEST_F(MisfitBackups, AreOfAnotherMetricAtTheLastStep) {
+  auto dies = std::make_shared<Hooks>();
+  dies->epoch_end = [](Training&, Logs&) { fail(Code::kAborted, "the power is gone"); };
+  EXPECT_THROW(train(compiled({sums("a", 1)}), data_, dies), Error);
+  const std::string message = continued(data_, {metrics::MeanSquaredError("a")});
+  EXPECT_NE(message.find("metric a: a metric has 1 sums so far, and a batch adds to 2"),
+            std::string::npos)
+      << message;
+}
+
+TEST_F(MisfitBackups, AreOfMoreSteps) {
+  EXPECT_THROW(train(compiled({}), data_, die_after(4), 5), Error);
+  const auto continued_for = [&](int64_t steps) {
+    train(compiled({}), data_, die_after(-1), steps);
+  };
+  const std::string message = error_of([&] { continued_for(2); }, Code::kFailedPrecondition);
+  EXPECT_TRUE(message.starts_with(
+      str(file_, ": the position is after step 3 of an epoch, and steps_per_epoch is 2;")))
+      << message;
+  continued_for(3);
+}
+
+TEST_F(MisfitBackups, AreOfAnotherVersion) {
+  EXPECT_THROW(train(data_, {}, 3), Error);
+  Safetensors backup = read_safetensors(file_);
+  std::string& position = backup.metadata.at("training");
+  position = std::regex_replace(position, std::regex(R"(,"version":\d+)"), "");
+  write_safetensors(file_, backup);
+  const std::string message = continued(data_, {});
+  EXPECT_TRUE(message.starts_with(
+      file_ + ": the position in the middle of an epoch is of version 1, and this program"))
+      << message;
+}
+
+TEST_F(MisfitBackups, LeaveTheModelAsItIs) {
+  EXPECT_THROW(train(data_, {sums("a", 1)}, 3), Error);
+  const auto model = compiled({});
+  const auto kernel = [&] { return to_string(model.variables()[0]->value()); };
+  const std::string before = kernel();
+  EXPECT_THROW(train(model, data_, die_after(-1)), Error);
+  EXPECT_EQ(kernel(), before);
 }
 
 TEST_F(MisfitBackups, AreOfAnotherPipelineAndNamed) {
@@ -467,23 +663,24 @@ TEST_F(MisfitBackups, AreOfAnotherPipelineAndNamed) {
 }
 
 // Rates and remaining time follow from it, and from all steps of the epoch.
-TEST(Position, HoldsTheTimeThatTheEpochHasTaken) {
-  std::string position;
-  auto hooks = std::make_shared<Hooks>();
-  hooks->batch_end = [&](Training& training) {
-    if (training.step() == 2) position = training.save_position();
+TEST(Backups, HoldTheTimeThatTheEpochHasTaken) {
+  const std::string folder = make_folder(), file = folder + "/backup.safetensors";
+  const auto fit = [&](const CallbackPtr& callback) {
+    classifier().fit(
+        points(40).batch(8),
+        {.epochs = 2,
+         .callbacks = {callback, callbacks::BackupAndRestore(folder, {.save_freq = 1})},
+         .verbose = Verbose::kSilent});
   };
-  const auto fit = [&](int64_t epochs) {
-    classifier().fit(points(40).batch(8),
-                     {.epochs = epochs, .callbacks = {hooks}, .verbose = Verbose::kSilent});
-  };
-  fit(1);
+  EXPECT_THROW(fit(die_after(3)), Error);
+  Safetensors backup = read_safetensors(file);
+  std::string& position = backup.metadata.at("training");
   position = std::regex_replace(position, std::regex(R"("seconds":[^,}]*)"), R"("seconds":1e9)");
+  write_safetensors(file, backup);
   std::vector<bool> is_long;
-  hooks = std::make_shared<Hooks>();
-  hooks->train_begin = [&](Training& training) { training.restore_position(position, "a test"); };
+  auto hooks = std::make_shared<Hooks>();
   hooks->batch_begin = [&](Training& training) { is_long.push_back(training.seconds() >= 1e9); };
-  fit(2);
+  fit(hooks);
   EXPECT_EQ(is_long, (std::vector<bool>{true, true, true, false, false, false, false, false}));
 }
 
@@ -491,14 +688,10 @@ TEST(Position, HoldsTheTimeThatTheEpochHasTaken) {
 class DamagedBackups : public ::testing::Test {
  protected:
   std::string continued(int64_t stop_at = -1) {
-    auto hooks = std::make_shared<Hooks>();
-    hooks->batch_end = [=](Training& training) {
-      if (training.total_steps() == stop_at) fail(Code::kAborted, "the power is gone");
-    };
     auto model = classifier();
     model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
               {.epochs = 4,
-               .callbacks = {callbacks::BackupAndRestore(folder_), hooks},
+               .callbacks = {callbacks::BackupAndRestore(folder_), die_after(stop_at)},
                .verbose = Verbose::kSilent});
     return cohort::testing::bits(model);
   }

@@ -271,6 +271,53 @@ TEST(Checkpoint, AVariableWithoutAValueOutsideReplicasCannotBeSaved) {
   set_logical_cpus(1);
 }
 
+// So that what was looked at is what is written, also where others change the variables meanwhile.
+TEST(Checkpoint, ASnapshotHoldsWhatVariablesWereWhenItWasMade) {
+  const std::string path = make_folder() + "/v.safetensors";
+  const auto v =
+      create_variable({.name = "v", .initial_value = [] { return Tensor::scalar(1.0f); }});
+  const auto w =
+      create_variable({.name = "w", .initial_value = [] { return Tensor::scalar(2.0f); }});
+  const Snapshot snapshot({v}, {{"note", "first"}});
+  v->assign(Tensor::scalar(9.0f));
+  ASSERT_NE(snapshot.find(*v), nullptr);
+  EXPECT_EQ(snapshot.find(*v)->item(), 1);
+  EXPECT_EQ(snapshot.find(*w), nullptr);
+  snapshot.save(path);
+  EXPECT_EQ(load_variables(path, {v}), (Metadata{{"note", "first"}}));
+  EXPECT_EQ(v->value().item(), 1);
+}
+
+TEST(Checkpoint, NamesThatWouldBeTakenForOthersAreRefused) {
+  const auto make = [](const std::string& name) {
+    return create_variable({.name = name, .initial_value = [] { return Tensor::scalar(1.0f); }});
+  };
+  const std::string path = make_folder() + "/v.safetensors";
+  EXPECT_EQ(error_of([&] { save_variables(path, {make("extra:v")}); }),
+            "cannot save the variable \"extra:v\": names that begin with \"extra:\" are those of "
+            "tensors that are no variable's");
+  EXPECT_EQ(error_of([&] {
+              save_variables(path, {make("v"), make("v")});
+            }),
+            "cannot save the variables: two are named \"v\"");
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// Before any variable changes.
+TEST(Checkpoint, ACheckCanRefuseAFile) {
+  const std::string path = make_folder() + "/v.safetensors";
+  const auto v =
+      create_variable({.name = "v", .initial_value = [] { return Tensor::scalar(1.0f); }});
+  Snapshot({v}, {{"note", "first"}}, default_strategy().workers(), {{"t", Tensor::scalar(5.0f)}})
+      .save(path);
+  v->assign(Tensor::scalar(2.0f));
+  const auto refuse = [](const Safetensors& rest) {
+    invalid(rest.metadata.at("note"), " ", rest.tensors.at("t").item());
+  };
+  EXPECT_EQ(error_of([&] { load_variables(path, {v}, {.check = refuse}); }), "first 5");
+  EXPECT_EQ(v->value().item(), 2);
+}
+
 // A network with dropout, in which the step number matters too.
 Model with_dropout() {
   set_global_seed(3);

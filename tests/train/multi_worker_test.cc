@@ -250,7 +250,33 @@ TEST(MultiWorkerSaving, ByTheChiefAloneIsAnErrorAndNoHang) {
     if (worker.is_chief()) model.save_weights(folder + "/model");
     model.fit(points(24).batch(8), quietly());
   });
-  EXPECT_THAT(errors, Each(HasSubstr("worker:0 is at the saving of variables and worker:1 at")));
+  EXPECT_THAT(errors, Each(HasSubstr("worker:0 is at the saving of 4 variables and worker:1 at")));
+}
+
+TEST(MultiWorkerSaving, OfOtherThingsIsAnError) {
+  const std::string folder = make_folder();
+  const auto saves = on_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    model.fit(points(24).batch(8), quietly());  // makes the optimizer's variables
+    if (worker.is_chief())
+      model.save_weights(folder + "/model");
+    else
+      model.save_checkpoint(folder + "/model");
+  });
+  EXPECT_THAT(saves, Each(HasSubstr("worker:0 is at the saving of 4 variables and worker:1 at the "
+                                    "saving of ")));
+  const auto savers = on_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    std::vector<CallbackPtr> all = {callbacks::BackupAndRestore(folder)};
+    if (worker.is_chief()) all.push_back(callbacks::ModelCheckpoint(folder + "/best"));
+    model.fit(points(24).batch(8), quietly(all));
+  });
+  EXPECT_THAT(savers,
+              Each(HasSubstr("worker:0 is at whether what ModelCheckpoint saves are numbers "
+                             "and worker:1 at whether what BackupAndRestore saves")));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/best"));
 }
 
 // --- Stopping and going on
@@ -299,14 +325,10 @@ TEST_P(MultiWorkerBackup, HoldsWhatCallbacksKeepForAllWorkers) {
                        Found<std::string>& weights, Found<std::vector<int64_t>>& epochs) {
     const auto scope = worker.scope();
     auto model = classifier();
-    auto hooks = std::make_shared<Hooks>();
-    hooks->batch_end = [die](Training& training) {
-      if (training.total_steps() == die) fail(Code::kAborted, "the power is gone");
-    };
     const std::string own = folder + name + (worker.is_chief() ? "/chief" : "/other");
     const auto history =
         model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
-                  quietly({callbacks::BackupAndRestore(own, {.save_freq = 2}), hooks,
+                  quietly({callbacks::BackupAndRestore(own, {.save_freq = 2}), die_after(die),
                            script("val_loss", {5, 1, 3, 3, 3, 3, 3, 3}),
                            callbacks::ModelCheckpoint(own + "/best", {.save_best_only = true}),
                            callbacks::ReduceLROnPlateau({.factor = 0.5, .patience = 2}),

@@ -97,6 +97,15 @@ struct Hooks : Callback {
   }
 };
 
+// Ends training after so many steps in all as if the process had died.
+inline CallbackPtr die_after(int64_t step) {
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [step](Training& training) {
+    if (training.total_steps() == step) fail(Code::kAborted, "the power is gone");
+  };
+  return hooks;
+}
+
 // Puts `values` of successive epochs where a callback looks for the result `name`.
 inline CallbackPtr script(const std::string& name, std::vector<double> values) {
   auto hooks = std::make_shared<Hooks>();

@@ -19,6 +19,7 @@ class BackupAndRestoreCallback : public Callback {
   bool acts_last() const override { return true; }
 
   void on_train_begin(Training& training) override {
+    guard_.begin();
     const Strategy& strategy = training.model().strategy();
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (strategy.input_context().independent && !strategy.is_chief()) return;
@@ -41,16 +42,29 @@ class BackupAndRestoreCallback : public Callback {
     if (!training.stopping()) save(training);
   }
   void on_train_end(Training& training) override {
-    std::error_code gone_already;
     if (training.interrupted())
       save(training);
-    else if (guard_.refused())
-      return;  // what is there may be of use
-    else if (options_.delete_checkpoint && training.model().strategy().is_chief())
-      for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
+    else if (options_.delete_checkpoint && !has_diverged_at_last(training))
+      remove(training);
   }
 
  private:
+  // What is there may be of use then. An epoch that a callback has stopped was not saved, so that
+  // nobody has looked.
+  bool has_diverged_at_last(Training& training) {
+    const Model& model = training.model();
+    const auto take = [&] {
+      return Snapshot(model.trainable_variables(), {}, model.strategy().workers());
+    };
+    return guard_.refused() || (training.stopping() && !guard_.accept(training, take));
+  }
+
+  void remove(Training& training) {
+    std::error_code gone_already;
+    if (training.model().strategy().is_chief())
+      for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
+  }
+
   // Every worker gets the same error, if there is one.
   void restore_either(Training& training) {
     const Strategy& strategy = training.model().strategy();
@@ -78,10 +92,11 @@ class BackupAndRestoreCallback : public Callback {
   }
 
   void save(Training& training) {
-    if (guard_.refuses(training)) return;
+    const auto backup = guard_.accept(training, [&] { return training.backup(); });
+    if (!backup) return;
     // Until the new one is there, this is what restoring finds.
     if (training.model().strategy().is_chief()) move(path_, previous_);
-    training.save(path_.string());
+    backup->save(path_.string());
   }
 
   const std::filesystem::path path_, previous_;

@@ -5,6 +5,7 @@
 
 #include "core/base/file.h"
 #include "core/train/callbacks.h"
+#include "core/train/callbacks/state.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
@@ -17,23 +18,22 @@ class CsvLoggerCallback : public Callback {
 
   void on_train_begin(Training& training) override {
     if (!training.model().strategy().is_chief()) return;
-    std::error_code missing;
-    needs_header_ = !options_.append || std::filesystem::file_size(path_, missing) == 0 || missing;
     columns_.clear();
     create_folders(std::filesystem::path(path_).parent_path().string());
+    std::error_code missing;
     if (std::filesystem::is_directory(path_, missing))
       invalid("CSVLogger: cannot write to ", path_, ": it is a folder");
     // It is still open, or broken, where training has ended with an error.
     file_.close();
     file_.clear();
-    file_.open(path_, options_.append ? std::ios::app : std::ios::trunc);
+    file_.open(path_, std::ios::app);
     if (!file_) fail(Code::kPermissionDenied, "CSVLogger: cannot write to ", path_);
     file_ << std::setprecision(std::numeric_limits<double>::max_digits10);
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
     if (!training.model().strategy().is_chief()) return;
-    if (columns_.empty()) choose_columns(logs);
+    if (columns_.empty()) begin_table(logs);
     file_ << training.epoch();
     for (const std::string& column : columns_) {
       file_ << options_.separator;
@@ -48,10 +48,46 @@ class CsvLoggerCallback : public Callback {
 
   void on_train_end(Training&) override { file_.close(); }
 
+  std::string state_name() const override { return "CSVLogger"; }
+  CallbackState state() const override {
+    if (columns_.empty()) return {};
+    CallbackState state{{kLength, Tensor::scalar(length())}};
+    std::vector<Tensor> columns;
+    for (const std::string& column : columns_) columns.push_back(tensor_of(column));
+    add_list(state, kColumns, columns);
+    return state;
+  }
+  void restore(const CallbackState& state) override {
+    const int64_t saved = integer_in(state, kLength).value_or(0);
+    // The chief's file alone is open. A shorter one is another one.
+    if (!file_.is_open() || saved < 0 || length() < saved) return;
+    cut(saved);
+    for (const Tensor& column : list_in(state, kColumns)) columns_.push_back(text_of(column));
+  }
+
  private:
-  void choose_columns(const Logs& logs) {
+  static constexpr const char* kLength = "length";
+  static constexpr const char* kColumns = "columns";
+
+  int64_t length() const {
+    std::error_code gone;
+    const auto bytes = std::filesystem::file_size(path_, gone);
+    return gone ? 0 : static_cast<int64_t>(bytes);
+  }
+
+  void cut(int64_t length) const {
+    if (length == this->length()) return;  // a terminal, for one, cannot be cut
+    std::error_code error;
+    std::filesystem::resize_file(path_, static_cast<uintmax_t>(length), error);
+    if (error)
+      fail(Code::kPermissionDenied, "CSVLogger: cannot shorten ", path_, ": ", error.message());
+  }
+
+  // What the file holds of before stays until there is a line, or a backup to go on from.
+  void begin_table(const Logs& logs) {
+    if (!options_.append) cut(0);
     for (const auto& [name, value] : logs) columns_.push_back(name);
-    if (!needs_header_) return;
+    if (length() > 0) return;
     file_ << "epoch";
     for (const std::string& column : columns_) file_ << options_.separator << column;
     file_ << '\n';
@@ -59,7 +95,6 @@ class CsvLoggerCallback : public Callback {
 
   std::string path_;
   CsvLoggerOptions options_;
-  bool needs_header_ = true;
   std::vector<std::string> columns_;
   std::ofstream file_;
 };

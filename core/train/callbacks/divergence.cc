@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-
-#include "core/distribute/row_variable.h"
+#include <utility>
 
 namespace cohort::callbacks {
 namespace {
@@ -20,18 +19,21 @@ bool is_finite(const Tensor& tensor) {
   return finite;
 }
 
-// The name of the first variable with values that are no finite numbers; empty where there is none.
-// Only what is trained is asked: a constant may be infinite, and statistics of finite activations
-// are finite.
-std::string find_diverged(const Variables& trained) {
+// The name of the first variable with values in `snapshot` that are no finite numbers; empty where
+// there is none. Only what is trained is asked: a constant may be infinite, and statistics of
+// finite activations are finite.
+std::string find_diverged(const Variables& trained, const Snapshot& snapshot) {
   for (const auto& variable : trained) {
-    // Reading such a one is a call of all workers.
-    if (variable->synchronization() == Synchronization::kOnRead) continue;
-    const RowVariable* table = as_row_variable(*variable);
-    if (!is_finite(table ? table->rows_in_use().values : variable->value()))
-      return variable->name();
+    const Tensor* values = snapshot.find(*variable);
+    if (values != nullptr && !is_finite(*values)) return variable->name();
   }
   return "";
+}
+
+std::string moment(const Training& training) {
+  return training.step() == 0
+             ? str("after epoch ", training.epoch())
+             : str("in epoch ", training.epoch() + 1, " after step ", training.step());
 }
 
 }  // namespace
@@ -42,20 +44,24 @@ bool has_diverged(const Training& training) {
   return loss != logs.end() && !std::isfinite(loss->second);
 }
 
-bool SaveGuard::refuses(Training& training) {
+std::optional<Snapshot> SaveGuard::accept(Training& training,
+                                          const std::function<Snapshot()>& take) {
   const Model& model = training.model();
-  std::string what;
-  if (has_diverged(training))
-    what = "the loss";
-  else
-    what = from_chief(model.strategy().workers(), "whether the weights are numbers",
-                      [&] { return find_diverged(model.trainable_variables()); });
-  if (!what.empty() && !refused_ && model.strategy().is_chief())
-    std::cerr << str("warning: ", callback_, " does not save in epoch ", training.epoch() + 1,
-                     " after step ", training.step(), ": ", what,
+  Workers& workers = model.strategy().workers();
+  std::optional<Snapshot> snapshot;
+  std::string what = "the loss";
+  if (!has_diverged(training)) {
+    snapshot.emplace(take());
+    // It names the callback, for which another worker may have another one.
+    what = from_chief(workers, str("whether what ", callback_, " saves are numbers"),
+                      [&] { return find_diverged(model.trainable_variables(), *snapshot); });
+  }
+  const bool is_first = !std::exchange(refused_, !what.empty());
+  if (!refused_) return snapshot;
+  if (is_first && workers.is_chief())
+    std::cerr << str("warning: ", callback_, " does not save ", moment(training), ": ", what,
                      " is not a finite number any more\n");
-  refused_ = !what.empty();
-  return refused_;
+  return std::nullopt;
 }
 
 }  // namespace cohort::callbacks

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "core/train/training.h"
@@ -15,11 +17,14 @@ class SaveGuard {
   // `callback` is who saves.
   explicit SaveGuard(std::string callback) : callback_(std::move(callback)) {}
 
-  // Whether there is nothing worth saving: the loss has diverged, or the weights have, which the
-  // loss shows in the next step only. The chief looks, and says so on standard error when it is the
-  // first time in a row. All workers call it, and get the same answer.
-  bool refuses(Training& training);
-  // What the last call has returned.
+  // When training begins: nothing was refused yet.
+  void begin() { refused_ = false; }
+  // What `take` returns, which is then saved as it is. Nothing where it is not worth saving: where
+  // the loss has diverged, or weights of the snapshot have, which the loss shows in the next step
+  // only. The chief looks, and says so on standard error when it is the first time in a row. All
+  // workers call it, and get the same answer.
+  std::optional<Snapshot> accept(Training& training, const std::function<Snapshot()>& take);
+  // Whether the last call has returned nothing.
   bool refused() const { return refused_; }
 
  private:

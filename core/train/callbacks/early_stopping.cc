@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "core/train/callbacks/monitor.h"
 
 namespace cohort::callbacks {
@@ -15,6 +13,9 @@ class EarlyStoppingCallback : public Callback {
     monitor_.warn_if_missing(training, "EarlyStopping");
     waited_ = 0;
     best_weights_.clear();
+    weights_.clear();
+    for (const auto& variable : training.model().variables())
+      weights_.emplace_back(variable->name(), variable->spec());
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
@@ -27,43 +28,61 @@ class EarlyStoppingCallback : public Callback {
         ++waited_;
       if (options_.restore_best_weights) keep_weights(training.model());
     } else if (++waited_ >= options_.patience) {
-      training.stop(str(options_.monitor, " has not improved for ", waited_, " epochs"));
+      training.stop(str(options_.monitor, " has not improved", beyond_baseline(), " for ", waited_,
+                        " epochs"));
     }
   }
 
   void on_train_end(Training& training) override {
     if (best_weights_.empty() || training.interrupted()) return;
     const Variables variables = training.model().variables();
-    for (size_t i = 0; i < std::min(variables.size(), best_weights_.size()); ++i)
-      variables[i]->assign(best_weights_[i]);
+    for (size_t i = 0; i < variables.size(); ++i) variables[i]->assign(best_weights_[i]);
   }
 
   std::string state_name() const override { return "EarlyStopping of " + options_.monitor; }
   CallbackState state() const override {
     CallbackState state = monitor_.state();
     state[kWaited] = Tensor::scalar(waited_);
-    add_list(state, kBestWeights, best_weights_);
+    for (size_t i = 0; i < best_weights_.size(); ++i)
+      state[kBestWeights + weights_[i].first] = best_weights_[i];
     return state;
   }
   void restore(const CallbackState& state) override {
     monitor_.restore(state);
-    waited_ = static_cast<int64_t>(number_in(state, kWaited).value_or(0));
-    best_weights_ = list_in(state, kBestWeights);
+    waited_ = integer_in(state, kWaited).value_or(0);
+    best_weights_.clear();
+    const auto first = state.lower_bound(kBestWeights);
+    if (first == state.end() || !first->first.starts_with(kBestWeights)) return;
+    for (const auto& [name, spec] : weights_) best_weights_.push_back(weight_in(state, name, spec));
   }
 
  private:
   static constexpr const char* kWaited = "waited";
-  static constexpr const char* kBestWeights = "best_weights";
+  static constexpr const char* kBestWeights = "best_weights/";  // before a variable's name
 
   void keep_weights(const Model& model) {
     best_weights_.clear();
     for (const auto& variable : model.variables()) best_weights_.push_back(variable->value());
   }
 
+  static Tensor weight_in(const CallbackState& state, const std::string& name,
+                          const TensorSpec& spec) {
+    const auto found = state.find(kBestWeights + name);
+    if (found == state.end()) invalid("the best weights lack ", name, " ", spec);
+    if (found->second.spec() != spec)
+      invalid(name, " is ", spec, ", among the best weights ", found->second.spec());
+    return found->second;
+  }
+
+  std::string beyond_baseline() const {
+    return options_.baseline ? str(" to beyond the baseline ", *options_.baseline) : "";
+  }
+
   EarlyStoppingOptions options_;
   Monitor monitor_;
   int64_t waited_ = 0;  // epochs since the last improvement to beyond the baseline
-  std::vector<Tensor> best_weights_;
+  std::vector<std::pair<std::string, TensorSpec>> weights_;  // of the model
+  std::vector<Tensor> best_weights_;                         // of these, in order; or none
 };
 
 }  // namespace

@@ -64,8 +64,8 @@ class ReduceLROnPlateauCallback : public Callback {
   }
   void restore(const CallbackState& state) override {
     monitor_.restore(state);
-    waited_ = static_cast<int64_t>(number_in(state, kWaited).value_or(0));
-    cooldown_ = static_cast<int64_t>(number_in(state, kCooldown).value_or(0));
+    waited_ = integer_in(state, kWaited).value_or(0);
+    cooldown_ = integer_in(state, kCooldown).value_or(0);
   }
 
  private:

@@ -45,6 +45,7 @@ class ModelCheckpointCallback : public Callback {
         guard_("ModelCheckpoint") {}
 
   void on_train_begin(Training& training) override {
+    guard_.begin();
     if (options_.save_best_only) monitor_.warn_if_missing(training, "ModelCheckpoint");
   }
   void on_batch_end(Training& training) override {
@@ -55,7 +56,11 @@ class ModelCheckpointCallback : public Callback {
     if (!options_.save_freq) save(training, logs);
   }
 
-  std::string state_name() const override { return "ModelCheckpoint to " + path_; }
+  // Without the path, which may be another one on each worker.
+  std::string state_name() const override {
+    return options_.save_best_only ? "ModelCheckpoint of the best " + options_.monitor
+                                   : "ModelCheckpoint";
+  }
   CallbackState state() const override {
     CallbackState state = monitor_.state();
     state[kBatches] = Tensor::scalar(batches_);
@@ -66,7 +71,7 @@ class ModelCheckpointCallback : public Callback {
   }
   void restore(const CallbackState& state) override {
     monitor_.restore(state);
-    batches_ = static_cast<int64_t>(number_in(state, kBatches).value_or(0));
+    batches_ = integer_in(state, kBatches).value_or(0);
     written_.clear();
     for (const Tensor& path : list_in(state, kWritten)) written_.push_back(text_of(path));
   }
@@ -81,17 +86,19 @@ class ModelCheckpointCallback : public Callback {
       best = monitor_.find(training, logs);
       if (!best || !monitor_.is_better(*best)) return;
     }
-    if (guard_.refuses(training)) return;
+    const Model& model = training.model();
+    const auto snapshot = guard_.accept(training, [&] {
+      return Snapshot(options_.save_weights_only ? model.variables() : model.checkpoint_variables(),
+                      {}, model.strategy().workers());
+    });
+    if (!snapshot) return;
     if (best) monitor_.improves(*best);
     Logs values = logs;
     values["epoch"] = static_cast<double>(training.epoch() + 1);
     values["batch"] = static_cast<double>(training.step());
     const std::string path = fill_pattern(path_, values);
-    if (options_.save_weights_only)
-      training.model().save_weights(path);
-    else
-      training.model().save_checkpoint(path);
-    if (training.model().strategy().is_chief()) forget_old(path);
+    snapshot->save(path);
+    if (model.strategy().is_chief()) forget_old(path);
   }
 
   void forget_old(const std::string& newest) {
@@ -118,7 +125,7 @@ class ModelCheckpointCallback : public Callback {
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options) {
   if (options.save_freq && *options.save_freq < 1)
     invalid("ModelCheckpoint: save_freq must be at least 1, got ", *options.save_freq);
-  if (options.save_freq && options.save_best_only && options.monitor.starts_with("val_"))
+  if (options.save_freq && options.save_best_only && options.monitor.starts_with(kValidationPrefix))
     invalid(
         "ModelCheckpoint: monitor \"", options.monitor,
         "\" is known after an epoch only, and save_freq saves after batches; monitor a result of "

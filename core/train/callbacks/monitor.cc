@@ -7,7 +7,6 @@
 namespace cohort::callbacks {
 namespace {
 
-constexpr std::string_view kValidation = "val_";
 constexpr const char* kBest = "best";
 
 bool higher_is_better(const std::string& name, Mode mode) {
@@ -18,14 +17,14 @@ bool higher_is_better(const std::string& name, Mode mode) {
 
 }  // namespace
 
-Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<double> best)
+Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<double> threshold)
     : name_(std::move(name)),
       higher_is_better_(higher_is_better(name_, mode)),
       min_delta_(std::abs(min_delta)),
-      best_(best) {}
+      threshold_(threshold) {}
 
 void Monitor::warn_if_missing(Training& training, std::string_view callback) const {
-  if (!name_.starts_with(kValidation) || training.options().validation_data ||
+  if (!name_.starts_with(kValidationPrefix) || training.options().validation_data ||
       !training.model().strategy().is_chief())
     return;
   std::cerr << str("warning: ", callback, " monitors \"", name_,
@@ -35,9 +34,9 @@ void Monitor::warn_if_missing(Training& training, std::string_view callback) con
 
 std::optional<double> Monitor::find(const Training& training, const Logs& logs) const {
   if (const auto found = logs.find(name_); found != logs.end()) return found->second;
-  const bool unvalidated =
-      logs.count("val_loss") == 0 && training.options().validation_data.has_value();
-  if (unvalidated && name_.starts_with(kValidation)) return std::nullopt;
+  const bool unvalidated = logs.count(str(kValidationPrefix, "loss")) == 0 &&
+                           training.options().validation_data.has_value();
+  if (unvalidated && name_.starts_with(kValidationPrefix)) return std::nullopt;
   std::string names;
   for (const auto& [name, value] : logs) names += (names.empty() ? "" : ", ") + name;
   invalid("there is no result \"", name_, "\" to monitor; there are: ", names);
@@ -48,7 +47,8 @@ bool Monitor::beats(double value, double other) const {
 }
 
 bool Monitor::is_better(double value) const {
-  return best_ ? beats(value, *best_) : !std::isnan(value);
+  const auto other = best_ ? best_ : threshold_;
+  return other ? beats(value, *other) : !std::isnan(value);
 }
 
 bool Monitor::improves(double value) {
@@ -61,8 +61,6 @@ CallbackState Monitor::state() const {
   return best_ ? CallbackState{{kBest, Tensor::scalar(*best_)}} : CallbackState();
 }
 
-void Monitor::restore(const CallbackState& state) {
-  if (const auto best = number_in(state, kBest)) best_ = best;
-}
+void Monitor::restore(const CallbackState& state) { best_ = number_in(state, kBest); }
 
 }  // namespace cohort::callbacks

@@ -12,9 +12,9 @@ namespace cohort::callbacks {
 // Watches one result of the epochs for its best value.
 class Monitor {
  public:
-  // `best`: the value to be improved on; without it, the first one is the best.
+  // `threshold`: what the first best value has to be better than.
   Monitor(std::string name, Mode mode, double min_delta = 0,
-          std::optional<double> best = std::nullopt);
+          std::optional<double> threshold = std::nullopt);
 
   // When training begins: the chief warns on standard error, naming the `callback`, when epochs
   // will not have the result.
@@ -24,7 +24,7 @@ class Monitor {
   std::optional<double> find(const Training& training, const Logs& logs) const;
   // Whether `value` is better than `other` by more than min_delta. NaN never is.
   bool beats(double value, double other) const;
-  // Whether `value` is better than the best so far.
+  // Whether `value` is better than the best so far, before the first one than the threshold.
   bool is_better(double value) const;
   // The same, and it is then the best.
   bool improves(double value);
@@ -37,7 +37,7 @@ class Monitor {
   std::string name_;
   bool higher_is_better_;
   double min_delta_;
-  std::optional<double> best_;
+  std::optional<double> threshold_, best_;
 };
 
 }  // namespace cohort::callbacks

@@ -5,13 +5,27 @@
 namespace cohort::callbacks {
 namespace {
 
+template <typename T>
+std::optional<T> scalar_in(const CallbackState& state, const std::string& name) {
+  const auto found = state.find(name);
+  if (found == state.end()) return std::nullopt;
+  const Tensor& value = found->second;
+  const TensorSpec expected{dtype_of<T>, {}};
+  if (value.spec() != expected)
+    invalid("\"", name, "\" is ", value.spec(), ", expected ", expected);
+  return *value.data<T>();
+}
+
 std::string element(const std::string& list, size_t i) { return str(list, "/", i); }
 
 }  // namespace
 
 std::optional<double> number_in(const CallbackState& state, const std::string& name) {
-  const auto found = state.find(name);
-  return found == state.end() ? std::nullopt : std::optional(found->second.item());
+  return scalar_in<double>(state, name);
+}
+
+std::optional<int64_t> integer_in(const CallbackState& state, const std::string& name) {
+  return scalar_in<int64_t>(state, name);
 }
 
 Tensor tensor_of(const std::string& text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,8 +10,10 @@
 // Numbers, texts and lists in a CallbackState.
 namespace cohort::callbacks {
 
-// The number under `name`; nothing where there is none. kInvalidArgument when it is no scalar.
+// The number under `name`; nothing where there is none. kInvalidArgument when what is there is not
+// a scalar that is float64, or int64.
 std::optional<double> number_in(const CallbackState& state, const std::string& name);
+std::optional<int64_t> integer_in(const CallbackState& state, const std::string& name);
 
 Tensor tensor_of(const std::string& text);
 std::string text_of(const Tensor& tensor);

@@ -23,11 +23,10 @@ class TensorBoardCallback : public Callback {
 
   void on_epoch_end(Training& training, Logs& logs) override {
     if (!training.model().strategy().is_chief()) return;
-    constexpr std::string_view kValidation = "val_";
     std::map<std::string, double> trained, validated;
     for (const auto& [name, value] : logs) {
-      if (name.starts_with(kValidation))
-        validated["epoch_" + name.substr(kValidation.size())] = value;
+      if (name.starts_with(kValidationPrefix))
+        validated["epoch_" + name.substr(kValidationPrefix.size())] = value;
       else
         trained["epoch_" + name] = value;
     }

@@ -135,7 +135,7 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
   const std::string path = s.backup + "/loop.safetensors";
   int64_t saved = 0;
   if (!s.backup.empty() && std::filesystem::exists(path))
-    saved = std::stoll(load_variables(path, all, {}, strategy.workers()).metadata.at("steps"));
+    saved = std::stoll(load_variables(path, all, {}, strategy.workers()).at("steps"));
   double loss = 0;
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < s.epochs; ++epoch)
