@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "core/distribute/packing.h"
-#include "core/graph/passes/rewriter.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
@@ -61,21 +60,6 @@ void require_equal_counts(Workers& workers, size_t devices) {
 std::string hash_bytes(const std::string& bytes) {
   const uint64_t hash = hash_of(bytes);
   return std::string(reinterpret_cast<const char*>(&hash), sizeof hash);
-}
-
-// Whether a step of these inputs that has failed has variables to change; one that could not be
-// traced has changed nothing.
-bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
-                      const ReplicaGroup& group) {
-  try {
-    Signature signature;
-    for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
-    const auto& nodes = function.trace(signature, group).graph->nodes();
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [](const auto& node) { return is_write(*node); });
-  } catch (const std::exception&) {
-    return false;
-  }
 }
 
 // What has to be equal on all workers, in words.
