@@ -174,7 +174,6 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   if (group_ == nullptr) return local;
   Packer packer;
   packer.add(static_cast<int64_t>(options.precision));
-  packer.add(std::string(options.same_input.begin(), options.same_input.end()));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
   std::vector<std::string> hashes = group_->exchange_before_step(
@@ -193,16 +192,13 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   const auto [known, is_new] = known_signatures_.try_emplace(hashes);
   if (!is_new) return known->second;
   try {
-    std::string shared;  // what has to be equal
+    std::optional<int64_t> shared;
     for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
       Unpacker unpacker(bytes);
-      Packer head;
-      head.add(unpacker.number());
-      head.add(unpacker.text());
-      if (shared.empty()) shared = head.bytes();
-      if (head.bytes() != shared)
-        invalid(topic, ": precision, and which inputs are the same on all replicas, must be equal ",
-                "on all workers");
+      const int64_t precision = unpacker.number();
+      if (precision != shared.value_or(precision))
+        invalid(topic, ": the precision must be equal on all workers");
+      shared = precision;
       while (!unpacker.at_end()) known->second.push_back(unpacker.signature());
     }
   } catch (...) {
