@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
@@ -59,7 +60,26 @@ void warn_once(const std::string& reason) {
         "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n");
 }
 
+// Whether no device combines values by itself.
+bool all_in_host_memory(const std::vector<std::unique_ptr<Communicator>>& communicators) {
+  return std::all_of(communicators.begin(), communicators.end(),
+                     [](const auto& communicator) { return communicator->on_device() == nullptr; });
+}
+
 }  // namespace
+
+bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+                      const ReplicaGroup& group) {
+  try {
+    Signature signature;
+    for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
+    const auto& nodes = function.trace(signature, group).graph->nodes();
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [](const auto& node) { return is_write(*node); });
+  } catch (const std::exception&) {
+    return false;
+  }
+}
 
 std::vector<Device> resolve_devices(std::string_view strategy,
                                     const std::vector<std::string>& names,
@@ -122,6 +142,13 @@ void LocalReplicas::connect() {
   if (is_local && communication_.timeout_seconds)
     communicators = with_time_limit(std::move(communicators), *communication_.timeout_seconds,
                                     replica_names(count()));
+  if (is_local) {
+    step_ = std::make_shared<StepWatch>(count(), all_in_host_memory(communicators));
+    for (int r = 0; r < count(); ++r) {
+      auto& communicator = communicators[static_cast<size_t>(r)];
+      communicator = step_->watch(r, std::move(communicator));
+    }
+  }
   {
     const std::lock_guard lock(mutex_);
     if (closed_) throw *closed_;
@@ -197,6 +224,7 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
                                                    const ReplicaGroup& group,
                                                    const RunOptions& options) {
   if (!is_connected()) connect();
+  if (step_ != nullptr) step_->begin_step();
   PerReplica<std::vector<Tensor>> outputs(devices_.size());
   std::mutex mutex;
   std::exception_ptr first_error;
@@ -214,11 +242,20 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
       abort(as_error(first_error, process_));
     }
   });
-  if (first_error) {
-    if (replicas_in_sync_ == count()) connect();
-    std::rethrow_exception(first_error);
-  }
-  return outputs;
+  if (!first_error) return outputs;
+  if (step_ != nullptr && step_->has_combined() && writes_variables(function, inputs, group))
+    close_after(as_error(first_error, process_));
+  std::rethrow_exception(first_error);
+}
+
+void LocalReplicas::close_after(const Error& cause) {
+  const Error error(cause.code(),
+                    str(cause.message(), "; the step had begun to change variables, which may ",
+                        "now differ between replicas: training has to start again, with a new ",
+                        "strategy, from what it has saved"),
+                    cause.peer());
+  close(error);
+  throw error;
 }
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/distribute/strategy.h"
+#include "strategies/multi_worker/step_watch.h"
 #include "strategies/replica_threads.h"
 
 namespace cohort {
@@ -21,6 +22,11 @@ enum class DefaultDevices {
 std::vector<Device> resolve_devices(std::string_view strategy,
                                     const std::vector<std::string>& names,
                                     DefaultDevices default_devices = DefaultDevices::kCpus);
+
+// Whether a step of these inputs that has failed has variables to change; one that could not be
+// traced has changed nothing.
+bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+                      const ReplicaGroup& group);
 
 // The replicas of a strategy in this process: a thread and a communicator for each device. What
 // strategies whose replicas are in step with each other are made of.
@@ -45,8 +51,8 @@ class LocalReplicas {
   using OutputMemory = decltype(PlanOptions::output_memory);
   void place_outputs(OutputMemory memory) { output_memory_ = std::move(memory); }
 
-  // Whether there are communicators, and none has failed. The next run makes new ones otherwise,
-  // where there are other processes, which agree beforehand that it is to.
+  // Whether there are communicators, and none has failed. The next run makes new ones otherwise;
+  // where there are other processes, these agree beforehand that it is to.
   bool is_connected() const;
   // Ends a run under way, and every later one until the next connection, with `error`. From any
   // thread.
@@ -57,7 +63,9 @@ class LocalReplicas {
   // What Strategy::reduce_gradients promises.
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                          const Value& when) const;
-  // What Strategy::run_replicas promises.
+  // What Strategy::run_replicas promises. Where all replicas are here and one fails when some may
+  // have begun to change variables by what they have combined, the copies may differ, and the error
+  // is that of every later run.
   PerReplica<std::vector<Tensor>> run(const Strategy& strategy, const Function& function,
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const ReplicaGroup& group, const RunOptions& options);
@@ -68,6 +76,8 @@ class LocalReplicas {
   // Gives the communicators collectives on GPUs where they can have them, and says once where not.
   std::vector<std::unique_ptr<Communicator>> add_device_collectives(
       std::vector<std::unique_ptr<Communicator>> communicators) const;
+  // Ends all, after a step that failed by `cause` and cannot be undone.
+  [[noreturn]] void close_after(const Error& cause);
   Communicator* communicator(size_t replica) const;
   PlanOptions plan_options(size_t replica, Precision precision) const;
 
@@ -78,7 +88,8 @@ class LocalReplicas {
   const int replicas_in_sync_;
   const std::string process_;
   OutputMemory output_memory_;
-  mutable std::mutex mutex_;  // guards what follows; a run alone changes the vector
+  std::shared_ptr<StepWatch> step_;  // null where there are other processes, or one replica
+  mutable std::mutex mutex_;         // guards what follows; a run alone changes the vector
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none where there is one replica
   bool connected_ = false;
   std::optional<Error> closed_;

@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "core/distribute/packing.h"
-#include "core/graph/passes/rewriter.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
@@ -61,21 +60,6 @@ void require_equal_counts(Workers& workers, size_t devices) {
 std::string hash_bytes(const std::string& bytes) {
   const uint64_t hash = hash_of(bytes);
   return std::string(reinterpret_cast<const char*>(&hash), sizeof hash);
-}
-
-// Whether a step of these inputs that has failed has variables to change; one that could not be
-// traced has changed nothing.
-bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
-                      const ReplicaGroup& group) {
-  try {
-    Signature signature;
-    for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
-    const auto& nodes = function.trace(signature, group).graph->nodes();
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [](const auto& node) { return is_write(*node); });
-  } catch (const std::exception&) {
-    return false;
-  }
 }
 
 // What has to be equal on all workers, in words.
@@ -190,7 +174,6 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   if (group_ == nullptr) return local;
   Packer packer;
   packer.add(static_cast<int64_t>(options.precision));
-  packer.add(std::string(options.same_input.begin(), options.same_input.end()));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
   std::vector<std::string> hashes = group_->exchange_before_step(
@@ -209,16 +192,13 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   const auto [known, is_new] = known_signatures_.try_emplace(hashes);
   if (!is_new) return known->second;
   try {
-    std::string shared;  // what has to be equal
+    std::optional<int64_t> shared;
     for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
       Unpacker unpacker(bytes);
-      Packer head;
-      head.add(unpacker.number());
-      head.add(unpacker.text());
-      if (shared.empty()) shared = head.bytes();
-      if (head.bytes() != shared)
-        invalid(topic, ": precision, and which inputs are the same on all replicas, must be equal ",
-                "on all workers");
+      const int64_t precision = unpacker.number();
+      if (precision != shared.value_or(precision))
+        invalid(topic, ": the precision must be equal on all workers");
+      shared = precision;
       while (!unpacker.at_end()) known->second.push_back(unpacker.signature());
     }
   } catch (...) {

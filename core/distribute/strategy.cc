@@ -106,8 +106,10 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   const std::lock_guard one_at_a_time(state_->running);
   std::vector<Signature> local;
   for (const auto& tensors : inputs) local.push_back(signature_of(tensors));
-  const ReplicaGroup group = group_of(
-      state_->id, name(), signatures_in_sync(function, local, options), options.same_input);
+  // Other workers run the program with arguments of their own, which nobody compares.
+  const auto same_input = workers().size() > 1 ? std::vector<bool>() : options.same_input;
+  const ReplicaGroup group =
+      group_of(state_->id, name(), signatures_in_sync(function, local, options), same_input);
   {
     // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
     const ReplicaScope inside(*this);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <thread>
 
+#include "core/graph/passes/passes.h"
 #include "core/runtime/trace.h"
 
 namespace cohort {
@@ -94,6 +95,13 @@ struct Function::State {
   }
 
   Attempt attempt(const Signature& signature, const ReplicaGroup& group, const Known& known) {
+    Attempt result = record(signature, group, known);
+    GraphFunction& function = result.trace.function;
+    if (group.num_replicas > 1 && !result.error) function = meet_before_writing(function);
+    return result;
+  }
+
+  Attempt record(const Signature& signature, const ReplicaGroup& group, const Known& known) {
     Attempt result{{signature, group, {}, {}}, nullptr};
     GraphFunction& function = result.trace.function;
     const GraphScope graph(*function.graph);

@@ -86,6 +86,7 @@ class LayoutBuilder {
     for (size_t step = 0; step < schedule_.size(); ++step) {
       const Node& node = *schedule_[step].node;
       if (is_barrier(node)) barriers_.insert(static_cast<int>(step));
+      if (!meeting_ && is_meeting(node)) meeting_ = static_cast<int>(step);
       if (node.op().name == "AssignVariable")
         assignments_[root(node.inputs()[0])].push_back(static_cast<int>(step));
     }
@@ -188,6 +189,8 @@ class LayoutBuilder {
     // Other replicas may read their common copy until the barrier before the assignment.
     const auto barrier = barriers_.lower_bound(step);
     if (barrier != barriers_.end() && *barrier < assign_step) return false;
+    // A replica that fails before the first meeting must not find this one's copy written.
+    if (meeting_ && step < *meeting_ && *meeting_ < assign_step) return false;
     if (writes_[variable] != 1 || !old_value_is_free(step, output.index(), variable)) return false;
     // Two outputs of one node must not go over the same variable, and a variable is filled once.
     if (!filled_.insert(variable).second) return false;
@@ -222,6 +225,7 @@ class LayoutBuilder {
   std::map<Value, std::vector<int>> uses_;
   std::map<Value, std::vector<int>> assignments_;  // their steps, by the value assigned
   std::set<int> barriers_;                         // their steps
+  std::optional<int> meeting_;                     // the step of the first one
   std::map<const Resource*, std::vector<Value>> reads_;
   std::map<const Resource*, int> writes_;
   std::set<const Resource*> filled_;

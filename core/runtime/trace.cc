@@ -83,6 +83,8 @@ bool TraceScope::is_of(const Value& value) {
   return t_trace != nullptr && &value.graph() == &t_trace->graph_;
 }
 
+bool is_tracing_function() { return t_trace != nullptr; }
+
 std::vector<Shape> shapes_on_replicas(const Value& value) {
   if (!TraceScope::is_of(value))
     return std::vector(static_cast<size_t>(traced_group().num_replicas), value.shape());

@@ -49,6 +49,9 @@ class TraceScope {
   TraceScope* previous_;
 };
 
+// Whether this thread traces a function; a graph alone, as the rehearsal of a layer, is none.
+bool is_tracing_function();
+
 // A line for each node of `graph` that communicates, or writes a variable whose copies are kept
 // equal, in order: what has to be the same on all replicas.
 std::vector<std::string> common_effects(const Graph& graph);

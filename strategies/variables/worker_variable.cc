@@ -3,6 +3,7 @@
 #include "core/distribute/packing.h"
 #include "core/runtime/aggregation.h"
 #include "core/runtime/function.h"
+#include "core/runtime/trace.h"
 #include "core/runtime/variable_memory.h"
 #include "strategies/variables/mirrored_variable.h"
 
@@ -31,7 +32,14 @@ class WorkerVariable final : public Variable {
   Tensor storage(int replica) override { return local_->storage(replica); }
   int num_replicas() const override { return local_->num_replicas(); }
   std::vector<Device> devices() const override { return local_->devices(); }
+  // Asked for by functions that no strategy runs. None of them can reach the copies of other
+  // workers, without which there is no merged value.
   std::vector<std::shared_ptr<Variable>> other_copies() const override {
+    if (synchronization() == Synchronization::kOnRead && is_tracing_function())
+      fail(Code::kFailedPrecondition, "variable \"", name(),
+           "\" is synchronised on read by all workers, and a function that no strategy runs has "
+           "the copies of its own worker only: run it by the strategy's run(), or use value() and "
+           "assign(const Tensor&), outside functions");
     return local_->other_copies();
   }
 
@@ -60,6 +68,9 @@ class WorkerVariable final : public Variable {
                            local_->storage(static_cast<int>(r)).raw(), part.bytes());
     }
   }
+  // To every copy, by the worker that has it.
+  void add_value(const Tensor& delta) override { local_->assign_add(delta); }
+  void subtract_value(const Tensor& delta) override { local_->assign_sub(delta); }
 
  private:
   std::vector<Tensor> all_copies() const {

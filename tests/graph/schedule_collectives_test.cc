@@ -137,6 +137,17 @@ TEST_F(ScheduleCollectives, AStartGoesBeforeABlockingReductionThatItsValuesPrece
             (Names{"MatMul", "AllReduceStart", "Softmax", "AllReduce", "AllReduceWait"}));
 }
 
+TEST_F(ScheduleCollectives, AWriteStaysBehindTheFirstMeetingBeforeIt) {
+  const auto w = variable("w"), v = variable("v");
+  const Value x = input(), sum = reduced(matmul(x, x)), other = reduced(softmax(x));
+  assign(w, read_variable(w) * 2.0);
+  assign(v, other);
+  traced_.outputs = {sum};
+  EXPECT_EQ(schedule(schedule_collectives(traced_)),
+            (Names{"MatMul", "AllReduceStart", "Softmax", "AllReduceStart", "Mul", "AllReduceWait",
+                   "AssignVariable w", "AllReduceWait", "AssignVariable v"}));
+}
+
 // Random functions of products, sums, reads, writes and communication.
 GraphFunction random_function(std::mt19937_64& random) {
   GraphFunction traced;
@@ -227,6 +238,72 @@ TEST_F(ScheduleCollectives, LaterPassesKeepTheOrderOfCommunication) {
   }
 }
 
+using MeetBeforeWriting = ScheduleCollectives;
+
+TEST_F(MeetBeforeWriting, WritesMoveBehindTheFirstMeetingWithWhatOnlyTheyNeed) {
+  const auto w = variable("w"), v = variable("v");
+  const Value x = input();
+  assign(v, read_variable(v) + x);
+  const Value again = traced_.graph->add("ReadVariable", {}, {}, v).output() * 3.0;
+  const Value sum = reduced(matmul(x, x));
+  assign(w, sum);
+  traced_.outputs = {again};
+  EXPECT_EQ(schedule(meet_before_writing(traced_)),
+            (Names{"MatMul", "AllReduceStart", "AllReduceWait", "Add", "AssignVariable v", "Mul",
+                   "AssignVariable w"}));
+}
+
+TEST_F(MeetBeforeWriting, ABarrierIsAddedWhereNothingElseMakesReplicasMeet) {
+  const auto w = variable("w"), v = variable("v");
+  const Value x = input(), when = equal(reduce_sum(x), constant(1, DType::kFloat32));
+  assign(v, x);
+  const Value a = matmul(x, x);
+  assign(w, all_reduce_async({a}, ReduceOp::kSum, when)[0]);
+  traced_.outputs = {softmax(a)};
+  const auto met = meet_before_writing(traced_);
+  EXPECT_EQ(schedule(met), (Names{"ReduceSum", "Equal", "MatMul", "AllReduceStart", "AllReduceWait",
+                                  "Softmax", "Barrier", "AssignVariable v", "AssignVariable w"}));
+  EXPECT_EQ(schedule(schedule_collectives(met)),
+            (Names{"ReduceSum", "Equal", "MatMul", "AllReduceStart", "Softmax", "Barrier",
+                   "AssignVariable v", "AllReduceWait", "AssignVariable w"}));
+}
+
+TEST_F(MeetBeforeWriting, AWriteStaysInFrontOfWhatNeedsIt) {
+  const auto v = variable("v");
+  const Value x = input();
+  assign(v, x);
+  const Value y = softmax(traced_.graph->add("ReadVariable", {}, {}, v).output());
+  traced_.outputs = {reduced(y)};
+  EXPECT_EQ(schedule(meet_before_writing(traced_)),
+            (Names{"Barrier", "AssignVariable v", "Softmax", "AllReduceStart", "AllReduceWait"}));
+}
+
+TEST_F(MeetBeforeWriting, WhatWritesNothingStaysAsItIs) {
+  const Value x = input(), y = softmax(x * 2.0);
+  traced_.outputs = {y + x};
+  EXPECT_EQ(schedule(meet_before_writing(traced_)), schedule(traced_));
+}
+
+TEST_F(MeetBeforeWriting, NoWriteOfAnyFunctionComesBeforeAMeeting) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const auto traced = random_function(random);
+    const auto met = meet_before_writing(traced), scheduled = schedule_collectives(met);
+    bool has_met = false;
+    for (const auto& node : scheduled.graph->nodes()) {
+      has_met = has_met || is_meeting(*node);
+      EXPECT_TRUE(has_met || !is_write(*node)) << *traced.graph;
+    }
+    auto found = effects_of(met), expected = effects_of(traced);
+    EXPECT_LE(found.counts["Barrier"], expected.counts["Barrier"] + 1) << *traced.graph;
+    found.counts["Barrier"] = expected.counts["Barrier"];
+    EXPECT_EQ(found.counts, expected.counts) << *traced.graph;
+    EXPECT_EQ(found.starts, expected.starts) << *traced.graph;
+  }
+}
+
 // An optimizer's step for variables whose gradients come in two buckets.
 GraphFunction two_bucket_step(const std::vector<std::shared_ptr<TestVariable>>& variables) {
   GraphFunction traced;
@@ -264,8 +341,8 @@ TEST(FuseElementwise, HoldsNoStartBack) {
   traced.outputs = {softmax(sum), all_reduce_async({sum}, ReduceOp::kSum)[0]};
   assign(v, sum * 0.5);
   EXPECT_EQ(schedule(fuse_elementwise(schedule_collectives(traced))),
-            (Names{"Softmax", "Add", "AllReduceStart", "Softmax", "Mul", "AssignVariable v",
-                   "AllReduceWait"}));
+            (Names{"Softmax", "Add", "AllReduceStart", "Softmax", "Mul", "AllReduceWait",
+                   "AssignVariable v"}));
 }
 
 TEST(Predecessors, ABarrierStaysBetweenWhatTouchesVariablesBeforeAndAfterIt) {

@@ -32,7 +32,7 @@ class AccumulationReplicasTest : public testing::ReplicasTest {
 };
 INSTANTIATE_TEST_SUITE_P(Replicas, AccumulationReplicasTest, ::testing::Values(1, 2, 3, 4, 7));
 
-TEST_P(AccumulationReplicasTest, CommunicatesAtTheUpdateOnly) {
+TEST_P(AccumulationReplicasTest, ExchangesGradientsAtTheUpdateOnly) {
   constexpr int kSteps = 3;
   const auto counting = std::make_shared<testing::CountingOps>();
   auto options = first_cpus(GetParam());
@@ -46,17 +46,17 @@ TEST_P(AccumulationReplicasTest, CommunicatesAtTheUpdateOnly) {
   std::vector<double> sum = {0, 0};
   for (int step = 0; step < 3 * kSteps; ++step) {
     const auto before = to_vector(small->value());
-    counting->take_calls();
+    counting->take_bytes();
     strategy.run(micro, gradients(step));
-    const int calls = counting->take_calls();
+    const int64_t bytes = counting->take_bytes();
     const auto here = total(gradients(step));
     for (size_t i = 0; i < 2; ++i) sum[i] += here[i] / kSteps;
     if (step % kSteps != kSteps - 1) {
-      EXPECT_EQ(calls, 0) << "at step " << step;
+      EXPECT_EQ(bytes, 0) << "at step " << step;
       EXPECT_EQ(to_vector(small->value()), before);
       continue;
     }
-    EXPECT_EQ(calls > 0, GetParam() > 1) << "at step " << step;
+    EXPECT_EQ(bytes > 0, GetParam() > 1) << "at step " << step;
     PerReplica<std::vector<Tensor>> whole(static_cast<size_t>(GetParam()));
     for (auto& replica : whole) replica = {testing::vector({0, 0})};
     whole[0] = {testing::vector(std::exchange(sum, {0, 0}))};

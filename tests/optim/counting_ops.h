@@ -10,7 +10,7 @@
 
 namespace cohort::testing {
 
-// Combines values in memory, and counts what for.
+// Combines values in memory, and counts how much.
 class CountingOps final : public CrossDeviceOps {
  public:
   std::string name() const override { return "CountingOps"; }
@@ -21,8 +21,7 @@ class CountingOps final : public CrossDeviceOps {
       communicator = std::make_unique<Counter>(std::move(communicator), *this);
     return group;
   }
-  // Since the last time: the calls of all ranks, and the bytes of one.
-  int take_calls() { return calls_.exchange(0); }
+  // Since the last time, of one rank.
   int64_t take_bytes() { return bytes_.exchange(0); }
 
  private:
@@ -41,14 +40,12 @@ class CountingOps final : public CrossDeviceOps {
 
    private:
     void count(const Call& call) {
-      ++counts_.calls_;
       if (rank() == 0) counts_.bytes_ += bytes_of(call);
     }
 
     CountingOps& counts_;
   };
 
-  std::atomic<int> calls_ = 0;
   std::atomic<int64_t> bytes_ = 0;
 };
 

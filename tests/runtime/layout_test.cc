@@ -147,6 +147,20 @@ TEST(LayoutTest, NothingIsWrittenToAVariableBeforeTheBarrierInFrontOfItsAssignme
   EXPECT_EQ(in_place, std::vector<const Resource*>{late.get()});
 }
 
+TEST(LayoutTest, NothingIsWrittenToAVariableBeforeReplicasHaveMet) {
+  const auto early = variable("early", {3, 5}), late = variable("late", {3, 5});
+  const Placed placed({matrix(3, 5)}, [&](auto& x) {
+    const Value before = ops::softmax(x[0]);
+    const Value sum = ops::all_reduce_async({x[0]}, ReduceOp::kSum)[0];
+    ops::assign(early, before);
+    ops::assign(late, ops::softmax(sum));
+    return std::vector<Value>{};
+  });
+  std::vector<const Resource*> in_place;
+  for (const Node* node : placed.layout().elided) in_place.push_back(node->resource());
+  EXPECT_EQ(in_place, std::vector<const Resource*>{late.get()});
+}
+
 // A network of square layers; its gradients are reduced two at a time, or not at all.
 std::vector<Value> train_layers(const std::vector<Value>& x, bool reduce) {
   const std::vector<Value> weights(x.begin() + 1, x.end());

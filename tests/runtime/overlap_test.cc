@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/collective/communicator.h"
+#include "core/graph/passes/passes.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -138,14 +139,15 @@ std::vector<Value> random_body(std::mt19937_64& random, bool overlap,
 }
 
 // Every bit of two steps: outputs and the variables' copies.
-std::vector<std::vector<float>> run_two_steps(uint64_t seed, bool overlap, int count) {
+std::vector<std::vector<float>> run_two_steps(uint64_t seed, bool overlap, int count,
+                                              bool meet = false) {
   std::mt19937_64 random(seed);
   const std::vector<std::shared_ptr<Copies>> variables = {
       std::make_shared<Copies>("v", ramp({3, 4}, 1), count),
       std::make_shared<Copies>("w", ramp({3, 4}, 2), count)};
   const std::vector<TensorSpec> specs(2, {DType::kFloat32, {3, 4}});
-  const auto traced =
-      trace(specs, [&](auto& x) { return random_body(random, overlap, x, variables); });
+  auto traced = trace(specs, [&](auto& x) { return random_body(random, overlap, x, variables); });
+  if (meet) traced = meet_before_writing(traced);
   // Fusion rounds differently where a wait stands between two nodes.
   Replicas replicas(traced, count, /*optimize=*/false);
   std::vector<std::vector<Tensor>> feeds;
@@ -169,6 +171,16 @@ TEST(OverlapTest, GivesTheBitsOfReductionsThatBlock) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const int count = 1 + static_cast<int>(seed % 4);
     EXPECT_EQ(run_two_steps(seed, true, count), run_two_steps(seed, false, count));
+  }
+}
+
+TEST(OverlapTest, GivesTheSameBitsWhereWritesWaitForAMeeting) {
+  const uint64_t first_seed = std::random_device{}();
+  for (uint64_t seed = first_seed; seed < first_seed + 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const int count = 1 + static_cast<int>(seed % 4);
+    const auto expected = run_two_steps(seed, true, count);
+    EXPECT_EQ(run_two_steps(seed, true, count, /*meet=*/true), expected);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
 #include "tests/strategies/on_workers.h"
+#include "tests/strategies/variables_testing.h"
 
 namespace cohort {
 namespace {
@@ -240,7 +241,58 @@ TEST_F(MultiWorkerTest, VariablesSynchronisedOnReadMergeOverAllWorkers) {
       devices(2));
 }
 
+TEST_F(MultiWorkerTest, AFunctionThatNoStrategyRunsCannotMergeOverAllWorkers) {
+  on_good_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        for (const auto aggregation :
+             {Aggregation::kSum, Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
+          const auto v = scalar("v", 3, Synchronization::kOnRead, aggregation);
+          const auto refused = [&](const std::function<Value()>& body) {
+            const Function f([&](const std::vector<Value>&) { return std::vector{body()}; });
+            EXPECT_THAT(error_of(Code::kFailedPrecondition, [&] { f(std::vector<Tensor>()); }),
+                        AllOf(HasSubstr("variable \"v\""), HasSubstr("value()"),
+                              HasSubstr("assign(const Tensor&)")));
+          };
+          refused([&] { return v->read(); });
+          refused([&] { return v->assign(ops::constant(7, DType::kFloat32)); });
+        }
+        const auto mean = scalar("mean", 3, Synchronization::kOnRead, Aggregation::kMean);
+        mean->assign_add(Tensor::scalar(2.0f));
+        mean->assign_sub(Tensor::scalar(1.0f));
+        EXPECT_EQ(mean->value().item(), 4);
+        // What every worker has whole can be read there.
+        const auto whole = scalar("whole", 3);
+        const Function f([&](const std::vector<Value>&) { return std::vector{whole->read()}; });
+        EXPECT_EQ(f(std::vector<Tensor>())[0].item(), 3);
+      },
+      devices(2));
+}
+
 // --- Steps
+
+// Workers run the program with values of their own, which may differ.
+TEST_F(MultiWorkerTest, AnArgumentThatAWorkerGivesAllItsReplicasIsNotTheSameOnAll) {
+  on_good_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto assigned = [&](Aggregation aggregation) {
+          const auto v = scalar("v", 0, Synchronization::kAuto, aggregation);
+          const auto step = strategy.function([&](const Value& x) { return v->assign(x); });
+          strategy.run(step, static_cast<float>(strategy.first_replica() + 1));  // 1 and 3
+          EXPECT_EQ(v->storage(1).item(), v->storage(0).item());
+          return v->value().item();
+        };
+        EXPECT_EQ(assigned(Aggregation::kMean), 2);
+        EXPECT_EQ(assigned(Aggregation::kOnlyFirstReplica), 1);
+        EXPECT_EQ(assigned(Aggregation::kSum), 8);
+        EXPECT_THAT(error_of(Code::kInvalidArgument, [&] { assigned(Aggregation::kNone); }),
+                    HasSubstr("each replica writes a value of its own"));
+      },
+      devices(2));
+}
 
 // Two steps over eight rows, in numbers that need no rounding: 1, 0.5, 0.6875.
 float trained_weight(Strategy& strategy) {

@@ -6,7 +6,7 @@
 #include "core/graph/graph_function.h"
 
 // Graph-to-graph passes. Each takes a function and returns an equivalent one; results are the same
-// up to floating-point rounding. They run in the order in which they stand here; the first four
+// up to floating-point rounding. They run in the order in which they stand here; the first five
 // are needed, the others optimise.
 namespace cohort {
 
@@ -14,6 +14,13 @@ namespace cohort {
 // kernels.
 using Evaluator =
     std::function<std::vector<Tensor>(const Node& node, const std::vector<Tensor>& inputs)>;
+
+// Lets replicas that run the function together write only when all have come so far: an error of
+// one of them before that leaves the variables of all as they were. Writes before the first meeting
+// (is_meeting) move behind it, and where there is none to the end, behind a Barrier; light nodes
+// that only they need, or that read what they have written, move along. Where other nodes need what
+// a write has written, it stays in front of them, and the Barrier with it.
+GraphFunction meet_before_writing(const GraphFunction& function);
 
 // Lets communication go on behind computation: each AllReduceStart moves up to where its last input
 // has been computed, and each AllReduceWait down to the first use of its results. What is done to

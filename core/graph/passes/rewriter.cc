@@ -84,6 +84,10 @@ bool communicates(const Node& node) {
                                             "Barrier"};
   return ops.count(node.op().name) > 0;
 }
+bool is_meeting(const Node& node) {
+  if (is_wait(node)) return !node.inputs()[0].node().attributes().get<bool>("conditional");
+  return communicates(node) && !is_start(node);
+}
 
 std::vector<bool> find_live(const GraphFunction& function,
                             const std::function<bool(const Node&)>& dropped) {
@@ -145,6 +149,16 @@ void add_barriers(const GraphFunction& function, std::vector<std::vector<const N
   }
 }
 
+// Adds the edges that keep writes behind the first meeting before them.
+void add_meeting(const GraphFunction& function, std::vector<std::vector<const Node*>>& before) {
+  const Node* first = nullptr;
+  for (const auto& node : function.graph->nodes()) {
+    if (first == nullptr && is_meeting(*node)) first = node.get();
+    if (first != nullptr && is_write(*node))
+      before[static_cast<size_t>(node->id())].push_back(first);
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<const Node*>> local_predecessors(const GraphFunction& function) {
@@ -172,6 +186,7 @@ std::vector<std::vector<const Node*>> local_predecessors(const GraphFunction& fu
     last_write[node->resource()] = node.get();
   }
   add_barriers(function, before);
+  add_meeting(function, before);
   return before;
 }
 

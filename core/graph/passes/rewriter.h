@@ -54,8 +54,9 @@ class Users {
 // For each node (by id), the nodes that must run before it: its producers; what the order of
 // effects on a resource demands (a write follows the users of every earlier read and every earlier
 // write; a read follows the writes before it; a Barrier follows whatever touches a resource before
-// it, and reads and writes after it follow it); and, because every replica must communicate in the
-// same order, the communication before it.
+// it, and reads and writes after it follow it; writes follow the first meeting before them, so that
+// none takes effect where another replica has failed earlier); and, because every replica must
+// communicate in the same order, the communication before it.
 std::vector<std::vector<const Node*>> predecessors(const GraphFunction& function);
 // The same, but for the order of communication.
 std::vector<std::vector<const Node*>> local_predecessors(const GraphFunction& function);
@@ -78,5 +79,8 @@ bool is_wait(const Node& node);     // AllReduceWait
 bool is_barrier(const Node& node);  // Barrier
 // True for every node that calls the communicator, a start or a wait too.
 bool communicates(const Node& node);
+// True for nodes that are over only when every replica has come to this communication: all but
+// starts, and the waits for starts with a condition, which may have started nothing.
+bool is_meeting(const Node& node);
 
 }  // namespace cohort
