@@ -39,7 +39,8 @@ Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures pushes to a parameter server and pulls from it.");
   Settings s;
   s.bytes = flags.integer("bytes", 104'857'600, "bytes that a call moves, of 4 each", {.min = 4});
-  s.shards = flags.integer("shards", 0, "of these bytes; 0: of a MiB or two each", {.min = 0});
+  s.shards = flags.integer(
+      "shards", 0, "of these bytes or rows; 0: of a MiB or two each, and one of rows", {.min = 0});
   s.workers =
       flags.integer("workers", 1, "threads with a client of their own", {.min = 1, .max = 64});
   s.repetitions = flags.integer("repetitions", 0,
@@ -58,7 +59,9 @@ Settings parse(int argc, char** argv) {
   const int64_t moved = s.rows > 0 ? s.batch * s.columns * 4 : s.bytes;
   if (s.repetitions == 0) s.repetitions = std::clamp<int64_t>((int64_t{1} << 30) / moved, 11, 2000);
   constexpr int64_t kUsualShardBytes = 3 << 19;
-  if (s.shards == 0) s.shards = std::max<int64_t>(1, s.bytes / kUsualShardBytes);
+  if (s.shards == 0) s.shards = s.rows > 0 ? 1 : std::max<int64_t>(1, s.bytes / kUsualShardBytes);
+  if (s.rows > 0 && s.shards > s.rows)
+    invalid("--shards is ", s.rows, " at most, as many as there are rows, got ", s.shards);
   return s;
 }
 
@@ -98,10 +101,9 @@ std::vector<double> measure(const Settings& s, const std::function<void(int64_t 
 void report(const Settings& s, const char* op, int64_t bytes, const std::vector<double>& times) {
   const double us = median(times);
   std::printf(
-      "cohort-ps op=%s transport=%s bytes=%lld shards=%lld workers=%lld median_us=%.1f "
-      "GBs=%.3f\n",
-      op, s.transport.c_str(), static_cast<long long>(bytes), static_cast<long long>(s.shards),
-      static_cast<long long>(s.workers), us, static_cast<double>(bytes * s.workers) / us / 1e3);
+      "cohort-ps op=%s bytes=%lld median_us=%.1f GBs=%.3f transport=%s shards=%lld workers=%lld\n",
+      op, static_cast<long long>(bytes), us, static_cast<double>(bytes * s.workers) / us / 1e3,
+      s.transport.c_str(), static_cast<long long>(s.shards), static_cast<long long>(s.workers));
 }
 
 using Clients = std::vector<std::unique_ptr<ParameterClient>>;
@@ -150,41 +152,77 @@ void measure_dense(const Settings& s, const Clients& clients) {
          }));
 }
 
+std::string table_part(size_t shard) { return str("table/part_", shard); }
+
+// Random rows of a table, as pushes to its shards and as pulls into `target` from these.
+struct RowBatch {
+  std::vector<ShardPush> pushes;
+  std::vector<ShardPull> pulls;
+
+  RowBatch(const Settings& s, RandomStream& random, const Tensor& gradient, const Tensor& target) {
+    const std::vector<RowRange> ranges = shard_rows(s.rows, s.shards);
+    std::vector<std::vector<int64_t>> rows(ranges.size());
+    for (int64_t i = 0; i < s.batch; ++i) {
+      const auto row = static_cast<int64_t>(random.below(static_cast<uint64_t>(s.rows)));
+      const auto shard = static_cast<size_t>(shard_of_row(s.rows, s.shards, row));
+      rows[shard].push_back(row - ranges[shard].begin);
+    }
+    int64_t begin = 0;
+    for (size_t shard = 0; shard < rows.size(); ++shard) {
+      if (rows[shard].empty()) continue;
+      const int64_t end = begin + static_cast<int64_t>(rows[shard].size());
+      pushes.push_back({.shard = table_part(shard),
+                        .gradient = gradient.slice_rows(begin, end),
+                        .learning_rate = 0.1,
+                        .rows = rows[shard]});
+      pulls.push_back({.shard = table_part(shard),
+                       .target = target.slice_rows(begin, end),
+                       .rows = std::move(rows[shard])});
+      begin = end;
+    }
+  }
+};
+
+void create_table(const Settings& s, const TensorSpec& whole, ParameterClient& client) {
+  size_t shard = 0;
+  for (const RowRange& rows : shard_rows(s.rows, s.shards)) {
+    ShardSpec spec{.name = table_part(shard++),
+                   .variable = "table",
+                   .whole = whole,
+                   .begin = rows.begin,
+                   .rows = rows.rows()};
+    spec.update = trace_update(optim::Adagrad(0.1).rule(), spec.spec());
+    client.create(spec, [&] { return Tensor::zeros(whole.dtype, spec.spec().shape); });
+  }
+}
+
 void measure_rows(const Settings& s, const Clients& clients) {
   const TensorSpec whole{DType::kFloat32, {s.rows, s.columns}};
-  ShardSpec spec{.name = "table", .variable = "table", .whole = whole, .rows = s.rows};
-  spec.update = trace_update(optim::Adagrad(0.1).rule(), whole);
-  clients[0]->create(spec, [&] { return Tensor::zeros(whole.dtype, whole.shape); });
-  const Tensor values = Tensor::zeros(DType::kFloat32, {s.batch, s.columns});
+  create_table(s, whole, *clients[0]);
+  const Tensor gradient = Tensor::zeros(DType::kFloat32, {s.batch, s.columns});
   RandomStream random(1);
-  const auto draw = [&] {
-    std::vector<int64_t> rows(static_cast<size_t>(s.batch));
-    for (int64_t& row : rows)
-      row = static_cast<int64_t>(random.below(static_cast<uint64_t>(s.rows)));
-    return rows;
-  };
-  std::vector<std::vector<int64_t>> batches;
-  for (int i = 0; i < 16; ++i) batches.push_back(draw());
+  constexpr size_t kBatches = 16;
+  std::vector<std::vector<RowBatch>> batches(clients.size());
+  for (auto& own : batches) {
+    const Tensor target(whole.dtype, gradient.shape());
+    for (size_t i = 0; i < kBatches; ++i) own.emplace_back(s, random, gradient, target);
+  }
   std::vector<size_t> calls(clients.size());
-  const auto next = [&](int64_t w) -> const std::vector<int64_t>& {
-    return batches[calls[static_cast<size_t>(w)]++ % batches.size()];
+  const auto next = [&](int64_t w) -> const RowBatch& {
+    const auto i = static_cast<size_t>(w);
+    return batches[i][calls[i]++ % kBatches];
   };
-  const int64_t bytes = s.batch * s.columns * 4;
   const auto rows_report = [&](const char* op, const std::vector<double>& times) {
-    report(s, op, bytes, times);
+    report(s, op, s.batch * s.columns * 4, times);
     std::printf("cohort-ps op=%s rows=%lld of %lld Mrows_per_s=%.2f\n", op,
                 static_cast<long long>(s.batch), static_cast<long long>(s.rows),
                 static_cast<double>(s.batch * s.workers) / median(times));
   };
   rows_report("push_rows", measure(s, [&](int64_t w) {
-                clients[static_cast<size_t>(w)]->push(
-                    {.shard = "table", .gradient = values, .learning_rate = 0.1, .rows = next(w)});
+                clients[static_cast<size_t>(w)]->update(next(w).pushes, {});
               }));
-  std::vector<Tensor> targets;
-  for (size_t w = 0; w < clients.size(); ++w) targets.emplace_back(whole.dtype, values.shape());
   rows_report("pull_rows", measure(s, [&](int64_t w) {
-                const auto i = static_cast<size_t>(w);
-                clients[i]->pull({.shard = "table", .target = targets[i], .rows = next(w)});
+                clients[static_cast<size_t>(w)]->update({}, next(w).pulls);
               }));
 }
 

@@ -60,7 +60,11 @@ void write_resources(const Graph& graph, proto::Graph& out) {
     const Resource* resource = node->resource();
     if (resource == nullptr) continue;
     const auto [known, is_new] = resources.emplace(resource->name(), resource);
-    if (known->second != resource) invalid("two variables have the name \"", resource->name(), '"');
+    if (known->second != resource)
+      invalid(
+          "two variables of the graph have the name \"", resource->name(),
+          "\", by which it would name them elsewhere: give each its own, such as an optimizer its "
+          "`name`");
     if (!is_new) continue;
     out.add_resources()->set_name(resource->name());
     write(resource->spec(), *out.mutable_resources()->rbegin()->mutable_spec());

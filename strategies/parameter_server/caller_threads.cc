@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -81,10 +80,8 @@ class CallerThreads::Connection {
     try {
       service_.enter(stream_->greet(), session_);
       for (;;) serve();
-    } catch (const Error& error) {
-      end_with(error);
-    } catch (const std::bad_alloc&) {
-      end_with(Error(Code::kResourceExhausted, "the server has no memory for this request"));
+    } catch (const std::exception& error) {
+      end_with(refusal_of(error));
     }
     stream_->cancel();
     service_.closed(session_);
@@ -106,7 +103,7 @@ class CallerThreads::Connection {
     service_.refused();
     try {
       stream_->refuse(error);
-    } catch (const Error&) {  // nobody is there to be told
+    } catch (const std::exception&) {  // nobody is there to be told
     }
   }
 

@@ -68,6 +68,13 @@ std::vector<int64_t> files_of(const std::string& folder) {
        errno == 0 ? "the disk is full" : std::strerror(errno));
 }
 
+// So that a new file of it is found again.
+void sync_folder(const std::string& path) {
+  const net::Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some network file systems cannot sync a folder and say so with EINVAL.
+  if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail_to_write(path);
+}
+
 // An entry as it was read.
 struct Entry {
   proto::LogEntry header;
@@ -177,9 +184,11 @@ void ChangeLog::open(int64_t file) {
   const std::string path = path_of(folder_, file);
   net::Descriptor opened(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (opened.get() < 0) fail(Code::kUnknown, "cannot open ", path, ": ", std::strerror(errno));
-  if (synced_) {  // so that the file is found again
-    const net::Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (::fsync(folder.get()) != 0) fail_to_write(folder_);
+  try {
+    if (synced_) sync_folder(folder_);
+  } catch (const Error&) {
+    ::unlink(path.c_str());  // else it would be in the way of the next attempt
+    throw;
   }
   file_ = std::move(opened);
   number_ = file;

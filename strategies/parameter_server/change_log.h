@@ -56,7 +56,8 @@ class ChangeLog {
 struct LogReplay {
   // Makes a shard where it is not there.
   std::function<void(const ShardSpec& spec, const Tensor& initial)> create;
-  // The shard that is to change from this version on; null where it has done so already.
+  // The shard that is to change from this version on; null where it has done so already, or is not
+  // at that version because changes before it could not be read.
   std::function<std::shared_ptr<Shard>(const std::string& name, uint64_t version)> find;
   // Gets a line where a file goes on with what cannot be read.
   std::function<void(const std::string& line)> notice;

@@ -132,22 +132,28 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
   std::unique_ptr<Link> link;
   bool is_new = false;
   const auto open = [&](Link::Unconnected unconnected, Time until) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
-      if (link) std::erase(busy_, link.get());
-      if (!idle_.empty()) {
-        link = std::move(idle_.back());
-        is_new = false;
-        idle_.pop_back();
-        busy_.push_back(link.get());
-        return true;
+    for (std::shared_ptr<grpc::Channel> channel;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
+        if (link) std::erase(busy_, link.get());
+        if (!idle_.empty()) {
+          link = std::move(idle_.back());
+          is_new = false;
+          idle_.pop_back();
+          busy_.push_back(link.get());
+          return true;
+        }
+        if (!channel_->channel) channel_->channel = std::move(channel);
+        if (channel_->channel) {
+          link = std::make_unique<Link>(channel_->channel, unconnected);
+          busy_.push_back(link.get());
+          is_new = true;
+          break;
+        }
       }
-      if (!channel_->channel)
-        channel_->channel = parameter_server::open_channel(server_, channel_->security);
-      link = std::make_unique<Link>(channel_->channel, unconnected);
-      busy_.push_back(link.get());
-      is_new = true;
+      // Looks up the server's name, for which nobody else shall wait.
+      channel = parameter_server::open_channel(server_, channel_->security);
     }
     return link->connect(until);
   };

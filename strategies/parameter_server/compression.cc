@@ -145,15 +145,21 @@ GradientCompressor::GradientCompressor(const CompressionOptions& options) : opti
 
 std::shared_ptr<Buffer> GradientCompressor::compress(const std::string& shard,
                                                      const Tensor& gradient) {
-  Tensor& residual = residuals_[shard];
-  if (!residual.defined() || residual.shape() != gradient.shape())
-    residual = Tensor::zeros(DType::kFloat32, gradient.shape());
   const Tensor floats =
       gradient.dtype() == DType::kFloat32 ? gradient : gradient.cast(DType::kFloat32);
   const auto count = static_cast<size_t>(gradient.num_elements());
+  Tensor& residual = residuals_[shard];
+  if (!residual.defined() || residual.shape() != gradient.shape())
+    residual = Tensor::zeros(DType::kFloat32, gradient.shape());
   std::vector<float> values(count);
   float* kept = residual.data<float>();
-  for (size_t i = 0; i < count; ++i) values[i] = kept[i] += floats.data<float>()[i];
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = kept[i] + floats.data<float>()[i];
+    if (!std::isfinite(values[i]))
+      fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ",
+           floats.data<float>()[i], ", and what is not finite cannot be compressed");
+  }
+  std::ranges::copy(values, kept);
   auto buffer = encode(options_, values);
   for (size_t i = 0; i < count; ++i) kept[i] -= values[i];
   return buffer;

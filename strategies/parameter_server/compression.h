@@ -36,7 +36,8 @@ class GradientCompressor {
   explicit GradientCompressor(const CompressionOptions& options);
 
   Compression kind() const { return options_.kind; }
-  // The bytes to send for a gradient of floating-point dtype.
+  // The bytes to send for a gradient of floating-point dtype. kOutOfRange for one that is not
+  // finite, of which nothing is kept.
   std::shared_ptr<Buffer> compress(const std::string& shard, const Tensor& gradient);
   // What is kept for a shard, in float32; undefined where nothing was sent yet.
   Tensor residual(const std::string& shard) const;

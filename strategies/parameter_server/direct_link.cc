@@ -33,6 +33,7 @@ class DirectCarrier final : public Link::Carrier {
     if (welcome.frame.kind != Frame::Kind::kWelcome)
       fail(Code::kDataLoss, "the server does not say that its caller is welcome");
     socket_.watch();
+    socket_.hear_refusals();
     return true;
   }
 

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/direct_server.h"
 
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <sys/socket.h>
 #include <utility>
@@ -106,7 +107,7 @@ void DirectServer::accept(net::Descriptor socket) {
     const auto peer = net::InternetAddress::of_peer(socket);
     callers_.serve(
         std::make_unique<Stream>(*this, std::move(socket), peer ? peer->host() : std::string()));
-  } catch (const Error&) {  // no descriptors, or no memory for TLS
+  } catch (const std::exception&) {  // no descriptors, or no memory
   }
 }
 

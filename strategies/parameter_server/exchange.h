@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,6 +37,9 @@ struct Message {
     return bytes;
   }
 };
+
+// What a request is refused with that has led to this.
+Error refusal_of(const std::exception& thrown);
 
 // Who sent a request: the way back. Thread-safe; may outlive the connection.
 class Caller {

@@ -218,8 +218,8 @@ bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake)
 
 FrameSocket::Polled FrameSocket::poll_once(short events, milliseconds limit,
                                            const net::WakeUp* wake) {
-  // While this side sends a request, beats must not fill the connection, and a refusal is heard.
-  const bool hears = events == POLLOUT && pulse_ == &moved_;
+  // Beats must not fill the connection.
+  const bool hears = events == POLLOUT && hears_refusals_;
   if (hears) events |= POLLIN;
   pollfd waiting[2] = {{.fd = stream_.fd(), .events = events}, {.fd = -1, .events = POLLIN}};
   if (wake != nullptr) waiting[1].fd = wake->fd();

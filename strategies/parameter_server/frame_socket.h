@@ -84,6 +84,9 @@ class FrameSocket {
   void watch(const uint64_t* pulse) { pulse_ = pulse; }
   // The same when nothing comes from it or goes to it for so long, not even a beat.
   void watch() { watch(&moved_); }
+  // Of a caller, to whom nothing is said while it sends but beats and why the request is refused:
+  // from now on it takes the beats meanwhile, and throws the refusal.
+  void hear_refusals() { hears_refusals_ = true; }
   static constexpr std::chrono::milliseconds kBeat{250}, kDead{3000};
   // Ends all waiting, now and later.
   void cancel();
@@ -99,7 +102,7 @@ class FrameSocket {
   size_t write(std::span<const iovec> pieces);
   // What the other side said last is why.
   [[noreturn]] void fail_to_send();
-  // Of a caller, to whom nothing is said while it sends but beats and why the request is refused.
+  // Lets go of all else that has come.
   void throw_refusal();
   bool fill_awake();
   // Whether `wake` was signalled.
@@ -118,6 +121,7 @@ class FrameSocket {
   const uint64_t* pulse_ = nullptr;
   uint64_t last_pulse_ = 0;
   int beats_missed_ = 0;
+  bool hears_refusals_ = false;
   std::atomic<bool> cancelled_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/local_link.h"
 
+#include <chrono>
 #include <utility>
 
 #include "core/base/error.h"
@@ -41,7 +42,13 @@ class LocalCarrier final : public Link::Carrier {
   void receive(const Link::Receiver& receiver, Time deadline) override {
     const SharedStream::Head head = stream_.receive_head(deadline);
     receiver.begin(head.header, head.payload_bytes);
+    auto last_beat = std::chrono::steady_clock::now();
     for (uint64_t left = head.payload_bytes; left > 0;) {
+      // What is lent is copied without a word to the server.
+      if (const auto now = std::chrono::steady_clock::now(); now - last_beat > FrameSocket::kBeat) {
+        stream_.socket().beat();
+        last_beat = now;
+      }
       const auto [memory, sequence] = stream_.receive_segment(left, deadline);
       const auto* data = static_cast<const char*>(memory->data);
       receiver.take(data, memory->bytes);

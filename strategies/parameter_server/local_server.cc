@@ -2,12 +2,14 @@
 
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <poll.h>
 #include <sys/socket.h>
 #include <utility>
 
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/parameter_server/local_socket.h"
 #include "strategies/parameter_server/shared_stream.h"
 
@@ -118,7 +120,7 @@ void LocalServer::listen() {
     net::Descriptor socket(
         accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
-      accept(std::move(socket));
+      if (socket.get() < net::first_reserved_descriptor()) accept(std::move(socket));
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
       poll(waiting + 1, 1, kPauseMilliseconds);
     }
@@ -127,7 +129,10 @@ void LocalServer::listen() {
 
 void LocalServer::accept(net::Descriptor socket) {
   if (!is_of_this_user(socket)) return;  // goes on by gRPC
-  callers_.serve(std::make_unique<Stream>(*this, std::move(socket)));
+  try {
+    callers_.serve(std::make_unique<Stream>(*this, std::move(socket)));
+  } catch (const std::exception&) {  // no descriptors, or no memory: the same
+  }
 }
 
 }  // namespace cohort::parameter_server

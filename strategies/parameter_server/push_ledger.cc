@@ -67,13 +67,26 @@ std::map<PushLedger::Key, Mark> PushLedger::marks() const {
 }
 
 void PushLedger::write(const Key& key, const Mark& mark) {
-  Head head{.incarnation = mark.incarnation, .sequence = mark.sequence};
+  if (overwrite(key, mark)) return;
   const std::lock_guard lock(mutex_);
-  if (const auto found = records_.find(key); found != records_.end()) {
-    write_at(found->second.number, bytes_of(head).substr(0, kMarkBytes));
-    found->second.mark = mark;
-    return;
-  }
+  if (!records_.contains(key)) append(key, mark);
+}
+
+bool PushLedger::overwrite(const Key& key, const Mark& mark) {
+  const Head head{.incarnation = mark.incarnation, .sequence = mark.sequence};
+  const std::shared_lock lock(mutex_);
+  const auto found = records_.find(key);
+  if (found == records_.end()) return false;
+  Record& record = found->second;
+  const auto number = static_cast<size_t>(record.number);
+  const std::lock_guard record_lock(record_mutexes_[number % record_mutexes_.size()]);
+  write_at(record.number, bytes_of(head).substr(0, kMarkBytes));
+  record.mark = mark;
+  return true;
+}
+
+void PushLedger::append(const Key& key, const Mark& mark) {
+  Head head{.incarnation = mark.incarnation, .sequence = mark.sequence};
   const std::string names = key.task + key.shard;
   if (names.size() > kNameBytes || records_.size() >= kMaxRecords) return;
   head.task_bytes = static_cast<uint32_t>(key.task.size());

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 
@@ -31,7 +33,7 @@ class PushLedger {
   PushLedger(const std::string& folder, bool anew);
 
   std::map<Key, Mark> marks() const;
-  // Throws where the disk is full or broken.
+  // Throws where the disk is full or broken. Does not wait for what is written of other records.
   void write(const Key& key, const Mark& mark);
   // There is nothing to find any more.
   void clear();
@@ -42,12 +44,16 @@ class PushLedger {
     Mark mark;
   };
   void read();
+  // False where there is no such record.
+  bool overwrite(const Key& key, const Mark& mark);
+  void append(const Key& key, const Mark& mark);
   void write_at(int64_t record, std::string_view bytes);
 
   const std::string path_;
   net::Descriptor file_;
-  mutable std::mutex mutex_;
+  mutable std::shared_mutex mutex_;  // of which records there are
   std::map<Key, Record> records_;
+  std::array<std::mutex, 64> record_mutexes_;  // of what is in them, by number
 };
 
 }  // namespace cohort::parameter_server

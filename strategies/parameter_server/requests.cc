@@ -50,10 +50,8 @@ class CallExchange final : public Exchange, public std::enable_shared_from_this<
   void call() {
     try {
       reply_ = Message{.header = body_(buffer_).SerializeAsString()};
-    } catch (const Error& error) {
-      return caller_->refuse(error);
-    } catch (const std::bad_alloc&) {
-      return caller_->refuse(Error(Code::kResourceExhausted, "the server has no memory for this"));
+    } catch (const std::exception& error) {
+      return caller_->refuse(refusal_of(error));
     }
     buffer_ = nullptr;
     caller_->reply();
@@ -168,7 +166,8 @@ CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value)
 std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request,
                                        const std::shared_ptr<Caller>& caller) {
   ShardSpec spec = read_shard_spec(request.create());
-  spec.check(service.options().max_bytes);
+  // One that is there already needs no more.
+  spec.check(service.find(spec.name) ? service.options().max_bytes : service.memory_left());
   const uint64_t given = request.create().payload_bytes();
   const uint64_t wanted = spec.lazy ? 0 : spec.spec().bytes();
   if (given != 0 && given != wanted)

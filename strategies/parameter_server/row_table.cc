@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -46,11 +47,12 @@ void fill(DType dtype, int64_t count, char* target, const F& value_of) {
 
 }  // namespace
 
-RowTable::RowTable(const ShardSpec& spec)
+RowTable::RowTable(const ShardSpec& spec, MemoryBudget* budget)
     : spec_(spec),
       slab_rows_(std::clamp<int64_t>(
           static_cast<int64_t>(kSlabBytes / std::max<size_t>(spec.row_bytes(), 1)), 1,
-          kMaxSlabRows)) {
+          kMaxSlabRows)),
+      memory_(budget) {
   slabs_.resize(static_cast<size_t>(spec.num_parts()));
 }
 
@@ -101,9 +103,12 @@ char* RowTable::make(int part, int64_t row) {
   const int64_t place = rows_in_use();
   if (place % slab_rows_ == 0) {
     const TensorSpec slab{spec_.whole.dtype, spec_.whole.shape.with_dim(0, slab_rows_)};
-    for (auto& slabs : slabs_)
-      if (static_cast<int64_t>(slabs.size()) <= place / slab_rows_)
-        slabs.emplace_back(slab.dtype, slab.shape);
+    for (auto& slabs : slabs_) {
+      if (static_cast<int64_t>(slabs.size()) > place / slab_rows_) continue;
+      Tensor made(slab.dtype, slab.shape);
+      memory_.add(made.bytes(), spec_.name);
+      slabs.push_back(std::move(made));
+    }
   }
   for (int p = 0; p < spec_.num_parts(); ++p) initial(p, row, address(p, place));
   places_.emplace(row, place);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/tensor/tensor.h"
+#include "strategies/parameter_server/memory_budget.h"
 #include "strategies/parameter_server/shard_spec.h"
 
 namespace cohort::parameter_server {
@@ -14,7 +15,8 @@ namespace cohort::parameter_server {
 // never with the vocabulary. Not synchronised.
 class RowTable {
  public:
-  explicit RowTable(const ShardSpec& spec);
+  // `budget` is what its memory is taken of; null: nobody counts.
+  explicit RowTable(const ShardSpec& spec, MemoryBudget* budget);
 
   int64_t rows_in_use() const { return static_cast<int64_t>(places_.size()); }
   size_t bytes() const;
@@ -23,7 +25,7 @@ class RowTable {
   std::vector<int64_t> ids(int64_t after, size_t most) const;
 
   // Where a part of a row lies, which is made where it is not there. Stays until the table goes.
-  // kResourceExhausted beyond the spec's number of rows.
+  // kResourceExhausted beyond the spec's number of rows, and beyond the budget.
   char* make(int part, int64_t row);
   // Copies a part of a row, or the value that it would start with.
   void read(int part, int64_t row, char* target) const;
@@ -31,7 +33,7 @@ class RowTable {
   void reset(int part);
   // Writes the initial value of a part of a row.
   void initial(int part, int64_t row, char* target) const;
-  // Throws as make does unless there may be `rows` more.
+  // Throws as make does unless the spec allows `rows` more.
   void require_room(int64_t rows) const;
 
  private:
@@ -41,6 +43,7 @@ class RowTable {
   const int64_t slab_rows_;
   std::unordered_map<int64_t, int64_t> places_;  // by row
   std::vector<std::vector<Tensor>> slabs_;       // by part; each has slab_rows_ rows
+  BudgetShare memory_;                           // of the slabs
 };
 
 }  // namespace cohort::parameter_server

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <iostream>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -53,10 +52,8 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     if (!ok) return finish(grpc::Status::OK);  // the client has hung up
     try {
       receive();
-    } catch (const Error& error) {
-      refuse(error);
-    } catch (const std::bad_alloc&) {
-      refuse(Error(Code::kResourceExhausted, "the server has no memory for this request"));
+    } catch (const std::exception& error) {
+      refuse(refusal_of(error));
     }
   }
 
@@ -128,10 +125,8 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
         cutter_.emplace(std::move(*message));
       }
       outgoing_ = cutter_->next();
-    } catch (const Error& error) {
-      return refuse(error);
-    } catch (const std::bad_alloc&) {
-      return refuse(Error(Code::kResourceExhausted, "the server has no memory for this reply"));
+    } catch (const std::exception& error) {
+      return refuse(refusal_of(error));
     }
     const std::lock_guard lock(mutex_);
     if (finished_) return;
@@ -179,6 +174,8 @@ ParameterServerOptions completed(ParameterServerOptions options, const Environme
     invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");
   if (options.log != ServerLog::kNone && options.snapshot_folder.empty())
     invalid("a log needs a snapshot_folder");
+  if (options.log != ServerLog::kNone && options.snapshot_interval.count() == 0)
+    invalid("a log needs a snapshot_interval: it grows until the next snapshot");
   return options;
 }
 
@@ -191,18 +188,18 @@ class ParameterServer::Network {
       : options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
         service_(options_, [this] { shut_down(); }),
-        direct_(service_, security_) {
+        direct_(std::make_unique<DirectServer>(service_, security_)) {
     restore();
     share_memory();
     service_.set_offering([this](const std::string& host, const std::shared_ptr<Start>& start) {
       return Service::Offer{.memory = local_ ? local_->offer(host, start) : std::nullopt,
-                            .word = direct_.invite(start)};
+                            .word = direct_->invite(start)};
     });
     server_ = std::make_unique<StreamServer>(
         "parameter server", kMethod, address, security_,
         [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); },
         StreamServer::Direct{.first_byte = kDirectByte, .accept = [this](net::Descriptor socket) {
-                               direct_.accept(std::move(socket));
+                               direct_->accept(std::move(socket));
                              }});
     if (options_.snapshot_interval.count() > 0) saver_ = std::thread([this] { save_regularly(); });
   }
@@ -213,6 +210,8 @@ class ParameterServer::Network {
     server_.reset();
     service_.set_offering(nullptr);
     local_.reset();
+    direct_.reset();
+    if (saves_at_end_) save();
     service_.give_up_lost();
   }
 
@@ -227,10 +226,14 @@ class ParameterServer::Network {
   }
 
   void wait() {
+    const CatchTermination catching;
     std::unique_lock lock(mutex_);
     while (!ending_) {
       changed_.wait_for(lock, kLookInterval);
-      if (interrupted()) return;
+      if (interrupted()) {
+        saves_at_end_ = !options_.snapshot_folder.empty();
+        return;
+      }
       if (const auto why = service_.is_orphaned()) return options_.notice(*why);
     }
   }
@@ -278,22 +281,26 @@ class ParameterServer::Network {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, options_.snapshot_interval, [this] { return ending_; })) {
       lock.unlock();
-      try {
-        snapshot();
-      } catch (const std::exception& error) {  // also where there is no memory for one
-        options_.notice(str("parameter server: no snapshot: ", error.what()));
-      }
+      save();
       lock.lock();
+    }
+  }
+
+  void save() {
+    try {
+      snapshot();
+    } catch (const std::exception& error) {  // also where there is no memory for one
+      options_.notice(str("parameter server: no snapshot: ", error.what()));
     }
   }
 
   const ParameterServerOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool ending_ = false;
+  bool ending_ = false, saves_at_end_ = false;
   const coordination::Security security_;
   Service service_;
-  DirectServer direct_;
+  std::unique_ptr<DirectServer> direct_;
   std::unique_ptr<LocalServer> local_;
   std::thread saver_;
   std::unique_ptr<StreamServer> server_;  // last: its calls use the service

@@ -30,8 +30,9 @@ class ParameterServer {
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  // Returns when the job has asked the server to end, or left it alone (orphaned_after), or
-  // cohort::init() has seen an interrupt.
+  // Returns when the job has asked the server to end, or left it alone (orphaned_after), or the
+  // process has been asked to stop (stop_request()); then the server takes a last snapshot at its
+  // end, if it has a folder for them.
   void wait();
   // Random, of this start.
   uint64_t epoch() const;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <new>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -30,6 +31,10 @@ constexpr int kGracesToName = 5;
 constexpr double kSlowShare = 0.5;
 constexpr std::chrono::minutes kSaySlowAgain(1);
 
+void require_folder(const std::string& folder) {
+  if (folder.empty()) invalid("a snapshot is in a folder, and none was named");
+}
+
 int usual_threads(int wanted) {
   if (wanted > 0) return wanted;
   return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
@@ -42,6 +47,7 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       shut_down_(std::move(shut_down)),
       epoch_(coordination::random_incarnation()),
       buffers_(kMaxCachedBytes),
+      memory_(options.max_bytes),
       clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
               options.worker_grace),
       last_closed_(std::chrono::steady_clock::now()),
@@ -155,6 +161,7 @@ Shard::Environment Service::environment() {
           },
       .buffers = &buffers_,
       .values = &values_,
+      .budget = &memory_,
       .record = options_.log == ServerLog::kNone
                     ? std::function<void(const Change&)>()
                     : [this](const Change& change) { log_->add(change); }};
@@ -176,9 +183,11 @@ void Service::require_same(const ShardSpec& present, const ShardSpec& wanted) {
 }
 
 bool Service::create(const ShardSpec& spec, Tensor initial) {
-  size_t used = 0;
-  for (const auto& present : shards()) used += present->bytes();
-  spec.check(options_.max_bytes - std::min(used, options_.max_bytes));
+  if (const auto present = find(spec.name)) {
+    require_same(present->spec(), spec);
+    return false;
+  }
+  spec.check(memory_left());
   auto shard = std::make_shared<Shard>(spec, std::move(initial), environment());
   const std::unique_lock lock(shards_mutex_);
   if (shards_.size() >= kMaxShards)
@@ -193,6 +202,7 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
 }
 
 void Service::snapshot(const std::string& folder) {
+  require_folder(folder);
   const std::lock_guard lock(snapshot_mutex_);
   const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
   // What the files before it say, the shards have done.
@@ -218,19 +228,24 @@ bool Service::keep_log() {
 }
 
 void Service::replay() {
-  std::map<std::string, uint64_t> restored;  // the versions of the snapshot
-  for (const auto& shard : shards()) restored[shard->spec().name] = shard->version();
-  const uint64_t changes = replay_log(
-      options_.snapshot_folder,
-      {.create =
-           [this](const ShardSpec& spec, const Tensor& initial) {
-             if (find(spec.name) == nullptr) create(spec, initial);
-           },
-       .find = [&](const std::string& name, uint64_t version) -> std::shared_ptr<Shard> {
-         const auto known = restored.find(name);
-         return known == restored.end() || version >= known->second ? find(name) : nullptr;
-       },
-       .notice = options_.notice});
+  std::set<std::string> broken_off;
+  const uint64_t changes =
+      replay_log(options_.snapshot_folder,
+                 {.create =
+                      [this](const ShardSpec& spec, const Tensor& initial) {
+                        if (find(spec.name) == nullptr) create(spec, initial);
+                      },
+                  .find = [&](const std::string& name, uint64_t version) -> std::shared_ptr<Shard> {
+                    auto shard = find(name);
+                    if (shard == nullptr || version == shard->version()) return shard;
+                    // It has done so already, or what comes before is missing.
+                    if (version > shard->version() && broken_off.insert(name).second)
+                      options_.notice(str("parameter server: shard \"", name, "\" ends at version ",
+                                          shard->version(), ": the log goes on with version ",
+                                          version, ", and what is between cannot be read"));
+                    return nullptr;
+                  },
+                  .notice = options_.notice});
   for (const auto& shard : shards()) remember(shard->marks());
   options_.notice(
       str("parameter server: ", changes, " changes from the log in ", options_.snapshot_folder));
@@ -238,13 +253,17 @@ void Service::replay() {
 
 int64_t Service::restore(const std::string& folder) {
   const int64_t count = restore_from(folder);
-  // What the log has said so far is of other values.
+  // What the log has said so far is of other values. Where it cannot begin anew, it breaks off
+  // here: versions have moved on from those that it says.
   if (log_ != nullptr) snapshot(options_.snapshot_folder);
   return count;
 }
 
 int64_t Service::restore_from(const std::string& folder) {
-  const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile);
+  require_folder(folder);
+  std::error_code error;
+  const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile, error);
+  if (error) invalid("cannot look for a snapshot in ", folder, ": ", error.message());
   std::vector<ShardState> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
   // All is looked at before anything changes.
   std::vector<std::pair<std::shared_ptr<Shard>, ShardState>> restored;
@@ -315,12 +334,14 @@ std::string Service::awaited_by(const Shard& shard) {
 
 void Service::settle_rounds() {
   if (!options_.consistency.synchronous()) return;
+  bool failed = false;
   for (const auto& shard : shards()) {
     try {
       if (!shard->settle()) continue;
     } catch (const std::exception& error) {  // nobody waits for the answer
       options_.notice(str("parameter server: an update of shard \"", shard->spec().name,
-                          "\" is lost: ", error.what()));
+                          "\" has to wait: ", error.what()));
+      failed = true;
       continue;
     }
     ++applied_;
@@ -328,6 +349,8 @@ void Service::settle_rounds() {
     ++staleness_[0];
   }
   waiting_->look();
+  if (failed)
+    at(std::chrono::steady_clock::now() + options_.worker_grace, [this] { settle_rounds(); });
 }
 
 void Service::look_for(const std::string& task) {
@@ -436,23 +459,36 @@ void Service::end_ledger(const Error& error) {
 
 void Service::write_down(const Shard& shard, const std::string& task, const Mark& mark) {
   if (options_.snapshot_folder.empty()) return;
-  uint64_t lost = 0;
+  const PushLedger::Key key{.shard = shard.spec().name, .task = task};
+  bool has_returned = false;
+  std::optional<Error> failure;
   {
-    const std::lock_guard lock(ledger_mutex_);
+    const std::shared_lock lock(ledger_mutex_);
     if (ledger_ == nullptr) return;
-    const PushLedger::Key key{.shard = shard.spec().name, .task = task};
-    if (const auto found = unreturned_.find(key); found != unreturned_.end()) {
-      // Of the same start, the push itself has shown what is lost.
-      if (found->second.last.incarnation != mark.incarnation) lost = found->second.lost();
-      unreturned_.erase(found);
-    }
+    has_returned = unreturned_.contains(key);
     try {
       ledger_->write(key, mark);
     } catch (const Error& error) {
-      end_ledger(error);
+      failure = error;
     }
   }
-  if (lost > 0) count_lost(task, lost, str("shard \"", shard.spec().name, '"'));
+  if (has_returned) count_returned(key, mark);
+  if (!failure) return;
+  const std::lock_guard lock(ledger_mutex_);
+  if (ledger_ != nullptr) end_ledger(*failure);
+}
+
+void Service::count_returned(const PushLedger::Key& key, const Mark& mark) {
+  uint64_t lost = 0;
+  {
+    const std::lock_guard lock(ledger_mutex_);
+    const auto found = unreturned_.find(key);
+    if (found == unreturned_.end()) return;
+    // Of the same start, the push itself has shown what is lost.
+    if (found->second.last.incarnation != mark.incarnation) lost = found->second.lost();
+    unreturned_.erase(found);
+  }
+  if (lost > 0) count_lost(key.task, lost, str("shard \"", key.shard, '"'));
 }
 
 void Service::give_up_lost(const std::optional<std::string>& task) {

@@ -20,6 +20,7 @@
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/local_offer.h"
+#include "strategies/parameter_server/memory_budget.h"
 #include "strategies/parameter_server/push_ledger.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/server_options.h"
@@ -104,7 +105,10 @@ class Service {
   // kNotFound, kAlreadyExists.
   std::shared_ptr<Shard> shard(const std::string& name) const;
   std::shared_ptr<Shard> find(const std::string& name) const;
-  // False where there is one of this name; it is then compared: kInvalidArgument.
+  // For values and slots.
+  size_t memory_left() const { return memory_.left(); }
+  // False where there is one of this name; it is then compared: kInvalidArgument. Else
+  // kResourceExhausted where there is no memory left for it.
   bool create(const ShardSpec& spec, Tensor initial);
   static void require_same(const ShardSpec& present, const ShardSpec& wanted);
   std::vector<std::shared_ptr<Shard>> shards() const;
@@ -149,6 +153,8 @@ class Service {
   void count_lost(const std::string& task, uint64_t pushes, const std::string& where);
   // Writes down what the worker will know as acknowledged.
   void write_down(const Shard& shard, const std::string& task, const Mark& mark);
+  // A worker has pushed again of which the server before this one had more.
+  void count_returned(const PushLedger::Key& key, const Mark& mark);
   // Makes the updates that nobody is waited for any more.
   void settle_rounds();
   // Looks, when its time is over, whether a worker without connections has come back.
@@ -166,6 +172,7 @@ class Service {
   const uint64_t epoch_;
   BufferCache buffers_;
   ValueMemory values_;
+  MemoryBudget memory_;
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
   Roster roster_;
@@ -181,7 +188,7 @@ class Service {
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex snapshot_mutex_;
   std::unique_ptr<ChangeLog> log_;  // made before anybody calls
-  std::mutex ledger_mutex_;         // guards what follows
+  std::shared_mutex ledger_mutex_;  // guards what follows, but for what is in the ledger
   std::unique_ptr<PushLedger> ledger_;
   struct Unreturned {
     Mark restored, last;

@@ -63,7 +63,7 @@ bool is_free(const Tensor& tensor) {
 
 class Shard::Writing {
  public:
-  explicit Writing(Shard& shard) : lock_(shard.mutex_), guard_(shard.guard_) {
+  explicit Writing(ValueGuard* guard) : guard_(guard) {
     if (guard_ != nullptr) guard_->begin();
   }
   ~Writing() {
@@ -73,18 +73,18 @@ class Shard::Writing {
   Writing& operator=(const Writing&) = delete;
 
  private:
-  const std::lock_guard<FairLock> lock_;
   ValueGuard* const guard_;
 };
 
 Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
-    : spec_(std::move(spec)), environment_(environment) {
+    : spec_(std::move(spec)), environment_(environment), memory_(environment.budget) {
   if (spec_.lazy) {
-    table_.emplace(spec_);
+    table_.emplace(spec_, environment_.budget);
   } else {
     if (!(initial.spec() == spec_.spec()) || !initial.defined())
       invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", its initial value is ",
               initial.spec());
+    take_memory();
     std::vector<Tensor> parts = {std::move(initial)};
     for (const auto& slot : spec_.update.slots)
       parts.push_back(Tensor::full(spec_.whole.dtype, spec_.spec().shape, slot.initial));
@@ -94,11 +94,13 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
 }
 
 Shard::Shard(ShardState state, const Environment& environment)
-    : spec_(state.spec), environment_(environment) {
-  if (spec_.lazy)
-    table_.emplace(spec_);
-  else
+    : spec_(state.spec), environment_(environment), memory_(environment.budget) {
+  if (spec_.lazy) {
+    table_.emplace(spec_, environment_.budget);
+  } else {
+    take_memory();
     begin_with(state.parts);
+  }
   compile();
   const uint64_t version = state.version;
   if (spec_.lazy) {
@@ -108,6 +110,10 @@ Shard::Shard(ShardState state, const Environment& environment)
     marks_ = std::move(state.marks);
   }
   version_ = version;
+}
+
+void Shard::take_memory() {
+  memory_.add(static_cast<size_t>(spec_.num_parts()) * spec_.spec().bytes(), spec_.name);
 }
 
 void Shard::begin_with(std::vector<Tensor> parts) {
@@ -188,20 +194,16 @@ PushResult Shard::push(IncomingPush push) {
     push.rows = std::move(sorted.rows);
     push.gradient = std::move(sorted.values);
   }
-  const Writing writing(*this);
-  Mark& mark = marks_[push.task];
-  if (mark.incarnation != push.mark.incarnation)
-    mark = {.incarnation = push.mark.incarnation, .sequence = 0};
+  const std::lock_guard lock(mutex_);
   PushResult result{.version = version_};
-  if (push.mark.sequence <= mark.sequence) {
+  if (!is_new(push.task, push.mark)) {
     result.outcome = PushOutcome::kRepeated;
     return result;
   }
-  if (const uint64_t known = std::max(mark.sequence, push.reported); push.acknowledged > known)
-    result.lost = push.acknowledged - known;
+  const uint64_t known = std::max(last_of(push.task, push.mark.incarnation), push.reported);
+  if (push.acknowledged > known) result.lost = push.acknowledged - known;
   if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
-    record({{push.task, push.mark}}, std::monostate());
-    mark.sequence = push.mark.sequence;
+    mark_only({{push.task, push.mark}});
     result.outcome = PushOutcome::kRepeated;
     return result;
   }
@@ -215,7 +217,7 @@ PushResult Shard::push(IncomingPush push) {
   Marks marks = {{push.task, push.mark}};
   if (!push.source.empty()) marks[push.source] = push.source_mark;
   if (push.rows && push.rows->empty()) {  // it only says that it was there
-    record(marks, std::monostate());
+    mark_only(std::move(marks));
   } else {
     const AppliedGradient gradient{.values = std::move(push.gradient),
                                    .rows = std::move(push.rows),
@@ -224,8 +226,8 @@ PushResult Shard::push(IncomingPush push) {
     make_rows(gradient);
     record(marks, gradient);
     apply(gradient);
+    set_marks(std::move(marks));
   }
-  for (auto& [task, last] : marks) marks_[task] = last;
   result.version = version_;
   return result;
 }
@@ -236,47 +238,83 @@ void Shard::record(const Marks& marks, const What& what) const {
     environment_.record({.shard = spec_.name, .version = version_, .marks = marks, .what = what});
 }
 
-bool Shard::is_new(const std::string& source, const Mark& mark) const {
+void Shard::mark_only(Marks marks) {
+  record(marks, std::monostate());
+  set_marks(std::move(marks));
+}
+
+void Shard::set_marks(Marks marks) noexcept {
+  while (!marks.empty()) {
+    const auto done = marks_.insert(marks.extract(marks.begin()));
+    if (!done.inserted) done.position->second = done.node.mapped();
+  }
+}
+
+uint64_t Shard::last_of(const std::string& source, uint64_t incarnation) const {
   const auto last = marks_.find(source);
-  return last == marks_.end() || last->second.incarnation != mark.incarnation ||
-         last->second.sequence < mark.sequence;
+  return last == marks_.end() || last->second.incarnation != incarnation ? 0
+                                                                         : last->second.sequence;
+}
+
+bool Shard::is_new(const std::string& source, const Mark& mark) const {
+  return last_of(source, mark.incarnation) < mark.sequence;
 }
 
 // One gradient of a synchronous update.
 PushResult Shard::count(IncomingPush& push, PushResult result) {
-  Mark& mark = marks_[push.task];
-  const Mark before = std::exchange(mark, push.mark);
+  Marks mark = {{push.task, push.mark}};
   if (push.computed_at != ShardVersion{environment_.epoch, version_}) {
-    record({{push.task, push.mark}}, std::monostate());
+    mark_only(std::move(mark));
     result.outcome = PushOutcome::kLate;
     return result;
   }
   if (round_.before.contains(push.task)) {
+    set_marks(std::move(mark));
     result.outcome = PushOutcome::kRepeated;
     return result;
   }
-  if (!round_.gradients.empty() && round_.rows[0].has_value() != push.rows.has_value()) {
-    mark = before;
+  if (!round_.gradients.empty() && round_.rows[0].has_value() != push.rows.has_value())
     invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");
+  const auto last = marks_.find(push.task);
+  const auto place =
+      round_.before
+          .emplace(push.task, last == marks_.end() ? std::nullopt : std::optional(last->second))
+          .first;
+  const bool has_others = round_.before.size() > 1;
+  const auto now = std::chrono::steady_clock::now();
+  const auto alone = now - round_.latest;
+  try {
+    if (round_is_complete()) {
+      finish_round(&push);
+      result.outcome = PushOutcome::kApplied;
+    } else {
+      add_to_round(push);
+      result.outcome = PushOutcome::kCounted;
+    }
+  } catch (...) {
+    round_.before.erase(place);
+    throw;
   }
-  round_.before.emplace(push.task, before.sequence > 0 ? std::optional(before) : std::nullopt);
-  round_.learning_rate = push.learning_rate;
-  round_.step = std::max(round_.step, push.step);
+  if (result.outcome == PushOutcome::kCounted) {
+    set_marks(std::move(mark));
+    round_.latest = now;
+    return result;
+  }
+  if (has_others) result.awaited_share = awaited_share(push.task, alone);
+  result.version = version_;
+  return result;
+}
+
+void Shard::add_to_round(const IncomingPush& push) {
   if (push.rows || round_.gradients.empty()) {
-    round_.gradients.push_back(push.gradient);
+    round_.gradients.reserve(round_.gradients.size() + 1);
     round_.rows.push_back(push.rows);
+    round_.gradients.push_back(push.gradient);
   } else {
     add_to(round_.gradients[0], push.gradient);
   }
-  result.outcome = PushOutcome::kCounted;
-  const auto now = std::chrono::steady_clock::now();
-  const auto alone = now - std::exchange(round_.latest, now);
-  if (!round_is_complete()) return result;
-  if (round_.before.size() > 1) result.awaited_share = awaited_share(push.task, alone);
-  finish_round();
-  result.outcome = PushOutcome::kApplied;
-  result.version = version_;
-  return result;
+  round_.learning_rate = push.learning_rate;
+  round_.step = std::max(round_.step, push.step);
 }
 
 double Shard::awaited_share(const std::string& task, Time::duration alone) {
@@ -299,29 +337,42 @@ bool Shard::round_is_complete() const {
          environment_.awaited(has_come) == 0;
 }
 
-// Workers have divided their gradients by as many as there were to be.
-void Shard::finish_round() {
-  Round round = std::exchange(round_, {});
-  AppliedGradient sum{.values = round.gradients[0],
+AppliedGradient Shard::sum_of_round(IncomingPush* last) const {
+  AppliedGradient sum{.values = {},
                       .rows = {},
-                      .learning_rate = round.learning_rate,
-                      .number = std::max(updates_ + 1, round.step)};
-  if (round.rows[0]) {
+                      .learning_rate = last ? last->learning_rate : round_.learning_rate,
+                      .number = std::max({updates_ + 1, round_.step, last ? last->step : 0})};
+  if (last ? last->rows.has_value() : round_.rows[0].has_value()) {
     std::vector<RowGradient> all;
-    for (size_t i = 0; i < round.gradients.size(); ++i)
-      all.push_back({*round.rows[i], round.gradients[i]});
+    for (size_t i = 0; i < round_.gradients.size(); ++i)
+      all.push_back({*round_.rows[i], round_.gradients[i]});
+    if (last != nullptr) all.push_back({*last->rows, last->gradient});
     RowGradient combined = combine_rows(all);
     sum.rows = std::move(combined.rows);
-    sum.values = combined.values;
+    sum.values = std::move(combined.values);
+  } else if (last == nullptr) {
+    sum.values = round_.gradients[0].clone();
+  } else {
+    sum.values = last->gradient;
+    if (!round_.gradients.empty()) add_to(sum.values, round_.gradients[0]);
   }
+  // Workers have divided their gradients by as many as there were to be.
   const int wanted = environment_.consistency.gradients_per_update();
-  if (const auto come = static_cast<int>(round.before.size()); come < wanted)
+  if (const auto come = static_cast<int>(round_.before.size()); come < wanted)
     scale(sum.values, static_cast<double>(wanted) / come);
+  return sum;
+}
+
+void Shard::finish_round(IncomingPush* last) {
+  const AppliedGradient sum = sum_of_round(last);
   Marks marks;
-  for (const auto& [task, before] : round.before) marks[task] = marks_[task];
+  for (const auto& [task, before] : round_.before)
+    marks[task] = last != nullptr && last->task == task ? last->mark : marks_.at(task);
   make_rows(sum);
   record(marks, sum);
   apply(sum);
+  set_marks(std::move(marks));
+  round_ = {};
 }
 
 bool Shard::settle() {
@@ -329,9 +380,9 @@ bool Shard::settle() {
     const std::shared_lock lock(mutex_);
     if (!round_is_complete()) return false;
   }
-  const Writing writing(*this);
+  const std::lock_guard lock(mutex_);
   if (!round_is_complete()) return false;
-  finish_round();
+  finish_round(nullptr);
   return true;
 }
 
@@ -359,9 +410,10 @@ void Shard::make_rows(const AppliedGradient& gradient) {
 }
 
 void Shard::apply(const AppliedGradient& gradient) {
+  const Writing writing(guard_);
   *feeds_[2].data<double>() = static_cast<double>(gradient.number);
   if (gradient.rows)
-    apply_rows(combine_rows({*gradient.rows, gradient.values}), gradient.learning_rate);
+    apply_rows(*gradient.rows, gradient.values, gradient.learning_rate);
   else
     run(*plan_, gradient.values, gradient.learning_rate);
   updates_ = gradient.number;
@@ -369,9 +421,11 @@ void Shard::apply(const AppliedGradient& gradient) {
 }
 
 void Shard::replay(const Change& change) {
-  const Writing writing(*this);
+  const std::lock_guard lock(mutex_);
   if (const auto* gradient = std::get_if<AppliedGradient>(&change.what)) {
     check_push(gradient->rows);
+    if (gradient->rows && !is_ascending(*gradient->rows))
+      invalid("shard \"", spec_.name, "\" was moved by rows that are not in order");
     make_rows(*gradient);
     apply(*gradient);
   } else if (const auto* part = std::get_if<AssignedPart>(&change.what)) {
@@ -396,31 +450,33 @@ void Shard::run(Plan& plan, const Tensor& gradient, double learning_rate) {
 }
 
 // Blocks of rows are copied out, updated and copied back. Each row comes once.
-void Shard::apply_rows(const RowGradient& gradient, double learning_rate) {
+void Shard::apply_rows(std::span<const int64_t> rows, const Tensor& values, double learning_rate) {
   const size_t row_bytes = spec_.row_bytes();
   const auto block = static_cast<size_t>(spec_.update.row_block);
-  const size_t count = gradient.rows.size();
-  std::vector<char*> base;
-  for (int part = 0; part < spec_.num_parts() && !table_; ++part)
-    base.push_back(static_cast<char*>(storage(part).raw()));
-  const auto place = [&](size_t part, int64_t row) {
-    return table_ ? table_->make(static_cast<int>(part), row)
-                  : base[part] + static_cast<size_t>(row) * row_bytes;
+  const size_t count = rows.size();
+  const auto base_of = [&](size_t part) {
+    return table_ ? nullptr : static_cast<char*>(storage(static_cast<int>(part)).raw());
   };
-  const auto* source = static_cast<const char*>(gradient.values.raw());
+  const auto place = [&](size_t part, char* base, int64_t row) {
+    return table_ ? table_->make(static_cast<int>(part), row)
+                  : base + static_cast<size_t>(row) * row_bytes;
+  };
+  const auto* source = static_cast<const char*>(values.raw());
   for (size_t begin = 0; begin < count; begin += block) {
     const size_t size = std::min(block, count - begin);
     for (size_t part = 0; part < block_parts_.size(); ++part) {
       auto* to = static_cast<char*>(block_parts_[part]->storage(0).raw());
+      char* const base = base_of(part);
       for (size_t i = 0; i < size; ++i)
-        std::memcpy(to + i * row_bytes, place(part, gradient.rows[begin + i]), row_bytes);
+        std::memcpy(to + i * row_bytes, place(part, base, rows[begin + i]), row_bytes);
     }
     std::memcpy(block_gradient_.raw(), source + begin * row_bytes, size * row_bytes);
     run(*row_plan_, block_gradient_, learning_rate);
     for (size_t part = 0; part < block_parts_.size(); ++part) {
       const auto* from = static_cast<const char*>(block_parts_[part]->storage(0).raw());
+      char* const base = base_of(part);
       for (size_t i = 0; i < size; ++i)
-        std::memcpy(place(part, gradient.rows[begin + i]), from + i * row_bytes, row_bytes);
+        std::memcpy(place(part, base, rows[begin + i]), from + i * row_bytes, row_bytes);
     }
   }
 }
@@ -490,8 +546,9 @@ template <typename What>
 bool Shard::begin_write(const Writer& writer, const What& what) {
   const std::string name = writer.task + kWrites;
   if (!is_new(name, writer.mark)) return false;
-  record({{name, writer.mark}}, what);
-  marks_[name] = writer.mark;
+  Marks mark = {{name, writer.mark}};
+  record(mark, what);
+  set_marks(std::move(mark));
   return true;
 }
 
@@ -503,6 +560,7 @@ void Shard::require_value(const Tensor& value) const {
 }
 
 void Shard::overwrite(const AssignedPart& assigned) {
+  const Writing writing(guard_);
   storage(assigned.part).assign(assigned.value);
   if (assigned.part > 0) updates_ = 0;
   round_ = {};
@@ -512,7 +570,7 @@ void Shard::overwrite(const AssignedPart& assigned) {
 uint64_t Shard::assign(const Writer& writer, int part, const Tensor& value) {
   const AssignedPart assigned{.part = require_part(part), .value = value};
   require_value(value);
-  const Writing writing(*this);
+  const std::lock_guard lock(mutex_);
   if (begin_write(writer, assigned)) overwrite(assigned);
   return version_;
 }
@@ -537,7 +595,7 @@ uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int6
                               .rows = rows,
                               .values = values,
                               .value_bytes = rows.size() * spec_.row_bytes()};
-  const Writing writing(*this);
+  const std::lock_guard lock(mutex_);
   for (const int64_t row : rows) table_->make(part, row);  // what may fail comes first
   if (begin_write(writer, assigned)) overwrite(assigned);
   return version_;
@@ -573,9 +631,9 @@ bool Shard::skip(const std::string& task, const Mark& from, const Mark& to) {
 }
 
 void Shard::restore(ShardState state) {
-  const Writing writing(*this);
+  const std::lock_guard lock(mutex_);
   if (table_) {
-    table_.emplace(spec_);
+    table_.emplace(spec_, environment_.budget);
     const std::vector<int64_t>& rows = *state.row_ids;
     table_->require_room(static_cast<int64_t>(rows.size()));
     for (int part = 0; part < spec_.num_parts(); ++part) {
@@ -584,6 +642,7 @@ void Shard::restore(ShardState state) {
         std::memcpy(table_->make(part, rows[i]), source + i * spec_.row_bytes(), spec_.row_bytes());
     }
   } else {
+    const Writing writing(guard_);
     for (int part = 0; part < spec_.num_parts(); ++part)
       storage(part).assign(state.parts[static_cast<size_t>(part)]);
   }

@@ -18,6 +18,7 @@
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/fair_lock.h"
+#include "strategies/parameter_server/memory_budget.h"
 #include "strategies/parameter_server/row_gradient.h"
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
@@ -88,12 +89,13 @@ class Shard {
     std::function<int(const ClockTable::HasCome& has_come)> awaited =
         [](const ClockTable::HasCome&) { return 1; };
     BufferCache* buffers = nullptr;
-    ValueMemory* values = nullptr;  // for the value; null: in memory of its own
+    ValueMemory* values = nullptr;   // for the value; null: in memory of its own
+    MemoryBudget* budget = nullptr;  // for value and slots; null: nobody counts
     // Is told of each change before it is made; where it throws, nothing changes. Null: nobody is.
     std::function<void(const Change& change)> record = nullptr;
   };
-  // `spec` may be hostile: kInvalidArgument and kResourceExhausted. `initial` is the value; a table
-  // of rows has none.
+  // `spec` may be hostile: kInvalidArgument and kResourceExhausted, the latter also where the
+  // budget is used up. `initial` is the value; a table of rows has none.
   Shard(ShardSpec spec, Tensor initial, const Environment& environment);
   // From what state() returned.
   Shard(ShardState state, const Environment& environment);
@@ -180,15 +182,23 @@ class Shard {
     Time::duration alone{0};  // for this task alone
   };
 
-  // Alone with the shard, to change it.
+  // While the value changes, under the lock: for those who copy it without.
   class Writing;
   void compile();
+  // Of all parts, which are not those of a table.
+  void take_memory();
   void begin_with(std::vector<Tensor> parts);
   void require_rows(std::span<const int64_t> rows) const;
   int require_part(int part) const;
+  // The number of a source's last push in one of its starts; 0: none.
+  uint64_t last_of(const std::string& source, uint64_t incarnation) const;
   bool is_new(const std::string& source, const Mark& mark) const;
+  // Comes before the change, and after all of it that may fail.
   template <typename What>
   void record(const Marks& marks, const What& what) const;
+  void set_marks(Marks marks) noexcept;
+  // Of a push that changes nothing else.
+  void mark_only(Marks marks);
   // Whether the write is still to be made; then it counts as made.
   template <typename What>
   bool begin_write(const Writer& writer, const What& what);
@@ -197,20 +207,25 @@ class Shard {
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
   double awaited_share(const std::string& task, Time::duration alone);
-  void finish_round();
+  void add_to_round(const IncomingPush& push);
+  // With that of `last`, where it is not null, whose gradient is written over.
+  AppliedGradient sum_of_round(IncomingPush* last) const;
+  // Where it throws, the round is as before.
+  void finish_round(IncomingPush* last);
   void compensate(IncomingPush& push);
-  // The update itself.
+  // The update itself, by rows that are ascending.
   void apply(const AppliedGradient& gradient);
   void overwrite(const AssignedPart& assigned);
   void overwrite(const AssignedRows& assigned);
   void require_value(const Tensor& value) const;
-  void apply_rows(const RowGradient& gradient, double learning_rate);
+  void apply_rows(std::span<const int64_t> rows, const Tensor& values, double learning_rate);
   void run(Plan& plan, const Tensor& gradient, double learning_rate);
   void read_row(int part, int64_t row, char* target) const;
   Tensor storage(int part) const;
 
   const ShardSpec spec_;
   const Environment environment_;
+  BudgetShare memory_;  // of value and slots; a table has its own
   mutable FairLock mutex_;
   uint64_t version_ = 1, updates_ = 0;
   Marks marks_;

@@ -56,7 +56,7 @@ void ShardSpec::check(size_t max_bytes) const {
   // A block of rows and its gradient are held besides.
   if (!fits(lazy ? 1 : rows) || !fits(update.by_rows.empty() ? 0 : update.row_block))
     fail(Code::kResourceExhausted, "shard \"", name, "\" is ", spec(), " with ",
-         update.slots.size(), " slots; this server holds ", max_bytes, " bytes at most");
+         update.slots.size(), " slots; this server has ", max_bytes, " bytes for it");
 }
 
 }  // namespace cohort

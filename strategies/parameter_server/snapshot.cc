@@ -158,7 +158,10 @@ void read_parts(ShardState& state, std::map<std::string, Tensor>& tensors, const
 // A name that no file of the folder has: the one that the manifest names stays until the end.
 std::string new_file(const std::string& folder) {
   int64_t last = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error) fail(Code::kPermissionDenied, "cannot list ", folder, ": ", error.message());
+  for (const auto& entry : entries) {
     int64_t number = 0;
     if (std::sscanf(entry.path().filename().c_str(), "shards-%" SCNd64, &number) == 1)
       last = std::max(last, number);

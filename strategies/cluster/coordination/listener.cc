@@ -1,15 +1,14 @@
 #include "strategies/cluster/coordination/listener.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/port_holder.h"
 #include "strategies/cluster/net/socket.h"
 
@@ -18,15 +17,6 @@ namespace {
 
 // How long to leave it when the system has no descriptor, or another passing trouble.
 constexpr int kPauseMilliseconds = 50;
-
-// Descriptors with numbers from here on are left to the rest of the program: a flood of connections
-// must not keep it from opening its files.
-int first_reserved_descriptor() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 1 << 20;
-  const int64_t all = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
-  return static_cast<int>(all - std::min<int64_t>(64, all / 4));
-}
 
 // A socket that listens at `endpoint`, or none with the reason in errno.
 net::Descriptor listen_at(const net::InternetAddress& endpoint) {
@@ -96,7 +86,7 @@ void Listener::run() {
 }
 
 void Listener::accept_all(int listening) {
-  const int reserved = first_reserved_descriptor();
+  const int reserved = net::first_reserved_descriptor();
   for (;;) {
     const int descriptor = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor >= 0 && descriptor < reserved) {

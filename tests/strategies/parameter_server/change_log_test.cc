@@ -2,8 +2,11 @@
 #include "strategies/parameter_server/change_log.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tests/strategies/parameter_server/testing.h"
 
@@ -15,10 +18,11 @@ const TensorSpec kFour{DType::kFloat32, {4}};
 // A server with a log, and a client of it.
 class Logged {
  public:
-  explicit Logged(ConsistencyOptions consistency = {})
+  explicit Logged(ConsistencyOptions consistency = {}, ServerLog log = ServerLog::kWritten)
       : server({.consistency = consistency,
                 .snapshot_folder = folder_.path(),
-                .log = ServerLog::kWritten}),
+                .snapshot_interval = std::chrono::hours(1),
+                .log = log}),
         client(server.client()) {}
 
   // As when it was killed: nothing is saved at the end.
@@ -158,15 +162,105 @@ TEST(ChangeLog, EndsWhereAnEntryIsCutOffOrDamaged) {
   }
 }
 
+// The changes behind it are of another value than the one that can be made.
+TEST(ChangeLog, OfAShardEndsWhereSomeOfItIsMissing) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour), other = whole_shard("v", kFour);
+  for (const ShardSpec& one : {spec, other})
+    client.create(one, [] { return floats({0, 0, 0, 0}); });
+  push(client, -10);
+  push(client, -10);
+  const auto file = logged.files().back();
+  logged.restart();
+  push(client, -10);
+  client.push({.shard = "v", .gradient = floats({-1, 0, 0, 0}), .learning_rate = 1});
+  logged.server.stop();
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  for (int times = 0; times < 2; ++times) {
+    logged.server.start();
+    EXPECT_EQ(fetch(client, spec).data<float>()[0], 1) << "the first push";
+    EXPECT_EQ(fetch(client, other).data<float>()[0], 1) << "of which nothing is missing";
+    EXPECT_NE(logged.server.line("shard \"w\" ends at version 2"), "");
+    logged.server.stop();
+  }
+  logged.server.start();
+  push(client, -10);
+  EXPECT_EQ(client.statistics().pushes_lost, 2u);
+  EXPECT_EQ(fetch(client, spec).data<float>()[0], 2);
+  logged.restart();
+  EXPECT_EQ(fetch(client, spec).data<float>()[0], 2) << "what came after it";
+}
+
+TEST(ChangeLog, OnTheDiskIsFoundAgain) {
+  Logged logged({}, ServerLog::kSynced);
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
+  client.create(spec, [] { return floats({1, 2, 3, 4}); });
+  for (int i = 1; i <= 3; ++i) push(client, static_cast<float>(i));
+  const auto before = all_of(client, spec);
+  logged.restart();
+  EXPECT_EQ(all_of(client, spec), before);
+}
+
+TEST(ChangeLog, KnowsWorkThatIsDoneAgainByAnother) {
+  Logged logged;
+  const auto other = logged.server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", kFour);
+  logged.client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  for (ParameterClient* client : {logged.client.get(), other.get()})
+    client->mark_pushes(ParameterClient::Source{"chief:0/lane-0", 1, 3});
+  push(*logged.client, -10);
+  logged.restart();
+  push(*other, -10);
+  EXPECT_EQ(fetch(*other, spec).data<float>()[0], 1) << "once";
+}
+
+TEST(ChangeLog, HasTablesThatWereReset) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  ShardSpec spec = whole_shard("table", {DType::kFloat32, {8, 1}});
+  spec.update.dense.clear();
+  spec.lazy = RowInitializer{.kind = RowInitializer::Kind::kConstant, .a = 1};
+  client.create(spec, [] { return Tensor(); });
+  client.assign_rows("table", {2, 5}, Tensor::from(std::vector<float>{8, 9}, {2, 1}), 0, false);
+  client.assign_rows("table", {5}, Tensor::from(std::vector<float>{7}, {1, 1}), 0, true);
+  logged.restart();
+  Tensor rows(DType::kFloat32, {2, 1});
+  client.pull({.shard = "table", .target = rows, .rows = std::vector<int64_t>{2, 5}});
+  EXPECT_EQ(values_of(rows), (std::vector<float>{1, 7}));
+}
+
+// The next attempt has the same number.
+TEST(ChangeLog, BeginsAFileAgainThatItCouldNotBegin) {
+  const Folder folder;
+  parameter_server::ChangeLog log(folder.path(), true);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(next);
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, usual.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const Error error = error_of([&] { log.begin_file(); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_NE(error.message().find(folder.path()), std::string::npos) << error.what();
+  EXPECT_EQ(log.begin_file(), 2);
+}
+
 TEST(ChangeLog, IsNeitherForgottenNorWithoutAFolder) {
   EXPECT_ERROR(TestServer({.log = ServerLog::kWritten}), Code::kInvalidArgument,
                "a log needs a snapshot_folder");
+  const Folder folder;
+  EXPECT_ERROR(TestServer({.snapshot_folder = folder.path(), .log = ServerLog::kWritten}),
+               Code::kInvalidArgument, "a log needs a snapshot_interval");
   Logged logged;
   logged.client->create(whole_shard("w", kFour), [] { return floats({0, 0, 0, 0}); });
   logged.server.stop();
   EXPECT_ERROR(TestServer({.snapshot_folder = logged.folder()}), Code::kFailedPrecondition,
                "has kept a log");
-  TestServer synced({.snapshot_folder = logged.folder(), .log = ServerLog::kSynced});
+  TestServer synced({.snapshot_folder = logged.folder(),
+                     .snapshot_interval = std::chrono::hours(1),
+                     .log = ServerLog::kSynced});
   push(*synced.client(), -10);
   EXPECT_EQ(synced->statistics().pushes_applied, 1u);
 }

@@ -86,6 +86,19 @@ TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
     EXPECT_LE(std::abs(left), scale / 2 * 1.001f);
 }
 
+// It would stay in what is kept for ever.
+TEST(GradientCompressor, RefusesWhatIsNotFinite) {
+  for (const Compression kind : {Compression::kBFloat16, Compression::kFloat16, Compression::kInt8,
+                                 Compression::kOneBit, Compression::kTopK, Compression::kTwoBit})
+    for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+      GradientCompressor compressor({.kind = kind, .top_k = 0.5});
+      send(compressor, {0.3f, -0.2f});
+      const Floats kept = values_of(compressor.residual("w"));
+      EXPECT_ERROR(send(compressor, {0.1f, bad}), Code::kOutOfRange, "shard \"w\"");
+      EXPECT_EQ(values_of(compressor.residual("w")), kept);
+    }
+}
+
 TEST(Float16, LeavesBehindWhatItCannotHold) {
   GradientCompressor compressor({.kind = Compression::kFloat16});
   EXPECT_EQ(send(compressor, {1, 100000, -2}), (Floats{1, 65504, -2}));

@@ -26,7 +26,7 @@ ParameterClient client_of(const TestServer& server, Transport transport, const T
 }
 
 std::string word_of(const TestServer& server) {
-  const auto offer = upgrade_of(server, "another");
+  const auto offer = upgrade_of(server.address(), "another");
   EXPECT_EQ(offer.socket(), "") << "memory is for the same host";
   return offer.direct_word();
 }

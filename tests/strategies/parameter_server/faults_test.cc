@@ -7,6 +7,8 @@
 
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
+#include "strategies/collective/host/shared_region.h"
+#include "strategies/parameter_server/local_socket.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
@@ -83,6 +85,23 @@ TEST_F(FaultyServer, ServesAgainAfterItHadNoDescriptorsLeft) {
   EXPECT_EQ(client("worker:1")->statistics().shards, 1u);
   EXPECT_LT(std::chrono::steady_clock::now() - ended, std::chrono::seconds(10))
       << "5 s, on a machine that is not busy";
+  expect_well();
+}
+
+// The same of callers of its own host. With an odd number of descriptors and with an even one: it
+// may be the first or the second thing that a caller needs which there is none for.
+TEST_F(FaultyServer, ServesItsHostAgainAfterItHadNoDescriptorsLeft) {
+  const auto offer = upgrade_of(Address::parse(port_.address()), host_identity());
+  ASSERT_FALSE(offer.socket().empty());
+  client_->statistics();
+  for (const rlim_t descriptors : {64, 65}) {
+    limit(RLIMIT_NOFILE, descriptors);
+    std::vector<net::Descriptor> flood;
+    for (int i = 0; i < 200; ++i)
+      flood.push_back(parameter_server::connect_locally(offer.socket()));
+    EXPECT_EQ(client_->statistics().shards, 1u) << "who is connected is served meanwhile";
+  }
+  limit(RLIMIT_NOFILE, 1024);
   expect_well();
 }
 

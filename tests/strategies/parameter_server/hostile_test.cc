@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <thread>
 
 #include <grpcpp/grpcpp.h>
@@ -330,8 +331,32 @@ TEST_F(Hostile, TasksThatAreNotTheLeader) {
     }
 }
 
+// The leader's mistakes do not end the server either.
+TEST_F(Hostile, FoldersThatAreNone) {
+  const Folder folder;
+  const std::string file = folder.path() + "/file", long_name(5000, 'x');
+  std::ofstream(file) << "no folder";
+  for (const std::string& wrong :
+       {std::string(), file, file + "/within", folder.path() + "/" + long_name, long_name,
+        std::string("/dev/null"), std::string("/proc/1/fdinfo/none"), std::string(1, '\0')}) {
+    Request asking = request();
+    asking.mutable_snapshot()->set_folder(wrong);
+    EXPECT_NE(outcome(asking).message(), "no error") << wrong;
+    asking.mutable_restore()->set_folder(wrong);
+    EXPECT_NE(outcome(asking).message(), "no error") << wrong;
+  }
+  Request nowhere = request();
+  nowhere.mutable_snapshot();
+  EXPECT_REFUSED(nowhere, Code::kInvalidArgument, "folder");
+  nowhere.mutable_restore();
+  EXPECT_REFUSED(nowhere, Code::kInvalidArgument, "folder");
+}
+
 // Any change of a byte gives an error or a reply, never a crash, a hang or much memory.
 TEST_F(Hostile, MutatedRequests) {
+  const Folder scratch;  // for folders that mutations may ask for
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
   std::vector<std::string> seeds;
   Request good = request();
   add_push(good);
@@ -341,6 +366,13 @@ TEST_F(Hostile, MutatedRequests) {
   add_create(good);
   seeds.push_back(good.SerializeAsString());
   seeds.push_back(write(1).SerializeAsString());
+  // Longer than any name may be, whatever becomes of some of its bytes.
+  const std::string folder(2000, 'x');
+  good = request();
+  good.mutable_snapshot()->set_folder(folder);
+  seeds.push_back(good.SerializeAsString());
+  good.mutable_restore()->set_folder(folder);
+  seeds.push_back(good.SerializeAsString());
   const auto [seed, count] = trials(4711, 4000);
   RandomStream random(seed);
   for (uint64_t i = 0; i < count; ++i) {
@@ -350,6 +382,7 @@ TEST_F(Hostile, MutatedRequests) {
     if (random.below(8) == 0) bytes.resize(random.below(bytes.size()));
     outcome(bytes);
   }
+  std::filesystem::current_path(before);
   EXPECT_EQ(service_.shard("w")->spec().rows, 4);
 }
 

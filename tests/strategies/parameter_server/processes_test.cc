@@ -208,6 +208,26 @@ TEST(KilledServer, CountsWhatIsLostOfWorkersThatHaveEnded) {
   EXPECT_EQ(client.statistics().pushes_lost, 12u);
 }
 
+TEST(StoppedServer, LosesNothing) {
+  const Folder folder;
+  const launcher::ReservedPort port;
+  const std::string output = folder.path() + "/out";
+  const auto serve = [&] {
+    return start({"server", port.address(), folder.path() + "/ps-0", "0"}, output);
+  };
+  auto server = serve();
+  EXPECT_EQ(start({"worker", port.address(), "worker:1", "5"}, output)->join(), 0);
+  server->send(SIGTERM);
+  EXPECT_EQ(server->join(), 0) << read_file(output);
+  server = serve();
+  ParameterClient client(Address::parse(port.address()),
+                         {.task = "worker:0", .job_id = "job", .transport = transport()},
+                         no_environment);
+  EXPECT_EQ(value_of(client), 5);
+  client.leave();
+  EXPECT_EQ(client.statistics().pushes_lost, 0u) << read_file(output);
+}
+
 TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
   const Folder folder;
   const launcher::ReservedPort port;

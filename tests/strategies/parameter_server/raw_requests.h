@@ -38,10 +38,10 @@ inline std::string push_header(uint64_t payload) {
 }
 
 // How a server says, by gRPC, that a caller on `host` may go on without.
-inline parameter_server::proto::Upgraded upgrade_of(const TestServer& server,
+inline parameter_server::proto::Upgraded upgrade_of(const Address& server,
                                                     const std::string& host) {
   using parameter_server::Link;
-  Link link(grpc::CreateChannel(server.address().text(), grpc::InsecureChannelCredentials()),
+  Link link(grpc::CreateChannel(server.text(), grpc::InsecureChannelCredentials()),
             Link::Unconnected::kWait);
   EXPECT_TRUE(link.connect(soon()));
   parameter_server::proto::Request asking = request();

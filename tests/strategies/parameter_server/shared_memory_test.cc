@@ -48,7 +48,7 @@ bool has_word(const char* path, const std::string& word) {
 
 // What a server offers to a caller on `host`, by gRPC; nothing where it offers nothing.
 std::optional<LocalOffer> offer_of(const TestServer& server, const std::string& host) {
-  const auto shared = upgrade_of(server, host);
+  const auto shared = upgrade_of(server.address(), host);
   if (shared.socket().empty()) return std::nullopt;
   return LocalOffer{.socket = shared.socket(),
                     .word = shared.word(),

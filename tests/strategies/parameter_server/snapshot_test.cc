@@ -186,6 +186,26 @@ TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
   EXPECT_TRUE(PushLedger(folder.path(), true).marks().empty());
 }
 
+TEST(PushLedger, HasTheLastOfEachWhoeverWritesBeside) {
+  const Folder folder;
+  constexpr int kShards = 100, kWriters = 4;
+  constexpr uint64_t kPushes = 50;
+  {
+    PushLedger ledger(folder.path(), true);
+    std::vector<std::thread> writers;
+    for (int w = 0; w < kWriters; ++w)
+      writers.emplace_back([&, w] {
+        for (uint64_t i = 1; i <= kPushes; ++i)
+          for (int shard = 0; shard < kShards; ++shard)
+            ledger.write({str("w", shard), str("worker:", w)}, {.incarnation = 1, .sequence = i});
+      });
+    for (std::thread& writer : writers) writer.join();
+  }
+  const auto marks = PushLedger(folder.path(), false).marks();
+  EXPECT_EQ(marks.size(), static_cast<size_t>(kShards * kWriters));
+  for (const auto& [key, mark] : marks) EXPECT_EQ(mark, (Mark{1, kPushes})) << key.task;
+}
+
 TEST(Snapshot, LeavesOpenRoundsOut) {
   parameter_server::BufferCache buffers(0);
   parameter_server::Shard shard(

@@ -1,0 +1,151 @@
+#include "strategies/parameter_server/shard.h"
+
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+using parameter_server::Change;
+using parameter_server::IncomingPush;
+using parameter_server::MemoryBudget;
+using parameter_server::Shard;
+
+const TensorSpec kTwo{DType::kFloat32, {2}};
+
+// A shard whose changes are written down, on a disk that may be full.
+class Recorded : public ::testing::Test {
+ protected:
+  Shard::Environment environment(const ConsistencyOptions& consistency = {}) {
+    return {.epoch = 1,
+            .consistency = consistency,
+            .awaited = [this](const auto&) { return nobody_is_awaited_ ? 0 : 1; },
+            .buffers = &buffers_,
+            .values = nullptr,
+            .budget = nullptr,
+            .record =
+                [this](const Change& change) {
+                  if (is_full_) fail(Code::kResourceExhausted, "the disk is full");
+                  marks_ = change.marks;
+                }};
+  }
+  static IncomingPush gradient(int worker, float value, uint64_t sequence = 1) {
+    IncomingPush push;
+    push.task = str("worker:", worker);
+    push.mark = {.incarnation = 1, .sequence = sequence};
+    push.computed_at = {1, 1};
+    push.learning_rate = 1;
+    push.gradient = floats({-value, value});
+    return push;
+  }
+  parameter_server::BufferCache buffers_{0};
+  bool is_full_ = false, nobody_is_awaited_ = false;
+  parameter_server::Marks marks_;  // of the last change
+};
+
+TEST_F(Recorded, RefusesPushesWhileTheDiskIsFull) {
+  Shard shard(whole_shard("w", kTwo), floats({0, 0}), environment());
+  shard.push(gradient(0, 1));
+  is_full_ = true;
+  const auto marks = shard.marks();
+  EXPECT_ERROR(shard.push(gradient(0, 1, 2)), Code::kResourceExhausted, "full");
+  EXPECT_ERROR(shard.push(gradient(1, 1)), Code::kResourceExhausted, "full");
+  EXPECT_ERROR(shard.assign({"worker:0", {1, 1}}, 0, floats({5, 5})), Code::kResourceExhausted,
+               "full");
+  EXPECT_EQ(shard.marks(), marks);
+  EXPECT_EQ(shard.version(), 2u);
+  EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{1, -1}));
+  is_full_ = false;
+  EXPECT_EQ(shard.push(gradient(0, 1, 2)).outcome, PushOutcome::kApplied) << "it is new still";
+  EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{2, -2}));
+}
+
+// What the others have brought for an update is not lost with it.
+TEST_F(Recorded, KeepsARoundThatCannotBeWrittenDown) {
+  Shard shard(whole_shard("w", kTwo), floats({0, 0}),
+              environment({.max_staleness = 0, .num_workers = 3}));
+  EXPECT_EQ(shard.push(gradient(0, 1)).outcome, PushOutcome::kCounted);
+  EXPECT_EQ(shard.push(gradient(1, 2)).outcome, PushOutcome::kCounted);
+  is_full_ = true;
+  for (int times = 0; times < 2; ++times)
+    EXPECT_ERROR(shard.push(gradient(2, 4)), Code::kResourceExhausted, "full");
+  EXPECT_EQ(shard.contributors(), (std::set<std::string>{"worker:0", "worker:1"}));
+  EXPECT_EQ(shard.mark_of("worker:2"), (parameter_server::Mark{}));
+  is_full_ = false;
+  EXPECT_EQ(shard.push(gradient(2, 4)).outcome, PushOutcome::kApplied);
+  EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{7, -7}));
+  EXPECT_EQ(marks_.size(), 3u) << "all of whom have made the update";
+  EXPECT_EQ(shard.mark_of("worker:2"), (parameter_server::Mark{1, 1}));
+}
+
+TEST_F(Recorded, KeepsARoundOfThoseWhoAreLeft) {
+  Shard shard(whole_shard("w", kTwo), floats({0, 0}),
+              environment({.max_staleness = 0, .num_workers = 2}));
+  shard.push(gradient(0, 3));
+  nobody_is_awaited_ = true;
+  is_full_ = true;
+  for (int times = 0; times < 2; ++times)
+    EXPECT_ERROR(shard.settle(), Code::kResourceExhausted, "full");
+  is_full_ = false;
+  EXPECT_TRUE(shard.settle());
+  EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{6, -6})) << "one counts for two, once";
+}
+
+// Who copies the value meanwhile does not copy it in vain.
+TEST_F(Recorded, HasAWholeValueWhileItIsWrittenDown) {
+  constexpr int64_t kElements = 1 << 20;
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {kElements}});
+  parameter_server::ValueMemory values;
+  bool was_whole = false;
+  const parameter_server::ValueGuard* guard = nullptr;
+  uint64_t before = 0;
+  Shard::Environment recording = environment();
+  recording.values = &values;
+  recording.record = [&](const Change&) { was_whole = guard->still(before); };
+  Shard shard(spec, Tensor::zeros(DType::kFloat32, {kElements}), recording);
+  const auto live = shard.live();
+  ASSERT_TRUE(live);
+  guard = &parameter_server::guard_of(static_cast<const char*>(live->value.raw()));
+  before = live->sequence;
+  auto push = gradient(0, 1);
+  push.gradient = Tensor::zeros(DType::kFloat32, {kElements});
+  shard.push(std::move(push));
+  EXPECT_TRUE(was_whole);
+  EXPECT_FALSE(guard->still(before)) << "now it has changed";
+}
+
+TEST(RowsOnFirstUse, TakeNoMoreThanTheServerHas) {
+  constexpr size_t kSlabs = 1 << 20;  // of a megabyte
+  parameter_server::BufferCache buffers(0);
+  MemoryBudget budget(3 * kSlabs);
+  const auto make = [&](const std::string& name) {
+    ShardSpec spec = whole_shard(name, {DType::kFloat32, {8, 1 << 16}});
+    spec.whole.shape = spec.whole.shape.with_dim(0, 1'000'000);
+    spec.rows = 1'000'000;
+    spec.update.dense.clear();
+    spec.lazy = RowInitializer{};
+    return std::make_unique<Shard>(spec, Tensor(),
+                                   Shard::Environment{.buffers = &buffers, .budget = &budget});
+  };
+  const std::vector<int64_t> first = {0, 1, 2, 3}, second = {4, 5, 6, 7}, third = {8};
+  const std::vector<float> values(4 << 16, 2);
+  uint64_t writes = 0;
+  const auto write = [&](Shard& shard, const std::vector<int64_t>& rows) {
+    shard.assign_rows({"worker:0", {1, ++writes}}, 0, rows,
+                      reinterpret_cast<const char*>(values.data()), false);
+  };
+  auto one = make("one"), other = make("other");
+  EXPECT_EQ(budget.left(), 3 * kSlabs) << "nothing is in use yet";
+  write(*one, first);
+  write(*other, first);
+  write(*other, second);
+  EXPECT_EQ(budget.left(), 0u);
+  EXPECT_ERROR(write(*one, third), Code::kResourceExhausted, "shard \"one\"");
+  EXPECT_EQ(one->rows_in_use(), 4);
+  write(*one, first);  // those that are there
+  other = nullptr;
+  write(*one, third);
+  EXPECT_EQ(one->rows_in_use(), 5);
+}
+
+}  // namespace
+}  // namespace cohort::testing
