@@ -174,6 +174,7 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
           lock.unlock();
           try {
             strategy.reduce("sum", ids(strategy));
+            ADD_FAILURE() << "a worker did not make the call";
           } catch (const Error& error) {
             EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
             EXPECT_THAT(
@@ -189,6 +190,7 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
         }
       },
       options);
+  EXPECT_THAT(errors, Each(""));
 }
 
 // --- Variables
@@ -311,6 +313,35 @@ TEST_F(MultiWorkerTest, AnErrorOfOneReplicaIsThrownByAllAlike) {
     EXPECT_THAT(errors, Each(HasSubstr("OUT_OF_RANGE")));
     EXPECT_EQ(errors[0], errors[1]);
   }
+}
+
+// A step in which replicas meet, which worker 1 cannot trace.
+auto untraceable(Strategy& strategy, const std::function<void()>& mistake) {
+  return strategy.function([&strategy, mistake](const Value& x) {
+    if (strategy.workers().rank() == 1) mistake();
+    return get_replica_context()->all_reduce(ReduceOp::kSum, x);
+  });
+}
+
+TEST_F(MultiWorkerTest, AnErrorOfOneWorkerThatTracesIsThrownByAllAlike) {
+  const auto errors = on_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto bad =
+        untraceable(strategy, [] { fail(Code::kNotFound, "there is no layer \"x\""); });
+    const auto good = untraceable(strategy, [] {});
+    EXPECT_THROW(strategy.run(bad, ids(strategy)), Error);
+    EXPECT_EQ(strategy.run(good, ids(strategy))[0].item(), 6) << "the next step works";
+    strategy.run(bad, ids(strategy));
+  });
+  EXPECT_THAT(errors, Each("NOT_FOUND: there is no layer \"x\" (peer worker:1)"));
+}
+
+TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWasThrown) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    strategy.run(untraceable(strategy, [] { throw std::runtime_error("no more tea"); }),
+                 ids(strategy));
+  });
+  EXPECT_EQ(errors[0], "ABORTED: no more tea (peer worker:1)");
+  EXPECT_EQ(errors[1], "no more tea");
 }
 
 TEST_F(MultiWorkerTest, TheEndOfOneWorkerEndsAllThatWait) {
