@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <iostream>
 
 #include "core/distribute/packing.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/serialization.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
@@ -58,9 +60,30 @@ void require_equal_counts(Workers& workers, size_t devices) {
               counts[0], " and ", workers.name(static_cast<int>(r)), " has ", counts[r]);
 }
 
-std::string hash_bytes(const std::string& bytes) {
-  const uint64_t hash = hash_of(bytes);
-  return std::string(reinterpret_cast<const char*>(&hash), sizeof hash);
+// What a worker says before each step.
+struct StepNote {
+  uint64_t inputs;   // a hash of what its inputs are
+  uint64_t program;  // what it has traced in the step before; 0 for nothing
+  uint64_t is_connected;
+
+  std::string bytes() const {
+    return std::string(reinterpret_cast<const char*>(this), sizeof(StepNote));
+  }
+  static StepNote from(const std::string& bytes) {
+    StepNote note;
+    if (bytes.size() != sizeof note)
+      fail(Code::kDataLoss, "a worker says ", bytes.size(), " bytes before a step");
+    std::memcpy(&note, bytes.data(), sizeof note);
+    return note;
+  }
+};
+
+const GraphFunction& trace_of(const Function& function,
+                              const PerReplica<std::vector<Tensor>>& inputs,
+                              const ReplicaGroup& group) {
+  Signature signature;
+  for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
+  return function.trace(signature, group);
 }
 
 // Whether a step of these inputs that has failed has variables to change; one that could not be
@@ -68,9 +91,7 @@ std::string hash_bytes(const std::string& bytes) {
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
                       const ReplicaGroup& group) {
   try {
-    Signature signature;
-    for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
-    const auto& nodes = function.trace(signature, group).graph->nodes();
+    const auto& nodes = trace_of(function, inputs, group).graph->nodes();
     return std::any_of(nodes.begin(), nodes.end(),
                        [](const auto& node) { return is_write(*node); });
   } catch (const std::exception&) {
@@ -193,19 +214,48 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   packer.add(std::string(options.same_input.begin(), options.same_input.end()));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
-  std::vector<std::string> hashes = group_->exchange_before_step(
-      topic, hash_bytes(packer.bytes()) + (replicas_->is_connected() ? 'c' : 'b'));
+  const StepNote own{.inputs = hash_of(packer.bytes()),
+                     .program = program_,
+                     .is_connected = replicas_->is_connected()};
+  std::vector<uint64_t> inputs, programs;
   bool connected = true;
-  for (std::string& hash : hashes) {
-    connected = connected && hash.back() == 'c';
-    hash.pop_back();
+  for (const std::string& bytes : group_->exchange_before_step(topic, own.bytes())) {
+    const StepNote note = StepNote::from(bytes);
+    inputs.push_back(note.inputs);
+    programs.push_back(note.program);
+    connected = connected && note.is_connected;
   }
   if (!connected) replicas_->abort(Error(Code::kAborted, "the step before has failed"));
-  return all_signatures(topic, hashes, packer.bytes());
+  require_same_program(programs);
+  traces_ = function.trace_count();
+  return all_signatures(topic, inputs, packer.bytes());
+}
+
+// Of workers that have traced something: another may have failed to. What differs stays so for all
+// later steps.
+void MultiWorkerMirroredStrategy::require_same_program(const std::vector<uint64_t>& programs) {
+  const auto is_one = [](uint64_t program) { return program != 0; };
+  const auto first = std::find_if(programs.begin(), programs.end(), is_one);
+  const auto other = std::find_if(first, programs.end(), [&](uint64_t program) {
+    return is_one(program) && program != *first;
+  });
+  if (other == programs.end()) {
+    program_ = 0;
+    return;
+  }
+  const auto name_of = [&](auto at) {
+    return group_->name(static_cast<int>(at - programs.begin()));
+  };
+  group_->fail(Error(Code::kFailedPrecondition,
+                     str("every worker has to run the same program, but ", name_of(first), " and ",
+                         name_of(other), " have traced \"", traced_, "\" differently, from inputs ",
+                         "of the same shapes: look for another build, other options, or numbers ",
+                         "that depend on the worker"),
+                     name_of(other)));
 }
 
 std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
-    const std::string& topic, const std::vector<std::string>& hashes, const std::string& own) {
+    const std::string& topic, const std::vector<uint64_t>& hashes, const std::string& own) {
   const auto [known, is_new] = known_signatures_.try_emplace(hashes);
   if (!is_new) return known->second;
   try {
@@ -228,11 +278,21 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   return known->second;
 }
 
+// Workers with other inputs have traced for those first, and what depends on them may differ.
+void MultiWorkerMirroredStrategy::note_program(const Function& function,
+                                               const PerReplica<std::vector<Tensor>>& inputs,
+                                               const ReplicaGroup& group) {
+  if (function.trace_count() == traces_ || !group.signatures.empty()) return;
+  traced_ = function.name();
+  program_ = fingerprint(trace_of(function, inputs, group));
+}
+
 PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
     const ReplicaGroup& group, const RunOptions& options) {
   if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
   step_->begin_step();
+  note_program(function, inputs, group);
   try {
     return replicas_->run(*this, function, inputs, group, options);
   } catch (const Error& error) {

@@ -344,6 +344,52 @@ TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWas
   EXPECT_EQ(errors[1], "no more tea");
 }
 
+// Whose steps communicate alike, so that nothing else notices.
+TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramIsNamed) {
+  const std::function<Value(const Value&)> programs[] = {
+      [](const Value& x) { return x * 0.1; },
+      [](const Value& x) { return x * 0.2; },      // another constant
+      [](const Value& x) { return ops::relu(x); }  // another op
+  };
+  for (const size_t stale : {1, 2}) {
+    const auto errors = on_workers(3, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto& program = programs[strategy.workers().rank() == 2 ? stale : 0];
+      const auto step = strategy.function(
+          [&](const Value& x) {
+            return get_replica_context()->all_reduce(ReduceOp::kSum, program(x));
+          },
+          "train");
+      strategy.run(step, ids(strategy));
+      EXPECT_THROW(strategy.run(step, ids(strategy)), Error);
+      strategy.run(step, ids(strategy));
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION: every worker has to run the "
+                                             "same program, but worker:0 and worker:2 have traced "
+                                             "\"train\" differently"),
+                                   HasSubstr("(peer worker:2)"))));
+  }
+}
+
+// Each traces for its own rows first, and after a failure one traces what the others have already.
+TEST_F(MultiWorkerTest, WorkersThatTraceTheSameProgramAtOtherTimesGoOn) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    bool lucky = strategy.is_chief();
+    const auto step = strategy.function([&](const Value& x) {
+      if (!lucky) fail(Code::kAborted, "not this time");
+      return get_replica_context()->all_reduce(ReduceOp::kSum, ops::reduce_sum(x));
+    });
+    const auto rows = [](int64_t count) {
+      return PerReplica<Tensor>{Tensor::full(DType::kFloat32, {count}, 1)};
+    };
+    EXPECT_THROW(strategy.run(step, rows(2)), Error);
+    lucky = true;
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(strategy.run(step, rows(2))[0].item(), 4);
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(strategy.run(step, rows(strategy.is_chief() ? 3 : 4))[0].item(), 7);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(strategy.run(step, rows(4))[0].item(), 8);
+  });
+}
+
 TEST_F(MultiWorkerTest, TheEndOfOneWorkerEndsAllThatWait) {
   const auto errors = on_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
     if (strategy.workers().rank() == 2) throw std::runtime_error("no more coffee");
