@@ -252,16 +252,17 @@ TEST_P(Loops, AWorkerThatStandsStillForThreeSecondsChangesNothing) {
               expected);
 }
 
-TEST(MultiWorker, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
-  const std::string expected = weights_of({.workers = 2});
-  const std::vector<std::string> flags = {"--harm=term", "--step=4", "--save_freq=100",
-                                          "--backup=" + scratch_folder()};
-  const Finished run = finish(launch_of({.workers = 2, .flags = flags}));
+TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
+  const std::string loop = "--loop=" + GetParam(), backup = "--backup=" + scratch_folder();
+  const std::string expected = weights_of({.workers = 2, .flags = {loop}});
+  const Finished run = finish(launch_of(
+      {.workers = 2, .flags = {loop, "--harm=term", "--step=4", "--save_freq=100", backup}}));
   EXPECT_EQ(run.code, 42) << run.errors;
-  for (const int rank : {0, 1})
-    EXPECT_THAT(last_error(run, rank), HasSubstr("CANCELLED: fit: interrupted in epoch 1"));
+  const std::string said =
+      GetParam() == "fit" ? "CANCELLED: fit: interrupted in epoch 1" : "CANCELLED: interrupted ";
+  for (const int rank : {0, 1}) EXPECT_THAT(last_error(run, rank), HasSubstr(said));
   EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
-  EXPECT_EQ(weights_of({.workers = 2, .flags = {flags[3]}}), expected);
+  EXPECT_EQ(weights_of({.workers = 2, .flags = {loop, backup}}), expected);
 }
 
 TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {
