@@ -12,6 +12,7 @@
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
+#include "strategies/multi_worker/own_gpus.h"
 #include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/worker_group.h"
 #include "strategies/variables/mirrored_variable.h"
@@ -44,10 +45,29 @@ class WorkerCollectives final : public CrossDeviceOps {
   std::optional<std::chrono::milliseconds> limit_;
 };
 
+// Null where the program has a link already.
+std::shared_ptr<const ClusterResolver> resolver_of(
+    const MultiWorkerMirroredStrategy::Options& options) {
+  if (options.link != nullptr) return nullptr;
+  return options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+}
+
+// Those that the program names, else this task's GPUs, else all CPUs.
+std::vector<Device> devices_of(std::string_view strategy, const std::vector<std::string>& names,
+                               const ClusterResolver* resolver) {
+  if (!names.empty() || resolver == nullptr)
+    return resolve_devices(strategy, names, DefaultDevices::kGpusFirst);
+  const auto devices = list_devices();
+  const auto count = std::count_if(devices.begin(), devices.end(),
+                                   [](Device device) { return device.type == DeviceType::kGpu; });
+  auto gpus = own_gpus(*resolver, static_cast<int>(count));
+  return gpus.empty() ? resolve_devices(strategy, {}, DefaultDevices::kCpus) : gpus;
+}
+
 // Null for a world of one.
-std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options) {
-  if (options.link != nullptr) return options.link;
-  const auto resolver = options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options,
+                                      const ClusterResolver* resolver) {
+  if (resolver == nullptr) return options.link;
   return resolver->world().size > 1 ? join_cluster(*resolver, options.membership, options.backend)
                                     : nullptr;
 }
@@ -111,9 +131,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
   if (options.worker_timeout.count() < 1)
     invalid(name(), ": worker_timeout is ", options.worker_timeout.count(),
             " s; it has to be 1 or more");
-  std::vector<Device> devices =
-      resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst);
-  link_ = make_link(options);
+  const auto resolver = resolver_of(options);
+  std::vector<Device> devices = devices_of(name(), options.devices, resolver.get());
+  link_ = make_link(options, resolver.get());
   if (link_ != nullptr && link_->size() > 1) {
     connect(options, std::move(devices));
     return;

@@ -45,8 +45,9 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   struct Options {
     // Who takes part; null reads the environment (resolve_cluster).
     std::shared_ptr<const ClusterResolver> resolver;
-    // Device names of this process, as MirroredStrategy takes them. Every worker needs equally
-    // many.
+    // Device names of this process, as MirroredStrategy takes them, who need not name any: then
+    // this task's share of the host's GPUs (own_gpus), or all CPUs where it has none. Every worker
+    // needs equally many.
     std::vector<std::string> devices;
     CommunicationOptions communication;
     // How workers find each other and notice who is gone.
