@@ -245,6 +245,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
     programs.push_back(note.program);
     connected = connected && note.is_connected;
   }
+  step_->begin_step();  // before it is traced, which may fail: then this worker has done nothing
   if (!connected) replicas_->abort(Error(Code::kAborted, "the step before has failed"));
   require_same_program(programs);
   traces_ = function.trace_count();
@@ -311,7 +312,6 @@ PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
     const ReplicaGroup& group, const RunOptions& options) {
   if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
-  step_->begin_step();
   note_program(function, inputs, group);
   try {
     return replicas_->run(*this, function, inputs, group, options);
