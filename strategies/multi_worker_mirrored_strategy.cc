@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <iostream>
 
 #include "core/distribute/packing.h"
+#include "core/graph/serialization.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
+#include "strategies/multi_worker/own_gpus.h"
 #include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/worker_group.h"
 #include "strategies/variables/mirrored_variable.h"
@@ -41,10 +44,29 @@ class WorkerCollectives final : public CrossDeviceOps {
   std::optional<std::chrono::milliseconds> limit_;
 };
 
+// Null where the program has a link already.
+std::shared_ptr<const ClusterResolver> resolver_of(
+    const MultiWorkerMirroredStrategy::Options& options) {
+  if (options.link != nullptr) return nullptr;
+  return options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+}
+
+// Those that the program names, else this task's GPUs, else all CPUs.
+std::vector<Device> devices_of(std::string_view strategy, const std::vector<std::string>& names,
+                               const ClusterResolver* resolver) {
+  if (!names.empty() || resolver == nullptr)
+    return resolve_devices(strategy, names, DefaultDevices::kGpusFirst);
+  const auto devices = list_devices();
+  const auto count = std::count_if(devices.begin(), devices.end(),
+                                   [](Device device) { return device.type == DeviceType::kGpu; });
+  auto gpus = own_gpus(*resolver, static_cast<int>(count));
+  return gpus.empty() ? resolve_devices(strategy, {}, DefaultDevices::kCpus) : gpus;
+}
+
 // Null for a world of one.
-std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options) {
-  if (options.link != nullptr) return options.link;
-  const auto resolver = options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options,
+                                      const ClusterResolver* resolver) {
+  if (resolver == nullptr) return options.link;
   return resolver->world().size > 1 ? join_cluster(*resolver, options.membership, options.backend)
                                     : nullptr;
 }
@@ -57,9 +79,30 @@ void require_equal_counts(Workers& workers, size_t devices) {
               counts[0], " and ", workers.name(static_cast<int>(r)), " has ", counts[r]);
 }
 
-std::string hash_bytes(const std::string& bytes) {
-  const uint64_t hash = hash_of(bytes);
-  return std::string(reinterpret_cast<const char*>(&hash), sizeof hash);
+// What a worker says before each step.
+struct StepNote {
+  uint64_t inputs;   // a hash of what its inputs are
+  uint64_t program;  // what it has traced in the step before; 0 for nothing
+  uint64_t is_connected;
+
+  std::string bytes() const {
+    return std::string(reinterpret_cast<const char*>(this), sizeof(StepNote));
+  }
+  static StepNote from(const std::string& bytes) {
+    StepNote note;
+    if (bytes.size() != sizeof note)
+      fail(Code::kDataLoss, "a worker says ", bytes.size(), " bytes before a step");
+    std::memcpy(&note, bytes.data(), sizeof note);
+    return note;
+  }
+};
+
+const GraphFunction& trace_of(const Function& function,
+                              const PerReplica<std::vector<Tensor>>& inputs,
+                              const ReplicaGroup& group) {
+  Signature signature;
+  for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
+  return function.trace(signature, group);
 }
 
 // What has to be equal on all workers, in words.
@@ -74,9 +117,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
   if (options.worker_timeout.count() < 1)
     invalid(name(), ": worker_timeout is ", options.worker_timeout.count(),
             " s; it has to be 1 or more");
-  std::vector<Device> devices =
-      resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst);
-  link_ = make_link(options);
+  const auto resolver = resolver_of(options);
+  std::vector<Device> devices = devices_of(name(), options.devices, resolver.get());
+  link_ = make_link(options, resolver.get());
   if (link_ != nullptr && link_->size() > 1) {
     connect(options, std::move(devices));
     return;
@@ -176,19 +219,49 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   packer.add(static_cast<int64_t>(options.precision));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
-  std::vector<std::string> hashes = group_->exchange_before_step(
-      topic, hash_bytes(packer.bytes()) + (replicas_->is_connected() ? 'c' : 'b'));
+  const StepNote own{.inputs = hash_of(packer.bytes()),
+                     .program = program_,
+                     .is_connected = replicas_->is_connected()};
+  std::vector<uint64_t> inputs, programs;
   bool connected = true;
-  for (std::string& hash : hashes) {
-    connected = connected && hash.back() == 'c';
-    hash.pop_back();
+  for (const std::string& bytes : group_->exchange_before_step(topic, own.bytes())) {
+    const StepNote note = StepNote::from(bytes);
+    inputs.push_back(note.inputs);
+    programs.push_back(note.program);
+    connected = connected && note.is_connected;
   }
+  step_->begin_step();  // before it is traced, which may fail: then this worker has done nothing
   if (!connected) replicas_->abort(Error(Code::kAborted, "the step before has failed"));
-  return all_signatures(topic, hashes, packer.bytes());
+  require_same_program(programs);
+  traces_ = function.trace_count();
+  return all_signatures(topic, inputs, packer.bytes());
+}
+
+// Of workers that have traced something: another may have failed to. What differs stays so for all
+// later steps.
+void MultiWorkerMirroredStrategy::require_same_program(const std::vector<uint64_t>& programs) {
+  const auto is_one = [](uint64_t program) { return program != 0; };
+  const auto first = std::find_if(programs.begin(), programs.end(), is_one);
+  const auto other = std::find_if(first, programs.end(), [&](uint64_t program) {
+    return is_one(program) && program != *first;
+  });
+  if (other == programs.end()) {
+    program_ = 0;
+    return;
+  }
+  const auto name_of = [&](auto at) {
+    return group_->name(static_cast<int>(at - programs.begin()));
+  };
+  group_->fail(Error(Code::kFailedPrecondition,
+                     str("every worker has to run the same program, but ", name_of(first), " and ",
+                         name_of(other), " have traced \"", traced_, "\" differently, from inputs ",
+                         "of the same shapes: look for another build, other options, or numbers ",
+                         "that depend on the worker"),
+                     name_of(other)));
 }
 
 std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
-    const std::string& topic, const std::vector<std::string>& hashes, const std::string& own) {
+    const std::string& topic, const std::vector<uint64_t>& hashes, const std::string& own) {
   const auto [known, is_new] = known_signatures_.try_emplace(hashes);
   if (!is_new) return known->second;
   try {
@@ -208,11 +281,20 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   return known->second;
 }
 
+// Workers with other inputs have traced for those first, and what depends on them may differ.
+void MultiWorkerMirroredStrategy::note_program(const Function& function,
+                                               const PerReplica<std::vector<Tensor>>& inputs,
+                                               const ReplicaGroup& group) {
+  if (function.trace_count() == traces_ || !group.signatures.empty()) return;
+  traced_ = function.name();
+  program_ = fingerprint(trace_of(function, inputs, group));
+}
+
 PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
     const ReplicaGroup& group, const RunOptions& options) {
   if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
-  step_->begin_step();
+  note_program(function, inputs, group);
   try {
     return replicas_->run(*this, function, inputs, group, options);
   } catch (const Error& error) {

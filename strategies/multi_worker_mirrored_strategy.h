@@ -30,12 +30,14 @@ class WorkerGroup;
 // process on its own is a world of one: MirroredStrategy, without any network.
 //
 // Every worker makes the same calls in the same order: creates variables, runs steps, reduces,
-// saves. A worker that does something else is an error on all, and so are an error of one worker
-// and the loss of one: everything that waits for the others then ends with that error. After an
-// error in a step the next one works again, unless the step changes variables and a replica had got
-// the first of what all combine: then variables could differ from now on. After such an error, and
-// after the loss of a worker, nothing works, and the job is to be started again from what it has
-// saved. Destruction while an exception is on its way makes the job fail for the others.
+// saves. What a step is traced to, operations and constants, has to be the same on all: otherwise
+// the step after it, and every later one, is kFailedPrecondition that names two workers. A worker
+// that does something else is an error on all, and so are an error of one worker and the loss of
+// one: everything that waits for the others then ends with that error. After an error in a step the
+// next one works again, unless the step changes variables and a replica had got the first of what
+// all combine: then variables could differ from now on. After such an error, and after the loss of
+// a worker, nothing works, and the job is to be started again from what it has saved. Destruction
+// while an exception is on its way makes the job fail for the others.
 //
 // Assigning a variable outside replicas changes this worker's copies: all have to assign the same.
 class MultiWorkerMirroredStrategy final : public Strategy {
@@ -43,8 +45,9 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   struct Options {
     // Who takes part; null reads the environment (resolve_cluster).
     std::shared_ptr<const ClusterResolver> resolver;
-    // Device names of this process, as MirroredStrategy takes them. Every worker needs equally
-    // many.
+    // Device names of this process, as MirroredStrategy takes them, who need not name any: then
+    // this task's share of the host's GPUs (own_gpus), or all CPUs where it has none. Every worker
+    // needs equally many.
     std::vector<std::string> devices;
     CommunicationOptions communication;
     // How workers find each other and notice who is gone.
@@ -85,9 +88,12 @@ class MultiWorkerMirroredStrategy final : public Strategy {
 
  private:
   void connect(const Options& options, std::vector<Device> devices);
+  void require_same_program(const std::vector<uint64_t>& programs);
   std::vector<Signature> all_signatures(const std::string& topic,
-                                        const std::vector<std::string>& hashes,
+                                        const std::vector<uint64_t>& hashes,
                                         const std::string& own);
+  void note_program(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
+                    const ReplicaGroup& group);
   [[noreturn]] void fail_step(const Error& error, bool writes_variables);
   void end_well();
   void end_badly();
@@ -97,9 +103,12 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::shared_ptr<StepWatch> step_;
   std::unique_ptr<LocalReplicas> replicas_;
   // What all workers' inputs were where they differed, by their hashes: the same on every worker.
-  std::map<std::vector<std::string>, std::vector<Signature>> known_signatures_;
-  int exceptions_;      // on their way when this was made
-  FailureWatch watch_;  // last: it uses what is above
+  std::map<std::vector<uint64_t>, std::vector<Signature>> known_signatures_;
+  int traces_ = 0;        // of the function that is to run, before this step
+  std::string traced_;    // the name of the function that the last step traced, if it did
+  uint64_t program_ = 0;  // what it traced, for the others to compare; 0 for nothing
+  int exceptions_;        // on their way when this was made
+  FailureWatch watch_;    // last: it uses what is above
 };
 
 }  // namespace cohort

@@ -21,7 +21,8 @@ struct Distribution {
   Kind kind;
   size_t replicas;  // of this process
   int64_t prefetch;
-  Workers* workers;  // that have to agree where the data ends; null where all know
+  Workers& workers;  // who are told of errors
+  bool must_agree;   // on where the data ends, which they do not know
 };
 
 namespace {
@@ -171,7 +172,7 @@ struct DistributedIterator::State {
 
   State(std::shared_ptr<const Distribution> d, uint64_t e)
       : distribution(std::move(d)), epoch(e), steps(*distribution, {.epoch = epoch}) {
-    if (distribution->workers != nullptr) agreement.emplace(*distribution->workers);
+    if (distribution->must_agree) agreement.emplace(distribution->workers);
   }
 };
 
@@ -184,8 +185,9 @@ DistributedIterator::~DistributedIterator() = default;
 
 std::optional<DistributedBatch> DistributedIterator::next() {
   require_no_trace("next() of a distributed dataset");
-  if (!state_->agreement) return state_->steps.next();
-  auto own = together(*state_->distribution->workers, [&] { return state_->steps.next(); });
+  // The others may not be in the same call, but wait for this worker in a later one.
+  auto own = together(state_->distribution->workers, [&] { return state_->steps.next(); });
+  if (!state_->agreement) return own;
   return state_->agreement->next(std::move(own), state_->distribution->replicas);
 }
 
@@ -245,11 +247,10 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
   const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
                                 static_cast<int>(devices().size()), context.independent};
   auto batches = data::pipeline_batches(dataset, options, pipeline);
-  Workers* const who_agree =
-      pipeline.count > 1 && batches->cardinality() == data::kUnknown ? &workers() : nullptr;
-  return data::DistributedDataset(
-      std::make_shared<data::Distribution>(std::move(batches), data::Distribution::Kind::kSplit,
-                                           devices().size(), checked_prefetch(options), who_agree));
+  const bool must_agree = pipeline.count > 1 && batches->cardinality() == data::kUnknown;
+  return data::DistributedDataset(std::make_shared<data::Distribution>(
+      std::move(batches), data::Distribution::Kind::kSplit, devices().size(),
+      checked_prefetch(options), workers(), must_agree));
 }
 
 data::DistributedDataset Strategy::distribute_datasets_from_function(
@@ -261,7 +262,7 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   data::require_batches(dataset);
   return data::DistributedDataset(std::make_shared<data::Distribution>(
       dataset.source(), data::Distribution::Kind::kDeal, devices().size(),
-      checked_prefetch(options), workers().size() > 1 ? &workers() : nullptr));
+      checked_prefetch(options), workers(), workers().size() > 1));
 }
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <numeric>
 
@@ -45,6 +46,23 @@ Signature signature_of(const std::vector<Tensor>& inputs) {
   Signature signature;
   for (const Tensor& t : inputs) signature.push_back(t.spec());
   return signature;
+}
+
+// Calls `work`, which may throw what the user's code does: that arrives here as it was thrown. The
+// other workers, who would wait for this one in the step, are told.
+template <typename Work>
+void tell_others(Workers& workers, const Work& work) {
+  try {
+    together(workers, work);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    try {
+      workers.fail(Error(Code::kAborted, error.what()));
+    } catch (const Error&) {
+    }
+    throw;
+  }
 }
 
 // The group that runs with these inputs. What makes no difference is left out, so that it makes no
@@ -101,20 +119,22 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
                                               const PerReplica<std::vector<Tensor>>& inputs,
                                               const RunOptions& options) {
   require_cross_replica("run", "call the function's body itself");
-  if (inputs.size() != devices().size())
-    invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
   const std::lock_guard one_at_a_time(state_->running);
+  tell_others(workers(), [&] {
+    if (inputs.size() != devices().size())
+      invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
+  });
   std::vector<Signature> local;
   for (const auto& tensors : inputs) local.push_back(signature_of(tensors));
   // Other workers run the program with arguments of their own, which nobody compares.
   const auto same_input = workers().size() > 1 ? std::vector<bool>() : options.same_input;
   const ReplicaGroup group =
       group_of(state_->id, name(), signatures_in_sync(function, local, options), same_input);
-  {
-    // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
+  // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
+  tell_others(workers(), [&] {
     const ReplicaScope inside(*this);
     for (const Signature& signature : local) function.trace(signature, group);
-  }
+  });
   return run_replicas(function, inputs, group, options);
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "core/base/crc32c.h"
+#include "core/base/random.h"
 #include "core/graph/op.h"
 #include "proto/graph.pb.h"
 
@@ -224,6 +226,30 @@ std::string serialize_function(const GraphFunction& function) {
   if (bytes > INT_MAX)
     fail(Code::kResourceExhausted, "the function takes ", bytes, " bytes; the limit is 2 GiB");
   return out.SerializeAsString();
+}
+
+uint64_t fingerprint(const GraphFunction& function) {
+  uint64_t number = 0;
+  const auto add = [&number](const google::protobuf::MessageLite& part) {
+    const std::string bytes = part.SerializeAsString();
+    number = mix(number, crc32c(bytes), bytes.size());
+  };
+  for (const auto& node : function.graph->nodes()) {
+    proto::Node out;
+    write(*node, out);
+    out.clear_name();
+    add(out);
+    if (node->resource() == nullptr) continue;
+    proto::TensorSpec spec;
+    write(node->resource()->spec(), spec);
+    add(spec);
+  }
+  for (const Value& output : function.outputs) {
+    proto::Endpoint out;
+    write(output, out);
+    add(out);
+  }
+  return number;
 }
 
 GraphFunction import_function(std::string_view bytes, const ResourceResolver& resolve) {

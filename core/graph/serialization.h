@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,11 @@ namespace cohort {
 // A traced function as bytes (proto/graph.proto), to be sent to another process. Variables travel
 // as names and specs. kResourceExhausted when it is larger than protobuf allows (2 GiB).
 std::string serialize_function(const GraphFunction& function);
+
+// A number for what a traced function computes, the same for the same program in every process, and
+// another, as good as always, where anything differs but the names of nodes: an op, an attribute, a
+// constant, a variable's name.
+uint64_t fingerprint(const GraphFunction& function);
 
 // Finds the variable of a name; returns null or throws when there is none.
 using ResourceResolver = std::function<std::shared_ptr<Resource>(const std::string& name)>;

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "strategies/cluster/gpu_list.h"
 #include "strategies/cluster/host_list.h"
 #include "strategies/cluster/parsing.h"
 
@@ -17,6 +18,7 @@ namespace cohort {
 namespace {
 
 using config::kMaxTasks;
+using config::listed_gpus;
 using config::refuse;
 
 constexpr const char* kNodeList = "SLURM_STEP_NODELIST";
@@ -145,19 +147,6 @@ std::vector<RankedTask> place_ranks(const Step& step, const PortBase& base) {
          source});
   }
   return ranks;
-}
-
-// The GPUs that CUDA would show: the list ends at its first entry that is none.
-std::vector<std::string> listed_gpus(const std::string& text) {
-  std::vector<std::string> gpus;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string gpu = text.substr(begin, end - begin);
-    if (gpu.empty() || gpu == "-1" || gpu == "NoDevFiles") break;
-    gpus.push_back(gpu);
-    begin = end + 1;
-  }
-  return gpus;
 }
 
 std::vector<std::string> numbered_gpus(int count) {

@@ -13,7 +13,7 @@ struct SlurmResolverOptions {
   // Tasks of each job; ranks go to jobs in alphabetical order. Default: all are workers.
   JobSizes jobs;
   // The port of the first task of a host; the next ones have the ports after it. Default: one that
-  // follows from the ids of job and step, so that steps that share a host do not meet; 8888 where
+  // follows from the ids of job and step, so that steps that share a host rarely meet; 8888 where
   // these ids are not set.
   std::optional<int> port_base;
   // Default: the number of GPUs in CUDA_VISIBLE_DEVICES, else SLURM_GPUS_ON_NODE, else of the host.

@@ -247,7 +247,9 @@ void WorkerGroup::fail_writing_step(const Error& error) { fail({&error, true}); 
 void WorkerGroup::fail(const Failure& failure) {
   const Error& error = *failure.error;
   if (const auto shared = shared_error(); shared && is_of(error, *shared)) throw error;
-  before_failing_(error);
+  // Whom this wakes shall know that it is not his own.
+  before_failing_(error.peer().empty() ? Error(error.code(), error.message(), name(rank()))
+                                       : error);
   try {
     const std::lock_guard one_at_a_time(calling_);
     meet("a failure", {}, failure);

@@ -136,6 +136,36 @@ TEST(Serialization, IsTheSameBytesEveryTime) {
   EXPECT_EQ(serialize_function(every_op(variables)), serialize_function(every_op(variables)));
 }
 
+// y = x * factor, kept in a variable.
+struct Small {
+  std::string scope = "layer", variable = "w";
+  double factor = 2;
+  bool is_sum = false;
+
+  GraphFunction trace() const {
+    GraphFunction f;
+    const GraphScope graph(*f.graph);
+    const NameScope name(scope);
+    const Value x = f.graph->add_input("x", {DType::kFloat32, {3}});
+    const Value by = constant(Tensor::full(DType::kFloat32, {3}, factor));
+    const Value y = is_sum ? x + by : x * by;
+    assign(Variables::make(variable.c_str(), {3}), y);
+    f.outputs = {y};
+    return f;
+  }
+};
+
+TEST(Fingerprint, IsOfWhatIsComputedAndNotOfTheNamesOfNodes) {
+  const uint64_t own = fingerprint(Small{}.trace());
+  EXPECT_EQ(fingerprint(Small{.scope = "other"}.trace()), own);
+  for (const Small& other :
+       {Small{.variable = "v"}, Small{.factor = 2.0000002}, Small{.is_sum = true}})
+    EXPECT_NE(fingerprint(other.trace()), own);
+  GraphFunction without_result = Small{}.trace();
+  without_result.outputs.clear();
+  EXPECT_NE(fingerprint(without_result), own);
+}
+
 class HostileGraph : public ::testing::Test {
  protected:
   HostileGraph() {

@@ -175,6 +175,7 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
           lock.unlock();
           try {
             strategy.reduce("sum", ids(strategy));
+            ADD_FAILURE() << "a worker did not make the call";
           } catch (const Error& error) {
             EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
             EXPECT_THAT(
@@ -190,6 +191,7 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
         }
       },
       options);
+  EXPECT_THAT(errors, Each(""));
 }
 
 // --- Variables
@@ -363,6 +365,87 @@ TEST_F(MultiWorkerTest, AnErrorOfOneReplicaIsThrownByAllAlike) {
     EXPECT_THAT(errors, Each(HasSubstr("OUT_OF_RANGE")));
     EXPECT_EQ(errors[0], errors[1]);
   }
+}
+
+// A step that adds what all replicas have to a variable, which worker 1 cannot trace.
+auto untraceable(Strategy& strategy, const std::shared_ptr<Variable>& total,
+                 const std::function<void()>& mistake) {
+  return strategy.function([&strategy, total, mistake](const Value& x) {
+    if (strategy.workers().rank() == 1) mistake();
+    return total->assign_add(x);
+  });
+}
+
+TEST_F(MultiWorkerTest, AnErrorOfOneWorkerThatTracesIsThrownByAllAlike) {
+  const auto errors = on_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto total = scalar("total", 0, Synchronization::kAuto, Aggregation::kSum);
+    const auto bad =
+        untraceable(strategy, total, [] { fail(Code::kNotFound, "there is no layer \"x\""); });
+    const auto good = untraceable(strategy, total, [] {});
+    EXPECT_EQ(strategy.run(good, ids(strategy))[0].item(), 6);
+    EXPECT_THROW(strategy.run(bad, ids(strategy)), Error);
+    EXPECT_EQ(strategy.run(good, ids(strategy))[0].item(), 12) << "the next step works";
+    strategy.run(bad, ids(strategy));
+  });
+  EXPECT_THAT(errors, Each("NOT_FOUND: there is no layer \"x\" (peer worker:1)"));
+}
+
+TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWasThrown) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto total = scalar("total", 0, Synchronization::kAuto, Aggregation::kSum);
+    strategy.run(untraceable(strategy, total, [] { throw std::runtime_error("no more tea"); }),
+                 ids(strategy));
+  });
+  EXPECT_EQ(errors[0], "ABORTED: no more tea (peer worker:1)");
+  EXPECT_EQ(errors[1], "no more tea");
+}
+
+// Whose steps communicate alike, so that nothing else notices.
+TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramIsNamed) {
+  const std::function<Value(const Value&)> programs[] = {
+      [](const Value& x) { return x * 0.1; },
+      [](const Value& x) { return x * 0.2; },      // another constant
+      [](const Value& x) { return ops::relu(x); }  // another op
+  };
+  for (const size_t stale : {1, 2}) {
+    const auto errors = on_workers(3, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto& program = programs[strategy.workers().rank() == 2 ? stale : 0];
+      const auto step = strategy.function(
+          [&](const Value& x) {
+            return get_replica_context()->all_reduce(ReduceOp::kSum, program(x));
+          },
+          "train");
+      strategy.run(step, ids(strategy));
+      EXPECT_THROW(strategy.run(step, ids(strategy)), Error);
+      strategy.run(step, ids(strategy));
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION: every worker has to run the "
+                                             "same program, but worker:0 and worker:2 have traced "
+                                             "\"train\" differently"),
+                                   HasSubstr("(peer worker:2)"))));
+  }
+}
+
+// Each traces for its own rows first, and after a failure one traces what the others have already.
+TEST_F(MultiWorkerTest, WorkersThatTraceTheSameProgramAtOtherTimesGoOn) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    bool lucky = strategy.is_chief();
+    const auto step = strategy.function([&](const Value& x) {
+      if (!lucky) fail(Code::kAborted, "not this time");
+      return get_replica_context()->all_reduce(ReduceOp::kSum, ops::reduce_sum(x));
+    });
+    const auto rows = [](int64_t count) {
+      return PerReplica<Tensor>{Tensor::full(DType::kFloat32, {count}, 1)};
+    };
+    EXPECT_THROW(strategy.run(step, rows(2)), Error);
+    lucky = true;
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(strategy.run(step, rows(2))[0].item(), 4);
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(strategy.run(step, rows(strategy.is_chief() ? 3 : 4))[0].item(), 7);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(strategy.run(step, rows(4))[0].item(), 8);
+  });
 }
 
 TEST_F(MultiWorkerTest, TheEndOfOneWorkerEndsAllThatWait) {

@@ -1,5 +1,5 @@
 // Whatever the graph, the optimizer, the sizes of batches and the number of replicas: training
-// under a strategy of one host is training on one device.
+// under a strategy that reduces in each step is training on one device.
 #include "tests/strategies/random_graph.h"
 
 #include <algorithm>
@@ -8,13 +8,15 @@
 
 #include "cohort.h"
 #include "core/graph/op.h"
+#include "tests/strategies/on_workers.h"
 #include "tests/strategies/training_testing.h"
+#include "tests/testing/trials.h"
 
 namespace cohort {
 namespace {
 
-constexpr uint64_t kFirstSeed = 1, kEndOfSeeds = 41;
-constexpr int kMaxReplicas = 7;
+constexpr uint64_t kFirstSeed = 1, kSeeds = 40;
+constexpr int kMaxReplicas = 7, kMaxWorkers = 3, kMaxReplicasOfWorker = 2;
 // Of float64: what another order of additions may change in a few steps. A row that weighs wrongly,
 // or is left out, changes far more than the square root of it.
 constexpr double kTolerance = 1e-10;
@@ -111,9 +113,13 @@ double farthest_apart(const Trained& a, const Trained& b) {
   return farthest;
 }
 
+// Every other one with a bucket for each gradient.
+CommunicationOptions communication_of(uint64_t seed) {
+  return {.bytes_per_pack = static_cast<int64_t>(seed % 2)};
+}
+
 std::unique_ptr<Strategy> make_strategy(bool central, int replicas, uint64_t seed) {
-  // Every other one with a bucket for each gradient.
-  const CommunicationOptions communication{.bytes_per_pack = static_cast<int64_t>(seed % 2)};
+  const CommunicationOptions communication = communication_of(seed);
   if (central)
     return std::make_unique<CentralStorageStrategy>(CentralStorageStrategy::Options{
         .compute_devices = device_names(replicas), .communication = communication});
@@ -121,12 +127,16 @@ std::unique_ptr<Strategy> make_strategy(bool central, int replicas, uint64_t see
       MirroredStrategy::Options{.devices = device_names(replicas), .communication = communication});
 }
 
-class RandomGraphTest : public testing::TestWithParam<uint64_t> {
+class RandomGraphTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   static void SetUpTestSuite() { set_logical_cpus(kMaxReplicas, 1); }
   static void TearDownTestSuite() { set_logical_cpus(1); }
 };
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Range<uint64_t>(kFirstSeed, kEndOfSeeds));
+auto seeds() {
+  const testing::Trials trials = testing::trials(kFirstSeed, kSeeds);
+  return ::testing::Range(trials.seed, trials.seed + trials.count);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, seeds());
 
 TEST_P(RandomGraphTest, TrainsLikeOneDevice) {
   const uint64_t seed = GetParam();
@@ -156,11 +166,25 @@ TEST_P(RandomGraphTest, TrainsLikeOneDevice) {
       ADD_FAILURE() << error.what();
     }
   }
+
+  const int workers = 2 + static_cast<int>(random() % (kMaxWorkers - 1)),
+            replicas = 1 + static_cast<int>(random() % kMaxReplicasOfWorker);
+  SCOPED_TRACE(str(workers, " workers with ", replicas, " replicas, ", sizes));
+  std::vector<Trained> found(static_cast<size_t>(workers));
+  testing::on_good_workers(
+      workers,
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        found[static_cast<size_t>(strategy.workers().rank())] =
+            train_on(strategy, make, optimizer, batches);
+      },
+      {.devices = device_names(replicas), .communication = communication_of(seed)});
+  if (HasFailure()) return;  // there is nothing to compare
+  for (const Trained& trained : found) expect_near(trained, expected, kTolerance);
 }
 
 TEST(RandomGraphOpsTest, AreOfEveryFamily) {
   std::set<std::string> ops;
-  for (uint64_t seed = kFirstSeed; seed < kEndOfSeeds; ++seed) {
+  for (uint64_t seed = kFirstSeed; seed < kFirstSeed + kSeeds; ++seed) {
     const Drawn drawn = draw(seed);
     for (const auto& node : drawn.graph->nodes()) ops.insert(node->op().name);
   }

@@ -538,6 +538,7 @@ TEST_P(TfDistribute, Case38) {
     }));
 }
 
+// Between steps. Within one, dense, several at once and sparse: late_worker_test.cc.
 TEST_P(TfDistribute, Case39) {
   scope_.exit();
   std::promise<void> given_up;

@@ -12,6 +12,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using Worker = MultiWorkerMirroredStrategy;
@@ -136,6 +137,26 @@ TEST(MultiWorkerInput, ItsErrorIsThrownByAll) {
   });
   EXPECT_THAT(errors, Each(HasSubstr("DATA_LOSS")));
   EXPECT_THAT(errors, Each(HasSubstr("row 10 is garbled")));
+}
+
+// Where each knows how many steps there are, the others are in a step when one cannot read its
+// rows.
+TEST(MultiWorkerInput, ItsErrorInALoopOfOnesOwnIsThrownByAll) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const auto ones = data::from_tensor_slices({{"x", Tensor::full(DType::kFloat32, {40}, 1)}});
+    const auto rows = ones.map([broken = !worker.is_chief(), n = 0](data::Element e) mutable {
+      if (broken && ++n > 10) fail(Code::kDataLoss, "row 10 is garbled");
+      return e;
+    });
+    const auto step = worker.function([](const BatchValues& batch) {
+      return get_replica_context()->all_reduce(ReduceOp::kSum, ops::reduce_sum(batch["x"]));
+    });
+    const auto batches = worker.distribute_dataset(rows.batch(8));
+    EXPECT_EQ(batches.cardinality(), 5);
+    for (const auto& batch : batches) EXPECT_EQ(worker.run(step, batch)[0].item(), 8);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("DATA_LOSS"), HasSubstr("row 10 is garbled"),
+                                 HasSubstr("(peer worker:1)"))));
 }
 
 // --- fit, evaluate, predict

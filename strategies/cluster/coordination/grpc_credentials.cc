@@ -10,10 +10,14 @@
 #include "strategies/cluster/coordination/grpc_log.h"
 
 namespace cohort::coordination {
+namespace {
 
-void keep_grpc() {
-  [[maybe_unused]] static const bool kept = (limit_grpc_errors(), grpc_init(), true);
-}
+// Before main(): a program that sets a function of its own keeps that.
+[[maybe_unused]] const bool kLimited = (limit_grpc_errors(), true);
+
+}  // namespace
+
+void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
   if (!security.encrypted()) return grpc::InsecureServerCredentials();

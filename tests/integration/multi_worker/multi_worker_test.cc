@@ -18,6 +18,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -93,9 +94,10 @@ class Stopwatch {
   std::thread napper_{[this] { nap(); }};
 };
 
-// Within how many seconds of its death all know of it; beyond that, for what a process prints
-// beside others on two cores.
-constexpr double kNamed = 3, kTurns = 1;
+// Within how many seconds all know of a death, and of a process that is frozen, which is said to be
+// silent before it counts as dead; beyond that, for what a process prints beside others on two
+// cores.
+constexpr double kNamed = 3, kFrozen = 5, kTurns = 1;
 
 // By the two others of three.
 void expect_named(const Finished& run, int victim) {
@@ -176,11 +178,19 @@ TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
 
 TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
   Launch launch =
-      launch_of({.workers = 2, .flags = {"--loop=" + GetParam(), "--harm=stop", "--epochs=1000"}});
+      launch_of({.workers = 3, .flags = {"--loop=" + GetParam(), "--harm=stop", "--epochs=1000"}});
   launch.flags[2] = "--grace=1";
-  const Finished run = finish(launch);
+  Launched launched(launch);
+  launched.wait_for_errors("harm\n");
+  const Stopwatch stopwatch;
+  launched.wait_for_errors("has been silent for");
+  EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
+  EXPECT_THAT(launched.errors(), ContainsRegex("worker:1 [(].*[)] has been silent for"));
+  launched.wait_for_errors("] error: ", 2);
+  EXPECT_LT(stopwatch.seconds(), kFrozen + kTurns) << launched.errors();
+  const Finished run{launched.wait(), launched.output(), launched.errors()};
   EXPECT_NE(run.code, 0);
-  EXPECT_THAT(last_error(run, 0), HasSubstr("worker:1")) << run.errors;
+  expect_named(run, 1);
 }
 
 TEST_P(Loops, AnErrorOfOneWorkerEndsAll) {
@@ -252,16 +262,17 @@ TEST_P(Loops, AWorkerThatStandsStillForThreeSecondsChangesNothing) {
               expected);
 }
 
-TEST(MultiWorker, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
-  const std::string expected = weights_of({.workers = 2});
-  const std::vector<std::string> flags = {"--harm=term", "--step=4", "--save_freq=100",
-                                          "--backup=" + scratch_folder()};
-  const Finished run = finish(launch_of({.workers = 2, .flags = flags}));
+TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
+  const std::string loop = "--loop=" + GetParam(), backup = "--backup=" + scratch_folder();
+  const std::string expected = weights_of({.workers = 2, .flags = {loop}});
+  const Finished run = finish(launch_of(
+      {.workers = 2, .flags = {loop, "--harm=term", "--step=4", "--save_freq=100", backup}}));
   EXPECT_EQ(run.code, 42) << run.errors;
-  for (const int rank : {0, 1})
-    EXPECT_THAT(last_error(run, rank), HasSubstr("CANCELLED: fit: interrupted in epoch 1"));
+  const std::string said =
+      GetParam() == "fit" ? "CANCELLED: fit: interrupted in epoch 1" : "CANCELLED: interrupted ";
+  for (const int rank : {0, 1}) EXPECT_THAT(last_error(run, rank), HasSubstr(said));
   EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
-  EXPECT_EQ(weights_of({.workers = 2, .flags = {flags[3]}}), expected);
+  EXPECT_EQ(weights_of({.workers = 2, .flags = {loop, backup}}), expected);
 }
 
 TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {

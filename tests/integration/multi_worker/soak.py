@@ -4,7 +4,8 @@
   bazel run //tests/integration/multi_worker:soak -- --seconds=300 --seed=1
 
 Each round is a job that is disturbed once and then started again until it is done. It must end with the weights of a
-job that nothing has happened to, and after the disturbance within seconds. Exits with 1 when any does not.
+job that nothing has happened to, and after the disturbance within seconds. Exits with 1 when any does not. Rounds that
+were over before anything happened do not count, and at least one does.
 """
 
 import argparse
@@ -71,16 +72,17 @@ class Soak(network_test.Network):
         return True
 
     def disturbed_round(self, number):
-        """What has gone wrong: "", "hang" or "wrong weights"; and what happened."""
+        """What has gone wrong: "", "hang" or "wrong weights"; and what happened: None where training was over before."""
         name, fault = random.choice(sorted({**_HARMLESS, **_HARMFUL}.items()))
         victim = random.randrange(3)
         attempt = f"r{number}-1"
         processes = self.start(attempt, _EPOCHS)
         self.wait_for(lambda: any(self.backup(attempt).glob("*")), attempt)
         time.sleep(random.uniform(0, 2))
-        happened = f"{name} of worker:{victim}" + (" when it was over" if processes[victim].poll() is not None else "")
-        if processes[victim].poll() is None:
-            fault(processes[victim], network_test.NAMES[victim])
+        happened = f"{name} of worker:{victim}"
+        if processes[victim].poll() is not None:
+            return "" if self.weights(attempt, processes) == self.expected else "wrong weights", None
+        fault(processes[victim], network_test.NAMES[victim])
         survivors = processes if name in _HARMLESS else [p for i, p in enumerate(processes) if i != victim]
         if not self.ends(survivors, 3 * _LIMIT if name in _HARMLESS else _LIMIT):
             return "hang", happened
@@ -99,16 +101,17 @@ class Soak(network_test.Network):
         troubles = []
         try:
             self.expected = self.weights("x1", self.start("x1", _EPOCHS))
-            began, number = time.monotonic(), 0
-            while time.monotonic() - began < seconds:
+            began, number, disturbed = time.monotonic(), 0, 0
+            while time.monotonic() - began < seconds or disturbed == 0:
                 number += 1
                 trouble, happened = self.disturbed_round(number)
-                print(f"round {number}: {happened}: {trouble or 'fine'}", flush=True)
+                print(f"round {number}: {happened or 'nothing, for it was over'}: {trouble or 'fine'}", flush=True)
+                disturbed += happened is not None
                 troubles += [trouble] if trouble else []
                 self.doCleanups()
                 self.setUp()
             counts = {kind: troubles.count(kind) for kind in ("hang", "wrong weights")}
-            print(f"{number} rounds in {time.monotonic() - began:.0f} s: {counts}", flush=True)
+            print(f"{disturbed} of {number} rounds disturbed, in {time.monotonic() - began:.0f} s: {counts}", flush=True)
         finally:
             self.doCleanups()
         return 1 if troubles else 0

@@ -136,14 +136,22 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
   int64_t saved = 0;
   if (!s.backup.empty() && std::filesystem::exists(path))
     saved = std::stoll(load_variables(path, all, {}, strategy.workers()).at("steps"));
+  const auto save = [&](int64_t steps) {
+    if (!s.backup.empty())
+      save_variables(path, all, {{"steps", std::to_string(steps)}}, strategy.workers());
+  };
+  const CatchTermination catch_termination;
   double loss = 0;
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < s.epochs; ++epoch)
     for (const auto& batch : strategy.distribute_dataset(train)) {
       if (steps++ < saved) continue;
       loss = strategy.reduce("sum", strategy.run(step, batch)).item();
-      if (!s.backup.empty() && steps % s.save_freq == 0)
-        save_variables(path, all, {{"steps", std::to_string(steps)}}, strategy.workers());
+      if (strategy.workers().stop_requested()) {
+        save(steps);
+        fail(Code::kCancelled, "interrupted after step ", steps);
+      }
+      if (steps % s.save_freq == 0) save(steps);
       if (steps - saved == s.step && harmed && s.at == "step") come_to_harm(s);
     }
   return loss;
@@ -156,7 +164,8 @@ int main(int argc, char** argv) {
     const Settings s = parse(argc, argv);
     const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
-    if ((s.at == "step" || s.at == "joined") && (s.harm == "kill" || s.harm == "throw"))
+    if ((s.at == "step" || s.at == "joined") &&
+        (s.harm == "kill" || s.harm == "stop" || s.harm == "throw"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
     set_global_seed(11);

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/collective/forwarding_communicator.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
 #include "strategies/multi_worker/cluster_link.h"
 #include "strategies/multi_worker_mirrored_strategy.h"
 #include "strategies/process_group.h"
@@ -86,26 +88,51 @@ class LateCommunicator final : public ForwardingCommunicator {
   std::latch& given_up_;
 };
 
+// A step of one reduction, and how messages call it.
+struct Reduction {
+  std::function<Value(const ReplicaContext& replica, const Value& x)> make;
+  std::string words;
+};
+const Reduction kReductions[] = {
+    {[](const auto& replica, const auto& x) { return replica.all_reduce(ReduceOp::kSum, x); },
+     "an all-reduce (sum) of 1 "},
+    {[](const auto& replica, const auto& x) {
+       return replica.all_reduce(ReduceOp::kSum, std::vector{x, x * 2.0})[1];
+     },
+     "an all-reduce (sum) of 2 "},
+    {[](const auto& replica, const auto& x) {
+       const Value row = ops::constant(Tensor::from<int32_t>({2}, {1}));
+       return replica.all_reduce(ReduceOp::kSum, Gradient{ops::reshape(x, {1, 1}), row, 5}).values;
+     },
+     "an all-gather of "}};
+
+void expect_late_replica_named(const Reduction& reduction, CommunicationBackend backend) {
+  const LocalJob job(2);
+  std::latch given_up(1);
+  const auto errors = on_threads(job.size(), [&](int rank) {
+    MultiWorkerMirroredStrategy strategy(
+        {.devices = {"cpu:0"},
+         .communication = {.timeout_seconds = 1.0},
+         .link = std::make_shared<ChangedLink>(
+             join_cluster(*resolver_of(job, rank), {}, backend), [&](auto inner) {
+               return std::make_unique<LateCommunicator>(std::move(inner), given_up);
+             })});
+    const auto step =
+        strategy.function([&](Value x) { return reduction.make(*get_replica_context(), x); });
+    const Error error = error_of([&] { strategy.run(step, 1.0f); });
+    // Who is late may find all that it needs, and hears later.
+    if (rank != kLate) expect_named(error, reduction.words);
+  });
+  EXPECT_THAT(errors, ::testing::Each(""));
+}
+
+// Of one value, of several at once, and of rows.
 TEST(LateWorkerTest, IsNamedWithinAStepOfAStrategy) {
-  for (const CommunicationBackend backend : kBackends) {
-    const LocalJob job(2);
-    std::latch given_up(1);
-    const auto errors = on_threads(job.size(), [&](int rank) {
-      MultiWorkerMirroredStrategy strategy(
-          {.devices = {"cpu:0"},
-           .communication = {.timeout_seconds = 1.0},
-           .link = std::make_shared<ChangedLink>(
-               join_cluster(*resolver_of(job, rank), {}, backend), [&](auto inner) {
-                 return std::make_unique<LateCommunicator>(std::move(inner), given_up);
-               })});
-      const auto step = strategy.function(
-          [](Value x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
-      const Error error = error_of([&] { strategy.run(step, 1.0f); });
-      // Who is late may find all that it needs, and hears later.
-      if (rank != kLate) expect_named(error, "an all-reduce (sum)");
-    });
-    EXPECT_THAT(errors, ::testing::Each(""));
-  }
+  for (const CommunicationBackend backend : kBackends)
+    for (const Reduction& reduction : kReductions) {
+      SCOPED_TRACE(reduction.words);
+      expect_late_replica_named(reduction, backend);
+    }
 }
 
 }  // namespace

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cohort::config {
+
+// The GPUs that CUDA shows for this value of CUDA_VISIBLE_DEVICES, in its order: the list ends at
+// its first entry that is none.
+std::vector<std::string> listed_gpus(const std::string& text);
+
+}  // namespace cohort::config
