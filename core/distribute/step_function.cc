@@ -79,17 +79,18 @@ const Function& StepState::function(const ParameterNames& names) {
   return find(names);
 }
 
-std::vector<PerReplica<Tensor>> StepState::run(Strategy& strategy, const StepArguments& arguments) {
-  const Function* function = nullptr;
+std::vector<PerReplica<Tensor>> StepState::run(Strategy& strategy,
+                                               const std::function<StepArguments()>& arguments) {
   int64_t step = 0;
   {
+    // Also a run of wrong arguments counts, as it does for the other workers.
     const std::lock_guard lock(mutex_);
-    function = &find(arguments.names);
     step = runs_++;
   }
+  const StepArguments given = together(strategy.workers(), arguments);
   const auto outputs = strategy.run(
-      *function, arguments.tensors,
-      {.seed = global_seed(), .step = step, .precision = precision_, .same_input = arguments.same});
+      function(given.names), given.tensors,
+      {.seed = global_seed(), .step = step, .precision = precision_, .same_input = given.same});
   std::vector<PerReplica<Tensor>> results(outputs[0].size(), PerReplica<Tensor>(outputs.size()));
   for (size_t r = 0; r < outputs.size(); ++r) {
     if (outputs[r].size() != results.size())

@@ -164,8 +164,10 @@ class StepState {
   StepState(Body body, std::string name, Precision precision)
       : body_(std::move(body)), name_(std::move(name)), precision_(precision) {}
 
-  // One PerReplica for each value that the body returns.
-  std::vector<PerReplica<Tensor>> run(Strategy& strategy, const StepArguments& arguments);
+  // Runs with what `arguments` makes, whose errors are those of all workers. One PerReplica for
+  // each value that the body returns.
+  std::vector<PerReplica<Tensor>> run(Strategy& strategy,
+                                      const std::function<StepArguments()>& arguments);
   // The function for batches of these names; it stays as long as this.
   const Function& function(const ParameterNames& names);
   const std::string& name() const { return name_; }
@@ -219,9 +221,11 @@ class StepFunction {
         ((internal::is_batch<Arguments> ==
           std::is_same_v<std::remove_cvref_t<Parameters>, BatchValues>)&&...),
         "a parameter that is const BatchValues& takes a batch, a Value a tensor or number");
-    internal::StepArguments flat(internal::local_replicas(strategy));
-    (flat.add(arguments), ...);
-    auto results = state_->run(strategy, flat);
+    auto results = state_->run(strategy, [&] {
+      internal::StepArguments flat(internal::local_replicas(strategy));
+      (flat.add(arguments), ...);
+      return flat;
+    });
     if constexpr (std::is_same_v<Result, Value>) {
       return std::move(results[0]);
     } else if constexpr (!std::is_void_v<Result>) {

@@ -391,6 +391,21 @@ TEST_F(MultiWorkerTest, AnErrorOfOneWorkerThatTracesIsThrownByAllAlike) {
   EXPECT_THAT(errors, Each("NOT_FOUND: there is no layer \"x\" (peer worker:1)"));
 }
 
+TEST_F(MultiWorkerTest, WrongArgumentsOfOneWorkerAreAnErrorOnAll) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto step = strategy.function(
+        [](const Value& x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
+    const auto wrong = [&] {
+      strategy.run(step, strategy.is_chief() ? ids(strategy) : PerReplica<Tensor>(4));
+    };
+    EXPECT_THROW(wrong(), Error);
+    EXPECT_EQ(strategy.run(step, ids(strategy))[0].item(), 3) << "the next step works";
+    wrong();
+  });
+  EXPECT_THAT(errors, Each("INVALID_ARGUMENT: an argument of run has values for 4 replicas; the "
+                           "strategy has 1 (peer worker:1)"));
+}
+
 TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWasThrown) {
   const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     const auto scope = strategy.scope();
