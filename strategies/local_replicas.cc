@@ -191,22 +191,16 @@ std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient
   return reduce_in_buckets(gradients, communication_, when);
 }
 
-PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
-                                                   const Function& function,
-                                                   const PerReplica<std::vector<Tensor>>& inputs,
-                                                   const ReplicaGroup& group,
-                                                   const RunOptions& options) {
+void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, const Work& work) {
   if (!is_connected()) connect();
-  PerReplica<std::vector<Tensor>> outputs(devices_.size());
   std::mutex mutex;
   std::exception_ptr first_error;
   threads_.run([&](int id) {
     const auto replica = static_cast<size_t>(id);
     try {
-      const StepInfo step{options.seed, options.step, strategy.first_replica() + id,
-                          replicas_in_sync_, communicator(replica)};
-      outputs[replica] =
-          function.run(inputs[replica], plan_options(replica, options.precision), step, group);
+      const StepInfo step{options.seed, options.step, first_replica + id, replicas_in_sync_,
+                          communicator(replica)};
+      work(replica, plan_options(replica, options.precision), step);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (first_error) return;  // the others only report that they were stopped
@@ -218,6 +212,18 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
     if (replicas_in_sync_ == count()) connect();
     std::rethrow_exception(first_error);
   }
+}
+
+PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
+                                                   const Function& function,
+                                                   const PerReplica<std::vector<Tensor>>& inputs,
+                                                   const ReplicaGroup& group,
+                                                   const RunOptions& options) {
+  PerReplica<std::vector<Tensor>> outputs(devices_.size());
+  on_replicas(options, strategy.first_replica(),
+              [&](size_t replica, const PlanOptions& plan, const StepInfo& step) {
+                outputs[replica] = function.run(inputs[replica], plan, step, group);
+              });
   return outputs;
 }
 
