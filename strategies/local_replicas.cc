@@ -218,23 +218,17 @@ std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient
   return reduce_in_buckets(gradients, communication_, when);
 }
 
-PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
-                                                   const Function& function,
-                                                   const PerReplica<std::vector<Tensor>>& inputs,
-                                                   const ReplicaGroup& group,
-                                                   const RunOptions& options) {
+void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, const Work& work) {
   if (!is_connected()) connect();
   if (step_ != nullptr) step_->begin_step();
-  PerReplica<std::vector<Tensor>> outputs(devices_.size());
   std::mutex mutex;
   std::exception_ptr first_error;
   threads_.run([&](int id) {
     const auto replica = static_cast<size_t>(id);
     try {
-      const StepInfo step{options.seed, options.step, strategy.first_replica() + id,
-                          replicas_in_sync_, communicator(replica)};
-      outputs[replica] =
-          function.run(inputs[replica], plan_options(replica, options.precision), step, group);
+      const StepInfo step{options.seed, options.step, first_replica + id, replicas_in_sync_,
+                          communicator(replica)};
+      work(replica, plan_options(replica, options.precision), step);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (first_error) return;  // the others only report that they were stopped
@@ -242,10 +236,26 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
       abort(as_error(first_error, process_));
     }
   });
-  if (!first_error) return outputs;
-  if (step_ != nullptr && step_->has_combined() && writes_variables(function, inputs, group))
-    close_after(as_error(first_error, process_));
-  std::rethrow_exception(first_error);
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
+                                                   const Function& function,
+                                                   const PerReplica<std::vector<Tensor>>& inputs,
+                                                   const ReplicaGroup& group,
+                                                   const RunOptions& options) {
+  PerReplica<std::vector<Tensor>> outputs(devices_.size());
+  try {
+    on_replicas(options, strategy.first_replica(),
+                [&](size_t replica, const PlanOptions& plan, const StepInfo& step) {
+                  outputs[replica] = function.run(inputs[replica], plan, step, group);
+                });
+  } catch (...) {
+    if (step_ != nullptr && step_->has_combined() && writes_variables(function, inputs, group))
+      close_after(as_error(std::current_exception(), process_));
+    throw;
+  }
+  return outputs;
 }
 
 void LocalReplicas::close_after(const Error& cause) {

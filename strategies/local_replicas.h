@@ -63,6 +63,11 @@ class LocalReplicas {
   // What Strategy::reduce_gradients promises.
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                          const Value& when) const;
+  // Calls `work` for every replica on its thread, all at the same time, with what each of them runs
+  // a function with. An error of a replica stops the others, and the first one is thrown when all
+  // have; the next call works again. `first_replica` as Strategy has it.
+  using Work = std::function<void(size_t replica, const PlanOptions& plan, const StepInfo& step)>;
+  void on_replicas(const RunOptions& options, int first_replica, const Work& work);
   // What Strategy::run_replicas promises. Where all replicas are here and one fails when some may
   // have begun to change variables by what they have combined, the copies may differ, and the error
   // is that of every later run.

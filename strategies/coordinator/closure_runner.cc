@@ -8,7 +8,10 @@
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
 #include "core/graph/serialization.h"
+#include "core/runtime/trace.h"
 #include "strategies/coordinator/dataset_registry.h"
+#include "strategies/coordinator/replica_inputs.h"
+#include "strategies/variables/mirrored_variable.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -19,22 +22,70 @@ constexpr size_t kMaxWaiting = 1 << 16;
 constexpr size_t kMaxUnknown = 4096;
 constexpr size_t kMaxValueBytes = size_t{1} << 40;  // of one value in a function
 
+size_t bytes_of(const std::vector<Tensor>& tensors) {
+  size_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
 size_t bytes_of(const Run& run) {
   size_t bytes = 0;
-  for (const Argument& argument : run.arguments)
-    for (const Tensor& tensor : argument.tensors) bytes += tensor.bytes();
+  for (const Argument& argument : run.arguments) bytes += bytes_of(argument.tensors);
   return bytes;
 }
 
 size_t bytes_of(const Command& command) {
   if (const auto* run = std::get_if<Run>(&command)) return bytes_of(*run);
-  if (const auto* define = std::get_if<Define>(&command)) return define->graph.bytes();
+  if (const auto* define = std::get_if<Define>(&command)) return bytes_of(define->graphs);
   const auto* create = std::get_if<Create>(&command);
   if (create == nullptr) return 0;
   if (const auto* variable = std::get_if<CreateVariable>(&create->what))
     return variable->value.bytes();
   const auto* run = std::get_if<Run>(&create->what);
   return run == nullptr ? 0 : bytes_of(*run);
+}
+
+// Of one replica after the other.
+std::vector<Tensor> flattened(const PerReplica<std::vector<Tensor>>& results) {
+  std::vector<Tensor> all;
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (results[r].size() != results[0].size())
+      invalid("it returns ", results[0].size(), " values on replica 0 and ", results[r].size(),
+              " on replica ", r);
+    std::ranges::copy(results[r], std::back_inserter(all));
+  }
+  return all;
+}
+
+void require_small(const GraphFunction& function) {
+  for (const auto& node : function.graph->nodes()) {
+    // Of a table whose rows are made on first use, only rows ever come here.
+    const auto* variable = dynamic_cast<const ServerVariable*>(node->resource());
+    if (variable != nullptr && variable->is_lazy()) continue;
+    for (const TensorSpec& spec : node->outputs())
+      if (static_cast<size_t>(spec.shape.num_elements()) > kMaxValueBytes / dtype_size(spec.dtype))
+        fail(Code::kResourceExhausted, "node \"", node->name(), "\" is ", spec, "; the limit is ",
+             kMaxValueBytes, " bytes");
+  }
+}
+
+// What each replica runs: the graph that takes its inputs. They have to communicate alike, so that
+// none waits for another for ever.
+std::vector<const GraphFunction*> graphs_on_replicas(const std::vector<GraphFunction>& graphs,
+                                                     const std::vector<Signature>& signatures) {
+  std::vector<const GraphFunction*> found;
+  for (const Signature& signature : signatures) {
+    const auto graph = std::ranges::find_if(graphs, [&](const GraphFunction& one) {
+      return std::ranges::equal(one.graph->inputs(), signature, {},
+                                [](const Value& input) { return input.spec(); });
+    });
+    if (graph == graphs.end())
+      invalid("a function is sent without a graph for the inputs of replica ", found.size());
+    if (common_effects(*graph->graph) != common_effects(*graphs[0].graph))
+      invalid("a function is sent with graphs that do not communicate alike");
+    found.push_back(&*graph);
+  }
+  return found;
 }
 
 // What is being thrown, also by a user's dataset. To be called while it is caught.
@@ -54,14 +105,18 @@ Error present_error() {
 
 }  // namespace
 
-ClosureRunner::ClosureRunner(const Attach& attach, size_t max_waiting_bytes,
-                             std::shared_ptr<ServerSession> servers, Answers& answers,
-                             std::atomic<uint64_t>& executed)
+ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
+                             size_t max_waiting_bytes, std::shared_ptr<ServerSession> servers,
+                             Answers& answers, std::atomic<uint64_t>& executed)
     : attach_(attach),
+      devices_(std::move(devices)),
       max_waiting_bytes_(max_waiting_bytes),
       servers_(std::move(servers)),
       answers_(answers),
       executed_(executed),
+      replicas_(devices_.size() > 1
+                    ? std::make_unique<LocalReplicas>(devices_, nullptr, CommunicationOptions{})
+                    : nullptr),
       thread_([this] { work(); }) {}
 
 ClosureRunner::~ClosureRunner() {
@@ -207,7 +262,8 @@ std::map<std::string, std::shared_ptr<ServerVariable>> ClosureRunner::attach_var
     std::shared_ptr<ServerVariable>& variable = server_variables_[description];
     if (variable == nullptr)
       variable = std::make_shared<ServerVariable>(
-          ServerVariableInfo::unpack(description, servers_->num_servers()), servers_);
+          ServerVariableInfo::unpack(description, servers_->num_servers()), servers_,
+          num_replicas());
     by_name.emplace(variable->name(), variable);
   }
   return by_name;
@@ -228,34 +284,33 @@ std::shared_ptr<Variable> ClosureRunner::own_variable(const Define& define,
   return nullptr;
 }
 
-void ClosureRunner::compile(const Define& define, Compiled& compiled) {
-  const Tensor& graph = define.graph;
+GraphFunction ClosureRunner::import(const Define& define, const Tensor& graph) {
   if (!graph.defined() || graph.dtype() != DType::kUInt8 || graph.shape().rank() != 1)
     invalid("a function is sent as a tensor of bytes");
   const auto on_servers = attach_variables(define);
   const std::string_view bytes(static_cast<const char*>(graph.raw()), graph.bytes());
-  auto function = std::make_unique<GraphFunction>(
+  GraphFunction function =
       import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
         if (const auto found = on_servers.find(name); found != on_servers.end())
           return found->second;
         return own_variable(define, name);
-      }));
-  for (const auto& node : function->graph->nodes()) {
-    // Of a table whose rows are made on first use, only rows ever come here.
-    const auto* variable = dynamic_cast<const ServerVariable*>(node->resource());
-    if (variable != nullptr && variable->is_lazy()) continue;
-    for (const TensorSpec& spec : node->outputs())
-      if (static_cast<size_t>(spec.shape.num_elements()) > kMaxValueBytes / dtype_size(spec.dtype))
-        fail(Code::kResourceExhausted, "node \"", node->name(), "\" is ", spec, "; the limit is ",
-             kMaxValueBytes, " bytes");
-  }
-  if (on_servers.empty()) {
-    compiled.plan = std::make_unique<Plan>(*function, PlanOptions{.precision = define.precision});
+      });
+  require_small(function);
+  return function;
+}
+
+void ClosureRunner::compile(const Define& define, Compiled& compiled) {
+  for (const Tensor& graph : define.graphs) compiled.graphs.push_back(import(define, graph));
+  const auto of_replicas =
+      graphs_on_replicas(compiled.graphs, signatures_on_replicas(define.signature, num_replicas()));
+  if (!define.server_variables.empty()) {
+    compiled.server_function = std::make_unique<ServerFunction>(of_replicas, servers_);
     return;
   }
-  compiled.graph = std::move(function);
-  compiled.server_function = std::make_unique<ServerFunction>(
-      std::vector<const GraphFunction*>{compiled.graph.get()}, servers_);
+  for (size_t r = 0; r < devices_.size(); ++r)
+    compiled.plans.emplace_back(*of_replicas[r], PlanOptions{.device = devices_[r],
+                                                             .local_replica = static_cast<int>(r),
+                                                             .precision = define.precision});
 }
 
 void ClosureRunner::execute(Define define) {
@@ -273,7 +328,7 @@ void ClosureRunner::execute(Define define) {
   std::vector<Ready> still_unknown;
   for (Ready& ready : unknown_) {
     if (Compiled* found = find(ready)) {
-      answer(ready.id, [&] { return std::optional(call(*found, ready)); });
+      answer(ready.id, [&] { return std::optional(flattened(call(*found, ready))); });
     } else {
       still_unknown.push_back(std::move(ready));
     }
@@ -289,22 +344,73 @@ ClosureRunner::Compiled* ClosureRunner::find(const Ready& ready) {
   return nullptr;
 }
 
-std::vector<Tensor> ClosureRunner::call(Compiled& compiled, const Ready& ready) {
-  if (compiled.error) throw *compiled.error;
-  if (compiled.server_function) {
-    servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
-                                                  attach_.incarnation, ready.lane_sequence});
-    return compiled.server_function->run(ready.inputs, ready.step, compiled.precision);
+PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& options,
+                                                           const ReplicaWork& work) {
+  PerReplica<std::vector<Tensor>> outputs(devices_.size());
+  if (replicas_ == nullptr) {
+    const PlanOptions plan{.device = devices_[0], .precision = options.precision};
+    outputs[0] = work(0, plan, StepInfo{.seed = options.seed, .step = options.step});
+    return outputs;
   }
-  return compiled.plan->run(ready.inputs, ready.step);
+  replicas_->on_replicas(options, 0,
+                         [&](size_t replica, const PlanOptions& plan, const StepInfo& step) {
+                           const CancelScope cancellable(cancelled_);
+                           outputs[replica] = work(replica, plan, step);
+                         });
+  return outputs;
+}
+
+PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Ready& ready) {
+  if (compiled.error) throw *compiled.error;
+  const RunOptions options{.seed = ready.seed,
+                           .step = static_cast<int64_t>(ready.number),
+                           .precision = compiled.precision,
+                           .same_input = {}};
+  if (compiled.server_function == nullptr)
+    return on_replicas(options, [&](size_t replica, const PlanOptions&, const StepInfo& step) {
+      return compiled.plans[replica].run(ready.inputs[replica], step);
+    });
+  servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
+                                                attach_.incarnation, ready.lane_sequence});
+  ReplicaGroup group;
+  group.num_replicas = num_replicas();
+  return compiled.server_function->run(
+      ready.inputs, [&](const Function& function, const PerReplica<std::vector<Tensor>>& inputs) {
+        return on_replicas(options,
+                           [&](size_t replica, const PlanOptions& plan, const StepInfo& step) {
+                             return function.run(inputs[replica], plan, step, group);
+                           });
+      });
 }
 
 // --- Closures
 
+void ClosureRunner::Ready::add(const Tensor& tensor) {
+  signature.tensors.push_back(tensor.spec());
+  for (auto& of_replica : inputs) of_replica.push_back(tensor);
+}
+
+void ClosureRunner::Ready::add(const TensorSpec& whole, const PerReplica<Tensor>& parts) {
+  signature.tensors.push_back(whole);
+  for (size_t r = 0; r < parts.size(); ++r) inputs[r].push_back(parts[r]);
+}
+
+data::Element ClosureRunner::next_of(const std::string& dataset, data::Iterator& iterator) const {
+  std::optional<data::Element> element;
+  try {
+    element = iterator.next();
+  } catch (const Error& error) {
+    throw error.with_context(str("dataset \"", dataset, '"'));
+  }
+  if (!element)
+    throw Error(Code::kOutOfRange, str("dataset \"", dataset, "\" is at its end"), attach_.worker);
+  return std::move(*element);
+}
+
 void ClosureRunner::gather(const Argument& argument, Ready& ready) {
   Parameter& parameter = ready.signature.parameters.emplace_back(argument.parameter);
   if (argument.resource == 0) {
-    std::ranges::copy(argument.tensors, std::back_inserter(ready.inputs));
+    for (const Tensor& tensor : argument.tensors) ready.add(tensor);
     return;
   }
   const auto found = resources_.find(argument.resource);
@@ -312,44 +418,47 @@ void ClosureRunner::gather(const Argument& argument, Ready& ready) {
     fail(Code::kNotFound, attach_.worker, " has no resource ", argument.resource);
   NamedResource& resource = found->second;
   if (const auto* error = std::get_if<Error>(&resource.what)) throw *error;
-  if (auto* iterator = std::get_if<data::Iterator>(&resource.what)) {
-    if (!parameter.is_batch)
-      invalid("dataset \"", resource.name, "\" is given to a parameter that takes one tensor");
-    std::optional<data::Element> element;
-    try {
-      element = iterator->next();
-    } catch (const Error& error) {
-      throw error.with_context(str("dataset \"", resource.name, '"'));
-    }
-    if (!element)
-      throw Error(Code::kOutOfRange, str("dataset \"", resource.name, "\" is at its end"),
-                  attach_.worker);
-    for (const data::Field& field : *element) {
-      parameter.names.push_back(field.name);
-      ready.inputs.push_back(field.tensor);
-    }
-  } else if (const auto* tensor = std::get_if<Tensor>(&resource.what)) {
-    ready.inputs.push_back(*tensor);
-  } else {
-    ready.inputs.push_back(std::get<std::shared_ptr<Variable>>(resource.what)->value());
+  const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
+  if (variable != nullptr) return ready.add((*variable)->value());
+  parameter.per_replica = num_replicas() > 1;
+  if (const auto* values = std::get_if<PerReplica<Tensor>>(&resource.what))
+    return ready.add((*values)[0].spec(), *values);
+  if (!parameter.is_batch)
+    invalid("dataset \"", resource.name, "\" is given to a parameter that takes one tensor");
+  std::vector<Tensor> batch;
+  for (const data::Field& field : next_of(resource.name, std::get<data::Iterator>(resource.what))) {
+    parameter.names.push_back(field.name);
+    batch.push_back(field.tensor);
+  }
+  if (!parameter.per_replica) {
+    for (const Tensor& tensor : batch) ready.add(tensor);
+    return;
+  }
+  const PerReplica<std::vector<Tensor>> parts = rows_on_replicas(batch, num_replicas());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    PerReplica<Tensor> rows(parts.size());
+    for (size_t r = 0; r < parts.size(); ++r) rows[r] = parts[r][i];
+    ready.add(batch[i].spec(), rows);
   }
 }
 
 ClosureRunner::Ready ClosureRunner::gather(const Run& run) {
-  Ready ready{.id = run.id, .function = run.function, .signature = {}, .inputs = {}, .step = {}};
-  ready.step.seed = run.seed;
-  ready.step.step = static_cast<int64_t>(run.number);
-  ready.lane = run.lane;
-  ready.lane_sequence = run.lane_sequence;
+  Ready ready{.id = run.id,
+              .function = run.function,
+              .signature = {},
+              .inputs = PerReplica<std::vector<Tensor>>(devices_.size()),
+              .seed = run.seed,
+              .number = run.number,
+              .lane = run.lane,
+              .lane_sequence = run.lane_sequence};
   for (const Argument& argument : run.arguments) gather(argument, ready);
-  for (const Tensor& input : ready.inputs) ready.signature.tensors.push_back(input.spec());
   return ready;
 }
 
 void ClosureRunner::execute(Run run) {
   answer(run.id, [&]() -> std::optional<std::vector<Tensor>> {
     Ready ready = gather(run);
-    if (Compiled* compiled = find(ready)) return call(*compiled, ready);
+    if (Compiled* compiled = find(ready)) return flattened(call(*compiled, ready));
     if (unknown_.size() >= kMaxUnknown)
       fail(Code::kResourceExhausted, kMaxUnknown, " closures wait for their functions");
     ask_for(std::move(ready));
@@ -379,9 +488,12 @@ void ClosureRunner::execute(Cancel) {
 
 ClosureRunner::Resource ClosureRunner::make(const Create& create) {
   if (const auto* variable = std::get_if<CreateVariable>(&create.what))
-    return make_local_variable({.name = variable->name,
-                                .spec = variable->value.spec(),
-                                .initial_value = [&] { return variable->value; }});
+    return make_mirrored_variable({.name = variable->name,
+                                   .spec = variable->value.spec(),
+                                   .initial_value = [&] { return variable->value; },
+                                   .synchronization = variable->synchronization,
+                                   .aggregation = variable->aggregation},
+                                  devices_);
   if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
     const data::Dataset dataset =
         make_registered_dataset(iterator->dataset, {.num_input_pipelines = attach_.num_workers,
@@ -393,10 +505,14 @@ ClosureRunner::Resource ClosureRunner::make(const Create& create) {
   const Ready ready = gather(std::get<Run>(create.what));
   Compiled* compiled = find(ready);
   if (compiled == nullptr) invalid("the function of a value is not defined");
-  std::vector<Tensor> results = call(*compiled, ready);
-  if (results.size() != 1)
-    invalid("the function of a per-worker value returns one value, this one ", results.size());
-  return std::move(results[0]);
+  PerReplica<Tensor> values(devices_.size());
+  const auto results = call(*compiled, ready);
+  for (size_t r = 0; r < values.size(); ++r) {
+    if (results[r].size() != 1)
+      invalid("the function of a per-worker value returns one value, this one ", results[r].size());
+    values[r] = results[r][0];
+  }
+  return values;
 }
 
 void ClosureRunner::execute(Create create) {
@@ -425,7 +541,7 @@ void ClosureRunner::execute(Fetch fetch) {
       fail(Code::kNotFound, attach_.worker, " has no resource ", fetch.resource);
     const Resource& what = found->second.what;
     if (const auto* error = std::get_if<Error>(&what)) throw *error;
-    if (const auto* tensor = std::get_if<Tensor>(&what)) return std::vector{*tensor};
+    if (const auto* values = std::get_if<PerReplica<Tensor>>(&what)) return values->values();
     if (const auto* variable = std::get_if<std::shared_ptr<Variable>>(&what))
       return std::vector{(*variable)->value()};
     invalid("a dataset cannot be fetched, only its batches be computed with");

@@ -15,9 +15,12 @@
 #include <vector>
 
 #include "core/data/dataset.h"
+#include "core/device/device.h"
+#include "core/distribute/per_replica.h"
 #include "core/runtime/plan.h"
 #include "core/runtime/variable.h"
 #include "strategies/coordinator/messages.h"
+#include "strategies/local_replicas.h"
 #include "strategies/parameter_server/server_function.h"
 #include "strategies/parameter_server/server_variable.h"
 
@@ -37,8 +40,9 @@ class ClosureRunner {
   };
 
   // `executed` counts closures over all runners. `answers` must stay until stop() has returned.
-  // `servers` are the job's parameter servers, null where it has none.
-  ClosureRunner(const Attach& attach, size_t max_waiting_bytes,
+  // `servers` are the job's parameter servers, null where it has none. Each closure is executed by
+  // a replica on each of `devices`.
+  ClosureRunner(const Attach& attach, std::vector<Device> devices, size_t max_waiting_bytes,
                 std::shared_ptr<ServerSession> servers, Answers& answers,
                 std::atomic<uint64_t>& executed);
   // Waits for the closure that is being executed.
@@ -61,8 +65,8 @@ class ClosureRunner {
   struct Compiled {
     CallSignature signature;
     Precision precision = Precision::kFloat32;
-    std::unique_ptr<Plan> plan;
-    std::unique_ptr<GraphFunction> graph;  // that `server_function` needs
+    std::vector<GraphFunction> graphs;
+    std::vector<Plan> plans;  // by replica
     std::unique_ptr<ServerFunction> server_function;
     std::optional<Error> error;  // instead
   };
@@ -70,12 +74,17 @@ class ClosureRunner {
   struct Ready {
     uint64_t id = 0, function = 0;
     CallSignature signature;
-    std::vector<Tensor> inputs;
-    StepInfo step;
+    PerReplica<std::vector<Tensor>> inputs;
+    uint64_t seed = 0, number = 0;
     uint64_t lane = 0, lane_sequence = 0;
+
+    // One more input: the same for every replica, or what each of them gets of it.
+    void add(const Tensor& tensor);
+    void add(const TensorSpec& whole, const PerReplica<Tensor>& parts);
   };
   // What a closure is given; the error if it could not be made.
-  using Resource = std::variant<data::Iterator, Tensor, std::shared_ptr<Variable>, Error>;
+  using Resource =
+      std::variant<data::Iterator, PerReplica<Tensor>, std::shared_ptr<Variable>, Error>;
   struct NamedResource {
     std::string name;
     Resource what;
@@ -91,15 +100,24 @@ class ClosureRunner {
 
   Ready gather(const Run& run);
   void gather(const Argument& argument, Ready& ready);
+  // The next batch of a pass over a dataset.
+  data::Element next_of(const std::string& dataset, data::Iterator& iterator) const;
   Resource make(const Create& create);
   void compile(const Define& define, Compiled& compiled);
+  GraphFunction import(const Define& define, const Tensor& graph);
   // The variables of parameter servers that a function uses, by name.
   std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
   // The variable of this worker that a function calls by a name; null where there is none.
   std::shared_ptr<Variable> own_variable(const Define& define, const std::string& name) const;
   void ask_for(Ready ready);
   Compiled* find(const Ready& ready);
-  std::vector<Tensor> call(Compiled& compiled, const Ready& ready);
+  // The results of each replica.
+  PerReplica<std::vector<Tensor>> call(Compiled& compiled, const Ready& ready);
+  // Calls `work` for each replica: on this thread where there is one, else on theirs.
+  using ReplicaWork = std::function<std::vector<Tensor>(size_t replica, const PlanOptions& plan,
+                                                        const StepInfo& step)>;
+  PerReplica<std::vector<Tensor>> on_replicas(const RunOptions& options, const ReplicaWork& work);
+  int num_replicas() const { return static_cast<int>(devices_.size()); }
   // Calls `f`, whose results or error become the answer to `id`; nothing is none yet.
   template <typename F>
   void answer(uint64_t id, const F& f);
@@ -111,6 +129,7 @@ class ClosureRunner {
   void flush();
 
   const Attach attach_;
+  const std::vector<Device> devices_;
   const size_t max_waiting_bytes_;
   const std::shared_ptr<ServerSession> servers_;  // null where there are none
   Answers& answers_;
@@ -131,7 +150,8 @@ class ClosureRunner {
   std::map<uint64_t, std::vector<Compiled>> functions_;
   std::map<uint64_t, NamedResource> resources_;
   std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;  // by description
-  std::vector<Ready> unknown_;  // that wait for their function
+  std::vector<Ready> unknown_;               // that wait for their function
+  std::unique_ptr<LocalReplicas> replicas_;  // where there are several
 
   std::thread thread_;
 };

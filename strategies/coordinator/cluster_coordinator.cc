@@ -17,6 +17,7 @@
 #include "strategies/coordinator/function_table.h"
 #include "strategies/coordinator/per_worker_variable.h"
 #include "strategies/coordinator/remote_worker.h"
+#include "strategies/coordinator/replica_inputs.h"
 #include "strategies/coordinator/resource_table.h"
 #include "strategies/coordinator/waiting.h"
 #include "strategies/coordinator/worker_copies.h"
@@ -122,6 +123,7 @@ class ClusterCoordinator::Impl {
                  .task = kTask,
                  .incarnation = coordination::random_incarnation(),
                  .num_workers = cluster.num_tasks("worker"),
+                 .replicas = strategy ? strategy->num_replicas_in_sync() : 1,
                  .servers = addresses_of(cluster, "ps"),
                  .compression = strategy ? strategy->options().compression : CompressionOptions{},
                  .seed = global_seed(),
@@ -151,7 +153,7 @@ class ClusterCoordinator::Impl {
 
   RemoteValue schedule(const std::shared_ptr<FunctionFamily>& family, ClosureArguments arguments) {
     auto closure = std::make_unique<Closure>();
-    closure->result = std::make_shared<RemoteResult>();
+    closure->result = std::make_shared<RemoteResult>(context_.replicas);
     closure->number = ++last_closure_;
     if (const auto signature = signature_of(arguments.all))
       closure->definition = family->definition(*signature);
@@ -183,10 +185,10 @@ class ClusterCoordinator::Impl {
     for (size_t i = 0; i < futures.size(); ++i) {
       Result result = answer(std::move(futures[i]), *workers_[i]);
       if (result.error) throw *result.error;
-      if (result.values.size() != 1)
-        fail(Code::kDataLoss, workers_[i]->task(), " answers with ", result.values.size(),
-             " values");
-      values.push_back(std::move(result.values[0]));
+      const size_t count = result.values.size();
+      if (count != 1 && count != static_cast<size_t>(context_.replicas))
+        fail(Code::kDataLoss, workers_[i]->task(), " answers with ", count, " values");
+      std::ranges::move(result.values, std::back_inserter(values));
     }
     return values;
   }
@@ -272,13 +274,12 @@ class ClusterCoordinator::Impl {
     // A function's copies share its name, and no other function has it.
     return functions_.family(
         &function.name(), function.name(),
-        [ this, function ](const CallSignature& signature) -> const auto& {
-          return trace(function, signature);
-        });
+        [this, function](const CallSignature& signature) { return trace(function, signature); });
   }
   std::shared_ptr<FunctionFamily> family_of(const std::shared_ptr<internal::StepState>& step) {
     return functions_.family(
-        step.get(), step->name(), [ this, step ](const CallSignature& signature) -> const auto& {
+        step.get(), step->name(),
+        [this, step](const CallSignature& signature) {
           internal::ParameterNames names;
           for (const Parameter& parameter : signature.parameters) names.push_back(parameter.names);
           return trace(step->function(names), signature);
@@ -287,10 +288,15 @@ class ClusterCoordinator::Impl {
   }
 
  private:
-  const GraphFunction& trace(const Function& function, const CallSignature& signature) const {
-    if (strategy_ == nullptr) return function.trace(signature.tensors);
+  std::vector<const GraphFunction*> trace(const Function& function,
+                                          const CallSignature& signature) const {
+    if (strategy_ == nullptr) return {&function.trace(signature.tensors)};
     const ReplicaScope inside(*strategy_);
-    return function.trace(signature.tensors);
+    const ReplicaGroup group = group_of(signature, context_.replicas, strategy_->name());
+    std::vector<const GraphFunction*> graphs;
+    for (const Signature& replica : signatures_on_replicas(signature, context_.replicas))
+      graphs.push_back(&function.trace(replica, group));
+    return graphs;
   }
 
   // Looks for what does not go on.

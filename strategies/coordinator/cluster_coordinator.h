@@ -80,6 +80,10 @@ struct WorkerStatus {
 // their beginning). So a function is executed at least once, perhaps in part several times, in any
 // order.
 //
+// A worker executes a function as Strategy::run does, by a replica on each of its devices. They are
+// as many on each worker as the strategy has here, else that is kFailedPrecondition of all that is
+// scheduled; without a strategy, one.
+//
 // Errors: the first one of a function is kept, and thrown by the next schedule(), join() or done().
 // Before it is thrown, all else is stopped: nothing is being executed, and what was scheduled and
 // has not been executed, or not to its end, is cancelled, so that its RemoteValue throws kCancelled
@@ -149,18 +153,19 @@ class ClusterCoordinator {
   // A dataset that the workers' program has registered under `name`. Worker i of n gets pipeline i
   // of n.
   PerWorkerDataset create_per_worker_dataset(const std::string& name) const;
-  // What `function`, called on every worker, returns there: one value.
+  // What `function`, called on every worker, returns there: one value, of each replica its own.
   template <typename... Arguments>
   PerWorkerValues create_per_worker_resource(const Function& function,
                                              const Arguments&... arguments) {
     return create_resource(function, flatten(arguments...));
   }
   // A variable of which each worker has a copy of its own, which starts with the initial value,
-  // also on a worker that is started again. Functions that are scheduled may read and write it.
+  // also on a worker that is started again. Functions that are scheduled may read and write it; the
+  // replicas of a worker have copies, kept as the options say.
   std::shared_ptr<Variable> create_per_worker_variable(VariableOptions options);
-  // Of each worker, in order, as it is now; also of what an optimizer of a strategy keeps on each
-  // worker apart: accumulated gradients, loss scales. kUnavailable that names a worker which is not
-  // there.
+  // Of each worker, in order, as it is now; values of its replicas one after the other. Also of
+  // what an optimizer of a strategy keeps on each worker apart: accumulated gradients, loss scales.
+  // kUnavailable that names a worker which is not there.
   std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values);
   std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable);
 

@@ -13,19 +13,37 @@ namespace cohort::coordinator {
 
 namespace {
 
-// Adds the variables that a function uses.
-void add_variables(const GraphFunction& function, WorkerCopies& copies, Definition& definition) {
+// Each once, in the order of the replicas.
+std::vector<const GraphFunction*> distinct(const std::vector<const GraphFunction*>& functions) {
+  std::vector<const GraphFunction*> each;
+  for (const GraphFunction* function : functions)
+    if (std::ranges::find(each, function) == each.end()) each.push_back(function);
+  return each;
+}
+
+Tensor serialised(const GraphFunction& function) {
+  const std::string bytes = serialize_function(function);
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  return Tensor::from(std::span<const uint8_t>(data, bytes.size()),
+                      {static_cast<int64_t>(bytes.size())});
+}
+
+// Adds the variables that functions use.
+void add_variables(const std::vector<const GraphFunction*>& functions, WorkerCopies& copies,
+                   Definition& definition) {
   std::set<std::shared_ptr<ServerVariable>> on_servers;
   std::set<uint64_t> on_workers;
-  for (const auto& node : function.graph->nodes()) {
-    const auto resource = node->shared_resource();
-    if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
-      on_servers.insert(variable);
-    if (const auto variable = std::dynamic_pointer_cast<OwnVariable>(resource)) {
-      if (variable->is_apart())
-        on_workers.insert(copies.of(variable));
-      else
-        on_servers.insert(variable->share());
+  for (const GraphFunction* function : functions) {
+    for (const auto& node : function->graph->nodes()) {
+      const auto resource = node->shared_resource();
+      if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
+        on_servers.insert(variable);
+      if (const auto variable = std::dynamic_pointer_cast<OwnVariable>(resource)) {
+        if (variable->is_apart())
+          on_workers.insert(copies.of(variable));
+        else
+          on_servers.insert(variable->share());
+      }
     }
   }
   for (const auto& variable : on_servers)
@@ -41,18 +59,16 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
       definitions_, [&](const auto& definition) { return definition->signature == signature; });
   if (known != definitions_.end()) return *known;
   const auto begin = std::chrono::steady_clock::now();
-  const GraphFunction& function = trace_(signature);
-  const std::string bytes = serialize_function(function);
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  auto definition = std::make_shared<Definition>(
-      Definition{.function = id_,
-                 .signature = signature,
-                 .graph = Tensor::from(std::span<const uint8_t>(data, bytes.size()),
-                                       {static_cast<int64_t>(bytes.size())}),
-                 .server_variables = {},
-                 .worker_variables = {},
-                 .precision = precision_});
-  add_variables(function, *copies_, *definition);
+  const std::vector<const GraphFunction*> functions = distinct(trace_(signature));
+  auto definition = std::make_shared<Definition>(Definition{.function = id_,
+                                                            .signature = signature,
+                                                            .graphs = {},
+                                                            .server_variables = {},
+                                                            .worker_variables = {},
+                                                            .precision = precision_});
+  for (const GraphFunction* function : functions)
+    definition->graphs.push_back(serialised(*function));
+  add_variables(functions, *copies_, *definition);
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();

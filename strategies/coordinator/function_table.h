@@ -21,7 +21,7 @@ class WorkerCopies;
 struct Definition {
   uint64_t function = 0;
   CallSignature signature;
-  Tensor graph;                               // uint8: serialised
+  std::vector<Tensor> graphs;                 // as Define has them
   std::vector<std::string> server_variables;  // that it uses, packed
   std::vector<uint64_t> worker_variables;     // the resources that are others
   Precision precision = Precision::kFloat32;
@@ -30,8 +30,8 @@ struct Definition {
 // A function that is scheduled, with what has been traced of it. Thread-safe.
 class FunctionFamily {
  public:
-  // Traces, or finds what has been traced before.
-  using Trace = std::function<const GraphFunction&(const CallSignature& signature)>;
+  // Traces, or finds what has been traced before: the graph of each replica, in order.
+  using Trace = std::function<std::vector<const GraphFunction*>(const CallSignature& signature)>;
   FunctionFamily(uint64_t id, std::string name, Trace trace, std::shared_ptr<WorkerCopies> copies,
                  Precision precision = Precision::kFloat32)
       : id_(id),

@@ -63,6 +63,8 @@ class Writer {
     out.set_resource(create.resource);
     if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
       out.mutable_variable()->set_name(variable->name);
+      out.mutable_variable()->set_synchronization(static_cast<int>(variable->synchronization));
+      out.mutable_variable()->set_aggregation(static_cast<int>(variable->aggregation));
       write(variable->value, *out.mutable_variable()->mutable_value());
     } else if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
       out.set_dataset(iterator->dataset);
@@ -73,6 +75,7 @@ class Writer {
 
   static void write_parameter(const Parameter& parameter, proto::Parameter& out) {
     out.set_batch(parameter.is_batch);
+    out.set_per_replica(parameter.per_replica);
     for (const std::string& name : parameter.names) out.add_names(name);
   }
 
@@ -108,7 +111,7 @@ void write(const Command& command, Writer& writer, proto::Command& out) {
       if (define.error)
         write_fault(*define.error, to.mutable_fault());
       else
-        writer.write(define.graph, *to.mutable_graph());
+        for (const Tensor& graph : define.graphs) writer.write(graph, *to.add_graphs());
     }
     void operator()(const Create& create) const { writer.write(create, *out.mutable_create()); }
     void operator()(const Drop& drop) const { out.set_drop(drop.resource); }
@@ -164,7 +167,7 @@ class Reader {
   }
 
   static Parameter read(const proto::Parameter& in) {
-    Parameter parameter{.is_batch = in.batch()};
+    Parameter parameter{.is_batch = in.batch(), .per_replica = in.per_replica()};
     for (const std::string& name : in.names())
       parameter.names.push_back(text(name, "the name of a tensor"));
     return parameter;
@@ -206,13 +209,24 @@ class Reader {
     return static_cast<Precision>(number);
   }
 
+  CreateVariable read(const proto::Variable& in) {
+    const auto enumerated = [](int number, auto last) {
+      if (number < 0 || number > static_cast<int>(last))
+        invalid("a variable is kept in way ", number);
+      return static_cast<decltype(last)>(number);
+    };
+    return {.name = text(in.name(), "the name of a variable"),
+            .value = read(in.value()),
+            .synchronization = enumerated(in.synchronization(), Synchronization::kNone),
+            .aggregation = enumerated(in.aggregation(), Aggregation::kOnlyFirstReplica)};
+  }
+
   Create read(const proto::Create& in) {
     Create create{.resource = in.resource(), .what = {}};
     if (in.resource() == 0) invalid("a resource has no number");
     switch (in.kind_case()) {
       case proto::Create::kVariable:
-        create.what = CreateVariable{text(in.variable().name(), "the name of a variable"),
-                                     read(in.variable().value())};
+        create.what = read(in.variable());
         break;
       case proto::Create::kValue:
         create.what = read(in.value());
@@ -231,7 +245,7 @@ class Reader {
       case proto::Command::kDefine: {
         Define define{.function = in.define().function(),
                       .signature = read_signature(in.define()),
-                      .graph = {},
+                      .graphs = {},
                       .error = {},
                       .server_variables = {in.define().server_variables().begin(),
                                            in.define().server_variables().end()},
@@ -241,7 +255,8 @@ class Reader {
         if (in.define().has_fault())
           define.error = read_fault(in.define().fault());
         else
-          define.graph = read(in.define().graph());
+          for (const proto::Value& graph : in.define().graphs())
+            define.graphs.push_back(read(graph));
         return define;
       }
       case proto::Command::kCreate:
@@ -308,7 +323,10 @@ Message encode(const ToWorker& message) {
 Message encode(const FromWorker& message) {
   Writer writer;
   proto::FromWorker header;
-  if (message.attached) header.mutable_attached()->set_incarnation(*message.attached);
+  if (message.attached) {
+    header.mutable_attached()->set_incarnation(message.attached->incarnation);
+    header.mutable_attached()->set_replicas(message.attached->replicas);
+  }
   for (const Result& result : message.results) {
     proto::Result& to = *header.add_results();
     to.set_id(result.id);
@@ -372,7 +390,8 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
   const auto header = parse<proto::FromWorker>(bytes);
   Reader reader(max_bytes);
   FromWorker message{.attached = {}, .results = {}, .missing = {}, .status = {}};
-  if (header.has_attached()) message.attached = header.attached().incarnation();
+  if (header.has_attached())
+    message.attached = {header.attached().incarnation(), header.attached().replicas()};
   for (const proto::Result& in : header.results()) {
     Result& result = message.results.emplace_back();
     result.id = in.id();

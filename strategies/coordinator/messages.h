@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/runtime/precision.h"
 #include "core/runtime/replica_group.h"
+#include "core/runtime/variable.h"
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/compression.h"
 #include "strategies/parameter_server/exchange.h"
@@ -20,20 +21,22 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 5;
+inline constexpr uint32_t kProtocolVersion = 6;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
 struct Parameter {
   bool is_batch = false;
   std::vector<std::string> names = {};  // of a batch
+  // Replicas get values of their own: of a batch, their rows.
+  bool per_replica = false;
   bool operator==(const Parameter&) const = default;
 };
 
 // For what a function is traced.
 struct CallSignature {
   std::vector<Parameter> parameters;
-  Signature tensors;  // one parameter after the other
+  Signature tensors;  // one parameter after the other, before rows are divided
   bool operator==(const CallSignature&) const = default;
 };
 
@@ -51,7 +54,8 @@ struct Attach {
 struct Define {
   uint64_t function = 0;
   CallSignature signature;
-  Tensor graph;                                    // uint8: a serialised function
+  // uint8: serialised functions, one for each signature that a replica has.
+  std::vector<Tensor> graphs;
   std::optional<Error> error;                      // instead
   std::vector<std::string> server_variables = {};  // packed
   std::vector<uint64_t> worker_variables = {};     // resources
@@ -74,6 +78,9 @@ struct Run {
 struct CreateVariable {
   std::string name;
   Tensor value;
+  // Of the copies of a worker's replicas.
+  Synchronization synchronization = Synchronization::kAuto;
+  Aggregation aggregation = Aggregation::kNone;
 };
 struct CreateIterator {
   std::string dataset;
@@ -108,8 +115,8 @@ struct ToWorker {
 struct Result {
   uint64_t id = 0;
   std::optional<Error> error;
-  std::vector<Tensor> values;
-  bool returned = false;  // recalled before it began, or cancelled
+  std::vector<Tensor> values;  // of one replica after the other
+  bool returned = false;       // recalled before it began, or cancelled
 };
 
 struct Missing {
@@ -121,8 +128,13 @@ struct Status {
   uint64_t id = 0, executed = 0, waiting = 0, functions = 0, resources = 0;
 };
 
+struct Attached {
+  uint64_t incarnation = 0;
+  int replicas = 1;  // on how many devices the worker runs each function
+};
+
 struct FromWorker {
-  std::optional<uint64_t> attached;  // the worker's incarnation
+  std::optional<Attached> attached;
   std::vector<Result> results;
   std::vector<Missing> missing;
   std::optional<Status> status;

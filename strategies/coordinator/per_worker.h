@@ -13,9 +13,10 @@ class ResourceHandle;
 class ResourceTable;
 }  // namespace coordinator
 
-// One value on each worker (ClusterCoordinator::create_per_worker_resource). As an argument of
-// schedule() it stands for that of the worker which executes the function. A worker that starts
-// again makes its value again. A cheap handle: the workers let go of it with the last copy.
+// One value on each worker, and on each of its replicas
+// (ClusterCoordinator::create_per_worker_resource). As an argument of schedule() it stands for that
+// of the worker which executes the function. A worker that starts again makes its value again. A
+// cheap handle: the workers let go of it with the last copy.
 class PerWorkerValues {
  public:
   explicit PerWorkerValues(std::shared_ptr<const coordinator::ResourceHandle> handle)
@@ -28,9 +29,10 @@ class PerWorkerValues {
 
 // One pass over a dataset on each worker, at its own pace. As an argument of schedule() for a
 // parameter that takes a batch it stands for the next batch of the worker which executes the
-// function; at the end of the data that is kOutOfRange. A worker that starts again begins anew, and
-// a batch whose worker is lost is lost with it: no element is promised to be seen, or only once. A
-// cheap handle: the workers let go of the pass with the last copy.
+// function, of which each of the worker's replicas gets its rows (split_rows); at the end of the
+// data that is kOutOfRange. A worker that starts again begins anew, and a batch whose worker is
+// lost is lost with it: no element is promised to be seen, or only once. A cheap handle: the
+// workers let go of the pass with the last copy.
 class PerWorkerIterator {
  public:
   explicit PerWorkerIterator(std::shared_ptr<const coordinator::ResourceHandle> handle)

@@ -14,7 +14,8 @@ class PerWorkerVariable final : public Variable {
       : Variable(options),
         handle_(resources.add(
             {.create = {.resource = 0,
-                        .what = CreateVariable{options.name, make_initial_value(options)}},
+                        .what = CreateVariable{options.name, make_initial_value(options),
+                                               options.synchronization, options.aggregation}},
              .definition = {},
              .resources = {}})) {}
 

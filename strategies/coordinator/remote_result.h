@@ -14,7 +14,11 @@ namespace cohort::coordinator {
 // Where a closure's results, or its error, arrive: once. Thread-safe.
 class RemoteResult {
  public:
-  // Of several, the first counts.
+  // Of a function that so many replicas of a worker execute.
+  explicit RemoteResult(int replicas = 1) : replicas_(replicas) {}
+
+  int replicas() const { return replicas_; }
+  // Of one replica after the other. Of several sets, the first counts.
   void set(std::vector<Tensor> values);
   void set(const Error& error);
 
@@ -22,6 +26,7 @@ class RemoteResult {
   std::vector<Tensor> wait(std::optional<std::chrono::milliseconds> timeout) const;
 
  private:
+  const int replicas_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool ready_ = false;

@@ -42,7 +42,26 @@ std::vector<Tensor> RemoteResult::wait(std::optional<std::chrono::milliseconds> 
 bool RemoteValue::is_ready() const { return result_->is_ready(); }
 
 std::vector<Tensor> RemoteValue::fetch(std::optional<std::chrono::milliseconds> timeout) const {
-  return result_->wait(timeout);
+  std::vector<Tensor> values = result_->wait(timeout);
+  if (result_->replicas() > 1 && !values.empty())
+    cohort::fail(Code::kFailedPrecondition, result_->replicas(),
+                 " replicas of a worker have computed this value: fetch_per_replica() has that of "
+                 "each, and Strategy::reduce makes one of them");
+  return values;
+}
+
+std::vector<PerReplica<Tensor>> RemoteValue::fetch_per_replica(
+    std::optional<std::chrono::milliseconds> timeout) const {
+  const std::vector<Tensor> values = result_->wait(timeout);
+  const auto replicas = static_cast<size_t>(result_->replicas());
+  const size_t results = values.size() / replicas;
+  if (values.size() != results * replicas)
+    cohort::fail(Code::kDataLoss, "a worker of ", replicas, " replicas answers with ",
+                 values.size(), " values");
+  std::vector<PerReplica<Tensor>> all(results, PerReplica<Tensor>(replicas));
+  for (size_t i = 0; i < results; ++i)
+    for (size_t r = 0; r < replicas; ++r) all[i][r] = values[r * results + i];
+  return all;
 }
 
 Tensor RemoteValue::get(std::optional<std::chrono::milliseconds> timeout) const {

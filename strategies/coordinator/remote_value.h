@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/distribute/per_replica.h"
 #include "core/tensor/tensor.h"
 
 namespace cohort {
@@ -23,11 +24,18 @@ class RemoteValue {
 
   // Whether fetch() would not wait.
   bool is_ready() const;
-  // Waits for the function's results, as many as it returns. Throws the function's error, and
-  // kCancelled where it was dropped because another one had failed: schedule it again then.
-  // kDeadlineExceeded after `timeout`; kCancelled also after an interrupt (core/base/program.h).
+  // Waits for the function's results, as many as it returns. kFailedPrecondition where several
+  // replicas of a worker have computed them: fetch_per_replica() has those of each. Throws the
+  // function's error, and kCancelled where it was dropped because another one had failed: schedule
+  // it again then. kDeadlineExceeded after `timeout`; kCancelled also after an interrupt
+  // (core/base/program.h).
   std::vector<Tensor> fetch(std::optional<std::chrono::milliseconds> timeout = {}) const;
-  // The only result; kInvalidArgument where the function returns none, or several.
+  // The same where a worker has any number of replicas: a PerReplica for each result, as
+  // Strategy::run returns them; Strategy::reduce and gather make one value of it.
+  std::vector<PerReplica<Tensor>> fetch_per_replica(
+      std::optional<std::chrono::milliseconds> timeout = {}) const;
+  // The only result, as fetch() has it; kInvalidArgument where the function returns none, or
+  // several.
   Tensor get(std::optional<std::chrono::milliseconds> timeout = {}) const;
 
  private:

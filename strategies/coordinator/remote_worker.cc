@@ -155,6 +155,7 @@ PushCounts RemoteWorker::take_pushes() {
 void RemoteWorker::received(const parameter_server::MessageReader& part) {
   std::optional<FromWorker> message = assembler_->take(part);
   if (!message) return;
+  if (message->attached) require_replicas(message->attached->replicas);
   {
     // Before the results: whoever has these finds it counted.
     const std::lock_guard lock(mutex_);
@@ -176,6 +177,18 @@ void RemoteWorker::received(const parameter_server::MessageReader& part) {
     context_.queue.wake();
   }
   changed_.notify_all();
+}
+
+void RemoteWorker::require_replicas(int replicas) {
+  if (replicas == context_.replicas) return;
+  const Error error(
+      Code::kFailedPrecondition,
+      str(task_, " executes functions on ", replicas,
+          " devices (WorkerServerOptions::devices), and they are traced for ", context_.replicas,
+          ": give the coordinator's strategy as many (ParameterServerStrategy::Options::devices)"),
+      task_);
+  context_.queue.fail(error);
+  throw error;
 }
 
 void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
@@ -354,7 +367,7 @@ void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& defin
   if (!defined_.insert(definition.get()).second) return;
   message.commands.push_back(Define{.function = definition->function,
                                     .signature = definition->signature,
-                                    .graph = definition->graph,
+                                    .graphs = definition->graphs,
                                     .error = {},
                                     .server_variables = definition->server_variables,
                                     .worker_variables = definition->worker_variables,
@@ -384,7 +397,7 @@ void RemoteWorker::add_missing(ToWorker& message) {
     }
     message.commands.push_back(Define{.function = wanted.function,
                                       .signature = std::move(wanted.signature),
-                                      .graph = {},
+                                      .graphs = {},
                                       .error = error});
   }
 }

@@ -34,6 +34,7 @@ struct WorkerContext {
   std::string job_id, task;
   uint64_t incarnation = 0;
   int num_workers = 1;
+  int replicas = 1;                  // that execute each function on its worker
   std::vector<std::string> servers;  // addresses of the parameter servers
   CompressionOptions compression;
   uint64_t seed = 0;
@@ -101,6 +102,8 @@ class RemoteWorker final : public ClientStream::Listener {
   Run as_run(const Closure& closure);
   bool should_recall();
 
+  // Functions would be traced for others: that is an error of all that is scheduled.
+  void require_replicas(int replicas);
   void take_results(std::vector<Result> results, uint64_t busy_us);
   void interrupt();
 

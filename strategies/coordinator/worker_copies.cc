@@ -8,7 +8,8 @@ uint64_t WorkerCopies::of(const std::shared_ptr<OwnVariable>& variable) {
   if (handle == nullptr)
     handle = resources_->add(
         {.create = {.resource = 0,
-                    .what = CreateVariable{variable->name(), variable->initial_value()}},
+                    .what = CreateVariable{variable->name(), variable->initial_value(),
+                                           variable->synchronization(), variable->aggregation()}},
          .definition = {},
          .resources = {}});
   return handle->id();

@@ -19,6 +19,7 @@
 #include "strategies/coordinator/assembler.h"
 #include "strategies/coordinator/closure_runner.h"
 #include "strategies/coordinator/outbox.h"
+#include "strategies/local_replicas.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/stream_server.h"
 
@@ -37,7 +38,7 @@ constexpr size_t kMaxEnding = 4;
 // Who may schedule.
 constexpr char kCoordinatorTask[] = "chief:0";
 
-class Call;
+class CoordinatorCall;
 
 // What the calls of a worker share.
 class Worker {
@@ -45,12 +46,14 @@ class Worker {
   Worker(const WorkerServerOptions& options, const Environment& environment,
          std::function<void()> shut_down)
       : options_(options),
+        devices_(resolve_devices("worker server", options.devices)),
         environment_(environment),
         shut_down_(std::move(shut_down)),
         incarnation_(coordination::random_incarnation()),
         left_alone_since_(Clock::now()) {}
 
   const WorkerServerOptions& options() const { return options_; }
+  const std::vector<Device>& devices() const { return devices_; }
   uint64_t incarnation() const { return incarnation_; }
   std::atomic<uint64_t>& executed() { return executed_; }
   std::atomic<uint64_t>& refused() { return refused_; }
@@ -70,13 +73,14 @@ class Worker {
   // A way to the job's parameter servers of its own for a call; null where it has none.
   std::shared_ptr<ServerSession> servers_of(const Attach& attach) const;
   // Makes `call` the one of the coordinator, and ends the one before it.
-  void attach(const Attach& attach, const std::shared_ptr<Call>& call);
-  void detach(const Call& call, std::unique_ptr<ClosureRunner> runner);
+  void attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>& call);
+  void detach(const CoordinatorCall& call, std::unique_ptr<ClosureRunner> runner);
   // Whether it is time to end, and in words why.
   std::optional<std::string> is_orphaned() const;
 
  private:
   const WorkerServerOptions options_;
+  const std::vector<Device> devices_;
   const Environment environment_;
   const std::function<void()> shut_down_;
   const uint64_t incarnation_;
@@ -84,22 +88,22 @@ class Worker {
   parameter_server::Roster roster_;
   mutable std::mutex mutex_;
   size_t calls_ = 0;
-  std::weak_ptr<Call> present_;
+  std::weak_ptr<CoordinatorCall> present_;
   bool attached_ = false;
   Clock::time_point left_alone_since_;
   std::list<std::unique_ptr<ClosureRunner>> ending_;
 };
 
 // One call of a coordinator. It keeps itself alive until gRPC is done with it.
-class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                   public ClosureRunner::Answers {
+class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                              public ClosureRunner::Answers {
  public:
-  Call(Worker& worker, coordination::CertifiedTasks tasks)
+  CoordinatorCall(Worker& worker, coordination::CertifiedTasks tasks)
       : worker_(worker),
         tasks_(std::move(tasks)),
         assembler_(decode_to_worker, worker.options().max_bytes) {}
 
-  void begin(std::shared_ptr<Call> self) {
+  void begin(std::shared_ptr<CoordinatorCall> self) {
     self_ = std::move(self);
     if (!worker_.open()) {
       counted_ = false;
@@ -142,7 +146,7 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
       worker_.detach(*this, std::move(runner_));
     }
     if (counted_) worker_.close();
-    const std::shared_ptr<Call> last = std::move(self_);
+    const std::shared_ptr<CoordinatorCall> last = std::move(self_);
   }
 
   void send(const FromWorker& message) override {
@@ -173,10 +177,14 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
         fail(Code::kFailedPrecondition, "a call begins with who it is that calls");
       tasks_.check(worker_.options().job_id, message.attach->task);
       worker_.attach(*message.attach, self_);
-      runner_ = std::make_unique<ClosureRunner>(*message.attach, worker_.options().max_bytes,
-                                                worker_.servers_of(*message.attach), *this,
-                                                worker_.executed());
-      return send({.attached = worker_.incarnation(), .results = {}, .missing = {}, .status = {}});
+      runner_ = std::make_unique<ClosureRunner>(
+          *message.attach, worker_.devices(), worker_.options().max_bytes,
+          worker_.servers_of(*message.attach), *this, worker_.executed());
+      return send(
+          {.attached = Attached{worker_.incarnation(), static_cast<int>(worker_.devices().size())},
+           .results = {},
+           .missing = {},
+           .status = {}});
     }
     if (message.attach) invalid("a call is of one coordinator");
     const bool ends = std::ranges::any_of(
@@ -203,7 +211,7 @@ class Call final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
   Worker& worker_;
   const coordination::CertifiedTasks tasks_;  // who may call
-  std::shared_ptr<Call> self_;
+  std::shared_ptr<CoordinatorCall> self_;
   bool counted_ = true;
   grpc::ByteBuffer incoming_;
   Assembler<ToWorker> assembler_;
@@ -228,7 +236,7 @@ std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
       ConsistencyOptions{}, environment_);
 }
 
-void Worker::attach(const Attach& attach, const std::shared_ptr<Call>& call) {
+void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>& call) {
   if (attach.job_id != options_.job_id)
     fail(Code::kFailedPrecondition, "this worker belongs to job \"", options_.job_id,
          "\", the coordinator to job \"", attach.job_id, '"');
@@ -238,7 +246,7 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<Call>& call) {
   if (!options_.task.empty() && attach.worker != options_.task)
     fail(Code::kFailedPrecondition, "this is ", options_.task, ", the coordinator takes it for ",
          attach.worker);
-  std::shared_ptr<Call> before;
+  std::shared_ptr<CoordinatorCall> before;
   {
     const std::lock_guard lock(mutex_);
     ending_.remove_if([](const auto& runner) { return runner->has_ended(); });
@@ -254,10 +262,10 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<Call>& call) {
     before->end(Error(Code::kAborted, "a later call of the coordinator has taken its place"));
 }
 
-void Worker::detach(const Call& call, std::unique_ptr<ClosureRunner> runner) {
+void Worker::detach(const CoordinatorCall& call, std::unique_ptr<ClosureRunner> runner) {
   const std::lock_guard lock(mutex_);
   ending_.push_back(std::move(runner));
-  const std::shared_ptr<Call> present = present_.lock();
+  const std::shared_ptr<CoordinatorCall> present = present_.lock();
   if (present && present.get() != &call) return;
   attached_ = false;
   left_alone_since_ = Clock::now();
@@ -290,7 +298,7 @@ class WorkerServer::Network {
         server_("worker server", kMethod, address,
                 coordination::Security(options.tls, options.allow_plaintext, environment),
                 [this](coordination::CertifiedTasks tasks) {
-                  const auto call = std::make_shared<Call>(worker_, std::move(tasks));
+                  const auto call = std::make_shared<CoordinatorCall>(worker_, std::move(tasks));
                   call->begin(call);
                   return call.get();
                 },

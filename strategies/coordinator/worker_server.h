@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/security.h"
@@ -16,6 +17,10 @@ struct WorkerServerOptions {
   // What the tasks of this job have in common and no other job has; where empty, COHORT_JOB_ID.
   // Coordinators of another job are refused.
   std::string job_id = {};
+  // The worker's devices, as ParameterServerStrategy::Options::devices names those of the
+  // coordinator's strategy: a replica on each of them executes every function. Empty: every logical
+  // CPU, of which there is one by default. For a coordinator without a strategy it has to be one.
+  std::vector<std::string> devices = {};
   // "worker:1": a coordinator that takes this worker for another one is refused. Empty: any.
   std::string task = {};
   // wait() returns when there has been no coordinator for so long, after there was one; 0: never.
@@ -43,9 +48,9 @@ struct WorkerServerOptions {
 // come counts; an earlier start of it is refused.
 class WorkerServer {
  public:
-  // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this
-  // host, or plain text would go beyond this host without permission; kInvalidArgument for
-  // certificates.
+  // Listens at `address`. For devices as resolve_devices says. kFailedPrecondition when the port is
+  // in use, the address is not of this host, or plain text would go beyond this host without
+  // permission; kInvalidArgument for certificates.
   explicit WorkerServer(const Address& address, const WorkerServerOptions& options = {},
                         const Environment& environment = process_environment);
   // Waits for the closure that is being executed.

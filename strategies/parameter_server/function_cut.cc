@@ -107,7 +107,8 @@ void FunctionCut::find_tables() {
   for (const auto& node : graph_->graph->nodes()) {
     const ServerVariablePtr variable = server_variable(*node);
     if (variable == nullptr || node->op().name == kPushOp) continue;
-    if (!is_read(*node) || std::ranges::find(outputs, node->output()) != outputs.end()) {
+    if (!is_read(*node) || variable->has_parts() ||
+        std::ranges::find(outputs, node->output()) != outputs.end()) {
       others.insert(variable);
       continue;
     }

@@ -9,6 +9,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "strategies/parameter_server/function_cut.h"
 #include "strategies/parameter_server/push_op.h"
@@ -59,6 +60,19 @@ Value sum_of(const Copier& copied, const std::vector<Sending::Term>& terms) {
   return sum;
 }
 
+// What replicas change in their parts of a variable makes one change; all else is the same on each.
+Value of_all_replicas(const Sending& sending, const Value& change) {
+  if (!sending.variable->has_parts()) return change;
+  switch (sending.variable->aggregation()) {
+    case Aggregation::kSum:
+      return ops::all_reduce({change}, ReduceOp::kSum)[0];
+    case Aggregation::kMean:
+      return ops::all_reduce({change}, ReduceOp::kMean)[0];
+    default:
+      return change;  // the first replica's counts
+  }
+}
+
 // The numbers of the rows that each lookup names.
 std::vector<Value> trace_row_numbers(const FunctionCut& cut, const std::vector<Value>& inputs) {
   const Graph& graph = *cut.graph().graph;
@@ -104,7 +118,7 @@ std::vector<Value> trace_step(const FunctionCut& cut, const std::vector<Value>& 
   std::vector<Value> outputs;
   for (const Value& output : cut.graph().outputs) outputs.push_back(copied(output));
   for (const Sending& sending : cut.sendings()) {
-    outputs.push_back(sum_of(copied, sending.terms));
+    outputs.push_back(of_all_replicas(sending, sum_of(copied, sending.terms)));
     for (const Value& also : {sending.indices, sending.learning_rate, sending.step, sending.when})
       if (also) outputs.push_back(copied(also));
   }
@@ -250,11 +264,10 @@ struct ServerFunction::State {
   // Sends what `outputs` has beyond those of the function.
   void send(const std::vector<Tensor>& outputs) {
     const FunctionCut& cut = *cuts[0];
-    for (const ServerVariablePtr& variable : cut.written()) variable->storage_written();
     // Before the gradients: who goes on with these finds what is assigned, and none writes over
     // what another has written in the next step.
     for (const ServerVariablePtr& variable : cut.assigned())
-      variable->assign(variable->storage(0).clone());
+      variable->assign(variable->written_value());
     Calls calls = no_calls();
     std::vector<std::pair<ServerVariable*, Places>> sent;
     auto next = outputs.begin() + static_cast<std::ptrdiff_t>(cut.graph().outputs.size());
@@ -285,7 +298,10 @@ ServerFunction::~ServerFunction() = default;
 PerReplica<std::vector<Tensor>> ServerFunction::run(const Inputs& inputs,
                                                     const RunReplicas& run_replicas) {
   state_->pushed_version = 0;
-  Inputs outputs = run_replicas(state_->step, state_->pull(inputs, run_replicas));
+  const Inputs extended = state_->pull(inputs, run_replicas);
+  // Also where the step does not come to its end.
+  for (const ServerVariablePtr& variable : state_->cuts[0]->written()) variable->storage_written();
+  Inputs outputs = run_replicas(state_->step, extended);
   state_->send(outputs[0]);
   for (size_t r = 0; r < outputs.size(); ++r)
     outputs[r].resize(state_->cuts[r]->graph().outputs.size());

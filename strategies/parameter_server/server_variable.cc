@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/ops/math_ops.h"
@@ -152,14 +153,16 @@ ServerVariable::ServerVariable(const Options& options, std::shared_ptr<ServerSes
 }
 
 ServerVariable::ServerVariable(const ServerVariableInfo& info,
-                               std::shared_ptr<ServerSession> session)
+                               std::shared_ptr<ServerSession> session, int num_replicas)
     : Variable(options_of(info)),
       session_(std::move(session)),
-      num_replicas_(1),
+      num_replicas_(num_replicas),
       info_(info),
       key_(info.key),
       made_(true),
-      states_(info.num_shards()) {}
+      states_(info.num_shards()) {
+  if (info.on_read && num_replicas > 1) parts_.emplace(*this, num_replicas);
+}
 
 const ServerVariableInfo& ServerVariable::info() {
   make_shards();
@@ -402,6 +405,10 @@ void ServerVariable::scatter_values(ScatterOp op, const Tensor& indices, const T
 
 Tensor ServerVariable::storage(int replica) {
   require_replica(replica);
+  return parts_ ? parts_->of(replica) : whole_storage();
+}
+
+Tensor ServerVariable::whole_storage() {
   if (info_.lazy)
     invalid("variable \"", name(), "\" ", spec(),
             " makes its rows on first use: a function can only look rows of axis 0 up, by numbers "
@@ -409,6 +416,10 @@ Tensor ServerVariable::storage(int replica) {
   const std::lock_guard lock(mutex_);
   if (!storage_.defined()) storage_ = Tensor::zeros(spec().dtype, spec().shape);
   return storage_;
+}
+
+Tensor ServerVariable::written_value() {
+  return parts_ ? parts_->merged() : whole_storage().clone();
 }
 
 ShardPull ServerVariable::pull_of(size_t shard, Calls& calls) const {
@@ -448,7 +459,7 @@ ServerVariable::Places ServerVariable::add_pull(Calls& calls, const std::vector<
 
 ServerVariable::Places ServerVariable::add_pull(Calls& calls) {
   make_shards();
-  const Tensor target = storage(0);
+  const Tensor target = whole_storage();
   Places places(num_shards(), -1);
   for (size_t i = 0; i < num_shards(); ++i) {
     ShardPull pull = pull_of(i, calls);
@@ -466,8 +477,12 @@ void ServerVariable::pulled(const Places& places, const std::vector<UpdateResult
     const UpdateResult& result = results[static_cast<size_t>(info_.servers[i])];
     states_[i].last = result.pulled[static_cast<size_t>(places[i])].version;
     states_[i].awaited = 0;
-    if (into_storage) states_[i].in_storage = states_[i].last;
+    if (!into_storage) continue;
+    states_[i].in_storage = states_[i].last;
+    parts_are_current_ &= result.pulled[static_cast<size_t>(places[i])].was_current;
   }
+  if (!into_storage || !parts_ || std::exchange(parts_are_current_, true)) return;
+  parts_->divide(whole_storage());
 }
 
 ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& gradient,
@@ -535,6 +550,8 @@ void ServerVariable::pushed(const Places& places, const std::vector<UpdateResult
 }
 
 void ServerVariable::storage_written() {
+  parts_are_current_ = false;
+  if (parts_) return;  // the storage is as it was pulled
   for (ShardState& state : states_) state.in_storage = {};
 }
 

@@ -11,6 +11,7 @@
 #include "core/distribute/row_variable.h"
 #include "core/optim/update_rule.h"
 #include "core/runtime/variable.h"
+#include "strategies/parameter_server/replica_parts.h"
 #include "strategies/parameter_server/row_slice.h"
 #include "strategies/parameter_server/server_session.h"
 #include "strategies/parameter_server/server_variable_info.h"
@@ -45,8 +46,10 @@ class ServerVariable final : public Variable, public RowVariable {
     int num_replicas = 1;  // of this process
   };
   ServerVariable(const Options& options, std::shared_ptr<ServerSession> session);
-  // One that another process has made: its shards are there.
-  ServerVariable(const ServerVariableInfo& info, std::shared_ptr<ServerSession> session);
+  // One that another process has made: its shards are there. Where it is synchronised on read, each
+  // of several replicas of this process has its part of the value.
+  ServerVariable(const ServerVariableInfo& info, std::shared_ptr<ServerSession> session,
+                 int num_replicas = 1);
 
   // What other processes need to attach to it. Makes its shards where they are not there.
   const ServerVariableInfo& info();
@@ -75,7 +78,7 @@ class ServerVariable final : public Variable, public RowVariable {
 
   Tensor storage(int replica) override;
   int num_replicas() const override { return num_replicas_; }
-  bool is_written_by(int replica) const override { return replica == 0; }
+  bool is_written_by(int replica) const override { return replica == 0 || has_parts(); }
   std::vector<Device> devices() const override { return {Device{}}; }
 
   const std::shared_ptr<ServerSession>& session() const { return session_; }
@@ -116,6 +119,10 @@ class ServerVariable final : public Variable, public RowVariable {
   void pushed(const Places& places, const std::vector<UpdateResult>& results);
   // The storage has been written, and is no version of the servers any more.
   void storage_written();
+  // The value that replicas have written to it, to be assigned.
+  Tensor written_value();
+  // Whether each replica has memory of its own: what they change is merged as the aggregation says.
+  bool has_parts() const { return parts_.has_value(); }
 
  protected:
   Tensor load_value() const override;
@@ -132,6 +139,8 @@ class ServerVariable final : public Variable, public RowVariable {
   };
 
   size_t num_shards() const { return info_.num_shards(); }
+  // The copy that is brought up to date, of all parts together.
+  Tensor whole_storage();
   ShardSpec shard_spec(size_t shard) const;
   void make_shards() const;
   Tensor initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const;
@@ -151,6 +160,8 @@ class ServerVariable final : public Variable, public RowVariable {
   int rules_ = 0;
   mutable bool made_ = false;
   Tensor storage_;
+  std::optional<parameter_server::ReplicaParts> parts_;
+  bool parts_are_current_ = false;  // of what is in the storage
   std::vector<ShardState> states_;
 };
 

@@ -196,7 +196,7 @@ TEST_F(Hostile, CommandsThatDoNotFitAreAnsweredWithErrors) {
                         {static_cast<int64_t>(text.size())});
   };
   const auto define = [&](uint64_t function, Tensor graph) {
-    return Define{.function = function, .signature = {}, .graph = std::move(graph), .error = {}};
+    return Define{.function = function, .signature = {}, .graphs = {std::move(graph)}, .error = {}};
   };
   // A value of 2^40 elements, made of one.
   GraphFunction huge;

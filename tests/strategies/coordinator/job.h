@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "strategies/cluster/literal_resolver.h"
 #include "strategies/parameter_server_strategy.h"
@@ -14,8 +16,10 @@ using Options = ParameterServerStrategy::Options;
 // A chief, two parameter servers and workers, all in this process.
 class Job {
  public:
-  explicit Job(int workers)
-      : cluster(workers, {servers_[0].address().text(), servers_[1].address().text()}) {}
+  // `devices` are those of each worker.
+  explicit Job(int workers, std::vector<std::string> devices = {})
+      : cluster(workers, {servers_[0].address().text(), servers_[1].address().text()},
+                std::move(devices)) {}
 
   std::unique_ptr<ParameterServerStrategy> strategy(Options options = {},
                                                     const std::string& task = "chief") const {

@@ -45,8 +45,12 @@ class Lines {
 // The workers of a job on ports of this host, and in this process where they are started.
 class TestCluster {
  public:
-  explicit TestCluster(int workers, std::vector<std::string> parameter_servers = {})
-      : ports_(static_cast<size_t>(workers)), parameter_servers_(std::move(parameter_servers)) {
+  // `devices` are those of each worker.
+  explicit TestCluster(int workers, std::vector<std::string> parameter_servers = {},
+                       std::vector<std::string> devices = {})
+      : ports_(static_cast<size_t>(workers)),
+        parameter_servers_(std::move(parameter_servers)),
+        devices_(std::move(devices)) {
     servers_.resize(ports_.size());
     for (size_t i = 0; i < ports_.size(); ++i) start(i);
   }
@@ -55,6 +59,7 @@ class TestCluster {
     servers_[i] = std::make_unique<WorkerServer>(
         Address::parse(ports_[i].address()),
         WorkerServerOptions{.job_id = "job",
+                            .devices = devices_,
                             .task = str("worker:", i),
                             .server_timeout = std::chrono::seconds(3),
                             .notice = lines.writer()},
@@ -81,7 +86,7 @@ class TestCluster {
 
  private:
   std::vector<launcher::ReservedPort> ports_;
-  const std::vector<std::string> parameter_servers_;
+  const std::vector<std::string> parameter_servers_, devices_;
   std::vector<std::unique_ptr<WorkerServer>> servers_;
 };
 
