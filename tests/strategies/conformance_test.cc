@@ -426,7 +426,8 @@ TEST_P(ConformanceTest, SeveralModelsAndStrategiesInOneProcess) {
 }
 
 TEST_P(ConformanceTest, AStepThatFailsLeavesTheStrategyInOrder) {
-  if (is_on_gpus()) GTEST_SKIP() << "there, the rest of the step takes place (docs/gpu.md)";
+  // On GPUs the rest of the step takes place, which others do not fail in then (docs/gpu.md).
+  if (is_on_gpus() && GetParam().workers > 1) GTEST_SKIP() << "no error of all workers on GPUs";
   run_under(GetParam(), [](Strategy& strategy) {
     const auto scope = strategy.scope();
     const auto table = weight("table", DType::kFloat64, {4, 2}, 1);
@@ -449,8 +450,10 @@ TEST_P(ConformanceTest, AStepThatFailsLeavesTheStrategyInOrder) {
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
       }
-      EXPECT_NEAR(table->value().data<double>()[2], before - 0.5 * i * replicas, 1e-12)
-          << "a step that fails updates nothing";
+      if (!is_on_gpus()) {
+        EXPECT_NEAR(table->value().data<double>()[2], before - 0.5 * i * replicas, 1e-12)
+            << "a step that fails updates nothing";
+      }
       strategy.run(step, good);
     }
     expect_equal_copies(strategy, table);
