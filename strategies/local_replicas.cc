@@ -11,6 +11,7 @@
 #include "core/runtime/profiler.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
+#include "strategies/collective/shared_card/shared_card_library.h"
 #include "strategies/cross_device/buckets.h"
 #include "strategies/cross_device/time_limit.h"
 
@@ -48,6 +49,19 @@ std::vector<std::string> replica_names(int count) {
 bool has_gpu(const std::vector<Device>& devices) {
   return std::any_of(devices.begin(), devices.end(),
                      [](Device device) { return device.type == DeviceType::kGpu; });
+}
+
+// Whether these are logical GPUs of one card. Without NCCL GPUs are simulated ones, which are.
+bool share_a_card(const std::vector<Device>& devices) {
+  const DeviceLibrary* nccl = nccl_library();
+  try {
+    return std::all_of(devices.begin(), devices.end(), [&](Device device) {
+      return device.type == DeviceType::kGpu &&
+             (nccl == nullptr || nccl->place_of(device) == nccl->place_of(devices[0]));
+    });
+  } catch (const Error&) {  // a device that NCCL cannot use
+    return false;
+  }
 }
 
 // Once for each reason in this process.
@@ -167,13 +181,14 @@ std::vector<std::unique_ptr<Communicator>> LocalReplicas::add_device_collectives
                        (has_gpu(devices_) || replicas_in_sync_ != count()));
   if (own_cross_device_ops_ || !wanted) return communicators;
   DeviceGroup group{std::move(communicators), "this build has no NCCL"};
-  if (DeviceLibrary* library = nccl_library()) {
-    DeviceGroupOptions options{.library = library, .devices = devices_};
-    if (communication_.timeout_seconds)
-      options.limit = std::chrono::milliseconds(
-          std::llround(std::ceil(*communication_.timeout_seconds * 1000)));
+  DeviceGroupOptions options{.library = nccl_library(), .devices = devices_};
+  if (communication_.timeout_seconds)
+    options.limit =
+        std::chrono::milliseconds(std::llround(std::ceil(*communication_.timeout_seconds * 1000)));
+  SharedCardLibrary shared_card(count());
+  if (replicas_in_sync_ == count() && share_a_card(devices_)) options.library = &shared_card;
+  if (options.library != nullptr)
     group = cohort::add_device_collectives(std::move(group.communicators), options);
-  }
   const bool expected = communication_.implementation == Implementation::kNccl || has_gpu(devices_);
   if (!group.missing.empty() && expected) warn_once(group.missing);
   return std::move(group.communicators);

@@ -7,6 +7,7 @@
 #include "core/data/pipeline_batch.h"
 #include "core/data/read_ahead.h"
 #include "core/data/source.h"
+#include "core/device/device_fetcher.h"
 #include "core/distribute/packing.h"
 
 namespace cohort::data {
@@ -19,7 +20,7 @@ struct Distribution {
   };
   SourcePtr source;
   Kind kind;
-  size_t replicas;  // of this process
+  std::vector<Device> devices;  // of this process's replicas
   int64_t prefetch;
   Workers& workers;  // who are told of errors
   bool must_agree;   // on where the data ends, which they do not know
@@ -62,15 +63,46 @@ DistributedBatch split(Batch batch, size_t replicas) {
   return parts;
 }
 
+// Gives replicas on devices with memory of their own their batches there.
+class Fetchers {
+ public:
+  explicit Fetchers(const std::vector<Device>& devices)
+      : devices_(devices), fetchers_(devices.size()) {}
+
+  DistributedBatch fetch(DistributedBatch batch) {
+    for (size_t r = 0; r < devices_.size(); ++r) {
+      if (device_backend(devices_[r].type).shares_host_memory()) continue;
+      if (fetchers_[r] == nullptr) fetchers_[r] = std::make_unique<DeviceFetcher>(devices_[r]);
+      batch[r] = fetch(batch[r], *fetchers_[r]);
+    }
+    return batch;
+  }
+
+ private:
+  static Batch fetch(const Batch& batch, DeviceFetcher& fetcher) {
+    std::vector<Tensor> tensors;
+    for (const Field& field : batch) tensors.push_back(field.tensor);
+    tensors = fetcher.fetch(std::move(tensors));
+    std::vector<Field> fields;
+    for (size_t i = 0; i < tensors.size(); ++i)
+      fields.push_back({batch.fields()[i].name, std::move(tensors[i])});
+    return Batch(std::move(fields));
+  }
+
+  const std::vector<Device> devices_;
+  std::vector<std::unique_ptr<DeviceFetcher>> fetchers_;  // by replica, where one is needed
+};
+
 // The steps of one pass.
 class Steps {
  public:
   Steps(const Distribution& distribution, const Pass& pass)
       : kind_(distribution.kind),
-        replicas_(distribution.replicas),
+        replicas_(distribution.devices.size()),
+        fetchers_(distribution.devices),
         batches_(distribution.source->open(pass)) {
     if (distribution.prefetch > 0)
-      ahead_.emplace([this] { return make(); }, [this] { return batches_->save(); },
+      ahead_.emplace([this] { return make_ahead(); }, [this] { return batches_->save(); },
                      distribution.prefetch);
   }
 
@@ -80,6 +112,12 @@ class Steps {
   void restore(const Position& position) { batches_->restore(position); }
 
  private:
+  std::optional<DistributedBatch> make_ahead() {
+    std::optional<DistributedBatch> batch = make();
+    if (batch) batch = fetchers_.fetch(std::move(*batch));
+    return batch;
+  }
+
   std::optional<DistributedBatch> make() {
     return kind_ == Distribution::Kind::kSplit ? split_next() : deal_next();
   }
@@ -103,6 +141,7 @@ class Steps {
 
   const Distribution::Kind kind_;
   const size_t replicas_;
+  Fetchers fetchers_;                                 // of the background thread
   std::unique_ptr<Stream> batches_;                   // of the background thread, once it runs
   std::optional<ReadAhead<DistributedBatch>> ahead_;  // last: its thread uses what is above
 };
@@ -110,6 +149,13 @@ class Steps {
 // Batches of no rows with these names, dtypes and shapes of rows.
 DistributedBatch without_rows(const Batch& like, size_t replicas) {
   return DistributedBatch(std::vector<Batch>(replicas, slice(like, 0, 0)));
+}
+
+// One in memory of its own, so that it keeps no other batch's.
+Batch empty(const Batch& like) {
+  std::vector<Field> fields;
+  for (const auto& [name, tensor] : like) fields.push_back({name, tensor.slice_rows(0, 0).clone()});
+  return Batch(std::move(fields));
 }
 
 std::string pack(const Batch& batch) {
@@ -137,7 +183,7 @@ class Agreement {
 
   std::optional<DistributedBatch> next(std::optional<DistributedBatch> own, size_t replicas) {
     constexpr std::string_view kData = "data", kNone = "none", kNothingYet = "nothing yet";
-    if (own && !empty_) empty_ = slice((*own)[0], 0, 0);
+    if (own && !empty_) empty_ = empty((*own)[0]);
     const auto said = workers_.exchange("the next batch", own      ? kData
                                                           : empty_ ? kNone
                                                                    : kNothingYet);
@@ -188,7 +234,7 @@ std::optional<DistributedBatch> DistributedIterator::next() {
   // The others may not be in the same call, but wait for this worker in a later one.
   auto own = together(state_->distribution->workers, [&] { return state_->steps.next(); });
   if (!state_->agreement) return own;
-  return state_->agreement->next(std::move(own), state_->distribution->replicas);
+  return state_->agreement->next(std::move(own), state_->distribution->devices.size());
 }
 
 uint64_t DistributedIterator::epoch() const { return state_->epoch; }
@@ -222,7 +268,7 @@ PassIterator<DistributedIterator, DistributedBatch> DistributedDataset::begin() 
 int64_t DistributedDataset::cardinality() const {
   const int64_t batches = distribution_->source->cardinality();
   if (batches < 0 || distribution_->kind == Distribution::Kind::kSplit) return batches;
-  const auto replicas = static_cast<int64_t>(distribution_->replicas);
+  const auto replicas = static_cast<int64_t>(distribution_->devices.size());
   return batches / replicas + (batches % replicas > 0 ? 1 : 0);
 }
 
@@ -249,8 +295,8 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
   auto batches = data::pipeline_batches(dataset, options, pipeline);
   const bool must_agree = pipeline.count > 1 && batches->cardinality() == data::kUnknown;
   return data::DistributedDataset(std::make_shared<data::Distribution>(
-      std::move(batches), data::Distribution::Kind::kSplit, devices().size(),
-      checked_prefetch(options), workers(), must_agree));
+      std::move(batches), data::Distribution::Kind::kSplit, devices(), checked_prefetch(options),
+      workers(), must_agree));
 }
 
 data::DistributedDataset Strategy::distribute_datasets_from_function(
@@ -261,8 +307,8 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   const data::Dataset dataset = function(input_context());
   data::require_batches(dataset);
   return data::DistributedDataset(std::make_shared<data::Distribution>(
-      dataset.source(), data::Distribution::Kind::kDeal, devices().size(),
-      checked_prefetch(options), workers(), workers().size() > 1));
+      dataset.source(), data::Distribution::Kind::kDeal, devices(), checked_prefetch(options),
+      workers(), workers().size() > 1));
 }
 
 }  // namespace cohort

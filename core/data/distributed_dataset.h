@@ -14,7 +14,9 @@
 namespace cohort::data {
 
 // What each replica of this process is given at one step. A replica may have 0 rows; names, dtypes
-// and the shapes of rows are those of the others. Strategy::run takes it.
+// and the shapes of rows are those of the others. Strategy::run takes it. Tensors are in the host's
+// memory, whatever the replica's device: what was fetched to that ahead of the step is a copy,
+// which a write to the tensor itself does not reach.
 class DistributedBatch : public PerReplica<Batch> {
  public:
   using PerReplica<Batch>::PerReplica;

@@ -20,7 +20,8 @@ struct InputOptions {
   // Instead: every pipeline reads everything and takes its rows of each batch, in replica order.
   // What replicas make of them can then be gathered in the order of the dataset.
   bool keep_order = false;
-  // Batches made ready in the background for the replicas; 0 turns this off.
+  // Batches made ready in the background for the replicas, in the memory of their devices; 0 turns
+  // this off.
   int64_t prefetch = 1;
 };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/device/device_fetcher.h"
 #include "core/runtime/memory_plan.h"
 
 namespace cohort {
@@ -52,19 +53,30 @@ void* DeviceIo::constant(const Tensor& value) {
   return place->data;
 }
 
-void DeviceIo::fill(std::span<const Tensor> feeds, const StepInfo& info) {
+void DeviceIo::send(std::span<const Tensor> feeds, const StepInfo& info) {
   StepInfo for_kernels = info;
   for_kernels.communicator = nullptr;
   const KernelFault none;
   std::memcpy(host_in_->data, &for_kernels, sizeof(for_kernels));
   std::memcpy(at(host_in_, fault_offset_), &none, sizeof(none));
-  for (size_t i = 0; i < feeds.size(); ++i)
-    if (feeds[i].bytes() > 0)
-      std::memcpy(at(host_in_, feeds_[i]), feeds[i].raw(), feeds[i].bytes());
+  size_t unsent = 0;  // the block up to here has been handed over
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const size_t bytes = feeds[i].bytes();
+    if (bytes == 0) continue;
+    if (const void* copy = fetched(feeds[i], device_)) {
+      send_block(unsent, feeds_[i]);
+      stream_->copy_within_device(copy, feed(i), bytes);
+      unsent = feeds_[i] + aligned_size(bytes);
+    } else {
+      std::memcpy(at(host_in_, feeds_[i]), feeds[i].raw(), bytes);
+    }
+  }
+  send_block(unsent, host_in_->bytes);
 }
 
-void DeviceIo::send() {
-  stream_->copy_from_host(host_in_->data, device_in_->data, host_in_->bytes);
+// The bytes [begin, end) of what goes to the device.
+void DeviceIo::send_block(size_t begin, size_t end) {
+  if (begin < end) stream_->copy_from_host(at(host_in_, begin), at(device_in_, begin), end - begin);
 }
 
 void DeviceIo::fetch(const std::vector<const void*>& sources) {

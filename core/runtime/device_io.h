@@ -12,9 +12,10 @@
 namespace cohort {
 
 // What passes between host and device in each step of a plan on a device with memory of its own.
-// Feeds go there in one block, together with what the kernels are told of the step; results come
-// back with the first fault. All places are fixed, so that a recording of a step stays good. The
-// blocks on the host are memory that the device copies by itself.
+// Feeds go there in one block, together with what the kernels are told of the step, but for those
+// that the device has already (DeviceFetcher); results come back with the first fault. All places
+// are fixed, so that a recording of a step stays good. The blocks on the host are memory that the
+// device copies by itself.
 class DeviceIo {
  public:
   DeviceIo(Device device, const std::vector<Value>& inputs, const std::vector<Value>& outputs);
@@ -26,10 +27,9 @@ class DeviceIo {
   // The device's copy of a constant of the graph, made at the first call.
   void* constant(const Tensor& value);
 
-  // For each step: what was fed is written into the block; the block goes to the device; results
-  // come back from where they lie there. The last two only hand work to the stream.
-  void fill(std::span<const Tensor> feeds, const StepInfo& info);
-  void send();
+  // For each step: what is fed goes to the device; results come back from where they lie there.
+  // Both only hand work to the stream, and feeds must stay until it has been synchronised.
+  void send(std::span<const Tensor> feeds, const StepInfo& info);
   void fetch(const std::vector<const void*>& sources);
   // After the stream was synchronised.
   const KernelFault& fault() const { return *static_cast<const KernelFault*>(host_out_->data); }
@@ -39,6 +39,7 @@ class DeviceIo {
   static void* at(const std::shared_ptr<Buffer>& block, size_t offset) {
     return static_cast<char*>(block->data) + offset;
   }
+  void send_block(size_t begin, size_t end);
 
   const Device device_;
   DeviceBackend& backend_;

@@ -242,18 +242,18 @@ struct Plan::Impl {
   // The first run prepares what kernels prepare late; the second is recorded, and replayed by all
   // from then on.
   void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
-    io->fill(feeds, info);
     Profiler* profiler = Profiler::active();
-    if (profiler != nullptr || !stats.recorded || runs++ == 0) {
-      try {
+    try {
+      io->send(feeds, info);
+      if (profiler != nullptr || !stats.recorded || runs++ == 0) {
         hand_over(info, profiler);
-      } catch (...) {
-        drain();
-        throw;
+      } else {
+        if (recording == nullptr) record(info);
+        io->stream().replay(*recording);
       }
-    } else {
-      if (recording == nullptr) record(info);
-      io->stream().replay(*recording);
+    } catch (...) {
+      drain();
+      throw;
     }
     io->stream().synchronize();
     if (info.communicator != nullptr)
@@ -264,7 +264,8 @@ struct Plan::Impl {
     }
   }
 
-  // Ends what was handed over before an error: the next step writes where it reads.
+  // Ends what was handed over before an error: the next step writes where it reads, and what is fed
+  // may be gone.
   void drain() {
     try {
       io->stream().synchronize();
@@ -273,7 +274,6 @@ struct Plan::Impl {
   }
 
   void hand_over(const StepInfo& info, Profiler* profiler) {
-    io->send();
     if (profiler != nullptr) {
       run_profiled(*profiler, info);
     } else {

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "core/data/element.h"
+#include "core/device/device.h"
 #include "core/distribute/strategy.h"
 #include "core/optim/optimizer.h"
 
@@ -19,9 +20,9 @@ namespace cohort {
 using VariablePtr = std::shared_ptr<Variable>;
 
 // "cpu:0" and so on.
-inline std::vector<std::string> device_names(int count) {
+inline std::vector<std::string> device_names(int count, DeviceType type = DeviceType::kCpu) {
   std::vector<std::string> devices;
-  for (int i = 0; i < count; ++i) devices.push_back(str("cpu:", i));
+  for (int i = 0; i < count; ++i) devices.push_back(str(Device{type, i}));
   return devices;
 }
 
@@ -61,14 +62,22 @@ struct Trained {
   std::vector<Tensor> weights;
 };
 
+// What a local replica has of a variable, wherever that is.
+inline std::string bits_of_copy(Variable& variable, size_t replica) {
+  const Tensor memory = variable.storage(static_cast<int>(replica));
+  const auto devices = variable.devices();  // fewer than replicas where these share a copy
+  const Device home = devices[std::min(replica, devices.size() - 1)];
+  std::string bits(memory.bytes(), '\0');
+  device_backend(home.type).copy_to_host(home, memory.raw(), bits.data(), bits.size());
+  return bits;
+}
+
 // Replicas must never see different weights.
 inline void expect_equal_copies(const Strategy& strategy, const VariablePtr& variable) {
-  const Tensor first = variable->storage(0);
-  for (size_t r = 1; r < strategy.devices().size(); ++r) {
-    const Tensor copy = variable->storage(static_cast<int>(r));
-    EXPECT_EQ(std::memcmp(copy.raw(), first.raw(), first.bytes()), 0)
+  const std::string first = bits_of_copy(*variable, 0);
+  for (size_t r = 1; r < strategy.devices().size(); ++r)
+    EXPECT_TRUE(bits_of_copy(*variable, r) == first)
         << variable->name() << " of replica " << r << " went its own way";
-  }
 }
 
 // Makes a program and an optimizer under the strategy, and trains a step on each global batch.

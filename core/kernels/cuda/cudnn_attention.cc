@@ -2,6 +2,7 @@
 
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/gpus.h"
+#include "core/kernels/common/scratch.h"
 #include "core/kernels/cuda/attention_problem.h"
 #include "core/kernels/cuda/cudnn_graph.h"
 #include "core/kernels/cuda/plan_cache.h"
@@ -25,23 +26,34 @@ Dims dense(const Dims& dims) {
 // With the last two axes exchanged.
 Dims turned(const Dims& of) { return {of[0], of[1], of[3], of[2]}; }
 
+// The forms of a gradient's graph that engines know: with delta, the sums of dout * out, in memory
+// of its own between the two kernels that there are, and the mask over the differences of scores
+// and lse; or, as engines had it at first, with delta between operations and the mask over the
+// scores.
+enum class GradientForm { kDeltaInMemory, kDeltaBetween };
+
 // The operations of one graph. Tensors in memory, and numbers, have the ids of their order.
 class AttentionGraph {
  public:
-  explicit AttentionGraph(const AttentionProblem& problem)
+  // Of attention, or of its gradient in the given form.
+  AttentionGraph(const AttentionProblem& problem, GradientForm form)
       : p_(problem), type_(cudnn_type(problem.dtype)) {
-    if (p_.gradient)
-      differentiate();
-    else
+    if (!p_.gradient)
       attend();
+    else if (form == GradientForm::kDeltaInMemory)
+      differentiate_with_delta_in_memory();
+    else
+      differentiate_with_delta_between();
   }
 
   const std::vector<CudnnDescriptor>& operations() const { return operations_; }
   int64_t tensors() const { return tensors_; }
+  // Of memory that the graph needs for itself, as the tensor kDelta.
+  size_t delta_bytes() const { return delta_bytes_; }
   const std::vector<float>& floats() const { return floats_; }
   const std::vector<int32_t>& integers() const { return integers_; }
   // Of the numbers: floats from here on, then integers.
-  static constexpr int64_t kFirstNumber = 100, kFirstInteger = 200;
+  static constexpr int64_t kFirstNumber = 100, kFirstInteger = 200, kDelta = 300;
 
  private:
   static constexpr int64_t kFirstVirtual = 1000;
@@ -63,9 +75,12 @@ class AttentionGraph {
     return memory(type_, {p_.batch, p_.heads, p_.size, positions},
                   {positions * row, p_.size, 1, row});
   }
-  Part of_queries() {
-    const Dims dims = {p_.batch, p_.heads, p_.queries, 1};
-    return memory(CUDNN_DATA_FLOAT, dims, dense(dims));
+  Dims query_dims() const { return {p_.batch, p_.heads, p_.queries, 1}; }
+  Part of_queries() { return memory(CUDNN_DATA_FLOAT, query_dims(), dense(query_dims())); }
+  Part delta_in_memory() {
+    const Dims dims = query_dims(), strides = dense(dims);
+    delta_bytes_ = static_cast<size_t>(dims[0] * strides[0]) * sizeof(float);
+    return {cudnn_tensor(kDelta, CUDNN_DATA_FLOAT, dims, strides), dims, strides};
   }
   Part between(cudnnDataType_t type, const Dims& dims, const Dims& strides) {
     return {cudnn_tensor(virtuals_++, type, dims, strides, CudnnTensorKind::kVirtual), dims,
@@ -110,9 +125,12 @@ class AttentionGraph {
     add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, nullptr, nullptr, y);
     return y;
   }
+  void apply(cudnnPointwiseMode_t mode, const Part& x, const Part& b, const Part& y) {
+    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
+  }
   Part apply(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
     const Part y = between(x.dims);
-    add_pointwise(cudnn_pointwise(mode, CUDNN_DATA_FLOAT), x, &b, nullptr, y);
+    apply(mode, x, b, y);
     return y;
   }
   Part apply_to_integers(cudnnPointwiseMode_t mode, const Part& x, const Part& b) {
@@ -153,14 +171,18 @@ class AttentionGraph {
 
   // --- The graphs
 
-  // scale * q k^T, and the lowest number where a query does not see the key.
-  Part scores(const Part& q, const Part& k_turned, const Part& scale) {
+  // a b^T, for which b is turned already.
+  Part scores(const Part& a, const Part& b_turned) {
     const Part products = between(score_dims());
-    multiply(q, k_turned, products);
-    const Part scaled = apply(CUDNN_POINTWISE_MUL, products, scale);
-    return p_.causal ? mask(scaled) : scaled;
+    multiply(a, b_turned, products);
+    return products;
   }
+  Part scaled_scores(const Part& q, const Part& k_turned, const Part& scale) {
+    return apply(CUDNN_POINTWISE_MUL, scores(q, k_turned), scale);
+  }
+  // The lowest number where a query does not see the key.
   Part mask(const Part& scores) {
+    if (!p_.causal) return scores;
     Part row = index_along(2, scores);
     if (p_.queries != p_.keys) {
       row = apply_to_integers(CUDNN_POINTWISE_ADD, row, number(static_cast<int32_t>(p_.keys)));
@@ -181,13 +203,11 @@ class AttentionGraph {
   void attend() {
     const Part q = of_positions(p_.queries), k_turned = of_positions_turned(p_.keys),
                v = of_positions(p_.keys), out = of_positions(p_.queries), lse = of_queries();
-    const Part s = scores(q, k_turned, number(p_.scale));
+    const Part s = mask(scaled_scores(q, k_turned, number(p_.scale)));
     const Part highest = reduce(CUDNN_REDUCE_TENSOR_MAX, s);
     const Part exponentials = apply(CUDNN_POINTWISE_EXP, apply(CUDNN_POINTWISE_SUB, s, highest));
     const Part sum = reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
-    const Part log = apply(CUDNN_POINTWISE_LOG, sum);
-    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), highest, &log, nullptr,
-                  lse);
+    apply(CUDNN_POINTWISE_ADD, highest, apply(CUDNN_POINTWISE_LOG, sum), lse);
     const Part weights = between(type_, s.dims, s.strides);
     add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT), exponentials, &sum,
                   nullptr, weights);
@@ -196,34 +216,58 @@ class AttentionGraph {
 
   // dout, q, k, v, out, lse -> dq, dk, dv. Without memory for sums of dq in float32, whose
   // additions would have no order (orders_sums).
-  void differentiate() {
-    const Part dout = of_positions(p_.queries), q = of_positions(p_.queries),
-               k_turned = of_positions_turned(p_.keys), v_turned = of_positions_turned(p_.keys),
-               out = of_positions(p_.queries), lse = of_queries(), dq = of_positions(p_.queries),
-               dk = of_positions(p_.keys), dv = of_positions(p_.keys);
-    const Part scale = number(p_.scale), one = number(1.0f);
-    const Part delta =
-        apply(CUDNN_POINTWISE_MUL,
-              reduce(CUDNN_REDUCE_TENSOR_ADD, apply(CUDNN_POINTWISE_MUL, dout, out)), one);
+  struct GradientParts {
+    Part dout, q, k_turned, v_turned, out, lse, dq, dk, dv;
+  };
+  GradientParts gradient_parts() {
+    return {of_positions(p_.queries),     of_positions(p_.queries), of_positions_turned(p_.keys),
+            of_positions_turned(p_.keys), of_positions(p_.queries), of_queries(),
+            of_positions(p_.queries),     of_positions(p_.keys),    of_positions(p_.keys)};
+  }
 
+  void differentiate_with_delta_in_memory() {
+    const GradientParts g = gradient_parts();
+    const Part scale = number(p_.scale), delta = delta_in_memory();
+    apply(CUDNN_POINTWISE_MUL, sums_of_products(g.dout, g.out), number(1.0f), delta);
     const Part weights =
-        apply(CUDNN_POINTWISE_EXP, apply(CUDNN_POINTWISE_SUB, scores(q, k_turned, scale), lse));
-    multiply(turn(weights), dout, dv);
+        apply(CUDNN_POINTWISE_EXP,
+              mask(apply(CUDNN_POINTWISE_SUB, scaled_scores(g.q, g.k_turned, scale), g.lse)));
+    multiply(turn(weights), g.dout, g.dv);
+    finish_gradient(g, weights, scores(g.dout, g.v_turned), delta, scale);
+  }
 
-    const Part dweights = between(score_dims());
-    multiply(dout, v_turned, dweights);
-    const Part difference =
-        apply(CUDNN_POINTWISE_SUB, apply(CUDNN_POINTWISE_MUL, dweights, one), delta);
+  void differentiate_with_delta_between() {
+    const GradientParts g = gradient_parts();
+    const Part scale = number(p_.scale), one = number(1.0f);
+    const Part delta = apply(CUDNN_POINTWISE_MUL, sums_of_products(g.dout, g.out), one);
+    const Part weights =
+        apply(CUDNN_POINTWISE_EXP,
+              apply(CUDNN_POINTWISE_SUB, mask(scaled_scores(g.q, g.k_turned, scale)), g.lse));
+    multiply(turn(weights), g.dout, g.dv);
+    const Part dweights = apply(CUDNN_POINTWISE_MUL, scores(g.dout, g.v_turned), one);
+    finish_gradient(g, weights, dweights, delta, scale);
+  }
+
+  // Along the last axis.
+  Part sums_of_products(const Part& a, const Part& b) {
+    return reduce(CUDNN_REDUCE_TENSOR_ADD, apply(CUDNN_POINTWISE_MUL, a, b));
+  }
+
+  // The gradients of scores, and of the products that they are: dk and dq.
+  void finish_gradient(const GradientParts& g, const Part& weights, const Part& dweights,
+                       const Part& delta, const Part& scale) {
+    const Part difference = apply(CUDNN_POINTWISE_SUB, dweights, delta);
     const Part dscores =
         apply(CUDNN_POINTWISE_MUL, apply(CUDNN_POINTWISE_MUL, difference, weights), scale);
-    multiply(turn(dscores), q, dk);
-    multiply(dscores, turn(k_turned), dq);
+    multiply(turn(dscores), g.q, g.dk);
+    multiply(dscores, turn(g.k_turned), g.dq);
   }
 
   const AttentionProblem p_;
   const cudnnDataType_t type_;
   std::vector<CudnnDescriptor> operations_;
   int64_t tensors_ = 0, virtuals_ = kFirstVirtual;
+  size_t delta_bytes_ = 0;
   std::vector<float> floats_;
   std::vector<int32_t> integers_;
 };
@@ -240,11 +284,11 @@ bool orders_sums(const AttentionProblem& problem, Device device) {
 
 class CudnnAttentionPlan final : public AttentionPlan {
  public:
-  CudnnAttentionPlan(const AttentionProblem& problem, Device device)
-      : CudnnAttentionPlan(AttentionGraph(problem), device,
+  CudnnAttentionPlan(const AttentionProblem& problem, GradientForm form, Device device)
+      : CudnnAttentionPlan(AttentionGraph(problem, form), device,
                            {.ordered = orders_sums(problem, device)}) {}
 
-  size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
+  size_t workspace_bytes() const override { return delta_offset() + delta_bytes_; }
   void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
     COHORT_CHECK(static_cast<int64_t>(tensors.size()) == tensors_);
     std::vector<int64_t> ids;
@@ -258,17 +302,24 @@ class CudnnAttentionPlan final : public AttentionPlan {
       add(AttentionGraph::kFirstNumber + static_cast<int64_t>(i), &floats_[i]);
     for (size_t i = 0; i < integers_.size(); ++i)
       add(AttentionGraph::kFirstInteger + static_cast<int64_t>(i), &integers_[i]);
+    if (delta_bytes_ > 0)
+      add(AttentionGraph::kDelta, static_cast<char*>(workspace) + delta_offset());
     plan_.run(stream, ids, pointers, workspace);
   }
 
  private:
   CudnnAttentionPlan(const AttentionGraph& graph, Device device, const EngineRules& rules)
       : tensors_(graph.tensors()),
+        delta_bytes_(graph.delta_bytes()),
         floats_(graph.floats()),
         integers_(graph.integers()),
         plan_(device, graph.operations(), rules) {}
 
+  // In the workspace, behind cuDNN's own.
+  size_t delta_offset() const { return scratch_size(plan_.workspace_bytes()); }
+
   int64_t tensors_;
+  size_t delta_bytes_;
   std::vector<float> floats_;  // that are given by value
   std::vector<int32_t> integers_;
   CudnnPlan plan_;
@@ -283,6 +334,17 @@ struct Key {
 // More than the attention layers of a few large models have sizes.
 constexpr size_t kPlans = 256;
 
+std::shared_ptr<AttentionPlan> plan_of(const AttentionProblem& problem, Device device) {
+  if (!problem.gradient)
+    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm{}, device);
+  try {
+    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaInMemory, device);
+  } catch (const Error& error) {
+    if (error.code() == Code::kResourceExhausted) throw;
+    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaBetween, device);
+  }
+}
+
 std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device device) {
   const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
                                problem.keys, " keys in heads of ", problem.size, ", ",
@@ -290,7 +352,7 @@ std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device
   return made_by_cudnn(device, what, [&] {
     if (!problem.is_right_in_cudnn(cudnnGetVersion()))
       fail(Code::kUnimplemented, "cuDNN of version ", cudnnGetVersion(), " computes it wrongly");
-    return std::make_shared<CudnnAttentionPlan>(problem, device);
+    return plan_of(problem, device);
   });
 }
 

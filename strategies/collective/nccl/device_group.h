@@ -12,7 +12,7 @@
 namespace cohort {
 
 struct DeviceGroupOptions {
-  DeviceLibrary* library;       // outlives the group
+  DeviceLibrary* library;       // only joins the ranks
   std::vector<Device> devices;  // of this process's ranks, in order
   // How long the ranks wait for each other to join.
   std::chrono::milliseconds join_limit{60'000};

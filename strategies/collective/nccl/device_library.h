@@ -10,7 +10,8 @@
 
 namespace cohort {
 
-// A library of collectives between devices: NCCL; a simulation in tests. Thread-safe.
+// A library of collectives between devices: NCCL, or for GPUs of one card SharedCardLibrary; a
+// simulation in tests. Thread-safe.
 class DeviceLibrary {
  public:
   virtual ~DeviceLibrary() = default;

@@ -23,7 +23,8 @@ class LibraryKernel final : public Kernel {
     const std::vector<void*> outputs(context.outputs.begin(), context.outputs.end());
     simulated::submit(*context.stream, [this, inputs, outputs, scratch = context.scratch,
                                         step = context.device_step] {
-      kernel_->run({inputs, outputs, scratch, *step});
+      static const StepInfo kNone;  // of what is not part of a step
+      kernel_->run({inputs, outputs, scratch, step == nullptr ? kNone : *step});
     });
   }
 

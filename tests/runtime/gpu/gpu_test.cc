@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/random.h"
+#include "core/data/distributed_dataset.h"
+#include "core/device/device_fetcher.h"
 #include "core/graph/gradients.h"
 #include "core/nn/layers.h"
 #include "core/nn/losses.h"
@@ -83,6 +85,55 @@ TEST_F(Gpu, RunsAPlanAgainAndAgainWithNewFeeds) {
       for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-6) << "run " << run;
     }
   }
+}
+
+// What the device has already stays what it was, whatever is done to the host's memory.
+TEST_F(Gpu, FeedsThatWereFetchedAreNotSentAgain) {
+  const TensorSpec spec{DType::kFloat32, {4, 3}};
+  const auto traced = trace({spec, spec, spec, spec}, [](auto& x) {
+    return std::vector<Value>{x[0] + 10.0 * x[1] + 100.0 * x[2] + 1000.0 * x[3]};
+  });
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  DeviceFetcher fetcher(kGpu);
+  for (int run = 0; run < 16; ++run) {  // each of the four is fetched, or not
+    std::vector<Tensor> feeds;
+    for (int i = 0; i < 4; ++i) feeds.push_back(ramp(spec.shape, run + 2 * i + 1));
+    const auto want = to_vector(on_cpu.run(feeds, {})[0]);
+    for (size_t i = 0; i < feeds.size(); ++i)
+      if ((run >> i & 1) != 0) {
+        feeds[i] = fetcher.fetch({feeds[i]})[0];
+        std::fill_n(feeds[i].data<float>(), feeds[i].num_elements(), 0.0f);
+      }
+    const auto got = to_vector(on_gpu.run(feeds, {})[0]);
+    for (size_t k = 0; k < want.size(); ++k) EXPECT_NEAR(got[k], want[k], 0.05) << "run " << run;
+  }
+}
+
+TEST_F(Gpu, BatchesAreFetchedToTheDevicesOfTheirReplicas) {
+  const auto rows = data::from_tensor_slices({{"x", ramp({11, 3})}}).batch(4);
+  MirroredStrategy strategy({.devices = {"gpu:0", "gpu:1"}});
+  const auto devices = strategy.devices();
+  for (const int64_t prefetch : {2, 0}) {
+    int64_t steps = 0;
+    for (const auto& batch : strategy.distribute_dataset(rows, {.prefetch = prefetch})) {
+      ++steps;
+      for (size_t r = 0; r < devices.size(); ++r) {
+        const Tensor& x = batch[r]["x"];
+        EXPECT_EQ(fetched(x, devices[r]) != nullptr, prefetch > 0);
+        EXPECT_EQ(fetched(x, devices[1 - r]), nullptr);
+        EXPECT_EQ(x.shape()[1], 3);
+      }
+    }
+    EXPECT_EQ(steps, 3);
+  }
+  const auto total =
+      strategy.function([](const BatchValues& batch) { return ops::reduce_sum(batch["x"]); });
+  double sum = 0;
+  for (const auto& batch : strategy.distribute_dataset(rows))
+    sum += strategy.reduce("sum", strategy.run(total, batch)).item();
+  double want = 0;
+  for (const double x : to_vector(ramp({11, 3}))) want += x;
+  EXPECT_NEAR(sum, want, 1e-5);
 }
 
 // Libraries refuse a workspace that is not aligned to 256 bytes.

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "core/device/device.h"
+
+namespace cohort {
+
+// What the replicas of a program's tests run on: one source of this is linked.
+DeviceType tested_devices();
+// Makes them, `count` and no more.
+void make_tested_devices(int count);
+
+}  // namespace cohort

@@ -1,0 +1,10 @@
+#include "core/device/simulated/simulated_gpus.h"
+#include "tests/strategies/tested_devices.h"
+
+namespace cohort {
+
+DeviceType tested_devices() { return DeviceType::kGpu; }
+
+void make_tested_devices(int count) { simulated::use_simulated_gpus(count); }
+
+}  // namespace cohort
