@@ -185,7 +185,9 @@ class Strategy {
   virtual StrategyReport take_report() { return {}; }
   // Runs `function` once on every local replica at the same time, with that replica's inputs, and
   // waits for all. Result: one list of outputs per local replica. An error of a replica stops the
-  // others, and the first one is thrown when all have; the next run works again.
+  // others, and the first one is thrown when all have. Then no variable has changed and the next
+  // run works again, unless replicas had combined values and some may have begun to change
+  // variables by them: where copies may differ now, that error is the one of every later run.
   PerReplica<std::vector<Tensor>> run(const Function& function,
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const RunOptions& options = {});
