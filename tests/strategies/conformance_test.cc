@@ -426,41 +426,6 @@ TEST_P(ConformanceTest, SeveralModelsAndStrategiesInOneProcess) {
   });
 }
 
-TEST_P(ConformanceTest, AStepThatFailsLeavesTheStrategyInOrder) {
-  // On GPUs the rest of the step takes place, which others do not fail in then (docs/gpu.md).
-  if (is_on_gpus() && GetParam().workers > 1) GTEST_SKIP() << "no error of all workers on GPUs";
-  run_under(GetParam(), [](Strategy& strategy) {
-    const auto scope = strategy.scope();
-    const auto table = weight("table", DType::kFloat64, {4, 2}, 1);
-    const auto optimizer = optim::SGD(0.5);
-    const auto step = strategy.function([&](Value ids) {
-      const Value loss = ops::reduce_sum(ops::gather(table->read(), ids));
-      optimizer.minimize(loss, {table});
-      return loss;
-    });
-    std::vector<Tensor> good(strategy.devices().size(), Tensor::from<int64_t>({1, 3}, {2})),
-        bad = good;
-    const int replicas = strategy.num_replicas_in_sync();
-    if (strategy.first_replica() + std::ssize(bad) == replicas)  // of the last worker
-      bad.back() = Tensor::from<int64_t>({1, 4}, {2});
-    const double before = table->value().data<double>()[2];
-    for (int i = 0; i < 3; ++i) {
-      try {
-        strategy.run(step, bad);
-        FAIL() << "an id out of range was accepted";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
-      }
-      if (!is_on_gpus()) {
-        EXPECT_NEAR(table->value().data<double>()[2], before - 0.5 * i * replicas, 1e-12)
-            << "a step that fails updates nothing";
-      }
-      strategy.run(step, good);
-    }
-    expect_equal_copies(strategy, table);
-  });
-}
-
 // What training has left behind: variables by their names.
 using Left = std::map<std::string, Tensor>;
 

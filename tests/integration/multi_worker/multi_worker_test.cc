@@ -168,7 +168,7 @@ TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
                                            "--victim=" + std::to_string(victim), "--epochs=50"}}));
     launched.wait_for_errors("harm\n");
     const Stopwatch stopwatch;
-    launched.wait_for_errors("] error: ", 2);
+    launched.wait_for_errors("] error: ");
     EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
     const Finished run{launched.wait(), launched.output(), launched.errors()};
     EXPECT_EQ(run.code, 128 + 9) << run.errors;
@@ -186,7 +186,7 @@ TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
   launched.wait_for_errors("has been silent for");
   EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
   EXPECT_THAT(launched.errors(), ContainsRegex("worker:1 [(].*[)] has been silent for"));
-  launched.wait_for_errors("] error: ", 2);
+  launched.wait_for_errors("] error: ");
   EXPECT_LT(stopwatch.seconds(), kFrozen + kTurns) << launched.errors();
   const Finished run{launched.wait(), launched.output(), launched.errors()};
   EXPECT_NE(run.code, 0);

@@ -253,9 +253,10 @@ TEST_F(WorkersWithReplicas, DrawRandomNumbersOfTheirOwn) {
   Replicated on(1, 3);
   const auto step = on.strategy->function([] { return ops::random_uniform({}); });
   std::set<double> drawn;
-  for (int i = 0; i < 2; ++i)
-    for (const Tensor& one : on.coordinator->schedule(step).fetch_per_replica(kPatience).at(0))
-      drawn.insert(one.item());
+  for (int i = 0; i < 2; ++i) {
+    const auto results = on.coordinator->schedule(step).fetch_per_replica(kPatience);
+    for (const Tensor& one : results.at(0)) drawn.insert(one.item());
+  }
   EXPECT_EQ(drawn.size(), 6u);
 }
 

@@ -45,7 +45,9 @@ class FaultyServer : public ::testing::Test {
         no_environment);
   }
   void limit(__rlimit_resource resource, rlim_t value) const {
-    const rlimit limit{value, value};
+    rlimit limit{};
+    ASSERT_EQ(prlimit(process_->pid(), resource, nullptr, &limit), 0);
+    limit.rlim_cur = value;  // alone, so that it can be raised again
     ASSERT_EQ(prlimit(process_->pid(), resource, &limit, nullptr), 0);
   }
   // Of the server, by a name of /proc/PID/status.
