@@ -19,6 +19,7 @@
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/environment.h"
 #include "strategies/parameter_server/compression.h"
+#include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/versions.h"
@@ -31,7 +32,6 @@ class Reply;
 class Request;
 }  // namespace proto
 class Link;
-struct Piece;
 }  // namespace parameter_server
 
 // How requests travel. Each goes on as the one before it where a server cannot be reached so.

@@ -15,7 +15,6 @@
 namespace cohort::nn {
 namespace {
 
-using testing::expect_near;
 using testing::random_tensor;
 using testing::to_vector;
 using testing::weight;
@@ -112,7 +111,8 @@ TEST_P(BatchNormalizationReplicasTest, SynchronizedItIsThatOfOneDevice) {
 std::vector<std::vector<double>> moments(const Tensor& x) {
   const auto values = to_vector(x);
   std::vector<std::vector<double>> result(2, std::vector<double>(kChannels, 0.0));
-  const double count = static_cast<double>(values.size() / kChannels);
+  const size_t per_channel = values.size() / kChannels;
+  const auto count = static_cast<double>(per_channel);
   for (size_t i = 0; i < values.size(); ++i) result[0][i % kChannels] += values[i] / count;
   for (size_t i = 0; i < values.size(); ++i) {
     const double d = values[i] - result[0][i % kChannels];

@@ -169,7 +169,7 @@ TEST_F(WorkersWithReplicas, ChangeVariablesThatAreSynchronisedOnReadTogether) {
     SCOPED_TRACE(str(devices, " devices"));
     Replicated on(1, devices);
     const auto kept = [](const std::string& name, Aggregation aggregation) {
-      const VariablePtr variable = scalar(name, 0, Synchronization::kOnRead, aggregation);
+      VariablePtr variable = scalar(name, 0, Synchronization::kOnRead, aggregation);
       variable->assign(Tensor::scalar(6.0f));
       return variable;
     };

@@ -202,7 +202,7 @@ TEST(Strangers, AreTurnedAwayBeforeAnyRequest) {
       {"out of date", certificates.files("expired")}};
   for (const auto& [what, tls] : strangers)
     for (const Transport way : {Transport::kGrpc, Transport::kDirect, Transport::kSharedMemory}) {
-      const Error error = error_of([&] {
+      const Error error = error_of([&, &tls = tls] {
         ParameterClient stranger(server.address(),
                                  {.task = "worker:0",
                                   .job_id = "job",

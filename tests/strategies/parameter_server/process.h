@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/file.h"
 
 namespace cohort::testing {
@@ -27,7 +28,7 @@ class Process {
       : output_(std::move(output)) {
     arguments.insert(arguments.begin(), program);
     std::vector<std::string> variables;
-    for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+    for (const auto& [name, value] : environment) variables.push_back(str(name, "=", value));
     std::vector<char*> argv, envp;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     for (std::string& variable : variables) envp.push_back(variable.data());
