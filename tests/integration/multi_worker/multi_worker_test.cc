@@ -179,7 +179,7 @@ TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
 TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
   Launch launch =
       launch_of({.workers = 3, .flags = {"--loop=" + GetParam(), "--harm=stop", "--epochs=1000"}});
-  launch.flags[2] = "--grace=1";
+  launch.flags[2] = "--grace=5";  // the leader waits for farewells before it ends
   Launched launched(launch);
   launched.wait_for_errors("harm\n");
   const Stopwatch stopwatch;
