@@ -82,12 +82,17 @@ bool all_in_host_memory(const std::vector<std::unique_ptr<Communicator>>& commun
 
 }  // namespace
 
+const GraphFunction& trace_of(const Function& function, const std::vector<Tensor>& inputs,
+                              const ReplicaGroup& group) {
+  Signature signature;
+  for (const Tensor& input : inputs) signature.push_back(input.spec());
+  return function.trace(signature, group);
+}
+
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
                       const ReplicaGroup& group) {
   try {
-    Signature signature;
-    for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
-    const auto& nodes = function.trace(signature, group).graph->nodes();
+    const auto& nodes = trace_of(function, inputs[0], group).graph->nodes();
     return std::any_of(nodes.begin(), nodes.end(),
                        [](const auto& node) { return is_write(*node); });
   } catch (const std::exception&) {
@@ -117,7 +122,7 @@ std::vector<Device> resolve_devices(std::string_view strategy,
   return devices;
 }
 
-LocalReplicas::LocalReplicas(std::vector<Device> devices,
+LocalReplicas::LocalReplicas(const std::vector<Device>& devices,
                              std::shared_ptr<CrossDeviceOps> cross_device_ops,
                              const CommunicationOptions& communication)
     : LocalReplicas(devices, std::move(cross_device_ops), communication,

@@ -23,6 +23,9 @@ std::vector<Device> resolve_devices(std::string_view strategy,
                                     const std::vector<std::string>& names,
                                     DefaultDevices default_devices = DefaultDevices::kCpus);
 
+// What `function` is traced to for inputs like these.
+const GraphFunction& trace_of(const Function& function, const std::vector<Tensor>& inputs,
+                              const ReplicaGroup& group);
 // Whether a step of these inputs that has failed has variables to change; one that could not be
 // traced has changed nothing.
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
@@ -39,7 +42,8 @@ class LocalReplicas {
   LocalReplicas(std::vector<Device> devices, std::shared_ptr<CrossDeviceOps> cross_device_ops,
                 const CommunicationOptions& communication, int replicas_in_sync,
                 std::string process);
-  LocalReplicas(std::vector<Device> devices, std::shared_ptr<CrossDeviceOps> cross_device_ops,
+  LocalReplicas(const std::vector<Device>& devices,
+                std::shared_ptr<CrossDeviceOps> cross_device_ops,
                 const CommunicationOptions& communication);
 
   const std::vector<Device>& devices() const { return devices_; }

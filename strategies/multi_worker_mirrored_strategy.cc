@@ -97,14 +97,6 @@ struct StepNote {
   }
 };
 
-const GraphFunction& trace_of(const Function& function,
-                              const PerReplica<std::vector<Tensor>>& inputs,
-                              const ReplicaGroup& group) {
-  Signature signature;
-  for (const Tensor& input : inputs[0]) signature.push_back(input.spec());
-  return function.trace(signature, group);
-}
-
 // What has to be equal on all workers, in words.
 std::string topic_of(const Function& function, const RunOptions& options) {
   return str("step ", options.step, " of \"", function.name(), "\" with the seed ", options.seed);
@@ -287,7 +279,7 @@ void MultiWorkerMirroredStrategy::note_program(const Function& function,
                                                const ReplicaGroup& group) {
   if (function.trace_count() == traces_ || !group.signatures.empty()) return;
   traced_ = function.name();
-  program_ = fingerprint(trace_of(function, inputs, group));
+  program_ = fingerprint(trace_of(function, inputs[0], group));
 }
 
 PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(

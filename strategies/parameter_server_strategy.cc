@@ -325,11 +325,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
                                   const PerReplica<std::vector<Tensor>>& inputs,
                                   const ReplicaGroup& group) {
     std::vector<const GraphFunction*> graphs;
-    for (const auto& tensors : inputs) {
-      Signature signature;
-      for (const Tensor& tensor : tensors) signature.push_back(tensor.spec());
-      graphs.push_back(&function.trace(signature, group));
-    }
+    for (const auto& tensors : inputs) graphs.push_back(&trace_of(function, tensors, group));
     const auto known = functions.find(graphs);
     if (known != functions.end()) return *known->second.cut;
     auto cut = std::make_unique<ServerFunction>(graphs, session);
@@ -349,7 +345,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
 
 ParameterServerStrategy::ParameterServerStrategy(const Options& options)
     : state_(std::make_unique<State>(options, [&] {
-        const Task task = find_task(*resolver_of(options));
+        Task task = find_task(*resolver_of(options));
         if (task.job != "chief" && task.job != "worker")
           invalid("ParameterServerStrategy is for chief and workers, and this is ", task.name(),
                   task.job == "ps" ? ": call run_parameter_server()" : "");

@@ -14,6 +14,7 @@
 
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -291,9 +292,7 @@ TEST(MultiWorker, APreemptionOfAllStopsThemAtOneStepAndTheJobGoesOn) {
   const std::string folder = scratch_folder();
   const Job job{.workers = 3, .flags = {"--epochs=30", "--save_freq=5", "--backup=" + folder}};
   Launched launched(launch_of(job));
-  const Stopwatch stopwatch;
-  while (std::filesystem::is_empty(folder) && stopwatch.seconds() < 60)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_TRUE(eventually([&] { return !std::filesystem::is_empty(folder); })) << launched.errors();
   launched.send(SIGTERM);  // which cohort-run passes on to all
   const Finished run{launched.wait(), launched.output(), launched.errors()};
   EXPECT_EQ(run.code, 42) << run.errors;

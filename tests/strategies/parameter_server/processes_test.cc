@@ -183,49 +183,48 @@ TEST(KilledServer, WithALogLosesNothing) {
   EXPECT_NE(counted.output.find("changes from the log"), std::string::npos) << counted.output;
 }
 
-TEST(KilledServer, CountsWhatIsLostOfWorkersThatHaveEnded) {
+// A server that takes snapshots when it is asked to, or told to end, and workers that count at it.
+struct Restartable {
   const Folder folder;
   const launcher::ReservedPort port;
-  const std::string output = folder.path() + "/out";
-  const auto serve = [&] {
-    return start({"server", port.address(), folder.path() + "/ps-0", "0"}, output);
-  };
-  auto server = serve();
-  const auto work = [&](const std::string& pushes) {
+  const std::string snapshots = folder.path() + "/ps-0", output = folder.path() + "/out";
+  std::unique_ptr<Process> server = serve();
+
+  std::unique_ptr<Process> serve() const {
+    return start({"server", port.address(), snapshots, "0"}, output);
+  }
+  void work(const std::string& pushes) const {
     EXPECT_EQ(start({"worker", port.address(), "worker:1", pushes}, output)->join(), 0);
-  };
-  work("3");
-  ParameterClient client(Address::parse(port.address()),
-                         {.task = "worker:0", .job_id = "job", .transport = transport()},
-                         no_environment);
-  client.snapshot(folder.path() + "/ps-0");
-  work("12");
-  server->kill_now();
-  server = serve();
-  ASSERT_TRUE(server->wait_for_lines("lost=", 1)) << read_file(output);
-  EXPECT_EQ(server->lines("lost=12 pushes of worker:1"), 1) << read_file(output);
+  }
+  ParameterClientOptions client_options() const {
+    return {.task = "worker:0", .job_id = "job", .transport = transport()};
+  }
+};
+
+TEST(KilledServer, CountsWhatIsLostOfWorkersThatHaveEnded) {
+  Restartable job;
+  job.work("3");
+  ParameterClient client(Address::parse(job.port.address()), job.client_options(), no_environment);
+  client.snapshot(job.snapshots);
+  job.work("12");
+  job.server->kill_now();
+  job.server = job.serve();
+  ASSERT_TRUE(job.server->wait_for_lines("lost=", 1)) << read_file(job.output);
+  EXPECT_EQ(job.server->lines("lost=12 pushes of worker:1"), 1) << read_file(job.output);
   EXPECT_EQ(value_of(client), 3);
   EXPECT_EQ(client.statistics().pushes_lost, 12u);
 }
 
 TEST(StoppedServer, LosesNothing) {
-  const Folder folder;
-  const launcher::ReservedPort port;
-  const std::string output = folder.path() + "/out";
-  const auto serve = [&] {
-    return start({"server", port.address(), folder.path() + "/ps-0", "0"}, output);
-  };
-  auto server = serve();
-  EXPECT_EQ(start({"worker", port.address(), "worker:1", "5"}, output)->join(), 0);
-  server->send(SIGTERM);
-  EXPECT_EQ(server->join(), 0) << read_file(output);
-  server = serve();
-  ParameterClient client(Address::parse(port.address()),
-                         {.task = "worker:0", .job_id = "job", .transport = transport()},
-                         no_environment);
+  Restartable job;
+  job.work("5");
+  job.server->send(SIGTERM);
+  EXPECT_EQ(job.server->join(), 0) << read_file(job.output);
+  job.server = job.serve();
+  ParameterClient client(Address::parse(job.port.address()), job.client_options(), no_environment);
   EXPECT_EQ(value_of(client), 5);
   client.leave();
-  EXPECT_EQ(client.statistics().pushes_lost, 0u) << read_file(output);
+  EXPECT_EQ(client.statistics().pushes_lost, 0u) << read_file(job.output);
 }
 
 TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
