@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that each folder with files of the project has a README.md, which is headed by its path and says something.
+"""Checks that each folder with files of the project, in it or below, has a README.md, headed by its path, that says something.
 
 Bazel runs it as //tools:folder_readme_test, straight in the source tree.
 """
@@ -15,11 +15,16 @@ _LEAST_WORDS = 10
 
 
 def folders(root):
-    """Paths below `root` of folders that hold files of the project."""
+    """Paths below `root` of folders that hold files of the project, or folders that do."""
+    found = set()
     for folder, below, names in os.walk(root):
         below[:] = [name for name in below if name == ".ci" or not name.startswith((".", "bazel-", "__"))]
-        if folder != root and any(map(_WRITTEN.match, names)):
-            yield os.path.relpath(folder, root)
+        if any(map(_WRITTEN.match, names)):
+            path = os.path.relpath(folder, root)
+            while path not in ("", "."):
+                found.add(path)
+                path = os.path.dirname(path)
+    return found
 
 
 def check_folder(root, folder):
@@ -57,11 +62,13 @@ def self_test():
         write(root, "core/data/README.md", "# data\n\n" + enough)
         write(root, "core/data/a.h", "")
         write(root, "core/graph/README.md", "# core/graph\n\nGraphs.\n")
+        write(root, "tests/data/README.md", "# tests/data\n\n" + enough)
+        write(root, "tests/data/a.cc", "")
         write(root, ".ci/run", "")
         write(root, ".cache/tool/BUILD", "")
         write(root, "logs/events.out", "")
         found = check_tree(root)
-    expected = [".ci/", "core/base/", "core/data/", "core/graph/"]
+    expected = [".ci/", "core/base/", "core/data/", "core/graph/", "tests/README"]
     as_expected = len(found) == len(expected) and all(map(str.startswith, found, expected))
     return [] if as_expected else [f"self-test: expected complaints about {expected}, found {found}"]
 

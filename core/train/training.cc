@@ -194,7 +194,7 @@ void Training::interrupt() {
 }
 
 bool Training::validate(Logs& logs) {
-  if (!options_.validation_data || stopping() || (epoch_ + 1) % options_.validation_freq != 0)
+  if (!options_.validation_data || interrupted_ || (epoch_ + 1) % options_.validation_freq != 0)
     return true;
   try {
     const auto validation =

@@ -30,7 +30,7 @@ class Training {
   // What the strategy has said about the epoch; for on_epoch_end().
   const StrategyReport& report() const { return report_; }
 
-  // Ends training after the present step (its epoch then has no validation) or after the present
+  // Ends training after the present step, whose epoch then ends as any other, or after the present
   // epoch.
   void stop(std::string reason) { history_.stop_reason = std::move(reason); }
   bool stopping() const { return !history_.stop_reason.empty(); }

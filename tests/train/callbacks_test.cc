@@ -68,6 +68,25 @@ TEST(EarlyStopping, WaitsOnWhileABaselineIsNotReached) {
   EXPECT_EQ(epochs(1), 3u) << "an improvement alone ends no waiting";
 }
 
+TEST(EarlyStopping, DoesNotJudgeByTheFirstEpochAlone) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(fit(classifier(), 3, {script("val_loss", {nan, 3, 4}), callbacks::EarlyStopping()})
+                .epochs.size(),
+            3u);
+}
+
+TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
+  const auto expect_refused = [](const std::function<void()>& make, const std::string& part) {
+    const std::string message = error_of(make, Code::kInvalidArgument);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect_refused([] { callbacks::EarlyStopping({.patience = -1}); },
+                 "EarlyStopping: patience must not be negative, got -1");
+  expect_refused([] { callbacks::ReduceLROnPlateau({.patience = -2}); }, "got -2 and 0");
+  expect_refused([] { callbacks::ReduceLROnPlateau({.cooldown = -3}); }, "got 10 and -3");
+  expect_refused([] { callbacks::LearningRateScheduler({}); }, "the schedule is empty");
+}
+
 TEST(EarlyStopping, SaysWhatWasNotReached) {
   const auto history = fit(classifier(), 4,
                            {script("val_loss", {5, 4, 4.5, 4}),
@@ -135,6 +154,26 @@ TEST(ModelCheckpoint, FillsInThePattern) {
               fit(classifier(), 1, {callbacks::ModelCheckpoint(folder + "/{acc}")});
             }).find("\"acc\""),
             std::string::npos);
+}
+
+TEST(ModelCheckpoint, FormatsNumbersAsTheyAre) {
+  const std::string folder = make_folder();
+  fit(classifier(), 3,
+      {script("val_loss", {0.25, 12, std::numeric_limits<double>::infinity()}),
+       callbacks::ModelCheckpoint(folder + "/{epoch:03}-{val_loss:.12f}-{val_loss}")});
+  EXPECT_TRUE(std::filesystem::exists(folder + "/001-0.250000000000-0.25"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/002-12.000000000000-12"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/003-inf-inf"));
+}
+
+TEST(ModelCheckpoint, RefusesAPatternThatItDoesNotKnow) {
+  for (const char* path :
+       {"m-{epoch:2s}", "m-{epoch", "m-epoch}", "{epoch:002d}", "{}", "{a:>3}"}) {
+    const std::string message =
+        error_of([&] { callbacks::ModelCheckpoint(path); }, Code::kInvalidArgument);
+    EXPECT_NE(message.find(str("ModelCheckpoint: ", path, ": braces are for")), std::string::npos)
+        << message;
+  }
 }
 
 TEST(ModelCheckpoint, SavesTheBestOnlyAndKeepsTheNewest) {
