@@ -69,6 +69,7 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   for (const GraphFunction* function : functions)
     definition->graphs.push_back(serialised(*function));
   add_variables(functions, *copies_, *definition);
+  if (!definition->worker_variables.empty()) keeps_on_workers_ = true;
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();
