@@ -133,6 +133,25 @@ TEST(Float16, LeavesBehindWhatItCannotHold) {
   EXPECT_EQ(values_of(compressor.residual("w")), (Floats{0, 100000 - 65504, 0}));
 }
 
+TEST(Halves, GiveBackTheDtypeAndExactOnes) {
+  for (const Compression kind : {Compression::kBFloat16, Compression::kFloat16})
+    for (const DType dtype :
+         {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
+      SCOPED_TRACE(dtype_name(dtype));
+      GradientCompressor compressor({.kind = kind});
+      const Tensor there = received(compressor, Tensor::full(dtype, {3}, 1));
+      EXPECT_EQ(there.dtype(), dtype);
+      EXPECT_EQ(doubles_of(there), (std::vector<double>{1, 1, 1}));
+      EXPECT_EQ(doubles_of(compressor.residual("w")), (std::vector<double>{0, 0, 0}));
+    }
+}
+
+TEST(GradientCompressor, IsForFloatingPoint) {
+  GradientCompressor compressor({.kind = Compression::kFloat16});
+  EXPECT_ERROR(compressor.compress("w", Tensor::zeros(DType::kInt32, {2})), Code::kUnimplemented,
+               "int32");
+}
+
 class EveryCompression : public ::testing::TestWithParam<Compression> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryCompression,
                          ::testing::Values(Compression::kBFloat16, Compression::kFloat16,
