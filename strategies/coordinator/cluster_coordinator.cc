@@ -206,7 +206,8 @@ class ClusterCoordinator::Impl {
   // The number of a variable of which each worker has a copy.
   uint64_t resource_of(const std::shared_ptr<Variable>& variable) {
     const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
-    return own != nullptr && own->is_apart() ? copies_->of(own) : per_worker_resource(*variable);
+    return own != nullptr && own->is_apart() ? copies_->of(own).handle->id()
+                                             : per_worker_resource(*variable);
   }
 
   std::vector<WorkerStatus> statuses() {

@@ -23,7 +23,6 @@ struct Definition {
   CallSignature signature;
   std::vector<Tensor> graphs;                 // as Define has them
   std::vector<std::string> server_variables;  // that it uses, packed
-  std::vector<uint64_t> worker_variables;     // the resources that are others
   Precision precision = Precision::kFloat32;
 };
 

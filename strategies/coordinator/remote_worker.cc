@@ -372,7 +372,6 @@ void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& defin
                                     .graphs = definition->graphs,
                                     .error = {},
                                     .server_variables = definition->server_variables,
-                                    .worker_variables = definition->worker_variables,
                                     .precision = definition->precision});
 }
 

@@ -215,6 +215,30 @@ TEST(OwnVariables, EachWorkerAppliesTheGradientsThatItHasAccumulated) {
   }
 }
 
+TEST(OwnVariables, OptimizersOfOneNameAccumulateEachItsOwn) {
+  Job job(1);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto first = zero(), second = zero();
+  const auto twos = optim::SGD(1.0, {.gradients = {.accumulation_steps = 2}}),
+             fours = optim::SGD(10.0, {.gradients = {.accumulation_steps = 4}});
+  twos.build({first});
+  fours.build({second});
+  const auto step = strategy->function([&] {
+    const Value loss = 0.0 - (first->read() + second->read());
+    twos.minimize(loss, {first});
+    fours.minimize(loss, {second});
+    return loss;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 9; ++i) coordinator->schedule(step);
+  coordinator->join(kPatience);
+  EXPECT_EQ(first->value().item(), 4);
+  EXPECT_EQ(second->value().item(), 20);
+  EXPECT_EQ(on_workers(*coordinator, twos, "gradient_accumulator")[0].item(), -1);
+  EXPECT_EQ(on_workers(*coordinator, fours, "gradient_accumulator")[0].item(), -1);
+}
+
 TEST(OwnVariables, WhatAWorkerHasAccumulatedIsLostWithIt) {
   constexpr int kAccumulated = 4;
   Job job(1);
