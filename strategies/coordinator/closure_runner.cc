@@ -259,28 +259,23 @@ std::map<std::string, std::shared_ptr<ServerVariable>> ClosureRunner::attach_var
          attach_.worker, " has been told of none");
   std::map<std::string, std::shared_ptr<ServerVariable>> by_name;
   for (const std::string& description : define.server_variables) {
-    std::shared_ptr<ServerVariable>& variable = server_variables_[description];
+    const auto info = ServerVariableInfo::unpack(description, servers_->num_servers());
+    // Functions may have different names for one.
+    ServerVariableInfo nameless = info;
+    nameless.name.clear();
+    std::shared_ptr<ServerVariable>& variable = server_variables_[nameless.pack()];
     if (variable == nullptr)
-      variable = std::make_shared<ServerVariable>(
-          ServerVariableInfo::unpack(description, servers_->num_servers()), servers_,
-          num_replicas());
-    by_name.emplace(variable->name(), variable);
+      variable = std::make_shared<ServerVariable>(info, servers_, num_replicas());
+    by_name.emplace(info.name, variable);
   }
   return by_name;
 }
 
-std::shared_ptr<Variable> ClosureRunner::own_variable(const Define& define,
-                                                      const std::string& name) const {
-  const auto as_variable = [&](const NamedResource& resource) {
+std::shared_ptr<Variable> ClosureRunner::own_variable(const std::string& name) const {
+  for (const auto& [id, resource] : resources_) {
     const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    return variable != nullptr && resource.name == name ? *variable : nullptr;
-  };
-  // Other functions' variables may have the same name.
-  for (const uint64_t id : define.worker_variables)
-    if (const auto found = resources_.find(id); found != resources_.end())
-      if (auto variable = as_variable(found->second)) return variable;
-  for (const auto& [id, resource] : resources_)
-    if (auto variable = as_variable(resource)) return variable;
+    if (variable != nullptr && resource.name == name) return *variable;
+  }
   return nullptr;
 }
 
@@ -293,7 +288,7 @@ GraphFunction ClosureRunner::import(const Define& define, const Tensor& graph) {
       import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
         if (const auto found = on_servers.find(name); found != on_servers.end())
           return found->second;
-        return own_variable(define, name);
+        return own_variable(name);
       });
   require_small(function);
   return function;

@@ -105,10 +105,10 @@ class ClosureRunner {
   Resource make(const Create& create);
   void compile(const Define& define, Compiled& compiled);
   GraphFunction import(const Define& define, const Tensor& graph);
-  // The variables of parameter servers that a function uses, by name.
+  // The variables of parameter servers that a function uses, by its names for them.
   std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
-  // The variable of this worker that a function calls by a name; null where there is none.
-  std::shared_ptr<Variable> own_variable(const Define& define, const std::string& name) const;
+  // The variable of this worker that has a name; null where there is none.
+  std::shared_ptr<Variable> own_variable(const std::string& name) const;
   void ask_for(Ready ready);
   Compiled* find(const Ready& ready);
   // The results of each replica.
@@ -149,7 +149,8 @@ class ClosureRunner {
   // The thread's own.
   std::map<uint64_t, std::vector<Compiled>> functions_;
   std::map<uint64_t, NamedResource> resources_;
-  std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;  // by description
+  // By description, but for the name.
+  std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;
   std::vector<Ready> unknown_;               // that wait for their function
   std::unique_ptr<LocalReplicas> replicas_;  // where there are several
 

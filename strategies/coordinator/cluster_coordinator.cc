@@ -43,6 +43,8 @@ CoordinatorOptions completed(CoordinatorOptions options, const Environment& envi
   if (!options.notice)
     options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
   if (options.max_attempts < 1) invalid("max_attempts is 1 at least, got ", options.max_attempts);
+  if (options.stop_timeout.count() < 0)
+    invalid("stop_timeout is 0 at least, got ", options.stop_timeout.count(), " ms");
   if (options.start_delay.count() < 0 || options.max_start_delay.count() < 0)
     invalid("start_delay and max_start_delay are 0 at least, got ", options.start_delay.count(),
             " and ", options.max_start_delay.count(), " ms");
@@ -93,9 +95,13 @@ std::vector<std::string> addresses_of(const ClusterSpec& cluster, const std::str
 
 template <typename T>
 T answer(std::future<T> future, const RemoteWorker& worker) {
-  if (future.wait_for(kAnswerTime) != std::future_status::ready)
-    throw Error(Code::kDeadlineExceeded, str("no answer within ", kAnswerTime.count(), " ms"),
-                worker.task());
+  const Deadline end = deadline_after(kAnswerTime);
+  while (future.wait_for(kInterruptInterval) != std::future_status::ready) {
+    check_interrupted();
+    if (Clock::now() >= end)
+      throw Error(Code::kDeadlineExceeded, str("no answer within ", kAnswerTime.count(), " ms"),
+                  worker.task());
+  }
   return future.get();
 }
 
@@ -111,10 +117,14 @@ class ClusterCoordinator::Impl {
         resources_(std::make_shared<ResourceTable>(cluster.num_tasks("worker"))),
         copies_(std::make_shared<WorkerCopies>(resources_)),
         functions_(copies_),
-        queue_(options_.max_queued, options_.max_attempts,
-               [this] {
-                 for (const auto& worker : workers_) worker->cancel();
-               }),
+        queue_(ClosureQueue::Options{.capacity = options_.max_queued,
+                                     .max_attempts = options_.max_attempts,
+                                     .stop_timeout = options_.stop_timeout,
+                                     .cancel =
+                                         [this] {
+                                           for (const auto& worker : workers_) worker->cancel();
+                                         },
+                                     .who = [this] { return describe(); }}),
         context_{.security = security_,
                  .queue = queue_,
                  .functions = functions_,
@@ -196,7 +206,8 @@ class ClusterCoordinator::Impl {
   // The number of a variable of which each worker has a copy.
   uint64_t resource_of(const std::shared_ptr<Variable>& variable) {
     const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
-    return own != nullptr && own->is_apart() ? copies_->of(own) : per_worker_resource(*variable);
+    return own != nullptr && own->is_apart() ? copies_->of(own).handle->id()
+                                             : per_worker_resource(*variable);
   }
 
   std::vector<WorkerStatus> statuses() {
@@ -214,7 +225,8 @@ class ClusterCoordinator::Impl {
         status.functions = told.functions;
         status.resources = told.resources;
       } catch (const Error&) {
-        // Not present, then.
+        check_interrupted();
+        // Else it is not present.
       }
     }
     return all;
@@ -411,9 +423,7 @@ RemoteValue ClusterCoordinator::schedule(const Function& function, ClosureArgume
   return impl_->schedule(impl_->family_of(function), std::move(arguments));
 }
 
-void ClusterCoordinator::join(std::optional<milliseconds> timeout) {
-  impl_->queue().join(timeout, [&] { return impl_->describe(); });
-}
+void ClusterCoordinator::join(std::optional<milliseconds> timeout) { impl_->queue().join(timeout); }
 
 bool ClusterCoordinator::done() { return impl_->queue().done(); }
 

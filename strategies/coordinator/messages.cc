@@ -105,7 +105,6 @@ void write(const Command& command, Writer& writer, proto::Command& out) {
       proto::Define& to = *out.mutable_define();
       to.set_function(define.function);
       for (const std::string& variable : define.server_variables) to.add_server_variables(variable);
-      for (const uint64_t variable : define.worker_variables) to.add_worker_variables(variable);
       to.set_precision(static_cast<uint32_t>(define.precision));
       Writer::write_signature(define.signature, to);
       if (define.error)
@@ -249,8 +248,6 @@ class Reader {
                       .error = {},
                       .server_variables = {in.define().server_variables().begin(),
                                            in.define().server_variables().end()},
-                      .worker_variables = {in.define().worker_variables().begin(),
-                                           in.define().worker_variables().end()},
                       .precision = read_precision(in.define().precision())};
         if (in.define().has_fault())
           define.error = read_fault(in.define().fault());

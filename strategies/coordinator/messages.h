@@ -21,7 +21,7 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -58,7 +58,6 @@ struct Define {
   std::vector<Tensor> graphs;
   std::optional<Error> error;                      // instead
   std::vector<std::string> server_variables = {};  // packed
-  std::vector<uint64_t> worker_variables = {};     // resources
   Precision precision = Precision::kFloat32;
 };
 

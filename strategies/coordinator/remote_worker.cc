@@ -213,6 +213,7 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
         continue;
       }
       ++executed;
+      keeps_ |= closure->function->keeps_on_workers();
       if (result.error) {
         failed.emplace_back(std::move(closure), *result.error);
       } else {
@@ -283,6 +284,7 @@ bool RemoteWorker::attach() {
     closed_ = false;
     is_to_end_ = wants_shut_down_;
     missing_.clear();
+    keeps_ = false;
     window_ = 1;
   }
   defined_.clear();
@@ -370,7 +372,6 @@ void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& defin
                                     .graphs = definition->graphs,
                                     .error = {},
                                     .server_variables = definition->server_variables,
-                                    .worker_variables = definition->worker_variables,
                                     .precision = definition->precision});
 }
 
@@ -460,7 +461,8 @@ void RemoteWorker::lose() {
       if (!stopping_ && !is_to_end_) {
         ++failures_;
         line = str("coordinator: ", task_, " (", address_.text(), ") is lost: ", reason_, "; ",
-                   lost.size(), " closures go to others");
+                   lost.size(), " closures go to others",
+                   keeps_ ? ", and what its optimizers had not sent yet is gone" : "");
       }
     }
     const Error error(Code::kUnavailable, str(task_, " is not there: ", reason_), task_);

@@ -119,6 +119,7 @@ class RemoteWorker final : public ClientStream::Listener {
   bool stopping_ = false, attached_ = false, closed_ = false;
   bool wants_cancel_ = false, wants_shut_down_ = false;
   bool is_to_end_ = false;  // its end is no loss
+  bool keeps_ = false;      // what goes with the worker, in variables of its own
   std::string reason_ = "not reached yet";
   Clock::time_point lost_since_;
   std::vector<Missing> missing_;

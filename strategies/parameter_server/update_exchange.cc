@@ -99,8 +99,7 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
   } else {
     if (in.rows() >= 0)
       invalid("a push to shard \"", spec.name, "\" compresses a gradient of rows");
-    check_compressed(push.compression, static_cast<uint64_t>(spec.spec().shape.num_elements()),
-                     in.payload_bytes());
+    check_compressed(push.compression, spec.spec(), in.payload_bytes());
     push.bytes = in.payload_bytes();
   }
   payload_bytes_ += push.bytes;

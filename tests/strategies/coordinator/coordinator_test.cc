@@ -197,7 +197,8 @@ TEST(ClusterCoordinator, AFailingDatasetFunctionIsAnErrorOfWhoUsesIt) {
   coordinator->join(kPatience);
   const auto sum = default_strategy().function(
       [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
-  coordinator->schedule(sum, broken);
+  const RemoteValue value = coordinator->schedule(sum, broken);
+  EXPECT_ERROR(value.fetch(kPatience), Code::kUnknown, "no such folder");
   EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no such folder");
 }
 

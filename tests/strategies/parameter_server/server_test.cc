@@ -45,6 +45,30 @@ TEST(ParameterServer, AppliesGradientsWithItsOptimizer) {
   EXPECT_EQ(values_of(fetch(*client, spec, 1)), (std::vector<float>{-0.75, 0, 0.75, -1.5}));
 }
 
+TEST(ParameterServer, AddsUpWhatEachWorkerPushesToAShardOfItsOwn) {
+  constexpr int kWorkers = 3, kPushes = 50;
+  TestServer server;
+  std::vector<std::thread> workers;
+  for (int w = 0; w < kWorkers; ++w)
+    workers.emplace_back([&server, w] {
+      const auto client = server.client(str("worker:", w));
+      const ShardSpec spec = whole_shard(str("w", w), kFour);
+      client->create(spec, [] { return floats({0, 0, 0, 0}); });
+      const auto own = [w](float times) {
+        const float x = times * static_cast<float>(w + 1);
+        return std::vector<float>{x, 2 * x, -x, 0};
+      };
+      Tensor value(DType::kFloat32, {4});
+      const ShardPush push{.shard = spec.name, .gradient = floats(own(-1)), .learning_rate = 1};
+      const ShardPull pull{.shard = spec.name, .target = value};
+      for (int i = 0; i < kPushes; ++i) client->push(push);
+      EXPECT_EQ(values_of(fetch(*client, spec)), own(kPushes));
+      for (int i = 0; i < kPushes; ++i) client->update({&push, 1}, {&pull, 1});
+      EXPECT_EQ(values_of(value), own(2 * kPushes)) << "each call has pulled what it has pushed";
+    });
+  for (std::thread& worker : workers) worker.join();
+}
+
 // The number of the update is counted where it happens.
 TEST(ParameterServer, GivesAdamItsStep) {
   TestServer server;
