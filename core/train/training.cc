@@ -42,9 +42,8 @@ std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
 
 std::vector<std::string> metric_names(const Stepper& stepper) {
   std::vector<std::string> names;
-  for (const metrics::Metric& metric : stepper.options().metrics) names.push_back(metric.name());
-  for (const metrics::Metric& metric : stepper.options().weighted_metrics)
-    names.push_back(metric.name() + " (weighted)");
+  for (size_t i = 0; i < stepper.metrics().size(); ++i)
+    names.push_back(stepper.metrics()[i].name() + (stepper.is_weighted(i) ? " (weighted)" : ""));
   return names;
 }
 
