@@ -5,6 +5,7 @@
 #include <exception>
 #include <thread>
 
+#include "core/base/comma_separated.h"
 #include "core/graph/passes/passes.h"
 #include "core/runtime/trace.h"
 
@@ -55,11 +56,7 @@ struct Attempt {
   std::exception_ptr error;
 };
 
-std::string to_string(const Signature& signature) {
-  std::string text;
-  for (const TensorSpec& spec : signature) text += str(text.empty() ? "" : ", ", spec);
-  return "(" + text + ")";
-}
+std::string to_string(const Signature& signature) { return "(" + comma_separated(signature) + ")"; }
 
 // Throws unless the replicas that `a` and `b` are for make the same calls and write the same
 // variables, in the same order.

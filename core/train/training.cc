@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/comma_separated.h"
 #include "core/base/program.h"
 #include "core/train/callbacks.h"
 
@@ -48,9 +49,7 @@ std::vector<std::string> metric_names(const Stepper& stepper) {
 }
 
 std::string listed(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none" : list;
+  return names.empty() ? "none" : comma_separated(names);
 }
 
 // Sums are added to those of the same metric only.

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <ranges>
+
+#include "core/base/comma_separated.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -37,9 +40,8 @@ std::optional<double> Monitor::find(const Training& training, const Logs& logs) 
   const bool unvalidated = logs.count(str(kValidationPrefix, "loss")) == 0 &&
                            training.options().validation_data.has_value();
   if (unvalidated && name_.starts_with(kValidationPrefix)) return std::nullopt;
-  std::string names;
-  for (const auto& [name, value] : logs) names += (names.empty() ? "" : ", ") + name;
-  invalid("there is no result \"", name_, "\" to monitor; there are: ", names);
+  invalid("there is no result \"", name_,
+          "\" to monitor; there are: ", comma_separated(std::views::keys(logs)));
 }
 
 bool Monitor::beats(double value, double other) const {
