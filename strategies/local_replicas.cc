@@ -9,6 +9,7 @@
 
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
+#include "core/runtime/signature.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
@@ -84,9 +85,7 @@ bool all_in_host_memory(const std::vector<std::unique_ptr<Communicator>>& commun
 
 const GraphFunction& trace_of(const Function& function, const std::vector<Tensor>& inputs,
                               const ReplicaGroup& group) {
-  Signature signature;
-  for (const Tensor& input : inputs) signature.push_back(input.spec());
-  return function.trace(signature, group);
+  return function.trace(signature_of(inputs), group);
 }
 
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,

@@ -7,6 +7,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/graph/passes/passes.h"
+#include "core/runtime/signature.h"
 #include "core/runtime/trace.h"
 
 namespace cohort {
@@ -210,10 +211,8 @@ struct Function::State {
     const auto guard = lock();
     for (const auto& known : specialisations)
       if (known->serves(inputs, options, group)) return *known;
-    Signature signature;
-    for (const Tensor& t : inputs) signature.push_back(t.spec());
     return *specialisations.emplace_back(
-        std::make_unique<Specialisation>(trace(signature, group), options));
+        std::make_unique<Specialisation>(trace(signature_of(inputs), group), options));
   }
 };
 
