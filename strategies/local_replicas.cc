@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <iostream>
 #include <mutex>
 #include <set>
 
+#include "core/base/notice.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
 #include "core/runtime/signature.h"
@@ -71,8 +71,8 @@ void warn_once(const std::string& reason) {
   static auto* said = new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (said->insert(reason).second)
-    std::cerr << str(
-        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n");
+    print_notice(str(
+        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n"));
 }
 
 // Whether no device combines values by itself.

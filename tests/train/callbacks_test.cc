@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/notice.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -428,6 +429,23 @@ TEST(ProgressBar, DrawsOverItsLineOnATerminal) {
        callbacks::EarlyStopping({.monitor = "accuracy", .start_from_epoch = 5})});
   EXPECT_EQ(out.str().rfind("Epoch 1/2\n\r1/1 [", 0), 0u) << out.str();
   EXPECT_NE(out.str().find("\x1b[K\nEpoch 2/2\n"), std::string::npos) << out.str();
+}
+
+TEST(ProgressBar, StandsBelowNotices) {
+  std::ostringstream out;
+  std::string before, after;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [&](Training&) {
+    before = out.str();
+    print_notice("warning: slow\n");
+    after = out.str();
+  };
+  ::testing::internal::CaptureStderr();
+  fit(classifier(), 1, {callbacks::ProgressBar({.out = &out, .live = true}), hooks});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning: slow\n");
+  const std::string drawn = before.substr(before.rfind('\r'));
+  EXPECT_TRUE(drawn.starts_with("\r1/1 [")) << before;
+  EXPECT_EQ(after, before + "\r\x1b[K" + drawn);
 }
 
 TEST(ProgressBar, EndsItsLineWhenAnErrorEndsTraining) {

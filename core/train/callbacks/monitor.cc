@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <ranges>
 
 #include "core/base/comma_separated.h"
+#include "core/base/notice.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -30,9 +30,9 @@ void Monitor::warn_if_missing(Training& training, std::string_view callback) con
   if (!name_.starts_with(kValidationPrefix) || training.options().validation_data ||
       !training.model().strategy().is_chief())
     return;
-  std::cerr << str("warning: ", callback, " monitors \"", name_,
+  print_notice(str("warning: ", callback, " monitors \"", name_,
                    "\", and fit() has no validation_data: if no callback before it adds this "
-                   "result, the first epoch ends with an error\n");
+                   "result, the first epoch ends with an error\n"));
 }
 
 std::optional<double> Monitor::find(const Training& training, const Logs& logs) const {
