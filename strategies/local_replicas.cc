@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <iostream>
 #include <mutex>
 #include <set>
 
+#include "core/base/notice.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
+#include "core/runtime/signature.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
@@ -70,8 +71,8 @@ void warn_once(const std::string& reason) {
   static auto* said = new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (said->insert(reason).second)
-    std::cerr << str(
-        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n");
+    print_notice(str(
+        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n"));
 }
 
 // Whether no device combines values by itself.
@@ -84,9 +85,7 @@ bool all_in_host_memory(const std::vector<std::unique_ptr<Communicator>>& commun
 
 const GraphFunction& trace_of(const Function& function, const std::vector<Tensor>& inputs,
                               const ReplicaGroup& group) {
-  Signature signature;
-  for (const Tensor& input : inputs) signature.push_back(input.spec());
-  return function.trace(signature, group);
+  return function.trace(signature_of(inputs), group);
 }
 
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <iostream>
 
+#include "core/base/notice.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
 #include "strategies/cluster/resolve_cluster.h"
@@ -151,7 +151,7 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
     else
       end_well();
   } catch (const Error& error) {
-    std::cerr << str("warning: ", name(), ": ", error.what(), "\n");
+    print_notice(str("warning: ", name(), ": ", error.what(), "\n"));
   }
   watch_ = FailureWatch();
 }

@@ -1,12 +1,12 @@
 #include "strategies/parameter_server_strategy.h"
 
 #include <algorithm>
-#include <iostream>
 #include <list>
 #include <map>
 #include <numeric>
 
 #include "core/base/crc32c.h"
+#include "core/base/notice.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/update_rule.h"
 #include "strategies/cluster/launcher/reserved_port.h"
@@ -245,8 +245,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       if (session->consistency().synchronous()) servers = all_servers();
       session->on_servers(servers, [&](int server) { session->client(server).leave(timeout); });
     } catch (const std::exception& error) {
-      std::cerr << str("warning: ", task.name(),
-                       " cannot say that it has ended training: ", error.what(), "\n");
+      print_notice(str("warning: ", task.name(),
+                       " cannot say that it has ended training: ", error.what(), "\n"));
     }
   }
 

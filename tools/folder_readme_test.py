@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks that each folder with files of the project, in it or below, has a README.md, headed by its path, that says something.
 
 Bazel runs it as //tools:folder_readme_test, straight in the source tree.
@@ -6,8 +6,9 @@ Bazel runs it as //tools:folder_readme_test, straight in the source tree.
 
 import os
 import re
-import sys
 import tempfile
+
+import source_tree
 
 # Files that people write; what tools leave in the tree makes no folder one of the project.
 _WRITTEN = re.compile(r".*\.(h|cc|py|bzl|proto|md|sh|sbatch|yaml)$|(BUILD|WORKSPACE|run)$")
@@ -73,12 +74,5 @@ def self_test():
     return [] if as_expected else [f"self-test: expected complaints about {expected}, found {found}"]
 
 
-def main():
-    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    problems = self_test() + check_tree(root)
-    print("\n".join(problems) or "each folder tells what it is")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    source_tree.run_test(self_test, check_tree, "each folder tells what it is")

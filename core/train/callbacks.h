@@ -22,7 +22,8 @@ struct ProgressBarOptions {
   std::optional<bool> live;
 };
 // "Epoch 1/5" and the line of core/base/progress.h, which does not get wider than the terminal
-// while it is drawn over. fit() adds one unless it is told to be silent.
+// while it is drawn over; warnings are printed above it. fit() adds one unless it is told to be
+// silent.
 CallbackPtr ProgressBar(const ProgressBarOptions& options = {});
 
 struct EarlyStoppingOptions {

@@ -117,10 +117,9 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   }
   const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));
   std::vector<Value> outputs = {pack({loss, rows})};
-  for (const auto& metric : options_.metrics)
-    outputs.push_back(pack(metric.increments(label, predicted)));
-  for (const auto& metric : options_.weighted_metrics)
-    outputs.push_back(pack(metric.increments(label, predicted, weights)));
+  for (size_t i = 0; i < metrics_.size(); ++i)
+    outputs.push_back(
+        pack(metrics_[i].increments(label, predicted, is_weighted(i) ? weights : Value())));
   if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
   if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
   return outputs;

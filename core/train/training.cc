@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/comma_separated.h"
 #include "core/base/program.h"
 #include "core/train/callbacks.h"
 
@@ -42,16 +43,13 @@ std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
 
 std::vector<std::string> metric_names(const Stepper& stepper) {
   std::vector<std::string> names;
-  for (const metrics::Metric& metric : stepper.options().metrics) names.push_back(metric.name());
-  for (const metrics::Metric& metric : stepper.options().weighted_metrics)
-    names.push_back(metric.name() + " (weighted)");
+  for (size_t i = 0; i < stepper.metrics().size(); ++i)
+    names.push_back(stepper.metrics()[i].name() + (stepper.is_weighted(i) ? " (weighted)" : ""));
   return names;
 }
 
 std::string listed(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none" : list;
+  return names.empty() ? "none" : comma_separated(names);
 }
 
 // Sums are added to those of the same metric only.

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <iostream>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "core/base/notice.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
@@ -204,8 +204,8 @@ void warn(const GroupOptions& o, const std::vector<int>& hosts, const Attempt& a
   const int own = hosts[static_cast<size_t>(o.process)];
   const std::string& reason = attempt.reasons[static_cast<size_t>(o.process)];
   if (!reason.empty() && std::find(hosts.begin(), hosts.end(), own) == hosts.begin() + o.process)
-    std::cerr << str("warning: processes of this host cannot share memory and use TCP, which is ",
-                     "slower: ", reason, "\n");
+    print_notice(str("warning: processes of this host cannot share memory and use TCP, which is ",
+                     "slower: ", reason, "\n"));
 }
 
 // Processes of a host that cannot share memory become hosts of their own.

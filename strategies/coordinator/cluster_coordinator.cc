@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/distribute/replica_scope.h"
@@ -40,8 +40,7 @@ constexpr char kTask[] = "chief:0";
 
 CoordinatorOptions completed(CoordinatorOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (!options.notice)
-    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.max_attempts < 1) invalid("max_attempts is 1 at least, got ", options.max_attempts);
   if (options.stop_timeout.count() < 0)
     invalid("stop_timeout is 0 at least, got ", options.stop_timeout.count(), " ms");

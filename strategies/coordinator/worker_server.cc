@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iostream>
 #include <list>
 #include <mutex>
 #include <new>
@@ -12,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -283,8 +283,7 @@ std::optional<std::string> Worker::is_orphaned() const {
 
 WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (!options.notice)
-    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   return options;
 }
 

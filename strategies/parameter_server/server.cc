@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iostream>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -12,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
@@ -168,8 +168,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
 ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
   options.consistency.check();
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (!options.notice)
-    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.snapshot_interval.count() > 0 && options.snapshot_folder.empty())
     invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");
   if (options.log != ServerLog::kNone && options.snapshot_folder.empty())

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
-#include <iostream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 
 namespace cohort {
 namespace {
@@ -108,10 +108,10 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
     counts_.lost += static_cast<int64_t>(lost);
   }
   if (lost > 0)
-    std::cerr << str(task_, ": parameter server ps:", server, " at ",
+    print_notice(str(task_, ": parameter server ps:", server, " at ",
                      servers_[static_cast<size_t>(server)].text(),
                      " was started again from an older snapshot: lost=", lost,
-                     " updates of this worker\n");
+                     " updates of this worker\n"));
 }
 
 PushCounts ServerSession::take_counts() {

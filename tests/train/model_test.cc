@@ -197,17 +197,5 @@ TEST(Model, FrozenLayersStayAsTheyAre) {
   EXPECT_EQ(std::memcmp(frozen.variables()[0]->value().raw(), before.raw(), before.bytes()), 0);
 }
 
-TEST(SyntheticDigits, DependOnSeedAndPlaceAlone) {
-  const auto some = data::synthetic_digits(3, 5), more = data::synthetic_digits(6, 5);
-  auto other = more.begin();
-  for (const auto& element : some) {
-    EXPECT_EQ(element["image"].shape(), (Shape{28, 28, 1}));
-    EXPECT_EQ(element["label"].item(), (*other)["label"].item());
-    EXPECT_EQ(
-        std::memcmp(element["image"].raw(), (*other)["image"].raw(), element["image"].bytes()), 0);
-    ++other;
-  }
-}
-
 }  // namespace
 }  // namespace cohort

@@ -1,6 +1,6 @@
 #include <filesystem>
-#include <iostream>
 
+#include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/training.h"
@@ -76,10 +76,10 @@ class BackupAndRestoreCallback : public Callback {
           from_chief(training.model().strategy().workers(), "an older backup", find) == "no")
         throw;
       if (strategy.is_chief())
-        std::cerr << str(
-            "warning: the newest backup is of no use, training goes on from the one "
-            "before, ",
-            previous_.string(), ": ", error.message(), "\n");
+        print_notice(
+            str("warning: the newest backup is of no use, training goes on from the one "
+                "before, ",
+                previous_.string(), ": ", error.message(), "\n"));
     }
     training.restore(previous_.string());
     // So that the next backup is not written over the only good one.
