@@ -153,7 +153,7 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
         }
       }
       // Looks up the server's name, for which nobody else shall wait.
-      channel = parameter_server::open_channel(server_, channel_->security);
+      channel = parameter_server::open_channel(server_, channel_->security, options_.patience);
     }
     return link->connect(until);
   };
@@ -187,10 +187,12 @@ void ParameterClient::upgrade(std::unique_ptr<Link>& link, Time deadline) {
     return parameter_server::link_locally(
         {.socket = offer.socket(),
          .word = offer.word(),
-         .server = {.pid = offer.pid(), .start_time = offer.start_time()}});
+         .server = {.pid = offer.pid(), .start_time = offer.start_time()}},
+        options_.patience);
   };
   const auto link_directly = [&] {
-    return parameter_server::link_directly(server_, channel_->security, offer.direct_word());
+    return parameter_server::link_directly(server_, channel_->security, offer.direct_word(),
+                                           options_.patience);
   };
   const bool replaced = (!offer.socket().empty() && replace(link, link_locally, deadline)) ||
                         (!offer.direct_word().empty() && replace(link, link_directly, deadline));
@@ -225,14 +227,7 @@ bool ParameterClient::replace(std::unique_ptr<Link>& link,
 }
 
 void ParameterClient::beat_regularly() {
-  const auto has_ended = [](const std::unique_ptr<Link>& link) {
-    try {
-      link->beat();
-      return false;
-    } catch (const Error&) {
-      return true;
-    }
-  };
+  const auto has_ended = [](const std::unique_ptr<Link>& link) { return !link->beat(); };
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, parameter_server::FrameSocket::kBeat, [this] { return ending_; }))
     std::erase_if(idle_, has_ended);

@@ -50,6 +50,9 @@ struct ParameterClientOptions {
   uint64_t incarnation = 0;
   // How long a call may take, with waiting for a server that is not there yet or starts again.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  // A server that gives no sign of life for so long while a call waits for it has gone: the call
+  // looks for it anew. By gRPC it is asked for one after two seconds.
+  std::chrono::milliseconds patience = std::chrono::seconds(3);
   CompressionOptions compression = {};  // of dense gradients
   Transport transport = Transport::kSharedMemory;
   TlsFiles tls = {};

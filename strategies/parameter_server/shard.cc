@@ -156,11 +156,6 @@ int64_t Shard::rows_in_use() const {
   return table_ ? table_->rows_in_use() : spec_.rows;
 }
 
-uint64_t Shard::version() const {
-  const std::shared_lock lock(mutex_);
-  return version_;
-}
-
 void Shard::require_rows(std::span<const int64_t> rows) const {
   if (spec_.whole.shape.rank() == 0)
     invalid("shard \"", spec_.name, "\" is ", spec_.whole, ", which has no rows");

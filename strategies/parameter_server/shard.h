@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -127,7 +128,8 @@ class Shard {
   std::optional<LiveValue> live() const;
   // The same for any part, copied into `target`.
   uint64_t pull_into(int part, const std::string& task, void* target);
-  uint64_t version() const;
+  // Does not wait.
+  uint64_t version() const { return version_; }
   // Part 0 is the value, others the slots. kInvalidArgument for a table of rows, whose parts have
   // no end.
   Tensor part(int part) const;
@@ -227,7 +229,8 @@ class Shard {
   const Environment environment_;
   BudgetShare memory_;  // of value and slots; a table has its own
   mutable FairLock mutex_;
-  uint64_t version_ = 1, updates_ = 0;
+  std::atomic<uint64_t> version_ = 1;  // changes under the lock alone
+  uint64_t updates_ = 0;
   Marks marks_;
   std::vector<std::shared_ptr<Variable>> parts_;  // the value, then the slots; none of a table
   ValueGuard* guard_ = nullptr;                   // of the value, if others can map that
