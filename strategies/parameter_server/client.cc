@@ -239,6 +239,16 @@ void ParameterClient::give_back(std::unique_ptr<Link> link) {
   idle_.push_back(std::move(link));
 }
 
+Error ParameterClient::named(const Error& error) const {
+  const std::string address = server_.text();
+  const std::string& task = options_.server;
+  const std::string server = task.empty() ? address : task;
+  return Error(
+      error.code(),
+      str("parameter server ", server, task.empty() ? "" : " at " + address, ": ", error.message()),
+      error.peer().empty() ? server : error.peer());
+}
+
 void ParameterClient::introduce(pb::Request& request, Time deadline) const {
   cohort::proto::Caller& caller = *request.mutable_caller();
   caller.set_protocol(parameter_server::kProtocolVersion);
@@ -270,9 +280,7 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
         idle_.clear();
         may_upgrade_ = options_.transport != Transport::kGrpc;
       }
-      if (!again || Clock::now() + pause >= deadline)
-        throw Error(error.code(), str("parameter server ", server_.text(), ": ", error.message()),
-                    error.peer().empty() ? server_.text() : error.peer());
+      if (!again || Clock::now() + pause >= deadline) throw named(error);
       wake_.wait_for(lock, pause, [this] { return cancelled_; });
       pause = std::min(2 * pause, parameter_server::kLongestPause);
     }
