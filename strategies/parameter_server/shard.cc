@@ -88,7 +88,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     std::vector<Tensor> parts = {std::move(initial)};
     for (const auto& slot : spec_.update.slots)
       parts.push_back(Tensor::full(spec_.whole.dtype, spec_.spec().shape, slot.initial));
-    begin_with(parts);
+    begin_with(std::move(parts));
   }
   compile();
 }
@@ -99,7 +99,7 @@ Shard::Shard(ShardState state, const Environment& environment)
     table_.emplace(spec_, environment_.budget);
   } else {
     take_memory();
-    begin_with(state.parts);
+    begin_with(std::move(state.parts));
   }
   compile();
   const uint64_t version = state.version;
