@@ -40,6 +40,10 @@ int usual_threads(int wanted) {
   return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+std::unique_ptr<UpdateTeam> make_team(int threads) {
+  return threads > 1 ? std::make_unique<UpdateTeam>(threads) : nullptr;
+}
+
 }  // namespace
 
 Service::Service(const ParameterServerOptions& options, std::function<void()> shut_down)
@@ -48,6 +52,7 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       epoch_(coordination::random_incarnation()),
       buffers_(kMaxCachedBytes),
       memory_(options.max_bytes),
+      team_(make_team(usual_threads(options.threads))),
       clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
               options.worker_grace),
       last_closed_(std::chrono::steady_clock::now()),
@@ -162,6 +167,7 @@ Shard::Environment Service::environment() {
       .buffers = &buffers_,
       .values = &values_,
       .budget = &memory_,
+      .team = team_.get(),
       .record = options_.log == ServerLog::kNone
                     ? std::function<void(const Change&)>()
                     : [this](const Change& change) { log_->add(change); }};

@@ -27,6 +27,7 @@
 #include "strategies/parameter_server/shard.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/task_pool.h"
+#include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/waiting_room.h"
 
@@ -173,6 +174,7 @@ class Service {
   BufferCache buffers_;
   ValueMemory values_;
   MemoryBudget memory_;
+  const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
   Roster roster_;

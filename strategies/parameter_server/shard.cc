@@ -134,7 +134,10 @@ void Shard::begin_with(std::vector<Tensor> parts) {
 
 void Shard::compile() {
   feeds_ = {Tensor(), Tensor(DType::kFloat64, {}), Tensor(DType::kFloat64, {})};
-  if (!spec_.update.dense.empty()) plan_ = compile_update(spec_.update.dense, by_name(parts_));
+  if (!spec_.update.dense.empty())
+    on_team([this](int threads) {
+      plan_ = compile_update(spec_.update.dense, by_name(parts_), threads);
+    });
   if (spec_.update.by_rows.empty()) return;
   const TensorSpec block{spec_.whole.dtype, spec_.whole.shape.with_dim(0, spec_.update.row_block)};
   for (int part = 0; part < spec_.num_parts(); ++part)
@@ -410,7 +413,7 @@ void Shard::apply(const AppliedGradient& gradient) {
   if (gradient.rows)
     apply_rows(*gradient.rows, gradient.values, gradient.learning_rate);
   else
-    run(*plan_, gradient.values, gradient.learning_rate);
+    on_team([&](int) { run(*plan_, gradient.values, gradient.learning_rate); });
   updates_ = gradient.number;
   ++version_;
 }
@@ -434,6 +437,12 @@ void Shard::replay(const Change& change) {
     overwrite(*rows);
   }
   for (const auto& [task, mark] : change.marks) marks_[task] = mark;
+}
+
+void Shard::on_team(const std::function<void(int threads)>& work) const {
+  UpdateTeam* const team = spec_.spec().bytes() < kTeamBytes ? nullptr : environment_.team;
+  if (team == nullptr) return work(1);
+  team->run([&] { work(team->threads()); });
 }
 
 void Shard::run(Plan& plan, const Tensor& gradient, double learning_rate) {

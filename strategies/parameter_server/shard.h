@@ -24,6 +24,7 @@
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/update_function.h"
+#include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/versions.h"
 
@@ -92,6 +93,7 @@ class Shard {
     BufferCache* buffers = nullptr;
     ValueMemory* values = nullptr;   // for the value; null: in memory of its own
     MemoryBudget* budget = nullptr;  // for value and slots; null: nobody counts
+    UpdateTeam* team = nullptr;      // for dense updates, where the shard is large; null: nobody
     // Is told of each change before it is made; where it throws, nothing changes. Null: nobody is.
     std::function<void(const Change& change)> record = nullptr;
   };
@@ -222,6 +224,9 @@ class Shard {
   void require_value(const Tensor& value) const;
   void apply_rows(std::span<const int64_t> rows, const Tensor& values, double learning_rate);
   void run(Plan& plan, const Tensor& gradient, double learning_rate);
+  // Calls `work` with the number of threads that make dense updates, on the first of these: where
+  // the shard is small, this one.
+  void on_team(const std::function<void(int threads)>& work) const;
   void read_row(int part, int64_t row, char* target) const;
   Tensor storage(int part) const;
 
