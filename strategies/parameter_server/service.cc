@@ -56,11 +56,10 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
               options.worker_grace),
       last_closed_(std::chrono::steady_clock::now()),
-      waiting_(std::make_unique<WaitingRoom>()),
-      pool_(std::make_unique<TaskPool>(usual_threads(options.threads))) {}
+      pool_(std::make_unique<TaskPool>(usual_threads(options.threads))),
+      waiting_(std::make_unique<WaitingRoom>()) {}
 
-// The pool goes first: it may use the waiting room.
-Service::~Service() { pool_.reset(); }
+Service::~Service() { pool_->stop(); }
 
 void Service::opened() {
   const std::lock_guard lock(sessions_mutex_);

@@ -200,9 +200,9 @@ class Service {
   };
   // What the server before this one had and this one has not, and nobody has counted.
   std::map<PushLedger::Key, Unreturned> unreturned_;
-  // Last: their threads use all of the above.
-  std::unique_ptr<WaitingRoom> waiting_;
+  // Last: their threads use all of the above, and each other.
   std::unique_ptr<TaskPool> pool_;
+  std::unique_ptr<WaitingRoom> waiting_;
 };
 
 }  // namespace cohort::parameter_server
