@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,6 +23,7 @@
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/update_function.h"
+#include "strategies/parameter_server/update_round.h"
 #include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/versions.h"
@@ -168,24 +168,6 @@ class Shard {
   ShardState state() const;
 
  private:
-  using Time = std::chrono::steady_clock::time_point;
-  // Of synchronous training: what has come for the next update.
-  struct Round {
-    std::vector<Tensor> gradients;
-    std::vector<std::optional<std::vector<int64_t>>> rows;
-    std::map<std::string, std::optional<Mark>> before;  // of who has come: the marks without it
-    double learning_rate = 0;
-    uint64_t step = 0;
-    Time latest;  // when the last one came
-  };
-  // Of updates to which one task has contributed last.
-  struct Waiting {
-    std::string task;
-    int updates = 0;
-    Time since;
-    Time::duration alone{0};  // for this task alone
-  };
-
   // While the value changes, under the lock: for those who copy it without.
   class Writing;
   void compile();
@@ -210,11 +192,7 @@ class Shard {
   void make_rows(const AppliedGradient& gradient);
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
-  double awaited_share(const std::string& task, Time::duration alone);
-  void add_to_round(const IncomingPush& push);
-  // With that of `last`, where it is not null, whose gradient is written over.
-  AppliedGradient sum_of_round(IncomingPush* last) const;
-  // Where it throws, the round is as before.
+  // With the gradient of `last`, where it is not null. Where it throws, the round is as before.
   void finish_round(IncomingPush* last);
   void compensate(IncomingPush& push);
   // The update itself, by rows that are ascending.
@@ -246,8 +224,8 @@ class Shard {
   Tensor block_gradient_;
   std::unique_ptr<Plan> row_plan_;
   std::vector<Tensor> feeds_, outputs_;
-  Round round_;
-  Waiting waiting_;
+  UpdateRound round_;  // of synchronous training
+  LastContributor last_contributor_;
   ShardValue published_;
   std::map<std::string, ShardValue> pulled_;  // by task, for delay compensation
 };
