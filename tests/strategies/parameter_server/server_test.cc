@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 
@@ -276,6 +277,11 @@ TEST(ParameterServer, IsNamedInWhatItRefuses) {
   const Error of_address = error_of([&] { client_of("").pull(pull); });
   EXPECT_EQ(of_address.message(), str("parameter server ", address, ": ", refusal));
   EXPECT_EQ(of_address.peer(), address);
+
+  ServerSession session({server.address()},
+                        {.task = "worker:1", .job_id = "job", .transport = transport()}, {},
+                        no_environment);
+  EXPECT_EQ(error_of([&] { session.client(0).pull(pull); }).peer(), "ps:0");
 
   const Error of_caller = error_of([&] { client_of("ps:3").snapshot("/nowhere"); });
   EXPECT_EQ(of_caller.code(), Code::kPermissionDenied);
