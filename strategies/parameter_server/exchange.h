@@ -45,6 +45,8 @@ Error refusal_of(const std::exception& thrown);
 class Caller {
  public:
   virtual ~Caller() = default;
+  // Whether the thread that brings the payload may wait for others: it serves this caller alone.
+  virtual bool may_wait() const { return true; }
   // More payload may be received.
   virtual void resume() = 0;
   // The reply is ready: Exchange::next_message will be called until it returns nothing.

@@ -28,6 +28,7 @@ ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClien
       pool_(std::max<int>(static_cast<int>(servers.size()) - 1, 0)) {
   if (servers.empty()) invalid("there is no parameter server to work with");
   for (const Address& server : servers) {
+    client.server = str("ps:", clients_.size());
     clients_.push_back(std::make_unique<ParameterClient>(server, client, environment));
     client.incarnation = clients_.back()->incarnation();
   }

@@ -27,6 +27,7 @@
 #include "strategies/parameter_server/shard.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/task_pool.h"
+#include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/waiting_room.h"
 
@@ -173,6 +174,7 @@ class Service {
   BufferCache buffers_;
   ValueMemory values_;
   MemoryBudget memory_;
+  const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
   Roster roster_;
@@ -198,9 +200,9 @@ class Service {
   };
   // What the server before this one had and this one has not, and nobody has counted.
   std::map<PushLedger::Key, Unreturned> unreturned_;
-  // Last: their threads use all of the above.
-  std::unique_ptr<WaitingRoom> waiting_;
+  // Last: their threads use all of the above, and each other.
   std::unique_ptr<TaskPool> pool_;
+  std::unique_ptr<WaitingRoom> waiting_;
 };
 
 }  // namespace cohort::parameter_server

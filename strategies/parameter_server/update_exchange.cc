@@ -233,7 +233,7 @@ void UpdateExchange::dispatch(Push& push) {
     const std::lock_guard lock(mutex_);
     ++running_;
   }
-  if (payload_bytes_ <= kInlineBytes) return apply(push);
+  if (payload_bytes_ <= kInlineBytes && caller_->may_wait()) return apply(push);
   service_.pool().run([self = shared_from_this(), &push] { self->apply(push); });
 }
 
@@ -281,7 +281,10 @@ void UpdateExchange::settle() {
   if (missing_version() == nullptr) return answer();
   const auto is_ready = [self = shared_from_this()] { return self->missing_version() == nullptr; };
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  const auto proceed = [self = shared_from_this()](bool) { self->answer(); };
+  // Who waits for locks is not the one who looks after all waiting.
+  const auto proceed = [self = shared_from_this()](bool) {
+    self->service_.pool().run([self] { self->answer(); });
+  };
   const auto say = [self = shared_from_this()](bool ready) {
     if (const Pull* missing = ready ? nullptr : self->missing_version())
       self->service_.name_awaited(*missing->shard);

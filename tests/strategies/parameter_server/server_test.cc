@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 
@@ -272,6 +273,58 @@ TEST(ParameterServer, NamesTheServerThatIsNotThere) {
   server.stop();
   EXPECT_ERROR(server.client("worker:0", milliseconds(300))->statistics(), Code::kUnavailable,
                address);
+}
+
+// However requests travel, and whatever is said.
+TEST(ParameterServer, IsNamedInWhatItRefuses) {
+  TestServer server;
+  const auto client_of = [&](const std::string& called) {
+    return ParameterClient(server.address(),
+                           {.task = "worker:1",
+                            .job_id = "job",
+                            .server = called,
+                            .timeout = std::chrono::seconds(20),
+                            .transport = transport()},
+                           no_environment);
+  };
+  Tensor target(DType::kFloat32, {4});
+  const ShardPull pull{.shard = "a\nname", .target = target};
+  const std::string address = server.address().text();
+  const std::string refusal =
+      "this server has no shard \"a\nname\": it has not been created, or the server has lost it";
+
+  const Error of_task = error_of([&] { client_of("ps:3").pull(pull); });
+  EXPECT_EQ(of_task.code(), Code::kNotFound);
+  EXPECT_EQ(of_task.message(), str("parameter server ps:3 at ", address, ": ", refusal));
+  EXPECT_EQ(of_task.peer(), "ps:3");
+
+  const Error of_address = error_of([&] { client_of("").pull(pull); });
+  EXPECT_EQ(of_address.message(), str("parameter server ", address, ": ", refusal));
+  EXPECT_EQ(of_address.peer(), address);
+
+  ServerSession session({server.address()},
+                        {.task = "worker:1", .job_id = "job", .transport = transport()}, {},
+                        no_environment);
+  EXPECT_EQ(error_of([&] { session.client(0).pull(pull); }).peer(), "ps:0");
+
+  const Error of_caller = error_of([&] { client_of("ps:3").snapshot("/nowhere"); });
+  EXPECT_EQ(of_caller.code(), Code::kPermissionDenied);
+  EXPECT_EQ(of_caller.peer(), "worker:1") << "who is at fault";
+}
+
+// What is longer than gRPC lets through comes shortened, with its code.
+TEST(ParameterServer, RefusesInWordsThatFit) {
+  TestServer server;
+  const ShardSpec spec = whole_shard("w", kFour);
+  const auto client = server.client();
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  ShardSpec other = spec;
+  for (int i = 0; i < 2000; ++i) other.variable += "\xc3\xa4";
+  EXPECT_ERROR(client->create(other,
+                              [] {
+                                return floats({1, 2, 3, 4});
+                              }),
+               Code::kInvalidArgument, "shard \"w\" has been created");
 }
 
 TEST(ParameterServer, RefusesThePortOfAnother) {
