@@ -14,6 +14,7 @@
 #include "core/graph/passes/rewriter.h"
 #include "core/kernels/common/scratch.h"
 #include "core/runtime/device_io.h"
+#include "core/runtime/device_times.h"
 #include "core/runtime/host_kernel.h"
 #include "core/runtime/layout.h"
 #include "core/runtime/profiler.h"
@@ -243,10 +244,16 @@ struct Plan::Impl {
   // from then on.
   void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
     Profiler* profiler = Profiler::active();
+    DeviceCollectives* collectives =
+        info.communicator != nullptr ? info.communicator->on_device() : nullptr;
+    std::optional<DeviceTimes> times;
     try {
       io->send(feeds, info);
-      if (profiler != nullptr || !stats.recorded || runs++ == 0) {
-        hand_over(info, profiler);
+      if (profiler != nullptr) {
+        times.emplace(io->stream(), collectives != nullptr ? collectives->stream() : nullptr);
+        hand_over(info, &*times);
+      } else if (!stats.recorded || runs++ == 0) {
+        hand_over(info);
       } else {
         if (recording == nullptr) record(info);
         io->stream().replay(*recording);
@@ -256,8 +263,8 @@ struct Plan::Impl {
       throw;
     }
     io->stream().synchronize();
-    if (info.communicator != nullptr)
-      if (DeviceCollectives* collectives = info.communicator->on_device()) collectives->check();
+    if (collectives != nullptr) collectives->check();
+    if (times) times->tell(*profiler, info.replica_id);
     if (const KernelFault& fault = io->fault(); fault.kernel > 0) {
       const Step& step = steps[static_cast<size_t>(fault.kernel) - 1];
       throw step.kernel->describe(fault).with_context(step.node->name());
@@ -273,11 +280,11 @@ struct Plan::Impl {
     }
   }
 
-  void hand_over(const StepInfo& info, Profiler* profiler) {
-    if (profiler != nullptr) {
-      run_profiled(*profiler, info);
-    } else {
-      for (Step& step : steps) run_step(step, info);
+  void hand_over(const StepInfo& info, DeviceTimes* times = nullptr) {
+    for (Step& step : steps) {
+      if (times != nullptr) times->start(*step.node);
+      run_step(step, info);
+      if (times != nullptr) times->stop();
     }
     io->fetch(result_sources);
   }
@@ -285,7 +292,7 @@ struct Plan::Impl {
   void record(const StepInfo& info) {
     io->stream().begin_recording();
     try {
-      hand_over(info, nullptr);
+      hand_over(info);
     } catch (...) {
       stats.recorded = false;  // it goes on without
       try {
@@ -316,7 +323,6 @@ struct Plan::Impl {
     for (Step& step : steps) {
       const auto begin = Profiler::Clock::now();
       run_step(step, info);
-      if (io) io->stream().synchronize();
       profiler.record(step.node->name(), step.node->op().name, info.replica_id, begin,
                       Profiler::Clock::now());
     }

@@ -17,6 +17,7 @@
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
 #include "core/runtime/plan.h"
+#include "core/runtime/profiler.h"
 #include "core/runtime/variable.h"
 #include "strategies/mirrored_strategy.h"
 #include "strategies/one_device_strategy.h"
@@ -176,6 +177,35 @@ TEST_F(Gpu, RandomNumbersFollowTheStepAlsoInARecording) {
     EXPECT_NE(to_vector(got[0]), previous) << "step " << step;
     previous = to_vector(got[0]);
   }
+}
+
+// By the device's clock, in the host's time.
+TEST_F(Gpu, AProfilerTimesKernelsInTheRowOfTheirStream) {
+  constexpr auto kRounding = std::chrono::microseconds(2);  // events are half as exact
+  const auto traced = trace({{DType::kFloat32, {8, 8}}}, [](auto& x) {
+    return std::vector<Value>{ops::softmax(ops::matmul(ops::softmax(x[0]), x[0]))};
+  });
+  Plan plan(traced, {.device = kGpu});
+  const std::vector<Tensor> feeds = {ramp({8, 8})};
+  const auto want = to_vector(plan.run(feeds, {})[0]);
+  for (int run = 0; run < 2; ++run) {
+    const auto before = Profiler::Clock::now();
+    const Profiler profiler;
+    EXPECT_EQ(to_vector(plan.run(feeds, {})[0]), want);
+    const auto after = Profiler::Clock::now();
+    std::vector<std::string> kinds;
+    auto last = before;
+    for (const auto& event : profiler.events()) {
+      kinds.push_back(event.kind);
+      EXPECT_EQ(event.row, "gpu:0 computation");
+      EXPECT_GE(event.begin, last - kRounding) << event.kind;
+      EXPECT_GE(event.end, event.begin) << event.kind;
+      last = event.end;
+    }
+    EXPECT_LE(last, after);
+    EXPECT_EQ(kinds, (std::vector<std::string>{"Softmax", "MatMul", "Softmax"}));
+  }
+  EXPECT_EQ(to_vector(plan.run(feeds, {})[0]), want) << "recorded after it";
 }
 
 // Where the CPU would only widen what it reads.
