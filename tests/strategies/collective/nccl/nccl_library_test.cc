@@ -213,9 +213,10 @@ TEST_F(Nccl, MovesPartsOfAnySizes) {
     for (int64_t i = 0; i < part; ++i)
       EXPECT_EQ(read(share, i),
                 static_cast<float>(combined(ReduceOp::kSum, size(), own_begin + i)));
-    if (rank == last)
+    if (rank == last) {
       EXPECT_EQ(read(sum, total - 1),
                 static_cast<float>(combined(ReduceOp::kSum, size(), total - 1)));
+    }
   });
 }
 
@@ -240,7 +241,9 @@ TEST_F(Nccl, AbortIsTheErrorOfEverythingLater) {
 TEST_F(Nccl, IsJoinedAgainAfterItsEnd) {
   for (int time = 0; time < 3; ++time) {
     if (time == 1) communicators_[0]->abort(Error(Code::kAborted, "enough"));
-    if (time > 0) ASSERT_NO_FATAL_FAILURE(connect());
+    if (time > 0) {
+      ASSERT_NO_FATAL_FAILURE(connect());
+    }
     on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
       OnDevice memory(stream.device(), values_of(rank, 100, DType::kFloat32));
       const Segment segment{memory.raw(), memory.raw(), 100};
