@@ -323,7 +323,7 @@ TEST_F(Gpu, ReplicasShareOneCopyOfAVariableWhereverItIs) {
                              return Tensor::zeros(DType::kFloat32, {kSize});
                            }});
       EXPECT_EQ(w->devices(), std::vector{parse_device(home)});
-      const auto step = strategy.function([&](Value x) {
+      const auto step = strategy.function([&](const Value& x) {
         const Value before = ops::reduce_sum(w->read());
         const auto sum = strategy.reduce_gradients({Gradient{.values = x}})[0].values;
         strategy.begin_update();
