@@ -101,7 +101,7 @@ void ClosureQueue::give_lane(Closure& closure) {
   closure.lane_sequence = ++lane_sequences_[closure.lane];
 }
 
-std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
+std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until,
                                            const std::atomic<bool>& wanted_elsewhere) {
   std::vector<ClosurePtr> taken;
   std::unique_lock lock(mutex_);
@@ -113,7 +113,10 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
   const size_t share = (waiting_.size() + others) / (others + 1);
   const bool was_full = capacity_ > 0 && waiting_.size() >= capacity_;
   for (size_t n = std::min(most, share); n > 0; --n) {
-    give_lane(*waiting_.front());
+    Closure& next = *waiting_.front();
+    if (!taken.empty() && next.bytes > bytes) break;
+    bytes -= std::min(bytes, next.bytes);
+    give_lane(next);
     taken.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }

@@ -159,6 +159,7 @@ class ClusterCoordinator::Impl {
       closure->definition = family->definition(*signature);
     closure->function = family;
     closure->arguments = std::move(arguments.all);
+    closure->bytes = bytes_of(closure->arguments);
     closure->resources = std::move(arguments.resources);
     RemoteValue value(closure->result);
     queue_.put(std::move(closure));

@@ -181,7 +181,8 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
           *message.attach, worker_.devices(), worker_.options().max_bytes,
           worker_.servers_of(*message.attach), *this, worker_.executed());
       return send(
-          {.attached = Attached{worker_.incarnation(), static_cast<int>(worker_.devices().size())},
+          {.attached = Attached{worker_.incarnation(), static_cast<int>(worker_.devices().size()),
+                                worker_.options().max_bytes},
            .results = {},
            .missing = {},
            .status = {}});

@@ -89,6 +89,40 @@ TEST(ClusterCoordinator, LargeTensorsAndSmallOnesTravelTogether) {
   }
 }
 
+// A worker that takes messages of 1 MiB, and a coordinator.
+class SmallMessages : public ::testing::Test {
+ protected:
+  launcher::ReservedPort port_;
+  Lines lines_;
+  WorkerServer worker_{Address::parse(port_.address()),
+                       {.job_id = "job", .max_bytes = 1 << 20, .notice = lines_.writer()},
+                       no_environment};
+  ClusterCoordinator coordinator_{ClusterSpec(ClusterSpec::Jobs{{"worker", {port_.address()}}}),
+                                  {.job_id = "job", .notice = lines_.writer()},
+                                  no_environment};
+};
+
+TEST_F(SmallMessages, LargeArgumentsAreGivenAFewAtATime) {
+  const Tensor table = Tensor::full(DType::kFloat32, {16 << 10}, 3);
+  const Function row = function(
+      [](Value all, Value i) { return ops::gather(all, ops::cast(i, DType::kInt64)); }, "row");
+  std::vector<RemoteValue> values;
+  for (int i = 0; i < 1000; ++i)
+    values.push_back(coordinator_.schedule(row, table, static_cast<float>(i)));
+  coordinator_.join(kPatience);
+  for (const RemoteValue& value : values) EXPECT_EQ(value.get().item(), 3);
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
+TEST_F(SmallMessages, AnArgumentThatIsTooLargeIsAnErrorOfItsFunctionAlone) {
+  const Tensor large = Tensor::zeros(DType::kFloat32, {1 << 19});
+  coordinator_.schedule(doubled(), large);
+  EXPECT_ERROR(coordinator_.join(kPatience), Code::kResourceExhausted,
+               "\"doubled\" is given tensors of 2097152 bytes, and worker:0 takes 1048576");
+  EXPECT_EQ(coordinator_.schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
 TEST(ClusterCoordinator, LargeConstantsTravelWithTheFunction) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
