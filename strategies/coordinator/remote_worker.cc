@@ -199,6 +199,7 @@ void RemoteWorker::require_replicas(int replicas) {
 void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
   std::vector<ClosurePtr> finished, returned;
   std::vector<std::pair<ClosurePtr, Error>> failed;
+  std::optional<uint64_t> unknown;
   {
     const std::lock_guard lock(mutex_);
     size_t executed = 0;
@@ -209,8 +210,10 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
         continue;
       }
       const auto entry = in_flight_.find(result.id);
-      if (entry == in_flight_.end())
-        invalid("it has sent the result of a closure that it was not given");
+      if (entry == in_flight_.end()) {
+        unknown = result.id;  // an error once the others have gone their ways
+        continue;
+      }
       ClosurePtr closure = std::move(entry->second.closure);
       in_flight_.erase(entry);
       bytes_in_flight_ -= closure->bytes;
@@ -243,6 +246,8 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
   }
   if (!returned.empty())
     context_.queue.put_back(std::move(returned), ClosureQueue::PutBack::kReturned);
+  if (unknown)
+    invalid("it has sent a result with number ", *unknown, ", and was not given such a closure");
 }
 
 void RemoteWorker::drained() {
