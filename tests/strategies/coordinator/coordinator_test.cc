@@ -329,6 +329,36 @@ TEST(ClusterCoordinator, AnErrorEndsAWaitForData) {
   EXPECT_EQ(coordinator->schedule(sum, batches).get(kPatience).item(), 1);
 }
 
+TEST(ClusterCoordinator, AFetchWaitsForAWorkerThatIsBusyUntilAnInterrupt) {
+  static std::atomic<bool> released = false;
+  register_dataset("busy", [](const InputContext&) {
+    return data::generator([]() -> data::NextFunction {
+             return []() -> std::optional<data::Element> {
+               eventually([] { return released.load(); });
+               return data::Element{{"value", Tensor::scalar(1.0f)}};
+             };
+           })
+        .batch(1);
+  });
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto counted = counter(*coordinator);
+  const auto batches = coordinator->create_per_worker_dataset("busy").iterate();
+  const auto step = default_strategy().function(
+      [counted](const BatchValues& batch) {
+        return counted->assign_add(ops::reduce_sum(batch["value"]));
+      },
+      "step");
+  const RemoteValue value = coordinator->schedule(step, batches);
+  EXPECT_TRUE(eventually([&] { return coordinator->statistics().in_flight == 1; }));
+  raise(SIGTERM);
+  EXPECT_ERROR(coordinator->fetch_per_worker(counted), Code::kCancelled, "interrupted");
+  init();  // forgets it
+  released = true;
+  EXPECT_EQ(coordinator->fetch_per_worker(counted).size(), 1u);
+  EXPECT_EQ(value.get(kPatience).item(), 1);
+}
+
 TEST(ClusterCoordinator, SchedulingInALoopHearsOfTheError) {
   for (const size_t max_queued : {size_t{2}, size_t{256 * 1024}}) {
     TestCluster cluster(1);
