@@ -348,6 +348,10 @@ void run_worker_server(WorkerServerOptions options, const Environment& environme
   if (resolver->task_type() != "worker" || index < 0)
     fail(Code::kFailedPrecondition, "a worker server is for a task worker:N of a cluster; this is ",
          resolver->task_type().empty() ? "a program on its own" : resolver->task_type());
+  if (resolver->cluster_spec().num_tasks("chief") == 0)
+    fail(
+        Code::kFailedPrecondition, "a worker server needs a ", kCoordinatorTask,
+        " that schedules, and the cluster has none: cohort-run --chief, or \"chief\" in TF_CONFIG");
   if (options.task.empty()) options.task = str("worker:", index);
   WorkerServer(resolver->cluster_spec().address("worker", index), options, environment).wait();
 }

@@ -73,7 +73,8 @@ class WorkerServer {
 };
 
 // Serves as the task of the cluster that the environment describes (resolve_cluster), until the job
-// ends: the whole program of a worker, but for its datasets.
+// ends: the whole program of a worker, but for its datasets. kFailedPrecondition where the task is
+// no worker, or the cluster has no chief, which would schedule.
 void run_worker_server(WorkerServerOptions options = {},
                        const Environment& environment = process_environment);
 

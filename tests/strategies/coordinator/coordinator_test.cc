@@ -610,13 +610,17 @@ TEST(WorkerServer, EndsWhenNobodyHasEverCome) {
 TEST(WorkerServer, IsTheTaskThatTheEnvironmentSays) {
   EXPECT_ERROR(run_worker_server({}, no_environment), Code::kFailedPrecondition, "worker:N");
   const launcher::ReservedPort port;
-  const std::string config = str(R"({"cluster": {"worker": [")", port.address(),
-                                 R"("]}, "task": {"type": "worker", "index": 0}})");
-  run_worker_server({.unclaimed_after = milliseconds(20), .notice = [](const std::string&) {}},
-                    [&](const std::string& name) -> std::optional<std::string> {
-                      if (name == "TF_CONFIG") return config;
-                      return std::nullopt;
-                    });
+  const auto run_beside = [&](const std::string& chief) {
+    const std::string config = str(R"({"cluster": {)", chief, R"("worker": [")", port.address(),
+                                   R"("]}, "task": {"type": "worker", "index": 0}})");
+    run_worker_server({.unclaimed_after = milliseconds(20), .notice = [](const std::string&) {}},
+                      [&](const std::string& name) -> std::optional<std::string> {
+                        if (name == "TF_CONFIG") return config;
+                        return std::nullopt;
+                      });
+  };
+  run_beside(R"("chief": ["127.0.0.1:1"], )");
+  EXPECT_ERROR(run_beside(""), Code::kFailedPrecondition, "cohort-run --chief");
 }
 
 }  // namespace
