@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -13,7 +12,7 @@
 namespace cohort {
 namespace {
 
-constexpr float kMaxInt8 = 127, kMaxFloat16 = 65504;
+constexpr float kMaxInt8 = 127, kMaxFloat16 = 65504, kMaxBFloat16 = 0x1.FEp127f;
 
 // One element of a top-k message.
 struct Entry {
@@ -114,10 +113,9 @@ std::shared_ptr<Buffer> to_top_k(std::span<float> values, double share) {
 }
 
 std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<float> values) {
-  constexpr float kNoLimit = std::numeric_limits<float>::max();
   switch (options.kind) {
     case Compression::kBFloat16:
-      return to_half<bfloat16>(values, kNoLimit);
+      return to_half<bfloat16>(values, kMaxBFloat16);
     case Compression::kFloat16:
       return to_half<float16>(values, kMaxFloat16);
     case Compression::kInt8:
