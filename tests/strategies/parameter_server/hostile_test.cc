@@ -16,6 +16,7 @@
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/wire.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/trials.h"
 
 namespace cohort::testing {
@@ -55,7 +56,8 @@ class Hostile : public ::testing::Test {
       refused = error;
       replied = true;
     }
-    std::atomic<bool> replied = false;
+    bool has_gone() const override { return gone; }
+    std::atomic<bool> replied = false, gone = false;
     std::optional<Error> refused;  // to be read once it has replied
 
    private:
@@ -200,6 +202,33 @@ TEST_F(Hostile, Pulls) {
   refused([](auto& p) { p.set_rows(-5); }, Code::kInvalidArgument, "-5 rows");
   refused([](auto& p) { p.set_rows(INT64_MAX); }, Code::kResourceExhausted, "limit");
   refused([](auto& p) { p.set_at_least(50); }, Code::kDeadlineExceeded, "version 50");
+}
+
+TEST_F(Hostile, WhatWaitsEndsWithItsCaller) {
+  Service service({.job_id = "job",
+                   .consistency = {.max_staleness = 1, .num_workers = 2},
+                   .threads = 1,
+                   .notice = [](const std::string&) {}},
+                  [] {});
+  service.create(whole_shard("w", kFour), floats({0, 0, 0, 0}));
+  Request pulling = request(), starting = request();
+  auto& pull = *pulling.mutable_update()->add_pulls();
+  pull.set_shard("w");
+  pull.set_rows(-1);
+  pull.set_at_least(50);
+  starting.mutable_clock()->set_completed(9);
+  for (Request* waiting : {&pulling, &starting}) {
+    waiting->set_timeout_ms(600'000);
+    const auto caller = std::make_shared<Recorder>();
+    Service::Session session;
+    auto exchange = service.open(waiting->SerializeAsString(), caller, session);
+    const std::weak_ptr<Exchange> left = exchange;
+    exchange->complete();
+    exchange.reset();
+    EXPECT_FALSE(left.expired());
+    caller->gone = true;
+    EXPECT_TRUE(eventually([&] { return left.expired(); }));
+  }
 }
 
 TEST_F(Hostile, Writes) {
