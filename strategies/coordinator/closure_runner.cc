@@ -11,6 +11,7 @@
 #include "core/runtime/trace.h"
 #include "strategies/coordinator/dataset_registry.h"
 #include "strategies/coordinator/replica_inputs.h"
+#include "strategies/parameter_server/lane.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort::coordinator {
@@ -364,7 +365,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Re
     return on_replicas(options, [&](size_t replica, const PlanOptions&, const StepInfo& step) {
       return compiled.plans[replica].run(ready.inputs[replica], step);
     });
-  servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
+  servers_->mark_pushes(ParameterClient::Source{parameter_server::lane_name(ready.lane),
                                                 attach_.incarnation, ready.lane_sequence});
   ReplicaGroup group;
   group.num_replicas = num_replicas();

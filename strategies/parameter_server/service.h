@@ -112,7 +112,8 @@ class Service {
   bool create(const ShardSpec& spec, Tensor initial);
   static void require_same(const ShardSpec& present, const ShardSpec& wanted);
   std::vector<std::shared_ptr<Shard>> shards() const;
-  // kFailedPrecondition where a later start of who is the source of a push has been seen.
+  // kInvalidArgument where the source of a push is no lane of a coordinator (lane.h): marks and
+  // starts of tasks are their own. kFailedPrecondition where a later start of it has been seen.
   void require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
@@ -175,7 +176,7 @@ class Service {
   MemoryBudget memory_;
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
-  Roster roster_;
+  Roster roster_, lanes_;  // who calls, and for whom functions push
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
   std::map<std::string, ClockTable::Time> named_slow_;  // of the same mutex

@@ -175,6 +175,11 @@ TEST_F(Hostile, Pushes) {
   refused([](auto& p) { p.set_rows(1), p.set_payload_bytes(1); }, Code::kInvalidArgument, "bytes");
   refused([](auto& p) { p.set_payload_bytes(15); }, Code::kInvalidArgument, "16 bytes");
   refused([](auto& p) { p.set_payload_bytes(UINT64_MAX); }, Code::kInvalidArgument, "16 bytes");
+  for (const char* source : {"worker:1", "worker:0/writes", "chief:0", "chief:0/lane-",
+                             "chief:0/lane-01", "chief:0/lane--1", "chief:0/lane-1/writes",
+                             "chief:0/lane-18446744073709551616", "worker:1/lane-1"})
+    refused([&](auto& p) { p.set_source(source), p.set_source_sequence(1); },
+            Code::kInvalidArgument, source);
   refused([](auto& p) { p.set_encoding(77); }, Code::kInvalidArgument, "encoding 77");
   refused([](auto& p) { p.set_encoding(-1); }, Code::kInvalidArgument, "encoding -1");
   refused([](auto& p) { p.set_encoding(4); }, Code::kInvalidArgument, "16");
@@ -185,6 +190,19 @@ TEST_F(Hostile, Pushes) {
   Request nothing = request();
   nothing.mutable_update();
   EXPECT_REFUSED(nothing, Code::kInvalidArgument, "no push");
+}
+
+TEST_F(Hostile, APushForAnotherTaskDoesNotEndIt) {
+  Request own = request(), forged = request();
+  own.mutable_stats();
+  EXPECT_EQ(outcome(own).message(), "no error");
+  forged.mutable_caller()->set_task("worker:1");
+  auto& push = add_push(forged);
+  push.set_source("worker:0");
+  push.set_source_incarnation(99);
+  push.set_source_sequence(1);
+  EXPECT_REFUSED(forged, Code::kInvalidArgument, "of \"worker:0\"");
+  EXPECT_EQ(outcome(own).message(), "no error");
 }
 
 TEST_F(Hostile, Pulls) {
