@@ -66,7 +66,7 @@ void collect_rows(const std::vector<const ShardState*>& saved, ShardState& to) {
   }
 }
 
-// kInvalidArgument unless the saved shards have every row of the wanted one, once.
+// kInvalidArgument unless the saved shards have every row of the wanted one.
 void require_cover(const ShardSpec& wanted, std::vector<const ShardState*> saved) {
   std::ranges::sort(saved, {}, [](const ShardState* s) { return s->spec.begin; });
   int64_t covered = wanted.begin;

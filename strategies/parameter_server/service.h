@@ -94,10 +94,10 @@ class Service {
   void keep_ledger(bool anew);
   // Counts what is lost of a task, or of all, that has not been counted before.
   void give_up_lost(const std::optional<std::string>& task = {});
-  // Restores the shards that are there from a snapshot, or from all those in a folder's folders,
-  // which may have cut the variables into other shards; the marks of pushes only where a shard is
-  // the same. A server without shards makes those of its snapshot. Returns how many; kNotFound
-  // where there is no snapshot.
+  // Restores the shards that are there from a snapshot, or from all those in a folder's folders
+  // (read_snapshots), which may have cut the variables into other shards; the marks of pushes only
+  // where a shard is the same. A server without shards makes those of its snapshot. Returns how
+  // many; kNotFound where there is no snapshot.
   int64_t restore(const std::string& folder);
 
   // --- For exchanges

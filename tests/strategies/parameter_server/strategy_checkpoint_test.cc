@@ -182,6 +182,28 @@ TEST(Checkpoints, GoOnInOtherServersAsWithoutTheBreak) {
   }
 }
 
+TEST(Checkpoints, OfServersReplaceThoseOfMoreServers) {
+  const Folder folder;
+  const auto job = [](int servers) {
+    return Job(servers, 1, {.partitioner = FixedShardsPartitioner(servers)});
+  };
+  for (const int servers : {3, 2}) {
+    const Job saving = job(servers);
+    const auto strategy = saving.worker(0);
+    const auto scope = strategy->scope();
+    const auto v = counting("v", {6});
+    v->assign(Tensor::full(DType::kFloat32, {6}, servers));
+    strategy->snapshot(folder.path());
+  }
+  const Job restoring = job(3);
+  const auto strategy = restoring.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {6});
+  for (int server = 0; server < 3; ++server)
+    strategy->session()->client(server).restore(folder.path());
+  EXPECT_EQ(values_of(v->value()), (std::vector<float>(6, 2)));
+}
+
 TEST(Checkpoints, OfBeforeAreLoadedIntoTheSameServers) {
   const Folder folder;
   const std::string path = folder.path() + "/model";
