@@ -66,8 +66,9 @@ struct BackupAndRestoreOptions {
 // break, where callbacks of one's own say what they keep (Callback::state). The backup before it is
 // kept too: where the newest turns out to be damaged, a warning says so, and training continues
 // from the older one. Under ParameterServerStrategy it is the chief's: its place in its data, and
-// the variables where nobody has trained them since the servers began. Once the loss or a weight is
-// no finite number, the last backup stays as it is, and a warning says so.
+// the variables where those on the servers have had fewer updates; else a line says how many they
+// have had. Once the loss or a weight is no finite number, the last backup stays as it is, and a
+// warning says so.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {

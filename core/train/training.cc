@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iostream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "core/base/comma_separated.h"
 #include "core/base/program.h"
 #include "core/train/callbacks.h"
+#include "core/train/safetensors.h"
 
 namespace cohort {
 namespace {
@@ -302,10 +304,21 @@ Snapshot Training::backup() const {
                   model_.strategy().workers(), states);
 }
 
+bool Training::are_ahead_of(const std::string& path) const {
+  if (!model_.strategy().input_context().independent || total_steps() == 0) return false;
+  const auto& iterations = *model_.optimizer().iterations();
+  const Tensors saved = read_safetensors(path).tensors;
+  const auto found = saved.find(iterations.name());
+  const bool is_known = found != saved.end() && found->second.spec() == iterations.spec();
+  const int64_t updates = is_known ? found->second.values<int64_t>()[0] : 0;
+  if (total_steps() < updates) return false;
+  std::cerr << str("fit: the variables stay as they are, after ", total_steps(),
+                   " updates by all workers; those of ", path, " are after ", updates, '\n');
+  return true;
+}
+
 void Training::restore(const std::string& path) {
-  Strategy& strategy = model_.strategy();
-  // Other workers that train the same variables have moved on since the backup.
-  const bool are_trained = strategy.input_context().independent && total_steps() > 0;
+  const bool are_ahead = are_ahead_of(path);
   Position position;
   const auto check = [&](const Safetensors& rest) {
     const auto text = rest.metadata.find(kPositionKey);
@@ -314,8 +327,8 @@ void Training::restore(const std::string& path) {
     position = read_position(text->second, path);
     restore_callbacks(rest.tensors, path);
   };
-  load_variables(path, are_trained ? Variables() : model_.checkpoint_variables(),
-                 {.ignore_unexpected = are_trained, .check = check}, strategy.workers());
+  load_variables(path, are_ahead ? Variables() : model_.checkpoint_variables(),
+                 {.ignore_unexpected = are_ahead, .check = check}, model_.strategy().workers());
   go_on_from(std::move(position));
 }
 

@@ -44,7 +44,7 @@ class Training {
   // such a backup; kFailedPrecondition when it is from the middle of an epoch with other metrics,
   // more steps, or another number of workers, or of another version. No variable has changed then.
   // Where others train the same variables (InputContext::independent), these are restored only if
-  // nobody has trained them since they were made.
+  // they have had fewer updates than those of the file; else a line on stderr says both numbers.
   Snapshot backup() const;
   void restore(const std::string& path);
 
@@ -70,6 +70,8 @@ class Training {
   // Of a text of save_position(), in the file `source`.
   Position read_position(const std::string& text, const std::string& source) const;
   void go_on_from(Position position);
+  // Whether the variables, which others train too, have had the updates of a backup, or as many.
+  bool are_ahead_of(const std::string& path) const;
   void restore_callbacks(const Tensors& states, const std::string& source) const;
   void run_step(const data::DistributedBatch& batch);
   void end_epoch();

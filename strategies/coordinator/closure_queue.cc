@@ -109,7 +109,7 @@ void ClosureQueue::give_lane(Closure& closure) {
   closure.lane_sequence = ++lane_sequences_[closure.lane];
 }
 
-std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
+std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until,
                                            const std::atomic<bool>& wanted_elsewhere) {
   std::vector<ClosurePtr> taken;
   std::unique_lock lock(mutex_);
@@ -121,7 +121,10 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
   const size_t share = (waiting_.size() + others) / (others + 1);
   const bool was_full = options_.capacity > 0 && waiting_.size() >= options_.capacity;
   for (size_t n = std::min(most, share); n > 0; --n) {
-    give_lane(*waiting_.front());
+    Closure& next = *waiting_.front();
+    if (!taken.empty() && next.bytes > bytes) break;
+    bytes -= std::min(bytes, next.bytes);
+    give_lane(next);
     taken.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }

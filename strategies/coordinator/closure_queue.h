@@ -51,9 +51,11 @@ class ClosureQueue {
 
   // --- Who executes; what take() has handed out comes back by one of the four others
 
-  // Up to `most` closures, sharing what there is with the others who wait. Empty at `until`, when
+  // Up to `most` closures, sharing what there is with the others who wait: the first one, and more
+  // as long as the arguments of all have no more than `bytes`. Empty at `until`, when
   // `wanted_elsewhere` is set and wake() called, and when nothing is to be executed any more.
-  std::vector<ClosurePtr> take(size_t most, Time until, const std::atomic<bool>& wanted_elsewhere);
+  std::vector<ClosurePtr> take(size_t most, size_t bytes, Time until,
+                               const std::atomic<bool>& wanted_elsewhere);
   void wake();
   void finish(std::vector<ClosurePtr> closures);
   // With an error of its own.

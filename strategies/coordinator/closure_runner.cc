@@ -11,6 +11,7 @@
 #include "core/runtime/trace.h"
 #include "strategies/coordinator/dataset_registry.h"
 #include "strategies/coordinator/replica_inputs.h"
+#include "strategies/parameter_server/lane.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort::coordinator {
@@ -28,21 +29,15 @@ size_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-size_t bytes_of(const Run& run) {
-  size_t bytes = 0;
-  for (const Argument& argument : run.arguments) bytes += bytes_of(argument.tensors);
-  return bytes;
-}
-
 size_t bytes_of(const Command& command) {
-  if (const auto* run = std::get_if<Run>(&command)) return bytes_of(*run);
+  if (const auto* run = std::get_if<Run>(&command)) return bytes_of(run->arguments);
   if (const auto* define = std::get_if<Define>(&command)) return bytes_of(define->graphs);
   const auto* create = std::get_if<Create>(&command);
   if (create == nullptr) return 0;
   if (const auto* variable = std::get_if<CreateVariable>(&create->what))
     return variable->value.bytes();
   const auto* run = std::get_if<Run>(&create->what);
-  return run == nullptr ? 0 : bytes_of(*run);
+  return run == nullptr ? 0 : bytes_of(run->arguments);
 }
 
 // Of one replica after the other.
@@ -106,11 +101,11 @@ Error present_error() {
 }  // namespace
 
 ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
-                             size_t max_waiting_bytes, std::shared_ptr<ServerSession> servers,
+                             size_t max_message_bytes, std::shared_ptr<ServerSession> servers,
                              Answers& answers, std::atomic<uint64_t>& executed)
     : attach_(attach),
       devices_(std::move(devices)),
-      max_waiting_bytes_(max_waiting_bytes),
+      max_message_bytes_(max_message_bytes),
       servers_(std::move(servers)),
       answers_(answers),
       executed_(executed),
@@ -155,9 +150,9 @@ void ClosureRunner::take(std::vector<Command> commands) {
     } else {
       waiting_bytes_ += bytes_of(command);
       waiting_.push_back(std::move(command));
-      if (waiting_.size() > kMaxWaiting || waiting_bytes_ > max_waiting_bytes_)
+      if (waiting_.size() > kMaxWaiting || waiting_bytes_ / 2 > max_message_bytes_)
         fail(Code::kResourceExhausted, waiting_.size(), " commands of ", waiting_bytes_,
-             " bytes wait; the limits are ", kMaxWaiting, " and ", max_waiting_bytes_);
+             " bytes wait; the limits are ", kMaxWaiting, " and twice ", max_message_bytes_);
     }
   }
   wake_.notify_all();
@@ -171,7 +166,7 @@ void ClosureRunner::give_back(bool cancelled) {
       kept.push_back(std::move(command));
       continue;
     }
-    waiting_bytes_ -= bytes_of(*run);
+    waiting_bytes_ -= bytes_of(run->arguments);
     outgoing_.results.push_back({.id = run->id, .error = {}, .values = {}, .returned = true});
   }
   waiting_ = std::move(kept);
@@ -365,7 +360,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Re
     return on_replicas(options, [&](size_t replica, const PlanOptions&, const StepInfo& step) {
       return compiled.plans[replica].run(ready.inputs[replica], step);
     });
-  servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
+  servers_->mark_pushes(ParameterClient::Source{parameter_server::lane_name(ready.lane),
                                                 attach_.incarnation, ready.lane_sequence});
   ReplicaGroup group;
   group.num_replicas = num_replicas();

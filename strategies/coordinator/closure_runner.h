@@ -41,8 +41,9 @@ class ClosureRunner {
 
   // `executed` counts closures over all runners. `answers` must stay until stop() has returned.
   // `servers` are the job's parameter servers, null where it has none. Each closure is executed by
-  // a replica on each of `devices`.
-  ClosureRunner(const Attach& attach, std::vector<Device> devices, size_t max_waiting_bytes,
+  // a replica on each of `devices`. The tensors of all commands that wait have twice
+  // `max_message_bytes` at most: a message is taken while another one waits.
+  ClosureRunner(const Attach& attach, std::vector<Device> devices, size_t max_message_bytes,
                 std::shared_ptr<ServerSession> servers, Answers& answers,
                 std::atomic<uint64_t>& executed);
   // Waits for the closure that is being executed.
@@ -130,7 +131,7 @@ class ClosureRunner {
 
   const Attach attach_;
   const std::vector<Device> devices_;
-  const size_t max_waiting_bytes_;
+  const size_t max_message_bytes_;
   const std::shared_ptr<ServerSession> servers_;  // null where there are none
   Answers& answers_;
   std::atomic<uint64_t>& executed_;

@@ -34,7 +34,7 @@ constexpr milliseconds kWatchInterval(50);
 constexpr milliseconds kFirstReport(5000);
 // For workers that have been asked to end.
 constexpr milliseconds kFarewell(3000);
-// For answers that take no computing.
+// For answers that do not wait for functions.
 constexpr milliseconds kAnswerTime(10000);
 constexpr char kTask[] = "chief:0";
 
@@ -92,14 +92,14 @@ std::vector<std::string> addresses_of(const ClusterSpec& cluster, const std::str
   return addresses;
 }
 
+// Where the worker is lost, that is its answer. kCancelled after an interrupt.
 template <typename T>
-T answer(std::future<T> future, const RemoteWorker& worker) {
-  const Deadline end = deadline_after(kAnswerTime);
+T answer(std::future<T> future, const RemoteWorker& worker, std::optional<milliseconds> limit) {
+  const Deadline end = deadline_after(limit);
   while (future.wait_for(kInterruptInterval) != std::future_status::ready) {
     check_interrupted();
     if (Clock::now() >= end)
-      throw Error(Code::kDeadlineExceeded, str("no answer within ", kAnswerTime.count(), " ms"),
-                  worker.task());
+      throw Error(Code::kDeadlineExceeded, "it has not answered in time", worker.task());
   }
   return future.get();
 }
@@ -168,6 +168,7 @@ class ClusterCoordinator::Impl {
       closure->definition = family->definition(*signature);
     closure->function = family;
     closure->arguments = std::move(arguments.all);
+    closure->bytes = bytes_of(closure->arguments);
     closure->resources = std::move(arguments.resources);
     RemoteValue value(closure->result);
     queue_.put(std::move(closure));
@@ -192,7 +193,8 @@ class ClusterCoordinator::Impl {
     for (const auto& worker : workers_) futures.push_back(worker->fetch(resource));
     std::vector<Tensor> values;
     for (size_t i = 0; i < futures.size(); ++i) {
-      Result result = answer(std::move(futures[i]), *workers_[i]);
+      // It comes when the worker has executed what it was given before.
+      Result result = answer(std::move(futures[i]), *workers_[i], std::nullopt);
       if (result.error) throw *result.error;
       const size_t count = result.values.size();
       if (count != 1 && count != static_cast<size_t>(context_.replicas))
@@ -217,15 +219,15 @@ class ClusterCoordinator::Impl {
       WorkerStatus& status = all.emplace_back();
       status.task = workers_[i]->task();
       try {
-        const Status told = answer(std::move(futures[i]), *workers_[i]);
+        const Status told = answer(std::move(futures[i]), *workers_[i], kAnswerTime);
         status.present = true;
         status.executed = told.executed;
         status.waiting = told.waiting;
         status.functions = told.functions;
         status.resources = told.resources;
-      } catch (const Error&) {
-        check_interrupted();
-        // Else it is not present.
+      } catch (const Error& error) {
+        if (error.code() == Code::kCancelled) throw;
+        // Not present, then.
       }
     }
     return all;

@@ -168,8 +168,8 @@ class ClusterCoordinator {
   std::shared_ptr<Variable> create_per_worker_variable(VariableOptions options);
   // Of each worker, in order, as it is now; values of its replicas one after the other. Also of
   // what an optimizer of a strategy keeps on each worker apart: accumulated gradients, loss scales.
-  // kUnavailable that names a worker which is not there, kDeadlineExceeded one that has not
-  // answered for 10 s, as it is at something else.
+  // Waits until each has executed what it was given before. kUnavailable that names a worker which
+  // is not there, or is lost meanwhile; kCancelled after an interrupt.
   std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values);
   std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable);
 

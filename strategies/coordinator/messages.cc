@@ -295,6 +295,13 @@ Header parse(const std::string& bytes) {
 
 }  // namespace
 
+size_t bytes_of(const std::vector<Argument>& arguments) {
+  size_t bytes = 0;
+  for (const Argument& argument : arguments)
+    for (const Tensor& tensor : argument.tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
 Message encode(const ToWorker& message) {
   Writer writer;
   proto::ToWorker header;
@@ -323,6 +330,7 @@ Message encode(const FromWorker& message) {
   if (message.attached) {
     header.mutable_attached()->set_incarnation(message.attached->incarnation);
     header.mutable_attached()->set_replicas(message.attached->replicas);
+    header.mutable_attached()->set_max_bytes(message.attached->max_bytes);
   }
   for (const Result& result : message.results) {
     proto::Result& to = *header.add_results();
@@ -388,7 +396,8 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
   Reader reader(max_bytes);
   FromWorker message{.attached = {}, .results = {}, .missing = {}, .status = {}};
   if (header.has_attached())
-    message.attached = {header.attached().incarnation(), header.attached().replicas()};
+    message.attached = {header.attached().incarnation(), header.attached().replicas(),
+                        header.attached().max_bytes()};
   for (const proto::Result& in : header.results()) {
     Result& result = message.results.emplace_back();
     result.id = in.id();

@@ -66,6 +66,8 @@ struct Argument {
   std::vector<Tensor> tensors;
   uint64_t resource = 0;  // instead, where it is not 0
 };
+// Of all their tensors.
+size_t bytes_of(const std::vector<Argument>& arguments);
 
 struct Run {
   uint64_t id = 0, function = 0;
@@ -129,7 +131,8 @@ struct Status {
 
 struct Attached {
   uint64_t incarnation = 0;
-  int replicas = 1;  // on how many devices the worker runs each function
+  int replicas = 1;        // on how many devices the worker runs each function
+  uint64_t max_bytes = 0;  // of the tensors in one message to it
 };
 
 struct FromWorker {

@@ -28,8 +28,10 @@ class WaitingCaller final : public Caller {
   }
   void reply() override { answer(std::nullopt); }
   void refuse(const Error& error) override { answer(error); }
+  bool has_gone() const override { return gone_; }
 
   // For its thread.
+  void leave() { gone_ = true; }
   bool take_resumed() { return resumed_.exchange(false); }
   // Whether there is an answer; throws what the request is refused with.
   bool take_answer() {
@@ -46,7 +48,7 @@ class WaitingCaller final : public Caller {
   }
 
   const std::shared_ptr<net::WakeUp> wake_;
-  std::atomic<bool> resumed_ = false, answered_ = false;
+  std::atomic<bool> resumed_ = false, answered_ = false, gone_ = false;
   std::optional<Error> error_;
 };
 
@@ -86,6 +88,7 @@ class CallerThreads::Connection {
     } catch (const std::exception& error) {
       end_with(refusal_of(error));
     }
+    caller_->leave();
     stream_->cancel();
     service_.closed(session_);
     mark([this] { ended_ = true; });

@@ -166,7 +166,7 @@ class ParameterClient {
   // task, is applied once: its numbers grow, and what comes with one that is not greater than the
   // last that a shard has is kRepeated. Nothing: they carry none.
   struct Source {
-    std::string name;
+    std::string name;          // lane_name()
     uint64_t incarnation = 0;  // of a start of it; an earlier start is refused
     uint64_t sequence = 0;     // from 1
   };

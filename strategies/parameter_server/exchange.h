@@ -53,6 +53,8 @@ class Caller {
   virtual void reply() = 0;
   // Ends the call. Of several, and of reply(), the first counts.
   virtual void refuse(const Error& error) = 0;
+  // Nobody is there any more to get an answer.
+  virtual bool has_gone() const = 0;
 };
 
 // Memory that is sent without being copied once more; null when there is none.

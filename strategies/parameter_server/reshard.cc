@@ -78,8 +78,7 @@ ShardState load_rows(ShardState to, const std::vector<SavedShard>& saved) {
   return to;
 }
 
-// kInvalidArgument unless the saved shards have every row of the wanted one, once. They are in
-// order.
+// kInvalidArgument unless the saved shards have every row of the wanted one. They are in order.
 void require_cover(const ShardSpec& wanted, const std::vector<SavedShard>& saved) {
   int64_t covered = wanted.begin;
   for (const SavedShard& one : saved)

@@ -92,6 +92,10 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     service_.refused();
     finish(status_of(error));
   }
+  bool has_gone() const override {
+    const std::lock_guard lock(mutex_);
+    return finished_;
+  }
 
  private:
   void receive() {
@@ -179,7 +183,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   ArrivingRequest request_;
   grpc::ByteBuffer incoming_, outgoing_;
   std::optional<MessageCutter> cutter_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   bool paused_ = false, resumed_ = false, finished_ = false;
 };
 

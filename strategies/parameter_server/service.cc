@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/requests.h"
 #include "strategies/parameter_server/reshard.h"
 #include "strategies/parameter_server/snapshot.h"
@@ -119,9 +120,10 @@ void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
 }
 
 void Service::require_present(const std::string& source, uint64_t incarnation) {
-  if (source.size() > kMaxTaskBytes)
-    invalid("the name of a source has up to ", kMaxTaskBytes, " bytes, got ", source.size());
-  roster_.enter(source, incarnation);
+  if (!is_lane_name(source))
+    invalid("a push is said to be of \"", source.substr(0, kMaxTaskBytes),
+            "\"; allowed: ", lane_name(0), " and the other lanes of the coordinator");
+  lanes_.enter(source, incarnation);
 }
 
 std::shared_ptr<Exchange> Service::open(std::string_view header,

@@ -95,10 +95,10 @@ class Service {
   void keep_ledger(bool anew);
   // Counts what is lost of a task, or of all, that has not been counted before.
   void give_up_lost(const std::optional<std::string>& task = {});
-  // Restores the shards that are there from a snapshot, or from all those in a folder's folders,
-  // which may have cut the variables into other shards; the marks of pushes only where a shard is
-  // the same. A server without shards makes those of its snapshot. Returns how many; kNotFound
-  // where there is no snapshot.
+  // Restores the shards that are there from a snapshot, or from all those in a folder's folders
+  // (read_snapshots), which may have cut the variables into other shards; the marks of pushes only
+  // where a shard is the same. A server without shards makes those of its snapshot. Returns how
+  // many; kNotFound where there is no snapshot.
   int64_t restore(const std::string& folder);
 
   // --- For exchanges
@@ -113,7 +113,8 @@ class Service {
   bool create(const ShardSpec& spec, Tensor initial);
   static void require_same(const ShardSpec& present, const ShardSpec& wanted);
   std::vector<std::shared_ptr<Shard>> shards() const;
-  // kFailedPrecondition where a later start of who is the source of a push has been seen.
+  // kInvalidArgument where the source of a push is no lane of a coordinator (lane.h): marks and
+  // starts of tasks are their own. kFailedPrecondition where a later start of it has been seen.
   void require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
@@ -177,7 +178,7 @@ class Service {
   const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
-  Roster roster_;
+  Roster roster_, lanes_;  // who calls, and for whom functions push
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
   std::map<std::string, ClockTable::Time> named_slow_;  // of the same mutex

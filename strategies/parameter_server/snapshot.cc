@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <memory>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -296,6 +297,22 @@ std::string new_file(const std::string& folder) {
   return str("shards-", last + 1);
 }
 
+// Rows of a variable, and the folder that has them.
+struct SavedRows {
+  int64_t begin, rows;
+  std::string folder;
+};
+
+void require_once(const std::string& variable, std::vector<SavedRows> all) {
+  std::erase_if(all, [](const SavedRows& some) { return some.rows == 0; });
+  std::ranges::sort(all, {}, &SavedRows::begin);
+  for (size_t i = 1; i < all.size(); ++i)
+    if (all[i].begin < all[i - 1].begin + all[i - 1].rows)
+      invalid(all[i - 1].folder, " and ", all[i].folder, " both have row ", all[i].begin,
+              " of variable \"", variable,
+              "\": they are of different snapshots; remove the one that is not wanted");
+}
+
 void remove_others(const std::string& folder, const std::string& kept) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
@@ -411,9 +428,24 @@ std::vector<SavedShard> read_snapshots(const std::string& folder) {
   if (folders.empty()) fail(Code::kNotFound, "there is no snapshot in ", folder);
   std::ranges::sort(folders);
   std::vector<SavedShard> all;
+  std::map<std::string, std::vector<SavedRows>> rows;
   for (const std::string& one : folders)
-    for (SavedShard& saved : read_snapshot(one)) all.push_back(std::move(saved));
+    for (SavedShard& saved : read_snapshot(one)) {
+      const ShardSpec& spec = saved.about.spec;
+      rows[spec.variable].push_back({spec.begin, spec.rows, one});
+      all.push_back(std::move(saved));
+    }
+  for (auto& [variable, ranges] : rows) require_once(variable, std::move(ranges));
   return all;
+}
+
+bool remove_snapshot(const std::string& folder) {
+  std::error_code ignored;
+  // First what makes the other files a snapshot.
+  if (!std::filesystem::remove(folder + "/" + kSnapshotFile, ignored)) return false;
+  remove_others(folder, "");
+  std::filesystem::remove(folder, ignored);
+  return true;
 }
 
 }  // namespace cohort::parameter_server

@@ -61,7 +61,12 @@ struct SavedShard {
 // contents may be hostile: no memory is taken by a size that the files do not have.
 std::vector<SavedShard> read_snapshot(const std::string& folder);
 
-// Those of all folders in a folder, such as one for each server.
+// Those of all folders in a folder, such as one for each server. kInvalidArgument, naming both,
+// where two have the same row of a variable: one of them is from another time.
 std::vector<SavedShard> read_snapshots(const std::string& folder);
+
+// Removes the snapshot in a folder, and then the folder if it has nothing else. Whether there was
+// one that could be removed.
+bool remove_snapshot(const std::string& folder);
 
 }  // namespace cohort::parameter_server

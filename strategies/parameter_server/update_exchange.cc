@@ -279,7 +279,9 @@ void UpdateExchange::settle() {
   }
   if (error_) return caller_->refuse(*error_);
   if (missing_version() == nullptr) return answer();
-  const auto is_ready = [self = shared_from_this()] { return self->missing_version() == nullptr; };
+  const auto is_ready = [self = shared_from_this()] {
+    return self->caller_->has_gone() || self->missing_version() == nullptr;
+  };
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   // Who waits for locks is not the one who looks after all waiting.
   const auto proceed = [self = shared_from_this()](bool) {
@@ -302,6 +304,7 @@ const UpdateExchange::Pull* UpdateExchange::missing_version() const {
 }
 
 void UpdateExchange::answer() {
+  if (caller_->has_gone()) return;
   const Pull* const missing = missing_version();
   if (missing == nullptr) return caller_->reply();
   const std::string slow = service_.awaited_by(*missing->shard);

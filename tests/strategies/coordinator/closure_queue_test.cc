@@ -2,6 +2,7 @@
 #include "strategies/coordinator/closure_queue.h"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <thread>
@@ -43,10 +44,10 @@ class Queue : public ::testing::Test {
     return value;
   }
   std::vector<ClosurePtr> take(size_t most = 1) {
-    return queue_.take(most, std::chrono::steady_clock::now() + kPatience, never_);
+    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now() + kPatience, never_);
   }
   std::vector<ClosurePtr> take_what_is_there(size_t most = 100) {
-    return queue_.take(most, std::chrono::steady_clock::now(), never_);
+    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now(), never_);
   }
   ClosurePtr take_one() { return std::move(take().at(0)); }
   static std::vector<ClosurePtr> list(ClosurePtr closure) {
@@ -83,6 +84,20 @@ TEST_F(Queue, IsDoneAtFirstAndAfterAllHasBeenExecuted) {
   queue_.finish(std::move(taken));
   EXPECT_TRUE(queue_.done());
   join();
+}
+
+TEST_F(Queue, HandsOutTheFirstAndAsManyBytesAsAreWanted) {
+  for (const size_t bytes : {50u, 3u, 4u, 4u, 1u}) {
+    ClosurePtr made = closure();
+    made->bytes = bytes;
+    queue_.put(std::move(made));
+  }
+  for (const size_t expected : {1u, 2u, 2u}) {
+    auto taken = queue_.take(100, 7, std::chrono::steady_clock::now(), never_);
+    EXPECT_EQ(taken.size(), expected);
+    queue_.finish(std::move(taken));
+  }
+  EXPECT_TRUE(queue_.done());
 }
 
 TEST_F(Queue, JoinSaysWhatItWaitedFor) {
@@ -346,7 +361,7 @@ TEST_F(Queue, EndsCleanWhateverTenThreadsDo) {
       RandomStream random(kSeed + 100 + t);
       while (scheduling > 0 || queue_.counts().queued > 0) {
         for (ClosurePtr& taken :
-             queue_.take(3, std::chrono::steady_clock::now() + milliseconds(1), never_)) {
+             queue_.take(3, SIZE_MAX, std::chrono::steady_clock::now() + milliseconds(1), never_)) {
           switch (random.below(20)) {
             case 0:
               queue_.fail(std::move(taken), Error(Code::kInternal, "bad"));

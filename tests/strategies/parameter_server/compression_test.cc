@@ -133,6 +133,14 @@ TEST(Float16, LeavesBehindWhatItCannotHold) {
   EXPECT_EQ(values_of(compressor.residual("w")), (Floats{0, 100000 - 65504, 0}));
 }
 
+TEST(BFloat16, LeavesBehindWhatItCannotHold) {
+  constexpr float kLargest = 0x1.FEp127f, kLarger = 0x1.FFFFFEp127f;
+  GradientCompressor compressor({.kind = Compression::kBFloat16});
+  EXPECT_EQ(send(compressor, {kLarger, -kLarger}), (Floats{kLargest, -kLargest}));
+  EXPECT_EQ(values_of(compressor.residual("w")), (Floats{kLarger - kLargest, kLargest - kLarger}));
+  EXPECT_EQ(send(compressor, {0, 0}), (Floats{0x1p120f, -0x1p120f}));
+}
+
 TEST(Halves, GiveBackTheDtypeAndExactOnes) {
   for (const Compression kind : {Compression::kBFloat16, Compression::kFloat16})
     for (const DType dtype :

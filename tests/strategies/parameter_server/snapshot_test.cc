@@ -329,6 +329,28 @@ TEST(Checkpoint, FitsAnyNumberOfShardsAndServers) {
     }
 }
 
+TEST(Checkpoint, IsNotMadeOfSnapshotsOfDifferentTimes) {
+  const Folder folder;
+  const std::string first = folder.path() + "/ps-0", second = folder.path() + "/ps-1";
+  const ShardSpec spec = whole_shard("w", kFour);
+  parameter_server::ShardState half{.spec = spec, .parts = {floats({7, 8})}};
+  half.spec.name = "w/part_1";
+  half.spec.begin = half.spec.rows = 2;
+  parameter_server::write_snapshot(first, {{.spec = spec, .parts = {floats({1, 2, 3, 4})}}});
+  parameter_server::write_snapshot(second, {half});
+  TestServer server;
+  const auto client = server.client();
+  client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  EXPECT_ERROR(client->restore(folder.path()), Code::kInvalidArgument,
+               str(first, " and ", second, " both have row 2 of variable \"w\""));
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>(4)));
+  EXPECT_TRUE(parameter_server::remove_snapshot(second));
+  EXPECT_FALSE(std::filesystem::exists(second));
+  EXPECT_FALSE(parameter_server::remove_snapshot(second));
+  client->restore(folder.path());
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
+}
+
 TEST(Checkpoint, SaysWhichRowsItLacks) {
   ShardSpec spec = whole_shard("w", kFour);
   parameter_server::SavedShard half{.about = {.spec = spec}, .rows = 2, .load = nullptr};
