@@ -97,6 +97,16 @@ struct StepNote {
   }
 };
 
+// Where that fails the job has: others may have connected, and would wait for this worker.
+void reconnect(LocalReplicas& replicas, WorkerLink& link) {
+  try {
+    replicas.reconnect();
+  } catch (const Error& error) {
+    link.report(error);
+    throw link.failure(std::chrono::milliseconds(0)).value_or(error);
+  }
+}
+
 // What has to be equal on all workers, in words.
 std::string topic_of(const Function& function, const RunOptions& options) {
   return str("step ", options.step, " of \"", function.name(), "\" with the seed ", options.seed);
@@ -223,8 +233,9 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
     connected = connected && note.is_connected;
   }
   step_->begin_step();  // before it is traced, which may fail: then this worker has done nothing
-  if (!connected) replicas_->abort(Error(Code::kAborted, "the step before has failed"));
   require_same_program(programs);
+  // Before it is traced, too: the others would wait for a worker that cannot trace.
+  if (!connected) reconnect(*replicas_, *link_);
   traces_ = function.trace_count();
   return all_signatures(topic, inputs, packer.bytes());
 }
