@@ -140,7 +140,10 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), on_cpus);
   group_ = std::make_shared<WorkerGroup>(link_, options.worker_timeout, step_, end_step);
   // From here on, whoever is lost, nobody waits.
-  const auto watch = link_->on_failure([group = group_](const Error& e) { group->abort(e); });
+  const auto watch = link_->on_failure([group = group_, step = step_](const Error& error) {
+    group->abort(error);
+    step->abort(error);
+  });
   require_equal_counts(*group_, devices.size());
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
   replicas_ = std::make_unique<LocalReplicas>(
@@ -150,6 +153,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   watch_ = link_->on_failure([this](const Error& error) {
     group_->abort(error);
     replicas_->close(error);
+    step_->abort(error);  // what replicas_ is connecting
   });
 }
 
