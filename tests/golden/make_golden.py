@@ -201,17 +201,19 @@ def floats(*values):
 
 
 def changes():
-    """A variable is made and overwritten, and so is a table with rows on first use."""
+    """A variable is made and overwritten, and so is a table with rows on first use; another is moved by a gradient."""
     mark = message(3, field(1, b"worker:1"), varint(2 << 3 | 1) + struct.pack("<Q", 2**63 + 1), field(3, 3))
     lazy = message(11, field(2, 0.5), field(4, 7), field(5, 100))
     created = message(4, field(1, b"w"), field(2, b"w"), numbers(4, [2]), field(6, 2))
     table = message(4, field(1, b"table"), field(2, b"table"), numbers(4, [1000, 2]), field(6, 1000), lazy)
     rows = struct.pack("<2q", 4, 17)
+    gradient = message(5, field(1, 0.1), field(2, 8), field(3, 1))
     return (
         entry(floats(1, 2), field(1, b"w"), created)
         + entry(floats(3, -4), field(1, b"w"), field(2, 5), mark, message(6))
         + entry(b"", field(1, b"table"), table)
         + entry(rows + floats(1, 2, 3, 4), field(1, b"table"), field(2, 1), message(7, field(3, 2)))
+        + entry(struct.pack("<q", 1) + floats(1, -2), field(1, b"gone"), field(2, 7), gradient)
     )
 
 
