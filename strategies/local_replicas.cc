@@ -145,6 +145,7 @@ LocalReplicas::LocalReplicas(std::vector<Device> devices,
 
 void LocalReplicas::connect() {
   if (replicas_in_sync_ == 1) return;
+  require_open();
   auto communicators = cross_device_ops_->make_communicators(devices_);
   if (communicators.size() != devices_.size() ||
       std::find(communicators.begin(), communicators.end(), nullptr) != communicators.end())
@@ -203,6 +204,16 @@ bool LocalReplicas::is_connected() const {
   return replicas_in_sync_ == 1 || connected_;
 }
 
+void LocalReplicas::reconnect() {
+  abort(Error(Code::kAborted, "the step before has failed"));
+  connect();
+}
+
+void LocalReplicas::require_open() const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) throw *closed_;
+}
+
 void LocalReplicas::abort(const Error& error) {
   const std::lock_guard lock(mutex_);
   for (const auto& communicator : communicators_) communicator->abort(error);
@@ -238,7 +249,9 @@ std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient
 }
 
 void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, const Work& work) {
-  if (!is_connected()) connect();
+  require_open();
+  // Other processes do not come now: what has failed on one of them fails here too.
+  if (!is_connected() && replicas_in_sync_ == count()) connect();
   if (step_ != nullptr) step_->begin_step();
   std::mutex mutex;
   std::exception_ptr first_error;

@@ -59,6 +59,10 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
 struct BackupAndRestoreOptions {
   std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
   bool delete_checkpoint = true;     // once training has ended as planned
+  // For how many seconds a scheduler lets the process live after it has asked it to end (SIGTERM):
+  // it saves at once, trains on, and saves again while there is time, or when the epoch ends. With
+  // 0 training ends after the step under way.
+  double grace_seconds = 0;
 };
 // Keeps a backup of everything training depends on in `directory`, also when interrupted: the
 // model, the place in the data, and what other callbacks keep, after whose turn it saves. When

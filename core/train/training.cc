@@ -143,6 +143,7 @@ History Training::run() {
     Strategy& strategy;
     ~Ending() { strategy.end_training(); }
   } ending{model_.strategy()};
+  step_began_ = Clock::now();
   stepper_.begin(options_.class_weight);
   call(&Callback::on_train_begin);
   while (epoch_ < options_.epochs && !stopping()) {
@@ -163,12 +164,13 @@ void Training::run_epoch() {
   try {
     while (!stopping()) {
       const auto batch = feed_.next();
-      if (!batch) return;
+      if (!batch) break;
       run_step(*batch);
     }
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1));
   }
+  if (in_grace() && !stopping()) interrupt();
 }
 
 void Training::resume_data() {
@@ -181,11 +183,29 @@ void Training::resume_data() {
 }
 
 void Training::run_step(const data::DistributedBatch& batch) {
+  const auto step_before = std::exchange(step_began_, Clock::now());
   call(&Callback::on_batch_begin);
   stepper_.train(batch, totals_);
   ++step_;
-  if (model_.strategy().workers().stop_requested()) interrupt();
+  if (!end_by_ && model_.strategy().workers().stop_requested()) {
+    end_by_ = step_before + grace_;
+    if (grace_ == Clock::duration::zero()) interrupt();
+  }
   call(&Callback::on_batch_end);
+  if (in_grace() && !stopping() && !has_time_for_a_step()) interrupt();
+}
+
+void Training::set_grace(std::chrono::duration<double> grace) {
+  grace_ = std::chrono::duration_cast<Clock::duration>(grace);
+}
+
+bool Training::has_time_for_a_step() {
+  const auto now = Clock::now();
+  longest_step_ = std::max(longest_step_, now - step_began_);
+  const bool fits = now + longest_step_ + longest_step_ / 4 < *end_by_;
+  const auto all = model_.strategy().workers().exchange("whether there is time for another step",
+                                                        fits ? "yes" : "no");
+  return std::all_of(all.begin(), all.end(), [](const auto& each) { return each == "yes"; });
 }
 
 void Training::interrupt() {

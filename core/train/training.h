@@ -37,6 +37,12 @@ class Training {
   const std::string& stop_reason() const { return history_.stop_reason; }
   // Whether an interrupt, rather than a callback, is what ends training.
   bool interrupted() const { return interrupted_; }
+  // How long to go on after a request to stop, as if it had come a step before it was seen; 0, as
+  // it begins, ends training at once. It ends while there is time for another save, after the same
+  // step on all workers, and with the epoch at the latest. For on_train_begin(), alike on all.
+  void set_grace(std::chrono::duration<double> grace);
+  // Whether a stop was asked for, and training goes on.
+  bool in_grace() const { return end_by_.has_value() && !interrupted_; }
 
   // A checkpoint of the model that also holds where training stands, and what callbacks keep, and
   // going on from its file, which gives the same bits as never having stopped. Both are for
@@ -78,6 +84,9 @@ class Training {
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
   void interrupt();
+  // Whether all workers have the time for another step like those since the request, and what came
+  // with them.
+  bool has_time_for_a_step();
   // Calls f(owner, callback) for each callback that keeps something: what the names of its state
   // begin with in a backup.
   template <typename F>
@@ -100,6 +109,10 @@ class Training {
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
   bool interrupted_ = false;
+  Clock::duration grace_{0};
+  std::optional<Clock::time_point> end_by_;  // once a stop was asked for
+  Clock::time_point step_began_;
+  Clock::duration longest_step_{0};  // since then, with its callbacks
   Clock::time_point epoch_began_;
   double seconds_before_ = 0;  // that this epoch had taken where it is gone on with
   std::optional<Clock::time_point> epoch_ended_;  // set while the end of an epoch is dealt with
