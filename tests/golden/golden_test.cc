@@ -103,7 +103,8 @@ TEST(Golden, ABackupIsGoneOnFrom) {
 }
 
 TEST(Golden, TheSnapshotOfAParameterServer) {
-  const std::vector<ShardState> shards = parameter_server::read_snapshot(kFolder);
+  std::vector<ShardState> shards;
+  for (const auto& saved : parameter_server::read_snapshot(kFolder)) shards.push_back(saved.load());
   ASSERT_EQ(shards.size(), 2u);
   const ShardState &part = shards[0], &table = shards[1];
   EXPECT_EQ(part.spec.name, "w/part_1");
@@ -129,8 +130,10 @@ TEST(Golden, TheSnapshotOfAParameterServer) {
   EXPECT_EQ(values_of<float>(table.parts.at(0)), (std::vector<float>{1, 2, 3, 4, 5, 6}));
 
   const std::string folder = make_folder();
-  parameter_server::write_snapshot(folder, shards);
-  expect_golden(folder, {"snapshot.json", "shards-1.safetensors"});
+  parameter_server::SnapshotWriter writer(folder);
+  for (const ShardState& shard : shards) writer.add(shard);
+  writer.commit();
+  expect_golden(folder, {"snapshot.json", "shards-1"});
 }
 
 // The shards of the log: one that is made with its value, and a table with rows on first use. The

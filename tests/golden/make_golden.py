@@ -112,24 +112,20 @@ def in_hex(text):
     return text.encode().hex()
 
 
+def saved_shard(tensors, about):
+    """What the manifest says of a shard, and its tensors one behind the other."""
+    return compact({**about, "crc32c": [crc32c(tensor.data) for tensor in tensors]}), b"".join(t.data for t in tensors)
+
+
 def snapshot():
     """The manifest, and the tensors: a part of a variable that is trained, and a table with rows on first use."""
-    part, table = in_hex("w/part_1"), in_hex("table")
-    tensors = {
-        f"{part}#0": Tensor("F32", [2, 2], [1, 2, 3, 4]),
-        f"{part}#1": Tensor("F32", [2, 2], [0.5, 0.5, -1, 0]),
-        f"{table}#rows": Tensor("I64", [2], [4, 17]),
-        f"{table}#0": Tensor("F32", [2, 3], [1, 2, 3, 4, 5, 6]),
-    }
     common = {"dtype": "float32", "update": "", "row_update": "", "row_block": 0, "slots": [], "marks": []}
-    manifest = {
-        "format": 1,
-        "file": "shards-1.safetensors",
-        "crc32c": {name: crc32c(tensor.data) for name, tensor in tensors.items()},
-        "shards": [
+    shards = [
+        saved_shard(
+            [Tensor("F32", [2, 2], [1, 2, 3, 4]), Tensor("F32", [2, 2], [0.5, 0.5, -1, 0])],
             {
                 **common,
-                "name": part,
+                "name": in_hex("w/part_1"),
                 "variable": in_hex("w"),
                 "shape": [5, 2],
                 "begin": 3,
@@ -140,21 +136,27 @@ def snapshot():
                 "version": 9,
                 "updates": 8,
             },
+        ),
+        saved_shard(
+            [Tensor("I64", [2], [4, 17]), Tensor("F32", [2, 3], [1, 2, 3, 4, 5, 6])],
             {
                 **common,
-                "name": table,
-                "variable": table,
+                "name": in_hex("table"),
+                "variable": in_hex("table"),
                 "shape": [1000, 3],
                 "begin": 0,
                 "rows": 1000,
+                "in_use": 2,
                 "lazy": {"kind": 1, "a": -0.5, "b": 0.5, "seed": 7, "max_rows": 100},
                 "version": 2,
                 "updates": 1,
             },
-        ],
-    }
-    text = compact(manifest)
-    return text + f"\n{crc32c(text)}\n".encode(), safetensors(tensors, {})
+        ),
+    ]
+    data = b"".join(tensors for _, tensors in shards)
+    text = f'{{"format":2,"file":"shards-1","bytes":{len(data)},"shards":['.encode()
+    text += b",".join(about for about, _ in shards) + b"]}"
+    return text + f"\n{crc32c(text)}\n".encode(), data
 
 
 # --- Protocol buffers (proto/*.proto); numbers that are 0, and texts that are empty, are left out
@@ -254,7 +256,7 @@ def main(folder):
         "weights.safetensors": weights(),
         "backup.safetensors": backup(),
         "snapshot.json": manifest,
-        "shards-1.safetensors": shards,
+        "shards-1": shards,
         "changes-1": changes(),
         "function.graph": function(),
     }
