@@ -262,11 +262,26 @@ TEST_F(HostileGraph, WithVariablesThatDoNotFit) {
 }
 
 TEST_F(HostileGraph, WithAVariableWhereNoneBelongs) {
-  node("Add").set_resource("embedding");
-  expect_refused(Code::kInvalidArgument, "op Add uses no variable");
-  node("Add").clear_resource();
-  node("ReadVariable").clear_resource();
-  expect_refused(Code::kInvalidArgument, "names no variable");
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(every_op(variables_))));
+  for (auto& node : *graph_.mutable_nodes()) {
+    if (find_op(node.op()).uses_variable) continue;
+    SCOPED_TRACE(node.op());
+    node.set_resource("embedding");
+    expect_refused(Code::kInvalidArgument,
+                   node.op() == "Input" ? "names a variable" : "uses no variable");
+    node.clear_resource();
+  }
+}
+
+TEST_F(HostileGraph, WithoutAVariableWhereOneBelongs) {
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(every_op(variables_))));
+  for (const char* op : {"ReadVariable", "AssignVariable", "AssignScatter"}) {
+    SCOPED_TRACE(op);
+    const std::string name = node(op).resource();
+    node(op).clear_resource();
+    expect_refused(Code::kInvalidArgument, "names no variable");
+    node(op).set_resource(name);
+  }
 }
 
 // Imports bytes that may be anything: the only allowed failure is an error that blames them.
