@@ -1,7 +1,10 @@
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "core/graph/gradients.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "tests/testing/evaluate.h"
 #include "tests/testing/gradient_check.h"
@@ -133,6 +136,23 @@ TEST_F(Shapes, AnEmptyValueIsTheCallersError) {
 
 TEST_F(Shapes, ResultsLargerThanAnyMemoryAreRefused) {
   EXPECT_THROW(broadcast_to(input({}), {int64_t{1} << 31, int64_t{1} << 31}), Error);
+}
+
+TEST_F(Shapes, RowsOfAllReplicasTogetherMustBeANumber) {
+  const std::vector<int64_t> extents = {std::numeric_limits<int64_t>::max(), 1};
+  const Value x = input({1, 2});
+  for (const bool scatters : {false, true}) {
+    try {
+      if (scatters)
+        reduce_scatter(x, extents, 1);
+      else
+        all_gather(x, extents);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_NE(error.message().find("add up to more than"), std::string::npos) << error.message();
+    }
+  }
 }
 
 TEST(MatMulGradient, OfAllTransposesAndBatches) {
