@@ -62,6 +62,9 @@ TEST(ShapeLayersTest, ChangeShapesAndKeepTheBatch) {
   EXPECT_EQ(output_shape(Flatten(), {5, 2, 3}), (Shape{5, 6}));
   EXPECT_EQ(output_shape(Flatten(), {5}), (Shape{5, 1}));
   EXPECT_EQ(output_shape(Reshape({3, -1}), {5, 6}), (Shape{5, 3, 2}));
+  // As of a replica whose share of a batch has no rows.
+  EXPECT_EQ(output_shape(Flatten(), {0, 2, 3}), (Shape{0, 6}));
+  EXPECT_EQ(output_shape(Reshape({3, -1}), {0, 6}), (Shape{0, 3, 2}));
 }
 
 TEST(DropoutTest, DropsInTrainingOnly) {

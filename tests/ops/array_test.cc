@@ -96,6 +96,13 @@ TEST_F(Shapes, ReshapeInfersOneExtent) {
   EXPECT_THROW(reshape(input({4, 6}), {-1, -1}), Error);
   EXPECT_THROW(reshape(input({4, 6}), {5, 5}), Error);
   EXPECT_THROW(reshape(input({0, 6}), {-1, 0}), Error);
+  // Of rows that are not there, too, where their number stays.
+  EXPECT_EQ(reshape(input({0, 6}), {0, 3, -1}).shape(), (Shape{0, 3, 2}));
+  EXPECT_EQ(reshape(input({0, 3, 2}), {0, 3, -1}).shape(), (Shape{0, 3, 2}));
+  EXPECT_EQ(reshape(input({0, 4, 6}), {0, -1, 8}).shape(), (Shape{0, 3, 8}));
+  EXPECT_EQ(reshape(input({2, 0, 4}), {2, -1}).shape(), (Shape{2, 0}));
+  EXPECT_THROW(reshape(input({0, 6}), {0, 5, -1}), Error);
+  EXPECT_THROW(reshape(input({4, 6}), {4, -1, 4}), Error);
 }
 
 TEST_F(Shapes, FlattenExpandAndSqueeze) {
