@@ -35,6 +35,9 @@ TEST(ConvolutionTest, HasTheShapesOfKeras) {
   EXPECT_EQ(output_shape(Conv2DTranspose(6, 3, {.strides = 2, .padding = Padding::same()}), image),
             (Shape{2, 18, 16, 6}));
   EXPECT_EQ(output_shape(Conv2DTranspose(6, 3, {.strides = 2}), image), (Shape{2, 19, 17, 6}));
+  // Of PyTorch, where the stride leaves gaps.
+  EXPECT_EQ(output_shape(Conv2DTranspose(6, 2, {.strides = 3}), {2, 4, 4, 4}),
+            (Shape{2, 11, 11, 6}));
 }
 
 TEST(ConvolutionTest, KeepsChannelsApartWhenDepthwise) {
