@@ -5,6 +5,7 @@
 #include <exception>
 #include <thread>
 
+#include "core/base/random.h"
 #include "core/graph/passes/passes.h"
 #include "core/runtime/trace.h"
 
@@ -226,7 +227,7 @@ Function::Function(Body body, std::string name) : state_(std::make_shared<State>
 }
 
 std::vector<Tensor> Function::operator()(const std::vector<Tensor>& inputs) const {
-  return run(inputs, PlanOptions{}, StepInfo{.step = state_->calls++});
+  return run(inputs, PlanOptions{}, StepInfo{.seed = global_seed(), .step = state_->calls++});
 }
 
 std::vector<Tensor> Function::run(std::span<const Tensor> inputs, const PlanOptions& replica,
