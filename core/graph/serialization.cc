@@ -7,6 +7,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
+#include "core/tensor/bool_bytes.h"
 #include "proto/graph.pb.h"
 
 namespace cohort {
@@ -92,6 +93,7 @@ Tensor read_tensor(const proto::Tensor& in) {
     invalid("a tensor ", spec, " comes with ", in.data().size(), " bytes");
   Tensor tensor(spec.dtype, spec.shape);
   std::memcpy(tensor.raw(), in.data().data(), in.data().size());
+  normalize_bools(tensor);
   return tensor;
 }
 

@@ -1,6 +1,7 @@
 #include "core/graph/serialization.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <sstream>
 
@@ -129,6 +130,18 @@ TEST(Serialization, GivesTheSameFunctionBack) {
     EXPECT_EQ(copy.graph->nodes()[i]->attributes(), original.graph->nodes()[i]->attributes());
     EXPECT_EQ(copy.graph->nodes()[i]->resource(), original.graph->nodes()[i]->resource());
   }
+}
+
+TEST(Serialization, ABoolIsZeroOrOneWhateverByteItCameAs) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  constant(Tensor::full(DType::kBool, {3}, 1));
+  proto::Graph graph;
+  ASSERT_TRUE(graph.ParseFromString(serialize_function(f)));
+  graph.mutable_nodes(0)->mutable_attributes(0)->mutable_tensor()->set_data("\2\0\xff", 3);
+  const GraphFunction copy = import_function(graph.SerializeAsString(), Variables().resolver());
+  const auto value = copy.graph->nodes()[0]->attributes().get<Tensor>("value");
+  EXPECT_EQ(std::memcmp(value.raw(), "\1\0\1", 3), 0);
 }
 
 TEST(Serialization, IsTheSameBytesEveryTime) {
