@@ -126,6 +126,16 @@ TEST(PlanTest, WhatAConversionRoundsStaysRounded) {
   }
 }
 
+TEST(PlanTest, Float64BetweenConversionsIsComputedInFloat64) {
+  const auto traced = trace({{DType::kFloat32, {2}}}, [](auto& x) {
+    const Value wide = ops::exp(ops::cast(x[0], DType::kFloat64));
+    return std::vector<Value>{ops::cast(ops::log(wide), DType::kFloat32)};
+  });
+  Plan plan(traced, {});
+  const Tensor x = Tensor::from<float>({100, 1}, {2});  // exp(100) is no float32
+  expect_near(plan.run(std::vector<Tensor>{x}, {})[0], x, 1e-5);
+}
+
 TEST(PlanTest, DoesNotFuseAcrossANodeInBetween) {
   // mean depends on a, and the last subtraction on mean: they cannot all be one kernel.
   const auto traced = trace({{DType::kFloat32, {6}}}, [](auto& x) {

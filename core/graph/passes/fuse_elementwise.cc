@@ -105,6 +105,15 @@ std::vector<Value> group_outputs(const std::vector<Node*>& group, const Users& u
   return outputs;
 }
 
+// A program computes in double where one of its inputs or outputs is float64: not so where all that
+// is float64 stays inside.
+bool keeps_precision(const std::vector<Node*>& group, const std::vector<Value>& outputs) {
+  const auto is_double = [](const Value& value) { return value.dtype() == DType::kFloat64; };
+  const std::vector<Value> inputs = external_inputs(group);
+  return !computes_in_double(*group[0]) || std::any_of(inputs.begin(), inputs.end(), is_double) ||
+         std::any_of(outputs.begin(), outputs.end(), is_double);
+}
+
 void emit_group(Rewriter& rewrite, const std::vector<Node*>& group,
                 const std::vector<Value>& outputs) {
   const std::vector<Value> inputs = external_inputs(group);
@@ -147,7 +156,7 @@ GraphFunction fuse_elementwise(const GraphFunction& function) {
   Rewriter rewrite(function);
   for (const auto& group : clusters.order()) {
     const auto outputs = group_outputs(group, users, function.outputs);
-    if (group.size() == 1 || outputs.empty()) {
+    if (group.size() == 1 || outputs.empty() || !keeps_precision(group, outputs)) {
       for (const Node* node : group) rewrite.copy(*node);
     } else {
       emit_group(rewrite, group, outputs);
