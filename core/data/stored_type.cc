@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/tensor/bool_bytes.h"
+
 namespace cohort::data {
 namespace {
 
@@ -20,11 +22,6 @@ void swap_bytes(Tensor& bytes, size_t item_bytes) {
   auto* begin = bytes.data<uint8_t>();
   for (auto* item = begin; item < begin + bytes.bytes(); item += item_bytes)
     std::reverse(item, item + item_bytes);
-}
-
-void normalize_bools(Tensor& bytes) {
-  auto* begin = bytes.data<uint8_t>();
-  std::transform(begin, begin + bytes.bytes(), begin, [](uint8_t value) { return value != 0; });
 }
 
 }  // namespace
@@ -54,12 +51,13 @@ std::optional<DType> dtype_of_stored(const StoredType& type) {
 
 Tensor decode(Tensor bytes, const StoredType& type, const Shape& shape) {
   if (type.big_endian && type.bytes > 1) swap_bytes(bytes, type.bytes);
-  if (type.kind == 'b') normalize_bools(bytes);
   if (type.kind == 'i' && type.bytes == 1) return widen<int32_t, int8_t>(bytes, shape);
   if (type.kind == 'i' && type.bytes == 2) return widen<int32_t, int16_t>(bytes, shape);
   if (type.kind == 'u' && type.bytes == 2) return widen<int32_t, uint16_t>(bytes, shape);
   if (type.kind == 'u' && type.bytes == 4) return widen<int64_t, uint32_t>(bytes, shape);
-  return Tensor(*dtype_of_stored(type), shape, bytes.buffer());
+  Tensor array(*dtype_of_stored(type), shape, bytes.buffer());
+  normalize_bools(array);
+  return array;
 }
 
 }  // namespace cohort::data

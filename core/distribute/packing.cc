@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/tensor/bool_bytes.h"
+
 namespace cohort {
 namespace {
 
@@ -83,6 +85,7 @@ Tensor Unpacker::tensor() {
   const std::string_view bytes = take(of.bytes());
   Tensor tensor(of.dtype, of.shape);
   if (!bytes.empty()) std::memcpy(tensor.raw(), bytes.data(), bytes.size());
+  normalize_bools(tensor);
   return tensor;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "core/base/random.h"
 #include "core/distribute/replica_scope.h"
 #include "core/runtime/signature.h"
 
@@ -42,6 +43,12 @@ class SingleDeviceStrategy final : public Strategy {
   std::string name_;
   std::vector<Device> devices_;
 };
+
+// A seed of 0 is none of its own.
+RunOptions with_seed(RunOptions options) {
+  if (options.seed == 0) options.seed = global_seed();
+  return options;
+}
 
 // Calls `work`, which may throw what the user's code does: that arrives here as it was thrown. The
 // other workers, who would wait for this one in the step, are told.
@@ -114,6 +121,7 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
                                               const PerReplica<std::vector<Tensor>>& inputs,
                                               const RunOptions& options) {
   require_cross_replica("run", "call the function's body itself");
+  const RunOptions seeded = with_seed(options);
   const std::lock_guard one_at_a_time(state_->running);
   tell_others(workers(), [&] {
     if (inputs.size() != devices().size())
@@ -122,15 +130,15 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   std::vector<Signature> local;
   for (const auto& tensors : inputs) local.push_back(signature_of(tensors));
   // Other workers run the program with arguments of their own, which nobody compares.
-  const auto same_input = workers().size() > 1 ? std::vector<bool>() : options.same_input;
+  const auto same_input = workers().size() > 1 ? std::vector<bool>() : seeded.same_input;
   const ReplicaGroup group =
-      group_of(state_->id, name(), signatures_in_sync(function, local, options), same_input);
+      group_of(state_->id, name(), signatures_in_sync(function, local, seeded), same_input);
   // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
   tell_others(workers(), [&] {
     const ReplicaScope inside(*this);
     for (const Signature& signature : local) function.trace(signature, group);
   });
-  return run_replicas(function, inputs, group, options);
+  return run_replicas(function, inputs, group, seeded);
 }
 
 void Strategy::require_cross_replica(std::string_view method, std::string_view instead) const {

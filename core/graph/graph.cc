@@ -20,6 +20,12 @@ constexpr int64_t kMaxElements = int64_t{1} << 40;
 // What a read gives is the variable's affair: there may be no memory at all for most of it.
 constexpr int64_t kMaxReadElements = int64_t{1} << 48;
 
+void check_variable(const OpDef& op, const Resource* variable) {
+  if (op.uses_variable && variable == nullptr) invalid("names no variable");
+  if (!op.uses_variable && variable != nullptr)
+    invalid("uses no variable, but \"", variable->name(), "\" is given");
+}
+
 void require_size(const OpDef& op, const TensorSpec& spec) {
   const int64_t most = op.name == "ReadVariable" ? kMaxReadElements : kMaxElements;
   if (spec.shape.num_elements() > most) invalid("the result ", spec, " is too large");
@@ -68,6 +74,7 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
     invalid(name, ": op ", op, " takes ", def.num_inputs, " inputs, got ", inputs.size());
   auto node = std::make_unique<Node>();
   try {
+    check_variable(def, resource.get());
     node->outputs_ = def.infer({op, specs, attributes, resource.get()});
     for (const TensorSpec& spec : node->outputs_) require_size(def, spec);
   } catch (const Error& error) {

@@ -14,7 +14,7 @@ struct InferenceContext {
   std::string_view op;
   const std::vector<TensorSpec>& inputs;
   const Attributes& attributes;
-  const Resource* resource = nullptr;
+  const Resource* resource = nullptr;  // null but for ops that use a variable
 };
 
 // Returns the specs of the outputs. Throws kInvalidArgument that says what about the inputs or
@@ -41,6 +41,9 @@ struct OpDef {
   // Has an effect or differs from call to call: never folded, merged with an equal node, or dropped
   // when its results are unused.
   bool stateful = false;
+  // Reads or writes a variable: its nodes name one, which Graph::add checks, and those of no other
+  // op do. A plan takes the variable's memory for the output of whatever else names one.
+  bool uses_variable = false;
 };
 
 // kNotFound naming the op when it is not registered.

@@ -7,6 +7,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/random.h"
 #include "core/graph/op.h"
+#include "core/tensor/bool_bytes.h"
 #include "proto/graph.pb.h"
 
 namespace cohort {
@@ -92,6 +93,7 @@ Tensor read_tensor(const proto::Tensor& in) {
     invalid("a tensor ", spec, " comes with ", in.data().size(), " bytes");
   Tensor tensor(spec.dtype, spec.shape);
   std::memcpy(tensor.raw(), in.data().data(), in.data().size());
+  normalize_bools(tensor);
   return tensor;
 }
 
@@ -176,8 +178,6 @@ class Importer {
 
   std::shared_ptr<Resource> find_resource(const proto::Node& in) const {
     if (in.resource().empty()) return nullptr;
-    if (!find_op(in.op()).stateful)
-      invalid("op ", in.op(), " uses no variable, but \"", in.resource(), "\" is given");
     const auto known = resources_.find(in.resource());
     if (known == resources_.end()) invalid("variable \"", in.resource(), "\" is not listed");
     return known->second;
@@ -197,7 +197,8 @@ class Importer {
 
   const Node& add_input(const proto::Node& in, const std::vector<Value>& inputs,
                         const Attributes& attributes) {
-    if (!inputs.empty()) invalid("a graph input has inputs");
+    if (!inputs.empty() || !in.resource().empty())
+      invalid("a graph input has inputs, or names a variable");
     const TensorSpec spec{attributes.get<DType>("dtype"),
                           Shape(attributes.get<std::vector<int64_t>>("shape"))};
     return function_.graph->add_input(in.name(), spec).node();

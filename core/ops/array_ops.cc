@@ -85,11 +85,16 @@ std::vector<int64_t> resolve_dims(const Shape& shape, std::vector<int64_t> dims)
   const auto open = std::find(dims.begin(), dims.end(), -1);
   if (open == dims.end()) return dims;
   *open = 1;
-  const int64_t known = Shape(dims).num_elements();
-  if (known == 0 || shape.num_elements() % known != 0)
+  const Shape known(dims);
+  // The extents in front that stay say nothing about it, and may be 0: a replica's share of a batch
+  // may have no rows.
+  const auto changed = std::mismatch(dims.begin(), open, shape.begin(), shape.end()).first;
+  const int first = static_cast<int>(changed - dims.begin());
+  const int64_t left = shape.count(first, shape.rank()), others = known.count(first, known.rank());
+  if (others == 0 || left % others != 0)
     invalid("reshape: the ", shape.num_elements(), " elements of ", shape,
-            " do not divide into rows of ", known);
-  *open = shape.num_elements() / known;
+            " do not divide into rows of ", known.num_elements());
+  *open = left / others;
   return dims;
 }
 

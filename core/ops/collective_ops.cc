@@ -1,5 +1,6 @@
 #include "core/ops/collective_ops.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/ops/math_ops.h"
@@ -66,7 +67,7 @@ std::vector<int64_t> extents_of(const Attributes& attributes) {
 }
 
 int64_t total(const std::vector<int64_t>& extents) {
-  return std::accumulate(extents.begin(), extents.end(), int64_t{0});
+  return std::accumulate(extents.begin(), extents.end(), int64_t{0}, add_extents);
 }
 
 Specs infer_all_gather(const InferenceContext& c) {

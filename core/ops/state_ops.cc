@@ -7,22 +7,17 @@
 namespace cohort::ops {
 namespace {
 
-const TensorSpec& variable_spec(const InferenceContext& c) {
-  if (c.resource == nullptr) invalid("names no variable");
-  return c.resource->spec();
-}
-
-Specs infer_read(const InferenceContext& c) { return {variable_spec(c)}; }
+Specs infer_read(const InferenceContext& c) { return {c.resource->spec()}; }
 
 Specs infer_assign(const InferenceContext& c) {
-  require_spec(c.inputs[0], variable_spec(c), "the value");
+  require_spec(c.inputs[0], c.resource->spec(), "the value");
   return {c.inputs[0]};
 }
 
 Specs infer_assign_scatter(const InferenceContext& c) {
   const int64_t op = c.attributes.get<int64_t>("op");
   if (op < 0 || op > static_cast<int64_t>(ScatterOp::kUpdate)) invalid(op, " is not a scatter op");
-  const TensorSpec &variable = variable_spec(c), &indices = c.inputs[0];
+  const TensorSpec &variable = c.resource->spec(), &indices = c.inputs[0];
   require_number(variable, "the variable");
   require_min_rank(variable, 1, "the variable");
   require_integer(indices, "indices");
@@ -36,11 +31,18 @@ COHORT_REGISTER_OP({.name = "ReadVariable",
                     .num_inputs = 0,
                     .infer = infer_read,
                     .gradient = no_gradient,
-                    .stateful = true});
-COHORT_REGISTER_OP(
-    {.name = "AssignVariable", .num_inputs = 1, .infer = infer_assign, .stateful = true});
-COHORT_REGISTER_OP(
-    {.name = "AssignScatter", .num_inputs = 2, .infer = infer_assign_scatter, .stateful = true});
+                    .stateful = true,
+                    .uses_variable = true});
+COHORT_REGISTER_OP({.name = "AssignVariable",
+                    .num_inputs = 1,
+                    .infer = infer_assign,
+                    .stateful = true,
+                    .uses_variable = true});
+COHORT_REGISTER_OP({.name = "AssignScatter",
+                    .num_inputs = 2,
+                    .infer = infer_assign_scatter,
+                    .stateful = true,
+                    .uses_variable = true});
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/comma_separated.h"
+#include "core/base/random.h"
 #include "core/graph/passes/passes.h"
 #include "core/runtime/signature.h"
 #include "core/runtime/trace.h"
@@ -222,7 +223,7 @@ Function::Function(Body body, std::string name) : state_(std::make_shared<State>
 }
 
 std::vector<Tensor> Function::operator()(const std::vector<Tensor>& inputs) const {
-  return run(inputs, PlanOptions{}, StepInfo{.step = state_->calls++});
+  return run(inputs, PlanOptions{}, StepInfo{.seed = global_seed(), .step = state_->calls++});
 }
 
 std::vector<Tensor> Function::run(std::span<const Tensor> inputs, const PlanOptions& replica,

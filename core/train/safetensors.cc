@@ -11,6 +11,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/file.h"
+#include "core/tensor/bool_bytes.h"
 
 namespace cohort {
 namespace {
@@ -106,8 +107,10 @@ class Reader {
     check_layout(entries);
     const auto checks = take_checks(content.metadata);
     for (const Entry& entry : entries) {
-      const Tensor tensor = content.tensors[entry.name] = read_tensor(entry);
+      Tensor tensor = read_tensor(entry);
       if (!checks.empty()) verify(entry, tensor, checks);
+      normalize_bools(tensor);  // behind the check of the bytes
+      content.tensors[entry.name] = std::move(tensor);
     }
     check_metadata(content, checks);
     return content;

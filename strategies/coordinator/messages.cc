@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/tensor/bool_bytes.h"
 #include "proto/worker.pb.h"
 #include "strategies/cluster/coordination/fault.h"
 
@@ -158,10 +159,12 @@ class Reader {
            " bytes in tensors, or ", kMaxTensors, " of them");
     left_ -= given;
     Tensor tensor(spec.dtype, spec.shape);
-    if (in.payload_bytes() > 0)
+    if (in.payload_bytes() > 0) {
       targets_.add(tensor);
-    else
+    } else {
       std::memcpy(tensor.raw(), in.data().data(), given);
+      normalize_bools(tensor);
+    }
     return tensor;
   }
 

@@ -15,7 +15,6 @@ void require(const TensorSpec& spec, const TensorSpec& wanted, std::string_view 
 
 // The function may come from another process.
 std::vector<TensorSpec> infer_push(const InferenceContext& c) {
-  if (c.resource == nullptr) invalid("names no variable");
   const TensorSpec& variable = c.resource->spec();
   const bool is_sparse = c.attributes.get<bool>(kSparse);
   const size_t wanted = size_t{3} + is_sparse + c.attributes.get<bool>(kConditional);
@@ -35,8 +34,11 @@ std::vector<TensorSpec> infer_push(const InferenceContext& c) {
   return {};
 }
 
-COHORT_REGISTER_OP(
-    {.name = kPushOp, .num_inputs = OpDef::kVariadic, .infer = infer_push, .stateful = true});
+COHORT_REGISTER_OP({.name = kPushOp,
+                    .num_inputs = OpDef::kVariadic,
+                    .infer = infer_push,
+                    .stateful = true,
+                    .uses_variable = true});
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/tensor/bool_bytes.h"
 
 namespace cohort::parameter_server {
 
@@ -30,6 +31,7 @@ void Targets::take(const char* data, size_t bytes) {
     bytes -= part;
     filled_ += part;
     if (part == place.size()) {
+      normalize_bools(targets_[next_]);
       ++next_;
       filled_ = 0;
     }

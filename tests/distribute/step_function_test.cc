@@ -9,6 +9,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/random_ops.h"
+#include "core/runtime/function.h"
 #include "tests/distribute/testing.h"
 
 namespace cohort {
@@ -236,6 +237,25 @@ TEST_P(StepFunctionTest, RandomNumbersDifferByReplicaAndRunAndFollowTheSeed) {
   set_global_seed(6);
   EXPECT_NE(draw(), first);
   set_global_seed(0);
+}
+
+TEST_P(StepFunctionTest, AFunctionThatIsRunHasTheGlobalSeedUnlessItIsGivenOne) {
+  const Function f =
+      function([](Value x) { return x + ops::random_normal({2}, 0, 1, DType::kFloat64); });
+  const std::vector<Tensor> zero = {Tensor::scalar(0.0)};
+  const PerReplica<std::vector<Tensor>> inputs =
+      std::vector<std::vector<Tensor>>(static_cast<size_t>(replicas()), zero);
+  const auto draw = [&](const RunOptions& options) {
+    return elements(strategy.run(f, inputs, options)[0][0]);
+  };
+  set_global_seed(5);
+  const auto first = draw({}), again = draw({});
+  set_global_seed(6);
+  const auto other = draw({}), chosen = draw({.seed = 5});
+  set_global_seed(0);
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
+  EXPECT_EQ(first, chosen);
 }
 
 TEST_P(StepFunctionTest, SeveralThreadsStepOneFunction) {

@@ -6,6 +6,7 @@
 
 #include "core/graph/op.h"
 #include "core/ops/math_ops.h"
+#include "tests/testing/evaluate.h"
 
 namespace cohort {
 namespace {
@@ -56,6 +57,19 @@ TEST(Graph, RefusesValuesOfAnotherGraphUnknownOpsAndWrongCounts) {
   EXPECT_EQ(code_of([&] { graph.add("Add", {x}); }), Code::kInvalidArgument);
   EXPECT_EQ(code_of([&] { graph.add("Add", {x, Value()}); }), Code::kInvalidArgument);
   EXPECT_EQ(graph.nodes().size(), 1u);
+}
+
+TEST(Graph, OnlyOpsThatUseAVariableNameOne) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {100}});
+  const auto w = std::make_shared<testing::TestVariable>("w", Tensor::zeros(DType::kFloat32, {1}));
+  const Attributes dropout = {{"rate", 0.5}, {"seed", int64_t{1}}};
+  EXPECT_EQ(code_of([&] { graph.add("Dropout", {x}, dropout, w); }), Code::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { graph.add("Relu", {x}, {}, w); }), Code::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { graph.add("ReadVariable", {}); }), Code::kInvalidArgument);
+  graph.add("Dropout", {x}, dropout);
+  graph.add("ReadVariable", {}, {}, w);
+  EXPECT_EQ(graph.nodes().size(), 3u);
 }
 
 TEST(Graph, ConstantsNeedAFunctionBeingTraced) {

@@ -1,6 +1,7 @@
 #include "core/graph/serialization.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <sstream>
 
@@ -129,6 +130,18 @@ TEST(Serialization, GivesTheSameFunctionBack) {
     EXPECT_EQ(copy.graph->nodes()[i]->attributes(), original.graph->nodes()[i]->attributes());
     EXPECT_EQ(copy.graph->nodes()[i]->resource(), original.graph->nodes()[i]->resource());
   }
+}
+
+TEST(Serialization, ABoolIsZeroOrOneWhateverByteItCameAs) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  constant(Tensor::full(DType::kBool, {3}, 1));
+  proto::Graph graph;
+  ASSERT_TRUE(graph.ParseFromString(serialize_function(f)));
+  graph.mutable_nodes(0)->mutable_attributes(0)->mutable_tensor()->set_data("\2\0\xff", 3);
+  const GraphFunction copy = import_function(graph.SerializeAsString(), Variables().resolver());
+  const auto value = copy.graph->nodes()[0]->attributes().get<Tensor>("value");
+  EXPECT_EQ(std::memcmp(value.raw(), "\1\0\1", 3), 0);
 }
 
 TEST(Serialization, IsTheSameBytesEveryTime) {
@@ -262,11 +275,26 @@ TEST_F(HostileGraph, WithVariablesThatDoNotFit) {
 }
 
 TEST_F(HostileGraph, WithAVariableWhereNoneBelongs) {
-  node("Add").set_resource("embedding");
-  expect_refused(Code::kInvalidArgument, "op Add uses no variable");
-  node("Add").clear_resource();
-  node("ReadVariable").clear_resource();
-  expect_refused(Code::kInvalidArgument, "names no variable");
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(every_op(variables_))));
+  for (auto& node : *graph_.mutable_nodes()) {
+    if (find_op(node.op()).uses_variable) continue;
+    SCOPED_TRACE(node.op());
+    node.set_resource("embedding");
+    expect_refused(Code::kInvalidArgument,
+                   node.op() == "Input" ? "names a variable" : "uses no variable");
+    node.clear_resource();
+  }
+}
+
+TEST_F(HostileGraph, WithoutAVariableWhereOneBelongs) {
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(every_op(variables_))));
+  for (const char* op : {"ReadVariable", "AssignVariable", "AssignScatter"}) {
+    SCOPED_TRACE(op);
+    const std::string name = node(op).resource();
+    node(op).clear_resource();
+    expect_refused(Code::kInvalidArgument, "names no variable");
+    node(op).set_resource(name);
+  }
 }
 
 // Imports bytes that may be anything: the only allowed failure is an error that blames them.

@@ -35,6 +35,9 @@ TEST(ConvolutionTest, HasTheShapesOfKeras) {
   EXPECT_EQ(output_shape(Conv2DTranspose(6, 3, {.strides = 2, .padding = Padding::same()}), image),
             (Shape{2, 18, 16, 6}));
   EXPECT_EQ(output_shape(Conv2DTranspose(6, 3, {.strides = 2}), image), (Shape{2, 19, 17, 6}));
+  // Of PyTorch, where the stride leaves gaps.
+  EXPECT_EQ(output_shape(Conv2DTranspose(6, 2, {.strides = 3}), {2, 4, 4, 4}),
+            (Shape{2, 11, 11, 6}));
 }
 
 TEST(ConvolutionTest, KeepsChannelsApartWhenDepthwise) {
@@ -62,6 +65,9 @@ TEST(ShapeLayersTest, ChangeShapesAndKeepTheBatch) {
   EXPECT_EQ(output_shape(Flatten(), {5, 2, 3}), (Shape{5, 6}));
   EXPECT_EQ(output_shape(Flatten(), {5}), (Shape{5, 1}));
   EXPECT_EQ(output_shape(Reshape({3, -1}), {5, 6}), (Shape{5, 3, 2}));
+  // As of a replica whose share of a batch has no rows.
+  EXPECT_EQ(output_shape(Flatten(), {0, 2, 3}), (Shape{0, 6}));
+  EXPECT_EQ(output_shape(Reshape({3, -1}), {0, 6}), (Shape{0, 3, 2}));
 }
 
 TEST(DropoutTest, DropsInTrainingOnly) {

@@ -1,7 +1,10 @@
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "core/graph/gradients.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "tests/testing/evaluate.h"
 #include "tests/testing/gradient_check.h"
@@ -93,6 +96,13 @@ TEST_F(Shapes, ReshapeInfersOneExtent) {
   EXPECT_THROW(reshape(input({4, 6}), {-1, -1}), Error);
   EXPECT_THROW(reshape(input({4, 6}), {5, 5}), Error);
   EXPECT_THROW(reshape(input({0, 6}), {-1, 0}), Error);
+  // Of rows that are not there, too, where their number stays.
+  EXPECT_EQ(reshape(input({0, 6}), {0, 3, -1}).shape(), (Shape{0, 3, 2}));
+  EXPECT_EQ(reshape(input({0, 3, 2}), {0, 3, -1}).shape(), (Shape{0, 3, 2}));
+  EXPECT_EQ(reshape(input({0, 4, 6}), {0, -1, 8}).shape(), (Shape{0, 3, 8}));
+  EXPECT_EQ(reshape(input({2, 0, 4}), {2, -1}).shape(), (Shape{2, 0}));
+  EXPECT_THROW(reshape(input({0, 6}), {0, 5, -1}), Error);
+  EXPECT_THROW(reshape(input({4, 6}), {4, -1, 4}), Error);
 }
 
 TEST_F(Shapes, FlattenExpandAndSqueeze) {
@@ -133,6 +143,23 @@ TEST_F(Shapes, AnEmptyValueIsTheCallersError) {
 
 TEST_F(Shapes, ResultsLargerThanAnyMemoryAreRefused) {
   EXPECT_THROW(broadcast_to(input({}), {int64_t{1} << 31, int64_t{1} << 31}), Error);
+}
+
+TEST_F(Shapes, RowsOfAllReplicasTogetherMustBeANumber) {
+  const std::vector<int64_t> extents = {std::numeric_limits<int64_t>::max(), 1};
+  const Value x = input({1, 2});
+  for (const bool scatters : {false, true}) {
+    try {
+      if (scatters)
+        reduce_scatter(x, extents, 1);
+      else
+        all_gather(x, extents);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_NE(error.message().find("add up to more than"), std::string::npos) << error.message();
+    }
+  }
 }
 
 TEST(MatMulGradient, OfAllTransposesAndBatches) {

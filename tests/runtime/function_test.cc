@@ -1,5 +1,6 @@
 #include "core/runtime/function.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <numeric>
@@ -8,10 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/random.h"
 #include "core/device/device.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/ops/random_ops.h"
 
 namespace cohort {
 namespace {
@@ -261,6 +264,24 @@ TEST(FunctionTest, RunsOnWhereItWasCompiledWhenItsDeviceIsTakenAway) {
   EXPECT_EQ(error.code(), Code::kNotFound);
   EXPECT_TRUE(contains(error, "cpu:1")) << error.what();
   set_logical_cpus(1);
+}
+
+TEST(FunctionTest, RandomOpsFollowTheGlobalSeedAndTheNumberOfCalls) {
+  const auto draw = [](uint64_t seed) {
+    set_global_seed(seed);
+    const Function f = function([](Value x) { return ops::dropout(x, 0.5); });
+    std::vector<float> drawn;
+    for (int call = 0; call < 2; ++call) {
+      const Tensor y = f({vector_of(100, 1)})[0];
+      drawn.insert(drawn.end(), y.values<float>().begin(), y.values<float>().end());
+    }
+    return drawn;
+  };
+  const auto first = draw(1), again = draw(1), other = draw(2);
+  set_global_seed(0);
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
+  EXPECT_FALSE(std::equal(first.begin(), first.begin() + 100, first.begin() + 100));
 }
 
 TEST(FunctionTest, SeveralThreadsMayCallIt) {

@@ -100,6 +100,42 @@ TEST(PlanTest, ACastToBoolInAChainIsStillZeroOrOne) {
               Tensor::from<float>({1, 2, 2}, {3}), 0);
 }
 
+TEST(PlanTest, WhatAConversionRoundsStaysRounded) {
+  for (const auto& dtypes :
+       {std::pair(DType::kFloat32, DType::kFloat16), std::pair(DType::kFloat32, DType::kBFloat16),
+        std::pair(DType::kFloat64, DType::kFloat16), std::pair(DType::kFloat64, DType::kFloat32)}) {
+    const DType wide = dtypes.first, narrow = dtypes.second;
+    SCOPED_TRACE(str(wide, " to ", narrow));
+    const Tensor x = Tensor::from<double>({5e5, 1.0 / 6, 1}, {3}).cast(wide);
+    const Tensor expected =
+        Tensor::from<double>({1e6, 1.0 / 3, 2}, {3}).cast(wide).cast(narrow).cast(DType::kFloat64);
+    const auto traced = trace({x.spec()}, [&](auto& in) {
+      const Value twice = in[0] + in[0], rounded = ops::cast(ops::cast(twice, narrow), wide);
+      return std::vector<Value>{rounded, rounded - twice};
+    });
+    Plan fused(traced, {}), plain(traced, {.optimize = false});
+    EXPECT_EQ(fused.stats().kernels, 2) << "what rounds ends a kernel";
+    const std::vector<Tensor> feeds = {x};
+    const auto a = fused.run(feeds, {}), b = plain.run(feeds, {});
+    const Tensor sums = a[0].cast(DType::kFloat64), differences = a[1].cast(DType::kFloat64),
+                 plain_differences = b[1].cast(DType::kFloat64);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(sums.data<double>()[i], expected.data<double>()[i]);
+      EXPECT_EQ(differences.data<double>()[i], plain_differences.data<double>()[i]);
+    }
+  }
+}
+
+TEST(PlanTest, Float64BetweenConversionsIsComputedInFloat64) {
+  const auto traced = trace({{DType::kFloat32, {2}}}, [](auto& x) {
+    const Value wide = ops::exp(ops::cast(x[0], DType::kFloat64));
+    return std::vector<Value>{ops::cast(ops::log(wide), DType::kFloat32)};
+  });
+  Plan plan(traced, {});
+  const Tensor x = Tensor::from<float>({100, 1}, {2});  // exp(100) is no float32
+  expect_near(plan.run(std::vector<Tensor>{x}, {})[0], x, 1e-5);
+}
+
 TEST(PlanTest, DoesNotFuseAcrossANodeInBetween) {
   // mean depends on a, and the last subtraction on mean: they cannot all be one kernel.
   const auto traced = trace({{DType::kFloat32, {6}}}, [](auto& x) {

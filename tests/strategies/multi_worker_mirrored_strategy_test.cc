@@ -1,6 +1,7 @@
 #include "strategies/multi_worker_mirrored_strategy.h"
 
 #include <chrono>
+#include <cstring>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -501,6 +502,15 @@ TEST(Packing, ReadsWhatItWroteAndNothingElse) {
   EXPECT_EQ(unpacker.signature(), (Signature{{DType::kInt32, {2, 0}}, {DType::kBool, {}}}));
   EXPECT_EQ(unpacker.tensor().data<float>()[2], 3);
   EXPECT_TRUE(unpacker.at_end());
+}
+
+TEST(Packing, ReadsBoolsThatAreZeroOrOne) {
+  Tensor bools(DType::kBool, {2});
+  std::memset(bools.raw(), 2, bools.bytes());
+  Packer packer;
+  packer.add(bools);
+  const Tensor read = Unpacker(packer.bytes()).tensor();
+  EXPECT_EQ(std::string_view(static_cast<const char*>(read.raw()), 2), "\1\1");
 }
 
 TEST(Packing, RefusesEveryCutAndEveryChangedByteOrReadsAValue) {

@@ -69,6 +69,15 @@ TEST(Safetensors, ReadsAFileWrittenByHand) {
   EXPECT_EQ(read_safetensors(path).tensors.at("x").item(), 2.5);
 }
 
+TEST(Safetensors, ABoolIsZeroOrOneWhateverByteItIsInTheFile) {
+  Tensor bools(DType::kBool, {3});
+  std::memcpy(bools.raw(), "\2\0\xff", 3);
+  const std::string path = temporary("bools.safetensors");
+  write_safetensors(path, {.tensors = {{"bools", bools}}, .metadata = {}});
+  const Tensor read = read_safetensors(path).tensors.at("bools");
+  EXPECT_EQ(std::memcmp(read.raw(), "\1\0\1", 3), 0);
+}
+
 TEST(Safetensors, DataStartsAligned) {
   const std::string path = temporary("aligned.safetensors");
   write_safetensors(

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "core/graph/op.h"
@@ -52,9 +53,27 @@ std::vector<Value> external_inputs(const std::vector<Node*>& group) {
   return inputs;
 }
 
-bool small_enough(std::vector<Node*> group, const std::vector<Node*>& more) {
+// A conversion that rounds: to 16 bits, or of float64 to less.
+bool rounds(const Node& node) {
+  if (node.op().name != "Cast") return false;
+  const DType from = node.inputs()[0].dtype(), to = node.outputs()[0].dtype;
+  return from != to && (dtype_size(to) == 2 || from == DType::kFloat64);
+}
+
+// Whether a member uses what another has rounded: its register would hold what was rounded away.
+bool uses_rounded(const std::vector<Node*>& group) {
+  const std::set<const Node*> inside(group.begin(), group.end());
+  return std::any_of(group.begin(), group.end(), [&](const Node* node) {
+    return std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value& input) {
+      return rounds(input.node()) && inside.count(&input.node()) > 0;
+    });
+  });
+}
+
+bool may_fuse(std::vector<Node*> group, const std::vector<Node*>& more) {
   group.insert(group.end(), more.begin(), more.end());
-  return group.size() <= kMaxInstructions && external_inputs(group).size() <= kMaxInputs;
+  return group.size() <= kMaxInstructions && external_inputs(group).size() <= kMaxInputs &&
+         !uses_rounded(group);
 }
 
 // Puts `node` into the clusters of its producers, joining those where possible.
@@ -64,9 +83,8 @@ void cluster(Clusters& clusters, Node& node) {
     const int other = clusters.of(input.node());
     if (other < 0 || other == own || !may_share(node, input.node())) continue;
     if (own < 0) {
-      if (small_enough(clusters.members(other), {&node}) && clusters.try_add(other, node))
-        own = other;
-    } else if (small_enough(clusters.members(own), clusters.members(other))) {
+      if (may_fuse(clusters.members(other), {&node}) && clusters.try_add(other, node)) own = other;
+    } else if (may_fuse(clusters.members(own), clusters.members(other))) {
       clusters.try_merge(own, other);
     }
   }
@@ -85,6 +103,15 @@ std::vector<Value> group_outputs(const std::vector<Node*>& group, const Users& u
     if (needed) outputs.push_back(node->output());
   }
   return outputs;
+}
+
+// A program computes in double where one of its inputs or outputs is float64: not so where all that
+// is float64 stays inside.
+bool keeps_precision(const std::vector<Node*>& group, const std::vector<Value>& outputs) {
+  const auto is_double = [](const Value& value) { return value.dtype() == DType::kFloat64; };
+  const std::vector<Value> inputs = external_inputs(group);
+  return !computes_in_double(*group[0]) || std::any_of(inputs.begin(), inputs.end(), is_double) ||
+         std::any_of(outputs.begin(), outputs.end(), is_double);
 }
 
 void emit_group(Rewriter& rewrite, const std::vector<Node*>& group,
@@ -129,7 +156,7 @@ GraphFunction fuse_elementwise(const GraphFunction& function) {
   Rewriter rewrite(function);
   for (const auto& group : clusters.order()) {
     const auto outputs = group_outputs(group, users, function.outputs);
-    if (group.size() == 1 || outputs.empty()) {
+    if (group.size() == 1 || outputs.empty() || !keeps_precision(group, outputs)) {
       for (const Node* node : group) rewrite.copy(*node);
     } else {
       emit_group(rewrite, group, outputs);

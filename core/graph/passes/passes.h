@@ -60,7 +60,8 @@ GraphFunction fuse_bias_activation(const GraphFunction& function);
 GraphFunction fuse_batch_norm_activation(const GraphFunction& function);
 
 // Chains and trees of floating elementwise nodes of one shape become single FusedElementwise nodes.
-// Values that stay inside keep the precision of the arithmetic, at least float32.
+// Values that stay inside keep the precision of the arithmetic, at least float32; what a conversion
+// has rounded is used outside its node only, so that it is.
 GraphFunction fuse_elementwise(const GraphFunction& function);
 
 // Fused updates with the same program that only feed assignments (an optimizer's step for every

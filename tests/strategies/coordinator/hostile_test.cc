@@ -277,6 +277,18 @@ TEST_F(Hostile, MalformedCommandsEndTheCall) {
   expect_serving();
 }
 
+TEST(Messages, HaveBoolsThatAreZeroOrOne) {
+  Tensor inside(DType::kBool, {3}), behind(DType::kBool, {5000});
+  for (Tensor* tensor : {&inside, &behind}) std::memset(tensor->raw(), 2, tensor->bytes());
+  const Message sent = encode(FromWorker{.results = {{.id = 1, .values = {inside, behind}}}});
+  ASSERT_EQ(sent.payload.size(), 1u);
+  auto received = decode_from_worker(sent.header, kMaxBytes);
+  received.targets.take(sent.payload[0].data, sent.payload[0].bytes);
+  for (const Tensor& value : received.message.results.at(0).values)
+    EXPECT_EQ(std::string(static_cast<const char*>(value.raw()), value.bytes()),
+              std::string(value.bytes(), '\1'));
+}
+
 TEST(Messages, OutliveAnyDamage) {
   constexpr uint64_t kSeed = 13;
   SCOPED_TRACE(str("seed ", kSeed));
