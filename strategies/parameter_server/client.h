@@ -142,8 +142,9 @@ class ParameterClient {
                    int part, bool reset);
 
   // Says that this worker has completed `steps` steps, and waits until it may start the next one
-  // (ConsistencyOptions::max_staleness). Returns what the slowest has completed.
-  // kDeadlineExceeded names who is slow.
+  // (ConsistencyOptions::max_staleness). Returns what the slowest has completed, by the server's
+  // count, in which a worker that was away has done as many as the slowest. kDeadlineExceeded names
+  // who is slow.
   int64_t complete_step(int64_t steps, std::optional<std::chrono::milliseconds> timeout = {});
   // Nobody is to wait for this worker any more, until it completes another step, or pushes where
   // training is synchronous. To be called when a training has ended: where another worker begins

@@ -107,8 +107,9 @@ void Service::identify(const proto::Request& request, Session& session) {
 
 void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
   session.start = caller;
+  const auto now = std::chrono::steady_clock::now();
   with_clocks([&](ClockTable& clocks) {
-    if (!caller->retired) clocks.connected(caller->task, caller->incarnation);
+    if (!caller->retired) clocks.connected(caller->task, caller->incarnation, now);
   });
   const std::lock_guard lock(sessions_mutex_);
   ++known_sessions_[session.kind];
@@ -374,7 +375,8 @@ void Service::at(WaitingRoom::Time time, std::function<void()> action) {
 PushResult Service::push(Shard& shard, IncomingPush push) {
   const std::string task = push.task;
   if (options_.consistency.synchronous())
-    with_clocks([&](ClockTable& clocks) { clocks.complete(task, 0); });
+    with_clocks(
+        [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
   const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;
   const PushResult result = shard.push(std::move(push));
