@@ -72,7 +72,7 @@ struct ShardPush {
 };
 struct ShardPushed {
   PushOutcome outcome = PushOutcome::kApplied;
-  uint64_t version = 0;    // of the shard, then
+  uint64_t version = 0;    // of the shard, then; repeated: one that has the gradient
   uint64_t staleness = 0;  // updates between the value that the gradient is from and this one
   uint64_t lost =
       0;  // earlier pushes to this shard that the server no longer has, and newly knows of

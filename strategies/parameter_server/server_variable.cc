@@ -544,8 +544,7 @@ void ServerVariable::pushed(const Places& places, const std::vector<UpdateResult
     const ShardPushed& pushed =
         results[static_cast<size_t>(info_.servers[i])].pushed[static_cast<size_t>(places[i])];
     const uint64_t ahead = pushed.outcome == PushOutcome::kCounted ? 1 : 0;
-    const bool is_known = ahead == 1 || pushed.outcome == PushOutcome::kApplied;
-    states_[i].awaited = is_known ? pushed.version + ahead : 0;
+    states_[i].awaited = pushed.outcome == PushOutcome::kLate ? 0 : pushed.version + ahead;
   }
 }
 

@@ -196,10 +196,7 @@ PushResult Shard::push(IncomingPush push) {
   }
   const std::lock_guard lock(mutex_);
   PushResult result{.version = version_};
-  if (!is_new(push.task, push.mark)) {
-    result.outcome = PushOutcome::kRepeated;
-    return result;
-  }
+  if (!is_new(push.task, push.mark)) return repeated(push.task);
   const uint64_t known = std::max(last_of(push.task, push.mark.incarnation), push.reported);
   if (push.acknowledged > known) result.lost = push.acknowledged - known;
   if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
@@ -260,6 +257,11 @@ bool Shard::is_new(const std::string& source, const Mark& mark) const {
   return last_of(source, mark.incarnation) < mark.sequence;
 }
 
+PushResult Shard::repeated(const std::string& task) const {
+  const bool waits = round_.before.contains(task);
+  return {.outcome = PushOutcome::kRepeated, .version = version_ + (waits ? 1 : 0)};
+}
+
 // One gradient of a synchronous update.
 PushResult Shard::count(IncomingPush& push, PushResult result) {
   Marks mark = {{push.task, push.mark}};
@@ -270,8 +272,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   }
   if (round_.before.contains(push.task)) {
     set_marks(std::move(mark));
-    result.outcome = PushOutcome::kRepeated;
-    return result;
+    return repeated(push.task);
   }
   if (!round_.gradients.empty() && round_.rows[0].has_value() != push.rows.has_value())
     invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");

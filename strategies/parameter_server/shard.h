@@ -45,7 +45,7 @@ struct IncomingPush {
 // What a push did.
 struct PushResult {
   PushOutcome outcome = PushOutcome::kApplied;
-  uint64_t version = 0;
+  uint64_t version = 0;  // now; repeated: that of the update, where it waits for others still
   uint64_t staleness = 0;
   uint64_t lost = 0;  // pushes of this task that were acknowledged before and are gone
   // Synchronous: of the time of the last updates, to all of which this task has contributed last,
@@ -204,6 +204,8 @@ class Shard {
   bool begin_write(const Writer& writer, const What& what);
   // Of a table with rows on first use: what may fail comes before anything changes.
   void make_rows(const AppliedGradient& gradient);
+  // Of a push that has been applied, or waits for its update.
+  PushResult repeated(const std::string& task) const;
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
   double awaited_share(const std::string& task, Time::duration alone);

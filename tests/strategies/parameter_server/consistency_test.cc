@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "strategies/parameter_server/clock_table.h"
+#include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
 
@@ -309,6 +310,34 @@ TEST(Synchronous, AddsUpTheGradientsOfAllWorkers) {
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(server->statistics().pushes_applied, kRounds);
   EXPECT_EQ(server->statistics().pushes_counted, kRounds * (kWorkers - 1));
+}
+
+// Another client of the same start is what the first attempt was, whose answer was lost.
+TEST(Synchronous, WaitsForTheUpdateOfAPushThatWasSentAgain) {
+  const ConsistencyOptions consistency{.max_staleness = 0, .num_workers = 2};
+  TestServer server({.consistency = consistency});
+  const ParameterClientOptions options{
+      .task = "worker:0", .job_id = "job", .incarnation = 7, .transport = transport()};
+  const auto session = std::make_shared<ServerSession>(std::vector{server.address()}, options,
+                                                       consistency, no_environment);
+  ServerVariable variable(
+      {.variable = {.name = "w", .spec = kOne, .initial_value = [] { return floats({0}); }},
+       .servers = {0}},
+      session);
+  ServerVariable::Calls pull(1), push(1), next(1);
+  const auto pulled = variable.add_pull(pull);
+  variable.pulled(pulled, session->update(pull), true);
+  const auto pushed = variable.add_push(push, floats({1}), {}, 0, 0);
+  ParameterClient first_attempt(server.address(), options, no_environment);
+  EXPECT_EQ(first_attempt.push(push[0].pushes[0]).outcome, PushOutcome::kCounted);
+  variable.pushed(pushed, session->update(push));
+  EXPECT_EQ(server->statistics().pushes_repeated, 1u);
+  variable.add_pull(next);
+  EXPECT_EQ(next[0].pulls[0].at_least, 2u);
+  const auto other = server.client("worker:1");
+  other->push(push[0].pushes[0]);
+  session->update(next);
+  EXPECT_EQ(values_of(variable.storage(0)), (std::vector<float>{2}));
 }
 
 TEST(Synchronous, DropsWhatBackupWorkersBringLate) {
