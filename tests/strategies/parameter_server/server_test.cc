@@ -236,6 +236,18 @@ TEST(ParameterServer, EndsWhenNobodyIsLeft) {
   EXPECT_NE(server.line("nobody has been connected"), "");
 }
 
+TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
+  const Folder folder;
+  TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)});
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  std::thread waiting([&] { server->wait(); });
+  server.client()->create(spec, [] { return floats({3}); });
+  waiting.join();
+  server.stop();
+  server.start();
+  EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{3}));
+}
+
 TEST(ParameterServer, EndsWhenNobodyEverCame) {
   TestServer server({.unclaimed_after = milliseconds(100)});
   server->wait();
