@@ -120,7 +120,8 @@ class ParameterClient {
 
   // Makes a shard, if it is not there: of several clients, the first one's value counts, and
   // `initial` is called only where it is needed. True where this call has made it.
-  // kInvalidArgument where the shard is there and is another, naming both.
+  // kInvalidArgument where the shard is there and is another, or is moved by an optimizer with
+  // other constants, with what differs.
   bool create(const ShardSpec& spec, const std::function<Tensor()>& initial);
 
   // Applies gradients on the server, then fetches values, in one call. Each push stands for itself:

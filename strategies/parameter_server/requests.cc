@@ -155,7 +155,7 @@ proto::Reply created(Service& service, const Shard* shard, bool existed, bool ne
 CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value) {
   return [&service, spec = std::move(spec), has_value](const std::shared_ptr<Buffer>& payload) {
     if (const auto present = service.find(spec.name)) {
-      Service::require_same(present->spec(), spec);
+      service.require_wanted(*present, spec);
       return created(service, present.get(), true, false);
     }
     if (!has_value) return created(service, nullptr, false, true);

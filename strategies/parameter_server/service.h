@@ -110,7 +110,8 @@ class Service {
   // False where there is one of this name; it is then compared: kInvalidArgument. Else
   // kResourceExhausted where there is no memory left for it.
   bool create(const ShardSpec& spec, Tensor initial);
-  static void require_same(const ShardSpec& present, const ShardSpec& wanted);
+  // kInvalidArgument where a shard that is there is another one than a client wants to make.
+  void require_wanted(const Shard& present, const ShardSpec& wanted) const;
   std::vector<std::shared_ptr<Shard>> shards() const;
   // kFailedPrecondition where a later start of who is the source of a push has been seen.
   void require_present(const std::string& source, uint64_t incarnation);

@@ -59,6 +59,12 @@ std::string trace(const optim::UpdateRule& rule, const TensorSpec& spec, double 
   return serialize_function(function);
 }
 
+// A function whose variables are any of this spec.
+GraphFunction import_update(std::string_view bytes, const TensorSpec& part) {
+  return import_function(
+      bytes, [&](const std::string& name) { return std::make_shared<Part>(name, part); });
+}
+
 // Ops that look places up may fail in the middle of an update.
 bool may_fail(std::string_view op) {
   return op == "Gather" || op == "ScatterAdd" || op == "OneHot" || op == "AssignScatter";
@@ -120,6 +126,13 @@ std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts)
       });
   check(function, parts);
   return std::make_unique<Plan>(function, PlanOptions{.threads = 1});
+}
+
+bool same_update(std::string_view a, std::string_view b, const TensorSpec& part) {
+  if (a == b) return true;
+  // Nothing larger has ever been compiled.
+  if (a.empty() || b.empty() || std::max(a.size(), b.size()) > kMaxUpdateBytes) return false;
+  return fingerprint(import_update(a, part)) == fingerprint(import_update(b, part));
 }
 
 }  // namespace parameter_server
