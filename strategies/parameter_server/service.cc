@@ -365,7 +365,7 @@ void Service::at(WaitingRoom::Time time, std::function<void()> action) {
 
 PushResult Service::push(Shard& shard, IncomingPush push) {
   const std::string task = push.task;
-  if (options_.consistency.synchronous())
+  if (shard.makes_rounds())
     with_clocks(
         [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
   const uint64_t acknowledged = push.acknowledged;

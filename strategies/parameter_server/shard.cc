@@ -51,6 +51,11 @@ void scale(Tensor& gradient, double factor) {
   });
 }
 
+// What is only added to is moved by no optimizer, and need not wait.
+bool waits_for_others(const ShardSpec& spec, const Shard::Environment& environment) {
+  return environment.consistency.synchronous() && !only_adds(spec.update, spec.spec());
+}
+
 // Whether nobody reads the memory any more. Counting one more owner puts the last access of another
 // thread before ours, which reading the count does not.
 bool is_free(const Tensor& tensor) {
@@ -77,7 +82,10 @@ class Shard::Writing {
 };
 
 Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
-    : spec_(std::move(spec)), environment_(environment), memory_(environment.budget) {
+    : spec_(std::move(spec)),
+      environment_(environment),
+      makes_rounds_(waits_for_others(spec_, environment)),
+      memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {
@@ -94,7 +102,10 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
 }
 
 Shard::Shard(ShardState state, const Environment& environment)
-    : spec_(state.spec), environment_(environment), memory_(environment.budget) {
+    : spec_(state.spec),
+      environment_(environment),
+      makes_rounds_(waits_for_others(spec_, environment)),
+      memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {
@@ -188,7 +199,7 @@ void Shard::check_push(const std::optional<std::vector<int64_t>>& rows) const {
 
 PushResult Shard::push(IncomingPush push) {
   check_push(push.rows);
-  if (push.rows && !environment_.consistency.synchronous()) {
+  if (push.rows && !makes_rounds_) {
     // Sorting takes as long as the update, and needs no lock.
     RowGradient sorted = combine_rows({std::move(*push.rows), std::move(push.gradient)});
     push.rows = std::move(sorted.rows);
@@ -204,7 +215,7 @@ PushResult Shard::push(IncomingPush push) {
     result.outcome = PushOutcome::kRepeated;
     return result;
   }
-  if (environment_.consistency.synchronous()) return count(push, result);
+  if (makes_rounds_) return count(push, result);
   const uint64_t since = push.computed_at.version;
   result.staleness = since > 0 && since < version_ ? version_ - since : 0;
   double rate = push.learning_rate;

@@ -110,9 +110,12 @@ class Shard {
   // Whether push() leaves gradients as they are, looks at them once, and no longer needs them when
   // it returns.
   bool only_reads_gradients() const {
-    return !environment_.consistency.synchronous() &&
-           environment_.consistency.delay_compensation == 0 && !environment_.record;
+    return !makes_rounds_ && environment_.consistency.delay_compensation == 0 &&
+           !environment_.record;
   }
+  // Whether a gradient waits for those of others: of synchronous training, where an optimizer moves
+  // the shard.
+  bool makes_rounds() const { return makes_rounds_; }
   PushResult push(IncomingPush push);
   // Of synchronous training: makes the update that nobody is waited for any more, where there is
   // one. Whether it has.
@@ -227,6 +230,7 @@ class Shard {
 
   const ShardSpec spec_;
   const Environment environment_;
+  const bool makes_rounds_;
   BudgetShare memory_;  // of value and slots; a table has its own
   mutable FairLock mutex_;
   uint64_t version_ = 1, updates_ = 0;

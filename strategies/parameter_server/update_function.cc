@@ -128,6 +128,25 @@ std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts)
   return std::make_unique<Plan>(function, PlanOptions{.threads = 1});
 }
 
+bool only_adds(const ServerUpdate& update, const TensorSpec& shard) {
+  const bool by_rows = update.dense.empty();
+  const std::string& bytes = by_rows ? update.by_rows : update.dense;
+  if (bytes.empty() || bytes.size() > kMaxUpdateBytes) return false;
+  const GraphFunction function = import_update(
+      bytes, by_rows ? TensorSpec{shard.dtype, shard.shape.with_dim(0, update.row_block)} : shard);
+  const Node* write = nullptr;
+  for (const auto& node : function.graph->nodes()) {
+    if (node->op().name != "AssignVariable") continue;
+    if (write != nullptr) return false;
+    write = node.get();
+  }
+  if (write == nullptr || function.graph->inputs().empty()) return false;
+  const Node& sum = write->inputs()[0].node();
+  return sum.op().name == "Add" && sum.inputs()[1] == function.graph->inputs()[0] &&
+         sum.inputs()[0].node().op().name == "ReadVariable" &&
+         sum.inputs()[0].node().resource() == write->resource();
+}
+
 bool same_update(std::string_view a, std::string_view b, const TensorSpec& part) {
   if (a == b) return true;
   // Nothing larger has ever been compiled.

@@ -312,32 +312,40 @@ TEST(Synchronous, AddsUpTheGradientsOfAllWorkers) {
   EXPECT_EQ(server->statistics().pushes_counted, kRounds * (kWorkers - 1));
 }
 
+// A number that begins with 0, in synchronous training of two workers.
+std::shared_ptr<ServerVariable> number_on(const TestServer& server,
+                                          const ParameterClientOptions& options) {
+  const auto session = std::make_shared<ServerSession>(
+      std::vector{server.address()}, options,
+      ConsistencyOptions{.max_staleness = 0, .num_workers = 2}, no_environment);
+  return std::make_shared<ServerVariable>(
+      ServerVariable::Options{
+          .variable = {.name = "n", .spec = kOne, .initial_value = [] { return floats({0}); }},
+          .servers = {0}},
+      session);
+}
+
 // Another client of the same start is what the first attempt was, whose answer was lost.
 TEST(Synchronous, WaitsForTheUpdateOfAPushThatWasSentAgain) {
-  const ConsistencyOptions consistency{.max_staleness = 0, .num_workers = 2};
-  TestServer server({.consistency = consistency});
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
   const ParameterClientOptions options{
       .task = "worker:0", .job_id = "job", .incarnation = 7, .transport = transport()};
-  const auto session = std::make_shared<ServerSession>(std::vector{server.address()}, options,
-                                                       consistency, no_environment);
-  ServerVariable variable(
-      {.variable = {.name = "w", .spec = kOne, .initial_value = [] { return floats({0}); }},
-       .servers = {0}},
-      session);
+  const auto variable = number_on(server, options);
+  variable->move_by(optim::SGD(1.0).rule(), 0, {});
+  ServerSession& session = *variable->session();
   ServerVariable::Calls pull(1), push(1), next(1);
-  const auto pulled = variable.add_pull(pull);
-  variable.pulled(pulled, session->update(pull), true);
-  const auto pushed = variable.add_push(push, floats({1}), {}, 0, 0);
+  const auto pulled = variable->add_pull(pull);
+  variable->pulled(pulled, session.update(pull), true);
+  const auto pushed = variable->add_push(push, floats({-1}), {}, 1, 0);
   ParameterClient first_attempt(server.address(), options, no_environment);
   EXPECT_EQ(first_attempt.push(push[0].pushes[0]).outcome, PushOutcome::kCounted);
-  variable.pushed(pushed, session->update(push));
+  variable->pushed(pushed, session.update(push));
   EXPECT_EQ(server->statistics().pushes_repeated, 1u);
-  variable.add_pull(next);
+  variable->add_pull(next);
   EXPECT_EQ(next[0].pulls[0].at_least, 2u);
-  const auto other = server.client("worker:1");
-  other->push(push[0].pushes[0]);
-  session->update(next);
-  EXPECT_EQ(values_of(variable.storage(0)), (std::vector<float>{2}));
+  server.client("worker:1")->push(push[0].pushes[0]);
+  session.update(next);
+  EXPECT_EQ(values_of(variable->storage(0)), (std::vector<float>{2}));
 }
 
 TEST(Synchronous, DropsWhatBackupWorkersBringLate) {
@@ -401,6 +409,28 @@ class Rounds {
   std::vector<std::unique_ptr<ParameterClient>> clients_;
   uint64_t version_ = 0;
 };
+
+// To add is no step: who does so waits for nobody, and nobody for it.
+TEST(Synchronous, SumsAreMadeAtOnce) {
+  Rounds rounds(2, 0);
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  rounds[1].leave();
+  const auto make_sum = [&](int caller) {
+    return number_on(
+        rounds.server(),
+        {.task = str("evaluator:", caller), .job_id = "job", .transport = transport()});
+  };
+  std::vector<std::thread> threads;
+  for (int caller = 0; caller < 3; ++caller)
+    threads.emplace_back([&, caller] {
+      const auto sum = make_sum(caller);
+      for (int i = 0; i < 50; ++i) sum->assign_add(floats({2}));
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(values_of(make_sum(3)->value()), (std::vector<float>{300}));
+  rounds.pull(0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied) << "who adds takes no part in training";
+}
 
 TEST(Synchronous, GoesOnWithoutWhoLeavesAndKeepsTheMean) {
   Rounds rounds(3, 0);
