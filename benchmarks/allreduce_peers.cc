@@ -37,30 +37,25 @@ std::vector<std::string> AllReducePeer::names() {
 }
 
 AllReducePeer::AllReducePeer(const std::string& name, const std::string& sources) : name_(name) {
-  std::string folder = (std::filesystem::temp_directory_path() / "peer-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) fail(Code::kUnavailable, "cannot make ", folder);
-  folder_ = folder;
   const Recipe& recipe = recipes().at(name);
-  const std::string command = str(recipe.compiler, " ", quoted(sources + "/" + recipe.source),
-                                  " -o ", quoted(folder_ + "/program"), " ", recipe.libraries);
+  const std::string command =
+      str(recipe.compiler, " ", quoted(sources + "/" + recipe.source), " -o ",
+          quoted(folder_.path() + "/program"), " ", recipe.libraries);
   if (std::system(command.c_str()) == 0) return;
-  std::filesystem::remove_all(folder_);
   fail(Code::kUnavailable, "cannot build the peer ", name, ", which needs the packages ",
        recipe.packages, ": ", command);
 }
 
-AllReducePeer::~AllReducePeer() { std::filesystem::remove_all(folder_); }
-
 std::map<int64_t, double> AllReducePeer::run(int ranks, const std::vector<int64_t>& sizes) {
   std::string arguments;
   for (const int64_t size : sizes) arguments += str(" ", size);
-  const std::string program = quoted(folder_ + "/program");
+  const std::string program = quoted(folder_.path() + "/program");
   std::string command;
   if (name_ == "openmpi") {
     command = str("OMPI_MCA_btl_base_warn_component_unused=0 mpirun --allow-run-as-root ",
                   "--oversubscribe -np ", ranks, " ", program, arguments);
   } else {
-    const std::string store = str(folder_, "/store-", runs_++);
+    const std::string store = str(folder_.path(), "/store-", runs_++);
     std::filesystem::create_directory(store);
     for (int r = 0; r < ranks; ++r)
       command += str(program, " ", r, " ", ranks, " ", quoted(store), arguments, " & ");

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/temporary_folder.h"
+
 namespace cohort::benchmarks {
 
 // All-reduces of another library, by a program of benchmarks/peers that is built for the occasion.
@@ -13,9 +15,6 @@ class AllReducePeer {
   // `name` is one of names(); `sources` is the folder of the programs. kUnavailable when it cannot
   // be built, saying which packages it needs.
   AllReducePeer(const std::string& name, const std::string& sources);
-  ~AllReducePeer();
-  AllReducePeer(const AllReducePeer&) = delete;
-  AllReducePeer& operator=(const AllReducePeer&) = delete;
 
   static std::vector<std::string> names();
   const std::string& name() const { return name_; }
@@ -24,7 +23,7 @@ class AllReducePeer {
 
  private:
   const std::string name_;
-  std::string folder_;
+  const TemporaryFolder folder_{"peer"};
   int runs_ = 0;
 };
 

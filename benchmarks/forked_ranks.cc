@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -83,9 +81,6 @@ std::vector<double> time_all_reduces(Communicator& communicator, float* memory, 
 }
 
 ForkedRanks::ForkedRanks(const Options& options) : options_(options) {
-  std::string name = (std::filesystem::temp_directory_path() / "allreduce-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) fail(Code::kUnavailable, "cannot make ", name);
-  folder_ = name;
   for (int r = 0; r < options.ranks; ++r) {
     int commands[2], results[2];
     if (pipe(commands) != 0 || pipe(results) != 0) fail(Code::kResourceExhausted, "no more pipes");
@@ -120,7 +115,6 @@ ForkedRanks::~ForkedRanks() {
     close(process.results);
   }
   for (const Process& process : processes_) waitpid(process.pid, nullptr, 0);
-  std::filesystem::remove_all(folder_);
 }
 
 std::vector<double> ForkedRanks::run(int64_t bytes, int64_t repetitions) {
@@ -137,7 +131,7 @@ std::vector<double> ForkedRanks::run(int64_t bytes, int64_t repetitions) {
 
 void ForkedRanks::serve(int rank, int commands, int results) const {
   set_num_threads(1);
-  testing::DirectoryStore store(folder_);
+  testing::DirectoryStore store(folder_.path());
   const auto group =
       make_communicators({.store = &store,
                           .name = "benchmark",

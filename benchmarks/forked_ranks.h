@@ -6,6 +6,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "core/base/temporary_folder.h"
 #include "core/collective/communicator.h"
 
 namespace cohort::benchmarks {
@@ -40,7 +41,7 @@ class ForkedRanks {
   void serve(int rank, int commands, int results) const;
 
   const Options options_;
-  std::string folder_;
+  const TemporaryFolder folder_{"allreduce"};
   std::vector<Process> processes_;
 };
 

@@ -47,6 +47,8 @@ int main(int argc, char** argv) {
 
     set_global_seed(static_cast<uint64_t>(seed));
     ParameterServerStrategy::Options options{.scale_learning_rate = scale};
+    if (sync && max_staleness > 0)
+      invalid("--sync means --max_staleness=0, and --max_staleness is ", max_staleness);
     if (max_staleness >= 0) options.max_staleness = max_staleness;
     if (sync) options.max_staleness = 0;
     if (run_parameter_server(options)) return;
@@ -77,9 +79,9 @@ int main(int argc, char** argv) {
     model.fit(digits.train.cache().shuffle(10'000).batch(batch), fit);
     if (strategy.is_chief())
       std::printf("%s test_accuracy=%.4f\n",
-                  sync                 ? "synchronous"
-                  : max_staleness >= 0 ? "bounded"
-                                       : "asynchronous",
+                  !options.max_staleness      ? "asynchronous"
+                  : options.max_staleness > 0 ? "bounded"
+                                              : "synchronous",
                   model.evaluate(test).at("accuracy"));
   });
 }

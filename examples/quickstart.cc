@@ -1,23 +1,10 @@
 // Trains a small CNN on generated handwritten digits with two replicas, which share this machine's
 // cores.
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 #include "cohort.h"
 
 using namespace cohort;
-
-namespace {
-
-// A folder that no other run and no other user has.
-std::string new_folder() {
-  std::string path = (std::filesystem::temp_directory_path() / "quickstart-XXXXXX").string();
-  if (!mkdtemp(path.data())) fail(Code::kUnavailable, "cannot make the folder ", path);
-  return path;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   return run_main([&] {
@@ -27,7 +14,8 @@ int main(int argc, char** argv) {
     auto save =
         flags.text("save", "", "file for the weights; empty: one in a new temporary folder");
     flags.finish();
-    const std::string folder = logs.empty() || save.empty() ? new_folder() : "";
+    const std::string folder =
+        logs.empty() || save.empty() ? make_temporary_folder("quickstart") : "";
     if (logs.empty()) logs = folder + "/logs";
     if (save.empty()) save = folder + "/model.safetensors";
 

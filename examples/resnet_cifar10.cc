@@ -1,7 +1,5 @@
 // ResNet-20 (or deeper) on CIFAR-10, after He et al. 2015, section 4.2.
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 #include "cohort.h"
 
@@ -54,18 +52,6 @@ Cifar10 generate(const std::string& dir, int64_t images) {
   return load(dir);
 }
 
-// A new folder, which goes with the object.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    if (!mkdtemp(path.data())) fail(Code::kUnavailable, "cannot make the folder ", path);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path = (std::filesystem::temp_directory_path() / "cifar10-XXXXXX").string();
-};
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -98,7 +84,7 @@ int main(int argc, char** argv) {
     const auto [all, held_out] = !data_dir.empty() ? load(data_dir)
                                  : !generate_in.empty()
                                      ? generate(generate_in, generated)
-                                     : generate(TemporaryFolder().path, generated);
+                                     : generate(TemporaryFolder("cifar10").path(), generated);
     const auto train = all.take(images).shuffle(50'000).batch(batch);
     const auto test = held_out.batch(500);
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <iostream>
 #include <mutex>
 #include <set>
 
+#include "core/base/notice.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
+#include "core/runtime/signature.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
@@ -70,8 +71,8 @@ void warn_once(const std::string& reason) {
   static auto* said = new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (said->insert(reason).second)
-    std::cerr << str(
-        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n");
+    print_notice(str(
+        "warning: replicas combine values through the host's memory, not by NCCL: ", reason, "\n"));
 }
 
 // Whether no device combines values by itself.
@@ -84,9 +85,7 @@ bool all_in_host_memory(const std::vector<std::unique_ptr<Communicator>>& commun
 
 const GraphFunction& trace_of(const Function& function, const std::vector<Tensor>& inputs,
                               const ReplicaGroup& group) {
-  Signature signature;
-  for (const Tensor& input : inputs) signature.push_back(input.spec());
-  return function.trace(signature, group);
+  return function.trace(signature_of(inputs), group);
 }
 
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
@@ -146,6 +145,7 @@ LocalReplicas::LocalReplicas(std::vector<Device> devices,
 
 void LocalReplicas::connect() {
   if (replicas_in_sync_ == 1) return;
+  require_open();
   auto communicators = cross_device_ops_->make_communicators(devices_);
   if (communicators.size() != devices_.size() ||
       std::find(communicators.begin(), communicators.end(), nullptr) != communicators.end())
@@ -204,6 +204,16 @@ bool LocalReplicas::is_connected() const {
   return replicas_in_sync_ == 1 || connected_;
 }
 
+void LocalReplicas::reconnect() {
+  abort(Error(Code::kAborted, "the step before has failed"));
+  connect();
+}
+
+void LocalReplicas::require_open() const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) throw *closed_;
+}
+
 void LocalReplicas::abort(const Error& error) {
   const std::lock_guard lock(mutex_);
   for (const auto& communicator : communicators_) communicator->abort(error);
@@ -239,7 +249,9 @@ std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient
 }
 
 void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, const Work& work) {
-  if (!is_connected()) connect();
+  require_open();
+  // Other processes do not come now: what has failed on one of them fails here too.
+  if (!is_connected() && replicas_in_sync_ == count()) connect();
   if (step_ != nullptr) step_->begin_step();
   std::mutex mutex;
   std::exception_ptr first_error;

@@ -55,9 +55,12 @@ class LocalReplicas {
   using OutputMemory = decltype(PlanOptions::output_memory);
   void place_outputs(OutputMemory memory) { output_memory_ = std::move(memory); }
 
-  // Whether there are communicators, and none has failed. The next run makes new ones otherwise;
-  // where there are other processes, these agree beforehand that it is to.
+  // Whether there are communicators, and none has failed. The next run makes new ones otherwise,
+  // but where there are other processes.
   bool is_connected() const;
+  // Makes new communicators in place of what there are. Where there are other processes, all call
+  // it at once, where nothing else can keep one of them from it: the others wait for it.
+  void reconnect();
   // Ends a run under way, and every later one until the next connection, with `error`. From any
   // thread.
   void abort(const Error& error);
@@ -69,7 +72,8 @@ class LocalReplicas {
                                          const Value& when) const;
   // Calls `work` for every replica on its thread, all at the same time, with what each of them runs
   // a function with. An error of a replica stops the others, and the first one is thrown when all
-  // have; the next call works again. `first_replica` as Strategy has it.
+  // have; the next call works again, where there are other processes after reconnect().
+  // `first_replica` as Strategy has it.
   using Work = std::function<void(size_t replica, const PlanOptions& plan, const StepInfo& step)>;
   void on_replicas(const RunOptions& options, int first_replica, const Work& work);
   // What Strategy::run_replicas promises. Where all replicas are here and one fails when some may
@@ -82,6 +86,8 @@ class LocalReplicas {
  private:
   // Anew, because an aborted group stays broken.
   void connect();
+  // Throws the error of close().
+  void require_open() const;
   // Gives the communicators collectives on GPUs where they can have them, and says once where not.
   std::vector<std::unique_ptr<Communicator>> add_device_collectives(
       std::vector<std::unique_ptr<Communicator>> communicators) const;

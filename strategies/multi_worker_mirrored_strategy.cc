@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <iostream>
 
+#include "core/base/notice.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
 #include "strategies/cluster/resolve_cluster.h"
@@ -97,6 +97,16 @@ struct StepNote {
   }
 };
 
+// Where that fails the job has: others may have connected, and would wait for this worker.
+void reconnect(LocalReplicas& replicas, WorkerLink& link) {
+  try {
+    replicas.reconnect();
+  } catch (const Error& error) {
+    link.report(error);
+    throw link.failure(std::chrono::milliseconds(0)).value_or(error);
+  }
+}
+
 // What has to be equal on all workers, in words.
 std::string topic_of(const Function& function, const RunOptions& options) {
   return str("step ", options.step, " of \"", function.name(), "\" with the seed ", options.seed);
@@ -130,7 +140,10 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), on_cpus);
   group_ = std::make_shared<WorkerGroup>(link_, options.worker_timeout, step_, end_step);
   // From here on, whoever is lost, nobody waits.
-  const auto watch = link_->on_failure([group = group_](const Error& e) { group->abort(e); });
+  const auto watch = link_->on_failure([group = group_, step = step_](const Error& error) {
+    group->abort(error);
+    step->abort(error);
+  });
   require_equal_counts(*group_, devices.size());
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
   replicas_ = std::make_unique<LocalReplicas>(
@@ -140,6 +153,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   watch_ = link_->on_failure([this](const Error& error) {
     group_->abort(error);
     replicas_->close(error);
+    step_->abort(error);  // what replicas_ is connecting
   });
 }
 
@@ -151,7 +165,7 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
     else
       end_well();
   } catch (const Error& error) {
-    std::cerr << str("warning: ", name(), ": ", error.what(), "\n");
+    print_notice(str("warning: ", name(), ": ", error.what(), "\n"));
   }
   watch_ = FailureWatch();
 }
@@ -223,8 +237,9 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
     connected = connected && note.is_connected;
   }
   step_->begin_step();  // before it is traced, which may fail: then this worker has done nothing
-  if (!connected) replicas_->abort(Error(Code::kAborted, "the step before has failed"));
   require_same_program(programs);
+  // Before it is traced, too: the others would wait for a worker that cannot trace.
+  if (!connected) reconnect(*replicas_, *link_);
   traces_ = function.trace_count();
   return all_signatures(topic, inputs, packer.bytes());
 }

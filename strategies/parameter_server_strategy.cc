@@ -1,12 +1,12 @@
 #include "strategies/parameter_server_strategy.h"
 
 #include <algorithm>
-#include <iostream>
 #include <list>
 #include <map>
 #include <numeric>
 
 #include "core/base/crc32c.h"
+#include "core/base/notice.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/update_rule.h"
 #include "strategies/cluster/launcher/reserved_port.h"
@@ -18,6 +18,7 @@
 #include "strategies/parameter_server/push_op.h"
 #include "strategies/parameter_server/server.h"
 #include "strategies/parameter_server/server_function.h"
+#include "strategies/parameter_server/snapshot.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
@@ -88,6 +89,10 @@ ConsistencyOptions consistency_of(const Options& options, int num_workers) {
   return consistency;
 }
 
+std::string folder_of(const std::string& snapshots, int server) {
+  return str(snapshots, "/ps-", server);
+}
+
 ParameterServerOptions server_options(const Options& options, const Task& task) {
   ParameterServerOptions server{.job_id = options.job_id,
                                 .consistency = consistency_of(options, task.num_workers),
@@ -96,7 +101,7 @@ ParameterServerOptions server_options(const Options& options, const Task& task) 
                                 .tls = options.tls,
                                 .allow_plaintext = options.allow_plaintext};
   if (options.snapshot_folder.empty()) return server;
-  server.snapshot_folder = str(options.snapshot_folder, "/ps-", task.index);
+  server.snapshot_folder = folder_of(options.snapshot_folder, task.index);
   server.snapshot_interval = options.snapshot_interval;
   return server;
 }
@@ -245,8 +250,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       if (session->consistency().synchronous()) servers = all_servers();
       session->on_servers(servers, [&](int server) { session->client(server).leave(timeout); });
     } catch (const std::exception& error) {
-      std::cerr << str("warning: ", task.name(),
-                       " cannot say that it has ended training: ", error.what(), "\n");
+      print_notice(str("warning: ", task.name(),
+                       " cannot say that it has ended training: ", error.what(), "\n"));
     }
   }
 
@@ -399,8 +404,11 @@ PerReplica<std::vector<Tensor>> ParameterServerStrategy::run_replicas(
 }
 
 void ParameterServerStrategy::snapshot(const std::string& folder) {
-  for (int server = 0; server < session()->num_servers(); ++server)
-    session()->client(server).snapshot(str(folder, "/ps-", server));
+  int server = 0;
+  for (; server < session()->num_servers(); ++server)
+    session()->client(server).snapshot(folder_of(folder, server));
+  // Of servers that there were once: what these had is in the new ones.
+  while (parameter_server::remove_snapshot(folder_of(folder, server))) ++server;
 }
 
 void ParameterServerStrategy::shut_down_servers() {

@@ -122,8 +122,8 @@ class ParameterServerStrategy final : public Strategy {
   const Options& options() const;
   // This process's way to the servers.
   const std::shared_ptr<ServerSession>& session() const;
-  // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs. For the
-  // chief.
+  // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs; then those
+  // that more servers have written there before are removed. For the chief.
   void snapshot(const std::string& folder);
   // Tells all servers to end. For the chief, when all workers have ended.
   void shut_down_servers();

@@ -1,8 +1,8 @@
 #include "strategies/process_group.h"
 
 #include <exception>
-#include <iostream>
 
+#include "core/base/notice.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/multi_worker/cluster_link.h"
 
@@ -43,7 +43,7 @@ ProcessGroup::~ProcessGroup() {
     else
       link_->leave(kEndPatience);
   } catch (const std::exception& error) {
-    std::cerr << str("warning: the end of a process group: ", error.what(), "\n");
+    print_notice(str("warning: the end of a process group: ", error.what(), "\n"));
   }
 }
 

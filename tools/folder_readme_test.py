@@ -1,13 +1,14 @@
-#!/usr/bin/env python3
-"""Checks that each folder with files of the project has a README.md, which is headed by its path and says something.
+#!/usr/bin/env -S python3 -B
+"""Checks that each folder with files of the project, in it or below, has a README.md, headed by its path, that says something.
 
 Bazel runs it as //tools:folder_readme_test, straight in the source tree.
 """
 
 import os
 import re
-import sys
 import tempfile
+
+import source_tree
 
 # Files that people write; what tools leave in the tree makes no folder one of the project.
 _WRITTEN = re.compile(r".*\.(h|cc|py|bzl|proto|md|sh|sbatch|yaml)$|(BUILD|WORKSPACE|run)$")
@@ -15,11 +16,16 @@ _LEAST_WORDS = 10
 
 
 def folders(root):
-    """Paths below `root` of folders that hold files of the project."""
+    """Paths below `root` of folders that hold files of the project, or folders that do."""
+    found = set()
     for folder, below, names in os.walk(root):
         below[:] = [name for name in below if name == ".ci" or not name.startswith((".", "bazel-", "__"))]
-        if folder != root and any(map(_WRITTEN.match, names)):
-            yield os.path.relpath(folder, root)
+        if any(map(_WRITTEN.match, names)):
+            path = os.path.relpath(folder, root)
+            while path not in ("", "."):
+                found.add(path)
+                path = os.path.dirname(path)
+    return found
 
 
 def check_folder(root, folder):
@@ -57,21 +63,16 @@ def self_test():
         write(root, "core/data/README.md", "# data\n\n" + enough)
         write(root, "core/data/a.h", "")
         write(root, "core/graph/README.md", "# core/graph\n\nGraphs.\n")
+        write(root, "tests/data/README.md", "# tests/data\n\n" + enough)
+        write(root, "tests/data/a.cc", "")
         write(root, ".ci/run", "")
         write(root, ".cache/tool/BUILD", "")
         write(root, "logs/events.out", "")
         found = check_tree(root)
-    expected = [".ci/", "core/base/", "core/data/", "core/graph/"]
+    expected = [".ci/", "core/base/", "core/data/", "core/graph/", "tests/README"]
     as_expected = len(found) == len(expected) and all(map(str.startswith, found, expected))
     return [] if as_expected else [f"self-test: expected complaints about {expected}, found {found}"]
 
 
-def main():
-    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    problems = self_test() + check_tree(root)
-    print("\n".join(problems) or "each folder tells what it is")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    source_tree.run_test(self_test, check_tree, "each folder tells what it is")

@@ -121,6 +121,14 @@ EOF
 
 printf '\ndriver %s\n' "$(nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo -)"
 versions
+
+# What buckets of gradients cost, with one rank and with a card for each.
+printf '\nall-reduces by NCCL\n'
+timeout "$limit" ./nccl_allreduce >logs/nccl_allreduce.txt 2>&1 || {
+  grep -q 'no GPU' logs/nccl_allreduce.txt || status=1
+}
+cat logs/nccl_allreduce.txt
+
 # PyTorch brings libraries of its own.
 export PYTHON=${PYTHON:-env -u LD_LIBRARY_PATH python3}
 has_torch=$($PYTHON -c 'import torch; print(int(torch.cuda.is_available()))' 2>/dev/null)

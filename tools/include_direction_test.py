@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks that includes follow the layers of the source tree, and that third-party headers stay where they belong.
 
 Bazel runs it as //tools:include_direction_test, straight in the source tree.
@@ -6,8 +6,9 @@ Bazel runs it as //tools:include_direction_test, straight in the source tree.
 
 import os
 import re
-import sys
 import tempfile
+
+import source_tree
 
 # What each folder may include of this project, besides itself. A folder stands for all below it; the entry
 # with the longest path that fits a file decides. A file that no entry covers may include nothing.
@@ -215,12 +216,5 @@ def self_test():
     return failures
 
 
-def main():
-    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    problems = self_test() + check_tree(root)
-    print("\n".join(problems) or "includes follow the layers")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    source_tree.run_test(self_test, check_tree, "includes follow the layers")

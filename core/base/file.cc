@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
@@ -14,38 +13,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
-
-Code code_of(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return Code::kNotFound;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return Code::kPermissionDenied;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return Code::kResourceExhausted;
-    case EISDIR:
-    case ENAMETOOLONG:
-      return Code::kInvalidArgument;
-    default:
-      return Code::kUnknown;
-  }
-}
-
-[[noreturn]] void fail_errno(std::string_view action, const std::string& path) {
-  const int error = errno;
-  fail(code_of(error), "cannot ", action, " ", path, ": ", std::strerror(error));
-}
 
 // Closes on every way out; release() first where the result of close() matters.
 class Descriptor {
@@ -185,7 +156,7 @@ void create_folders(const std::string& path) {
   std::error_code error;
   if (!path.empty()) std::filesystem::create_directories(path, error);
   if (!error) return;
-  fail(code_of(error.value()), "cannot create the folder ", path, ": ", error.message());
+  fail(code_of_errno(error.value()), "cannot create the folder ", path, ": ", error.message());
 }
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 
 namespace cohort {
@@ -38,12 +39,6 @@ T parse(const std::string& name, const std::string& text, std::string_view kind,
   if (range.min != unlimited.min) allowed += str(", at least ", range.min);
   if (range.max != unlimited.max) allowed += str(", at most ", range.max);
   invalid("--", name, "=", text, " is not allowed: expected ", allowed);
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string out;
-  for (const auto& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
 }
 
 }  // namespace
@@ -99,11 +94,11 @@ std::string Flags::text(const std::string& name, const std::string& fallback,
                         const std::string& help, const TextOptions& options) {
   const auto& choices = options.choices;
   described_.push_back({name, str('"', fallback, '"'),
-                        choices.empty() ? help : str(help, " (", join(choices), ")")});
+                        choices.empty() ? help : str(help, " (", comma_separated(choices), ")")});
   std::string value;
   if (!take(name, options.alone, value)) return fallback;
   if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
-    invalid("--", name, "=", value, " is not allowed: expected one of ", join(choices));
+    invalid("--", name, "=", value, " is not allowed: expected one of ", comma_separated(choices));
   }
   return value;
 }

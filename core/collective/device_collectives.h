@@ -19,6 +19,8 @@ class DeviceCollectives {
   virtual void start(const Call& call, Stream& stream, const void* token) = 0;
   // What `stream` is handed from now on comes behind the operation; no matter where there is none.
   virtual void wait(const void* token, Stream& stream) = 0;
+  // The stream of its own that operations go on; null where they go on the caller's.
+  virtual Stream* stream() { return nullptr; }
   // Throws what went wrong with anything started so far. To be asked when the stream has been
   // synchronised, and before results are used: they are undefined then.
   virtual void check() = 0;

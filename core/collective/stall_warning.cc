@@ -1,8 +1,7 @@
 #include "core/collective/stall_warning.h"
 
-#include <iostream>
-
 #include "core/base/error.h"
+#include "core/base/notice.h"
 
 namespace cohort {
 
@@ -14,7 +13,7 @@ void StallWarning::say(const std::string& who, const std::string& call,
   if (notice)
     notice(line);
   else
-    std::cerr << line + "\n";
+    print_notice(line + "\n");
 }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/comma_separated.h"
 #include "core/data/batch.h"
 #include "core/data/sharding.h"
 
@@ -72,9 +73,8 @@ std::string describe_files(const SourcePtr& source, int64_t num) {
   for (int64_t index = 0; index < num; ++index) {
     std::vector<std::string> files;
     collect_files(*share_files(source, num, index), files);
-    text += str("\n  pipeline ", index, " of ", num, " reads ");
-    if (files.empty()) text += "nothing";
-    for (size_t i = 0; i < files.size(); ++i) text += (i > 0 ? ", " : "") + files[i];
+    text += str("\n  pipeline ", index, " of ", num, " reads ",
+                files.empty() ? "nothing" : comma_separated(files));
   }
   return text;
 }

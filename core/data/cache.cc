@@ -30,15 +30,17 @@ class CachedPass {
 // Reads what is cached, or else the input, which it then caches if it gets to the end.
 class CacheStream : public Stream {
  public:
-  CacheStream(std::unique_ptr<Stream> input, CachedPass& cache)
-      : input_(std::move(input)), cache_(cache), cached_(cache.get()) {}
+  CacheStream(std::unique_ptr<Stream> input, bool is_ordered, CachedPass& cache)
+      : input_(std::move(input)), is_ordered_(is_ordered), cache_(cache), cached_(cache.get()) {}
 
   std::optional<Item> next() override {
     if (!cached_) return read();
     if (index_ == cached_->size()) return std::nullopt;
     return (*cached_)[index_++];
   }
-  Position save() const override { return {"cache", {static_cast<int64_t>(index_)}, {}}; }
+  Position save() const override {
+    return {"cache", {static_cast<int64_t>(index_)}, {}, is_ordered_};
+  }
   void restore(const Position& position) override {
     position.expect("cache", 1, 0);
     if (skip(position.number(0)) != position.number(0)) position.fail_corrupt();
@@ -58,6 +60,7 @@ class CacheStream : public Stream {
   }
 
   std::unique_ptr<Stream> input_;
+  const bool is_ordered_;  // the input (Source)
   CachedPass& cache_;
   std::shared_ptr<const Items> cached_;
   Items read_;  // by this pass, while nothing is cached
@@ -71,7 +74,8 @@ class CacheSource : public Decorator<CacheSource> {
   CacheSource(const CacheSource& other) : Decorator(other) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     // Always the same epoch: which pass fills the cache must not matter.
-    return std::make_unique<CacheStream>(input().open({.epoch = 0, .place = pass.place}), cache_);
+    return std::make_unique<CacheStream>(input().open({.epoch = 0, .place = pass.place}),
+                                         input().is_ordered(), cache_);
   }
 
  private:

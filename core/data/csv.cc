@@ -27,11 +27,12 @@ std::string_view trimmed(std::string_view field) {
   return field.substr(first, field.find_last_not_of(" \t") - first + 1);
 }
 
+// Up to here the integers of a float64, as which numbers are read, are exact.
+constexpr double kExact = 0x1p53;
+
 bool fits(double value, DType dtype) {
   if (is_floating(dtype)) return true;
-  // The integers of a float64 are exact up to 2^53; what is beyond could not have been read
-  // exactly.
-  double low = -0x1p53, high = 0x1p53;
+  double low = -kExact, high = kExact;
   if (dtype == DType::kInt32)
     low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
   if (dtype == DType::kUInt8) low = 0, high = std::numeric_limits<uint8_t>::max();
@@ -102,11 +103,15 @@ class Reader {
   }
 
   double number(size_t column, const std::string& field, DType dtype) const {
-    const std::string_view digits = trimmed(field);
+    std::string_view digits = trimmed(field);
+    if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.remove_prefix(1);
     double value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size())
       fail_field(column, str(shown(field), " is not a number"));
+    if (dtype == DType::kInt64 && std::abs(value) > kExact)
+      fail_field(column,
+                 str(shown(field), " is beyond 2^53, from where on integers are not exact"));
     if (!fits(value, dtype)) fail_field(column, str(shown(field), " is not a value of ", dtype));
     return value;
   }

@@ -21,9 +21,14 @@ class InterleaveStream : public Stream {
  public:
   using OpenFunction = std::function<std::unique_ptr<Stream>(const Dataset&, int64_t number)>;
 
-  InterleaveStream(std::unique_ptr<Stream> input, const InterleaveFunction& function,
-                   OpenFunction open, const InterleaveOptions& options)
-      : input_(std::move(input)), function_(function), open_(std::move(open)), options_(options) {}
+  InterleaveStream(std::unique_ptr<Stream> input, bool is_ordered,
+                   const InterleaveFunction& function, OpenFunction open,
+                   const InterleaveOptions& options)
+      : input_(std::move(input)),
+        is_ordered_(is_ordered),
+        function_(function),
+        open_(std::move(open)),
+        options_(options) {}
 
   std::optional<Item> next() override {
     while (!input_ended_ || !cycle_.empty()) {
@@ -44,7 +49,7 @@ class InterleaveStream : public Stream {
   // Numbers: turn, taken, elements read, then place and number of each open input. Inputs: the
   // outer one as it was before the oldest that is still open, then the open ones.
   Position save() const override {
-    Position position{"interleave", {turn_, taken_, read_}, {}};
+    Position position{"interleave", {turn_, taken_, read_}, {}, is_ordered_};
     const Open* first = oldest();
     position.inputs.push_back(first ? first->before : input_->save());
     for (const auto& [place, open] : cycle_) {
@@ -115,6 +120,7 @@ class InterleaveStream : public Stream {
   }
 
   std::unique_ptr<Stream> input_;
+  const bool is_ordered_;  // the input (Source)
   const InterleaveFunction& function_;
   OpenFunction open_;
   const InterleaveOptions options_;
@@ -133,8 +139,8 @@ class InterleaveSource : public Decorator<InterleaveSource> {
     auto open_inner = [pass](const Dataset& dataset, int64_t number) {
       return dataset.source()->open(pass.branch(1 + static_cast<uint64_t>(number)));
     };
-    return std::make_unique<InterleaveStream>(input().open(pass.branch(0)), function_, open_inner,
-                                              options_);
+    return std::make_unique<InterleaveStream>(input().open(pass.branch(0)), input().is_ordered(),
+                                              function_, open_inner, options_);
   }
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
   // That of the datasets made by the function, which are not known yet.

@@ -39,6 +39,9 @@ class MapSource : public Decorator<MapSource> {
     return std::make_unique<MapStream>(input().open(pass), function_);
   }
   bool may_yield_batches() const override { return true; }
+  bool is_ordered() const override {
+    return (options_.deterministic || options_.num_parallel == 1) && Decorator::is_ordered();
+  }
 
  private:
   MapFunction function_;

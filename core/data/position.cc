@@ -13,6 +13,10 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 1000;
 
 Json to_value(const Position& position) {
+  if (!position.restorable)
+    fail(Code::kFailedPrecondition, "the place in this dataset cannot be saved: \"", position.kind,
+         "\" would read again what map({.deterministic = false}) yields in another order each "
+         "time; leave that option out, or map after it");
   Json value = {position.kind, position.numbers};
   for (const Position& input : position.inputs) value.push_back(to_value(input));
   return value;

@@ -13,6 +13,9 @@ struct Position {
   std::string kind;              // the transformation that wrote it, such as "shuffle"
   std::vector<int64_t> numbers;  // what they mean is up to that transformation
   std::vector<Position> inputs;
+  // Cleared by who reads elements again by their numbers, of an input that may number them
+  // otherwise the next time.
+  bool restorable = true;
 
   // kFailedPrecondition when another kind of transformation wrote this position; kDataLoss when the
   // counts of its numbers and inputs are not these.
@@ -22,6 +25,7 @@ struct Position {
   [[noreturn]] void fail_corrupt() const;
 };
 
+// kFailedPrecondition when a part of the position is not restorable.
 std::string to_json(const Position& position);
 // kDataLoss when the text is not such a position.
 Position position_from_json(std::string_view text);

@@ -87,9 +87,10 @@ class RepeatSource : public Decorator<RepeatSource> {
   int64_t cardinality() const override {
     const int64_t there = input().cardinality();
     if (count_ == 0 || there == 0) return 0;
+    if (count_ == kEndless) return kInfinite;
     if (there < 0) return there;
     int64_t total = 0;
-    return count_ == kEndless || __builtin_mul_overflow(there, count_, &total) ? kInfinite : total;
+    return __builtin_mul_overflow(there, count_, &total) ? kInfinite : total;
   }
 
  private:

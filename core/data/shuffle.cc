@@ -30,10 +30,14 @@ T draw(std::vector<T>& buffer, RandomStream& random) {
 // when all before the next is drawn.
 class ShuffleStream : public Stream {
  public:
-  // `most` is an upper bound of the elements of `input`.
-  ShuffleStream(std::unique_ptr<Stream> input, int64_t most, int64_t buffer_size,
+  // `most` is an upper bound of the elements of `input`, which may be ordered (Source).
+  ShuffleStream(std::unique_ptr<Stream> input, bool is_ordered, int64_t most, int64_t buffer_size,
                 RandomStream random)
-      : input_(std::move(input)), most_(most), buffer_size_(buffer_size), random_(random) {}
+      : input_(std::move(input)),
+        is_ordered_(is_ordered),
+        most_(most),
+        buffer_size_(buffer_size),
+        random_(random) {}
 
   std::optional<Item> next() override {
     while (!input_ended_ && static_cast<int64_t>(buffer_.size()) < buffer_size_) read();
@@ -44,7 +48,7 @@ class ShuffleStream : public Stream {
 
   Position save() const override {
     const Note note = notes_.empty() ? Note{read_, input_->save()} : notes_.front();
-    return {"shuffle", {buffer_size_, drawn_, read_, note.number}, {note.position}};
+    return {"shuffle", {buffer_size_, drawn_, read_, note.number}, {note.position}, is_ordered_};
   }
 
   void restore(const Position& position) override {
@@ -116,6 +120,7 @@ class ShuffleStream : public Stream {
   }
 
   std::unique_ptr<Stream> input_;
+  const bool is_ordered_;
   const int64_t most_, buffer_size_;
   RandomStream random_;
   std::vector<Slot> buffer_;
@@ -136,8 +141,8 @@ class ShuffleSource : public Decorator<ShuffleSource> {
     const uint64_t seed = options_.seed ? *options_.seed : mix(global_seed_, pass.place);
     const RandomStream random(seed, options_.reshuffle_each_iteration ? pass.epoch : 0);
     const int64_t most = cardinality() < 0 ? INT64_MAX : cardinality();
-    return std::make_unique<ShuffleStream>(input().open(pass.branch(0)), most, buffer_size_,
-                                           random);
+    return std::make_unique<ShuffleStream>(input().open(pass.branch(0)), input().is_ordered(), most,
+                                           buffer_size_, random);
   }
 
  private:

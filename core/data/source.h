@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -85,6 +86,12 @@ class Source {
   // Whether the elements can be batches: there is a batch(n) above, or a function that may have
   // made them.
   virtual bool may_yield_batches() const { return false; }
+
+  // Whether each pass of an epoch yields the same elements in the same order.
+  virtual bool is_ordered() const {
+    const std::vector<SourcePtr> all = inputs();
+    return std::ranges::all_of(all, [](const SourcePtr& input) { return input->is_ordered(); });
+  }
 
   // --- Rewriting, for sharding
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <ostream>
 
+#include "core/base/comma_separated.h"
 #include "core/device/backends.h"
 #include "core/device/logical_cpus.h"
 
@@ -58,10 +59,9 @@ std::vector<Device> list_devices() {
 int device_threads(Device device) {
   const auto devices = list_devices();
   if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
-    std::string known;
-    for (Device d : devices) known += str(known.empty() ? "" : ", ", d);
     const std::string no_gpu = device.type == DeviceType::kGpu ? missing_gpu_reason() : "";
-    fail(Code::kNotFound, "there is no device ", device, "; this process has ", known,
+    fail(Code::kNotFound, "there is no device ", device, "; this process has ",
+         comma_separated(devices),
          no_gpu.empty() ? str(" (set_logical_", type_name(device.type), "s makes more)")
                         : str(" (no GPU: ", no_gpu, ")"));
   }

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
+
+#include "core/base/notice.h"
 
 namespace cohort {
 namespace {
@@ -126,8 +127,8 @@ std::shared_ptr<CrossDeviceOps> select_cross_device_ops(const std::vector<Device
   const auto chosen = are_cpus(devices) ? SharedMemoryAllReduce() : ReductionToOneDevice();
   const auto other_kind = [&](const Device& device) { return device.type != devices[0].type; };
   if (std::any_of(devices.begin(), devices.end(), other_kind))
-    std::cerr << str("warning: the devices are of several kinds; replicas combine values by ",
-                     chosen->name(), ", which is slower than among devices of one kind\n");
+    print_notice(str("warning: the devices are of several kinds; replicas combine values by ",
+                     chosen->name(), ", which is slower than among devices of one kind\n"));
   return chosen;
 }
 

@@ -1,7 +1,7 @@
 #include <atomic>
-#include <iostream>
 #include <thread>
 
+#include "core/base/notice.h"
 #include "core/distribute/replica_scope.h"
 
 namespace cohort {
@@ -72,8 +72,8 @@ Strategy::Scope::~Scope() {
   const bool here = entry_->thread == std::this_thread::get_id();
   if (here) pop_left_scopes();
   if (!here || t_scopes.back() != entry_)
-    std::cerr << str("warning: the scope of ", entry_->strategy->name(),
-                     " is left in another order, or on another thread, than it was entered\n");
+    print_notice(str("warning: the scope of ", entry_->strategy->name(),
+                     " is left in another order, or on another thread, than it was entered\n"));
   entry_->left = true;
   if (here) pop_left_scopes();
 }

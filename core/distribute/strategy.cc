@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/distribute/replica_scope.h"
+#include "core/runtime/signature.h"
 
 namespace cohort {
 namespace {
@@ -41,12 +42,6 @@ class SingleDeviceStrategy final : public Strategy {
   std::string name_;
   std::vector<Device> devices_;
 };
-
-Signature signature_of(const std::vector<Tensor>& inputs) {
-  Signature signature;
-  for (const Tensor& t : inputs) signature.push_back(t.spec());
-  return signature;
-}
 
 // Calls `work`, which may throw what the user's code does: that arrives here as it was thrown. The
 // other workers, who would wait for this one in the step, are told.

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "core/base/comma_separated.h"
 #include "core/graph/op.h"
 
 namespace cohort {
@@ -9,12 +10,6 @@ namespace {
 
 thread_local Graph* t_graph = nullptr;
 thread_local std::string t_scope;
-
-std::string spec_list(const std::vector<TensorSpec>& specs) {
-  std::string out;
-  for (const auto& spec : specs) out += str(out.empty() ? "" : ", ", spec);
-  return out;
-}
 
 void require_value(const Value& value) {
   if (!value) invalid("an empty value was used; it was never assigned");
@@ -76,7 +71,7 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
     node->outputs_ = def.infer({op, specs, attributes, resource.get()});
     for (const TensorSpec& spec : node->outputs_) require_size(def, spec);
   } catch (const Error& error) {
-    throw error.with_context(str(name, ": op ", op, "(", spec_list(specs), ")"));
+    throw error.with_context(str(name, ": op ", op, "(", comma_separated(specs), ")"));
   }
   node->id_ = static_cast<int>(nodes_.size());
   node->op_ = &def;
@@ -97,7 +92,7 @@ std::ostream& operator<<(std::ostream& out, const Graph& graph) {
       out << (i ? ", %" : "%") << v.node().id();
       if (v.index() > 0) out << '.' << v.index();
     }
-    out << ") : " << spec_list(node->outputs());
+    out << ") : " << comma_separated(node->outputs());
     if (node->resource() != nullptr) out << " @" << node->resource()->name();
     out << "  # " << node->name() << '\n';
   }

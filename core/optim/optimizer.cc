@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <set>
 
+#include "core/base/notice.h"
 #include "core/distribute/row_variable.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/array_ops.h"
@@ -241,8 +241,8 @@ struct Optimizer::State {
 
   void warn_without_gradient(const Variable& variable) {
     if (warned.insert(variable.name()).second)
-      std::cerr << str("warning: the loss does not depend on variable \"", variable.name(),
-                       "\"; it is not trained\n");
+      print_notice(str("warning: the loss does not depend on variable \"", variable.name(),
+                       "\"; it is not trained\n"));
   }
 
   // Computes what all variables share.

@@ -5,7 +5,9 @@
 #include <exception>
 #include <thread>
 
+#include "core/base/comma_separated.h"
 #include "core/graph/passes/passes.h"
+#include "core/runtime/signature.h"
 #include "core/runtime/trace.h"
 
 namespace cohort {
@@ -55,11 +57,7 @@ struct Attempt {
   std::exception_ptr error;
 };
 
-std::string to_string(const Signature& signature) {
-  std::string text;
-  for (const TensorSpec& spec : signature) text += str(text.empty() ? "" : ", ", spec);
-  return "(" + text + ")";
-}
+std::string to_string(const Signature& signature) { return "(" + comma_separated(signature) + ")"; }
 
 // Throws unless the replicas that `a` and `b` are for make the same calls and write the same
 // variables, in the same order.
@@ -213,10 +211,8 @@ struct Function::State {
     const auto guard = lock();
     for (const auto& known : specialisations)
       if (known->serves(inputs, options, group)) return *known;
-    Signature signature;
-    for (const Tensor& t : inputs) signature.push_back(t.spec());
     return *specialisations.emplace_back(
-        std::make_unique<Specialisation>(trace(signature, group), options));
+        std::make_unique<Specialisation>(trace(signature_of(inputs), group), options));
   }
 };
 

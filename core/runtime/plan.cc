@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <set>
 
 #include "core/base/cancellation.h"
 #include "core/base/threads.h"
@@ -14,6 +13,7 @@
 #include "core/graph/passes/rewriter.h"
 #include "core/kernels/common/scratch.h"
 #include "core/runtime/device_io.h"
+#include "core/runtime/device_times.h"
 #include "core/runtime/host_kernel.h"
 #include "core/runtime/layout.h"
 #include "core/runtime/profiler.h"
@@ -72,12 +72,23 @@ GraphFunction transform(const GraphFunction& traced, const PlanOptions& options)
   return fuse_updates(fuse_elementwise(function));
 }
 
+// Null where replicas combine values through the host's memory.
+DeviceCollectives* collectives_of(const StepInfo& info) {
+  return info.communicator == nullptr ? nullptr : info.communicator->on_device();
+}
+
 // One kernel with its pointers; feeds are filled in at each run.
 struct Step {
   const Node* node;
   std::unique_ptr<Kernel> kernel;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
+};
+
+// Variables between which a Barrier stands: those written before it, since the Barrier before, and
+// those read behind it, until the next one.
+struct Exchange {
+  VariableMemory::Variables written, read;
 };
 
 // Input `slot` of step `step` is feed `feed`.
@@ -100,14 +111,15 @@ struct Plan::Impl {
   std::vector<FeedUse> feed_uses;
   std::map<Value, Location> locations;
   VariableMemory variables;
-  std::set<const Resource*> written;
+  std::map<const Node*, Exchange> exchanges;  // by Barrier, where variables have copies
+  VariableMemory::Variables written_last;     // since the last Barrier
   std::shared_ptr<Buffer> arena, buckets;
   void* scratch = nullptr;
+  std::vector<const void*> result_sources;  // null for feeds in the host's memory
   std::vector<Tensor> held;  // outputs of the last run, taken again when the caller let go of them
   PlanStats stats;
   // On a device with memory of its own.
   std::optional<DeviceIo> io;
-  std::vector<const void*> result_sources;
   int64_t runs = 0;
   std::unique_ptr<Recording> recording;
 
@@ -153,8 +165,6 @@ struct Plan::Impl {
   }
 
   void bind() {
-    for (const auto& node : function.graph->nodes())
-      if (is_write(*node)) written.insert(node->resource());
     const size_t scratch_offset = scratch_size(stats.arena_bytes);
     arena = device_backend(options.device.type)
                 .allocate(options.device, scratch_offset + stats.scratch_bytes,
@@ -177,11 +187,26 @@ struct Plan::Impl {
         step.outputs.push_back(
             address(locations.at(Value(const_cast<Node*>(step.node), static_cast<int>(i)))));
     }
-    if (!io) return;
     for (const Value& output : function.outputs)
       result_sources.push_back(address(locations.at(output)));
+    find_exchanges();
+    if (!io) return;
     stats.recorded = std::all_of(steps.begin(), steps.end(),
                                  [](const Step& step) { return step.kernel->can_record(); });
+  }
+
+  void find_exchanges() {
+    Exchange* last = nullptr;
+    for (const auto& node : function.graph->nodes()) {
+      if (is_barrier(*node) && variables.has_copies()) {
+        last = &exchanges[node.get()];
+        last->written.swap(written_last);
+      } else if (is_write(*node)) {
+        written_last.insert(node->resource());
+      } else if (is_read(*node) && last != nullptr) {
+        last->read.insert(node->resource());
+      }
+    }
   }
 
   // Null for feeds in the host's memory.
@@ -201,9 +226,7 @@ struct Plan::Impl {
     return nullptr;
   }
 
-  void* variable_storage(Resource* resource) {
-    return variables.of(resource, written.count(resource) > 0);
-  }
+  void* variable_storage(Resource* resource) { return variables.of(resource); }
 
   void check_feeds(std::span<const Tensor> feeds) const {
     const auto& wanted = function.graph->inputs();
@@ -223,7 +246,7 @@ struct Plan::Impl {
       run_on_stream(feeds, info);
     else
       run_on_host(feeds, info);
-    variables.store();
+    variables.store(written_last);
     collect(feeds, outputs);
   }
 
@@ -243,10 +266,15 @@ struct Plan::Impl {
   // from then on.
   void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
     Profiler* profiler = Profiler::active();
+    std::optional<DeviceTimes> times;
     try {
       io->send(feeds, info);
-      if (profiler != nullptr || !stats.recorded || runs++ == 0) {
-        hand_over(info, profiler);
+      if (profiler != nullptr) {
+        DeviceCollectives* collectives = collectives_of(info);
+        times.emplace(io->stream(), collectives == nullptr ? nullptr : collectives->stream());
+        hand_over(info, &*times);
+      } else if (!stats.recorded || runs++ == 0) {
+        hand_over(info);
       } else {
         if (recording == nullptr) record(info);
         io->stream().replay(*recording);
@@ -255,13 +283,18 @@ struct Plan::Impl {
       drain();
       throw;
     }
-    io->stream().synchronize();
-    if (info.communicator != nullptr)
-      if (DeviceCollectives* collectives = info.communicator->on_device()) collectives->check();
+    finish(info);
+    if (times) times->tell(*profiler, info.replica_id);
     if (const KernelFault& fault = io->fault(); fault.kernel > 0) {
       const Step& step = steps[static_cast<size_t>(fault.kernel) - 1];
       throw step.kernel->describe(fault).with_context(step.node->name());
     }
+  }
+
+  // Waits for what was handed over, and throws what has gone wrong with its reductions.
+  void finish(const StepInfo& info) {
+    io->stream().synchronize();
+    if (DeviceCollectives* collectives = collectives_of(info)) collectives->check();
   }
 
   // Ends what was handed over before an error: the next step writes where it reads, and what is fed
@@ -273,11 +306,11 @@ struct Plan::Impl {
     }
   }
 
-  void hand_over(const StepInfo& info, Profiler* profiler) {
-    if (profiler != nullptr) {
-      run_profiled(*profiler, info);
-    } else {
-      for (Step& step : steps) run_step(step, info);
+  void hand_over(const StepInfo& info, DeviceTimes* times = nullptr) {
+    for (Step& step : steps) {
+      if (times != nullptr) times->start(*step.node);
+      run_step(step, info);
+      if (times != nullptr) times->stop();
     }
     io->fetch(result_sources);
   }
@@ -285,7 +318,7 @@ struct Plan::Impl {
   void record(const StepInfo& info) {
     io->stream().begin_recording();
     try {
-      hand_over(info, nullptr);
+      hand_over(info);
     } catch (...) {
       stats.recorded = false;  // it goes on without
       try {
@@ -306,17 +339,26 @@ struct Plan::Impl {
         context.fault = io->device_fault();
         context.number = static_cast<int32_t>(&step - steps.data()) + 1;
       }
+      const auto exchange = exchanges.find(step.node);
+      if (exchange != exchanges.end()) bring_back(exchange->second.written, info);
       step.kernel->run(context);
+      if (exchange != exchanges.end()) variables.refresh(exchange->second.read);
     } catch (const Error& error) {
       throw error.with_context(step.node->name());
     }
+  }
+
+  // For other replicas, which wait at a Barrier.
+  void bring_back(const VariableMemory::Variables& written, const StepInfo& info) {
+    if (written.empty()) return;
+    if (io) finish(info);
+    variables.store(written);
   }
 
   void run_profiled(Profiler& profiler, const StepInfo& info) {
     for (Step& step : steps) {
       const auto begin = Profiler::Clock::now();
       run_step(step, info);
-      if (io) io->stream().synchronize();
       profiler.record(step.node->name(), step.node->op().name, info.replica_id, begin,
                       Profiler::Clock::now());
     }
@@ -347,7 +389,7 @@ struct Plan::Impl {
       if (!is_free(held[i])) held[i] = new_output(value.spec());
       const void* source =
           io ? io->result(i)
-             : (place.kind == Location::Kind::kFeed ? feeds[place.index].raw() : address(place));
+             : (place.kind == Location::Kind::kFeed ? feeds[place.index].raw() : result_sources[i]);
       if (held[i].bytes() > 0) std::memcpy(held[i].raw(), source, held[i].bytes());
       outputs[i] = held[i];
     }

@@ -31,9 +31,9 @@ Profiler::~Profiler() { active_.store(nullptr); }
 Profiler* Profiler::active() { return active_.load(std::memory_order_acquire); }
 
 void Profiler::record(const std::string& name, const std::string& kind, int replica,
-                      Clock::time_point begin, Clock::time_point end) {
+                      Clock::time_point begin, Clock::time_point end, const std::string& row) {
   const std::lock_guard lock(mutex_);
-  events_.push_back({name, kind, replica, begin, end});
+  events_.push_back({name, kind, replica, begin, end, row.empty() ? kind : row});
 }
 
 std::vector<Profiler::Event> Profiler::events() const {
@@ -46,13 +46,13 @@ void Profiler::write(const std::string& path) const {
   nlohmann::json trace = nlohmann::json::array();
   std::map<std::pair<int, std::string>, int> rows;
   for (const Event& e : events_) {
-    const auto [row, added] = rows.try_emplace({e.replica, e.kind}, static_cast<int>(rows.size()));
+    const auto [row, added] = rows.try_emplace({e.replica, e.row}, static_cast<int>(rows.size()));
     if (added)
       trace.push_back({{"ph", "M"},
                        {"name", "thread_name"},
                        {"pid", e.replica},
                        {"tid", row->second},
-                       {"args", {{"name", e.kind}}}});
+                       {"args", {{"name", e.row}}}});
     trace.push_back({{"ph", "X"},
                      {"name", e.name},
                      {"cat", e.kind},

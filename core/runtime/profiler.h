@@ -8,9 +8,10 @@
 
 namespace cohort {
 
-// Records what ran when, and writes it as a Chrome trace (chrome://tracing, Perfetto): one row for
-// each kernel name of each replica. At most one profiler is active at a time; while none is, plans
-// pay one load per step. Thread-safe.
+// Records what ran when, and writes it as a Chrome trace (chrome://tracing, Perfetto): of each
+// replica one row for each kernel name, or on a GPU, whose times are the device's own, for each
+// stream. At most one profiler is active at a time; while none is, plans pay one load per step.
+// Thread-safe.
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,6 +19,7 @@ class Profiler {
     std::string name, kind;
     int replica;
     Clock::time_point begin, end;
+    std::string row;  // of the trace
   };
 
   // Active from construction to destruction; kFailedPrecondition when another one is.
@@ -28,9 +30,9 @@ class Profiler {
 
   static Profiler* active();  // or null
 
-  // `name` is the node, `kind` the op.
+  // `name` is the node, `kind` the op. Without a `row` of the trace it is the kind's.
   void record(const std::string& name, const std::string& kind, int replica,
-              Clock::time_point begin, Clock::time_point end);
+              Clock::time_point begin, Clock::time_point end, const std::string& row = "");
   // What has been recorded so far, in the order of recording.
   std::vector<Event> events() const;
   // Writes the JSON file, aside and renamed.

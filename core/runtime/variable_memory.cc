@@ -24,7 +24,7 @@ void copy_between_devices(Device from, const void* source, Device to, void* targ
   device_backend(to.type).copy_from_host(to, between->data, target, bytes);
 }
 
-void* VariableMemory::of(Resource* resource, bool written) {
+void* VariableMemory::of(Resource* resource) {
   const auto [it, added] = entries_.try_emplace(resource);
   Entry& entry = it->second;
   if (added) {
@@ -32,26 +32,43 @@ void* VariableMemory::of(Resource* resource, bool written) {
     COHORT_CHECK(variable != nullptr);
     entry.storage = variable->storage(local_replica_);
     entry.home = home_of(*variable, local_replica_);
+    entry.is_written_by_others = !variable->is_written_by(local_replica_);
     if (entry.home != device_ && !(is_host(entry.home) && is_host(device_))) {
       has_copies_ = true;
       entry.copy = allocate_tensor(device_, variable->spec(),
                                    str("a copy of variable \"", variable->name(), "\""));
     }
   }
-  entry.written |= written;
-  return entry.copy.defined() ? entry.copy.raw() : entry.storage.raw();
+  return entry.is_in_reach() ? entry.storage.raw() : entry.copy.raw();
 }
 
-void VariableMemory::copy_all(bool load) {
-  for (auto& [resource, entry] : entries_) {
-    if (!entry.copy.defined()) continue;
-    if (load)
-      copy_between_devices(entry.home, entry.storage.raw(), device_, entry.copy.raw(),
-                           entry.storage.bytes());
-    else if (entry.written)
-      copy_between_devices(device_, entry.copy.raw(), entry.home, entry.storage.raw(),
-                           entry.storage.bytes());
+void VariableMemory::load() {
+  if (!has_copies_) return;
+  for (auto& [resource, entry] : entries_) load(entry);
+}
+
+void VariableMemory::store(const Variables& written) {
+  if (!has_copies_) return;
+  for (const Resource* resource : written) {
+    const auto it = entries_.find(resource);
+    if (it == entries_.end() || it->second.is_in_reach()) continue;
+    Entry& entry = it->second;
+    copy_between_devices(device_, entry.copy.raw(), entry.home, entry.storage.raw(),
+                         entry.storage.bytes());
   }
+}
+
+void VariableMemory::refresh(const Variables& read) {
+  for (const Resource* resource : read) {
+    const auto it = entries_.find(resource);
+    if (it != entries_.end() && it->second.is_written_by_others) load(it->second);
+  }
+}
+
+void VariableMemory::load(Entry& entry) {
+  if (!entry.is_in_reach())
+    copy_between_devices(entry.home, entry.storage.raw(), device_, entry.copy.raw(),
+                         entry.storage.bytes());
 }
 
 }  // namespace cohort

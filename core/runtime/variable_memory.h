@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "core/device/device.h"
 #include "core/runtime/variable.h"
@@ -9,29 +10,36 @@ namespace cohort {
 
 // The memory of the variables that a plan on one device reads and writes: their own where the
 // device reaches it, else a copy, which is brought up to date before each run and, where the plan
-// writes it, brought back afterwards.
+// writes it, brought back afterwards. Where replicas share a variable they pass Barriers before and
+// after it is written: what the one has written goes back before the second, and the others have it
+// behind that.
 class VariableMemory {
  public:
+  using Variables = std::set<const Resource*>;
+
   VariableMemory(Device device, int local_replica)
       : device_(device), local_replica_(local_replica) {}
 
-  // Stable. `written`: the plan writes it.
-  void* of(Resource* resource, bool written);
-  void load() {
-    if (has_copies_) copy_all(true);
-  }
-  void store() {
-    if (has_copies_) copy_all(false);
-  }
+  // Stable.
+  void* of(Resource* resource);
+  bool has_copies() const { return has_copies_; }
+  // Brings all copies up to date.
+  void load();
+  // Brings back the copies of `written`.
+  void store(const Variables& written);
+  // Brings those of `read` up to date that other replicas write.
+  void refresh(const Variables& read);
 
  private:
   struct Entry {
     Tensor storage;  // the variable's, on its home
     Device home;
     Tensor copy;  // undefined where `storage` is in reach
-    bool written = false;
+    bool is_written_by_others = false;
+
+    bool is_in_reach() const { return !copy.defined(); }
   };
-  void copy_all(bool load);
+  void load(Entry& entry);
 
   const Device device_;
   const int local_replica_;

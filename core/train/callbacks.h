@@ -22,7 +22,8 @@ struct ProgressBarOptions {
   std::optional<bool> live;
 };
 // "Epoch 1/5" and the line of core/base/progress.h, which does not get wider than the terminal
-// while it is drawn over. fit() adds one unless it is told to be silent.
+// while it is drawn over; warnings are printed above it. fit() adds one unless it is told to be
+// silent.
 CallbackPtr ProgressBar(const ProgressBarOptions& options = {});
 
 struct EarlyStoppingOptions {
@@ -58,6 +59,10 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
 struct BackupAndRestoreOptions {
   std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
   bool delete_checkpoint = true;     // once training has ended as planned
+  // For how many seconds a scheduler lets the process live after it has asked it to end (SIGTERM):
+  // it saves at once, trains on, and saves again while there is time, or when the epoch ends. With
+  // 0 training ends after the step under way.
+  double grace_seconds = 0;
 };
 // Keeps a backup of everything training depends on in `directory`, also when interrupted: the
 // model, the place in the data, and what other callbacks keep, after whose turn it saves. When
@@ -65,8 +70,9 @@ struct BackupAndRestoreOptions {
 // break, where callbacks of one's own say what they keep (Callback::state). The backup before it is
 // kept too: where the newest turns out to be damaged, a warning says so, and training continues
 // from the older one. Under ParameterServerStrategy it is the chief's: its place in its data, and
-// the variables where nobody has trained them since the servers began. Once the loss or a weight is
-// no finite number, the last backup stays as it is, and a warning says so.
+// the variables where those on the servers have had fewer updates; else a line says how many they
+// have had. Once the loss or a weight is no finite number, the last backup stays as it is, and a
+// warning says so.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {

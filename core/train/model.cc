@@ -21,9 +21,20 @@ data::Dataset dataset_of(const Tensor& x, const Tensor& y, const std::optional<T
   return data::from_tensor_slices(tensors);
 }
 
+// Batches differ in their rows alone.
+void require_alike(const Tensor& first, const Tensor& other, size_t batch) {
+  if (other.dtype() != first.dtype() ||
+      other.shape().without_axis(0) != first.shape().without_axis(0))
+    invalid("predict: batch ", batch, " gives ", other.spec(), ", and the first gave ",
+            first.spec(), "; they become one tensor, and may differ in their rows alone");
+}
+
 Tensor concat_rows(const std::vector<Tensor>& parts) {
   int64_t rows = 0;
-  for (const Tensor& part : parts) rows += part.shape().dim(0);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    require_alike(parts.front(), parts[i], i + 1);
+    rows += parts[i].shape().dim(0);
+  }
   Tensor whole(parts.front().dtype(), parts.front().shape().with_dim(0, rows));
   auto* to = static_cast<char*>(whole.raw());
   for (const Tensor& part : parts) {
@@ -145,6 +156,8 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 }
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
+  if (options.steps && *options.steps < 1)
+    invalid("evaluate: steps must be at least 1, got ", *options.steps);
   if (options.batch_size || options.sample_weight) {
     invalid(
         "evaluate: batch_size and sample_weight are for tensors; a dataset has batch() and tensors "

@@ -1,6 +1,7 @@
 #include "core/train/stepper.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "core/base/random.h"
@@ -43,6 +44,27 @@ auto for_metric(const metrics::Metric& metric, const Work& work) {
   } catch (const Error& error) {
     throw error.with_context(str("metric ", metric.name()));
   }
+}
+
+// The class of each row by labels that are its number, as Keras rounds it, or a value for each
+// class, of which the first that is largest counts.
+std::vector<int64_t> classes_of(const Tensor& label, int64_t rows) {
+  const Shape& shape = label.shape();
+  if (shape.rank() == 0 || shape.rank() > 2 || shape.dim(0) != rows ||
+      (shape.rank() == 2 && shape.dim(1) == 0))
+    invalid("class_weight needs a label or a value for each class a row, [", rows, "] or [", rows,
+            ",classes], got ", label.spec());
+  const int64_t values = shape.rank() == 1 ? 1 : shape.dim(1);
+  const Tensor numbers = label.cast(DType::kFloat64);
+  std::vector<int64_t> classes;
+  for (int64_t i = 0; i < rows; ++i) {
+    const double* row = numbers.data<double>() + i * values;
+    if (values > 1)
+      classes.push_back(std::max_element(row, row + values) - row);
+    else
+      classes.push_back(std::abs(*row) < 0x1p62 ? std::llrint(*row) : -1);  // NaN is none either
+  }
+  return classes;
 }
 
 }  // namespace
@@ -95,10 +117,9 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   }
   const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));
   std::vector<Value> outputs = {pack({loss, rows})};
-  for (const auto& metric : options_.metrics)
-    outputs.push_back(pack(metric.increments(label, predicted)));
-  for (const auto& metric : options_.weighted_metrics)
-    outputs.push_back(pack(metric.increments(label, predicted, weights)));
+  for (size_t i = 0; i < metrics_.size(); ++i)
+    outputs.push_back(
+        pack(metrics_[i].increments(label, predicted, is_weighted(i) ? weights : Value())));
   if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
   if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
   return outputs;
@@ -156,12 +177,9 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
   Tensor weights = given ? given->cast(DType::kFloat32).clone().reshape({rows})
                          : Tensor::full(DType::kFloat32, {rows}, 1);
   if (class_weight.empty()) return weights;
-  if (!is_integer(label.dtype()) || label.num_elements() != rows) {
-    invalid("class_weight needs one integer label a row, got ", label.spec());
-  }
-  const Tensor classes = label.cast(DType::kInt64);
+  const std::vector<int64_t> classes = classes_of(label, rows);
   for (int64_t i = 0; i < rows; ++i) {
-    const auto factor = class_weight.find(classes.data<int64_t>()[i]);
+    const auto factor = class_weight.find(classes[static_cast<size_t>(i)]);
     if (factor != class_weight.end())
       weights.data<float>()[i] *= static_cast<float>(factor->second);
   }

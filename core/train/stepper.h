@@ -34,6 +34,8 @@ class Stepper {
   int64_t step() const { return step_; }
   // All that are computed, each under a name of its own: metrics and then weighted_metrics.
   const std::vector<metrics::Metric>& metrics() const { return metrics_; }
+  // Whether metrics()[index] is one of weighted_metrics.
+  bool is_weighted(size_t index) const { return index >= options_.metrics.size(); }
   void train(const data::DistributedBatch& batch, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 

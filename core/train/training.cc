@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <iostream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/comma_separated.h"
 #include "core/base/program.h"
 #include "core/train/callbacks.h"
+#include "core/train/safetensors.h"
 
 namespace cohort {
 namespace {
@@ -42,16 +45,13 @@ std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
 
 std::vector<std::string> metric_names(const Stepper& stepper) {
   std::vector<std::string> names;
-  for (const metrics::Metric& metric : stepper.options().metrics) names.push_back(metric.name());
-  for (const metrics::Metric& metric : stepper.options().weighted_metrics)
-    names.push_back(metric.name() + " (weighted)");
+  for (size_t i = 0; i < stepper.metrics().size(); ++i)
+    names.push_back(stepper.metrics()[i].name() + (stepper.is_weighted(i) ? " (weighted)" : ""));
   return names;
 }
 
 std::string listed(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "none" : list;
+  return names.empty() ? "none" : comma_separated(names);
 }
 
 // Sums are added to those of the same metric only.
@@ -143,6 +143,7 @@ History Training::run() {
     Strategy& strategy;
     ~Ending() { strategy.end_training(); }
   } ending{model_.strategy()};
+  step_began_ = Clock::now();
   stepper_.begin(options_.class_weight);
   call(&Callback::on_train_begin);
   while (epoch_ < options_.epochs && !stopping()) {
@@ -163,12 +164,13 @@ void Training::run_epoch() {
   try {
     while (!stopping()) {
       const auto batch = feed_.next();
-      if (!batch) return;
+      if (!batch) break;
       run_step(*batch);
     }
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1));
   }
+  if (in_grace() && !stopping()) interrupt();
 }
 
 void Training::resume_data() {
@@ -181,11 +183,29 @@ void Training::resume_data() {
 }
 
 void Training::run_step(const data::DistributedBatch& batch) {
+  const auto step_before = std::exchange(step_began_, Clock::now());
   call(&Callback::on_batch_begin);
   stepper_.train(batch, totals_);
   ++step_;
-  if (model_.strategy().workers().stop_requested()) interrupt();
+  if (!end_by_ && model_.strategy().workers().stop_requested()) {
+    end_by_ = step_before + grace_;
+    if (grace_ == Clock::duration::zero()) interrupt();
+  }
   call(&Callback::on_batch_end);
+  if (in_grace() && !stopping() && !has_time_for_a_step()) interrupt();
+}
+
+void Training::set_grace(std::chrono::duration<double> grace) {
+  grace_ = std::chrono::duration_cast<Clock::duration>(grace);
+}
+
+bool Training::has_time_for_a_step() {
+  const auto now = Clock::now();
+  longest_step_ = std::max(longest_step_, now - step_began_);
+  const bool fits = now + longest_step_ + longest_step_ / 4 < *end_by_;
+  const auto all = model_.strategy().workers().exchange("whether there is time for another step",
+                                                        fits ? "yes" : "no");
+  return std::all_of(all.begin(), all.end(), [](const auto& each) { return each == "yes"; });
 }
 
 void Training::interrupt() {
@@ -194,7 +214,7 @@ void Training::interrupt() {
 }
 
 bool Training::validate(Logs& logs) {
-  if (!options_.validation_data || stopping() || (epoch_ + 1) % options_.validation_freq != 0)
+  if (!options_.validation_data || interrupted_ || (epoch_ + 1) % options_.validation_freq != 0)
     return true;
   try {
     const auto validation =
@@ -304,10 +324,21 @@ Snapshot Training::backup() const {
                   model_.strategy().workers(), states);
 }
 
+bool Training::are_ahead_of(const std::string& path) const {
+  if (!model_.strategy().input_context().independent || total_steps() == 0) return false;
+  const auto& iterations = *model_.optimizer().iterations();
+  const Tensors saved = read_safetensors(path).tensors;
+  const auto found = saved.find(iterations.name());
+  const bool is_known = found != saved.end() && found->second.spec() == iterations.spec();
+  const int64_t updates = is_known ? found->second.values<int64_t>()[0] : 0;
+  if (total_steps() < updates) return false;
+  std::cerr << str("fit: the variables stay as they are, after ", total_steps(),
+                   " updates by all workers; those of ", path, " are after ", updates, '\n');
+  return true;
+}
+
 void Training::restore(const std::string& path) {
-  Strategy& strategy = model_.strategy();
-  // Other workers that train the same variables have moved on since the backup.
-  const bool are_trained = strategy.input_context().independent && total_steps() > 0;
+  const bool are_ahead = are_ahead_of(path);
   Position position;
   const auto check = [&](const Safetensors& rest) {
     const auto text = rest.metadata.find(kPositionKey);
@@ -316,8 +347,8 @@ void Training::restore(const std::string& path) {
     position = read_position(text->second, path);
     restore_callbacks(rest.tensors, path);
   };
-  load_variables(path, are_trained ? Variables() : model_.checkpoint_variables(),
-                 {.ignore_unexpected = are_trained, .check = check}, strategy.workers());
+  load_variables(path, are_ahead ? Variables() : model_.checkpoint_variables(),
+                 {.ignore_unexpected = are_ahead, .check = check}, model_.strategy().workers());
   go_on_from(std::move(position));
 }
 

@@ -30,13 +30,19 @@ class Training {
   // What the strategy has said about the epoch; for on_epoch_end().
   const StrategyReport& report() const { return report_; }
 
-  // Ends training after the present step (its epoch then has no validation) or after the present
+  // Ends training after the present step, whose epoch then ends as any other, or after the present
   // epoch.
   void stop(std::string reason) { history_.stop_reason = std::move(reason); }
   bool stopping() const { return !history_.stop_reason.empty(); }
   const std::string& stop_reason() const { return history_.stop_reason; }
   // Whether an interrupt, rather than a callback, is what ends training.
   bool interrupted() const { return interrupted_; }
+  // How long to go on after a request to stop, as if it had come a step before it was seen; 0, as
+  // it begins, ends training at once. It ends while there is time for another save, after the same
+  // step on all workers, and with the epoch at the latest. For on_train_begin(), alike on all.
+  void set_grace(std::chrono::duration<double> grace);
+  // Whether a stop was asked for, and training goes on.
+  bool in_grace() const { return end_by_.has_value() && !interrupted_; }
 
   // A checkpoint of the model that also holds where training stands, and what callbacks keep, and
   // going on from its file, which gives the same bits as never having stopped. Both are for
@@ -44,7 +50,7 @@ class Training {
   // such a backup; kFailedPrecondition when it is from the middle of an epoch with other metrics,
   // more steps, or another number of workers, or of another version. No variable has changed then.
   // Where others train the same variables (InputContext::independent), these are restored only if
-  // nobody has trained them since they were made.
+  // they have had fewer updates than those of the file; else a line on stderr says both numbers.
   Snapshot backup() const;
   void restore(const std::string& path);
 
@@ -70,12 +76,17 @@ class Training {
   // Of a text of save_position(), in the file `source`.
   Position read_position(const std::string& text, const std::string& source) const;
   void go_on_from(Position position);
+  // Whether the variables, which others train too, have had the updates of a backup, or as many.
+  bool are_ahead_of(const std::string& path) const;
   void restore_callbacks(const Tensors& states, const std::string& source) const;
   void run_step(const data::DistributedBatch& batch);
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
   void interrupt();
+  // Whether all workers have the time for another step like those since the request, and what came
+  // with them.
+  bool has_time_for_a_step();
   // Calls f(owner, callback) for each callback that keeps something: what the names of its state
   // begin with in a backup.
   template <typename F>
@@ -98,6 +109,10 @@ class Training {
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
   bool interrupted_ = false;
+  Clock::duration grace_{0};
+  std::optional<Clock::time_point> end_by_;  // once a stop was asked for
+  Clock::time_point step_began_;
+  Clock::duration longest_step_{0};  // since then, with its callbacks
   Clock::time_point epoch_began_;
   double seconds_before_ = 0;  // that this epoch had taken where it is gone on with
   std::optional<Clock::time_point> epoch_ended_;  // set while the end of an epoch is dealt with

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <iomanip>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <variant>
 
+#include "core/base/notice.h"
 #include "core/collective/forwarding_communicator.h"
 
 namespace cohort {
@@ -206,7 +206,7 @@ class Recorder {
         if (options_.notice)
           options_.notice(table);
         else if (options_.file.empty() || !append_to_file(table))
-          std::fputs(table.c_str(), stderr);
+          print_notice(table);
       } catch (const std::exception&) {  // the error itself is what counts
       }
     });

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <iostream>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "core/base/notice.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
@@ -48,7 +48,7 @@ Meeting meet(const GroupOptions& o, CommunicationBackend asked_for) {
   Meeting meeting;
   const std::string_view name = backend_name(asked_for);
   const bool has_mpi = o.ranks_per_process == 1 && mpi_world_size() == o.processes;
-  GatheredValues values(*o.store, o.name, o.process, o.processes, o.join_limit);
+  GatheredValues values(*o.store, o.name, o.process, o.processes, o.join_limit, o.tasks);
   const auto said = values.gather(
       "host", str(name, has_mpi ? " mpi " : " - ", o.host.empty() ? host_identity() : o.host));
   values.forget({"host"}, {});
@@ -71,15 +71,16 @@ ConnectedGroup connect_mpi(const GroupOptions& o) {
   if (o.ranks_per_process != 1)
     invalid("over MPI a process is one rank, but here it has ", o.ranks_per_process,
             "; start a process for each, or ask for another backend");
+  using Seconds = std::chrono::duration<double>;
   const auto world = make_mpi_communicator(
-      {.time_limit_seconds = std::chrono::duration<double>(o.limit.value_or(kNoTimeLimit)).count(),
-       .stall = *o.stall});
+      {.time_limit_seconds = Seconds(o.join_limit).count(), .stall = *o.stall});
   if (world->size() != o.processes)
     fail(Code::kFailedPrecondition, "group \"", o.name, "\" has ", o.processes,
          " processes, but MPI has started ", world->size(), "; over MPI they are the same");
   ConnectedGroup group{{}, "MPI"};
   group.communicators.push_back(reorder_mpi_communicator(
-      *world, o.process, o.tasks.empty() ? "" : o.tasks[static_cast<size_t>(o.process)]));
+      *world, o.process, o.tasks.empty() ? "" : o.tasks[static_cast<size_t>(o.process)],
+      Seconds(o.limit.value_or(kNoTimeLimit)).count()));
   return group;
 }
 
@@ -193,7 +194,7 @@ Attempt try_hosts(const GroupOptions& o, const std::vector<int>& hosts, const st
     if (error.code() == Code::kDeadlineExceeded) throw;
     reason = error.what();
   }
-  GatheredValues values(*o.store, o.name, o.process, o.processes, o.join_limit);
+  GatheredValues values(*o.store, o.name, o.process, o.processes, o.join_limit, o.tasks);
   attempt.reasons = values.gather(kind + " outcome", reason);
   values.forget({kind + " outcome"}, {});
   return attempt;
@@ -204,8 +205,8 @@ void warn(const GroupOptions& o, const std::vector<int>& hosts, const Attempt& a
   const int own = hosts[static_cast<size_t>(o.process)];
   const std::string& reason = attempt.reasons[static_cast<size_t>(o.process)];
   if (!reason.empty() && std::find(hosts.begin(), hosts.end(), own) == hosts.begin() + o.process)
-    std::cerr << str("warning: processes of this host cannot share memory and use TCP, which is ",
-                     "slower: ", reason, "\n");
+    print_notice(str("warning: processes of this host cannot share memory and use TCP, which is ",
+                     "slower: ", reason, "\n"));
 }
 
 // Processes of a host that cannot share memory become hosts of their own.
@@ -252,8 +253,10 @@ ConnectedGroup connect(const GroupOptions& options) {
   const auto backend = backend_asked_for(options.backend);
   if (options.processes == 1)
     return {make_in_process_communicators(options.ranks_per_process), "threads"};
-  if (options.backend != CommunicationBackend::kAuto) return connect_by(backend, options);
-  // Programs are the same, environments may differ.
+  // Programs are the same, environments may differ. Over MPI alone nobody hears that a task is
+  // lost before the others have come.
+  if (options.backend != CommunicationBackend::kAuto && backend != CommunicationBackend::kMpi)
+    return connect_by(backend, options);
   const Meeting meeting = meet(options, backend);
   if (backend != CommunicationBackend::kAuto) return connect_by(backend, options);
   const auto hosts = number_hosts(meeting.hosts);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,6 +19,7 @@ struct Closure {
   std::shared_ptr<const Definition> definition;
   std::vector<Argument> arguments;
   std::vector<std::shared_ptr<const ResourceHandle>> resources;  // that the arguments name
+  size_t bytes = 0;                                              // of the arguments
   std::shared_ptr<RemoteResult> result;
   uint64_t number = 0;  // of the coordinator's closures
   int attempts = 0;

@@ -12,14 +12,11 @@ constexpr ClosureQueue::Time kNever = ClosureQueue::Time::max();
 
 }  // namespace
 
-ClosureQueue::ClosureQueue(size_t capacity, int max_attempts, std::function<void()> cancel)
-    : capacity_(capacity), max_attempts_(max_attempts), cancel_(std::move(cancel)) {}
-
 void ClosureQueue::put(ClosurePtr closure) {
   check_interrupted();  // of a loop that schedules and never waits, too
   std::unique_lock lock(mutex_);
   wait_interruptibly(lock, changed_, kNever, [&] {
-    const bool full = capacity_ > 0 && waiting_.size() >= capacity_;
+    const bool full = options_.capacity > 0 && waiting_.size() >= options_.capacity;
     return error_ || (!full && joining_ == 0);
   });
   raise(lock, kNever);
@@ -27,7 +24,8 @@ void ClosureQueue::put(ClosurePtr closure) {
   if (idle_ > 0) work_.notify_one();
 }
 
-void ClosureQueue::join(Timeout timeout, const std::function<std::string()>& who) {
+void ClosureQueue::join(Timeout timeout) {
+  const Time begin = std::chrono::steady_clock::now(), end = deadline_after(timeout);
   std::unique_lock lock(mutex_);
   struct Joining {
     ClosureQueue& queue;
@@ -37,29 +35,25 @@ void ClosureQueue::join(Timeout timeout, const std::function<std::string()>& who
       queue.changed_.notify_all();
     }
   } joining(*this);
-  const Time end = deadline_after(timeout);
   const bool ready = wait_interruptibly(lock, changed_, end, [&] { return error_ || is_done(); });
   raise(lock, end);
-  if (ready && !error_) return;
-  const size_t queued = waiting_.size(), in_flight = in_flight_;
-  const std::string why =
-      error_ ? str(", and do not stop for the error of another (", error_->message(), ')') : "";
-  lock.unlock();
-  const std::string by = who();
-  lock.lock();
-  cohort::fail(Code::kDeadlineExceeded, "after ", timeout->count(), " ms ", queued,
-               " closures are queued and ", in_flight, " in flight", why, "; ", by);
+  if (!ready) overdue(lock, begin);
 }
 
 bool ClosureQueue::done() {
+  check_interrupted();  // of a loop that asks until it is
   std::unique_lock lock(mutex_);
   raise(lock, kNever);
   return is_done();
 }
 
 void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
+  if (!error_) return;
+  const Time begin = std::chrono::steady_clock::now();
+  end = std::min(end, deadline_after(options_.stop_timeout));
   // Where another thread raises this error, wait until nothing of it is left.
-  if (!wait_interruptibly(lock, changed_, end, [&] { return !raising_; }) || !error_) return;
+  if (!wait_interruptibly(lock, changed_, end, [&] { return !raising_; })) overdue(lock, begin);
+  if (!error_) return;
   struct Raising {
     ClosureQueue& queue;
     explicit Raising(ClosureQueue& q) : queue(q) { queue.raising_ = true; }
@@ -69,15 +63,29 @@ void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
     }
   } raising(*this);
   lock.unlock();
-  cancel_();
+  options_.cancel();
   lock.lock();
-  if (!wait_interruptibly(lock, changed_, end, [&] { return in_flight_ == 0; })) return;
+  if (!wait_interruptibly(lock, changed_, end, [&] { return in_flight_ == 0; }))
+    overdue(lock, begin);
   while (!waiting_.empty()) {
     cancel(std::move(waiting_.front()));
     waiting_.pop_front();
   }
   const Error error = *std::exchange(error_, std::nullopt);
   throw error;
+}
+
+void ClosureQueue::overdue(std::unique_lock<std::mutex>& lock, Time begin) {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  const size_t queued = waiting_.size(), in_flight = in_flight_;
+  const std::string why =
+      error_ ? str(", and do not stop for the error of another (", error_->message(), ')') : "";
+  lock.unlock();
+  const std::string by = options_.who();
+  lock.lock();
+  cohort::fail(Code::kDeadlineExceeded, "after ", waited.count(), " ms ", queued,
+               " closures are queued and ", in_flight, " in flight", why, "; ", by);
 }
 
 void ClosureQueue::cancel(ClosurePtr closure) {
@@ -101,7 +109,7 @@ void ClosureQueue::give_lane(Closure& closure) {
   closure.lane_sequence = ++lane_sequences_[closure.lane];
 }
 
-std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
+std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until,
                                            const std::atomic<bool>& wanted_elsewhere) {
   std::vector<ClosurePtr> taken;
   std::unique_lock lock(mutex_);
@@ -111,9 +119,12 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, Time until,
   const auto others = static_cast<size_t>(--idle_);
   if (stopped_ || error_ || waiting_.empty()) return taken;
   const size_t share = (waiting_.size() + others) / (others + 1);
-  const bool was_full = capacity_ > 0 && waiting_.size() >= capacity_;
+  const bool was_full = options_.capacity > 0 && waiting_.size() >= options_.capacity;
   for (size_t n = std::min(most, share); n > 0; --n) {
-    give_lane(*waiting_.front());
+    Closure& next = *waiting_.front();
+    if (!taken.empty() && next.bytes > bytes) break;
+    bytes -= std::min(bytes, next.bytes);
+    give_lane(next);
     taken.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -163,7 +174,7 @@ void ClosureQueue::put_back(std::vector<ClosurePtr> closures, PutBack why) {
       cancel(std::move(*closure));
       continue;
     }
-    if (why == PutBack::kLost && ++(*closure)->attempts >= max_attempts_) {
+    if (why == PutBack::kLost && ++(*closure)->attempts >= options_.max_attempts) {
       const Error error(
           Code::kAborted,
           str("closure ", (*closure)->number, " of \"", (*closure)->function->name(),

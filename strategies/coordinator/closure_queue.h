@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strategies/coordinator/closure.h"
@@ -18,8 +19,9 @@ namespace cohort::coordinator {
 // Closures on their way from those who schedule to those who have them executed, and the rule for
 // errors: the first one is kept, and from then on nothing is handed out. The next put(), join() or
 // done() has all others stopped, waits until nothing is in flight, marks what is left as cancelled,
-// forgets the error and throws it. Where it does not get that far, the error is left to the call
-// after it. All waits end with kCancelled after an interrupt. Thread-safe.
+// forgets the error and throws it. Where something does not stop in time, that is kDeadlineExceeded
+// instead, which says what there is and who is at it, and the error is left to the call after it.
+// All waits end with kCancelled after an interrupt. Thread-safe.
 class ClosureQueue {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -28,24 +30,32 @@ class ClosureQueue {
     uint64_t queued = 0, in_flight = 0, executed = 0, failed = 0, cancelled = 0, retried = 0;
   };
 
-  // `capacity` closures wait at most, 0: any number. One may be lost with its worker
-  // `max_attempts` times. `cancel` asks for what is in flight to be given up; it must not block.
-  ClosureQueue(size_t capacity, int max_attempts, std::function<void()> cancel);
+  struct Options {
+    size_t capacity = 0;   // so many closures wait at most; 0: any number
+    int max_attempts = 1;  // one may be lost with its worker so many times
+    // What is in flight has so long to stop for an error, or less where join() has less.
+    std::chrono::milliseconds stop_timeout{0};
+    std::function<void()> cancel;      // asks for what is in flight to be given up; must not block
+    std::function<std::string()> who;  // is at what, for messages
+  };
+
+  explicit ClosureQueue(Options options) : options_(std::move(options)) {}
 
   // --- Who schedules
 
   // Waits while the queue is full, or somebody waits in join().
   void put(ClosurePtr closure);
-  // Waits until nothing is queued or in flight, also before an error is thrown. kDeadlineExceeded
-  // says what there is; `who` adds by whom.
-  void join(Timeout timeout, const std::function<std::string()>& who);
+  // Waits until nothing is queued or in flight, also before an error is thrown.
+  void join(Timeout timeout);
   bool done();
 
   // --- Who executes; what take() has handed out comes back by one of the four others
 
-  // Up to `most` closures, sharing what there is with the others who wait. Empty at `until`, when
+  // Up to `most` closures, sharing what there is with the others who wait: the first one, and more
+  // as long as the arguments of all have no more than `bytes`. Empty at `until`, when
   // `wanted_elsewhere` is set and wake() called, and when nothing is to be executed any more.
-  std::vector<ClosurePtr> take(size_t most, Time until, const std::atomic<bool>& wanted_elsewhere);
+  std::vector<ClosurePtr> take(size_t most, size_t bytes, Time until,
+                               const std::atomic<bool>& wanted_elsewhere);
   void wake();
   void finish(std::vector<ClosurePtr> closures);
   // With an error of its own.
@@ -65,16 +75,16 @@ class ClosureQueue {
  private:
   // REQUIRES, below: mutex_ held.
   bool is_done() const { return waiting_.empty() && in_flight_ == 0; }
-  // Throws the error, if there is one; returns with it where it has not been able to by `end`.
+  // Throws the error, if there is one; kDeadlineExceeded where it cannot by `end`.
   void raise(std::unique_lock<std::mutex>& lock, Time end);
+  // Says what a wait that has begun then has waited for.
+  [[noreturn]] void overdue(std::unique_lock<std::mutex>& lock, Time begin);
   void cancel(ClosurePtr closure);
   void give_lane(Closure& closure);
   void landed(size_t count);
   void keep(const Error& error);
 
-  const size_t capacity_;
-  const int max_attempts_;
-  const std::function<void()> cancel_;
+  const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable work_, changed_;
   std::deque<ClosurePtr> waiting_;

@@ -11,6 +11,7 @@
 #include "core/runtime/trace.h"
 #include "strategies/coordinator/dataset_registry.h"
 #include "strategies/coordinator/replica_inputs.h"
+#include "strategies/parameter_server/lane.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort::coordinator {
@@ -28,21 +29,15 @@ size_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-size_t bytes_of(const Run& run) {
-  size_t bytes = 0;
-  for (const Argument& argument : run.arguments) bytes += bytes_of(argument.tensors);
-  return bytes;
-}
-
 size_t bytes_of(const Command& command) {
-  if (const auto* run = std::get_if<Run>(&command)) return bytes_of(*run);
+  if (const auto* run = std::get_if<Run>(&command)) return bytes_of(run->arguments);
   if (const auto* define = std::get_if<Define>(&command)) return bytes_of(define->graphs);
   const auto* create = std::get_if<Create>(&command);
   if (create == nullptr) return 0;
   if (const auto* variable = std::get_if<CreateVariable>(&create->what))
     return variable->value.bytes();
   const auto* run = std::get_if<Run>(&create->what);
-  return run == nullptr ? 0 : bytes_of(*run);
+  return run == nullptr ? 0 : bytes_of(run->arguments);
 }
 
 // Of one replica after the other.
@@ -106,11 +101,11 @@ Error present_error() {
 }  // namespace
 
 ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
-                             size_t max_waiting_bytes, std::shared_ptr<ServerSession> servers,
+                             size_t max_message_bytes, std::shared_ptr<ServerSession> servers,
                              Answers& answers, std::atomic<uint64_t>& executed)
     : attach_(attach),
       devices_(std::move(devices)),
-      max_waiting_bytes_(max_waiting_bytes),
+      max_message_bytes_(max_message_bytes),
       servers_(std::move(servers)),
       answers_(answers),
       executed_(executed),
@@ -155,9 +150,9 @@ void ClosureRunner::take(std::vector<Command> commands) {
     } else {
       waiting_bytes_ += bytes_of(command);
       waiting_.push_back(std::move(command));
-      if (waiting_.size() > kMaxWaiting || waiting_bytes_ > max_waiting_bytes_)
+      if (waiting_.size() > kMaxWaiting || waiting_bytes_ / 2 > max_message_bytes_)
         fail(Code::kResourceExhausted, waiting_.size(), " commands of ", waiting_bytes_,
-             " bytes wait; the limits are ", kMaxWaiting, " and ", max_waiting_bytes_);
+             " bytes wait; the limits are ", kMaxWaiting, " and twice ", max_message_bytes_);
     }
   }
   wake_.notify_all();
@@ -171,7 +166,7 @@ void ClosureRunner::give_back(bool cancelled) {
       kept.push_back(std::move(command));
       continue;
     }
-    waiting_bytes_ -= bytes_of(*run);
+    waiting_bytes_ -= bytes_of(run->arguments);
     outgoing_.results.push_back({.id = run->id, .error = {}, .values = {}, .returned = true});
   }
   waiting_ = std::move(kept);
@@ -259,28 +254,23 @@ std::map<std::string, std::shared_ptr<ServerVariable>> ClosureRunner::attach_var
          attach_.worker, " has been told of none");
   std::map<std::string, std::shared_ptr<ServerVariable>> by_name;
   for (const std::string& description : define.server_variables) {
-    std::shared_ptr<ServerVariable>& variable = server_variables_[description];
+    const auto info = ServerVariableInfo::unpack(description, servers_->num_servers());
+    // Functions may have different names for one.
+    ServerVariableInfo nameless = info;
+    nameless.name.clear();
+    std::shared_ptr<ServerVariable>& variable = server_variables_[nameless.pack()];
     if (variable == nullptr)
-      variable = std::make_shared<ServerVariable>(
-          ServerVariableInfo::unpack(description, servers_->num_servers()), servers_,
-          num_replicas());
-    by_name.emplace(variable->name(), variable);
+      variable = std::make_shared<ServerVariable>(info, servers_, num_replicas());
+    by_name.emplace(info.name, variable);
   }
   return by_name;
 }
 
-std::shared_ptr<Variable> ClosureRunner::own_variable(const Define& define,
-                                                      const std::string& name) const {
-  const auto as_variable = [&](const NamedResource& resource) {
+std::shared_ptr<Variable> ClosureRunner::own_variable(const std::string& name) const {
+  for (const auto& [id, resource] : resources_) {
     const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    return variable != nullptr && resource.name == name ? *variable : nullptr;
-  };
-  // Other functions' variables may have the same name.
-  for (const uint64_t id : define.worker_variables)
-    if (const auto found = resources_.find(id); found != resources_.end())
-      if (auto variable = as_variable(found->second)) return variable;
-  for (const auto& [id, resource] : resources_)
-    if (auto variable = as_variable(resource)) return variable;
+    if (variable != nullptr && resource.name == name) return *variable;
+  }
   return nullptr;
 }
 
@@ -293,7 +283,7 @@ GraphFunction ClosureRunner::import(const Define& define, const Tensor& graph) {
       import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
         if (const auto found = on_servers.find(name); found != on_servers.end())
           return found->second;
-        return own_variable(define, name);
+        return own_variable(name);
       });
   require_small(function);
   return function;
@@ -370,7 +360,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Re
     return on_replicas(options, [&](size_t replica, const PlanOptions&, const StepInfo& step) {
       return compiled.plans[replica].run(ready.inputs[replica], step);
     });
-  servers_->mark_pushes(ParameterClient::Source{str(attach_.task, "/lane-", ready.lane),
+  servers_->mark_pushes(ParameterClient::Source{parameter_server::lane_name(ready.lane),
                                                 attach_.incarnation, ready.lane_sequence});
   ReplicaGroup group;
   group.num_replicas = num_replicas();

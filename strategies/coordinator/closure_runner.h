@@ -41,8 +41,9 @@ class ClosureRunner {
 
   // `executed` counts closures over all runners. `answers` must stay until stop() has returned.
   // `servers` are the job's parameter servers, null where it has none. Each closure is executed by
-  // a replica on each of `devices`.
-  ClosureRunner(const Attach& attach, std::vector<Device> devices, size_t max_waiting_bytes,
+  // a replica on each of `devices`. The tensors of all commands that wait have twice
+  // `max_message_bytes` at most: a message is taken while another one waits.
+  ClosureRunner(const Attach& attach, std::vector<Device> devices, size_t max_message_bytes,
                 std::shared_ptr<ServerSession> servers, Answers& answers,
                 std::atomic<uint64_t>& executed);
   // Waits for the closure that is being executed.
@@ -105,10 +106,10 @@ class ClosureRunner {
   Resource make(const Create& create);
   void compile(const Define& define, Compiled& compiled);
   GraphFunction import(const Define& define, const Tensor& graph);
-  // The variables of parameter servers that a function uses, by name.
+  // The variables of parameter servers that a function uses, by its names for them.
   std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
-  // The variable of this worker that a function calls by a name; null where there is none.
-  std::shared_ptr<Variable> own_variable(const Define& define, const std::string& name) const;
+  // The variable of this worker that has a name; null where there is none.
+  std::shared_ptr<Variable> own_variable(const std::string& name) const;
   void ask_for(Ready ready);
   Compiled* find(const Ready& ready);
   // The results of each replica.
@@ -130,7 +131,7 @@ class ClosureRunner {
 
   const Attach attach_;
   const std::vector<Device> devices_;
-  const size_t max_waiting_bytes_;
+  const size_t max_message_bytes_;
   const std::shared_ptr<ServerSession> servers_;  // null where there are none
   Answers& answers_;
   std::atomic<uint64_t>& executed_;
@@ -149,7 +150,8 @@ class ClosureRunner {
   // The thread's own.
   std::map<uint64_t, std::vector<Compiled>> functions_;
   std::map<uint64_t, NamedResource> resources_;
-  std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;  // by description
+  // By description, but for the name.
+  std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;
   std::vector<Ready> unknown_;               // that wait for their function
   std::unique_ptr<LocalReplicas> replicas_;  // where there are several
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/distribute/replica_scope.h"
@@ -34,15 +34,16 @@ constexpr milliseconds kWatchInterval(50);
 constexpr milliseconds kFirstReport(5000);
 // For workers that have been asked to end.
 constexpr milliseconds kFarewell(3000);
-// For answers that take no computing.
+// For answers that do not wait for functions.
 constexpr milliseconds kAnswerTime(10000);
 constexpr char kTask[] = "chief:0";
 
 CoordinatorOptions completed(CoordinatorOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (!options.notice)
-    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.max_attempts < 1) invalid("max_attempts is 1 at least, got ", options.max_attempts);
+  if (options.stop_timeout.count() < 0)
+    invalid("stop_timeout is 0 at least, got ", options.stop_timeout.count(), " ms");
   if (options.start_delay.count() < 0 || options.max_start_delay.count() < 0)
     invalid("start_delay and max_start_delay are 0 at least, got ", options.start_delay.count(),
             " and ", options.max_start_delay.count(), " ms");
@@ -91,11 +92,15 @@ std::vector<std::string> addresses_of(const ClusterSpec& cluster, const std::str
   return addresses;
 }
 
+// Where the worker is lost, that is its answer. kCancelled after an interrupt.
 template <typename T>
-T answer(std::future<T> future, const RemoteWorker& worker) {
-  if (future.wait_for(kAnswerTime) != std::future_status::ready)
-    throw Error(Code::kDeadlineExceeded, str("no answer within ", kAnswerTime.count(), " ms"),
-                worker.task());
+T answer(std::future<T> future, const RemoteWorker& worker, std::optional<milliseconds> limit) {
+  const Deadline end = deadline_after(limit);
+  while (future.wait_for(kInterruptInterval) != std::future_status::ready) {
+    check_interrupted();
+    if (Clock::now() >= end)
+      throw Error(Code::kDeadlineExceeded, "it has not answered in time", worker.task());
+  }
   return future.get();
 }
 
@@ -111,10 +116,14 @@ class ClusterCoordinator::Impl {
         resources_(std::make_shared<ResourceTable>(cluster.num_tasks("worker"))),
         copies_(std::make_shared<WorkerCopies>(resources_)),
         functions_(copies_),
-        queue_(options_.max_queued, options_.max_attempts,
-               [this] {
-                 for (const auto& worker : workers_) worker->cancel();
-               }),
+        queue_(ClosureQueue::Options{.capacity = options_.max_queued,
+                                     .max_attempts = options_.max_attempts,
+                                     .stop_timeout = options_.stop_timeout,
+                                     .cancel =
+                                         [this] {
+                                           for (const auto& worker : workers_) worker->cancel();
+                                         },
+                                     .who = [this] { return describe(); }}),
         context_{.security = security_,
                  .queue = queue_,
                  .functions = functions_,
@@ -159,6 +168,7 @@ class ClusterCoordinator::Impl {
       closure->definition = family->definition(*signature);
     closure->function = family;
     closure->arguments = std::move(arguments.all);
+    closure->bytes = bytes_of(closure->arguments);
     closure->resources = std::move(arguments.resources);
     RemoteValue value(closure->result);
     queue_.put(std::move(closure));
@@ -183,7 +193,8 @@ class ClusterCoordinator::Impl {
     for (const auto& worker : workers_) futures.push_back(worker->fetch(resource));
     std::vector<Tensor> values;
     for (size_t i = 0; i < futures.size(); ++i) {
-      Result result = answer(std::move(futures[i]), *workers_[i]);
+      // It comes when the worker has executed what it was given before.
+      Result result = answer(std::move(futures[i]), *workers_[i], std::nullopt);
       if (result.error) throw *result.error;
       const size_t count = result.values.size();
       if (count != 1 && count != static_cast<size_t>(context_.replicas))
@@ -196,7 +207,8 @@ class ClusterCoordinator::Impl {
   // The number of a variable of which each worker has a copy.
   uint64_t resource_of(const std::shared_ptr<Variable>& variable) {
     const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
-    return own != nullptr && own->is_apart() ? copies_->of(own) : per_worker_resource(*variable);
+    return own != nullptr && own->is_apart() ? copies_->of(own).handle->id()
+                                             : per_worker_resource(*variable);
   }
 
   std::vector<WorkerStatus> statuses() {
@@ -207,13 +219,14 @@ class ClusterCoordinator::Impl {
       WorkerStatus& status = all.emplace_back();
       status.task = workers_[i]->task();
       try {
-        const Status told = answer(std::move(futures[i]), *workers_[i]);
+        const Status told = answer(std::move(futures[i]), *workers_[i], kAnswerTime);
         status.present = true;
         status.executed = told.executed;
         status.waiting = told.waiting;
         status.functions = told.functions;
         status.resources = told.resources;
-      } catch (const Error&) {
+      } catch (const Error& error) {
+        if (error.code() == Code::kCancelled) throw;
         // Not present, then.
       }
     }
@@ -411,9 +424,7 @@ RemoteValue ClusterCoordinator::schedule(const Function& function, ClosureArgume
   return impl_->schedule(impl_->family_of(function), std::move(arguments));
 }
 
-void ClusterCoordinator::join(std::optional<milliseconds> timeout) {
-  impl_->queue().join(timeout, [&] { return impl_->describe(); });
-}
+void ClusterCoordinator::join(std::optional<milliseconds> timeout) { impl_->queue().join(timeout); }
 
 bool ClusterCoordinator::done() { return impl_->queue().done(); }
 

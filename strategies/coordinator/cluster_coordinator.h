@@ -35,6 +35,9 @@ struct CoordinatorOptions {
   std::chrono::milliseconds max_start_delay = std::chrono::minutes(1);
   // After so long without any worker, join() and the others throw kUnavailable.
   std::chrono::milliseconds worker_timeout = std::chrono::hours(1);
+  // After an error what is being executed has so long to stop; then the call that waits for that
+  // throws kDeadlineExceeded, which says who is at what, and the error is left to the next one.
+  std::chrono::milliseconds stop_timeout = std::chrono::minutes(1);
   // Where no function has been executed for so long though some wait, lines say which worker is at
   // what; 0: never.
   std::chrono::milliseconds stuck_after = std::chrono::seconds(60);
@@ -142,7 +145,7 @@ class ClusterCoordinator {
   // kDeadlineExceeded after `timeout`, saying who is at what, also where an error waits to be
   // thrown and something does not stop for it; kCancelled after an interrupt; else the first error.
   void join(std::optional<std::chrono::milliseconds> timeout = {});
-  // Whether there is nothing to wait for.
+  // Whether there is nothing to wait for. Throws pending errors, and kCancelled after an interrupt.
   bool done();
 
   // The results; what is no RemoteValue is returned as it is.
@@ -165,7 +168,8 @@ class ClusterCoordinator {
   std::shared_ptr<Variable> create_per_worker_variable(VariableOptions options);
   // Of each worker, in order, as it is now; values of its replicas one after the other. Also of
   // what an optimizer of a strategy keeps on each worker apart: accumulated gradients, loss scales.
-  // kUnavailable that names a worker which is not there.
+  // Waits until each has executed what it was given before. kUnavailable that names a worker which
+  // is not there, or is lost meanwhile; kCancelled after an interrupt.
   std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values);
   std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable);
 
@@ -175,7 +179,7 @@ class ClusterCoordinator {
   // "staleness" (the mean), "staleness_max" and the histogram "staleness" of the updates that were
   // applied; "lost_updates", with servers that have started again.
   StrategyReport take_report();
-  // Asks all workers that are there; a worker that does not answer is not present.
+  // Asks all workers that are there; a worker that does not answer within 10 s is not present.
   std::vector<WorkerStatus> worker_statuses();
   // Waits until `count` workers are there, all by default; kDeadlineExceeded names those that are
   // missing.

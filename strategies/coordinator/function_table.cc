@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <set>
 #include <span>
 
+#include "core/graph/op.h"
+#include "core/graph/passes/rewriter.h"
 #include "core/graph/serialization.h"
 #include "strategies/coordinator/worker_copies.h"
 #include "strategies/parameter_server/own_variable.h"
@@ -21,35 +24,91 @@ std::vector<const GraphFunction*> distinct(const std::vector<const GraphFunction
   return each;
 }
 
-Tensor serialised(const GraphFunction& function) {
+Tensor bytes_of(const GraphFunction& function) {
   const std::string bytes = serialize_function(function);
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   return Tensor::from(std::span<const uint8_t>(data, bytes.size()),
                       {static_cast<int64_t>(bytes.size())});
 }
 
-// Adds the variables that functions use.
-void add_variables(const std::vector<const GraphFunction*>& functions, WorkerCopies& copies,
-                   Definition& definition) {
-  std::set<std::shared_ptr<ServerVariable>> on_servers;
-  std::set<uint64_t> on_workers;
-  for (const GraphFunction* function : functions) {
-    for (const auto& node : function->graph->nodes()) {
-      const auto resource = node->shared_resource();
-      if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
-        on_servers.insert(variable);
-      if (const auto variable = std::dynamic_pointer_cast<OwnVariable>(resource)) {
-        if (variable->is_apart())
-          on_workers.insert(copies.of(variable));
-        else
-          on_servers.insert(variable->share());
+// A variable under another name.
+class Alias final : public Resource {
+ public:
+  Alias(std::string name, TensorSpec spec) : name_(std::move(name)), spec_(std::move(spec)) {}
+  const std::string& name() const override { return name_; }
+  const TensorSpec& spec() const override { return spec_; }
+
+ private:
+  const std::string name_;
+  const TensorSpec spec_;
+};
+
+// The variables that functions use, and the names by which workers know them. On servers that is
+// their own, or the key of their shards where several of them have one name.
+class UsedVariables {
+ public:
+  UsedVariables(const std::vector<const GraphFunction*>& functions, WorkerCopies& copies) {
+    for (const GraphFunction* function : functions)
+      for (const auto& node : function->graph->nodes())
+        if (const auto resource = node->shared_resource()) add(resource, copies);
+    std::map<std::string, int> times;
+    for (const auto& [resource, variable] : on_servers_) ++times[resource->name()];
+    for (const auto& [resource, variable] : on_servers_) {
+      ServerVariableInfo info = variable->info();
+      if (times[resource->name()] > 1) {
+        info.name = info.key;
+        rename(*resource, info.name);
       }
+      server_variables_.insert(info.pack());
     }
   }
-  for (const auto& variable : on_servers)
-    definition.server_variables.push_back(variable->info().pack());
-  definition.worker_variables.assign(on_workers.begin(), on_workers.end());
-}
+
+  // Those on parameter servers, packed.
+  const std::set<std::string>& server_variables() const { return server_variables_; }
+  // Whether there are such that each worker has apart.
+  bool any_apart() const { return any_apart_; }
+
+  // One of the functions, as bytes, with these names.
+  Tensor serialised(const GraphFunction& function) const {
+    if (aliases_.empty()) return bytes_of(function);
+    Rewriter rewriter(function);
+    for (const auto& node : function.graph->nodes()) {
+      const auto alias = aliases_.find(node->resource());
+      if (alias == aliases_.end()) {
+        rewriter.copy(*node);
+        continue;
+      }
+      Node& added =
+          rewriter.graph().add_named(node->name(), node->op().name, rewriter(node->inputs()),
+                                     node->attributes(), alias->second);
+      for (int i = 0; i < static_cast<int>(added.outputs().size()); ++i)
+        rewriter.map(node->output(i), added.output(i));
+    }
+    return bytes_of(rewriter.finish());
+  }
+
+ private:
+  void add(const std::shared_ptr<Resource>& resource, WorkerCopies& copies) {
+    if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
+      on_servers_.emplace(resource, variable);
+    const auto own = std::dynamic_pointer_cast<OwnVariable>(resource);
+    if (own == nullptr) return;
+    if (own->is_apart()) {
+      any_apart_ = true;
+      rename(*resource, copies.of(own).name);
+    } else {
+      on_servers_.emplace(resource, own->share());
+    }
+  }
+  void rename(const Resource& resource, const std::string& name) {
+    aliases_.try_emplace(&resource, std::make_shared<Alias>(name, resource.spec()));
+  }
+
+  std::map<std::shared_ptr<Resource>, std::shared_ptr<ServerVariable>> on_servers_;
+  std::set<std::string> server_variables_;
+  std::map<const Resource*, std::shared_ptr<Resource>> aliases_;
+  bool any_apart_ = false;
+};
 
 }  // namespace
 
@@ -64,11 +123,13 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
                                                             .signature = signature,
                                                             .graphs = {},
                                                             .server_variables = {},
-                                                            .worker_variables = {},
                                                             .precision = precision_});
+  const UsedVariables variables(functions, *copies_);
   for (const GraphFunction* function : functions)
-    definition->graphs.push_back(serialised(*function));
-  add_variables(functions, *copies_, *definition);
+    definition->graphs.push_back(variables.serialised(*function));
+  definition->server_variables.assign(variables.server_variables().begin(),
+                                      variables.server_variables().end());
+  if (variables.any_apart()) keeps_on_workers_ = true;
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();

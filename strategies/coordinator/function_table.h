@@ -23,7 +23,6 @@ struct Definition {
   CallSignature signature;
   std::vector<Tensor> graphs;                 // as Define has them
   std::vector<std::string> server_variables;  // that it uses, packed
-  std::vector<uint64_t> worker_variables;     // the resources that are others
   Precision precision = Precision::kFloat32;
 };
 
@@ -45,6 +44,8 @@ class FunctionFamily {
   // Traced when it is asked for first; throws what the body throws. Stays as long as the family.
   std::shared_ptr<const Definition> definition(const CallSignature& signature);
   int64_t trace_us() const { return trace_us_; }
+  // Whether what has been traced of it uses variables of which each worker has its own.
+  bool keeps_on_workers() const { return keeps_on_workers_; }
 
  private:
   const uint64_t id_;
@@ -53,6 +54,7 @@ class FunctionFamily {
   const std::shared_ptr<WorkerCopies> copies_;
   const Precision precision_;
   std::atomic<int64_t> trace_us_ = 0;
+  std::atomic<bool> keeps_on_workers_ = false;
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
 };

@@ -105,7 +105,6 @@ void write(const Command& command, Writer& writer, proto::Command& out) {
       proto::Define& to = *out.mutable_define();
       to.set_function(define.function);
       for (const std::string& variable : define.server_variables) to.add_server_variables(variable);
-      for (const uint64_t variable : define.worker_variables) to.add_worker_variables(variable);
       to.set_precision(static_cast<uint32_t>(define.precision));
       Writer::write_signature(define.signature, to);
       if (define.error)
@@ -249,8 +248,6 @@ class Reader {
                       .error = {},
                       .server_variables = {in.define().server_variables().begin(),
                                            in.define().server_variables().end()},
-                      .worker_variables = {in.define().worker_variables().begin(),
-                                           in.define().worker_variables().end()},
                       .precision = read_precision(in.define().precision())};
         if (in.define().has_fault())
           define.error = read_fault(in.define().fault());
@@ -298,6 +295,13 @@ Header parse(const std::string& bytes) {
 
 }  // namespace
 
+size_t bytes_of(const std::vector<Argument>& arguments) {
+  size_t bytes = 0;
+  for (const Argument& argument : arguments)
+    for (const Tensor& tensor : argument.tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
 Message encode(const ToWorker& message) {
   Writer writer;
   proto::ToWorker header;
@@ -326,6 +330,7 @@ Message encode(const FromWorker& message) {
   if (message.attached) {
     header.mutable_attached()->set_incarnation(message.attached->incarnation);
     header.mutable_attached()->set_replicas(message.attached->replicas);
+    header.mutable_attached()->set_max_bytes(message.attached->max_bytes);
   }
   for (const Result& result : message.results) {
     proto::Result& to = *header.add_results();
@@ -391,7 +396,8 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
   Reader reader(max_bytes);
   FromWorker message{.attached = {}, .results = {}, .missing = {}, .status = {}};
   if (header.has_attached())
-    message.attached = {header.attached().incarnation(), header.attached().replicas()};
+    message.attached = {header.attached().incarnation(), header.attached().replicas(),
+                        header.attached().max_bytes()};
   for (const proto::Result& in : header.results()) {
     Result& result = message.results.emplace_back();
     result.id = in.id();

@@ -21,7 +21,7 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -58,7 +58,6 @@ struct Define {
   std::vector<Tensor> graphs;
   std::optional<Error> error;                      // instead
   std::vector<std::string> server_variables = {};  // packed
-  std::vector<uint64_t> worker_variables = {};     // resources
   Precision precision = Precision::kFloat32;
 };
 
@@ -67,6 +66,8 @@ struct Argument {
   std::vector<Tensor> tensors;
   uint64_t resource = 0;  // instead, where it is not 0
 };
+// Of all their tensors.
+size_t bytes_of(const std::vector<Argument>& arguments);
 
 struct Run {
   uint64_t id = 0, function = 0;
@@ -130,7 +131,8 @@ struct Status {
 
 struct Attached {
   uint64_t incarnation = 0;
-  int replicas = 1;  // on how many devices the worker runs each function
+  int replicas = 1;        // on how many devices the worker runs each function
+  uint64_t max_bytes = 0;  // of the tensors in one message to it
 };
 
 struct FromWorker {

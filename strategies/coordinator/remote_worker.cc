@@ -21,6 +21,8 @@ constexpr milliseconds kIdleLook(200), kBusyLook(20);
 // others are not kept from what waits for it.
 constexpr double kWindowUs = 4000;
 constexpr size_t kMaxWindow = 1024;
+// More arguments than the network brings in that time.
+constexpr size_t kMaxWindowBytes = size_t{64} << 20;
 // Results so far weigh this much against new ones.
 constexpr double kMemory = 0.8;
 
@@ -163,7 +165,10 @@ void RemoteWorker::received(const parameter_server::MessageReader& part) {
   }
   if (!message->results.empty()) take_results(std::move(message->results), message->busy_us);
   const std::lock_guard lock(mutex_);
-  if (message->attached) attached_ = true;
+  if (message->attached) {
+    max_bytes_ = message->attached->max_bytes;
+    attached_ = true;
+  }
   if (message->status) {
     const auto asked = statuses_.find(message->status->id);
     if (asked != statuses_.end()) {
@@ -194,6 +199,7 @@ void RemoteWorker::require_replicas(int replicas) {
 void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
   std::vector<ClosurePtr> finished, returned;
   std::vector<std::pair<ClosurePtr, Error>> failed;
+  std::optional<uint64_t> unknown;
   {
     const std::lock_guard lock(mutex_);
     size_t executed = 0;
@@ -204,15 +210,19 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
         continue;
       }
       const auto entry = in_flight_.find(result.id);
-      if (entry == in_flight_.end())
-        invalid("it has sent the result of a closure that it was not given");
+      if (entry == in_flight_.end()) {
+        unknown = result.id;  // an error once the others have gone their ways
+        continue;
+      }
       ClosurePtr closure = std::move(entry->second.closure);
       in_flight_.erase(entry);
+      bytes_in_flight_ -= closure->bytes;
       if (result.returned) {
         returned.push_back(std::move(closure));
         continue;
       }
       ++executed;
+      keeps_ |= closure->function->keeps_on_workers();
       if (result.error) {
         failed.emplace_back(std::move(closure), *result.error);
       } else {
@@ -237,6 +247,8 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
   }
   if (!returned.empty())
     context_.queue.put_back(std::move(returned), ClosureQueue::PutBack::kReturned);
+  if (unknown)
+    invalid("it has sent a result with number ", *unknown, ", and was not given such a closure");
 }
 
 void RemoteWorker::drained() {
@@ -283,6 +295,7 @@ bool RemoteWorker::attach() {
     closed_ = false;
     is_to_end_ = wants_shut_down_;
     missing_.clear();
+    keeps_ = false;
     window_ = 1;
   }
   defined_.clear();
@@ -316,14 +329,17 @@ bool RemoteWorker::attach() {
 size_t RemoteWorker::room() const {
   // What is scheduled while a message is on its way goes into the next one.
   if (!stream_->is_drained() || Clock::now() < begins_) return 0;
+  if (!in_flight_.empty() && bytes_in_flight_ >= window_bytes()) return 0;
   return window_ - std::min(window_, in_flight_.size());
 }
+
+size_t RemoteWorker::window_bytes() const { return std::min(kMaxWindowBytes, max_bytes_ / 2); }
 
 void RemoteWorker::serve() {
   context_.notice(str("coordinator: ", task_, " (", address_.text(), ") is there"));
   for (;;) {
-    ToWorker message = urgent();
-    size_t most = 0;
+    ToWorker message = urgent(), runs;
+    size_t most = 0, bytes = 0, max_bytes = 0;
     {
       std::unique_lock lock(mutex_);
       if (closed_ || stopping_) return;
@@ -332,6 +348,8 @@ void RemoteWorker::serve() {
         if (Clock::now() < begins_) until = std::min(until, begins_);
         if (room() == 0) changed_.wait_until(lock, until, [&] { return events_ || room() > 0; });
         most = room();
+        bytes = window_bytes() - std::min(window_bytes(), bytes_in_flight_);
+        max_bytes = max_bytes_;
       }
     }
     if (most > 0) {
@@ -340,12 +358,14 @@ void RemoteWorker::serve() {
         return in_flight_.size() > 1;
       }();
       auto closures =
-          context_.queue.take(most, Clock::now() + (busy ? kBusyLook : kIdleLook), events_);
+          context_.queue.take(most, bytes, Clock::now() + (busy ? kBusyLook : kIdleLook), events_);
       add_news(message);
-      hand_out(std::move(closures), message);
+      hand_out(fitting(std::move(closures), max_bytes), message, runs);
     }
-    if (should_recall()) message.commands.push_back(Recall{});
-    if (!message.commands.empty()) stream_->send(encode(message));
+    if (should_recall()) runs.commands.push_back(Recall{});
+    // Apart: each by itself may have as many bytes as the worker takes in a message.
+    for (const ToWorker* part : {&message, &runs})
+      if (!part->commands.empty()) stream_->send(encode(*part));
   }
 }
 
@@ -370,7 +390,6 @@ void RemoteWorker::add_definition(const std::shared_ptr<const Definition>& defin
                                     .graphs = definition->graphs,
                                     .error = {},
                                     .server_variables = definition->server_variables,
-                                    .worker_variables = definition->worker_variables,
                                     .precision = definition->precision});
 }
 
@@ -422,18 +441,37 @@ Run RemoteWorker::as_run(const Closure& closure) {
           .lane_sequence = closure.lane_sequence};
 }
 
-void RemoteWorker::hand_out(std::vector<ClosurePtr> closures, ToWorker& message) {
+std::vector<ClosurePtr> RemoteWorker::fitting(std::vector<ClosurePtr> closures, size_t max_bytes) {
+  std::vector<ClosurePtr> fit;
+  for (ClosurePtr& closure : closures) {
+    if (closure->bytes <= max_bytes) {
+      fit.push_back(std::move(closure));
+      continue;
+    }
+    const Error error(Code::kResourceExhausted,
+                      str('"', closure->function->name(), "\" is given tensors of ", closure->bytes,
+                          " bytes, and ", task_, " takes ", max_bytes,
+                          " at most (WorkerServerOptions::max_bytes)"),
+                      task_);
+    context_.queue.fail(std::move(closure), error);
+  }
+  return fit;
+}
+
+void RemoteWorker::hand_out(std::vector<ClosurePtr> closures, ToWorker& definitions,
+                            ToWorker& runs) {
   const auto now = Clock::now();
   for (const ClosurePtr& closure : closures)
-    if (closure->definition) add_definition(closure->definition, message);
+    if (closure->definition) add_definition(closure->definition, definitions);
   const std::lock_guard lock(mutex_);
   // The error that was the reason is over when there are closures again.
   if (!closures.empty()) wants_cancel_ = false;
   if (in_flight_.empty()) last_progress_ = now;
   for (ClosurePtr& closure : closures) {
     Run run = as_run(*closure);
+    bytes_in_flight_ += closure->bytes;
     in_flight_.emplace(run.id, InFlight{std::move(closure), now});
-    message.commands.push_back(std::move(run));
+    runs.commands.push_back(std::move(run));
   }
 }
 
@@ -455,12 +493,14 @@ void RemoteWorker::lose() {
     const std::lock_guard lock(mutex_);
     for (auto& [id, entry] : in_flight_) lost.push_back(std::move(entry.closure));
     in_flight_.clear();
+    bytes_in_flight_ = 0;
     if (std::exchange(attached_, false)) {
       lost_since_ = Clock::now();
       if (!stopping_ && !is_to_end_) {
         ++failures_;
         line = str("coordinator: ", task_, " (", address_.text(), ") is lost: ", reason_, "; ",
-                   lost.size(), " closures go to others");
+                   lost.size(), " closures go to others",
+                   keeps_ ? ", and what its optimizers had not sent yet is gone" : "");
       }
     }
     const Error error(Code::kUnavailable, str(task_, " is not there: ", reason_), task_);

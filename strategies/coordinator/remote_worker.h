@@ -94,11 +94,16 @@ class RemoteWorker final : public ClientStream::Listener {
   void lose();
   // How many more closures the worker may be given now. REQUIRES: mutex_ held.
   size_t room() const;
+  // How many bytes of arguments it may have at a time, but for one closure more. REQUIRES: as
+  // above.
+  size_t window_bytes() const;
   ToWorker urgent();
   void add_definition(const std::shared_ptr<const Definition>& definition, ToWorker& message);
   void add_news(ToWorker& message);
   void add_missing(ToWorker& message);
-  void hand_out(std::vector<ClosurePtr> closures, ToWorker& message);
+  // Those whose arguments fit into a message of `max_bytes`; the others fail.
+  std::vector<ClosurePtr> fitting(std::vector<ClosurePtr> closures, size_t max_bytes);
+  void hand_out(std::vector<ClosurePtr> closures, ToWorker& definitions, ToWorker& runs);
   Run as_run(const Closure& closure);
   bool should_recall();
 
@@ -119,11 +124,14 @@ class RemoteWorker final : public ClientStream::Listener {
   bool stopping_ = false, attached_ = false, closed_ = false;
   bool wants_cancel_ = false, wants_shut_down_ = false;
   bool is_to_end_ = false;  // its end is no loss
+  bool keeps_ = false;      // what goes with the worker, in variables of its own
   std::string reason_ = "not reached yet";
   Clock::time_point lost_since_;
   std::vector<Missing> missing_;
   std::vector<Command> questions_;
   std::unordered_map<uint64_t, InFlight> in_flight_;
+  size_t bytes_in_flight_ = 0;  // of their arguments
+  size_t max_bytes_ = 0;        // that the worker takes in a message
   std::unordered_map<uint64_t, std::promise<Result>> fetches_;
   std::unordered_map<uint64_t, std::promise<Status>> statuses_;
   uint64_t last_id_ = 0, failures_ = 0;

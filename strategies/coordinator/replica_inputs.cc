@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/distribute/strategy.h"
+#include "core/runtime/signature.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -47,9 +48,7 @@ std::vector<Signature> signatures_on_replicas(const CallSignature& call, int rep
 }
 
 PerReplica<std::vector<Tensor>> rows_on_replicas(const std::vector<Tensor>& batch, int replicas) {
-  Signature specs;
-  for (const Tensor& tensor : batch) specs.push_back(tensor.spec());
-  const std::vector<int64_t> shares = shares_of(specs, replicas);
+  const std::vector<int64_t> shares = shares_of(signature_of(batch), replicas);
   PerReplica<std::vector<Tensor>> parts(shares.size());
   for (const Tensor& tensor : batch) {
     int64_t begin = 0;

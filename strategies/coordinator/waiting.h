@@ -16,9 +16,11 @@ inline constexpr std::chrono::milliseconds kInterruptInterval(50);
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// None: never.
+// None, or beyond what the clock can say: never.
 inline Deadline deadline_after(std::optional<std::chrono::milliseconds> timeout) {
-  return timeout ? std::chrono::steady_clock::now() + *timeout : Deadline::max();
+  const Deadline now = std::chrono::steady_clock::now();
+  const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
+  return timeout && *timeout < longest ? now + *timeout : Deadline::max();
 }
 
 inline void check_interrupted() {

@@ -1,18 +1,22 @@
 #include "strategies/coordinator/worker_copies.h"
 
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/random_ids.h"
+
 namespace cohort::coordinator {
 
-uint64_t WorkerCopies::of(const std::shared_ptr<OwnVariable>& variable) {
+const WorkerCopies::Copies& WorkerCopies::of(const std::shared_ptr<OwnVariable>& variable) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<const ResourceHandle>& handle = handles_[variable];
-  if (handle == nullptr)
-    handle = resources_->add(
-        {.create = {.resource = 0,
-                    .what = CreateVariable{variable->name(), variable->initial_value(),
-                                           variable->synchronization(), variable->aggregation()}},
-         .definition = {},
-         .resources = {}});
-  return handle->id();
+  Copies& copies = copies_[variable];
+  if (copies.handle != nullptr) return copies;
+  copies.name = str(variable->name(), '#', coordination::random_incarnation());
+  copies.handle = resources_->add(
+      {.create = {.resource = 0,
+                  .what = CreateVariable{copies.name, variable->initial_value(),
+                                         variable->synchronization(), variable->aggregation()}},
+       .definition = {},
+       .resources = {}});
+  return copies;
 }
 
 }  // namespace cohort::coordinator

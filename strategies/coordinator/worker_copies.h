@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "strategies/coordinator/resource_table.h"
@@ -19,13 +20,17 @@ class WorkerCopies {
   explicit WorkerCopies(std::shared_ptr<ResourceTable> resources)
       : resources_(std::move(resources)) {}
 
-  // The number of a variable's copies among the resources.
-  uint64_t of(const std::shared_ptr<OwnVariable>& variable);
+  struct Copies {
+    std::shared_ptr<const ResourceHandle> handle;
+    std::string name;  // on the workers, where no other variable has it
+  };
+  // Those of a variable; makes them where there are none. The reference stays good.
+  const Copies& of(const std::shared_ptr<OwnVariable>& variable);
 
  private:
   const std::shared_ptr<ResourceTable> resources_;
   std::mutex mutex_;
-  std::map<std::shared_ptr<OwnVariable>, std::shared_ptr<const ResourceHandle>> handles_;
+  std::map<std::shared_ptr<OwnVariable>, Copies> copies_;
 };
 
 }  // namespace cohort::coordinator

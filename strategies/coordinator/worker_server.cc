@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iostream>
 #include <list>
 #include <mutex>
 #include <new>
@@ -12,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -181,7 +181,8 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
           *message.attach, worker_.devices(), worker_.options().max_bytes,
           worker_.servers_of(*message.attach), *this, worker_.executed());
       return send(
-          {.attached = Attached{worker_.incarnation(), static_cast<int>(worker_.devices().size())},
+          {.attached = Attached{worker_.incarnation(), static_cast<int>(worker_.devices().size()),
+                                worker_.options().max_bytes},
            .results = {},
            .missing = {},
            .status = {}});
@@ -283,8 +284,7 @@ std::optional<std::string> Worker::is_orphaned() const {
 
 WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (!options.notice)
-    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   return options;
 }
 
@@ -347,6 +347,10 @@ void run_worker_server(WorkerServerOptions options, const Environment& environme
   if (resolver->task_type() != "worker" || index < 0)
     fail(Code::kFailedPrecondition, "a worker server is for a task worker:N of a cluster; this is ",
          resolver->task_type().empty() ? "a program on its own" : resolver->task_type());
+  if (resolver->cluster_spec().num_tasks("chief") == 0)
+    fail(
+        Code::kFailedPrecondition, "a worker server needs a ", kCoordinatorTask,
+        " that schedules, and the cluster has none: cohort-run --chief, or \"chief\" in TF_CONFIG");
   if (options.task.empty()) options.task = str("worker:", index);
   WorkerServer(resolver->cluster_spec().address("worker", index), options, environment).wait();
 }

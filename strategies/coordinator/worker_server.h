@@ -29,7 +29,8 @@ struct WorkerServerOptions {
   std::chrono::milliseconds unclaimed_after = std::chrono::minutes(10);
   // How long a function waits for a parameter server that is away, before that is its error.
   std::chrono::milliseconds server_timeout = std::chrono::seconds(60);
-  // Of the tensors that wait for their closures, and of one message.
+  // Of the tensors in one message, so that no function may be given more; of those that wait for
+  // their functions twice as many.
   size_t max_bytes = size_t{4} << 30;
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.
   TlsFiles tls = {};
@@ -72,7 +73,8 @@ class WorkerServer {
 };
 
 // Serves as the task of the cluster that the environment describes (resolve_cluster), until the job
-// ends: the whole program of a worker, but for its datasets.
+// ends: the whole program of a worker, but for its datasets. kFailedPrecondition where the task is
+// no worker, or the cluster has no chief, which would schedule.
 void run_worker_server(WorkerServerOptions options = {},
                        const Environment& environment = process_environment);
 

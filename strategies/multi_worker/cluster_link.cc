@@ -54,8 +54,8 @@ class ClusterLink final : public WorkerLink {
     try {
       return make_group(name, local, limit, std::move(tasks), report);
     } catch (const Error& error) {
-      // The others may have their group, and no way to know.
-      if (error.code() == Code::kUnavailable) report(error);
+      // The others may have their group, or wait for this task, and have no way to know.
+      report(error);
       if (const auto failure = membership_->failure()) throw *failure;
       throw;
     }

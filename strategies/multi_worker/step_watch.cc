@@ -12,7 +12,10 @@ class WatchedCommunicator final : public ForwardingCommunicator {
                       int replica)
       : ForwardingCommunicator(std::move(inner)),
         watch_(std::move(watch)),
-        replica_(watch_->replicas_[static_cast<size_t>(replica)]) {}
+        replica_(watch_->replicas_[static_cast<size_t>(replica)]) {
+    watch_->add(this);
+  }
+  ~WatchedCommunicator() override { watch_->remove(this); }
 
   void run(const Call& call) override {
     timed([&] { inner().run(call); });
@@ -40,6 +43,23 @@ std::unique_ptr<Communicator> StepWatch::watch(int replica,
                                                std::unique_ptr<Communicator> communicator) {
   return std::make_unique<WatchedCommunicator>(std::move(communicator), shared_from_this(),
                                                replica);
+}
+
+void StepWatch::add(Communicator* communicator) {
+  const std::lock_guard lock(mutex_);
+  watched_.insert(communicator);
+  if (ended_) communicator->abort(*ended_);
+}
+
+void StepWatch::remove(Communicator* communicator) {
+  const std::lock_guard lock(mutex_);
+  watched_.erase(communicator);
+}
+
+void StepWatch::abort(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  ended_ = error;
+  for (Communicator* communicator : watched_) communicator->abort(error);
 }
 
 void StepWatch::begin_step() {

@@ -4,8 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/collective/communicator.h"
 
 namespace cohort {
@@ -28,6 +32,10 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   // How long replicas have waited in collectives: the one that did so least.
   std::chrono::nanoseconds waited() const;
 
+  // Ends all that is watched, from now on too: also what is not yet in the hands of who would end
+  // it. From any thread.
+  void abort(const Error& error);
+
  private:
   friend class WatchedCommunicator;
   struct Replica {
@@ -35,8 +43,14 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
     std::atomic<int64_t> waited = 0;  // in nanoseconds
   };
 
+  void add(Communicator* communicator);
+  void remove(Communicator* communicator);
+
   std::vector<Replica> replicas_;
   const bool sees_all_;
+  std::mutex mutex_;  // guards what follows
+  std::set<Communicator*> watched_;
+  std::optional<Error> ended_;
 };
 
 }  // namespace cohort

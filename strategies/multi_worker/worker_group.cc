@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 #include <numeric>
 
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/distribute/packing.h"
 
@@ -215,9 +215,9 @@ void WorkerGroup::name_straggler(const std::string& topic, const std::vector<Rec
   const auto text = [](std::chrono::nanoseconds time) {
     return str(std::chrono::round<std::chrono::milliseconds>(time).count(), " ms");
   };
-  std::cerr << str("warning: all workers wait for ", name(found->worker), ", the slowest for ",
+  print_notice(str("warning: all workers wait for ", name(found->worker), ", the slowest for ",
                    StragglerWatch::kSteps, " steps: before ", topic, " it computed for ",
-                   text(found->own), ", and the median worker for ", text(found->median), "\n");
+                   text(found->own), ", and the median worker for ", text(found->median), "\n"));
 }
 
 std::vector<std::string> WorkerGroup::values_of(const std::string& topic, std::string_view own,

@@ -7,12 +7,15 @@
 
 #include "core/base/error.h"
 #include "strategies/parameter_server/arriving_request.h"
+#include "strategies/parameter_server/frame_socket.h"
 
 namespace cohort::parameter_server {
 namespace {
 
 // How long requests under way may take when the server ends.
 constexpr std::chrono::milliseconds kFarewell(200);
+// Callers look every kBeat.
+constexpr auto kBeatInterval = FrameSocket::kBeat / 2;
 
 // The way back to a caller whose thread waits for the answer.
 class WaitingCaller final : public Caller {
@@ -25,8 +28,10 @@ class WaitingCaller final : public Caller {
   }
   void reply() override { answer(std::nullopt); }
   void refuse(const Error& error) override { answer(error); }
+  bool has_gone() const override { return gone_; }
 
   // For its thread.
+  void leave() { gone_ = true; }
   bool take_resumed() { return resumed_.exchange(false); }
   // Whether there is an answer; throws what the request is refused with.
   bool take_answer() {
@@ -43,7 +48,7 @@ class WaitingCaller final : public Caller {
   }
 
   const std::shared_ptr<net::WakeUp> wake_;
-  std::atomic<bool> resumed_ = false, answered_ = false;
+  std::atomic<bool> resumed_ = false, answered_ = false, gone_ = false;
   std::optional<Error> error_;
 };
 
@@ -83,6 +88,7 @@ class CallerThreads::Connection {
     } catch (const std::exception& error) {
       end_with(refusal_of(error));
     }
+    caller_->leave();
     stream_->cancel();
     service_.closed(session_);
     mark([this] { ended_ = true; });
@@ -113,19 +119,34 @@ class CallerThreads::Connection {
     CallerStream::Head head = stream_->receive_head();
     mark([this] { idle_ = false; });
     receive(std::move(head));
-    request_.exchange()->complete();
+    complete();
     stream_->wait_until([this] { return caller_->take_answer(); });
     const TakeMemory take = stream_->memory();
-    while (const auto message = request_.exchange()->next_message(take)) {
+    while (const auto message = next_message(take)) {
       service_.sent(message->payload_bytes());
       stream_->send(*message);
     }
     request_.reset();
   }
 
+  void complete() {
+    const AtWork at_work(*stream_);
+    request_.exchange()->complete();
+  }
+
+  std::optional<Message> next_message(const TakeMemory& take) {
+    const AtWork at_work(*stream_);
+    return request_.exchange()->next_message(take);
+  }
+
+  void begin_message(const CallerStream::Head& head) {
+    const AtWork at_work(*stream_);
+    request_.begin_message(service_, head.header, head.payload_bytes, caller_, session_);
+  }
+
   void receive(CallerStream::Head head) {
     for (;;) {
-      request_.begin_message(service_, head.header, head.payload_bytes, caller_, session_);
+      begin_message(head);
       for (uint64_t left = head.payload_bytes; left > 0;) {
         bool go_on = true;
         left -= stream_->receive_part(*request_.exchange(), left, go_on);
@@ -147,9 +168,16 @@ class CallerThreads::Connection {
   std::thread thread_;
 };
 
-CallerThreads::CallerThreads(Service& service) : service_(service) {}
+CallerThreads::CallerThreads(Service& service)
+    : service_(service), heart_([this] { beat_regularly(); }) {}
 
 CallerThreads::~CallerThreads() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  end_.notify_all();
+  heart_.join();
   {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kFarewell, [this] {
@@ -171,9 +199,14 @@ void CallerThreads::serve(std::unique_ptr<CallerStream> stream) {
   }
 }
 
-void CallerThreads::beat() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& connection : connections_) connection->beat();
+void CallerThreads::beat_regularly() {
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, kBeatInterval, [this] { return ending_; })) {
+    for (const auto& connection : connections_) connection->beat();
+    lock.unlock();
+    remove_ended();
+    lock.lock();
+  }
 }
 
 void CallerThreads::remove_ended() {

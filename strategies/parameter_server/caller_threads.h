@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "strategies/cluster/net/wake_up.h"
 #include "strategies/parameter_server/exchange.h"
@@ -39,18 +40,36 @@ class CallerStream {
   virtual void send(const Message& message) = 0;
   // The connection's last words.
   virtual void refuse(const Error& error) = 0;
-  // Sleeps until signalled, by wake_up().
+  // Sleeps until signalled, by wake_up(). The caller hears beats meanwhile.
   virtual void wait_until(const std::function<bool()>& ready) = 0;
   virtual std::shared_ptr<net::WakeUp> wake_up() const = 0;
   // Nothing of what came is read any more.
   virtual void end_reading() {}
 
-  // From any thread: tells the caller that this process lives, and ends all waiting.
-  virtual void beat() {}
+  // What may wait for others of this process, and does not use the connection, is done between
+  // these two: then the caller hears beats, too.
+  virtual void begin_work() {}
+  virtual void end_work() {}
+
+  // From any thread, once in a while: tells the caller that this process lives.
+  virtual void beat() = 0;
+  // From any thread: ends all waiting.
   virtual void cancel() = 0;
 };
 
-// Serves callers, each on a thread of its own. Thread-safe.
+// A time in which a stream's thread is at work, as CallerStream::begin_work.
+class AtWork {
+ public:
+  explicit AtWork(CallerStream& stream) : stream_(stream) { stream_.begin_work(); }
+  ~AtWork() { stream_.end_work(); }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+
+ private:
+  CallerStream& stream_;
+};
+
+// Serves callers, each on a thread of its own; one more beats for all. Thread-safe.
 class CallerThreads {
  public:
   // Of `service`, which must outlive it.
@@ -62,17 +81,20 @@ class CallerThreads {
 
   // Turned away when there are too many, whoever it is goes on by gRPC.
   void serve(std::unique_ptr<CallerStream> stream);
-  void beat();
-  // Lets go of what connections that have ended hold.
-  void remove_ended();
 
  private:
   class Connection;
 
+  void beat_regularly();
+  // Lets go of what connections that have ended hold.
+  void remove_ended();
+
   Service& service_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, end_;
+  bool ending_ = false;
   std::list<std::unique_ptr<Connection>> connections_;
+  std::thread heart_;  // last: it uses what is above
 };
 
 }  // namespace cohort::parameter_server

@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/folder_sync.h"
 #include "strategies/parameter_server/spec_message.h"
 
 namespace cohort::parameter_server {
@@ -66,13 +67,6 @@ std::vector<int64_t> files_of(const std::string& folder) {
 [[noreturn]] void fail_to_write(const std::string& path) {
   fail(Code::kResourceExhausted, "cannot write ", path, ": ",
        errno == 0 ? "the disk is full" : std::strerror(errno));
-}
-
-// So that a new file of it is found again.
-void sync_folder(const std::string& path) {
-  const net::Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some network file systems cannot sync a folder and say so with EINVAL.
-  if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail_to_write(path);
 }
 
 // An entry as it was read.

@@ -153,7 +153,7 @@ std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
         }
       }
       // Looks up the server's name, for which nobody else shall wait.
-      channel = parameter_server::open_channel(server_, channel_->security);
+      channel = parameter_server::open_channel(server_, channel_->security, options_.patience);
     }
     return link->connect(until);
   };
@@ -187,10 +187,12 @@ void ParameterClient::upgrade(std::unique_ptr<Link>& link, Time deadline) {
     return parameter_server::link_locally(
         {.socket = offer.socket(),
          .word = offer.word(),
-         .server = {.pid = offer.pid(), .start_time = offer.start_time()}});
+         .server = {.pid = offer.pid(), .start_time = offer.start_time()}},
+        options_.patience);
   };
   const auto link_directly = [&] {
-    return parameter_server::link_directly(server_, channel_->security, offer.direct_word());
+    return parameter_server::link_directly(server_, channel_->security, offer.direct_word(),
+                                           options_.patience);
   };
   const bool replaced = (!offer.socket().empty() && replace(link, link_locally, deadline)) ||
                         (!offer.direct_word().empty() && replace(link, link_directly, deadline));
@@ -225,14 +227,7 @@ bool ParameterClient::replace(std::unique_ptr<Link>& link,
 }
 
 void ParameterClient::beat_regularly() {
-  const auto has_ended = [](const std::unique_ptr<Link>& link) {
-    try {
-      link->beat();
-      return false;
-    } catch (const Error&) {
-      return true;
-    }
-  };
+  const auto has_ended = [](const std::unique_ptr<Link>& link) { return !link->beat(); };
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, parameter_server::FrameSocket::kBeat, [this] { return ending_; }))
     std::erase_if(idle_, has_ended);
@@ -242,6 +237,16 @@ void ParameterClient::give_back(std::unique_ptr<Link> link) {
   const std::lock_guard lock(mutex_);
   std::erase(busy_, link.get());
   idle_.push_back(std::move(link));
+}
+
+Error ParameterClient::named(const Error& error) const {
+  const std::string address = server_.text();
+  const std::string& task = options_.server;
+  const std::string server = task.empty() ? address : task;
+  return Error(
+      error.code(),
+      str("parameter server ", server, task.empty() ? "" : " at " + address, ": ", error.message()),
+      error.peer().empty() ? server : error.peer());
 }
 
 void ParameterClient::introduce(pb::Request& request, Time deadline) const {
@@ -275,9 +280,7 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
         idle_.clear();
         may_upgrade_ = options_.transport != Transport::kGrpc;
       }
-      if (!again || Clock::now() + pause >= deadline)
-        throw Error(error.code(), str("parameter server ", server_.text(), ": ", error.message()),
-                    error.peer().empty() ? server_.text() : error.peer());
+      if (!again || Clock::now() + pause >= deadline) throw named(error);
       wake_.wait_for(lock, pause, [this] { return cancelled_; });
       pause = std::min(2 * pause, parameter_server::kLongestPause);
     }

@@ -45,11 +45,16 @@ struct ParameterClientOptions {
   std::string task;  // who calls: "worker:1"
   // As ParameterServerOptions::job_id.
   std::string job_id = {};
+  // Who is called, "ps:0", where that is known: for errors, which name its address too.
+  std::string server = {};
   // A number of this start of the task, 0 for a random one. Clients of one process for several
   // servers share it.
   uint64_t incarnation = 0;
   // How long a call may take, with waiting for a server that is not there yet or starts again.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  // A server that gives no sign of life for so long while a call waits for it has gone: the call
+  // looks for it anew. By gRPC it is asked for one after two seconds.
+  std::chrono::milliseconds patience = std::chrono::seconds(3);
   CompressionOptions compression = {};  // of dense gradients
   Transport transport = Transport::kSharedMemory;
   TlsFiles tls = {};
@@ -102,7 +107,8 @@ struct UpdateResult {
 // A worker's way to one parameter server. Connects by itself, in any order of starting, and again
 // after the server was away: a call waits until it is done, for the timeout at most
 // (kDeadlineExceeded or kUnavailable, which name the server). A push or write that is retried is
-// applied once. Errors of the server arrive with their code; peer() names it.
+// applied once. Errors of the server arrive with their code, and who they say is at fault; else
+// peer() is the server: its task, or its address where that is not known.
 //
 // Thread-safe. Pushes of a client go one after the other, and so do assign() and assign_rows();
 // other calls side by side. Memory of
@@ -162,7 +168,7 @@ class ParameterClient {
   // task, is applied once: its numbers grow, and what comes with one that is not greater than the
   // last that a shard has is kRepeated. Nothing: they carry none.
   struct Source {
-    std::string name;
+    std::string name;          // lane_name()
     uint64_t incarnation = 0;  // of a start of it; an earlier start is refused
     uint64_t sequence = 0;     // from 1
   };
@@ -205,6 +211,8 @@ class ParameterClient {
   void beat_regularly();
   void introduce(parameter_server::proto::Request& request, Time deadline) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
+  // As whoever has made the call is told: with the server's name and address.
+  Error named(const Error& error) const;
   ShardVersion version_at_hand(const std::string& shard);
 
   const Address server_;

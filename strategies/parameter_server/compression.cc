@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/error.h"
@@ -13,14 +14,31 @@
 namespace cohort {
 namespace {
 
-constexpr float kMaxInt8 = 127, kMaxFloat16 = 65504;
+// What gradients of T are added up in, and scales travel in.
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// One element of a top-k message.
-struct Entry {
-  uint32_t place;
-  float value;
-};
+template <typename T>
+constexpr Wide<T> kLargest = std::numeric_limits<T>::max();
+template <>
+constexpr float kLargest<bfloat16> = 0x1.FEp127f;
+template <>
+constexpr float kLargest<float16> = 65504;
+
+// As an element of T, and never beyond its range.
+template <typename T>
+T rounded(Wide<T> value) {
+  if constexpr (std::is_same_v<T, Wide<T>>) return value;
+  return T(std::clamp(value, -kLargest<T>, kLargest<T>));
+}
+
+constexpr int kMaxInt8 = 127;
 constexpr uint64_t kMaxTopKElements = UINT32_MAX;
+
+// One element of a top-k message: its place, then its value.
+using Place = uint32_t;
+template <typename W>
+constexpr size_t kEntryBytes = sizeof(Place) + sizeof(W);
 
 std::shared_ptr<Buffer> buffer_of(size_t bytes) {
   auto buffer = allocate_host_buffer(bytes);
@@ -28,43 +46,54 @@ std::shared_ptr<Buffer> buffer_of(size_t bytes) {
   return buffer;
 }
 
+// A buffer that begins with `scale`, with zeros behind it.
+template <typename W>
+std::shared_ptr<Buffer> buffer_with(W scale, size_t bytes) {
+  auto buffer = buffer_of(sizeof scale + bytes);
+  std::memcpy(buffer->data, &scale, sizeof scale);
+  std::memset(static_cast<char*>(buffer->data) + sizeof scale, 0, bytes);
+  return buffer;
+}
+
 // Each of these writes what travels, and what it becomes there over `values`.
-template <typename Half>
-std::shared_ptr<Buffer> to_half(std::span<float> values, float limit) {
+template <typename Half, typename W>
+std::shared_ptr<Buffer> to_half(std::span<W> values) {
   auto buffer = buffer_of(values.size() * sizeof(Half));
   auto* out = static_cast<Half*>(buffer->data);
+  constexpr W kLimit = kLargest<Half>;
   for (size_t i = 0; i < values.size(); ++i) {
-    out[i] = Half(std::clamp(values[i], -limit, limit));
-    values[i] = out[i];
+    out[i] = Half(static_cast<float>(std::clamp(values[i], -kLimit, kLimit)));
+    values[i] = static_cast<float>(out[i]);
   }
   return buffer;
 }
 
-std::shared_ptr<Buffer> to_int8(std::span<float> values) {
-  auto buffer = buffer_of(sizeof(float) + values.size());
-  float largest = 0;
-  for (const float value : values) largest = std::max(largest, std::abs(value));
-  const float scale = largest / kMaxInt8;
-  std::memcpy(buffer->data, &scale, sizeof scale);
-  auto* out = static_cast<int8_t*>(buffer->data) + sizeof(float);
+template <typename W>
+std::shared_ptr<Buffer> to_int8(std::span<W> values) {
+  constexpr W kSteps = kMaxInt8;
+  W largest = 0;
+  for (const W value : values) largest = std::max(largest, std::abs(value));
+  W scale = largest / kSteps;
+  // It may have been rounded up.
+  if (!std::isfinite(scale * kSteps)) scale = std::nextafter(scale, W(0));
+  auto buffer = buffer_with(scale, values.size());
+  auto* out = static_cast<int8_t*>(buffer->data) + sizeof scale;
   for (size_t i = 0; i < values.size(); ++i) {
-    const float steps = scale > 0 ? std::round(values[i] / scale) : 0;
-    out[i] = static_cast<int8_t>(std::clamp(steps, -kMaxInt8, kMaxInt8));
-    values[i] = static_cast<float>(out[i]) * scale;
+    const W steps = scale > 0 ? std::round(values[i] / scale) : 0;
+    out[i] = static_cast<int8_t>(std::clamp(steps, -kSteps, kSteps));
+    values[i] = static_cast<W>(out[i]) * scale;
   }
   return buffer;
 }
 
-std::shared_ptr<Buffer> to_one_bit(std::span<float> values) {
-  const size_t bits = (values.size() + 7) / 8;
-  auto buffer = buffer_of(sizeof(float) + bits);
-  double sum = 0;
-  for (const float value : values) sum += std::abs(value);
-  const auto scale =
-      static_cast<float>(values.empty() ? 0 : sum / static_cast<double>(values.size()));
-  std::memcpy(buffer->data, &scale, sizeof scale);
-  auto* out = static_cast<uint8_t*>(buffer->data) + sizeof(float);
-  std::memset(out, 0, bits);
+template <typename W>
+std::shared_ptr<Buffer> to_one_bit(std::span<W> values) {
+  // Not the sum divided at the end, which may be more than a double holds.
+  double mean = 0;
+  for (const W value : values) mean += std::abs(value) / static_cast<double>(values.size());
+  const auto scale = static_cast<W>(std::min<double>(mean, kLargest<W>));
+  auto buffer = buffer_with(scale, (values.size() + 7) / 8);
+  auto* out = static_cast<uint8_t*>(buffer->data) + sizeof scale;
   for (size_t i = 0; i < values.size(); ++i) {
     const bool positive = values[i] >= 0;
     if (positive) out[i / 8] |= static_cast<uint8_t>(1 << i % 8);
@@ -74,12 +103,10 @@ std::shared_ptr<Buffer> to_one_bit(std::span<float> values) {
 }
 
 // Four elements in a byte: 1 is plus the threshold, 2 is minus.
-std::shared_ptr<Buffer> to_two_bits(std::span<float> values, float threshold) {
-  const size_t bytes = (values.size() + 3) / 4;
-  auto buffer = buffer_of(sizeof(float) + bytes);
-  std::memcpy(buffer->data, &threshold, sizeof threshold);
-  auto* out = static_cast<uint8_t*>(buffer->data) + sizeof(float);
-  std::memset(out, 0, bytes);
+template <typename W>
+std::shared_ptr<Buffer> to_two_bits(std::span<W> values, W threshold) {
+  auto buffer = buffer_with(threshold, (values.size() + 3) / 4);
+  auto* out = static_cast<uint8_t*>(buffer->data) + sizeof threshold;
   for (size_t i = 0; i < values.size(); ++i) {
     const int code = values[i] >= threshold ? 1 : values[i] <= -threshold ? 2 : 0;
     out[i / 4] |= static_cast<uint8_t>(code << i % 4 * 2);
@@ -88,38 +115,42 @@ std::shared_ptr<Buffer> to_two_bits(std::span<float> values, float threshold) {
   return buffer;
 }
 
-std::shared_ptr<Buffer> to_top_k(std::span<float> values, double share) {
+template <typename W>
+std::shared_ptr<Buffer> to_top_k(std::span<W> values, double share) {
   if (values.size() > kMaxTopKElements)
     invalid("top-k takes gradients of ", kMaxTopKElements, " elements at most, got ",
             values.size());
   const auto wanted = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
   const size_t count = std::min(std::max<size_t>(wanted, 1), values.size());
-  std::vector<uint32_t> places(values.size());
-  std::iota(places.begin(), places.end(), 0u);
+  std::vector<Place> places(values.size());
+  std::iota(places.begin(), places.end(), Place{0});
   // Of equal magnitudes the first ones, so that everybody chooses alike.
-  const auto before = [&](uint32_t a, uint32_t b) {
-    const float x = std::abs(values[a]), y = std::abs(values[b]);
+  const auto before = [&](Place a, Place b) {
+    const W x = std::abs(values[a]), y = std::abs(values[b]);
     return x != y ? x > y : a < b;
   };
-  std::nth_element(places.begin(), places.begin() + static_cast<ptrdiff_t>(count), places.end(),
-                   before);
+  const auto end_of_sent = places.begin() + static_cast<ptrdiff_t>(count);
+  std::nth_element(places.begin(), end_of_sent, places.end(), before);
+  for (auto left = end_of_sent; left != places.end(); ++left) values[*left] = 0;
   places.resize(count);
   std::ranges::sort(places);
-  auto buffer = buffer_of(count * sizeof(Entry));
-  auto* out = static_cast<Entry*>(buffer->data);
-  for (size_t i = 0; i < count; ++i) out[i] = {places[i], values[places[i]]};
-  std::ranges::fill(values, 0.0f);
-  for (size_t i = 0; i < count; ++i) values[out[i].place] = out[i].value;
+  auto buffer = buffer_of(count * kEntryBytes<W>);
+  auto* out = static_cast<char*>(buffer->data);
+  for (const Place place : places) {
+    std::memcpy(out, &place, sizeof place);
+    std::memcpy(out + sizeof place, &values[place], sizeof(W));
+    out += kEntryBytes<W>;
+  }
   return buffer;
 }
 
-std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<float> values) {
-  constexpr float kNoLimit = std::numeric_limits<float>::max();
+template <typename W>
+std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> values) {
   switch (options.kind) {
     case Compression::kBFloat16:
-      return to_half<bfloat16>(values, kNoLimit);
+      return to_half<bfloat16>(values);
     case Compression::kFloat16:
-      return to_half<float16>(values, kMaxFloat16);
+      return to_half<float16>(values);
     case Compression::kInt8:
       return to_int8(values);
     case Compression::kOneBit:
@@ -127,11 +158,35 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<floa
     case Compression::kTopK:
       return to_top_k(values, options.top_k);
     case Compression::kTwoBit:
-      return to_two_bits(values, options.threshold);
+      return to_two_bits<W>(values, options.threshold);
     case Compression::kNone:
       break;
   }
   COHORT_CHECK(false);
+}
+
+// Of a gradient of T, of which `residual` is kept.
+template <typename T>
+std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std::string& shard,
+                                    const Tensor& gradient, Tensor& residual) {
+  using W = Wide<T>;
+  if (residual.dtype() != dtype_of<W> || !residual.defined() ||
+      residual.shape() != gradient.shape())
+    residual = Tensor::zeros(dtype_of<W>, gradient.shape());
+  const auto count = static_cast<size_t>(gradient.num_elements());
+  const T* in = gradient.data<T>();
+  W* kept = residual.data<W>();
+  std::vector<W> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = kept[i] + static_cast<W>(in[i]);
+    if (!std::isfinite(values[i]))
+      fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ",
+           static_cast<W>(in[i]), ", and what is not finite cannot be compressed");
+  }
+  std::ranges::copy(values, kept);
+  auto buffer = encode<W>(options, values);
+  for (size_t i = 0; i < count; ++i) kept[i] -= static_cast<W>(rounded<T>(values[i]));
+  return buffer;
 }
 
 }  // namespace
@@ -145,23 +200,10 @@ GradientCompressor::GradientCompressor(const CompressionOptions& options) : opti
 
 std::shared_ptr<Buffer> GradientCompressor::compress(const std::string& shard,
                                                      const Tensor& gradient) {
-  const Tensor floats =
-      gradient.dtype() == DType::kFloat32 ? gradient : gradient.cast(DType::kFloat32);
-  const auto count = static_cast<size_t>(gradient.num_elements());
-  Tensor& residual = residuals_[shard];
-  if (!residual.defined() || residual.shape() != gradient.shape())
-    residual = Tensor::zeros(DType::kFloat32, gradient.shape());
-  std::vector<float> values(count);
-  float* kept = residual.data<float>();
-  for (size_t i = 0; i < count; ++i) {
-    values[i] = kept[i] + floats.data<float>()[i];
-    if (!std::isfinite(values[i]))
-      fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ",
-           floats.data<float>()[i], ", and what is not finite cannot be compressed");
-  }
-  std::ranges::copy(values, kept);
-  auto buffer = encode(options_, values);
-  for (size_t i = 0; i < count; ++i) kept[i] -= values[i];
+  std::shared_ptr<Buffer> buffer;
+  dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient", [&]<typename T>() {
+    buffer = compress_as<T>(options_, shard, gradient, residuals_[shard]);
+  });
   return buffer;
 }
 
@@ -173,31 +215,73 @@ Tensor GradientCompressor::residual(const std::string& shard) const {
 namespace parameter_server {
 namespace {
 
-// Writes elements as the gradient's dtype.
-template <typename F>
-void fill(Tensor& gradient, const F& value_of) {
-  dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient", [&]<typename T>() {
-    T* out = gradient.data<T>();
-    for (int64_t i = 0; i < gradient.num_elements(); ++i) out[i] = T(value_of(i));
-  });
+template <typename W>
+W number_at(const char* data) {
+  W number = 0;
+  std::memcpy(&number, data, sizeof number);
+  return number;
 }
 
+// Writes elements as the gradient's dtype.
+template <typename T, typename F>
+void fill(Tensor& gradient, const F& value_of) {
+  T* out = gradient.data<T>();
+  for (int64_t i = 0; i < gradient.num_elements(); ++i) out[i] = rounded<T>(value_of(i));
+}
+
+template <typename T, typename Half>
+void fill_from(const char* data, Tensor& gradient) {
+  const auto* in = reinterpret_cast<const Half*>(data);
+  fill<T>(gradient, [in](int64_t i) { return static_cast<float>(in[i]); });
+}
+
+template <typename T>
 void place_entries(const char* data, size_t bytes, Tensor& gradient) {
+  using W = Wide<T>;
   const auto count = static_cast<uint64_t>(gradient.num_elements());
-  std::vector<Entry> entries(bytes / sizeof(Entry));
-  std::memcpy(entries.data(), data, entries.size() * sizeof(Entry));
-  for (const Entry& entry : entries)
-    if (entry.place >= count)
-      invalid("a compressed gradient has element ", entry.place, " of ", count);
-  fill(gradient, [](int64_t) { return 0.0f; });
-  dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient", [&]<typename T>() {
-    for (const Entry& entry : entries) gradient.data<T>()[entry.place] = T(entry.value);
-  });
+  T* out = gradient.data<T>();
+  std::fill_n(out, count, T(0));
+  for (size_t at = 0; at + kEntryBytes<W> <= bytes; at += kEntryBytes<W>) {
+    const auto place = number_at<Place>(data + at);
+    if (place >= count) invalid("a compressed gradient has element ", place, " of ", count);
+    out[place] = rounded<T>(number_at<W>(data + at + sizeof place));
+  }
+}
+
+template <typename T>
+void decompress_as(Compression kind, const char* data, size_t bytes, Tensor& gradient) {
+  using W = Wide<T>;
+  const auto* after = reinterpret_cast<const uint8_t*>(data) + sizeof(W);  // the scale
+  switch (kind) {
+    case Compression::kBFloat16:
+      return fill_from<T, bfloat16>(data, gradient);
+    case Compression::kFloat16:
+      return fill_from<T, float16>(data, gradient);
+    case Compression::kInt8:
+      return fill<T>(gradient, [after, scale = number_at<W>(data)](int64_t i) {
+        return static_cast<W>(static_cast<int8_t>(after[i])) * scale;
+      });
+    case Compression::kOneBit:
+      return fill<T>(gradient, [after, scale = number_at<W>(data)](int64_t i) {
+        return after[i / 8] >> i % 8 & 1 ? scale : -scale;
+      });
+    case Compression::kTwoBit:
+      return fill<T>(gradient, [after, scale = number_at<W>(data)](int64_t i) {
+        const int code = after[i / 4] >> i % 4 * 2 & 3;
+        return code == 1 ? scale : code == 2 ? -scale : W(0);
+      });
+    case Compression::kTopK:
+      return place_entries<T>(data, bytes, gradient);
+    default:
+      COHORT_CHECK(false);
+  }
 }
 
 }  // namespace
 
-void check_compressed(Compression kind, uint64_t elements, uint64_t bytes) {
+void check_compressed(Compression kind, const TensorSpec& gradient, uint64_t bytes) {
+  const auto elements = static_cast<uint64_t>(gradient.shape.num_elements());
+  const uint64_t wide = gradient.dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
   uint64_t wanted = 0;
   switch (kind) {
     case Compression::kBFloat16:
@@ -205,18 +289,19 @@ void check_compressed(Compression kind, uint64_t elements, uint64_t bytes) {
       wanted = 2 * elements;
       break;
     case Compression::kInt8:
-      wanted = sizeof(float) + elements;
+      wanted = wide + elements;
       break;
     case Compression::kOneBit:
-      wanted = sizeof(float) + (elements + 7) / 8;
+      wanted = wide + (elements + 7) / 8;
       break;
     case Compression::kTwoBit:
-      wanted = sizeof(float) + (elements + 3) / 4;
+      wanted = wide + (elements + 3) / 4;
       break;
-    case Compression::kTopK:
-      if (bytes % sizeof(Entry) == 0 && bytes / sizeof(Entry) <= elements) return;
-      invalid(bytes, " bytes are no ", sizeof(Entry), " for each of at most ", elements,
-              " elements");
+    case Compression::kTopK: {
+      const uint64_t entry = sizeof(Place) + wide;
+      if (bytes % entry == 0 && bytes / entry <= elements) return;
+      invalid(bytes, " bytes are no ", entry, " for each of at most ", elements, " elements");
+    }
     default:
       invalid(static_cast<int>(kind), " is no compression");
   }
@@ -226,34 +311,8 @@ void check_compressed(Compression kind, uint64_t elements, uint64_t bytes) {
 }
 
 void decompress(Compression kind, const char* data, size_t bytes, Tensor& gradient) {
-  if (kind == Compression::kTopK) return place_entries(data, bytes, gradient);
-  float scale = 0;
-  if (kind == Compression::kInt8 || kind == Compression::kOneBit || kind == Compression::kTwoBit)
-    std::memcpy(&scale, data, sizeof scale);
-  const auto* after = reinterpret_cast<const uint8_t*>(data) + sizeof scale;
-  switch (kind) {
-    case Compression::kBFloat16:
-      return fill(gradient, [in = reinterpret_cast<const bfloat16*>(data)](int64_t i) -> float {
-        return in[i];
-      });
-    case Compression::kFloat16:
-      return fill(gradient, [in = reinterpret_cast<const float16*>(data)](int64_t i) -> float {
-        return in[i];
-      });
-    case Compression::kInt8:
-      return fill(gradient, [=](int64_t i) {
-        return static_cast<float>(static_cast<int8_t>(after[i])) * scale;
-      });
-    case Compression::kOneBit:
-      return fill(gradient, [=](int64_t i) { return after[i / 8] >> i % 8 & 1 ? scale : -scale; });
-    case Compression::kTwoBit:
-      return fill(gradient, [=](int64_t i) {
-        const int code = after[i / 4] >> i % 4 * 2 & 3;
-        return code == 1 ? scale : code == 2 ? -scale : 0.0f;
-      });
-    default:
-      COHORT_CHECK(false);
-  }
+  dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient",
+           [&]<typename T>() { decompress_as<T>(kind, data, bytes, gradient); });
 }
 
 }  // namespace parameter_server

@@ -29,17 +29,18 @@ struct CompressionOptions {
 
 // Compresses the gradients of one worker, with error feedback: what a gradient loses is kept, and
 // added to the next one for the same shard, so that all that was sent and what is kept together are
-// all that was put in. Not synchronised.
+// all that was put in. What is kept, the scales, and what kTopK sends are in float64 for gradients
+// in float64, and in float32 for all others. Not synchronised.
 class GradientCompressor {
  public:
   // kInvalidArgument for a share of elements outside (0, 1], and a threshold that is not positive.
   explicit GradientCompressor(const CompressionOptions& options);
 
   Compression kind() const { return options_.kind; }
-  // The bytes to send for a gradient of floating-point dtype. kOutOfRange for one that is not
-  // finite, of which nothing is kept.
+  // The bytes to send for a gradient of floating-point dtype; kUnimplemented for others.
+  // kOutOfRange for one that is not finite, of which nothing is kept.
   std::shared_ptr<Buffer> compress(const std::string& shard, const Tensor& gradient);
-  // What is kept for a shard, in float32; undefined where nothing was sent yet.
+  // What is kept for a shard; undefined where nothing was sent yet.
   Tensor residual(const std::string& shard) const;
 
  private:
@@ -49,8 +50,8 @@ class GradientCompressor {
 
 namespace parameter_server {
 
-// kInvalidArgument unless a gradient of `elements` elements may come in so many bytes.
-void check_compressed(Compression kind, uint64_t elements, uint64_t bytes);
+// kInvalidArgument unless such a gradient may come in so many bytes.
+void check_compressed(Compression kind, const TensorSpec& gradient, uint64_t bytes);
 // The inverse of GradientCompressor::compress. kInvalidArgument for places outside the gradient.
 void decompress(Compression kind, const char* data, size_t bytes, Tensor& gradient);
 

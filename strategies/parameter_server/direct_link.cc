@@ -13,10 +13,12 @@ namespace {
 
 class DirectCarrier final : public Link::Carrier {
  public:
-  DirectCarrier(const Address& server, const coordination::Security& security, std::string word)
+  DirectCarrier(const Address& server, const coordination::Security& security, std::string word,
+                std::chrono::milliseconds patience)
       : server_(server),
         security_(security),
         word_(std::move(word)),
+        patience_(patience),
         socket_(security.connect(net::start_connecting(coordination::resolve(server).front()),
                                  net::Stream::End::kCaller)) {}
 
@@ -32,7 +34,7 @@ class DirectCarrier final : public Link::Carrier {
     if (welcome.frame.kind == Frame::Kind::kError) throw error_in(welcome);
     if (welcome.frame.kind != Frame::Kind::kWelcome)
       fail(Code::kDataLoss, "the server does not say that its caller is welcome");
-    socket_.watch();
+    socket_.watch(patience_);
     socket_.hear_refusals();
     return true;
   }
@@ -52,7 +54,7 @@ class DirectCarrier final : public Link::Carrier {
     }
   }
 
-  void beat() override { socket_.beat(); }
+  bool beat() override { return socket_.beat(); }
 
   void cancel() override { socket_.cancel(); }
 
@@ -60,14 +62,16 @@ class DirectCarrier final : public Link::Carrier {
   const Address server_;
   const coordination::Security& security_;
   const std::string word_;
+  const std::chrono::milliseconds patience_;
   FrameSocket socket_;
 };
 
 }  // namespace
 
 std::unique_ptr<Link> link_directly(const Address& server, const coordination::Security& security,
-                                    std::string word) {
-  return std::make_unique<Link>(std::make_unique<DirectCarrier>(server, security, std::move(word)));
+                                    std::string word, std::chrono::milliseconds patience) {
+  return std::make_unique<Link>(
+      std::make_unique<DirectCarrier>(server, security, std::move(word), patience));
 }
 
 }  // namespace cohort::parameter_server

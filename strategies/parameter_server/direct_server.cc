@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <span>
 #include <sys/socket.h>
 #include <utility>
 
@@ -68,7 +69,8 @@ class DirectServer::Stream final : public CallerStream {
   }
 
   uint64_t receive_part(Exchange& exchange, uint64_t left, bool& go_on) override {
-    const auto part = socket_.receive(exchange.room(), left, kForever);
+    const auto part = socket_.receive(room_of(exchange), left, kForever);
+    const AtWork at_work(*this);
     go_on = exchange.receive(part.data(), part.size());
     return part.size();
   }
@@ -77,16 +79,35 @@ class DirectServer::Stream final : public CallerStream {
   void refuse(const Error& error) override { socket_.refuse(error); }
 
   void wait_until(const std::function<bool()>& ready) override {
-    while (!ready()) socket_.wait(*wake_, true);
+    const AtWork at_work(*this);
+    while (!ready()) socket_.wait(*wake_);
   }
   std::shared_ptr<net::WakeUp> wake_up() const override { return wake_; }
+
+  void begin_work() override { set_working(true); }
+  void end_work() override { set_working(false); }
+  void beat() override {
+    const std::lock_guard lock(work_mutex_);
+    if (is_working_) socket_.beat();
+  }
   void cancel() override { socket_.cancel(); }
 
  private:
+  std::span<char> room_of(Exchange& exchange) {
+    const AtWork at_work(*this);
+    return exchange.room();
+  }
+  void set_working(bool working) {
+    const std::lock_guard lock(work_mutex_);
+    is_working_ = working;
+  }
+
   DirectServer& server_;
   const std::string host_;
   FrameSocket socket_;
   const std::shared_ptr<net::WakeUp> wake_ = std::make_shared<net::WakeUp>();
+  std::mutex work_mutex_;    // while is_working_, of what is sent
+  bool is_working_ = false;  // the thread of this stream does not use the connection
 };
 
 void DirectServer::tell_refused(const std::string& host, const Error& error) {

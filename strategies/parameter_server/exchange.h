@@ -45,12 +45,16 @@ Error refusal_of(const std::exception& thrown);
 class Caller {
  public:
   virtual ~Caller() = default;
+  // Whether the thread that brings the payload may wait for others: it serves this caller alone.
+  virtual bool may_wait() const { return true; }
   // More payload may be received.
   virtual void resume() = 0;
   // The reply is ready: Exchange::next_message will be called until it returns nothing.
   virtual void reply() = 0;
   // Ends the call. Of several, and of reply(), the first counts.
   virtual void refuse(const Error& error) = 0;
+  // Nobody is there any more to get an answer.
+  virtual bool has_gone() const = 0;
 };
 
 // Memory that is sent without being copied once more; null when there is none.

@@ -86,12 +86,18 @@ void FrameSocket::send_pieces(std::span<const Piece> payload, Time deadline) {
 }
 
 size_t FrameSocket::write(std::span<const iovec> pieces) {
+  const ssize_t sent = try_write(pieces);
+  if (sent < 0) fail_to_send();
+  return static_cast<size_t>(sent);
+}
+
+ssize_t FrameSocket::try_write(std::span<const iovec> pieces) {
   for (;;) {
     const ssize_t sent = pieces.empty() ? stream_.flush() : stream_.write(pieces);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) fail_to_send();
+    if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
     if (sent > 0) ++moved_;
-    return static_cast<size_t>(std::max<ssize_t>(sent, 0));
+    return sent;
   }
 }
 
@@ -190,18 +196,17 @@ bool FrameSocket::fill_awake() {
   return false;
 }
 
-void FrameSocket::wait(const net::WakeUp& wake, bool beats) {
-  for (;;) {
-    const Polled polled = poll_once(POLLRDHUP, beats ? kBeat : kForever, &wake);
-    if (polled == Polled::kWoken) return;
-    if (beats && polled == Polled::kNothing) beat();
+void FrameSocket::wait(const net::WakeUp& wake) {
+  while (poll_once(POLLRDHUP, kForever, &wake) != Polled::kWoken) {
   }
 }
 
-void FrameSocket::beat() {
+bool FrameSocket::beat() {
   if (out_.empty()) put({.kind = Frame::Kind::kBeat});
   const iovec beat{out_.data(), out_.size()};
-  out_.erase(0, write({&beat, 1}));
+  const ssize_t sent = try_write({&beat, 1});
+  if (sent > 0) out_.erase(0, static_cast<size_t>(sent));
+  return sent >= 0;
 }
 
 bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake) {
@@ -240,8 +245,8 @@ FrameSocket::Polled FrameSocket::poll_once(short events, milliseconds limit,
 void FrameSocket::look_for_pulse() {
   const uint64_t now = __atomic_load_n(pulse_, __ATOMIC_RELAXED);
   if (std::exchange(last_pulse_, now) != now) beats_missed_ = 0;
-  if (++beats_missed_ > kDead / kBeat)
-    fail(Code::kUnavailable, "it has not moved for ", kDead.count(), " ms");
+  if (++beats_missed_ > patience_ / kBeat)
+    fail(Code::kUnavailable, "it has not moved for ", patience_.count(), " ms");
 }
 
 void FrameSocket::cancel() {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <utility>
 
 #include "core/base/error.h"
@@ -74,20 +75,23 @@ class FrameSocket {
   // Some of the bytes that follow the last frame, of which there must be some: into `room`, or,
   // where that is empty, into memory that is good until the next call.
   std::span<const char> receive(std::span<char> room, size_t most, Time deadline);
-  // Waits for `wake`; throws when the other side hangs up. `beats`: tells that meanwhile that this
-  // side is at work.
-  void wait(const net::WakeUp& wake, bool beats = false);
-  // Tells, without waiting, that this side is there. Not while a message is on its way.
-  void beat();
+  // Waits for `wake`; throws when the other side hangs up. Another thread may beat() meanwhile.
+  void wait(const net::WakeUp& wake);
+  // Tells, without waiting, that this side is there, and leaves what has come as it is. Not while
+  // a message is being sent. False when the connection has ended.
+  bool beat();
+  static constexpr std::chrono::milliseconds kBeat{250}, kDead{3000};
   // From now on, waiting for the other side is kUnavailable when that, which counts up here at
-  // least every kBeat, has not done so for kDead.
-  void watch(const uint64_t* pulse) { pulse_ = pulse; }
+  // least every kBeat, has not done so for as long as `patience`.
+  void watch(const uint64_t* pulse, std::chrono::milliseconds patience = kDead) {
+    pulse_ = pulse;
+    patience_ = patience;
+  }
   // The same when nothing comes from it or goes to it for so long, not even a beat.
-  void watch() { watch(&moved_); }
+  void watch(std::chrono::milliseconds patience = kDead) { watch(&moved_, patience); }
   // Of a caller, to whom nothing is said while it sends but beats and why the request is refused:
   // from now on it takes the beats meanwhile, and throws the refusal.
   void hear_refusals() { hears_refusals_ = true; }
-  static constexpr std::chrono::milliseconds kBeat{250}, kDead{3000};
   // Ends all waiting, now and later.
   void cancel();
 
@@ -100,6 +104,8 @@ class FrameSocket {
   // Reads into `pieces` as many bytes as have come, 0 when none have.
   size_t read(std::span<const iovec> pieces);
   size_t write(std::span<const iovec> pieces);
+  // How many bytes were sent; -1 when the connection has ended.
+  ssize_t try_write(std::span<const iovec> pieces);
   // What the other side said last is why.
   [[noreturn]] void fail_to_send();
   // Lets go of all else that has come.
@@ -119,6 +125,7 @@ class FrameSocket {
   size_t used_ = 0;     // of in_
   uint64_t moved_ = 0;  // how often something went out or came in
   const uint64_t* pulse_ = nullptr;
+  std::chrono::milliseconds patience_ = kDead;
   uint64_t last_pulse_ = 0;
   int beats_missed_ = 0;
   bool hears_refusals_ = false;

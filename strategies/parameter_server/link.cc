@@ -15,7 +15,7 @@ namespace cohort::parameter_server {
 namespace {
 
 constexpr int kConnectMilliseconds = 3000;
-constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
+constexpr int kKeepaliveMilliseconds = 2000;
 constexpr int kMaxMetadataBytes = 8192;
 
 enum Tag : intptr_t { kStart = 1, kWrite, kRead, kFinish };
@@ -115,7 +115,8 @@ class Call final : public Link::Carrier {
 }  // namespace
 
 std::shared_ptr<grpc::Channel> open_channel(const Address& server,
-                                            const coordination::Security& security) {
+                                            const coordination::Security& security,
+                                            std::chrono::milliseconds patience) {
   const auto endpoints = coordination::resolve(server);
   security.check(str("requests would go to ", server.text()),
                  coordination::all_loopback(endpoints));
@@ -128,7 +129,7 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& server,
       {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, count_of(kLongestPause)},
       {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
       {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, count_of(patience)},
       {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
@@ -156,7 +157,7 @@ void Link::receive(const Receiver& receiver, Time deadline) {
   carrier_->receive(receiver, deadline);
 }
 
-void Link::beat() { carrier_->beat(); }
+bool Link::beat() { return carrier_->beat(); }
 
 void Link::cancel() { carrier_->cancel(); }
 

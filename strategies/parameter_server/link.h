@@ -20,10 +20,15 @@ namespace cohort::parameter_server {
 // Between attempts to reach a server.
 inline constexpr std::chrono::milliseconds kFirstPause(20), kLongestPause(500);
 
-// A connection of its own to a server, which gRPC makes when a call needs it. Errors of resolve()
-// and Security::check.
+// How long a server may give no sign of life before it counts as gone.
+inline constexpr std::chrono::milliseconds kUsualPatience(3000);
+
+// A connection of its own to a server, which gRPC makes when a call needs it. A server that is
+// silent is asked for a sign of life, for which there is `patience`. Errors of resolve() and
+// Security::check.
 std::shared_ptr<grpc::Channel> open_channel(const Address& server,
-                                            const coordination::Security& security);
+                                            const coordination::Security& security,
+                                            std::chrono::milliseconds patience = kUsualPatience);
 
 // A client's open call to a server: requests and replies in turn. One thread at a time, but for
 // cancel(). After an error it is of no use any more.
@@ -56,8 +61,8 @@ class Link {
   };
   void receive(const Receiver& receiver, Time deadline);
   // Between a reply and the next request: tells the server that this process is there. Does not
-  // wait.
-  void beat();
+  // wait. False when it is known that the server has gone.
+  bool beat();
   // Ends a wait of another thread.
   void cancel();
 
@@ -73,7 +78,7 @@ class Link::Carrier {
   virtual bool connect(Time deadline) = 0;
   virtual void send(Message message, Time deadline) = 0;
   virtual void receive(const Receiver& receiver, Time deadline) = 0;
-  virtual void beat() {}  // gRPC does so by itself
+  virtual bool beat() { return true; }  // gRPC does so by itself
   virtual void cancel() = 0;
 };
 

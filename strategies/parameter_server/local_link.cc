@@ -13,8 +13,8 @@ namespace {
 
 class LocalCarrier final : public Link::Carrier {
  public:
-  explicit LocalCarrier(const LocalOffer& offer)
-      : offer_(offer), stream_(connect_locally(offer.socket)) {}
+  LocalCarrier(const LocalOffer& offer, std::chrono::milliseconds patience)
+      : offer_(offer), patience_(patience), stream_(connect_locally(offer.socket)) {}
 
   bool connect(Time deadline) override {
     FrameSocket& socket = stream_.socket();
@@ -33,7 +33,7 @@ class LocalCarrier final : public Link::Carrier {
     stream_.attach(SharedRegion::open(offer_.server, static_cast<int>(welcome.frame.number),
                                       welcome.frame.bytes),
                    offer_.server, welcome.frame.region == 1);
-    socket.watch(stream_.pulse());
+    socket.watch(stream_.pulse(), patience_);
     return true;
   }
 
@@ -57,19 +57,20 @@ class LocalCarrier final : public Link::Carrier {
     }
   }
 
-  void beat() override { stream_.socket().beat(); }
+  bool beat() override { return stream_.socket().beat(); }
 
   void cancel() override { stream_.cancel(); }
 
  private:
   const LocalOffer offer_;
+  const std::chrono::milliseconds patience_;
   SharedStream stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Link> link_locally(const LocalOffer& offer) {
-  return std::make_unique<Link>(std::make_unique<LocalCarrier>(offer));
+std::unique_ptr<Link> link_locally(const LocalOffer& offer, std::chrono::milliseconds patience) {
+  return std::make_unique<Link>(std::make_unique<LocalCarrier>(offer, patience));
 }
 
 }  // namespace cohort::parameter_server

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "strategies/parameter_server/link.h"
@@ -9,6 +10,8 @@ namespace cohort::parameter_server {
 
 // A link by shared memory, to a server of this host that has made an offer by gRPC. connect() then
 // throws kUnavailable, kPermissionDenied or kDataLoss where the two cannot share memory after all.
-std::unique_ptr<Link> link_locally(const LocalOffer& offer);
+// A server that has not moved for as long as `patience` has gone.
+std::unique_ptr<Link> link_locally(const LocalOffer& offer,
+                                   std::chrono::milliseconds patience = kUsualPatience);
 
 }  // namespace cohort::parameter_server

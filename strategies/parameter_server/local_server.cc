@@ -20,7 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kForever = Clock::time_point::max();
 constexpr int kPauseMilliseconds = 50;  // when the system has no descriptors
-constexpr int kBeatMilliseconds = static_cast<int>(FrameSocket::kBeat.count()) / 2;
 
 }  // namespace
 
@@ -112,11 +111,7 @@ void LocalServer::listen() {
   pollfd waiting[2] = {{.fd = listening_.get(), .events = POLLIN},
                        {.fd = wake_.fd(), .events = POLLIN}};
   while (!stopping_) {
-    const int ready = poll(waiting, 2, kBeatMilliseconds);
-    if (ready < 0) continue;  // a signal
-    callers_.beat();
-    if (ready == 0) callers_.remove_ended();
-    if (waiting[0].revents == 0) continue;
+    if (poll(waiting, 2, -1) < 0 || waiting[0].revents == 0) continue;
     net::Descriptor socket(
         accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {

@@ -92,7 +92,8 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
     }
     if (may_go_on()) return proceed(true);
     service_.waiting_room().wait(
-        {.is_ready = [self = shared_from_this()] { return self->may_go_on(); },
+        {.is_ready =
+             [self = shared_from_this()] { return self->caller_->has_gone() || self->may_go_on(); },
          .deadline = now() + timeout_,
          .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
   }

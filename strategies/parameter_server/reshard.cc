@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -19,11 +20,11 @@ size_t part_named(const ShardState& saved, const ShardSpec& wanted, int part) {
   return static_cast<size_t>(found - slots.begin()) + 1;
 }
 
+// Those that both have: there are some.
 void copy_rows(const ShardState& from, ShardState& to) {
   const ShardSpec& wanted = to.spec;
   const int64_t begin = std::max(from.spec.begin, wanted.begin),
                 end = std::min(from.spec.begin + from.spec.rows, wanted.begin + wanted.rows);
-  if (begin >= end) return;
   const size_t row = wanted.row_bytes();
   for (int part = 0; part < wanted.num_parts(); ++part) {
     const Tensor& source = from.parts[part_named(from, wanted, part)];
@@ -35,73 +36,85 @@ void copy_rows(const ShardState& from, ShardState& to) {
   }
 }
 
-// A row that is in use: where it lies in the snapshot.
-struct Source {
-  int64_t row;  // of the wanted shard
-  const ShardState* state;
-  size_t place;
-};
+// Whether they have rows in common.
+bool overlap(const ShardSpec& a, const ShardSpec& b) {
+  return std::max(a.begin, b.begin) < std::min(a.begin + a.rows, b.begin + b.rows);
+}
 
-void collect_rows(const std::vector<const ShardState*>& saved, ShardState& to) {
-  std::vector<Source> sources;
-  for (const ShardState* state : saved)
-    for (size_t i = 0; i < state->row_ids->size(); ++i) {
-      const int64_t row = (*state->row_ids)[i] + state->spec.begin - to.spec.begin;
-      if (row >= 0 && row < to.spec.rows) sources.push_back({row, state, i});
-    }
-  std::ranges::sort(sources, {}, &Source::row);
-  to.row_ids.emplace();
-  for (const Source& source : sources) to.row_ids->push_back(source.row);
-  const Shape shape = to.spec.whole.shape.with_dim(0, static_cast<int64_t>(sources.size()));
+// Of a table: those that are in use.
+void append_rows(const ShardState& from, ShardState& to) {
   const size_t bytes = to.spec.row_bytes();
-  for (int part = 0; part < to.spec.num_parts(); ++part) {
-    Tensor values(to.spec.whole.dtype, shape);
-    auto* target = static_cast<char*>(values.raw());
-    for (const Source& source : sources) {
-      const Tensor& from = source.state->parts[part_named(*source.state, to.spec, part)];
-      std::memcpy(target, static_cast<const char*>(from.raw()) + source.place * bytes, bytes);
-      target += bytes;
-    }
-    to.parts.push_back(std::move(values));
+  std::vector<size_t> sources;
+  for (int part = 0; part < to.spec.num_parts(); ++part)
+    sources.push_back(part_named(from, to.spec, part));
+  for (size_t i = 0; i < from.row_ids->size(); ++i) {
+    const int64_t row = (*from.row_ids)[i] + from.spec.begin - to.spec.begin;
+    if (row < 0 || row >= to.spec.rows) continue;
+    const size_t place = to.row_ids->size();
+    to.row_ids->push_back(row);
+    for (size_t part = 0; part < sources.size(); ++part)
+      std::memcpy(static_cast<char*>(to.parts[part].raw()) + place * bytes,
+                  static_cast<const char*>(from.parts[sources[part]].raw()) + i * bytes, bytes);
   }
 }
 
-// kInvalidArgument unless the saved shards have every row of the wanted one, once.
-void require_cover(const ShardSpec& wanted, std::vector<const ShardState*> saved) {
-  std::ranges::sort(saved, {}, [](const ShardState* s) { return s->spec.begin; });
+// From those that overlap with it, one after the other.
+ShardState load_rows(ShardState to, const std::vector<SavedShard>& saved) {
+  const TensorSpec& whole = to.spec.whole;
+  int64_t most = 0;
+  for (const SavedShard& one : saved) most += one.rows;
+  const Shape shape = to.spec.lazy ? whole.shape.with_dim(0, most) : to.spec.spec().shape;
+  for (int part = 0; part < to.spec.num_parts(); ++part) to.parts.emplace_back(whole.dtype, shape);
+  if (to.spec.lazy) to.row_ids.emplace();
+  for (const SavedShard& one : saved) {
+    if (to.spec.lazy)
+      append_rows(one.load(), to);
+    else
+      copy_rows(one.load(), to);
+  }
+  if (!to.spec.lazy) return to;
+  const auto rows = static_cast<int64_t>(to.row_ids->size());
+  for (Tensor& part : to.parts) part = part.slice_rows(0, rows);
+  return to;
+}
+
+// kInvalidArgument unless the saved shards have every row of the wanted one. They are in order.
+void require_cover(const ShardSpec& wanted, const std::vector<SavedShard>& saved) {
   int64_t covered = wanted.begin;
-  for (const ShardState* state : saved)
-    if (state->spec.begin <= covered)
-      covered = std::max(covered, state->spec.begin + state->spec.rows);
+  for (const SavedShard& one : saved)
+    if (one.about.spec.begin <= covered)
+      covered = std::max(covered, one.about.spec.begin + one.about.spec.rows);
   if (covered < wanted.begin + wanted.rows)
     invalid("the snapshot lacks row ", covered, " of variable \"", wanted.variable, '"');
 }
 
 }  // namespace
 
-std::optional<ShardState> assemble(const ShardSpec& wanted, const std::vector<ShardState>& saved) {
-  std::vector<const ShardState*> parts;
+std::function<ShardState()> assemble(const ShardSpec& wanted,
+                                     const std::vector<SavedShard>& saved) {
+  bool is_there = false;
+  std::vector<SavedShard> sources;
   ShardState result{.spec = wanted};
-  for (const ShardState& state : saved) {
-    if (state.spec.variable != wanted.variable) continue;
-    if (state.spec.whole != wanted.whole || state.spec.lazy.has_value() != wanted.lazy.has_value())
+  for (const SavedShard& one : saved) {
+    const ShardSpec& spec = one.about.spec;
+    if (spec.variable != wanted.variable) continue;
+    if (spec.whole != wanted.whole || spec.lazy.has_value() != wanted.lazy.has_value())
       invalid("variable \"", wanted.variable, "\" is ", wanted.whole,
-              wanted.lazy ? " with rows on first use" : "", ", in the snapshot ", state.spec.whole,
-              state.spec.lazy ? " with rows on first use" : "");
-    parts.push_back(&state);
-    result.version = std::max(result.version, state.version);
-    result.updates = std::max(result.updates, state.updates);
+              wanted.lazy ? " with rows on first use" : "", ", in the snapshot ", spec.whole,
+              spec.lazy ? " with rows on first use" : "");
+    is_there = true;
+    result.version = std::max(result.version, one.about.version);
+    result.updates = std::max(result.updates, one.about.updates);
+    if (!overlap(spec, wanted)) continue;
+    for (int part = 0; part < wanted.num_parts(); ++part) part_named(one.about, wanted, part);
+    sources.push_back(one);
   }
-  if (parts.empty()) return std::nullopt;
-  require_cover(wanted, parts);
-  if (wanted.lazy) {
-    collect_rows(parts, result);
-    return result;
-  }
-  for (int part = 0; part < wanted.num_parts(); ++part)
-    result.parts.emplace_back(wanted.whole.dtype, wanted.spec().shape);
-  for (const ShardState* state : parts) copy_rows(*state, result);
-  return result;
+  if (!is_there) return nullptr;
+  std::ranges::sort(sources, {}, [](const SavedShard& one) { return one.about.spec.begin; });
+  require_cover(wanted, sources);
+  return [result = std::move(result), sources = std::move(sources)] {
+    return load_rows(result, sources);
+  };
 }
 
 }  // namespace cohort::parameter_server

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iostream>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -12,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
@@ -30,6 +30,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookInterval(50);
 
 // One call: requests and replies in turn. It keeps itself alive until gRPC is done with it.
+//
+// What may wait for others, such as for a shard's lock, is done on the server's own threads: those
+// of gRPC are few, and while they wait nobody answers the pings by which callers know that the
+// server lives.
 class Call final : public grpc::ServerGenericBidiReactor, public Caller {
  public:
   Call(Service& service, coordination::CertifiedTasks tasks)
@@ -60,7 +64,8 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   void OnWriteDone(bool ok) override {
     COHORT_TSAN_ACQUIRE(this);
     if (!ok) return finish(grpc::Status::OK);
-    write_next();
+    if (cutter_->has_next()) return write_next();
+    service_.pool().run([self = shared_from_self()] { self->write_next(); });
   }
 
   void OnCancel() override { finish(grpc::Status::CANCELLED); }
@@ -68,13 +73,13 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   void OnDone() override {
     COHORT_TSAN_ACQUIRE(this);
     service_.closed(session_);
-    {
-      const std::lock_guard lock(mutex_);
-      request_.reset();
-    }
-    const std::shared_ptr<Call> last = std::move(self_);
+    std::shared_ptr<Call> last;
+    const std::lock_guard lock(mutex_);
+    request_.reset();
+    last = std::move(self_);
   }
 
+  bool may_wait() const override { return false; }
   void resume() override {
     const std::lock_guard lock(mutex_);
     if (std::exchange(paused_, false))
@@ -87,6 +92,10 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     service_.refused();
     finish(status_of(error));
   }
+  bool has_gone() const override {
+    const std::lock_guard lock(mutex_);
+    return finished_;
+  }
 
  private:
   void receive() {
@@ -97,10 +106,20 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     const std::shared_ptr<Exchange> exchange = request_.exchange();
     bool go_on = true;
     message.read([&](const Piece& part) { go_on = exchange->receive_kept(part); });
-    if (request_.complete()) return exchange->complete();
+    if (request_.complete())
+      return service_.pool().run(
+          [self = shared_from_self(), exchange] { self->complete(*exchange); });
     const std::lock_guard lock(mutex_);
     paused_ = !std::exchange(resumed_, false) && !go_on;
     if (!paused_) start_read();
+  }
+
+  void complete(Exchange& exchange) {
+    try {
+      exchange.complete();
+    } catch (const std::exception& error) {
+      refuse(refusal_of(error));
+    }
   }
 
   void read() {
@@ -153,7 +172,10 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     if (!std::exchange(finished_, true)) Finish(status);
   }
 
-  std::shared_ptr<Caller> shared_from_self() { return self_; }
+  std::shared_ptr<Call> shared_from_self() {
+    const std::lock_guard lock(mutex_);
+    return self_;
+  }
 
   Service& service_;
   std::shared_ptr<Call> self_;
@@ -161,15 +183,14 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   ArrivingRequest request_;
   grpc::ByteBuffer incoming_, outgoing_;
   std::optional<MessageCutter> cutter_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   bool paused_ = false, resumed_ = false, finished_ = false;
 };
 
 ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
   options.consistency.check();
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (!options.notice)
-    options.notice = [](const std::string& line) { std::cerr << line + "\n" << std::flush; };
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.snapshot_interval.count() > 0 && options.snapshot_folder.empty())
     invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");
   if (options.log != ServerLog::kNone && options.snapshot_folder.empty())

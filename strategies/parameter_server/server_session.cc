@@ -4,12 +4,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <iostream>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 
 namespace cohort {
 namespace {
@@ -77,6 +77,7 @@ ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClien
       pool_(std::max<int>(static_cast<int>(servers.size()) - 1, 0)) {
   if (servers.empty()) invalid("there is no parameter server to work with");
   for (const Address& server : servers) {
+    client.server = str("ps:", clients_.size());
     clients_.push_back(std::make_unique<ParameterClient>(server, client, environment));
     client.incarnation = clients_.back()->incarnation();
   }
@@ -142,10 +143,10 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
     counts_.lost += static_cast<int64_t>(lost);
   }
   if (lost > 0)
-    std::cerr << str(task_, ": parameter server ps:", server, " at ",
+    print_notice(str(task_, ": parameter server ps:", server, " at ",
                      servers_[static_cast<size_t>(server)].text(),
                      " was started again from an older snapshot: lost=", lost,
-                     " updates of this worker\n");
+                     " updates of this worker\n"));
 }
 
 PushCounts ServerSession::take_counts() {

@@ -19,8 +19,8 @@ namespace cohort {
 // side. Server variables (server_variable.h) share one. Thread-safe.
 class ServerSession {
  public:
-  // `client` is the same for all servers; `consistency` must be what these were started with.
-  // kInvalidArgument without servers.
+  // `client` is the same for all servers, but for what they are called; `consistency` must be what
+  // these were started with. kInvalidArgument without servers.
   ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
                 const ConsistencyOptions& consistency,
                 const Environment& environment = process_environment);

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/requests.h"
 #include "strategies/parameter_server/reshard.h"
 #include "strategies/parameter_server/same_shard.h"
@@ -41,6 +42,10 @@ int usual_threads(int wanted) {
   return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+std::unique_ptr<UpdateTeam> make_team(int threads) {
+  return threads > 1 ? std::make_unique<UpdateTeam>(threads) : nullptr;
+}
+
 }  // namespace
 
 Service::Service(const ParameterServerOptions& options, std::function<void()> shut_down)
@@ -49,14 +54,14 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       epoch_(coordination::random_incarnation()),
       buffers_(kMaxCachedBytes),
       memory_(options.max_bytes),
+      team_(make_team(usual_threads(options.threads))),
       clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
               options.worker_grace),
       last_closed_(std::chrono::steady_clock::now()),
-      waiting_(std::make_unique<WaitingRoom>()),
-      pool_(std::make_unique<TaskPool>(usual_threads(options.threads))) {}
+      pool_(std::make_unique<TaskPool>(usual_threads(options.threads))),
+      waiting_(std::make_unique<WaitingRoom>()) {}
 
-// The pool goes first: it may use the waiting room.
-Service::~Service() { pool_.reset(); }
+Service::~Service() { pool_->stop(); }
 
 void Service::opened() {
   const std::lock_guard lock(sessions_mutex_);
@@ -117,9 +122,10 @@ void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
 }
 
 void Service::require_present(const std::string& source, uint64_t incarnation) {
-  if (source.size() > kMaxTaskBytes)
-    invalid("the name of a source has up to ", kMaxTaskBytes, " bytes, got ", source.size());
-  roster_.enter(source, incarnation);
+  if (!is_lane_name(source))
+    invalid("a push is said to be of \"", source.substr(0, kMaxTaskBytes),
+            "\"; allowed: ", lane_name(0), " and the other lanes of the coordinator");
+  lanes_.enter(source, incarnation);
 }
 
 std::shared_ptr<Exchange> Service::open(std::string_view header,
@@ -164,6 +170,7 @@ Shard::Environment Service::environment() {
       .buffers = &buffers_,
       .values = &values_,
       .budget = &memory_,
+      .team = team_.get(),
       .record = options_.log == ServerLog::kNone
                     ? std::function<void(const Change&)>()
                     : [this](const Change& change) { log_->add(change); }};
@@ -199,9 +206,9 @@ void Service::snapshot(const std::string& folder) {
   const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
   // What the files before it say, the shards have done.
   const int64_t goes_on = ends_log ? log_->begin_file() : 0;
-  std::vector<ShardState> states;
-  for (const auto& shard : shards()) states.push_back(shard->state());
-  write_snapshot(folder, states);
+  SnapshotWriter writer(folder);
+  for (const auto& shard : shards()) writer.add(shard->state());
+  writer.commit();
   if (ends_log) log_->remove_before(goes_on);
 }
 
@@ -256,32 +263,34 @@ int64_t Service::restore_from(const std::string& folder) {
   std::error_code error;
   const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile, error);
   if (error) invalid("cannot look for a snapshot in ", folder, ": ", error.message());
-  std::vector<ShardState> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
+  const std::vector<SavedShard> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
   // All is looked at before anything changes.
-  std::vector<std::pair<std::shared_ptr<Shard>, ShardState>> restored;
+  std::vector<std::pair<std::shared_ptr<Shard>, std::function<ShardState()>>> restored;
   for (const auto& present : shards()) {
     const ShardSpec& spec = present->spec();
-    const auto same = std::ranges::find_if(saved, [&](const ShardState& state) {
-      return state.spec.name == spec.name && state.spec.begin == spec.begin &&
-             state.spec.rows == spec.rows;
+    const auto same = std::ranges::find_if(saved, [&](const SavedShard& one) {
+      const ShardSpec& other = one.about.spec;
+      return other.name == spec.name && other.begin == spec.begin && other.rows == spec.rows;
     });
     if (same != saved.end()) {
-      require_same(spec, same->spec);
-      restored.emplace_back(present, *same);
+      require_same(spec, same->about.spec);
+      restored.emplace_back(present, same->load);
     } else if (auto assembled = assemble(spec, saved)) {
-      restored.emplace_back(present, std::move(*assembled));
+      restored.emplace_back(present, std::move(assembled));
     }
   }
   int64_t count = 0;
-  for (auto& [shard, state] : restored) {
+  for (const auto& [shard, load] : restored) {
+    ShardState state = load();
     remember(state.marks);
     shard->restore(std::move(state));
     ++count;
   }
   if (!is_own || !restored.empty()) return count;
-  for (ShardState& state : saved) {
-    remember(state.marks);
-    auto shard = std::make_shared<Shard>(std::move(state), environment());
+  for (const SavedShard& one : saved) {
+    one.about.spec.check(options_.max_bytes);
+    remember(one.about.marks);
+    auto shard = std::make_shared<Shard>(one.load(), environment());
     const std::unique_lock lock(shards_mutex_);
     count += shards_.emplace(shard->spec().name, shard).second;
   }

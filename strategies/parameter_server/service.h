@@ -27,6 +27,7 @@
 #include "strategies/parameter_server/shard.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/task_pool.h"
+#include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/waiting_room.h"
 
@@ -94,10 +95,10 @@ class Service {
   void keep_ledger(bool anew);
   // Counts what is lost of a task, or of all, that has not been counted before.
   void give_up_lost(const std::optional<std::string>& task = {});
-  // Restores the shards that are there from a snapshot, or from all those in a folder's folders,
-  // which may have cut the variables into other shards; the marks of pushes only where a shard is
-  // the same. A server without shards makes those of its snapshot. Returns how many; kNotFound
-  // where there is no snapshot.
+  // Restores the shards that are there from a snapshot, or from all those in a folder's folders
+  // (read_snapshots), which may have cut the variables into other shards; the marks of pushes only
+  // where a shard is the same. A server without shards makes those of its snapshot. Returns how
+  // many; kNotFound where there is no snapshot.
   int64_t restore(const std::string& folder);
 
   // --- For exchanges
@@ -113,7 +114,8 @@ class Service {
   // kInvalidArgument where a shard that is there is another one than a client wants to make.
   void require_wanted(const Shard& present, const ShardSpec& wanted) const;
   std::vector<std::shared_ptr<Shard>> shards() const;
-  // kFailedPrecondition where a later start of who is the source of a push has been seen.
+  // kInvalidArgument where the source of a push is no lane of a coordinator (lane.h): marks and
+  // starts of tasks are their own. kFailedPrecondition where a later start of it has been seen.
   void require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
@@ -174,9 +176,10 @@ class Service {
   BufferCache buffers_;
   ValueMemory values_;
   MemoryBudget memory_;
+  const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
-  Roster roster_;
+  Roster roster_, lanes_;  // who calls, and for whom functions push
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
   std::map<std::string, ClockTable::Time> named_slow_;  // of the same mutex
@@ -199,9 +202,9 @@ class Service {
   };
   // What the server before this one had and this one has not, and nobody has counted.
   std::map<PushLedger::Key, Unreturned> unreturned_;
-  // Last: their threads use all of the above.
-  std::unique_ptr<WaitingRoom> waiting_;
+  // Last: their threads use all of the above, and each other.
   std::unique_ptr<TaskPool> pool_;
+  std::unique_ptr<WaitingRoom> waiting_;
 };
 
 }  // namespace cohort::parameter_server

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/shard.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
@@ -37,18 +38,6 @@ void compensate_delay(T* g, const T* now, const T* then, int64_t count, double l
     const auto x = static_cast<Wide>(g[i]);
     g[i] = T(x + factor * x * x * (static_cast<Wide>(now[i]) - static_cast<Wide>(then[i])));
   }
-}
-
-// So many updates in a row make a worker one that the others wait for, and not by chance.
-constexpr int kUpdatesToJudge = 10;
-
-void scale(Tensor& gradient, double factor) {
-  if (!is_floating(gradient.dtype())) return;
-  dispatch(FloatTypes{}, gradient.dtype(), "a gradient", [&]<typename T>() {
-    using Wide = std::conditional_t<sizeof(T) == 8, double, float>;
-    for (T& value : std::span(gradient.data<T>(), static_cast<size_t>(gradient.num_elements())))
-      value = T(static_cast<Wide>(value) * static_cast<Wide>(factor));
-  });
 }
 
 // What is only added to is moved by no optimizer, and need not wait.
@@ -96,7 +85,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     std::vector<Tensor> parts = {std::move(initial)};
     for (const auto& slot : spec_.update.slots)
       parts.push_back(Tensor::full(spec_.whole.dtype, spec_.spec().shape, slot.initial));
-    begin_with(parts);
+    begin_with(std::move(parts));
   }
   compile();
 }
@@ -110,7 +99,7 @@ Shard::Shard(ShardState state, const Environment& environment)
     table_.emplace(spec_, environment_.budget);
   } else {
     take_memory();
-    begin_with(state.parts);
+    begin_with(std::move(state.parts));
   }
   compile();
   const uint64_t version = state.version;
@@ -145,7 +134,10 @@ void Shard::begin_with(std::vector<Tensor> parts) {
 
 void Shard::compile() {
   feeds_ = {Tensor(), Tensor(DType::kFloat64, {}), Tensor(DType::kFloat64, {})};
-  if (!spec_.update.dense.empty()) plan_ = compile_update(spec_.update.dense, by_name(parts_));
+  if (!spec_.update.dense.empty())
+    on_team([this](int threads) {
+      plan_ = compile_update(spec_.update.dense, by_name(parts_), threads);
+    });
   if (spec_.update.by_rows.empty()) return;
   const TensorSpec block{spec_.whole.dtype, spec_.whole.shape.with_dim(0, spec_.update.row_block)};
   for (int part = 0; part < spec_.num_parts(); ++part)
@@ -165,11 +157,6 @@ size_t Shard::bytes() const {
 int64_t Shard::rows_in_use() const {
   const std::shared_lock lock(mutex_);
   return table_ ? table_->rows_in_use() : spec_.rows;
-}
-
-uint64_t Shard::version() const {
-  const std::shared_lock lock(mutex_);
-  return version_;
 }
 
 void Shard::require_rows(std::span<const int64_t> rows) const {
@@ -269,7 +256,7 @@ bool Shard::is_new(const std::string& source, const Mark& mark) const {
 }
 
 PushResult Shard::repeated(const std::string& task) const {
-  const bool waits = round_.before.contains(task);
+  const bool waits = round_.has(task);
   return {.outcome = PushOutcome::kRepeated, .version = version_ + (waits ? 1 : 0)};
 }
 
@@ -281,104 +268,50 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
     result.outcome = PushOutcome::kLate;
     return result;
   }
-  if (round_.before.contains(push.task)) {
+  if (round_.has(push.task)) {
     set_marks(std::move(mark));
     return repeated(push.task);
   }
-  if (!round_.gradients.empty() && round_.rows[0].has_value() != push.rows.has_value())
+  if (!round_.fits(push))
     invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");
   const auto last = marks_.find(push.task);
-  const auto place =
-      round_.before
-          .emplace(push.task, last == marks_.end() ? std::nullopt : std::optional(last->second))
-          .first;
-  const bool has_others = round_.before.size() > 1;
+  round_.enter(push.task, last == marks_.end() ? std::nullopt : std::optional(last->second));
+  const bool has_others = round_.size() > 1;
   const auto now = std::chrono::steady_clock::now();
-  const auto alone = now - round_.latest;
+  const auto alone = now - round_.latest();
   try {
     if (round_is_complete()) {
       finish_round(&push);
       result.outcome = PushOutcome::kApplied;
     } else {
-      add_to_round(push);
+      round_.add(push, now);
       result.outcome = PushOutcome::kCounted;
     }
   } catch (...) {
-    round_.before.erase(place);
+    round_.leave(push.task);
     throw;
   }
   if (result.outcome == PushOutcome::kCounted) {
     set_marks(std::move(mark));
-    round_.latest = now;
     return result;
   }
-  if (has_others) result.awaited_share = awaited_share(push.task, alone);
+  if (has_others) result.awaited_share = last_contributor_.count(push.task, alone);
   result.version = version_;
   return result;
 }
 
-void Shard::add_to_round(const IncomingPush& push) {
-  if (push.rows || round_.gradients.empty()) {
-    round_.gradients.reserve(round_.gradients.size() + 1);
-    round_.rows.push_back(push.rows);
-    round_.gradients.push_back(push.gradient);
-  } else {
-    add_to(round_.gradients[0], push.gradient);
-  }
-  round_.learning_rate = push.learning_rate;
-  round_.step = std::max(round_.step, push.step);
-}
-
-double Shard::awaited_share(const std::string& task, Time::duration alone) {
-  const auto now = std::chrono::steady_clock::now();
-  if (waiting_.task != task || waiting_.updates == kUpdatesToJudge)
-    waiting_ = {.task = task, .since = now};
-  else
-    waiting_.alone += alone;
-  if (++waiting_.updates < kUpdatesToJudge) return 0;
-  return std::chrono::duration<double>(waiting_.alone) /
-         std::chrono::duration<double>(now - waiting_.since);
-}
-
 // With the first gradients that are enough, or with those of all who are left.
 bool Shard::round_is_complete() const {
-  if (round_.before.empty()) return false;
-  const auto has_come = [this](const std::string& task) { return round_.before.contains(task); };
-  return static_cast<int>(round_.before.size()) >=
-             environment_.consistency.gradients_per_update() ||
-         environment_.awaited(has_come) == 0;
-}
-
-AppliedGradient Shard::sum_of_round(IncomingPush* last) const {
-  AppliedGradient sum{.values = {},
-                      .rows = {},
-                      .learning_rate = last ? last->learning_rate : round_.learning_rate,
-                      .number = std::max({updates_ + 1, round_.step, last ? last->step : 0})};
-  if (last ? last->rows.has_value() : round_.rows[0].has_value()) {
-    std::vector<RowGradient> all;
-    for (size_t i = 0; i < round_.gradients.size(); ++i)
-      all.push_back({*round_.rows[i], round_.gradients[i]});
-    if (last != nullptr) all.push_back({*last->rows, last->gradient});
-    RowGradient combined = combine_rows(all);
-    sum.rows = std::move(combined.rows);
-    sum.values = std::move(combined.values);
-  } else if (last == nullptr) {
-    sum.values = round_.gradients[0].clone();
-  } else {
-    sum.values = last->gradient;
-    if (!round_.gradients.empty()) add_to(sum.values, round_.gradients[0]);
-  }
-  // Workers have divided their gradients by as many as there were to be.
-  const int wanted = environment_.consistency.gradients_per_update();
-  if (const auto come = static_cast<int>(round_.before.size()); come < wanted)
-    scale(sum.values, static_cast<double>(wanted) / come);
-  return sum;
+  if (round_.size() == 0) return false;
+  return round_.size() >= environment_.consistency.gradients_per_update() ||
+         environment_.awaited([this](const std::string& task) { return round_.has(task); }) == 0;
 }
 
 void Shard::finish_round(IncomingPush* last) {
-  const AppliedGradient sum = sum_of_round(last);
+  const AppliedGradient sum =
+      round_.sum(last, updates_ + 1, environment_.consistency.gradients_per_update());
   Marks marks;
-  for (const auto& [task, before] : round_.before)
+  for (const auto& [task, before] : round_.tasks())
     marks[task] = last != nullptr && last->task == task ? last->mark : marks_.at(task);
   make_rows(sum);
   record(marks, sum);
@@ -401,7 +334,7 @@ bool Shard::settle() {
 std::set<std::string> Shard::contributors() const {
   const std::shared_lock lock(mutex_);
   std::set<std::string> tasks;
-  for (const auto& [task, mark] : round_.before) tasks.insert(task);
+  for (const auto& [task, mark] : round_.tasks()) tasks.insert(task);
   return tasks;
 }
 
@@ -427,7 +360,7 @@ void Shard::apply(const AppliedGradient& gradient) {
   if (gradient.rows)
     apply_rows(*gradient.rows, gradient.values, gradient.learning_rate);
   else
-    run(*plan_, gradient.values, gradient.learning_rate);
+    on_team([&](int) { run(*plan_, gradient.values, gradient.learning_rate); });
   updates_ = gradient.number;
   ++version_;
 }
@@ -451,6 +384,12 @@ void Shard::replay(const Change& change) {
     overwrite(*rows);
   }
   for (const auto& [task, mark] : change.marks) marks_[task] = mark;
+}
+
+void Shard::on_team(const std::function<void(int threads)>& work) const {
+  UpdateTeam* const team = spec_.spec().bytes() < kTeamBytes ? nullptr : environment_.team;
+  if (team == nullptr) return work(1);
+  team->run([&] { work(team->threads()); });
 }
 
 void Shard::run(Plan& plan, const Tensor& gradient, double learning_rate) {
@@ -671,7 +610,7 @@ ShardState Shard::state() const {
   const std::shared_lock lock(mutex_);
   ShardState state{.spec = spec_, .version = version_, .updates = updates_, .marks = marks_};
   // Gradients that wait for others are not part of it.
-  for (const auto& [task, before] : round_.before) {
+  for (const auto& [task, before] : round_.tasks()) {
     if (before)
       state.marks[task] = *before;
     else

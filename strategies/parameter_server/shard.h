@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chrono>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,6 +23,8 @@
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/update_function.h"
+#include "strategies/parameter_server/update_round.h"
+#include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/value_memory.h"
 #include "strategies/parameter_server/versions.h"
 
@@ -91,6 +93,7 @@ class Shard {
     BufferCache* buffers = nullptr;
     ValueMemory* values = nullptr;   // for the value; null: in memory of its own
     MemoryBudget* budget = nullptr;  // for value and slots; null: nobody counts
+    UpdateTeam* team = nullptr;      // for dense updates, where the shard is large; null: nobody
     // Is told of each change before it is made; where it throws, nothing changes. Null: nobody is.
     std::function<void(const Change& change)> record = nullptr;
   };
@@ -130,7 +133,8 @@ class Shard {
   std::optional<LiveValue> live() const;
   // The same for any part, copied into `target`.
   uint64_t pull_into(int part, const std::string& task, void* target);
-  uint64_t version() const;
+  // Does not wait.
+  uint64_t version() const { return version_; }
   // Part 0 is the value, others the slots. kInvalidArgument for a table of rows, whose parts have
   // no end.
   Tensor part(int part) const;
@@ -167,24 +171,6 @@ class Shard {
   ShardState state() const;
 
  private:
-  using Time = std::chrono::steady_clock::time_point;
-  // Of synchronous training: what has come for the next update.
-  struct Round {
-    std::vector<Tensor> gradients;
-    std::vector<std::optional<std::vector<int64_t>>> rows;
-    std::map<std::string, std::optional<Mark>> before;  // of who has come: the marks without it
-    double learning_rate = 0;
-    uint64_t step = 0;
-    Time latest;  // when the last one came
-  };
-  // Of updates to which one task has contributed last.
-  struct Waiting {
-    std::string task;
-    int updates = 0;
-    Time since;
-    Time::duration alone{0};  // for this task alone
-  };
-
   // While the value changes, under the lock: for those who copy it without.
   class Writing;
   void compile();
@@ -211,11 +197,7 @@ class Shard {
   PushResult repeated(const std::string& task) const;
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
-  double awaited_share(const std::string& task, Time::duration alone);
-  void add_to_round(const IncomingPush& push);
-  // With that of `last`, where it is not null, whose gradient is written over.
-  AppliedGradient sum_of_round(IncomingPush* last) const;
-  // Where it throws, the round is as before.
+  // With the gradient of `last`, where it is not null. Where it throws, the round is as before.
   void finish_round(IncomingPush* last);
   void compensate(IncomingPush& push);
   // The update itself, by rows that are ascending.
@@ -225,6 +207,9 @@ class Shard {
   void require_value(const Tensor& value) const;
   void apply_rows(std::span<const int64_t> rows, const Tensor& values, double learning_rate);
   void run(Plan& plan, const Tensor& gradient, double learning_rate);
+  // Calls `work` with the number of threads that make dense updates, on the first of these: where
+  // the shard is small, this one.
+  void on_team(const std::function<void(int threads)>& work) const;
   void read_row(int part, int64_t row, char* target) const;
   Tensor storage(int part) const;
 
@@ -233,7 +218,8 @@ class Shard {
   const bool makes_rounds_;
   BudgetShare memory_;  // of value and slots; a table has its own
   mutable FairLock mutex_;
-  uint64_t version_ = 1, updates_ = 0;
+  std::atomic<uint64_t> version_ = 1;  // changes under the lock alone
+  uint64_t updates_ = 0;
   Marks marks_;
   std::vector<std::shared_ptr<Variable>> parts_;  // the value, then the slots; none of a table
   ValueGuard* guard_ = nullptr;                   // of the value, if others can map that
@@ -244,8 +230,8 @@ class Shard {
   Tensor block_gradient_;
   std::unique_ptr<Plan> row_plan_;
   std::vector<Tensor> feeds_, outputs_;
-  Round round_;
-  Waiting waiting_;
+  UpdateRound round_;  // of synchronous training
+  LastContributor last_contributor_;
   ShardValue published_;
   std::map<std::string, ShardValue> pulled_;  // by task, for delay compensation
 };

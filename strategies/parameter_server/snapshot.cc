@@ -1,12 +1,19 @@
 #include "strategies/parameter_server/snapshot.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <set>
+#include <memory>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -14,22 +21,28 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/train/safetensors.h"
+#include "strategies/parameter_server/folder_sync.h"
+#include "strategies/parameter_server/row_gradient.h"
 
 namespace cohort::parameter_server {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr uint64_t kMaxManifestBytes = 256 << 20;
+// That are checked at once.
+constexpr uint64_t kPieceBytes = 64 << 10;
+
+static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
 
 std::string_view bytes_of(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.raw()), tensor.bytes()};
 }
 
-std::string part_key(const std::string& shard, size_t part) { return str(shard, "#", part); }
-std::string rows_key(const std::string& shard) { return shard + "#rows"; }
+std::string_view bytes_of(const std::vector<int64_t>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
+}
 
 // Names are any bytes, updates too: JSON has text alone.
 std::string to_hex(std::string_view bytes) {
@@ -119,44 +132,159 @@ ShardState parse(const Json& json) {
   return state;
 }
 
-// Takes a tensor out of a file's content, and compares it with what the manifest says.
-Tensor take(std::map<std::string, Tensor>& tensors, const Json& checks, const std::string& key) {
-  const auto found = tensors.find(key);
-  if (found == tensors.end()) invalid("tensor \"", key, "\" is missing");
-  if (!checks.contains(key) || crc32c(bytes_of(found->second)) != checks.at(key).get<uint32_t>())
-    invalid("tensor \"", key, "\" is not as it was written: its checksum differs");
-  return std::move(found->second);
-}
+// A tensor in a snapshot's file.
+struct Place {
+  std::string what;  // for people
+  TensorSpec spec;
+  uint64_t begin = 0;
+  uint32_t check = 0;
+};
 
-void require_spec(const std::string& key, const Tensor& tensor, const TensorSpec& wanted) {
-  if (!(tensor.spec() == wanted))
-    invalid("tensor \"", key, "\" is ", tensor.spec(), ", expected ", wanted);
-}
+// The file of all values. Errors are kDataLoss.
+class ValuesFile {
+ public:
+  explicit ValuesFile(std::string path)
+      : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    struct stat status = {};
+    if (!file_ || ::fstat(file_.get(), &status) != 0) corrupt(std::strerror(errno));
+    if (!S_ISREG(status.st_mode)) corrupt("it is no regular file");
+    bytes_ = static_cast<uint64_t>(status.st_size);
+  }
 
-void read_parts(ShardState& state, std::map<std::string, Tensor>& tensors, const Json& checks) {
-  const std::string name = to_hex(state.spec.name);
-  TensorSpec spec = state.spec.spec();
-  if (state.spec.lazy) {
-    const std::string key = rows_key(name);
-    const Tensor rows = take(tensors, checks, key);
-    require_spec(key, rows, {DType::kInt64, {rows.num_elements()}});
-    const auto values = rows.values<int64_t>();
-    state.row_ids.emplace(values.begin(), values.end());
-    const bool in_range = std::ranges::all_of(
-        *state.row_ids, [&](int64_t row) { return row >= 0 && row < state.spec.rows; });
-    if (!in_range || std::set(values.begin(), values.end()).size() != values.size())
-      invalid("tensor \"", key, "\" names rows that are not of the shard, or some twice");
-    spec.shape = spec.shape.with_dim(0, rows.num_elements());
+  uint64_t bytes() const { return bytes_; }
+
+  template <typename... Parts>
+  [[noreturn]] void corrupt(const Parts&... parts) const {
+    fail(Code::kDataLoss, path_, ": ", parts...);
   }
-  for (size_t part = 0; part < static_cast<size_t>(state.spec.num_parts()); ++part) {
-    const std::string key = part_key(name, part);
-    state.parts.push_back(take(tensors, checks, key));
-    require_spec(key, state.parts.back(), spec);
+
+  // Compares it with its check, piece by piece.
+  void verify(const Place& place) const {
+    std::array<char, kPieceBytes> piece;
+    uint32_t check = 0;
+    uint64_t at = place.begin;
+    for (uint64_t left = place.spec.bytes(); left > 0;) {
+      const auto some = std::min<uint64_t>(left, piece.size());
+      read(piece.data(), some, at);
+      check = crc32c({piece.data(), some}, check);
+      at += some;
+      left -= some;
+    }
+    require_check(place, check);
   }
-}
+
+  Tensor tensor(const Place& place) const {
+    Tensor tensor(place.spec.dtype, place.spec.shape);
+    read(static_cast<char*>(tensor.raw()), tensor.bytes(), place.begin);
+    require_check(place, crc32c(bytes_of(tensor)));
+    return tensor;
+  }
+
+  // Numbers of rows of a shard of so many.
+  std::vector<int64_t> rows(const Place& place, int64_t limit) const {
+    const Tensor numbers = tensor(place);
+    const auto values = numbers.values<int64_t>();
+    std::vector<int64_t> rows(values.begin(), values.end());
+    if (!is_ascending(rows) || (!rows.empty() && (rows.front() < 0 || rows.back() >= limit)))
+      corrupt(place.what, " are not of the shard, or not in order");
+    return rows;
+  }
+
+ private:
+  void read(char* to, uint64_t bytes, uint64_t at) const {
+    while (bytes > 0) {
+      const ssize_t got = ::pread(file_.get(), to, bytes, static_cast<off_t>(at));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) corrupt(got < 0 ? std::strerror(errno) : "it has become shorter");
+      to += got;
+      at += static_cast<uint64_t>(got);
+      bytes -= static_cast<uint64_t>(got);
+    }
+  }
+
+  void require_check(const Place& place, uint32_t check) const {
+    if (check != place.check)
+      corrupt(place.what, " is not as it was written: its checksum differs");
+  }
+
+  const std::string path_;
+  const net::Descriptor file_;
+  uint64_t bytes_ = 0;
+};
+
+// What the manifest says of a shard and of its tensors, which lie in the file from `at` on.
+class Reader {
+ public:
+  explicit Reader(std::shared_ptr<const ValuesFile> file) : file_(std::move(file)) {}
+
+  SavedShard next(const Json& json) {
+    SavedShard saved{.about = parse(json), .rows = 0, .load = nullptr};
+    const ShardSpec& spec = saved.about.spec;
+    TensorSpec part = spec.spec();
+    std::vector<Place> places;
+    if (spec.lazy) {
+      const auto in_use = json.at("in_use").get<uint64_t>();
+      // Before there is a shape of so many rows.
+      require_room(spec.name, in_use, sizeof(int64_t));
+      require_room(spec.name, in_use, spec.row_bytes());
+      part.shape = part.shape.with_dim(0, static_cast<int64_t>(in_use));
+      places.push_back({.what = str("the row numbers of shard \"", spec.name, '"'),
+                        .spec = {DType::kInt64, {static_cast<int64_t>(in_use)}}});
+    }
+    saved.rows = part.shape.rank() == 0 ? 1 : part.shape[0];
+    for (int i = 0; i < spec.num_parts(); ++i)
+      places.push_back({.what = str("part ", i, " of shard \"", spec.name, '"'), .spec = part});
+    find(spec.name, json.at("crc32c").get<std::vector<uint32_t>>(), places);
+    verify(spec, places);
+    saved.load = [file = file_, about = saved.about, places] { return load(*file, about, places); };
+    return saved;
+  }
+
+  // All of the file belongs to a shard.
+  void end() const {
+    if (at_ != file_->bytes()) file_->corrupt(file_->bytes() - at_, " bytes belong to no shard");
+  }
+
+ private:
+  void require_room(const std::string& shard, uint64_t count, uint64_t each) const {
+    if (const uint64_t left = file_->bytes() - at_; each > 0 && count > left / each)
+      file_->corrupt("shard \"", shard, "\" would have ", count, " times ", each,
+                     " bytes, and the file has ", left, " more");
+  }
+
+  void find(const std::string& shard, const std::vector<uint32_t>& checks,
+            std::vector<Place>& places) {
+    if (checks.size() != places.size())
+      file_->corrupt("shard \"", shard, "\" has ", places.size(), " tensors, and ", checks.size(),
+                     " checks");
+    for (size_t i = 0; i < places.size(); ++i) {
+      require_room(shard, 1, places[i].spec.bytes());
+      places[i].begin = at_;
+      places[i].check = checks[i];
+      at_ += places[i].spec.bytes();
+    }
+  }
+
+  void verify(const ShardSpec& spec, const std::vector<Place>& places) const {
+    for (const Place& place : places) file_->verify(place);
+    if (spec.lazy) file_->rows(places[0], spec.rows);
+  }
+
+  static ShardState load(const ValuesFile& file, ShardState state,
+                         const std::vector<Place>& places) {
+    if (state.spec.lazy) state.row_ids = file.rows(places[0], state.spec.rows);
+    for (size_t i = state.spec.lazy ? 1 : 0; i < places.size(); ++i)
+      state.parts.push_back(file.tensor(places[i]));
+    return state;
+  }
+
+  const std::shared_ptr<const ValuesFile> file_;
+  uint64_t at_ = 0;
+};
 
 // A name that no file of the folder has: the one that the manifest names stays until the end.
 std::string new_file(const std::string& folder) {
+  create_folders(folder);
   int64_t last = 0;
   std::error_code error;
   const std::filesystem::directory_iterator entries(folder, error);
@@ -166,45 +294,104 @@ std::string new_file(const std::string& folder) {
     if (std::sscanf(entry.path().filename().c_str(), "shards-%" SCNd64, &number) == 1)
       last = std::max(last, number);
   }
-  return str("shards-", last + 1, ".safetensors");
+  return str("shards-", last + 1);
+}
+
+// Rows of a variable, and the folder that has them.
+struct SavedRows {
+  int64_t begin, rows;
+  std::string folder;
+};
+
+void require_once(const std::string& variable, std::vector<SavedRows> all) {
+  std::erase_if(all, [](const SavedRows& some) { return some.rows == 0; });
+  std::ranges::sort(all, {}, &SavedRows::begin);
+  for (size_t i = 1; i < all.size(); ++i)
+    if (all[i].begin < all[i - 1].begin + all[i - 1].rows)
+      invalid(all[i - 1].folder, " and ", all[i].folder, " both have row ", all[i].begin,
+              " of variable \"", variable,
+              "\": they are of different snapshots; remove the one that is not wanted");
 }
 
 void remove_others(const std::string& folder, const std::string& kept) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("shards-") && name.find(".safetensors") != std::string::npos &&
-        name != kept)
-      std::filesystem::remove(entry.path(), ignored);
+    if (name.starts_with("shards-") && name != kept) std::filesystem::remove(entry.path(), ignored);
   }
+}
+
+// Where it is not known, too.
+bool may_hold(const std::string& path, const std::string& text) {
+  try {
+    return read_file(path, kMaxManifestBytes) == text;
+  } catch (const Error& error) {
+    return error.code() != Code::kNotFound;
+  }
+}
+
+[[noreturn]] void fail_to_write(const std::string& path) {
+  const bool is_refused = errno == EACCES || errno == EPERM || errno == EROFS;
+  fail(is_refused ? Code::kPermissionDenied : Code::kResourceExhausted, "cannot write ", path, ": ",
+       errno == 0 ? "the disk is full" : std::strerror(errno));
 }
 
 }  // namespace
 
-void write_snapshot(const std::string& folder, const std::vector<ShardState>& shards) {
-  create_folders(folder);
-  Safetensors content;
-  Json manifest = {{"format", kFormat}, {"shards", Json::array()}, {"crc32c", Json::object()}};
-  for (const ShardState& state : shards) {
-    manifest["shards"].push_back(describe(state));
-    const std::string name = to_hex(state.spec.name);
-    for (size_t part = 0; part < state.parts.size(); ++part)
-      content.tensors[part_key(name, part)] = state.parts[part];
-    if (state.row_ids)
-      content.tensors[rows_key(name)] =
-          Tensor::from(*state.row_ids, {static_cast<int64_t>(state.row_ids->size())});
-  }
-  for (const auto& [key, tensor] : content.tensors)
-    manifest["crc32c"][key] = crc32c(bytes_of(tensor));
-  const std::string file = new_file(folder);
-  manifest["file"] = file;
-  write_safetensors(folder + "/" + file, content);
-  const std::string text = manifest.dump();
-  write_file_atomically(folder + "/" + kSnapshotFile, str(text, "\n", crc32c(text), "\n"));
-  remove_others(folder, file);
+SnapshotWriter::SnapshotWriter(const std::string& folder)
+    : folder_(folder),
+      file_(new_file(folder)),
+      output_(::open(path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+  if (!output_) fail_to_write(path());
 }
 
-std::vector<ShardState> read_snapshot(const std::string& folder) {
+SnapshotWriter::~SnapshotWriter() {
+  if (!is_named_) ::unlink(path().c_str());
+}
+
+uint32_t SnapshotWriter::write(std::string_view bytes) {
+  for (std::string_view left = bytes; !left.empty();) {
+    errno = 0;
+    const ssize_t written = ::write(output_.get(), left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail_to_write(path());
+    left.remove_prefix(static_cast<size_t>(written));
+  }
+  bytes_ += bytes.size();
+  return crc32c(bytes);
+}
+
+void SnapshotWriter::add(const ShardState& state) {
+  Json json = describe(state);
+  json["crc32c"] = Json::array();
+  if (state.row_ids) {
+    json["in_use"] = state.row_ids->size();
+    json["crc32c"].push_back(write(bytes_of(*state.row_ids)));
+  }
+  for (const Tensor& part : state.parts) json["crc32c"].push_back(write(bytes_of(part)));
+  if (!shards_.empty()) shards_ += ',';
+  shards_ += json.dump();
+}
+
+void SnapshotWriter::commit() {
+  if (::fsync(output_.get()) != 0) fail_to_write(path());
+  output_.reset();
+  sync_folder(folder_);
+  const std::string manifest = folder_ + "/" + kSnapshotFile;
+  std::string text = str("{\"format\":", kFormat, ",\"file\":\"", file_, "\",\"bytes\":", bytes_,
+                         ",\"shards\":[", shards_, "]}");
+  text += str("\n", crc32c(text), "\n");
+  try {
+    write_file_atomically(manifest, text);
+  } catch (const Error&) {
+    is_named_ = may_hold(manifest, text);
+    throw;
+  }
+  is_named_ = true;
+  remove_others(folder_, file_);
+}
+
+std::vector<SavedShard> read_snapshot(const std::string& folder) {
   const std::string path = folder + "/" + kSnapshotFile;
   const std::string text = read_file(path, kMaxManifestBytes);
   try {
@@ -215,14 +402,15 @@ std::vector<ShardState> read_snapshot(const std::string& folder) {
     const Json manifest = Json::parse(body);
     if (manifest.at("format").get<int>() != kFormat)
       fail(Code::kUnimplemented, "format ", manifest.at("format").dump(), " is not ", kFormat);
-    const std::string file = manifest.at("file").get<std::string>();
-    if (file.find('/') != std::string::npos) invalid("\"", file, "\" is no file of the folder");
-    Safetensors content = read_safetensors(folder + "/" + file);
-    std::vector<ShardState> shards;
-    for (const Json& json : manifest.at("shards")) {
-      shards.push_back(parse(json));
-      read_parts(shards.back(), content.tensors, manifest.at("crc32c"));
-    }
+    const std::string name = manifest.at("file").get<std::string>();
+    if (name.find('/') != std::string::npos) invalid("\"", name, "\" is no file of the folder");
+    const auto file = std::make_shared<const ValuesFile>(folder + "/" + name);
+    if (const auto bytes = manifest.at("bytes").get<uint64_t>(); bytes != file->bytes())
+      file->corrupt("it has ", file->bytes(), " bytes, and ", bytes, " were written");
+    Reader reader(file);
+    std::vector<SavedShard> shards;
+    for (const Json& json : manifest.at("shards")) shards.push_back(reader.next(json));
+    reader.end();
     return shards;
   } catch (const Json::exception& error) {
     fail(Code::kDataLoss, path, ": ", error.what());
@@ -231,7 +419,7 @@ std::vector<ShardState> read_snapshot(const std::string& folder) {
   }
 }
 
-std::vector<ShardState> read_snapshots(const std::string& folder) {
+std::vector<SavedShard> read_snapshots(const std::string& folder) {
   std::vector<std::string> folders;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
@@ -239,10 +427,25 @@ std::vector<ShardState> read_snapshots(const std::string& folder) {
       folders.push_back(entry.path().string());
   if (folders.empty()) fail(Code::kNotFound, "there is no snapshot in ", folder);
   std::ranges::sort(folders);
-  std::vector<ShardState> all;
+  std::vector<SavedShard> all;
+  std::map<std::string, std::vector<SavedRows>> rows;
   for (const std::string& one : folders)
-    for (ShardState& state : read_snapshot(one)) all.push_back(std::move(state));
+    for (SavedShard& saved : read_snapshot(one)) {
+      const ShardSpec& spec = saved.about.spec;
+      rows[spec.variable].push_back({spec.begin, spec.rows, one});
+      all.push_back(std::move(saved));
+    }
+  for (auto& [variable, ranges] : rows) require_once(variable, std::move(ranges));
   return all;
+}
+
+bool remove_snapshot(const std::string& folder) {
+  std::error_code ignored;
+  // First what makes the other files a snapshot.
+  if (!std::filesystem::remove(folder + "/" + kSnapshotFile, ignored)) return false;
+  remove_others(folder, "");
+  std::filesystem::remove(folder, ignored);
+  return true;
 }
 
 }  // namespace cohort::parameter_server

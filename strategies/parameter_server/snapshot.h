@@ -1,26 +1,72 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "strategies/cluster/net/descriptor.h"
 #include "strategies/parameter_server/shard.h"
 
-// Shards on disk. A snapshot is a folder with a file "shards-<n>.safetensors" of all tensors and a
-// file "snapshot.json" that names it, with its size and the CRC-32C of each tensor, and says all
-// else about each shard: which rows of which variable it has, its update, version and marks. The
-// latter is replaced last, so that a folder always has a whole snapshot: the new one or the one
-// before.
+// Shards on disk. A snapshot is a folder with a file "shards-<n>" and a file "snapshot.json". The
+// former has the tensors of all shards, one behind the other, little-endian: of each shard the
+// value, then the slots; of a table of rows on first use, the numbers of the rows in use before
+// them. The latter names it, with its size and the CRC-32C of each tensor, and says all else about
+// each shard: which rows of which variable it has, its update, version and marks. It is replaced
+// last, so that a folder always has a whole snapshot: the new one or the one before.
+//
+// No more than one shard has to be in memory besides those of the server.
 namespace cohort::parameter_server {
 
 inline constexpr char kSnapshotFile[] = "snapshot.json";
 
-void write_snapshot(const std::string& folder, const std::vector<ShardState>& shards);
+// Writes a snapshot, shard by shard. Errors as those of files.
+class SnapshotWriter {
+ public:
+  // Makes the folder where it is missing.
+  explicit SnapshotWriter(const std::string& folder);
+  // What has not been committed is removed.
+  ~SnapshotWriter();
+  SnapshotWriter(const SnapshotWriter&) = delete;
+  SnapshotWriter& operator=(const SnapshotWriter&) = delete;
 
-// kNotFound where the folder has none; kDataLoss naming the file, and the tensor, that is not as it
-// was written. The contents may be hostile.
-std::vector<ShardState> read_snapshot(const std::string& folder);
+  void add(const ShardState& state);
+  // All has been added: this is the folder's snapshot from now on. It is on the disk, and the one
+  // before is removed.
+  void commit();
 
-// Those of all folders in a folder, such as one for each server.
-std::vector<ShardState> read_snapshots(const std::string& folder);
+ private:
+  std::string path() const { return folder_ + "/" + file_; }
+  // Returns the check of the bytes.
+  uint32_t write(std::string_view bytes);
+
+  const std::string folder_, file_;
+  net::Descriptor output_;
+  uint64_t bytes_ = 0;
+  std::string shards_;  // as in the manifest
+  bool is_named_ = false;
+};
+
+// A shard of a snapshot.
+struct SavedShard {
+  ShardState about;  // without the parts, and the rows in use
+  int64_t rows = 0;  // that it has in use
+  // All of it. kDataLoss where it is not as it was written.
+  std::function<ShardState()> load;
+};
+
+// The snapshot in a folder, of which every byte has been compared with its checks. kNotFound where
+// there is none; kDataLoss naming the file, and the tensor, that is not as it was written. The
+// contents may be hostile: no memory is taken by a size that the files do not have.
+std::vector<SavedShard> read_snapshot(const std::string& folder);
+
+// Those of all folders in a folder, such as one for each server. kInvalidArgument, naming both,
+// where two have the same row of a variable: one of them is from another time.
+std::vector<SavedShard> read_snapshots(const std::string& folder);
+
+// Removes the snapshot in a folder, and then the folder if it has nothing else. Whether there was
+// one that could be removed.
+bool remove_snapshot(const std::string& folder);
 
 }  // namespace cohort::parameter_server

@@ -8,7 +8,9 @@ TaskPool::TaskPool(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
-TaskPool::~TaskPool() {
+TaskPool::~TaskPool() { stop(); }
+
+void TaskPool::stop() {
   std::deque<std::function<void()>> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -17,6 +19,7 @@ TaskPool::~TaskPool() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void TaskPool::run(std::function<void()> task) {

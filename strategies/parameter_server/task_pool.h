@@ -20,6 +20,8 @@ class TaskPool {
 
   // `task` must not throw.
   void run(std::function<void()> task);
+  // As the end: what is given from now on is dropped as well.
+  void stop();
 
  private:
   void work();

@@ -99,8 +99,7 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
   } else {
     if (in.rows() >= 0)
       invalid("a push to shard \"", spec.name, "\" compresses a gradient of rows");
-    check_compressed(push.compression, static_cast<uint64_t>(spec.spec().shape.num_elements()),
-                     in.payload_bytes());
+    check_compressed(push.compression, spec.spec(), in.payload_bytes());
     push.bytes = in.payload_bytes();
   }
   payload_bytes_ += push.bytes;
@@ -234,7 +233,7 @@ void UpdateExchange::dispatch(Push& push) {
     const std::lock_guard lock(mutex_);
     ++running_;
   }
-  if (payload_bytes_ <= kInlineBytes) return apply(push);
+  if (payload_bytes_ <= kInlineBytes && caller_->may_wait()) return apply(push);
   service_.pool().run([self = shared_from_this(), &push] { self->apply(push); });
 }
 
@@ -280,9 +279,14 @@ void UpdateExchange::settle() {
   }
   if (error_) return caller_->refuse(*error_);
   if (missing_version() == nullptr) return answer();
-  const auto is_ready = [self = shared_from_this()] { return self->missing_version() == nullptr; };
+  const auto is_ready = [self = shared_from_this()] {
+    return self->caller_->has_gone() || self->missing_version() == nullptr;
+  };
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  const auto proceed = [self = shared_from_this()](bool) { self->answer(); };
+  // Who waits for locks is not the one who looks after all waiting.
+  const auto proceed = [self = shared_from_this()](bool) {
+    self->service_.pool().run([self] { self->answer(); });
+  };
   const auto say = [self = shared_from_this()](bool ready) {
     if (const Pull* missing = ready ? nullptr : self->missing_version())
       self->service_.name_awaited(*missing->shard);
@@ -300,6 +304,7 @@ const UpdateExchange::Pull* UpdateExchange::missing_version() const {
 }
 
 void UpdateExchange::answer() {
+  if (caller_->has_gone()) return;
   const Pull* const missing = missing_version();
   if (missing == nullptr) return caller_->reply();
   const std::string slow = service_.awaited_by(*missing->shard);

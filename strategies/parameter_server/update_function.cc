@@ -115,7 +115,7 @@ ServerUpdate trace_update(const optim::UpdateRule& rule, const TensorSpec& shard
 
 namespace parameter_server {
 
-std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts) {
+std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts, int threads) {
   if (bytes.size() > kMaxUpdateBytes)
     fail(Code::kResourceExhausted, "an update of ", bytes.size(), " bytes; the limit is ",
          kMaxUpdateBytes);
@@ -125,7 +125,7 @@ std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts)
         return found == parts.end() ? nullptr : found->second;
       });
   check(function, parts);
-  return std::make_unique<Plan>(function, PlanOptions{.threads = 1});
+  return std::make_unique<Plan>(function, PlanOptions{.threads = threads});
 }
 
 bool only_adds(const ServerUpdate& update, const TensorSpec& shard) {

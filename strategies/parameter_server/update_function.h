@@ -36,10 +36,11 @@ namespace parameter_server {
 using Parts = std::map<std::string, std::shared_ptr<Variable>, std::less<>>;
 inline constexpr std::string_view kValuePart = "value";
 
-// Compiles such a function, for one thread. The bytes may be hostile: beyond import_function's
-// errors, kInvalidArgument for other inputs than those above, and for ops that have other effects
-// than on `parts`, may fail while they run, or take much more memory than the parts.
-std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts);
+// Compiles such a function for so many threads; what an optimizer does gives the same bits with any
+// number. The bytes may be hostile: beyond import_function's errors, kInvalidArgument for other
+// inputs than those above, and for ops that have other effects than on `parts`, may fail while they
+// run, or take much more memory than the parts.
+std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts, int threads = 1);
 
 // Whether an update adds the gradient to the value, and does nothing else: then each counts by
 // itself, whatever others come. The bytes may be hostile: as import_function.

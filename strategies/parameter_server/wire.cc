@@ -14,7 +14,8 @@ namespace {
 
 // Protobuf's tags of fields 1 and 2 with a length before their bytes.
 constexpr char kHeaderTag = 0x0a, kPayloadTag = 0x12;
-constexpr size_t kMaxErrorBytes = 4096;
+// Of the message, and of the peer: gRPC may take three bytes for one, and has a limit for both.
+constexpr size_t kMaxErrorBytes = 2048, kMaxPeerBytes = 256;
 constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::minutes(10);
 
 void write_varint(uint64_t value, std::string& out) {
@@ -32,10 +33,10 @@ grpc::Slice slice_of(const Piece& piece, size_t offset, size_t bytes) {
 }  // namespace
 
 grpc::Status status_of(const Error& error) {
-  std::string text = error.message().substr(0, kMaxErrorBytes);
-  // The peer travels behind the message.
-  if (!error.peer().empty()) text += str("\n", error.peer().substr(0, kMaxErrorBytes));
-  return {static_cast<grpc::StatusCode>(error.code()), text};
+  // The peer travels behind the message, which may have lines itself.
+  return {
+      static_cast<grpc::StatusCode>(error.code()),
+      str(error.message().substr(0, kMaxErrorBytes), "\n", error.peer().substr(0, kMaxPeerBytes))};
 }
 
 Error error_of(const grpc::Status& status) {
@@ -46,7 +47,7 @@ Error error_of(const grpc::Status& status) {
                      code <= static_cast<int>(Code::kDataLoss) &&
                      code != static_cast<int>(Code::kUnknown);
   const std::string& text = status.error_message();
-  const size_t line = text.find('\n');
+  const size_t line = text.rfind('\n');
   return Error(known ? static_cast<Code>(code) : Code::kUnavailable, text.substr(0, line),
                line == std::string::npos ? "" : text.substr(line + 1));
 }

@@ -80,7 +80,14 @@ TEST_F(Csv, RefusesRecordsOfAnotherLength) {
              {.has_header = false});
 }
 
+TEST_F(Csv, TakesNumbersWithASign) {
+  EXPECT_EQ(to_string(read("a,b\n+1.5,-2\n")["features"]), "float32[1,2] {1.5, -2}");
+  expect_bad("a\n+-1\n", {"\"+-1\" is not a number"});
+  expect_bad("a\n+\n", {"\"+\" is not a number"});
+}
+
 TEST_F(Csv, RefusesValuesThatDoNotFit) {
+  expect_bad("y\n9007199254740993\n", {"beyond 2^53"}, {.dtype = DType::kInt64});
   expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n3e9\n", {"\"3e9\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});

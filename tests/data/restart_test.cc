@@ -2,6 +2,7 @@
 // have.
 
 #include <algorithm>
+#include <map>
 
 #include "core/data/distributed_sampler.h"
 #include "core/data/files.h"
@@ -179,6 +180,28 @@ TEST(RestartOfUnorderedMap, NeitherLosesNorRepeatsElements) {
   }
   std::sort(seen.begin(), seen.end());
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(seen[i], 3 * i);
+}
+
+// What reads elements again takes them to have the numbers that they had.
+TEST(RestartOfUnorderedMap, IsRefusedBelowWhatReadsElementsAgain) {
+  const Dataset unordered = range(50).map(tripled, {.num_parallel = 3, .deterministic = false});
+  const auto alone = [](const Element& e) { return from_tensor_slices(e).batch(1); };
+  const std::map<std::string, Dataset> above = {
+      {"shuffle", unordered.shuffle(10).prefetch(2)},
+      {"cache", unordered.cache().batch(2)},
+      {"interleave", unordered.batch(1).interleave(alone, {.cycle_length = 2})}};
+  for (const auto& [kind, dataset] : above) {
+    Iterator iterator = dataset.iterate();
+    iterator.next();
+    const Error error = error_of([&] { iterator.save(); });
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("\"" + kind + "\""), std::string::npos) << text;
+    EXPECT_NE(text.find(".deterministic = false"), std::string::npos) << text;
+    while (iterator.next()) {
+    }
+  }
+  EXPECT_NO_THROW(range(9).map(tripled, {.deterministic = false}).shuffle(3).iterate().save());
 }
 
 TEST(RestartOfShuffle, MakesOnlyTheElementsThatAreStillToCome) {

@@ -116,6 +116,7 @@ TEST(Dataset, KnowsItsCardinality) {
   EXPECT_EQ(ten.repeat(0).cardinality(), 0);
   EXPECT_EQ(range(0).repeat().cardinality(), 0);
   EXPECT_EQ(unknown.repeat(2).cardinality(), kUnknown);
+  EXPECT_EQ(unknown.repeat().cardinality(), kInfinite);
   EXPECT_EQ(endless.cardinality(), kInfinite);
   EXPECT_EQ(ten.filter(keep_all).cardinality(), kUnknown);
   EXPECT_EQ(ten.interleave(ranges).cardinality(), kUnknown);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/device/timed_stream.h"
+
 // The simulation keeps what it promises, so that a test which passes on it means something.
 namespace cohort {
 namespace {
@@ -50,6 +52,21 @@ TEST_F(SimulatedGpus, DoARecordingAgainWithTheSameAddresses) {
   for (int i = 0; i < 3; ++i) stream_->replay(*recording);
   stream_->synchronize();
   EXPECT_EQ(read(), 3);
+}
+
+TEST_F(SimulatedGpus, TakeTimesWhenTheyComeToAMark) {
+  auto* stream = dynamic_cast<TimedStream*>(stream_.get());
+  ASSERT_NE(stream, nullptr);
+  const auto first = stream->make_mark(), second = stream->make_mark();
+  auto begin = std::chrono::steady_clock::time_point(), end = begin;
+  first->put();
+  simulated::submit(*stream, [&] { begin = std::chrono::steady_clock::now(); });
+  simulated::submit(*stream, [&] { end = std::chrono::steady_clock::now(); });
+  second->put();
+  stream->make_mark()->put();  // and ends before the stream comes to it
+  stream->synchronize();
+  EXPECT_GE(second->since(*first), end - begin);
+  EXPECT_EQ(first->since(*second), -second->since(*first));
 }
 
 TEST_F(SimulatedGpus, RefuseMemoryBeyondTheirLimit) {

@@ -94,6 +94,25 @@ TEST_F(ProfilerTest, WritesTimesInMicrosecondsSinceItsStart) {
   EXPECT_NEAR(event.at("dur").get<double>(), 250, 1e-6);
 }
 
+TEST_F(ProfilerTest, WritesEventsIntoTheRowsTheyAreGiven) {
+  Profiler profiler;
+  const auto start = Profiler::Clock::now();
+  profiler.record("a", "MatMul", 0, start, start, "gpu:0 computation");
+  profiler.record("b", "Add", 0, start, start, "gpu:0 computation");
+  profiler.record("c", "Add", 0, start, start);
+  std::map<int, std::string> rows;
+  std::vector<std::string> events;
+  for (const Json& event : trace_of(profiler)) {
+    const int row = event.at("tid").get<int>();
+    if (event.at("ph") == "M")
+      rows[row] = event.at("args").at("name").get<std::string>();
+    else
+      events.push_back(str(event.at("cat").get<std::string>(), " in ", rows.at(row)));
+  }
+  EXPECT_EQ(events, (std::vector<std::string>{"MatMul in gpu:0 computation",
+                                              "Add in gpu:0 computation", "Add in Add"}));
+}
+
 TEST_F(ProfilerTest, WritesNamesThatNeedEscapesOrAreNoText) {
   Profiler profiler;
   const auto start = Profiler::Clock::now();

@@ -575,7 +575,7 @@ TEST_P(TfDistribute, Case40) {
 }
 
 // Case 41 (all-reduce in both branches of a conditional): there is no op that branches.
-// Case 42 (replicas on a GPU and a CPU): see tests/cuda.
+// Case 42 (replicas on a GPU and a CPU): see tests/runtime/gpu.
 
 }  // namespace
 }  // namespace cohort

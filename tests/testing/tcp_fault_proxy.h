@@ -83,6 +83,11 @@ class TcpFaultProxy {
     const std::lock_guard lock(mutex_);
     return accepted_;
   }
+  // How many clients have called, also where there was no server to connect them with.
+  int calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
 
  private:
   static constexpr size_t kPiece = 64 * 1024;
@@ -147,6 +152,7 @@ class TcpFaultProxy {
     net::Descriptor client(accept(listening_.get(), nullptr, nullptr));
     net::Descriptor server = client ? connect_to_server() : net::Descriptor();
     const std::lock_guard lock(mutex_);
+    if (client) ++calls_;
     if (!server) {
       if (client && accepted_ > 0) listening_.reset();
       return;
@@ -276,7 +282,7 @@ class TcpFaultProxy {
   mutable std::mutex mutex_;  // guards what follows
   std::list<NetworkFault> faults_;
   std::list<Link> links_;
-  int accepted_ = 0;
+  int calls_ = 0, accepted_ = 0;
   bool stopping_ = false, frozen_ = false;
   std::thread thread_;  // last: it uses what is above
 };

@@ -124,6 +124,16 @@ TEST(Fit, AClassWeightOfZeroLeavesAClassOut) {
   EXPECT_EQ(history["loss"], std::vector<double>{0});
 }
 
+TEST(Fit, AnEndlessDatasetOfUnknownLengthNeedsANumberOfSteps) {
+  const auto endless =
+      points(10).filter([](const data::Element&) { return true; }).repeat().batch(2);
+  auto model = classifier();
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { model.fit(endless, {.verbose = kSilent}); }, [&] { model.evaluate(endless); }})
+    EXPECT_NE(error_of(call).find("the dataset never ends"), std::string::npos);
+  EXPECT_EQ(model.fit(endless, {.steps_per_epoch = 3, .verbose = kSilent}).epochs.size(), 1u);
+}
+
 // Asking and setting makes no variables, which would be those of whatever strategy is current.
 TEST(Fit, TheLearningRateMayBeSetBeforeTrainingOutsideTheScope) {
   set_logical_cpus(2, 1);
@@ -208,6 +218,16 @@ TEST(Fit, ACallbackStopsTrainingAfterTheStep) {
   EXPECT_EQ(history.stop_reason, "enough");
   EXPECT_EQ(history.epochs.size(), 1u);
   EXPECT_EQ(model.optimizer().iterations()->value().item(), 2);
+}
+
+TEST(Fit, AnEpochThatACallbackStopsIsValidated) {
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [](Training& training) { training.stop("enough"); };
+  const auto history = classifier().fit(
+      points(40).batch(4),
+      {.validation_data = points(8).batch(8), .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(history.epochs, std::vector<int64_t>{0});
+  EXPECT_EQ(history["val_loss"].size(), 1u);
 }
 
 TEST(Fit, AnEpochThatIsStoppedBeforeItsFirstStepIsNone) {

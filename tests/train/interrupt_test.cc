@@ -1,6 +1,9 @@
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
+
+#include <gmock/gmock.h>
 
 #include "tests/train/testing.h"
 
@@ -54,6 +57,76 @@ TEST(Interrupt, LeavesABackupToContinueFrom) {
   EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
   EXPECT_EQ(rest["loss"],
             std::vector<double>(expected["loss"].begin() + 1, expected["loss"].end()));
+}
+
+// Trains for two epochs of eight steps.
+void fit_points(Model& model, std::vector<CallbackPtr> callbacks,
+                std::optional<int64_t> steps_per_epoch = std::nullopt) {
+  model.fit(points(30).shuffle(30, {.seed = 4}).batch(4), {.epochs = 2,
+                                                           .steps_per_epoch = steps_per_epoch,
+                                                           .callbacks = std::move(callbacks),
+                                                           .verbose = Verbose::kSilent});
+}
+
+// A scheduler asks for the end during the third step, and lets the process live for a time.
+struct Preemption {
+  explicit Preemption(double grace_seconds)
+      : backup(callbacks::BackupAndRestore(folder, {.grace_seconds = grace_seconds})) {
+    hooks->batch_begin = [this](Training& training) {
+      was_saved.push_back(std::filesystem::exists(file));
+      if (training.step() == 2) raise(SIGTERM);
+    };
+  }
+  // What ends training.
+  std::string error(std::optional<int64_t> steps_per_epoch = std::nullopt) {
+    init();
+    auto model = testing::classifier();
+    const auto fit = [&] { fit_points(model, {hooks, backup}, steps_per_epoch); };
+    const std::string message = testing::error_of(fit, Code::kCancelled);
+    init();
+    return message;
+  }
+  bool saved_twice() const { return std::filesystem::exists(file + ".previous"); }
+
+  const std::string folder = testing::make_folder(), file = folder + "/backup.safetensors";
+  const std::shared_ptr<testing::Hooks> hooks = std::make_shared<testing::Hooks>();
+  const CallbackPtr backup;
+  std::vector<bool> was_saved;  // before each step
+};
+
+TEST(Interrupt, WithinItsGraceTrainingSavesAtOnceAndAgainWhenTheEpochEnds) {
+  Preemption preemption(3600);
+  EXPECT_EQ(preemption.error(), "fit: interrupted in epoch 1 after step 8");
+  EXPECT_EQ(preemption.was_saved,
+            std::vector<bool>({false, false, false, true, true, true, true, true}));
+  EXPECT_TRUE(preemption.saved_twice());
+
+  auto resumed = testing::classifier(), whole = testing::classifier();
+  fit_points(resumed, {callbacks::BackupAndRestore(preemption.folder)});
+  fit_points(whole, {});
+  EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
+}
+
+TEST(Interrupt, AGraceWithoutTimeForAStepEndsWithTheFirstSave) {
+  Preemption preemption(1e-6);
+  EXPECT_EQ(preemption.error(), "fit: interrupted in epoch 1 after step 3");
+  EXPECT_TRUE(std::filesystem::exists(preemption.file));
+  EXPECT_FALSE(preemption.saved_twice());
+}
+
+TEST(Interrupt, ALongEpochEndsWithItsGrace) {
+  Preemption preemption(2);
+  EXPECT_THAT(preemption.error(int64_t{1} << 40), ::testing::HasSubstr("interrupted in epoch 1"));
+  EXPECT_GT(preemption.was_saved.size(), 3u);
+  EXPECT_TRUE(preemption.saved_twice());
+}
+
+TEST(Interrupt, RefusesAGraceThatIsNone) {
+  for (const double seconds : {-1.0, std::nan(""), 1e9})
+    EXPECT_THAT(
+        testing::error_of([&] { callbacks::BackupAndRestore("x", {.grace_seconds = seconds}); },
+                          Code::kInvalidArgument),
+        ::testing::HasSubstr("grace_seconds must be from 0 to 86400, got "));
 }
 
 // Rows for an evaluation that asks for a stop when `row` is read, and counts those that are read.

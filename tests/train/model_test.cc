@@ -31,6 +31,29 @@ TEST(Model, EvaluateTakesTensorsAndSteps) {
               model.evaluate(points(64).take(16).batch(16)).at("loss"), 1e-6);
 }
 
+TEST(Model, EvaluateRefusesNumbersOfStepsThatMeanNothing) {
+  auto model = classifier();
+  for (const int64_t steps : {0, -1, -5})
+    EXPECT_EQ(testing::error_of([&] { model.evaluate(points(8).batch(8), {.steps = steps}); },
+                                Code::kInvalidArgument),
+              str("evaluate: steps must be at least 1, got ", steps));
+}
+
+TEST(Model, PredictRefusesBatchesWhoseResultsAreNoRowsOfOneTensor) {
+  auto model = nn::Sequential({nn::Dense(1)});
+  const auto batches = data::generator([] {
+    return [length = int64_t{3}]() mutable -> std::optional<data::Element> {
+      if (length > 48) return std::nullopt;
+      return data::Element{
+          {"x", Tensor::zeros(DType::kFloat32, {2, std::exchange(length, length * 4), 4})}};
+    };
+  });
+  const std::string message =
+      testing::error_of([&] { model.predict(batches); }, Code::kInvalidArgument);
+  for (const char* part : {"predict: batch 2 gives float32[2,12,1]", "float32[2,3,1]"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
 TEST(Model, PredictKeepsTheOrderOfRowsOverBatchesAndReplicas) {
   const auto all = *points(23).batch(23).iterate().next();
   const Tensor alone = classifier().predict(all["x"], /*batch_size=*/23);
@@ -172,18 +195,6 @@ TEST(Model, FrozenLayersStayAsTheyAre) {
   const auto history = model.fit(points(40).batch(10), {.epochs = 3, .verbose = Verbose::kSilent});
   EXPECT_LT(history["loss"].back(), history["loss"].front());
   EXPECT_EQ(std::memcmp(frozen.variables()[0]->value().raw(), before.raw(), before.bytes()), 0);
-}
-
-TEST(SyntheticDigits, DependOnSeedAndPlaceAlone) {
-  const auto some = data::synthetic_digits(3, 5), more = data::synthetic_digits(6, 5);
-  auto other = more.begin();
-  for (const auto& element : some) {
-    EXPECT_EQ(element["image"].shape(), (Shape{28, 28, 1}));
-    EXPECT_EQ(element["label"].item(), (*other)["label"].item());
-    EXPECT_EQ(
-        std::memcmp(element["image"].raw(), (*other)["image"].raw(), element["image"].bytes()), 0);
-    ++other;
-  }
 }
 
 }  // namespace

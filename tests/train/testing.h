@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +49,13 @@ inline Model classifier(double learning_rate = 0.1) {
   model.build({{DType::kFloat32, {1, 2}}});
   compile(model, learning_rate);
   return model;
+}
+
+// Trains for some epochs of one step.
+inline History fit(Model model, int64_t epochs, std::vector<CallbackPtr> callbacks) {
+  return model.fit(
+      points(8).batch(8),
+      {.epochs = epochs, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent});
 }
 
 // The bytes of all variables, the optimizer's too.

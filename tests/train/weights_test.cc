@@ -97,6 +97,44 @@ TEST(Weights, OfClassesMultiplyThoseOfRowsInTrainingAlone) {
   EXPECT_EQ(model.evaluate(rows.batches()).at("loss"), before);
 }
 
+// As numbers or as a value for each class, in any dtype, as Keras takes them.
+TEST(Weights, OfClassesGoByLabelsOfAnyKind) {
+  const Tensor x = Tensor::from<float>({1, 0, 0, 1, 1, 0, 0, 1}, {4, 2});
+  const Tensor one_hot = Tensor::from<float>({1, 0, 0, 1, 0, 1, 1, 0}, {4, 2});
+  const auto loss_with = [&](const Tensor& label, const losses::Loss& loss,
+                             const ClassWeight& weight) {
+    set_global_seed(1);
+    const int64_t outputs = label.num_elements() / 4;
+    auto model = nn::Sequential({nn::Dense(outputs, {.use_bias = false})});
+    model.compile({.optimizer = optim::SGD(0.0), .loss = loss});
+    return model
+        .fit(
+            x, label,
+            {.verbose = kSilent, .class_weight = weight, .batch_size = 4, .shuffle = false})["loss"]
+        .front();
+  };
+  const ClassWeight zero_and_one = {{0, 0.0}, {1, 1.0}}, one_and_zero = {{0, 1.0}, {1, 0.0}};
+  for (const Tensor& label : {one_hot, Tensor::from<float>({0, 1, 1, 0}, {4}),
+                              Tensor::from<float>({0, 0.9F, 1, 0}, {4, 1}),
+                              Tensor::from<int32_t>({0, 1, 1, 0}, {4, 1})}) {
+    SCOPED_TRACE(to_string(label));
+    const losses::Loss loss = label.num_elements() > 4
+                                  ? losses::CategoricalCrossentropy({.from_logits = true})
+                                  : losses::BinaryCrossentropy({.from_logits = true});
+    const double all = loss_with(label, loss, {});
+    const double split =
+        loss_with(label, loss, zero_and_one) + loss_with(label, loss, one_and_zero);
+    EXPECT_NEAR(split, all, 1e-6 * all);
+    EXPECT_GT(loss_with(label, loss, zero_and_one), 0);
+    EXPECT_LT(loss_with(label, loss, zero_and_one), all);
+  }
+  EXPECT_THAT(error_of([&] {
+                loss_with(Tensor::zeros(DType::kFloat32, {4, 1, 1}),
+                          losses::BinaryCrossentropy({.from_logits = true}), zero_and_one);
+              }),
+              HasSubstr("class_weight needs a label or a value for each class a row"));
+}
+
 TEST(Weights, CountOnceWhereAnEpochIsGoneOnWithInItsMiddle) {
   const WeightedRows rows;
   const std::string folder = testing::make_folder();

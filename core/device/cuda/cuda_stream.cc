@@ -2,6 +2,7 @@
 
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/gpus.h"
+#include "core/device/timed_stream.h"
 
 namespace cohort {
 namespace {
@@ -16,7 +17,35 @@ class CudaGraph final : public Recording {
   cudaGraphExec_t graph_;
 };
 
-class CudaStream final : public Stream {
+class CudaMark final : public StreamMark {
+ public:
+  CudaMark(Device device, const Gpu& gpu, cudaStream_t stream)
+      : device_(device), gpu_(gpu), stream_(stream) {
+    gpu_.enter();
+    COHORT_CUDA(device_, cudaEventCreateWithFlags(&event_, cudaEventDefault));
+  }
+  ~CudaMark() override { cudaEventDestroy(event_); }
+
+  void put() override {
+    gpu_.enter();
+    COHORT_CUDA(device_, cudaEventRecord(event_, stream_));
+  }
+  std::chrono::nanoseconds since(const StreamMark& earlier) const override {
+    float milliseconds = 0;
+    COHORT_CUDA(device_, cudaEventElapsedTime(
+                             &milliseconds, static_cast<const CudaMark&>(earlier).event_, event_));
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<double, std::milli>(milliseconds));
+  }
+
+ private:
+  const Device device_;
+  const Gpu& gpu_;
+  const cudaStream_t stream_;
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaStream final : public TimedStream {
  public:
   explicit CudaStream(Device device) : device_(device), gpu_(Gpus::instance().use(device)) {
     gpu_.enter();
@@ -59,6 +88,9 @@ class CudaStream final : public Stream {
   void* native() override {
     gpu_.enter();
     return stream_;
+  }
+  std::unique_ptr<StreamMark> make_mark() override {
+    return std::make_unique<CudaMark>(device_, gpu_, stream_);
   }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "core/device/backends.h"
 #include "core/device/memory_ledger.h"
+#include "core/device/timed_stream.h"
 
 namespace cohort::simulated {
 namespace {
@@ -65,7 +66,7 @@ class RecordedWork final : public Recording {
   const std::vector<Work> work;
 };
 
-class SimulatedStream final : public Stream {
+class SimulatedStream final : public TimedStream {
  public:
   explicit SimulatedStream(Device device) : device_(device) {}
 
@@ -106,6 +107,7 @@ class SimulatedStream final : public Stream {
     work_.insert(work_.end(), recorded.begin(), recorded.end());
   }
   void* native() override { return this; }
+  std::unique_ptr<StreamMark> make_mark() override;
 
  private:
   void add_copy(const void* source, void* target, size_t bytes) {
@@ -116,6 +118,27 @@ class SimulatedStream final : public Stream {
   std::vector<Work> work_, before_;
   bool recording_ = false;
 };
+
+class SimulatedMark final : public StreamMark {
+ public:
+  explicit SimulatedMark(SimulatedStream& stream) : stream_(stream) {}
+  void put() override {
+    stream_.add([time = time_] { *time = Clock::now(); });
+  }
+  std::chrono::nanoseconds since(const StreamMark& earlier) const override {
+    return *time_ - *static_cast<const SimulatedMark&>(earlier).time_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  SimulatedStream& stream_;
+  // The stream may come there when the mark has ended.
+  const std::shared_ptr<Clock::time_point> time_ = std::make_shared<Clock::time_point>();
+};
+
+std::unique_ptr<StreamMark> SimulatedStream::make_mark() {
+  return std::make_unique<SimulatedMark>(*this);
+}
 
 class SimulatedBackend final : public DeviceBackend {
  public:

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cudnn.h>
-#include <iostream>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/device/device.h"
 #include "core/kernels/cuda/engine_rules.h"
 
@@ -103,7 +103,7 @@ auto made_by_cudnn(Device device, const std::string& what, const Make& make) -> 
   } catch (const Error& error) {
     if (error.code() == Code::kResourceExhausted) throw;
     if (!what.empty())
-      std::cerr << str("warning: ", device, ": ", what, ": ", error.message(), "\n");
+      print_notice(str("warning: ", device, ": ", what, ": ", error.message(), "\n"));
     return nullptr;
   }
 }

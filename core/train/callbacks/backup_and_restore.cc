@@ -1,12 +1,15 @@
+#include <chrono>
 #include <filesystem>
-#include <iostream>
 
+#include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
 namespace {
+
+constexpr double kLongestGrace = 86'400;  // a day
 
 class BackupAndRestoreCallback : public Callback {
  public:
@@ -20,6 +23,8 @@ class BackupAndRestoreCallback : public Callback {
 
   void on_train_begin(Training& training) override {
     guard_.begin();
+    saved_in_grace_.reset();
+    training.set_grace(std::chrono::duration<double>(options_.grace_seconds));
     const Strategy& strategy = training.model().strategy();
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (strategy.input_context().independent && !strategy.is_chief()) return;
@@ -36,16 +41,20 @@ class BackupAndRestoreCallback : public Callback {
   }
 
   void on_batch_end(Training& training) override {
-    if (options_.save_freq && training.step() % *options_.save_freq == 0) save(training);
+    const bool is_asked_to_stop = training.in_grace() && !saved_in_grace_;
+    if (is_asked_to_stop) saved_in_grace_ = training.total_steps();
+    if (is_asked_to_stop || (options_.save_freq && training.step() % *options_.save_freq == 0))
+      save(training);
   }
   void on_epoch_end(Training& training, Logs&) override {
     if (!training.stopping()) save(training);
   }
   void on_train_end(Training& training) override {
-    if (training.interrupted())
-      save(training);
-    else if (options_.delete_checkpoint && !has_diverged_at_last(training))
+    if (training.interrupted()) {
+      if (saved_in_grace_ != training.total_steps()) save(training);
+    } else if (options_.delete_checkpoint && !has_diverged_at_last(training)) {
       remove(training);
+    }
   }
 
  private:
@@ -76,10 +85,10 @@ class BackupAndRestoreCallback : public Callback {
           from_chief(training.model().strategy().workers(), "an older backup", find) == "no")
         throw;
       if (strategy.is_chief())
-        std::cerr << str(
-            "warning: the newest backup is of no use, training goes on from the one "
-            "before, ",
-            previous_.string(), ": ", error.message(), "\n");
+        print_notice(
+            str("warning: the newest backup is of no use, training goes on from the one "
+                "before, ",
+                previous_.string(), ": ", error.message(), "\n"));
     }
     training.restore(previous_.string());
     // So that the next backup is not written over the only good one.
@@ -102,6 +111,7 @@ class BackupAndRestoreCallback : public Callback {
   const std::filesystem::path path_, previous_;
   BackupAndRestoreOptions options_;
   SaveGuard guard_;
+  std::optional<int64_t> saved_in_grace_;  // after how many steps it first did
 };
 
 }  // namespace
@@ -109,6 +119,9 @@ class BackupAndRestoreCallback : public Callback {
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options) {
   if (options.save_freq && *options.save_freq < 1)
     invalid("BackupAndRestore: save_freq must be at least 1, got ", *options.save_freq);
+  if (!(options.grace_seconds >= 0 && options.grace_seconds <= kLongestGrace))
+    invalid("BackupAndRestore: grace_seconds must be from 0 to ", kLongestGrace, ", got ",
+            options.grace_seconds);
   return std::make_shared<BackupAndRestoreCallback>(directory, options);
 }
 

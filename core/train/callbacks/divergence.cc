@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <utility>
+
+#include "core/base/notice.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -59,8 +60,8 @@ std::optional<Snapshot> SaveGuard::accept(Training& training,
   const bool is_first = !std::exchange(refused_, !what.empty());
   if (!refused_) return snapshot;
   if (is_first && workers.is_chief())
-    std::cerr << str("warning: ", callback_, " does not save ", moment(training), ": ", what,
-                     " is not a finite number any more\n");
+    print_notice(str("warning: ", callback_, " does not save ", moment(training), ": ", what,
+                     " is not a finite number any more\n"));
   return std::nullopt;
 }
 

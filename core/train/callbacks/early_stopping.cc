@@ -27,7 +27,7 @@ class EarlyStoppingCallback : public Callback {
       else
         ++waited_;
       if (options_.restore_best_weights) keep_weights(training.model());
-    } else if (++waited_ >= options_.patience) {
+    } else if (++waited_ >= options_.patience && training.epoch() > 0) {
       training.stop(str(options_.monitor, " has not improved", beyond_baseline(), " for ", waited_,
                         " epochs"));
     }
@@ -88,6 +88,8 @@ class EarlyStoppingCallback : public Callback {
 }  // namespace
 
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options) {
+  if (options.patience < 0)
+    invalid("EarlyStopping: patience must not be negative, got ", options.patience);
   return std::make_shared<EarlyStoppingCallback>(options);
 }
 

@@ -82,12 +82,17 @@ class ReduceLROnPlateauCallback : public Callback {
 
 CallbackPtr LearningRateScheduler(
     std::function<double(int64_t epoch, double learning_rate)> schedule) {
+  if (!schedule) invalid("LearningRateScheduler: the schedule is empty");
   return std::make_shared<LearningRateSchedulerCallback>(std::move(schedule));
 }
 
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options) {
   if (!(options.factor > 0 && options.factor < 1)) {
     invalid("ReduceLROnPlateau: factor must be in (0, 1), got ", options.factor);
+  }
+  if (options.patience < 0 || options.cooldown < 0) {
+    invalid("ReduceLROnPlateau: patience and cooldown must not be negative, got ", options.patience,
+            " and ", options.cooldown);
   }
   return std::make_shared<ReduceLROnPlateauCallback>(options);
 }

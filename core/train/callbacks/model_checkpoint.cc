@@ -10,28 +10,39 @@
 namespace cohort::callbacks {
 namespace {
 
-// "02d" or ".3f" applied to a value; plain where there is no format.
-std::string format_value(double value, const std::string& format) {
-  const bool integral = format.empty() ? value == std::floor(value) : format.back() == 'd';
-  const std::string flags = format.empty() ? "" : format.substr(0, format.size() - 1);
-  char text[64];
-  if (integral)
-    std::snprintf(text, sizeof text, ("%" + flags + "lld").c_str(), std::llround(value));
+// {name}, {name:02d}, {name:.3f}: the name, width and precision, and type of a field.
+const std::regex& field_regex() {
+  static const std::regex field(R"(\{([^{}:]+)(?::([0-9]{0,2}(?:\.[0-9]{1,2})?)([dfeg]?))?\})");
+  return field;
+}
+
+// "02" and "d", or ".3" and "f", applied to a value. Without a type, what is integral looks so.
+std::string format_value(double value, const std::string& width, const std::string& type) {
+  const bool as_integer = type == "d" || (type.empty() && value == std::floor(value) &&
+                                          width.find('.') == std::string::npos);
+  char text[512];  // 1e308 by "99.99f" has 409 characters
+  if (as_integer && std::abs(value) < 0x1p62)
+    std::snprintf(text, sizeof text, ("%" + width + "lld").c_str(), std::llround(value));
   else
-    std::snprintf(text, sizeof text, ("%" + flags + (format.empty() ? 'g' : format.back())).c_str(),
-                  value);
+    std::snprintf(text, sizeof text,
+                  ("%" + width + (as_integer || type.empty() ? "g" : type)).c_str(), value);
   return text;
 }
 
+void require_pattern(const std::string& pattern) {
+  if (std::regex_replace(pattern, field_regex(), "").find_first_of("{}") != std::string::npos)
+    invalid("ModelCheckpoint: ", pattern,
+            ": braces are for {name}, {name:02d} or {name:.3f}, with a type of d, f, e or g");
+}
+
 std::string fill_pattern(const std::string& pattern, const Logs& values) {
-  static const std::regex field(R"(\{([^{}:]*)(?::([0-9]?[0-9]?(?:\.[0-9])?[dfeg]))?\})");
   std::string out;
   std::string rest = pattern;
-  for (std::smatch match; std::regex_search(rest, match, field); rest = match.suffix()) {
+  for (std::smatch match; std::regex_search(rest, match, field_regex()); rest = match.suffix()) {
     const auto value = values.find(match[1]);
     if (value == values.end())
       invalid("ModelCheckpoint: ", pattern, ": there is no value \"", match[1].str(), "\"");
-    out += match.prefix().str() + format_value(value->second, match[2]);
+    out += match.prefix().str() + format_value(value->second, match[2], match[3]);
   }
   return out + rest;
 }
@@ -131,6 +142,7 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
         "\" is known after an epoch only, and save_freq saves after batches; monitor a result of "
         "training, or leave save_freq out");
   if (options.keep < 0) invalid("ModelCheckpoint: keep must not be negative, got ", options.keep);
+  require_pattern(path);
   return std::make_shared<ModelCheckpointCallback>(std::move(path), options);
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
+#include <ranges>
+
+#include "core/base/comma_separated.h"
+#include "core/base/notice.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -27,9 +30,9 @@ void Monitor::warn_if_missing(Training& training, std::string_view callback) con
   if (!name_.starts_with(kValidationPrefix) || training.options().validation_data ||
       !training.model().strategy().is_chief())
     return;
-  std::cerr << str("warning: ", callback, " monitors \"", name_,
+  print_notice(str("warning: ", callback, " monitors \"", name_,
                    "\", and fit() has no validation_data: if no callback before it adds this "
-                   "result, the first epoch ends with an error\n");
+                   "result, the first epoch ends with an error\n"));
 }
 
 std::optional<double> Monitor::find(const Training& training, const Logs& logs) const {
@@ -37,9 +40,8 @@ std::optional<double> Monitor::find(const Training& training, const Logs& logs) 
   const bool unvalidated = logs.count(str(kValidationPrefix, "loss")) == 0 &&
                            training.options().validation_data.has_value();
   if (unvalidated && name_.starts_with(kValidationPrefix)) return std::nullopt;
-  std::string names;
-  for (const auto& [name, value] : logs) names += (names.empty() ? "" : ", ") + name;
-  invalid("there is no result \"", name_, "\" to monitor; there are: ", names);
+  invalid("there is no result \"", name_,
+          "\" to monitor; there are: ", comma_separated(std::views::keys(logs)));
 }
 
 bool Monitor::beats(double value, double other) const {

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <optional>
 #include <unistd.h>
-#include <utility>
 
+#include "core/base/notice.h"
 #include "core/base/progress.h"
 #include "core/train/callbacks.h"
 #include "core/train/training.h"
@@ -18,11 +18,11 @@ class ProgressBarCallback : public Callback {
   explicit ProgressBarCallback(const ProgressBarOptions& options)
       : out_(options.out ? *options.out : std::cout),
         is_stdout_(options.out == nullptr),
-        live_(options.live.value_or(is_stdout_ && is_live_terminal(STDOUT_FILENO))) {}
-  // Where an error has ended training, what is printed next begins a line of its own.
-  ~ProgressBarCallback() override { end_line(); }
+        live_(options.live.value_or(is_stdout_ && is_live_terminal(STDOUT_FILENO))),
+        line_(out_) {}
 
-  void on_train_begin(Training&) override { end_line(); }
+  // Where an error has ended training before, this begins a line of its own.
+  void on_train_begin(Training&) override { line_.end(); }
 
   void on_epoch_begin(Training& training) override {
     if (!training.model().strategy().is_chief()) return;
@@ -48,25 +48,25 @@ class ProgressBarCallback : public Callback {
 
   void on_train_end(Training& training) override {
     if (!training.model().strategy().is_chief()) return;
-    end_line();
+    line_.end();
     if (training.stopping())
       out_ << "Training ended early: " << training.stop_reason() << std::endl;
   }
 
  private:
   void draw(const Training& training, const Logs& logs, bool last) {
-    const std::string line = progress_line({.step = training.step(),
+    const std::string text = progress_line({.step = training.step(),
                                             .steps = training.steps(),
                                             .seconds = training.seconds(),
                                             .examples = training.examples(),
                                             .values = logs,
                                             .width = last ? std::nullopt : width()});
-    constexpr const char* kEraseRestOfLine = "\x1b[K";
-    if (live_)
-      out_ << '\r' << line << kEraseRestOfLine << (last ? "\n" : "") << std::flush;
+    if (!live_)
+      out_ << text << std::endl;
+    else if (last)
+      line_.finish(text);
     else
-      out_ << line << std::endl;
-    is_in_line_ = live_ && !last;
+      line_.draw(text);
   }
 
   // That of a line that can be drawn over: one which the terminal breaks cannot, nor one that
@@ -76,14 +76,10 @@ class ProgressBarCallback : public Callback {
     return columns ? std::optional(*columns - 1) : std::nullopt;
   }
 
-  void end_line() {
-    if (std::exchange(is_in_line_, false)) out_ << std::endl;
-  }
-
   std::ostream& out_;
   const bool is_stdout_;
   const bool live_;
-  bool is_in_line_ = false;  // that is to be drawn over
+  LiveLine line_;
   Clock::time_point drawn_;
 };
 

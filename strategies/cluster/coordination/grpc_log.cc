@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <grpc/support/log.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 
 namespace cohort::coordination {
 namespace {
@@ -55,9 +55,9 @@ void print(gpr_log_func_args* said) {
     if (!untold) return;
     since = *untold;
   }
-  std::cerr << str("gRPC: ", said->message, " [", place, "]",
-                   since > 0 ? str(" (and ", since, " times since this was last said)") : "", "\n")
-            << std::flush;
+  print_notice(str("gRPC: ", said->message, " [", place, "]",
+                   since > 0 ? str(" (and ", since, " times since this was last said)") : "",
+                   "\n"));
 }
 
 }  // namespace

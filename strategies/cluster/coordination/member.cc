@@ -1,9 +1,9 @@
 #include "strategies/cluster/coordination/member.h"
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
+#include "core/base/notice.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/fault.h"
 #include "strategies/cluster/coordination/limits.h"
@@ -18,7 +18,7 @@ using std::chrono::seconds;
 // For the last message of a membership.
 constexpr seconds kFarewell(1);
 
-void print_line(const std::string& line) { std::cerr << "cohort: " + line + "\n" << std::flush; }
+void print_line(const std::string& line) { print_notice("cohort: " + line + "\n"); }
 
 }  // namespace
 

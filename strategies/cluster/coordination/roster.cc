@@ -1,10 +1,28 @@
 #include "strategies/cluster/coordination/roster.h"
 
 #include <algorithm>
+#include <unistd.h>
 
 #include "core/base/error.h"
 
 namespace cohort::coordination {
+namespace {
+
+// How the launchers that do not tell where rank 0 is pass that on.
+std::string example(const ClusterResolver& resolver) {
+  char own[256] = "";
+  const bool is_here = resolver.world().rank == 0 && gethostname(own, sizeof own - 1) == 0;
+  const std::string host = is_here ? own : "HOST_OF_RANK_0";
+  const std::string& launcher = resolver.launcher();
+  if (launcher == "PMI")
+    return str(", as in mpiexec -genv MASTER_ADDR ", host, " -genv MASTER_PORT 29500");
+  if (launcher == "Open MPI" || launcher == "PMIx")
+    return str(", as in ", launcher == "PMIx" ? "prun" : "mpirun", " -x MASTER_ADDR=", host,
+               " -x MASTER_PORT=29500");
+  return "";
+}
+
+}  // namespace
 
 Roster::Roster(const ClusterResolver& resolver)
     : world_(resolver.world()),
@@ -15,7 +33,8 @@ Roster::Roster(const ClusterResolver& resolver)
     fail(Code::kFailedPrecondition, "this is rank ", world_.rank, " of ", world_.size, " by ",
          resolver.launcher(),
          ", which does not tell where rank 0 listens; set MASTER_ADDR and MASTER_PORT to the host "
-         "of rank 0 and a free port of it, the same for all tasks");
+         "of rank 0 and a free port of it, the same for all tasks",
+         example(resolver));
   }
 }
 

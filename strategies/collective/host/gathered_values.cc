@@ -9,30 +9,41 @@ namespace cohort {
 using Clock = std::chrono::steady_clock;
 
 GatheredValues::GatheredValues(KeyValueStore& store, std::string group, int process, int processes,
-                               std::chrono::milliseconds limit)
+                               std::chrono::milliseconds limit, std::vector<std::string> tasks)
     : store_(store),
       group_(std::move(group)),
       process_(process),
       processes_(processes),
       limit_(limit),
+      tasks_(std::move(tasks)),
       deadline_(Clock::now() + limit) {}
 
 std::vector<std::string> GatheredValues::gather(std::string_view kind, std::string_view value) {
   store_.set(name(kind, process_), value);
   std::vector<std::string> values;
-  std::string missing;
+  std::vector<int> missing;
   for (int p = 0; p < processes_; ++p) {
     try {
       values.push_back(store_.get(name(kind, p), rest()));
     } catch (const Error& error) {
       if (error.code() != Code::kDeadlineExceeded) throw;
-      missing += str(missing.empty() ? "" : ", ", p);
+      missing.push_back(p);
     }
   }
-  if (!missing.empty())
-    fail(Code::kDeadlineExceeded, "of ", processes_, " processes of group \"", group_,
-         "\" these have not come within ", limit_.count(), " ms: ", missing);
+  if (!missing.empty()) miss(missing);
   return values;
+}
+
+void GatheredValues::miss(const std::vector<int>& processes) const {
+  std::string names;
+  for (const int p : processes) {
+    if (!names.empty()) names += ", ";
+    names += tasks_.empty() ? str(p) : str(tasks_[static_cast<size_t>(p)], " (process ", p, ")");
+  }
+  throw Error(Code::kDeadlineExceeded,
+              str("of ", processes_, " processes of group \"", group_,
+                  "\" these have not come within ", limit_.count(), " ms: ", names),
+              tasks_.empty() ? "" : tasks_[static_cast<size_t>(processes.front())]);
 }
 
 void GatheredValues::set(std::string_view key, std::string_view value) {

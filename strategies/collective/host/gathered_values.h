@@ -13,9 +13,10 @@ namespace cohort {
 // those of all.
 class GatheredValues {
  public:
-  // Keys begin with `group`. All waiting together takes no longer than `limit`.
+  // Keys begin with `group`. All waiting together takes no longer than `limit`. `tasks` are what
+  // errors call the processes; empty where they have no names.
   GatheredValues(KeyValueStore& store, std::string group, int process, int processes,
-                 std::chrono::milliseconds limit);
+                 std::chrono::milliseconds limit, std::vector<std::string> tasks = {});
 
   // The values of all processes, of which `value` is this one's. kDeadlineExceeded names those that
   // have not come.
@@ -30,12 +31,14 @@ class GatheredValues {
  private:
   std::string name(std::string_view key) const;
   std::string name(std::string_view kind, int process) const;
+  [[noreturn]] void miss(const std::vector<int>& processes) const;
   std::chrono::milliseconds rest() const;
 
   KeyValueStore& store_;
   const std::string group_;
   const int process_, processes_;
   const std::chrono::milliseconds limit_;
+  const std::vector<std::string> tasks_;
   const std::chrono::steady_clock::time_point deadline_;
 };
 

@@ -26,7 +26,8 @@ class Joining {
  public:
   Joining(KeyValueStore& store, const SharedMemoryOptions& options)
       : options_(options),
-        values_(store, options.name, options.process, options.processes, options.join_limit) {}
+        values_(store, options.name, options.process, options.processes, options.join_limit,
+                options.tasks) {}
 
   std::shared_ptr<HostGroup> join() {
     const ProcessIdentity own = this_process();

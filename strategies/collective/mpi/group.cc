@@ -8,6 +8,8 @@ namespace {
 // How long ranks go on with what they were about to finish when the group ended: far longer than it
 // takes those that are alive.
 constexpr std::chrono::seconds kPatience{3};
+// The same when the application has ended it, as when one of them is lost.
+constexpr std::chrono::milliseconds kAbortedPatience{200};
 constexpr std::chrono::milliseconds kFlush{200};
 constexpr size_t kLongestPeer = 256;
 
@@ -53,6 +55,13 @@ void Group::end(const Error& error) {
   announce_end();
 }
 
+void Group::abort(const Error& error) {
+  const auto lock = transport_->lock();
+  note_end(error, committed_);
+  patience_end_ = std::min(patience_end_, Clock::now() + kAbortedPatience);
+  announce_end();
+}
+
 void Group::give_up(const Error& error, uint64_t call) {
   const auto lock = transport_->lock();
   committed_ = std::min(committed_, call);
@@ -74,7 +83,7 @@ TransferPtr Group::send(int rank, Control control) {
   return transport_->send(members_[static_cast<size_t>(rank)], control);
 }
 
-bool Group::patience_is_over() const { return error_ && Clock::now() > ended_at_ + kPatience; }
+bool Group::patience_is_over() const { return error_ && Clock::now() > patience_end_; }
 
 void Group::receive(int process, Control control) {
   const size_t rank = control.rank;
@@ -103,7 +112,7 @@ void Group::note_end(Error error, uint64_t first_unfinished) {
   first_unfinished_ = std::min(first_unfinished_, first_unfinished);
   if (error_) return;
   error_ = std::move(error);
-  ended_at_ = Clock::now();
+  patience_end_ = Clock::now() + kPatience;
 }
 
 void Group::announce_end() {

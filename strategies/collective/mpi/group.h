@@ -41,8 +41,12 @@ class Group : public Transport::Receiver {
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Transport>& shared_transport() const { return transport_; }
 
-  // Ends the group here and tells the others. Takes the lock itself, as does `give_up`.
+  // Ends the group here and tells the others. What all ranks have joined has its time to be
+  // finished. Takes the lock itself, as do the next two.
   void end(const Error& error);
+  // The same, called by the application, as when a rank is lost: what all have joined is finished
+  // here if it soon can be.
+  void abort(const Error& error);
   // The same by a rank that does not finish `call`.
   void give_up(const Error& error, uint64_t call);
   // Waits a moment until the others can know of it.
@@ -87,8 +91,8 @@ class Group : public Transport::Receiver {
   std::vector<Inbox> inboxes_;
   Messages messages_;
   std::optional<Error> error_;
-  Clock::time_point ended_at_;
-  uint64_t committed_ = 0;  // calls that this rank takes part in to the end
+  Clock::time_point patience_end_;  // once it has ended
+  uint64_t committed_ = 0;          // calls that this rank takes part in to the end
   uint64_t announced_ = UINT64_MAX, first_unfinished_ = UINT64_MAX;
   std::vector<TransferPtr> announcements_;
 };

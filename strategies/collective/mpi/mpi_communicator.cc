@@ -21,6 +21,12 @@ using mpi::Group;
 using mpi::Messages;
 using mpi::Traffic;
 
+// Longer ones are as good as none, and do not fit a duration.
+Clock::duration limit_of(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(seconds, 1e8)));
+}
+
 // The id of the part of a group that its `split`-th split gives a color (splitmix64).
 uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
   uint64_t id = group;
@@ -43,8 +49,8 @@ class MpiCommunicator final : public QueuedCommunicator {
         stall_(std::move(stall)) {}
   ~MpiCommunicator() override {
     try {
-      abort(Error(Code::kUnavailable, group_.name(rank()) + " has left its group",
-                  group_.peer(rank())));
+      end(Error(Code::kUnavailable, group_.name(rank()) + " has left its group",
+                group_.peer(rank())));
     } catch (const Error&) {  // MPI has ended, and the group with it
     }
     end_queue();
@@ -54,10 +60,11 @@ class MpiCommunicator final : public QueuedCommunicator {
   int size() const override { return group_.size(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return split(color, key, group_.tasks());
+    return split(color, key, group_.tasks(), limit_);
   }
-  // With other names for the ranks of this group.
-  std::unique_ptr<Communicator> split(int color, int key, const std::vector<std::string>& tasks) {
+  // With other names for the ranks of this group, and another limit.
+  std::unique_ptr<Communicator> split(int color, int key, const std::vector<std::string>& tasks,
+                                      Clock::duration limit) {
     GroupPart part = choose_part(*this, color, key);
     const uint64_t id = part_id(group_.id(), ++splits_, static_cast<uint64_t>(color));
     if (part.members.empty()) return nullptr;
@@ -68,15 +75,20 @@ class MpiCommunicator final : public QueuedCommunicator {
       member = group_.members()[at];
     }
     return std::make_unique<MpiCommunicator>(group_.shared_transport(), id, std::move(part.members),
-                                             std::move(names), part.rank, limit_, stall_);
+                                             std::move(names), part.rank, limit, stall_);
   }
 
   void abort(const Error& error) override {
-    group_.end(error);
+    group_.abort(error);
     group_.flush_end();
   }
 
  private:
+  void end(const Error& error) {
+    group_.end(error);
+    group_.flush_end();
+  }
+
   void run_now(const Call& call) override {
     const uint64_t number = calls_++;
     Traffic traffic(group_, call, number, limit_, stall_);
@@ -173,7 +185,7 @@ class MpiCommunicator final : public QueuedCommunicator {
                       str(group_.name(rank()), " waits for ", what, ", for longer than ",
                           std::chrono::duration<double>(limit_).count(), " s"),
                       peer);
-    abort(error);
+    end(error);
     throw error;
   }
 
@@ -190,9 +202,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
   if (!(options.time_limit_seconds > 0) || !std::isfinite(options.time_limit_seconds))
     invalid("MpiOptions::time_limit_seconds is ", options.time_limit_seconds,
             "; it must be greater than 0 and finite");
-  // Longer ones are as good as none, and do not fit a duration.
-  const auto limit = std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(std::min(options.time_limit_seconds, 1e8)));
+  const auto limit = limit_of(options.time_limit_seconds);
   static std::atomic<uint64_t> made = 0;
   auto transport = mpi::process_transport(limit);
   std::vector<int> members(static_cast<size_t>(transport->size()));
@@ -204,7 +214,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
 }
 
 std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int key,
-                                                       const std::string& task) {
+                                                       const std::string& task,
+                                                       double time_limit_seconds) {
   constexpr size_t kLongest = 256;
   struct Task {
     char name[kLongest] = {};
@@ -213,7 +224,7 @@ std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int 
   std::vector<std::string> tasks;
   if (!task.empty())
     for (const Task& told : tell_all(whole, own)) tasks.emplace_back(told.name);
-  return dynamic_cast<MpiCommunicator&>(whole).split(0, key, tasks);
+  return dynamic_cast<MpiCommunicator&>(whole).split(0, key, tasks, limit_of(time_limit_seconds));
 }
 
 bool started_by_mpi(const Environment& environment) {

@@ -37,10 +37,11 @@ struct MpiOptions {
 // kDeadlineExceeded where not all processes come.
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options = {});
 
-// As `whole.split(0, key)`, of a communicator made by the above; errors call this rank `task`. All
-// ranks have such a name, or it is empty for all.
+// As `whole.split(0, key)`, of a communicator made by the above, with a time limit of its own;
+// errors call this rank `task`. All ranks have such a name, or it is empty for all.
 std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int key,
-                                                       const std::string& task);
+                                                       const std::string& task,
+                                                       double time_limit_seconds);
 
 // Whether mpirun of Open MPI, or srun --mpi=pmix, has started this process, so that
 // `make_mpi_communicator` finds the others. Looks at the environment alone.

@@ -37,8 +37,10 @@ void LaunchGate::meet(std::string_view what, std::optional<std::chrono::millisec
   if (!limit)
     changed_.wait(lock, is_over);
   else if (!changed_.wait_for(lock, *limit, is_over))
-    fail(Code::kDeadlineExceeded, "a rank has waited for ", limit->count(),
-         " ms for the others of its process to start ", what, " (timeout_seconds)");
+    // Closed before the lock is given up: who comes now must not find that all are there.
+    closed_ = Error(Code::kDeadlineExceeded,
+                    str("a rank has waited for ", limit->count(),
+                        " ms for the others of its process to start ", what, " (timeout_seconds)"));
   if (meetings_ == meeting) throw *closed_;
 }
 

@@ -107,10 +107,10 @@ class NcclCollectives final : public DeviceCollectives {
         card_(Gpus::instance().use(device_).card()),
         rank_(membership.rank),
         limit_(membership.limit),
-        gate_(membership.gate) {
+        gate_(membership.gate),
+        stream_(make_cuda_stream(device_)) {
     Gpus::instance().open_to_others(device_);
     enter_gpu(device_);
-    COHORT_CUDA(device_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     COHORT_CUDA(device_, cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
     try {
       join(membership);
@@ -145,10 +145,10 @@ class NcclCollectives final : public DeviceCollectives {
     const cudaStream_t computation = cuda_stream(stream);
     enter_gpu(device_);
     COHORT_CUDA(device_, cudaEventRecord(ready_, computation));
-    COHORT_CUDA(device_, cudaStreamWaitEvent(stream_, ready_, 0));
+    COHORT_CUDA(device_, cudaStreamWaitEvent(cuda_stream(*stream_), ready_, 0));
     run_group(*steps, kind_of(call));
     Operation& operation = operation_of(token);
-    COHORT_CUDA(device_, cudaEventRecord(operation.done, stream_));
+    COHORT_CUDA(device_, cudaEventRecord(operation.done, cuda_stream(*stream_)));
     operation.started = true;
     const int64_t time = ++operation.times;
     watch_->add(describe(call), [&operation, time, card = card_] {
@@ -165,6 +165,7 @@ class NcclCollectives final : public DeviceCollectives {
     COHORT_CUDA(device_, cudaStreamWaitEvent(cuda_stream(stream), it->second->done, 0));
   }
 
+  Stream* stream() override { return stream_.get(); }
   void check() override { watch_->check(); }
   void abort(const Error& error) override { watch_->fail(error); }
 
@@ -232,7 +233,7 @@ class NcclCollectives final : public DeviceCollectives {
     check_nccl(ncclGroupStart(), "ncclGroupStart");
     ncclResult_t result = ncclSuccess;
     for (const NcclStep& step : steps) {
-      result = submit(step, communicator_, stream_);
+      result = submit(step, communicator_, cuda_stream(*stream_));
       if (result != ncclSuccess && result != ncclInProgress) break;
     }
     const ncclResult_t ended = ncclGroupEnd();
@@ -282,14 +283,13 @@ class NcclCollectives final : public DeviceCollectives {
     for (const auto& [token, operation] : operations_)
       if (operation->done != nullptr) cudaEventDestroy(operation->done);
     cudaEventDestroy(ready_);
-    cudaStreamDestroy(stream_);
   }
 
   const Device device_;
   const int card_, rank_;
   const std::optional<std::chrono::milliseconds> limit_;
   const std::shared_ptr<LaunchGate> gate_;
-  cudaStream_t stream_ = nullptr;
+  const std::unique_ptr<Stream> stream_;
   cudaEvent_t ready_ = nullptr;
   std::mutex mutex_;  // guards the communicator
   ncclComm_t communicator_ = nullptr;

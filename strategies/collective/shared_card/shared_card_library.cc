@@ -1,16 +1,47 @@
 #include "strategies/collective/shared_card/shared_card_library.h"
 
 #include <algorithm>
+#include <barrier>
+#include <exception>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "core/kernels/kernel.h"
 #include "core/tensor/elementwise_program.h"
 
 namespace cohort {
-namespace {
 
-using Calls = std::vector<AllReduceCall>;
+// The calls that are under way, of all ranks. Each reads the others' segments and memory, so that
+// none may leave before all have done with them, be it by an error.
+class SharedCardLibrary::Meeting {
+ public:
+  explicit Meeting(int ranks) : calls(static_cast<size_t>(ranks)), done_(ranks) {}
+
+  // Runs `work` of one rank, and returns when every rank has done its own: nothing in it may wait
+  // for another rank. Throws, to all, the first error of any.
+  void run(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+    }
+    done_.arrive_and_wait();
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  std::vector<AllReduceCall> calls;  // by rank
+
+ private:
+  std::barrier<> done_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;  // for good: the group is then closed
+};
+
+namespace {
 
 // What `ranks` inputs add up to, once for each of as many outputs.
 ElementwiseProgram sums_for(int ranks) {
@@ -43,8 +74,9 @@ struct Sum {
 
 class SharedCardCollectives final : public DeviceCollectives {
  public:
-  SharedCardCollectives(std::shared_ptr<Calls> calls, const DeviceLibrary::Membership& m)
-      : calls_(std::move(calls)),
+  SharedCardCollectives(std::shared_ptr<SharedCardLibrary::Meeting> meeting,
+                        const DeviceLibrary::Membership& m)
+      : meeting_(std::move(meeting)),
         rank_(m.rank),
         size_(m.size),
         device_(m.device),
@@ -57,18 +89,19 @@ class SharedCardCollectives final : public DeviceCollectives {
            is_floating(all_reduce->dtype);
   }
 
-  // Between the two meetings of the gate all calls stay, and each rank's stream has passed what it
-  // was handed before.
+  // Behind the gate each rank's stream has passed what it was handed before.
   void start(const Call& call, Stream& stream, const void*) override {
     const auto& own = std::get<AllReduceCall>(call);
     for (const Segment& s : own.segments)
       stream.copy_within_device(s.source, s.target, bytes_of(s.count, own.dtype));
     stream.synchronize();
-    (*calls_)[static_cast<size_t>(rank_)] = own;
+    meeting_->calls[static_cast<size_t>(rank_)] = own;
     gate_->pass(describe(call), limit_, [&] {
-      require_same_calls();
-      add_up(own, stream);
-      stream.synchronize();
+      meeting_->run([&] {
+        require_same_calls();
+        add_up(own, stream);
+        stream.synchronize();
+      });
     });
   }
 
@@ -82,9 +115,9 @@ class SharedCardCollectives final : public DeviceCollectives {
   }
 
   void require_same_calls() const {
-    const Call first = (*calls_)[0];
+    const Call first = meeting_->calls[0];
     for (int r = 1; r < size_; ++r)
-      if (const Call other = (*calls_)[static_cast<size_t>(r)]; !same(first, other))
+      if (const Call other = meeting_->calls[static_cast<size_t>(r)]; !same(first, other))
         throw mismatch(0, describe(first), r, describe(other));
   }
 
@@ -102,7 +135,7 @@ class SharedCardCollectives final : public DeviceCollectives {
       const auto [begin, end] = share_of(own.segments[i].count);
       if (begin == end) continue;
       sizes.push_back(end - begin);
-      for (const AllReduceCall& call : *calls_)
+      for (const AllReduceCall& call : meeting_->calls)
         pieces.push_back(static_cast<char*>(call.segments[i].target) + bytes_of(begin, own.dtype));
     }
     if (sizes.empty()) return;
@@ -120,7 +153,7 @@ class SharedCardCollectives final : public DeviceCollectives {
     return *sum;
   }
 
-  const std::shared_ptr<Calls> calls_;
+  const std::shared_ptr<SharedCardLibrary::Meeting> meeting_;
   const int rank_, size_;
   const Device device_;
   const std::optional<std::chrono::milliseconds> limit_;
@@ -130,12 +163,11 @@ class SharedCardCollectives final : public DeviceCollectives {
 
 }  // namespace
 
-SharedCardLibrary::SharedCardLibrary(int ranks)
-    : calls_(std::make_shared<Calls>(static_cast<size_t>(ranks))) {}
+SharedCardLibrary::SharedCardLibrary(int ranks) : meeting_(std::make_shared<Meeting>(ranks)) {}
 
 std::unique_ptr<DeviceCollectives> SharedCardLibrary::join(const Membership& membership) {
-  COHORT_CHECK(membership.size == static_cast<int>(calls_->size()));
-  return std::make_unique<SharedCardCollectives>(calls_, membership);
+  COHORT_CHECK(membership.size == static_cast<int>(meeting_->calls.size()));
+  return std::make_unique<SharedCardCollectives>(meeting_, membership);
 }
 
 }  // namespace cohort

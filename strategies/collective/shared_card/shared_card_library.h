@@ -13,6 +13,8 @@ namespace cohort {
 // Of all-reduces, sums of floating numbers. One library is for one group: the ranks that join it.
 class SharedCardLibrary final : public DeviceLibrary {
  public:
+  class Meeting;
+
   explicit SharedCardLibrary(int ranks);
 
   std::string name() const override { return "ranks that share a card"; }
@@ -23,7 +25,7 @@ class SharedCardLibrary final : public DeviceLibrary {
   std::unique_ptr<DeviceCollectives> join(const Membership& membership) override;
 
  private:
-  const std::shared_ptr<std::vector<AllReduceCall>> calls_;  // under way, by rank
+  const std::shared_ptr<Meeting> meeting_;
 };
 
 }  // namespace cohort

@@ -98,6 +98,14 @@ class MnistPs(Case):
         # With a worker's gradient each, it makes twice as many updates.
         self.assertGreater(asynchronous, synchronous - 0.05)
 
+    def test_it_says_how_it_has_trained(self):
+        for flag, how in (("--max_staleness=0", "synchronous"), ("--max_staleness=1", "bounded")):
+            text = job(["--workers=1", "--ps=1"], "mnist_ps", "--images=200", "--epochs=1", flag)
+            self.assertIn(f"{how} test_accuracy=", text)
+        program = os.path.join("examples", "mnist_ps")
+        refused = programs.run(program, "--sync", "--max_staleness=3", status=2)
+        self.assertIn("--max_staleness is 3", refused.stderr)
+
     def test_an_evaluator_tells_the_accuracy_of_each_epoch(self):
         text = job(
             ["--workers=1", "--ps=1", "--evaluator"],

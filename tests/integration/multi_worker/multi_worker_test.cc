@@ -287,6 +287,19 @@ TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {
   EXPECT_EQ(weights_of({.workers = 2, .flags = {flags[3]}}), expected);
 }
 
+TEST(MultiWorker, APreemptedWorkerWithAGraceTrainsOnAndAllSaveTheSameStepTwice) {
+  const std::string expected = weights_of({.workers = 2});
+  const std::string folder = scratch_folder(), backup = "--backup=" + folder;
+  const Finished run = finish(
+      launch_of({.workers = 2,
+                 .flags = {"--harm=term", "--step=2", "--grace=600", "--save_freq=100", backup}}));
+  EXPECT_EQ(run.code, 42) << run.errors;
+  for (const int rank : {0, 1})
+    EXPECT_THAT(last_error(run, rank), HasSubstr("fit: interrupted in epoch 1 after step 6"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/backup.safetensors.previous")) << "saved at once";
+  EXPECT_EQ(weights_of({.workers = 2, .flags = {backup}}), expected);
+}
+
 TEST(MultiWorker, APreemptionOfAllStopsThemAtOneStepAndTheJobGoesOn) {
   const std::string expected = weights_of({.workers = 3, .flags = {"--epochs=30"}});
   const std::string folder = scratch_folder();

@@ -17,7 +17,7 @@ namespace {
 
 struct Settings {
   std::string loop, backup, harm, at;
-  int64_t epochs, batch, devices, save_freq, victim, step;
+  int64_t epochs, batch, devices, save_freq, grace, victim, step;
   bool shuffle, again;
 };
 
@@ -27,6 +27,7 @@ Settings parse(int argc, char** argv) {
   s.loop = flags.text("loop", "fit", "who loops", {.choices = {"fit", "own"}});
   s.backup = flags.text("backup", "", "folder of backups");
   s.save_freq = flags.integer("save_freq", 1, "steps between backups", {.min = 1});
+  s.grace = flags.integer("grace", 0, "seconds to live after SIGTERM", {.min = 0});
   s.epochs = flags.integer("epochs", 2, "passes over the data", {.min = 1});
   s.batch = flags.integer("batch", 12, "rows of a step, over all replicas", {.min = 1});
   s.devices = flags.integer("devices", 1, "replicas of each worker", {.min = 1, .max = 16});
@@ -115,7 +116,8 @@ double fit(const Settings& s, Model& model, const data::Dataset& train, bool har
     options.validation_data = harming(data::synthetic_digits(360), s, harmed).batch(12);
   if (harmed && s.at == "step") options.callbacks.push_back(std::make_shared<Harm>(s));
   if (!s.backup.empty())
-    options.callbacks.push_back(callbacks::BackupAndRestore(s.backup, {.save_freq = s.save_freq}));
+    options.callbacks.push_back(callbacks::BackupAndRestore(
+        s.backup, {.save_freq = s.save_freq, .grace_seconds = static_cast<double>(s.grace)}));
   return model.fit(train, options)["loss"].back();
 }
 

@@ -8,6 +8,7 @@
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/runtime/plan.h"
+#include "core/runtime/profiler.h"
 
 // All-reduces of a step where the communicator has collectives on the device, and where it has
 // none.
@@ -18,29 +19,41 @@ constexpr Device kGpu{DeviceType::kGpu, 0};
 constexpr int64_t kElements = 1 << 16;
 constexpr size_t kBytes = kElements * sizeof(float);
 
-// Sums of two ranks that have the same values.
+// Sums of two ranks that have the same values, on the caller's stream or one of their own.
 class Doubling final : public DeviceCollectives {
  public:
+  explicit Doubling(std::unique_ptr<Stream> own = nullptr) : own_(std::move(own)) {}
+
   bool can_run(const Call&) const override { return true; }
   void start(const Call& call, Stream& stream, const void* token) override {
+    if (own_ != nullptr) stream.synchronize();
     for (const Segment& s : std::get<AllReduceCall>(call).segments)
-      simulated::submit(stream, [s] {
+      simulated::submit(own_ != nullptr ? *own_ : stream, [s] {
         for (int64_t i = 0; i < s.count; ++i)
           static_cast<float*>(s.target)[i] = 2 * static_cast<const float*>(s.source)[i];
       });
     started = token;
   }
-  void wait(const void* token, Stream&) override { waited = token; }
+  void wait(const void* token, Stream&) override {
+    waited = token;
+    if (own_ != nullptr) own_->synchronize();
+  }
+  Stream* stream() override { return own_.get(); }
   void check() override { ++checks; }
   void abort(const Error&) override {}
 
   const void *started = nullptr, *waited = nullptr;
   int checks = 0;
+
+ private:
+  const std::unique_ptr<Stream> own_;
 };
 
 class WithDoubling final : public ForwardingCommunicator {
  public:
-  WithDoubling() : ForwardingCommunicator(std::move(make_in_process_communicators(2)[0])) {}
+  explicit WithDoubling(std::unique_ptr<Stream> own = nullptr)
+      : ForwardingCommunicator(std::move(make_in_process_communicators(2)[0])),
+        doubling(std::move(own)) {}
   DeviceCollectives* on_device() override { return &doubling; }
 
   Doubling doubling;
@@ -76,6 +89,26 @@ TEST(DeviceReduction, TakesStagingMemoryOnlyForTheHost) {
     EXPECT_GE(staged, kBytes);
     EXPECT_LT(staged, 2 * kBytes) << "run " << run << ": it is taken once";
   }
+}
+
+TEST(DeviceReduction, IsProfiledInTheRowOfItsStream) {
+  simulated::use_simulated_gpus(1);
+  Plan plan(trace(), {.device = kGpu});
+  WithDoubling two(device_backend(DeviceType::kGpu).make_stream(kGpu));
+  const Profiler profiler;
+  const double sum = 1.5 * kElements;
+  const std::vector<Tensor> feeds = {Tensor::from<float>({3}, {1})};
+  EXPECT_NEAR(plan.run(feeds, {.communicator = &two})[0].item(), 2 * sum, 1e-3 * sum);
+  int reductions = 0;
+  for (const auto& event : profiler.events()) {
+    const bool is_reduction = event.kind == "communication";
+    EXPECT_EQ(event.row, is_reduction ? "gpu:0 communication" : "gpu:0 computation") << event.kind;
+    if (!is_reduction) continue;
+    ++reductions;
+    EXPECT_EQ(event.name, str("AllReduce of ", kBytes, " bytes"));
+    EXPECT_LT(event.begin, event.end);
+  }
+  EXPECT_EQ(reductions, 1);
 }
 
 }  // namespace

@@ -17,7 +17,9 @@
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
 #include "core/runtime/plan.h"
+#include "core/runtime/profiler.h"
 #include "core/runtime/variable.h"
+#include "strategies/central_storage_strategy.h"
 #include "strategies/mirrored_strategy.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/runtime/gpu/two_gpus.h"
@@ -178,6 +180,35 @@ TEST_F(Gpu, RandomNumbersFollowTheStepAlsoInARecording) {
   }
 }
 
+// By the device's clock, in the host's time.
+TEST_F(Gpu, AProfilerTimesKernelsInTheRowOfTheirStream) {
+  constexpr auto kRounding = std::chrono::microseconds(2);  // events are half as exact
+  const auto traced = trace({{DType::kFloat32, {8, 8}}}, [](auto& x) {
+    return std::vector<Value>{ops::softmax(ops::matmul(ops::softmax(x[0]), x[0]))};
+  });
+  Plan plan(traced, {.device = kGpu});
+  const std::vector<Tensor> feeds = {ramp({8, 8})};
+  const auto want = to_vector(plan.run(feeds, {})[0]);
+  for (int run = 0; run < 2; ++run) {
+    const auto before = Profiler::Clock::now();
+    const Profiler profiler;
+    EXPECT_EQ(to_vector(plan.run(feeds, {})[0]), want);
+    const auto after = Profiler::Clock::now();
+    std::vector<std::string> kinds;
+    auto last = before;
+    for (const auto& event : profiler.events()) {
+      kinds.push_back(event.kind);
+      EXPECT_EQ(event.row, "gpu:0 computation");
+      EXPECT_GE(event.begin, last - kRounding) << event.kind;
+      EXPECT_GE(event.end, event.begin) << event.kind;
+      last = event.end;
+    }
+    EXPECT_LE(last, after);
+    EXPECT_EQ(kinds, (std::vector<std::string>{"Softmax", "MatMul", "Softmax"}));
+  }
+  EXPECT_EQ(to_vector(plan.run(feeds, {})[0]), want) << "recorded after it";
+}
+
 // Where the CPU would only widen what it reads.
 TEST_F(Gpu, MixedPrecisionLowersAttentionAndItsGradient) {
   const TensorSpec spec{DType::kFloat32, {2, 16, 2, 8}};
@@ -265,6 +296,52 @@ TEST_F(Gpu, APlanUpdatesVariablesWhereverTheyAre) {
   }
 }
 
+TEST_F(Gpu, AVariableElsewhereIsReturnedAsItIs) {
+  for (const auto& [home, device] : {std::pair(kGpu, Device{}), std::pair(Device{}, kGpu)}) {
+    const auto w = variable(Tensor::from<float>({1, 2}, {2}), home);
+    Plan plan(trace({}, [&](auto&) { return std::vector<Value>{w->read()}; }), {.device = device});
+    for (const float x : {3.0f, 4.0f}) {
+      w->assign(Tensor::from<float>({x, 5}, {2}));
+      EXPECT_EQ(to_vector(plan.run({}, {})[0]), (std::vector<double>{x, 5})) << home;
+    }
+  }
+}
+
+// What the first replica has written the others read, in the same step and in the next.
+TEST_F(Gpu, ReplicasShareOneCopyOfAVariableWhereverItIs) {
+  constexpr int64_t kSize = 1 << 12;
+  constexpr int kSteps = 5;
+  const std::vector<std::vector<std::string>> replicas = {
+      {"gpu:0", "gpu:1"}, {"gpu:1", "cpu:0"}, {"cpu:0", "gpu:0"}};
+  for (const auto& devices : replicas)
+    for (const char* home : {"cpu:0", "gpu:0", "gpu:1"}) {
+      SCOPED_TRACE(str(devices[0], " and ", devices[1], ", by way of ", home));
+      CentralStorageStrategy strategy({.compute_devices = devices, .parameter_device = home});
+      const auto scope = strategy.scope();
+      const auto w =
+          create_variable({.name = "w", .spec = {DType::kFloat32, {kSize}}, .initial_value = [] {
+                             return Tensor::zeros(DType::kFloat32, {kSize});
+                           }});
+      EXPECT_EQ(w->devices(), std::vector{parse_device(home)});
+      const auto step = strategy.function([&](const Value& x) {
+        const Value before = ops::reduce_sum(w->read());
+        const auto sum = strategy.reduce_gradients({Gradient{.values = x}})[0].values;
+        strategy.begin_update();
+        w->update(w->read() + sum);
+        strategy.end_update();
+        return std::vector<Value>{before, ops::reduce_sum(w->read())};
+      });
+      for (int i = 0; i < kSteps; ++i) {
+        const auto sums = strategy.run(step, Tensor::full(DType::kFloat32, {kSize}, 0.5));
+        for (size_t r = 0; r < devices.size(); ++r) {
+          ASSERT_EQ(sums[0][r].item(), static_cast<double>(i) * kSize) << "step " << i;
+          ASSERT_EQ(sums[1][r].item(), static_cast<double>(i + 1) * kSize) << "step " << i;
+        }
+      }
+      EXPECT_EQ(to_vector(w->value()), std::vector<double>(kSize, kSteps));
+    }
+}
+
 TEST_F(Gpu, TooLargeAVariableIsNamedWithItsSize) {
   try {
     variable(Tensor(DType::kFloat32, {40 << 20}), kGpu);
@@ -342,6 +419,22 @@ TEST_F(Gpu, TrainsMirroredReplicasAsTheCpuDoes) {
   set_logical_cpus(2, 1);
   MirroredStrategy gpus({.devices = {"gpu:0", "gpu:1"}}), cpus({.devices = {"cpu:0", "cpu:1"}});
   expect_same_training(gpus, cpus, dense_network, adam);
+  set_logical_cpus(1);
+}
+
+// By the host's memory, of which it warns.
+TEST_F(Gpu, TrainsReplicasOnAGpuAndACpuAsTheCpuDoes) {
+  set_logical_cpus(2, 1);
+  for (const auto& devices :
+       {std::vector<std::string>{"gpu:0", "cpu:0"}, std::vector<std::string>{"cpu:0", "gpu:0"}}) {
+    ::testing::internal::CaptureStderr();
+    MirroredStrategy both({.devices = devices});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("several kinds"), std::string::npos) << said;
+    MirroredStrategy cpus({.devices = {"cpu:0", "cpu:1"}});
+    expect_same_training(both, cpus, dense_network, adam);
+    expect_same_training(both, cpus, convolutional_network, sgd);
+  }
   set_logical_cpus(1);
 }
 

@@ -66,6 +66,22 @@ void expect_named(const std::function<void(int, GroupOptions&)>& change) {
   });
 }
 
+TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotConnect) {
+  InMemoryStore store;
+  const Error error = error_of([&] {
+    make_communicators({.store = &store,
+                        .name = "group",
+                        .processes = 2,
+                        .tasks = {"chief:0", "worker:0"},
+                        .join_limit = std::chrono::milliseconds(50)});
+  });
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+  EXPECT_EQ(error.peer(), "worker:0") << error.what();
+  EXPECT_NE(error.message().find("have not come within 50 ms: worker:0 (process 1)"),
+            std::string::npos)
+      << error.what();
+}
+
 TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotCome) {
   expect_named([](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; });
   expect_named([](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });

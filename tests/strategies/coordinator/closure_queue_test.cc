@@ -2,6 +2,8 @@
 #include "strategies/coordinator/closure_queue.h"
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -21,8 +23,12 @@ using PutBack = ClosureQueue::PutBack;
 
 class Queue : public ::testing::Test {
  protected:
-  explicit Queue(size_t capacity = 16, int max_attempts = 3)
-      : queue_(capacity, max_attempts, [this] { cancelled_ = true; }) {}
+  explicit Queue(size_t capacity = 16, milliseconds stop_timeout = kPatience)
+      : queue_(ClosureQueue::Options{.capacity = capacity,
+                                     .max_attempts = 3,
+                                     .stop_timeout = stop_timeout,
+                                     .cancel = [this] { cancelled_ = true; },
+                                     .who = [this] { return who_(); }}) {}
 
   ClosurePtr closure() {
     auto made = std::make_unique<Closure>();
@@ -38,10 +44,10 @@ class Queue : public ::testing::Test {
     return value;
   }
   std::vector<ClosurePtr> take(size_t most = 1) {
-    return queue_.take(most, std::chrono::steady_clock::now() + kPatience, never_);
+    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now() + kPatience, never_);
   }
   std::vector<ClosurePtr> take_what_is_there(size_t most = 100) {
-    return queue_.take(most, std::chrono::steady_clock::now(), never_);
+    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now(), never_);
   }
   ClosurePtr take_one() { return std::move(take().at(0)); }
   static std::vector<ClosurePtr> list(ClosurePtr closure) {
@@ -49,11 +55,21 @@ class Queue : public ::testing::Test {
     all.push_back(std::move(closure));
     return all;
   }
-  void join() {
-    queue_.join(kPatience, [] { return "nobody"; });
+  void join() { queue_.join(kPatience); }
+  // Begins to put one more on a thread of its own, and returns when it is at it.
+  std::thread begin_to_put() {
+    std::atomic<bool> begun = false;
+    std::thread putting([&begun, this] {
+      begun = true;
+      put();
+      has_put_ = true;
+    });
+    EXPECT_TRUE(eventually([&] { return begun.load(); }));
+    return putting;
   }
 
-  std::atomic<bool> cancelled_ = false, never_ = false;
+  std::atomic<bool> cancelled_ = false, never_ = false, has_put_ = false;
+  std::function<std::string()> who_ = [] { return "worker:1: at it"; };
   uint64_t last_number_ = 0;
   ClosureQueue queue_;
 };
@@ -70,10 +86,24 @@ TEST_F(Queue, IsDoneAtFirstAndAfterAllHasBeenExecuted) {
   join();
 }
 
+TEST_F(Queue, HandsOutTheFirstAndAsManyBytesAsAreWanted) {
+  for (const size_t bytes : {50u, 3u, 4u, 4u, 1u}) {
+    ClosurePtr made = closure();
+    made->bytes = bytes;
+    queue_.put(std::move(made));
+  }
+  for (const size_t expected : {1u, 2u, 2u}) {
+    auto taken = queue_.take(100, 7, std::chrono::steady_clock::now(), never_);
+    EXPECT_EQ(taken.size(), expected);
+    queue_.finish(std::move(taken));
+  }
+  EXPECT_TRUE(queue_.done());
+}
+
 TEST_F(Queue, JoinSaysWhatItWaitedFor) {
   put();
-  EXPECT_ERROR(queue_.join(milliseconds(1), [] { return "worker:0: idle"; }),
-               Code::kDeadlineExceeded, "1 closures are queued and 0 in flight; worker:0: idle");
+  EXPECT_ERROR(queue_.join(milliseconds(1)), Code::kDeadlineExceeded,
+               "1 closures are queued and 0 in flight; worker:1: at it");
   EXPECT_FALSE(queue_.done());
 }
 
@@ -117,9 +147,7 @@ TEST_F(Queue, JoinKeepsItsTimeLimitWhereSomethingDoesNotStopForAnError) {
   put();
   ClosurePtr bad = take_one(), stuck = take_one();
   queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
-  const auto join_shortly = [&] {
-    queue_.join(milliseconds(20), [] { return "worker:1: at it"; });
-  };
+  const auto join_shortly = [&] { queue_.join(milliseconds(20)); };
   EXPECT_ERROR(join_shortly(), Code::kDeadlineExceeded,
                "1 in flight, and do not stop for the error");
   EXPECT_ERROR(join_shortly(), Code::kDeadlineExceeded, "(bad); worker:1: at it");
@@ -129,6 +157,55 @@ TEST_F(Queue, JoinKeepsItsTimeLimitWhereSomethingDoesNotStopForAnError) {
   queue_.finish(list(std::move(stuck)));
   joining.join();
   join();
+}
+
+class ImpatientQueue : public Queue {
+ protected:
+  ImpatientQueue() : Queue(16, milliseconds(20)) {}
+};
+
+TEST_F(ImpatientQueue, NoWaitForWhatDoesNotStopForAnErrorIsWithoutEnd) {
+  put();
+  const RemoteValue other = put();
+  ClosurePtr bad = take_one(), stuck = take_one();
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  const std::string why =
+      "0 closures are queued and 1 in flight, and do not stop for the error of another (bad); "
+      "worker:1: at it";
+  EXPECT_ERROR(queue_.done(), Code::kDeadlineExceeded, why);
+  EXPECT_ERROR(put(), Code::kDeadlineExceeded, why);
+  EXPECT_ERROR(queue_.join({}), Code::kDeadlineExceeded, why);
+  EXPECT_ERROR(join(), Code::kDeadlineExceeded, why);
+  EXPECT_FALSE(other.is_ready());
+  queue_.put_back(list(std::move(stuck)), PutBack::kLost);
+  EXPECT_ERROR(queue_.done(), Code::kInternal, "bad");
+  EXPECT_ERROR(other.fetch(), Code::kCancelled, "bad");
+  EXPECT_TRUE(queue_.done());
+}
+
+TEST_F(Queue, ATimeLimitBeyondTheClockIsNone) {
+  put();
+  std::thread finishing([&] { queue_.finish(take()); });
+  queue_.join(milliseconds::max());
+  finishing.join();
+}
+
+TEST_F(Queue, AnInterruptEndsDone) {
+  put();
+  put();
+  ClosurePtr bad = take_one(), stuck = take_one();
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  std::thread asking([&] { EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted"); });
+  EXPECT_TRUE(eventually([&] { return cancelled_.load(); })) << "it waits from then on";
+  request_stop(StopRequest::kInterrupt);
+  asking.join();
+  init();  // forgets it
+  EXPECT_EQ(queue_.counts().in_flight, 1u);
+  queue_.finish(list(std::move(stuck)));
+  EXPECT_ERROR(queue_.done(), Code::kInternal, "bad");
+  request_stop(StopRequest::kInterrupt);
+  EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted");
+  init();
 }
 
 TEST_F(Queue, AnInterruptEndsAllWaitsAndLeavesTheErrorForLater) {
@@ -222,16 +299,12 @@ class SmallQueue : public Queue {
 TEST_F(SmallQueue, PutWaitsWhileItIsFull) {
   put();
   put();
-  std::atomic<bool> third = false;
-  std::thread putting([&] {
-    put();
-    third = true;
-  });
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_FALSE(third);
+  std::thread putting = begin_to_put();
+  EXPECT_FALSE(has_put_);
+  EXPECT_EQ(queue_.counts().queued, 2u);
   queue_.finish(take());
-  EXPECT_TRUE(eventually([&] { return third.load(); }));
   putting.join();
+  EXPECT_EQ(queue_.counts().queued, 2u);
 }
 
 TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
@@ -247,19 +320,18 @@ TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
 
 TEST_F(SmallQueue, PutWaitsForJoin) {
   put();
-  std::thread joining([&] { join(); });
-  std::this_thread::sleep_for(milliseconds(20));
-  std::atomic<bool> second = false;
-  std::thread putting([&] {
-    put();
-    second = true;
-  });
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_FALSE(second);
-  queue_.finish(take());
-  joining.join();
+  ClosurePtr first = take_one();
+  std::thread putting;
+  // Asked by join(), whose wait is not over before it throws.
+  who_ = [&] {
+    putting = begin_to_put();
+    EXPECT_FALSE(has_put_);
+    return "worker:0: at it";
+  };
+  EXPECT_ERROR(queue_.join(milliseconds(1)), Code::kDeadlineExceeded, "1 in flight; worker:0");
   putting.join();
-  EXPECT_TRUE(second);
+  EXPECT_EQ(queue_.counts().queued, 1u);
+  queue_.finish(list(std::move(first)));
 }
 
 // Ten threads do at random what schedulers and workers do.
@@ -289,7 +361,7 @@ TEST_F(Queue, EndsCleanWhateverTenThreadsDo) {
       RandomStream random(kSeed + 100 + t);
       while (scheduling > 0 || queue_.counts().queued > 0) {
         for (ClosurePtr& taken :
-             queue_.take(3, std::chrono::steady_clock::now() + milliseconds(1), never_)) {
+             queue_.take(3, SIZE_MAX, std::chrono::steady_clock::now() + milliseconds(1), never_)) {
           switch (random.below(20)) {
             case 0:
               queue_.fail(std::move(taken), Error(Code::kInternal, "bad"));

@@ -89,6 +89,40 @@ TEST(ClusterCoordinator, LargeTensorsAndSmallOnesTravelTogether) {
   }
 }
 
+// A worker that takes messages of 1 MiB, and a coordinator.
+class SmallMessages : public ::testing::Test {
+ protected:
+  launcher::ReservedPort port_;
+  Lines lines_;
+  WorkerServer worker_{Address::parse(port_.address()),
+                       {.job_id = "job", .max_bytes = 1 << 20, .notice = lines_.writer()},
+                       no_environment};
+  ClusterCoordinator coordinator_{ClusterSpec(ClusterSpec::Jobs{{"worker", {port_.address()}}}),
+                                  {.job_id = "job", .notice = lines_.writer()},
+                                  no_environment};
+};
+
+TEST_F(SmallMessages, LargeArgumentsAreGivenAFewAtATime) {
+  const Tensor table = Tensor::full(DType::kFloat32, {16 << 10}, 3);
+  const Function row = function(
+      [](Value all, Value i) { return ops::gather(all, ops::cast(i, DType::kInt64)); }, "row");
+  std::vector<RemoteValue> values;
+  for (int i = 0; i < 1000; ++i)
+    values.push_back(coordinator_.schedule(row, table, static_cast<float>(i)));
+  coordinator_.join(kPatience);
+  for (const RemoteValue& value : values) EXPECT_EQ(value.get().item(), 3);
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
+TEST_F(SmallMessages, AnArgumentThatIsTooLargeIsAnErrorOfItsFunctionAlone) {
+  const Tensor large = Tensor::zeros(DType::kFloat32, {1 << 19});
+  coordinator_.schedule(doubled(), large);
+  EXPECT_ERROR(coordinator_.join(kPatience), Code::kResourceExhausted,
+               "\"doubled\" is given tensors of 2097152 bytes, and worker:0 takes 1048576");
+  EXPECT_EQ(coordinator_.schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
 TEST(ClusterCoordinator, LargeConstantsTravelWithTheFunction) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
@@ -197,7 +231,8 @@ TEST(ClusterCoordinator, AFailingDatasetFunctionIsAnErrorOfWhoUsesIt) {
   coordinator->join(kPatience);
   const auto sum = default_strategy().function(
       [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
-  coordinator->schedule(sum, broken);
+  const RemoteValue value = coordinator->schedule(sum, broken);
+  EXPECT_ERROR(value.fetch(kPatience), Code::kUnknown, "no such folder");
   EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no such folder");
 }
 
@@ -293,6 +328,36 @@ TEST(ClusterCoordinator, AnErrorEndsAWaitForData) {
   EXPECT_ERROR(value.fetch(), Code::kCancelled, "in part");
   released = true;
   EXPECT_EQ(coordinator->schedule(sum, batches).get(kPatience).item(), 1);
+}
+
+TEST(ClusterCoordinator, AFetchWaitsForAWorkerThatIsBusyUntilAnInterrupt) {
+  static std::atomic<bool> released = false;
+  register_dataset("busy", [](const InputContext&) {
+    return data::generator([]() -> data::NextFunction {
+             return []() -> std::optional<data::Element> {
+               eventually([] { return released.load(); });
+               return data::Element{{"value", Tensor::scalar(1.0f)}};
+             };
+           })
+        .batch(1);
+  });
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto counted = counter(*coordinator);
+  const auto batches = coordinator->create_per_worker_dataset("busy").iterate();
+  const auto step = default_strategy().function(
+      [counted](const BatchValues& batch) {
+        return counted->assign_add(ops::reduce_sum(batch["value"]));
+      },
+      "step");
+  const RemoteValue value = coordinator->schedule(step, batches);
+  EXPECT_TRUE(eventually([&] { return coordinator->statistics().in_flight == 1; }));
+  raise(SIGTERM);
+  EXPECT_ERROR(coordinator->fetch_per_worker(counted), Code::kCancelled, "interrupted");
+  init();  // forgets it
+  released = true;
+  EXPECT_EQ(coordinator->fetch_per_worker(counted).size(), 1u);
+  EXPECT_EQ(value.get(kPatience).item(), 1);
 }
 
 TEST(ClusterCoordinator, SchedulingInALoopHearsOfTheError) {
@@ -546,13 +611,17 @@ TEST(WorkerServer, EndsWhenNobodyHasEverCome) {
 TEST(WorkerServer, IsTheTaskThatTheEnvironmentSays) {
   EXPECT_ERROR(run_worker_server({}, no_environment), Code::kFailedPrecondition, "worker:N");
   const launcher::ReservedPort port;
-  const std::string config = str(R"({"cluster": {"worker": [")", port.address(),
-                                 R"("]}, "task": {"type": "worker", "index": 0}})");
-  run_worker_server({.unclaimed_after = milliseconds(20), .notice = [](const std::string&) {}},
-                    [&](const std::string& name) -> std::optional<std::string> {
-                      if (name == "TF_CONFIG") return config;
-                      return std::nullopt;
-                    });
+  const auto run_beside = [&](const std::string& chief) {
+    const std::string config = str(R"({"cluster": {)", chief, R"("worker": [")", port.address(),
+                                   R"("]}, "task": {"type": "worker", "index": 0}})");
+    run_worker_server({.unclaimed_after = milliseconds(20), .notice = [](const std::string&) {}},
+                      [&](const std::string& name) -> std::optional<std::string> {
+                        if (name == "TF_CONFIG") return config;
+                        return std::nullopt;
+                      });
+  };
+  run_beside(R"("chief": ["127.0.0.1:1"], )");
+  EXPECT_ERROR(run_beside(""), Code::kFailedPrecondition, "cohort-run --chief");
 }
 
 }  // namespace

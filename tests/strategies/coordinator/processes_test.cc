@@ -36,6 +36,11 @@ class Processes : public ::testing::Test {
     coordinator_ = std::make_unique<ClusterCoordinator>(ClusterSpec(jobs), options, no_environment);
     coordinator_->wait_for_workers();
   }
+  uint64_t executed() const { return coordinator_->statistics().executed; }
+  // Until so many have been executed, or more.
+  bool wait_executed(uint64_t count) const {
+    return eventually([&] { return executed() >= count; });
+  }
   // So many closures, and checks of all their results.
   std::vector<RemoteValue> schedule(int count) {
     std::vector<RemoteValue> values;
@@ -66,7 +71,7 @@ TEST_F(Processes, KilledAndStartedAgainInTheMiddleOfWork) {
   std::thread killer([&] {
     for (int kill = 0; kill < 4 && !stop; ++kill) {
       const size_t victim = random.below(kWorkers);
-      std::this_thread::sleep_for(std::chrono::microseconds(random.below(100'000)));
+      EXPECT_TRUE(wait_executed(executed() + random.below(3000)));
       workers_[victim]->kill_now();
       EXPECT_TRUE(eventually([&] {
         return stop ||
@@ -99,12 +104,10 @@ TEST_F(Processes, WhatIsPushedIsAppliedOnceHoweverOftenItIsExecuted) {
   const Function add = counted.adding();
   constexpr int kRounds = 6, kFunctions = 150;
   for (int round = 0; round < kRounds; ++round) {
-    const uint64_t before = coordinator_->statistics().executed;
+    const uint64_t before = executed();
     for (int i = 0; i < kFunctions; ++i) coordinator_->schedule(add, 1.0f);
     const size_t victim = random.below(kWorkers);
-    ASSERT_TRUE(
-        eventually([&] { return coordinator_->statistics().executed >= before + kFunctions / 4; }));
-    std::this_thread::sleep_for(std::chrono::microseconds(random.below(5000)));
+    ASSERT_TRUE(wait_executed(before + kFunctions / 4 + random.below(kFunctions / 2)));
     workers_[victim]->kill_now();
     start(victim);
     coordinator_->join(kPatience);
@@ -128,7 +131,7 @@ class ServerProcesses : public Processes {
         kServer, std::vector<std::string>{"server", server_ports_[i].address(), snapshots(i)},
         str(folder_.path(), "/server-", i));
   }
-  uint64_t executed(size_t worker) { return coordinator_->worker_statuses()[worker].executed; }
+  uint64_t executed_by(size_t worker) { return coordinator_->worker_statuses()[worker].executed; }
 
   std::vector<launcher::ReservedPort> server_ports_;
   std::vector<std::unique_ptr<Process>> servers_;
@@ -153,16 +156,15 @@ TEST_F(ServerProcesses, AKilledServerComesBackFromItsSnapshotAndWhatIsLostIsCoun
     functions += count;
   };
   for (const size_t victim : {0, 1, 0, 0, 0}) {
-    const uint64_t before = coordinator_->statistics().executed;
+    const uint64_t before = executed();
     schedule(400);
-    ASSERT_TRUE(eventually([&] { return coordinator_->statistics().executed >= before + 200; }));
-    std::this_thread::sleep_for(std::chrono::microseconds(random.below(20'000)));
+    ASSERT_TRUE(wait_executed(before + 200 + random.below(150)));
     servers_[victim]->kill_now();
     start_server(victim);
     coordinator_->join(kPatience);
     // A worker learns what is lost when it pushes.
-    const uint64_t first = executed(0), second = executed(1);
-    while (executed(0) == first || executed(1) == second) {
+    const uint64_t first = executed_by(0), second = executed_by(1);
+    while (executed_by(0) == first || executed_by(1) == second) {
       schedule(10);
       coordinator_->join(kPatience);
     }

@@ -58,6 +58,42 @@ TEST(CoordinatorOfAStrategy, WorkersCompressGradientsAsItSays) {
       << "no element moves by more than the threshold";
 }
 
+// Two optimizers of one name, as for a GAN, each with a weight of one name.
+TEST(CoordinatorOfAStrategy, VariablesOfOneNameAreDifferentOnes) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto weight = [](float value) {
+    return create_variable({.name = "w", .spec = {DType::kFloat32, {}}, .initial_value = [=] {
+                              return Tensor::scalar(value);
+                            }});
+  };
+  const auto first = weight(0), second = weight(100);
+  const auto slow = optim::SGD(0.5), fast = optim::SGD(2.0);
+  const auto both = strategy->function([&] {
+    const Value loss = 0.0 - (first->read() + second->read());
+    slow.minimize(loss, {first});
+    fast.minimize(loss, {second});
+    return loss;
+  });
+  // Each of these has the name for itself.
+  const auto read_first = strategy->function([&] { return first->read(); });
+  const auto read_second = strategy->function([&] { return second->read(); });
+  const auto coordinator = job.coordinator(*strategy);
+  for (const int steps : {10, 20}) {
+    for (int i = 0; i < 10; ++i) coordinator->schedule(both);
+    coordinator->join(kPatience);
+    for (int i = 0; i < 5; ++i) {  // on either worker
+      EXPECT_EQ(coordinator->schedule(read_first).get(kPatience).item(), 0.5 * steps);
+      EXPECT_EQ(coordinator->schedule(read_second).get(kPatience).item(), 100 + 2.0 * steps);
+    }
+    EXPECT_EQ(first->value().item(), 0.5 * steps);
+    EXPECT_EQ(second->value().item(), 100 + 2.0 * steps);
+    for (const auto* optimizer : {&slow, &fast})
+      EXPECT_EQ(optimizer->iterations()->value().item(), steps);
+  }
+}
+
 TEST(CoordinatorOfAStrategy, TablesMayBeLargerThanAnyMemory) {
   constexpr int64_t kRows = int64_t{1} << 40;
   Job job(1);

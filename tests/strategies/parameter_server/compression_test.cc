@@ -10,15 +10,27 @@ namespace cohort::testing {
 namespace {
 
 // What a server makes of the next gradient.
-std::vector<float> send(GradientCompressor& compressor, std::vector<float> values) {
-  const Tensor gradient = floats(std::move(values));
+Tensor received(GradientCompressor& compressor, const Tensor& gradient) {
   const auto buffer = compressor.compress("w", gradient);
-  parameter_server::check_compressed(compressor.kind(),
-                                     static_cast<uint64_t>(gradient.num_elements()), buffer->bytes);
-  Tensor received(DType::kFloat32, gradient.shape());
+  parameter_server::check_compressed(compressor.kind(), gradient.spec(), buffer->bytes);
+  Tensor result(gradient.dtype(), gradient.shape());
   parameter_server::decompress(compressor.kind(), static_cast<const char*>(buffer->data),
-                               buffer->bytes, received);
-  return values_of(received);
+                               buffer->bytes, result);
+  return result;
+}
+
+std::vector<float> send(GradientCompressor& compressor, const std::vector<float>& values) {
+  return values_of(received(compressor, floats(values)));
+}
+
+Tensor doubles(const std::vector<double>& values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
+
+std::vector<double> doubles_of(const Tensor& tensor) {
+  const Tensor wide = tensor.cast(DType::kFloat64);
+  const auto values = wide.values<double>();
+  return {values.begin(), values.end()};
 }
 
 using Floats = std::vector<float>;
@@ -74,6 +86,22 @@ TEST(TopK, SendsTheLargestWithWhatStayedBehind) {
   EXPECT_EQ(third[0] + third[1] + third[3], 0);
 }
 
+TEST(TopK, SendsTheVeryFloat64) {
+  const double exact = 1 + 0x1p-40;
+  TestServer server;
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .compression = {.kind = Compression::kTopK, .top_k = 0.5}},
+                         no_environment);
+  const ShardSpec spec = whole_shard("w", {DType::kFloat64, {2}});
+  client.create(spec, [] { return Tensor::zeros(DType::kFloat64, {2}); });
+  for (const double first : {-exact, 0.0})
+    client.push({.shard = "w", .gradient = doubles({first, exact / 3}), .learning_rate = 1});
+  EXPECT_EQ(doubles_of(fetch(client, spec)), (std::vector<double>{exact, -(exact / 3 + exact / 3)}))
+      << "one element after the other, with what has stayed behind";
+}
+
 TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
   GradientCompressor compressor({.kind = Compression::kInt8});
   const auto buffer = compressor.compress("w", floats({0.5f, -1.27f, 0.01f, 0.006f}));
@@ -105,6 +133,33 @@ TEST(Float16, LeavesBehindWhatItCannotHold) {
   EXPECT_EQ(values_of(compressor.residual("w")), (Floats{0, 100000 - 65504, 0}));
 }
 
+TEST(BFloat16, LeavesBehindWhatItCannotHold) {
+  constexpr float kLargest = 0x1.FEp127f, kLarger = 0x1.FFFFFEp127f;
+  GradientCompressor compressor({.kind = Compression::kBFloat16});
+  EXPECT_EQ(send(compressor, {kLarger, -kLarger}), (Floats{kLargest, -kLargest}));
+  EXPECT_EQ(values_of(compressor.residual("w")), (Floats{kLarger - kLargest, kLargest - kLarger}));
+  EXPECT_EQ(send(compressor, {0, 0}), (Floats{0x1p120f, -0x1p120f}));
+}
+
+TEST(Halves, GiveBackTheDtypeAndExactOnes) {
+  for (const Compression kind : {Compression::kBFloat16, Compression::kFloat16})
+    for (const DType dtype :
+         {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
+      SCOPED_TRACE(dtype_name(dtype));
+      GradientCompressor compressor({.kind = kind});
+      const Tensor there = received(compressor, Tensor::full(dtype, {3}, 1));
+      EXPECT_EQ(there.dtype(), dtype);
+      EXPECT_EQ(doubles_of(there), (std::vector<double>{1, 1, 1}));
+      EXPECT_EQ(doubles_of(compressor.residual("w")), (std::vector<double>{0, 0, 0}));
+    }
+}
+
+TEST(GradientCompressor, IsForFloatingPoint) {
+  GradientCompressor compressor({.kind = Compression::kFloat16});
+  EXPECT_ERROR(compressor.compress("w", Tensor::zeros(DType::kInt32, {2})), Code::kUnimplemented,
+               "int32");
+}
+
 class EveryCompression : public ::testing::TestWithParam<Compression> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryCompression,
                          ::testing::Values(Compression::kBFloat16, Compression::kFloat16,
@@ -112,22 +167,52 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCompression,
                                            Compression::kTopK, Compression::kTwoBit));
 
 TEST_P(EveryCompression, LosesNothingInTheEnd) {
-  GradientCompressor compressor({.kind = GetParam(), .top_k = 0.1});
   constexpr uint64_t kSeed = 20;
   constexpr size_t kElements = 77;
-  RandomStream random(kSeed);
-  std::vector<double> in(kElements), out(kElements);
-  for (int step = 0; step < 50; ++step) {
-    Floats gradient(kElements);
-    for (float& x : gradient) x = static_cast<float>(random.uniform() - 0.4);
-    const Floats sent = send(compressor, gradient);
-    for (size_t i = 0; i < kElements; ++i) {
-      in[i] += gradient[i];
-      out[i] += sent[i];
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
+    SCOPED_TRACE(str(dtype_name(dtype), ", seed ", kSeed));
+    GradientCompressor compressor({.kind = GetParam(), .top_k = 0.1});
+    RandomStream random(kSeed);
+    std::vector<double> in(kElements), out(kElements);
+    for (int step = 0; step < 50; ++step) {
+      std::vector<double> numbers(kElements);
+      for (double& x : numbers) x = random.uniform() - 0.4;
+      const Tensor gradient = doubles(numbers).cast(dtype);
+      const std::vector<double> given = doubles_of(gradient),
+                                sent = doubles_of(received(compressor, gradient));
+      for (size_t i = 0; i < kElements; ++i) {
+        in[i] += given[i];
+        out[i] += sent[i];
+      }
+    }
+    const Tensor residual = compressor.residual("w");
+    const bool is_wide = dtype == DType::kFloat64;
+    EXPECT_EQ(residual.dtype(), is_wide ? DType::kFloat64 : DType::kFloat32);
+    const std::vector<double> left = doubles_of(residual);
+    for (size_t i = 0; i < kElements; ++i)
+      ASSERT_NEAR(out[i] + left[i], in[i], is_wide ? 1e-12 : 1e-4) << i;
+  }
+}
+
+// Neither on its way nor in what is kept, also of what is beyond all that can be sent.
+TEST_P(EveryCompression, OverflowsNowhere) {
+  const std::pair<DType, double> largest[] = {{DType::kFloat32, 0x1.FFFFFEp127},
+                                              {DType::kFloat64, 0x1.FFFFFFFFFFFFFp1023},
+                                              {DType::kBFloat16, 0x1.FEp127},
+                                              {DType::kFloat16, 65504}};
+  for (const auto& [dtype, most] : largest) {
+    SCOPED_TRACE(dtype_name(dtype));
+    GradientCompressor compressor({.kind = GetParam(), .top_k = 0.5});
+    for (const double factor : {1, 0, 0}) {
+      const Tensor gradient =
+          doubles({most * factor, -most * factor, most / 2 * factor, 0, -most * factor})
+              .cast(dtype);
+      for (const double x : doubles_of(received(compressor, gradient)))
+        EXPECT_TRUE(std::isfinite(x)) << x;
+      for (const double x : doubles_of(compressor.residual("w")))
+        EXPECT_TRUE(std::isfinite(x)) << x;
     }
   }
-  const Floats left = values_of(compressor.residual("w"));
-  for (size_t i = 0; i < kElements; ++i) ASSERT_NEAR(out[i] + left[i], in[i], 1e-4) << i;
 }
 
 TEST_P(EveryCompression, TrainsThroughAServer) {
@@ -148,8 +233,11 @@ TEST_P(EveryCompression, TrainsThroughAServer) {
 }
 
 TEST_P(EveryCompression, RefusesOtherSizes) {
-  EXPECT_ERROR(parameter_server::check_compressed(GetParam(), 8, 1000), Code::kInvalidArgument,
-               "1000");
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const TensorSpec spec{dtype, {8}};
+    EXPECT_ERROR(parameter_server::check_compressed(GetParam(), spec, 1000), Code::kInvalidArgument,
+                 "1000");
+  }
 }
 
 TEST(TopK, RefusesPlacesOutsideTheGradient) {

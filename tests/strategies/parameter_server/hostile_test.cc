@@ -16,6 +16,7 @@
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/wire.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/trials.h"
 
 namespace cohort::testing {
@@ -55,7 +56,8 @@ class Hostile : public ::testing::Test {
       refused = error;
       replied = true;
     }
-    std::atomic<bool> replied = false;
+    bool has_gone() const override { return gone; }
+    std::atomic<bool> replied = false, gone = false;
     std::optional<Error> refused;  // to be read once it has replied
 
    private:
@@ -173,6 +175,11 @@ TEST_F(Hostile, Pushes) {
   refused([](auto& p) { p.set_rows(1), p.set_payload_bytes(1); }, Code::kInvalidArgument, "bytes");
   refused([](auto& p) { p.set_payload_bytes(15); }, Code::kInvalidArgument, "16 bytes");
   refused([](auto& p) { p.set_payload_bytes(UINT64_MAX); }, Code::kInvalidArgument, "16 bytes");
+  for (const char* source : {"worker:1", "worker:0/writes", "chief:0", "chief:0/lane-",
+                             "chief:0/lane-01", "chief:0/lane--1", "chief:0/lane-1/writes",
+                             "chief:0/lane-18446744073709551616", "worker:1/lane-1"})
+    refused([&](auto& p) { p.set_source(source), p.set_source_sequence(1); },
+            Code::kInvalidArgument, source);
   refused([](auto& p) { p.set_encoding(77); }, Code::kInvalidArgument, "encoding 77");
   refused([](auto& p) { p.set_encoding(-1); }, Code::kInvalidArgument, "encoding -1");
   refused([](auto& p) { p.set_encoding(4); }, Code::kInvalidArgument, "16");
@@ -183,6 +190,19 @@ TEST_F(Hostile, Pushes) {
   Request nothing = request();
   nothing.mutable_update();
   EXPECT_REFUSED(nothing, Code::kInvalidArgument, "no push");
+}
+
+TEST_F(Hostile, APushForAnotherTaskDoesNotEndIt) {
+  Request own = request(), forged = request();
+  own.mutable_stats();
+  EXPECT_EQ(outcome(own).message(), "no error");
+  forged.mutable_caller()->set_task("worker:1");
+  auto& push = add_push(forged);
+  push.set_source("worker:0");
+  push.set_source_incarnation(99);
+  push.set_source_sequence(1);
+  EXPECT_REFUSED(forged, Code::kInvalidArgument, "of \"worker:0\"");
+  EXPECT_EQ(outcome(own).message(), "no error");
 }
 
 TEST_F(Hostile, Pulls) {
@@ -200,6 +220,33 @@ TEST_F(Hostile, Pulls) {
   refused([](auto& p) { p.set_rows(-5); }, Code::kInvalidArgument, "-5 rows");
   refused([](auto& p) { p.set_rows(INT64_MAX); }, Code::kResourceExhausted, "limit");
   refused([](auto& p) { p.set_at_least(50); }, Code::kDeadlineExceeded, "version 50");
+}
+
+TEST_F(Hostile, WhatWaitsEndsWithItsCaller) {
+  Service service({.job_id = "job",
+                   .consistency = {.max_staleness = 1, .num_workers = 2},
+                   .threads = 1,
+                   .notice = [](const std::string&) {}},
+                  [] {});
+  service.create(whole_shard("w", kFour), floats({0, 0, 0, 0}));
+  Request pulling = request(), starting = request();
+  auto& pull = *pulling.mutable_update()->add_pulls();
+  pull.set_shard("w");
+  pull.set_rows(-1);
+  pull.set_at_least(50);
+  starting.mutable_clock()->set_completed(9);
+  for (Request* waiting : {&pulling, &starting}) {
+    waiting->set_timeout_ms(600'000);
+    const auto caller = std::make_shared<Recorder>();
+    Service::Session session;
+    auto exchange = service.open(waiting->SerializeAsString(), caller, session);
+    const std::weak_ptr<Exchange> left = exchange;
+    exchange->complete();
+    exchange.reset();
+    EXPECT_FALSE(left.expired());
+    caller->gone = true;
+    EXPECT_TRUE(eventually([&] { return left.expired(); }));
+  }
 }
 
 TEST_F(Hostile, Writes) {

@@ -6,6 +6,7 @@
 
 #include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
+#include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 
@@ -88,6 +89,30 @@ TEST(ParameterServer, AppliesGradientsWithItsOptimizer) {
   // m = -0.5 g, then -0.75 g; w = w - 1.25 g
   EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{-0.25, 2, 4.25, 1.5}));
   EXPECT_EQ(values_of(fetch(*client, spec, 1)), (std::vector<float>{-0.75, 0, 0.75, -1.5}));
+}
+
+TEST(ParameterServer, AddsUpWhatEachWorkerPushesToAShardOfItsOwn) {
+  constexpr int kWorkers = 3, kPushes = 50;
+  TestServer server;
+  std::vector<std::thread> workers;
+  for (int w = 0; w < kWorkers; ++w)
+    workers.emplace_back([&server, w] {
+      const auto client = server.client(str("worker:", w));
+      const ShardSpec spec = whole_shard(str("w", w), kFour);
+      client->create(spec, [] { return floats({0, 0, 0, 0}); });
+      const auto own = [w](float times) {
+        const float x = times * static_cast<float>(w + 1);
+        return std::vector<float>{x, 2 * x, -x, 0};
+      };
+      Tensor value(DType::kFloat32, {4});
+      const ShardPush push{.shard = spec.name, .gradient = floats(own(-1)), .learning_rate = 1};
+      const ShardPull pull{.shard = spec.name, .target = value};
+      for (int i = 0; i < kPushes; ++i) client->push(push);
+      EXPECT_EQ(values_of(fetch(*client, spec)), own(kPushes));
+      for (int i = 0; i < kPushes; ++i) client->update({&push, 1}, {&pull, 1});
+      EXPECT_EQ(values_of(value), own(2 * kPushes)) << "each call has pulled what it has pushed";
+    });
+  for (std::thread& worker : workers) worker.join();
 }
 
 // The number of the update is counted where it happens.
@@ -305,6 +330,58 @@ TEST(ParameterServer, NamesTheServerThatIsNotThere) {
   server.stop();
   EXPECT_ERROR(server.client("worker:0", milliseconds(300))->statistics(), Code::kUnavailable,
                address);
+}
+
+// However requests travel, and whatever is said.
+TEST(ParameterServer, IsNamedInWhatItRefuses) {
+  TestServer server;
+  const auto client_of = [&](const std::string& called) {
+    return ParameterClient(server.address(),
+                           {.task = "worker:1",
+                            .job_id = "job",
+                            .server = called,
+                            .timeout = std::chrono::seconds(20),
+                            .transport = transport()},
+                           no_environment);
+  };
+  Tensor target(DType::kFloat32, {4});
+  const ShardPull pull{.shard = "a\nname", .target = target};
+  const std::string address = server.address().text();
+  const std::string refusal =
+      "this server has no shard \"a\nname\": it has not been created, or the server has lost it";
+
+  const Error of_task = error_of([&] { client_of("ps:3").pull(pull); });
+  EXPECT_EQ(of_task.code(), Code::kNotFound);
+  EXPECT_EQ(of_task.message(), str("parameter server ps:3 at ", address, ": ", refusal));
+  EXPECT_EQ(of_task.peer(), "ps:3");
+
+  const Error of_address = error_of([&] { client_of("").pull(pull); });
+  EXPECT_EQ(of_address.message(), str("parameter server ", address, ": ", refusal));
+  EXPECT_EQ(of_address.peer(), address);
+
+  ServerSession session({server.address()},
+                        {.task = "worker:1", .job_id = "job", .transport = transport()}, {},
+                        no_environment);
+  EXPECT_EQ(error_of([&] { session.client(0).pull(pull); }).peer(), "ps:0");
+
+  const Error of_caller = error_of([&] { client_of("ps:3").snapshot("/nowhere"); });
+  EXPECT_EQ(of_caller.code(), Code::kPermissionDenied);
+  EXPECT_EQ(of_caller.peer(), "worker:1") << "who is at fault";
+}
+
+// What is longer than gRPC lets through comes shortened, with its code.
+TEST(ParameterServer, RefusesInWordsThatFit) {
+  TestServer server;
+  const ShardSpec spec = whole_shard("w", kFour);
+  const auto client = server.client();
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  ShardSpec other = spec;
+  for (int i = 0; i < 2000; ++i) other.variable += "\xc3\xa4";
+  EXPECT_ERROR(client->create(other,
+                              [] {
+                                return floats({1, 2, 3, 4});
+                              }),
+               Code::kInvalidArgument, "shard \"w\" has been created");
 }
 
 TEST(ParameterServer, RefusesThePortOfAnother) {

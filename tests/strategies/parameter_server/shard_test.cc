@@ -1,5 +1,12 @@
 #include "strategies/parameter_server/shard.h"
 
+#include <atomic>
+#include <cstring>
+
+#include "core/base/threads.h"
+#include "core/graph/op.h"
+#include "core/kernels/kernel.h"
+#include "core/ops/math_ops.h"
 #include "tests/strategies/parameter_server/testing.h"
 
 namespace cohort::testing {
@@ -7,8 +14,10 @@ namespace {
 
 using parameter_server::Change;
 using parameter_server::IncomingPush;
+using parameter_server::kTeamBytes;
 using parameter_server::MemoryBudget;
 using parameter_server::Shard;
+using parameter_server::UpdateTeam;
 
 const TensorSpec kTwo{DType::kFloat32, {2}};
 
@@ -126,6 +135,100 @@ TEST_F(Recorded, HasAWholeValueWhileItIsWrittenDown) {
   shard.push(std::move(push));
   EXPECT_TRUE(was_whole);
   EXPECT_FALSE(guard->still(before)) << "now it has changed";
+}
+
+// Of whoever makes an update.
+std::atomic<int> threads_of_update = 0;
+
+void count_threads(const KernelCall& call, const KernelContext& context) {
+  threads_of_update = num_threads();
+  std::memcpy(context.outputs[0], context.inputs[0], call.input_specs[0].bytes());
+}
+
+COHORT_REGISTER_OP({.name = "TestCountThreads",
+                    .num_inputs = 1,
+                    .infer = [](const InferenceContext& c) { return c.inputs; },
+                    .gradient = no_gradient});
+COHORT_REGISTER_KERNEL("TestCountThreads", kCpu, stateless_kernel(count_threads));
+
+class CountingRule final : public optim::UpdateRule {
+ public:
+  std::vector<Slot> slots() const override { return {}; }
+  std::vector<Value> scalars(const Value& learning_rate, const Value& /*step*/) const override {
+    return {learning_rate};
+  }
+  Value update(const Value& variable, const Value& gradient, std::vector<Value>& /*slots*/,
+               const std::vector<Value>& scalars) const override {
+    return variable - gradient.graph().add("TestCountThreads", {gradient}).output() * scalars[0];
+  }
+};
+
+class LargeShards : public ::testing::Test {
+ protected:
+  // Some more than a multiple of what vectors and threads take.
+  static constexpr int64_t kElements = kTeamBytes / sizeof(float) + 1237;
+
+  static Tensor numbers(int64_t elements, uint32_t seed) {
+    Tensor tensor(DType::kFloat32, {elements});
+    for (int64_t i = 0; i < elements; ++i) {
+      seed = seed * 1664525 + 1013904223;
+      tensor.data<float>()[i] = static_cast<float>(seed >> 8) * 0x1p-24f - 0.5f;
+    }
+    return tensor;
+  }
+  std::unique_ptr<Shard> make(const ShardSpec& spec, UpdateTeam* team) {
+    return std::make_unique<Shard>(
+        spec, numbers(spec.rows, 1),
+        Shard::Environment{.epoch = 1, .buffers = &buffers_, .team = team});
+  }
+  static void push(Shard& shard, uint64_t sequence) {
+    IncomingPush push;
+    push.task = "worker:0";
+    push.mark = {.incarnation = 1, .sequence = sequence};
+    push.learning_rate = 0.1;
+    push.gradient = numbers(shard.spec().rows, 100 + static_cast<uint32_t>(sequence));
+    shard.push(std::move(push));
+  }
+
+  parameter_server::BufferCache buffers_{0};
+  UpdateTeam team_{3};
+};
+
+TEST_F(LargeShards, AreUpdatedByAllThreadsOfTheirServer) {
+  for (const auto& [elements, threads] : {std::pair(kElements, 3), std::pair(int64_t{1000}, 1)}) {
+    ShardSpec spec = whole_shard("w", {DType::kFloat32, {elements}});
+    spec.update = trace_update(CountingRule(), spec.spec());
+    push(*make(spec, &team_), 1);
+    EXPECT_EQ(threads_of_update.load(), threads) << elements << " elements";
+    push(*make(spec, nullptr), 1);
+    EXPECT_EQ(threads_of_update.load(), 1) << "of a server with one";
+  }
+}
+
+// Bit for bit.
+TEST_F(LargeShards, GetTheSameNumbersFromSeveralThreads) {
+  for (const optim::Optimizer& optimizer :
+       {optim::SGD(0.1, {.momentum = 0.9}), optim::Adam(0.1), optim::Lamb(0.1)}) {
+    const ShardSpec spec = whole_shard("w", {DType::kFloat32, {kElements}}, optimizer);
+    const auto alone = make(spec, nullptr), together = make(spec, &team_);
+    for (uint64_t sequence = 1; sequence <= 3; ++sequence)
+      for (Shard* shard : {alone.get(), together.get()}) push(*shard, sequence);
+    for (int part = 0; part < spec.num_parts(); ++part) {
+      const Tensor one = alone->part(part), other = together->part(part);
+      EXPECT_EQ(std::memcmp(one.raw(), other.raw(), one.bytes()), 0)
+          << "part " << part << " of " << spec.num_parts();
+    }
+  }
+}
+
+// What goes wrong there is told to who has pushed.
+TEST_F(LargeShards, RefuseUpdatesThatAreNone) {
+  ShardSpec spec = whole_shard("w", {DType::kFloat32, {kElements}});
+  spec.update.dense = "rubbish";
+  const Error alone = error_of([&] { make(spec, nullptr); });
+  const Error together = error_of([&] { make(spec, &team_); });
+  EXPECT_NE(alone.message(), "no error");
+  EXPECT_EQ(together.what(), std::string(alone.what()));
 }
 
 TEST(RowsOnFirstUse, TakeNoMoreThanTheServerHas) {

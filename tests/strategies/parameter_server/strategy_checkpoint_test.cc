@@ -23,7 +23,7 @@ TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
     for (const auto& variable : model.variables()) values.push_back(variable->value());
     return values;
   };
-  const std::vector<Tensor> expected = trained(default_strategy(), 5);
+  const std::vector<Tensor> expected = trained(default_strategy(), 7);
   std::filesystem::remove(path);
   set_logical_cpus(2, 1);
   {
@@ -31,7 +31,7 @@ TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
     trained(mirrored, 1);
   }
   std::vector<Tensor> values;
-  for (const int shards : {4, 1, 2}) {
+  for (const int shards : {4, 1, 4, 2, 4}) {
     const Job job(2, 1, {.partitioner = FixedShardsPartitioner(shards)});
     trained(*job.worker(0), 1);
   }
@@ -44,7 +44,7 @@ TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
   const Safetensors file = read_safetensors(path);
   EXPECT_TRUE(file.tensors.contains("dense/kernel"));
   EXPECT_TRUE(file.tensors.contains("optimizer/velocity/dense/kernel"));
-  EXPECT_EQ(file.tensors.at("optimizer/iterations").item(), 5 * kRows / 8);
+  EXPECT_EQ(file.tensors.at("optimizer/iterations").item(), 7 * kRows / 8);
 }
 
 TEST(Checkpoints, OfOtherShardsMayBeLoadedBeforeThereAreVariables) {
@@ -110,7 +110,34 @@ TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
   const double epoch = kRows / 2 / 8;
   EXPECT_EQ(run(0, 2), std::pair(size_t{2}, 2 * epoch));
   EXPECT_EQ(run(1, 1), std::pair(size_t{1}, 3 * epoch)) << "the backup is the chief's";
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(run(0, 3), std::pair(size_t{1}, 4 * epoch)) << "two of its epochs are done";
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(str("after ", 3 * epoch, " updates")), std::string::npos) << said;
+  EXPECT_NE(said.find(str("are after ", 2 * epoch)), std::string::npos) << said;
+}
+
+// Another worker has trained a little before the chief comes.
+TEST(Checkpoints, ABackupGivesNewServersTheWeightsThatTheyLack) {
+  const Folder folder;
+  using Weights = std::vector<std::vector<float>>;
+  const auto run = [&](const Job& job, int worker, int64_t epochs) {
+    const auto strategy = job.worker(worker);
+    const auto scope = strategy->scope();
+    Model model = line_model(optim::SGD(0.1));
+    model.fit(
+        line(8),
+        {.epochs = epochs,
+         .callbacks = {callbacks::BackupAndRestore(folder.path(), {.delete_checkpoint = false})},
+         .verbose = Verbose::kSilent});
+    Weights weights;
+    for (const auto& variable : model.variables()) weights.push_back(values_of(variable->value()));
+    return weights;
+  };
+  const Weights expected = run(Job(1, 2), 0, 2);
+  const Job again(1, 2);
+  EXPECT_NE(run(again, 1, 1), expected);
+  EXPECT_EQ(run(again, 0, 2), expected);
 }
 
 // Trains for some epochs from a checkpoint, if there is one, leaves one, and returns the weights.
@@ -153,6 +180,28 @@ TEST(Checkpoints, GoOnInOtherServersAsWithoutTheBreak) {
     trained(job(3, 3), path, 2);
     EXPECT_EQ(trained(job(1, 1), path, 1), expected);
   }
+}
+
+TEST(Checkpoints, OfServersReplaceThoseOfMoreServers) {
+  const Folder folder;
+  const auto job = [](int servers) {
+    return Job(servers, 1, {.partitioner = FixedShardsPartitioner(servers)});
+  };
+  for (const int servers : {3, 2}) {
+    const Job saving = job(servers);
+    const auto strategy = saving.worker(0);
+    const auto scope = strategy->scope();
+    const auto v = counting("v", {6});
+    v->assign(Tensor::full(DType::kFloat32, {6}, servers));
+    strategy->snapshot(folder.path());
+  }
+  const Job restoring = job(3);
+  const auto strategy = restoring.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {6});
+  for (int server = 0; server < 3; ++server)
+    strategy->session()->client(server).restore(folder.path());
+  EXPECT_EQ(values_of(v->value()), (std::vector<float>(6, 2)));
 }
 
 TEST(Checkpoints, OfBeforeAreLoadedIntoTheSameServers) {

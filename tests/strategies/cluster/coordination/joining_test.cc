@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/torchrun_resolver.h"
 #include "tests/strategies/cluster/coordination/job.h"
 
@@ -92,6 +93,21 @@ TEST(Joining, RanksAloneAreEnough) {
     member->leave();
   });
   EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Joining, WhereNobodyTellsOfRank0ItIsSaidHowTo) {
+  char own[256] = "";
+  gethostname(own, sizeof own - 1);
+  const auto message = [](const Variables& variables) {
+    return refusal([&] { join(MpiResolver(environment(variables))); });
+  };
+  EXPECT_THAT(message({{"OMPI_COMM_WORLD_RANK", "0"},
+                       {"OMPI_COMM_WORLD_SIZE", "4"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+              AllOf(HasSubstr("rank 0 of 4 by Open MPI"),
+                    HasSubstr(str("mpirun -x MASTER_ADDR=", own, " -x MASTER_PORT=29500"))));
+  EXPECT_THAT(message({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}}),
+              HasSubstr("mpiexec -genv MASTER_ADDR HOST_OF_RANK_0 -genv MASTER_PORT 29500"));
 }
 
 TEST(Joining, TheLimitNamesWhoIsMissingOnAllThatWait) {

@@ -16,6 +16,8 @@
 #include "strategies/collective/make_communicators.h"
 #include "strategies/collective/mpi/mpi_communicator.h"
 #include "strategies/collective/mpi/mpi_library.h"
+#include "strategies/collective/mpi/mpi_process.h"
+#include "strategies/collective/mpi/traffic.h"
 #include "tests/strategies/collective/directory_store.h"
 
 // One rank of a job that goes well or wrong as its argument says; mpi_test.py looks at what it
@@ -143,6 +145,34 @@ void stopped() {
   expect_error(group->rank(), [&] { all_reduce(*group, data); });
 }
 
+// Rank 1 says that it makes a call and is lost. The application of rank 0, which waits for its
+// data, hears of it.
+void lost() {
+  const auto transport = mpi::process_transport(std::chrono::seconds(60));
+  const int rank = transport->rank();
+  mpi::Group group(transport, 1, {0, 1}, {"worker:0", "worker:1"}, rank);
+  const Call call = BarrierCall{};
+  const StallWarning stall;
+  mpi::Traffic traffic(group, call, 0, std::chrono::minutes(1), stall);
+  traffic.join(std::vector<mpi::Control>(2));
+  traffic.finish();
+  if (rank == 1) {
+    transport->poll_until(mpi::Clock::now() + std::chrono::minutes(1),
+                          [&] { return group.has_ended(); });
+    return;
+  }
+  mpi::Batch batch(traffic);
+  batch.receive(1, 1);
+  const auto begin = mpi::Clock::now();
+  std::thread application(
+      [&] { group.abort(Error(Code::kUnavailable, "worker:1 is gone", "worker:1")); });
+  expect_error(rank, [&] { batch.wait_for_receives(); });
+  application.join();
+  // Ranks that are there have 3 s to finish what they have begun.
+  say(rank, mpi::Clock::now() - begin < std::chrono::seconds(2) ? "at once" : "late");
+  group.flush_end();
+}
+
 // After a group has ended, a new one takes its place.
 void again() {
   for (int round = 0; round < 3; ++round) {
@@ -260,6 +290,7 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"late", late},
     {"no_message", no_message},
     {"stopped", stopped},
+    {"lost", lost},
     {"again", again},
     {"killed", killed},
     {"failed", failed},

@@ -149,6 +149,10 @@ class Ends(Act):
         _, rest = job.end(SOON)
         self.assertRegex(lines(rest)[0][0], "^soon DEADLINE_EXCEEDED: ", rest)
 
+    def test_a_rank_that_the_application_gives_up_is_not_waited_for(self):
+        said, output = self.act(2, "lost")
+        self.assertEqual(said[0], ["soon UNAVAILABLE: worker:1 is gone (peer worker:1)", "at once"], output)
+
     def test_a_new_group_takes_the_place_of_one_that_has_ended(self):
         said, output = self.act(3, "again")
         for rank in range(3):

@@ -166,16 +166,19 @@ TEST(SharedCard, LeavesOtherCallsToTheHost) {
   EXPECT_FALSE(device.can_run(BarrierCall{}));
 }
 
+// Often, because a rank that left at once would take away what the others still look at.
 TEST(SharedCard, CallsThatDifferAreAnErrorOnAllRanks) {
-  Group group(3);
-  const auto errors = group.run([&](int r, DeviceCollectives& device, Stream& stream) {
-    OnDevice memory(stream.device(), Tensor::zeros(DType::kFloat32, {8}));
-    const Segment segment{memory.raw(), memory.raw(), r == 1 ? 7 : 8};
-    device.start(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream, &memory);
-  });
-  for (const std::string& error : errors)
-    for (const char* part : {"INVALID_ARGUMENT", "rank 0", "8 elements", "rank 1", "7 elements"})
-      EXPECT_NE(error.find(part), std::string::npos) << error;
+  for (int time = 0; time < 50; ++time) {
+    Group group(3);
+    const auto errors = group.run([&](int r, DeviceCollectives& device, Stream& stream) {
+      OnDevice memory(stream.device(), Tensor::zeros(DType::kFloat32, {8}));
+      const std::vector<Segment> segments{{memory.raw(), memory.raw(), r == 1 ? 7 : 8}};
+      device.start(AllReduceCall{segments, DType::kFloat32, ReduceOp::kSum}, stream, &memory);
+    });
+    for (const std::string& error : errors)
+      for (const char* part : {"INVALID_ARGUMENT", "rank 0", "8 elements", "rank 1", "7 elements"})
+        ASSERT_NE(error.find(part), std::string::npos) << error;
+  }
 }
 
 TEST(SharedCard, ARankThatDoesNotComeIsAnErrorAfterTheLimit) {

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace cohort {
+
+// The code of `number`, which a call on a file or folder has set errno to: kNotFound,
+// kPermissionDenied, kResourceExhausted (disk, descriptors), kInvalidArgument (a directory where
+// there should be a file, a name that is too long) or kUnknown.
+Code code_of_errno(int number);
+
+// Throws that `action` ("open") has failed on `path`, and why, which is in errno.
+[[noreturn]] void fail_errno(std::string_view action, const std::string& path);
+
+}  // namespace cohort

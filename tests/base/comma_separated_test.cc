@@ -1,0 +1,25 @@
+#include "core/base/comma_separated.h"
+
+#include <map>
+#include <ranges>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace cohort {
+namespace {
+
+TEST(CommaSeparated, IsBetweenTheItemsAlone) {
+  EXPECT_EQ(comma_separated(std::vector<std::string>()), "");
+  EXPECT_EQ(comma_separated(std::vector<std::string>{"a"}), "a");
+  EXPECT_EQ(comma_separated(std::vector<int>{3, 1, 2}), "3, 1, 2");
+  EXPECT_EQ(comma_separated(std::vector<std::string>{"", "b", ""}), ", b, ");
+}
+
+TEST(CommaSeparated, TakesAnyRange) {
+  const std::map<std::string, double> logs = {{"loss", 1}, {"accuracy", 2}};
+  EXPECT_EQ(comma_separated(std::views::keys(logs)), "accuracy, loss");
+}
+
+}  // namespace
+}  // namespace cohort

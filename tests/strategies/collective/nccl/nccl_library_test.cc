@@ -1,0 +1,258 @@
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "core/device/device.h"
+#include "strategies/collective/nccl/device_group.h"
+
+// What NCCL does, with a rank for each card: one alone shows calls, limits and ends.
+namespace cohort {
+namespace {
+
+constexpr auto kLimit = std::chrono::milliseconds(60'000);
+constexpr int kMostRanks = 8;
+
+int cards() {
+  const auto devices = list_devices();
+  const auto gpus = std::count_if(devices.begin(), devices.end(),
+                                  [](Device d) { return d.type == DeviceType::kGpu; });
+  return std::min(static_cast<int>(gpus), kMostRanks);
+}
+
+// Memory of a GPU that begins as these values.
+class OnDevice {
+ public:
+  OnDevice(Device device, const Tensor& values)
+      : device_(device), memory_(allocate_tensor(device, values.spec(), "the test")) {
+    backend().copy_from_host(device_, values.raw(), memory_.raw(), values.bytes());
+  }
+  void* raw() { return memory_.raw(); }
+  Tensor read() const {
+    Tensor values(memory_.dtype(), memory_.shape());
+    backend().copy_to_host(device_, memory_.raw(), values.raw(), values.bytes());
+    return values;
+  }
+
+ private:
+  DeviceBackend& backend() const { return device_backend(device_.type); }
+  Device device_;
+  Tensor memory_;
+};
+
+// A group of all cards, each with a stream for its computation.
+class Nccl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!missing_gpu_reason().empty()) GTEST_SKIP() << "no GPU: " << missing_gpu_reason();
+    ASSERT_NE(nccl_library(), nullptr);
+    connect();
+  }
+
+  void connect() {
+    communicators_.clear();
+    streams_.clear();
+    std::vector<Device> devices;
+    for (int r = 0; r < cards(); ++r) {
+      devices.push_back({DeviceType::kGpu, r});
+      streams_.push_back(device_backend(DeviceType::kGpu).make_stream(devices.back()));
+    }
+    DeviceGroup group =
+        add_device_collectives(make_in_process_communicators(cards()),
+                               {.library = nccl_library(), .devices = devices, .limit = kLimit});
+    ASSERT_EQ(group.missing, "");
+    communicators_ = std::move(group.communicators);
+  }
+
+  int size() const { return static_cast<int>(streams_.size()); }
+  // Runs `rank` on a thread for each; what one throws ends the group and is a failure.
+  void on_ranks(const std::function<void(int, DeviceCollectives&, Stream&)>& rank) {
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < streams_.size(); ++r)
+      threads.emplace_back([&, r] {
+        try {
+          rank(static_cast<int>(r), *communicators_[r]->on_device(), *streams_[r]);
+        } catch (const Error& error) {
+          ADD_FAILURE() << "rank " << r << ": " << error.what();
+          communicators_[r]->abort(error);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  static void run(DeviceCollectives& device, const Call& call, Stream& stream) {
+    ASSERT_TRUE(device.can_run(call)) << describe(call);
+    device.start(call, stream, &call);
+    device.wait(&call, stream);
+    stream.synchronize();
+    device.check();
+  }
+
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+};
+
+// Small numbers, which every dtype adds up exactly.
+Tensor values_of(int rank, int64_t count, DType dtype) {
+  Tensor t(DType::kFloat64, {count});
+  for (int64_t i = 0; i < count; ++i) t.data<double>()[i] = static_cast<double>(1 + (i + rank) % 3);
+  return t.cast(dtype);
+}
+
+double combined(ReduceOp op, int size, int64_t i) {
+  const auto value = [&](int rank) { return static_cast<double>(1 + (i + rank) % 3); };
+  double result = value(0);
+  for (int r = 1; r < size; ++r) {
+    if (op == ReduceOp::kMin)
+      result = std::min(result, value(r));
+    else if (op == ReduceOp::kMax)
+      result = std::max(result, value(r));
+    else
+      result += value(r);
+  }
+  return result;
+}
+
+TEST_F(Nccl, CombinesTheSegmentsOfABucket) {
+  const std::vector<int64_t> counts = {1000, 1, 0, 63, 65536};
+  int64_t total = 0;
+  for (const int64_t count : counts) total += count;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16,
+                            DType::kInt32, DType::kInt64})
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax})
+      for (const bool in_place : {true, false})
+        on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
+          OnDevice source(stream.device(), values_of(rank, total, dtype)),
+              target(stream.device(), Tensor::zeros(dtype, {total}));
+          OnDevice& result = in_place ? source : target;
+          std::vector<Segment> segments;
+          int64_t offset = 0;
+          for (const int64_t count : counts) {
+            const int64_t bytes = offset * static_cast<int64_t>(dtype_size(dtype));
+            segments.push_back({static_cast<char*>(source.raw()) + bytes,
+                                static_cast<char*>(result.raw()) + bytes, count});
+            offset += count;
+          }
+          run(device, AllReduceCall{segments, dtype, op}, stream);
+          const Tensor found = result.read().cast(DType::kFloat64);
+          for (int64_t i = 0; i < total; ++i)
+            ASSERT_EQ(found.data<double>()[i], combined(op, size(), i))
+                << dtype << " by " << reduce_op_name(op) << ", element " << i;
+        });
+}
+
+// A step's buckets: memory that is written again and again, by names that come again.
+TEST_F(Nccl, ComesBehindTheComputationAndBeforeWhatWaits) {
+  constexpr int64_t kCount = 1 << 20;
+  constexpr int kBuckets = 3, kSteps = 20;
+  on_ranks([&](int, DeviceCollectives& device, Stream& stream) {
+    const auto staging =
+        device_backend(DeviceType::kGpu).allocate_staging(stream.device(), kCount * sizeof(float));
+    std::vector<OnDevice> buckets;
+    for (int b = 0; b < kBuckets; ++b)
+      buckets.emplace_back(stream.device(), Tensor::zeros(DType::kFloat32, {kCount}));
+    OnDevice copy(stream.device(), Tensor::zeros(DType::kFloat32, {kCount}));
+    auto* given = static_cast<float*>(staging->data);
+    for (int step = 1; step <= kSteps; ++step) {
+      std::fill_n(given, kCount, static_cast<float>(step));
+      for (OnDevice& bucket : buckets) {
+        stream.copy_from_host(given, bucket.raw(), staging->bytes);
+        const Segment segment{bucket.raw(), bucket.raw(), kCount};
+        device.start(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream,
+                     &bucket);
+      }
+      for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket)
+        device.wait(&*bucket, stream);
+      stream.copy_within_device(buckets[0].raw(), copy.raw(), staging->bytes);
+      stream.synchronize();
+      device.check();
+      const Tensor first = copy.read(), last = buckets.back().read();
+      for (const Tensor& found : {first, last})
+        for (const float x : found.values<float>())
+          ASSERT_EQ(x, static_cast<float>(step * size())) << "step " << step;
+    }
+  });
+}
+
+TEST_F(Nccl, MovesPartsOfAnySizes) {
+  const int last = size() - 1;
+  std::vector<int64_t> counts;
+  for (int r = 0; r < size(); ++r) counts.push_back(5 + 2 * r);
+  std::vector<int64_t> bytes;
+  int64_t total = 0;
+  for (const int64_t count : counts) {
+    bytes.push_back(count * static_cast<int64_t>(sizeof(float)));
+    total += count;
+  }
+  on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
+    const auto part = counts[static_cast<size_t>(rank)];
+    const auto make = [&](int of, int64_t count) {
+      return OnDevice(stream.device(), values_of(of, count, DType::kFloat32));
+    };
+    const auto read = [](const OnDevice& memory, int64_t i) {
+      return memory.read().data<float>()[i];
+    };
+    OnDevice sent = make(rank, total), received = make(7, total), own = make(rank, part),
+             all = make(7, total), share = make(7, part), sum = make(7, total);
+    run(device,
+        BroadcastCall{sent.raw(), received.raw(), total * static_cast<int64_t>(sizeof(float)),
+                      last},
+        stream);
+    run(device, AllGatherCall{own.raw(), all.raw(), bytes}, stream);
+    run(device, ReduceScatterCall{sent.raw(), share.raw(), counts, DType::kFloat32, ReduceOp::kSum},
+        stream);
+    run(device, ReduceCall{sent.raw(), sum.raw(), total, DType::kFloat32, ReduceOp::kSum, last},
+        stream);
+    EXPECT_EQ(read(received, 3), static_cast<float>(1 + (3 + last) % 3));
+    int64_t begin = 0, own_begin = 0;
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank) own_begin = begin;
+      EXPECT_EQ(read(all, begin + 4), static_cast<float>(1 + (4 + r) % 3)) << "of rank " << r;
+      begin += counts[static_cast<size_t>(r)];
+    }
+    for (int64_t i = 0; i < part; ++i)
+      EXPECT_EQ(read(share, i),
+                static_cast<float>(combined(ReduceOp::kSum, size(), own_begin + i)));
+    if (rank == last) {
+      EXPECT_EQ(read(sum, total - 1),
+                static_cast<float>(combined(ReduceOp::kSum, size(), total - 1)));
+    }
+  });
+}
+
+TEST_F(Nccl, AbortIsTheErrorOfEverythingLater) {
+  for (const auto& communicator : communicators_)
+    communicator->abort(Error(Code::kAborted, "enough"));
+  for (size_t r = 0; r < communicators_.size(); ++r) {
+    DeviceCollectives& device = *communicators_[r]->on_device();
+    OnDevice memory(streams_[r]->device(), Tensor::zeros(DType::kFloat32, {8}));
+    const Segment segment{memory.raw(), memory.raw(), 8};
+    try {
+      device.start(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, *streams_[r],
+                   &segment);
+      FAIL() << "it has started";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(), "enough");
+    }
+    EXPECT_THROW(device.check(), Error);
+  }
+}
+
+TEST_F(Nccl, IsJoinedAgainAfterItsEnd) {
+  for (int time = 0; time < 3; ++time) {
+    if (time == 1) communicators_[0]->abort(Error(Code::kAborted, "enough"));
+    if (time > 0) {
+      ASSERT_NO_FATAL_FAILURE(connect());
+    }
+    on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
+      OnDevice memory(stream.device(), values_of(rank, 100, DType::kFloat32));
+      const Segment segment{memory.raw(), memory.raw(), 100};
+      run(device, AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream);
+      EXPECT_EQ(memory.read().data<float>()[1],
+                static_cast<float>(combined(ReduceOp::kSum, size(), 1)));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace cohort

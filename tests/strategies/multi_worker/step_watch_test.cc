@@ -1,0 +1,32 @@
+// What replicas communicate by ends with the job, whoever has it in hand.
+#include "strategies/multi_worker/step_watch.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/coordination/job.h"
+
+namespace cohort::testing {
+namespace {
+
+const Error kLost(Code::kUnavailable, "worker:1 is gone", "worker:1");
+
+void expect_ended(Communicator& communicator) {
+  const Error error = error_of([&] { communicator.barrier(); });
+  EXPECT_EQ(error.message(), kLost.message());
+  EXPECT_EQ(error.peer(), "worker:1");
+}
+
+TEST(StepWatchTest, AnAbortEndsAllThatIsWatchedNowAndLater) {
+  const auto watch = std::make_shared<StepWatch>(1, true);
+  auto first = make_in_process_communicators(2), second = make_in_process_communicators(2);
+  const auto waiting = watch->watch(0, std::move(first[0]));
+  watch->watch(0, std::move(make_in_process_communicators(1)[0]));  // one that has gone already
+  std::thread failure([&] { watch->abort(kLost); });
+  expect_ended(*waiting);  // whether it waits already or not
+  failure.join();
+  const auto late = watch->watch(0, std::move(second[0]));
+  expect_ended(*late);
+}
+
+}  // namespace
+}  // namespace cohort::testing
