@@ -235,7 +235,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     if (session->consistency().synchronous())
       began = true;  // to push is to take part
     else if (ready.pushed_version() > 0)
-      complete_step(ready.pushed_version());
+      complete_step();
     return outputs;
   }
 
@@ -314,12 +314,11 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
 
   bool bounded() const { return options.max_staleness && *options.max_staleness > 0; }
 
-  // `updates` is how often a variable has been updated by all workers. One that begins, perhaps in
-  // the place of one that was killed, counts on from where the others are on average.
-  void complete_step(uint64_t updates) {
+  // One that begins, perhaps in the place of one that was killed, counts from 1: the server knows
+  // where the others are.
+  void complete_step() {
     if (!bounded()) return;
-    const auto on_average = static_cast<int64_t>(updates) / task.num_workers;
-    clock = began ? clock + 1 : std::max<int64_t>(on_average, 1);
+    clock = began ? clock + 1 : 1;
     began = true;
     session->client(0).complete_step(clock);
   }

@@ -77,7 +77,7 @@ struct ShardPush {
 };
 struct ShardPushed {
   PushOutcome outcome = PushOutcome::kApplied;
-  uint64_t version = 0;    // of the shard, then
+  uint64_t version = 0;    // of the shard, then; repeated: one that has the gradient
   uint64_t staleness = 0;  // updates between the value that the gradient is from and this one
   uint64_t lost =
       0;  // earlier pushes to this shard that the server no longer has, and newly knows of
@@ -126,7 +126,8 @@ class ParameterClient {
 
   // Makes a shard, if it is not there: of several clients, the first one's value counts, and
   // `initial` is called only where it is needed. True where this call has made it.
-  // kInvalidArgument where the shard is there and is another, naming both.
+  // kInvalidArgument where the shard is there and is another, or is moved by an optimizer with
+  // other constants, with what differs.
   bool create(const ShardSpec& spec, const std::function<Tensor()>& initial);
 
   // Applies gradients on the server, then fetches values, in one call. Each push stands for itself:
@@ -148,8 +149,9 @@ class ParameterClient {
                    int part, bool reset);
 
   // Says that this worker has completed `steps` steps, and waits until it may start the next one
-  // (ConsistencyOptions::max_staleness). Returns what the slowest has completed.
-  // kDeadlineExceeded names who is slow.
+  // (ConsistencyOptions::max_staleness). Returns what the slowest has completed, by the server's
+  // count, in which a worker that was away has done as many as the slowest. kDeadlineExceeded names
+  // who is slow.
   int64_t complete_step(int64_t steps, std::optional<std::chrono::milliseconds> timeout = {});
   // Nobody is to wait for this worker any more, until it completes another step, or pushes where
   // training is synchronous. To be called when a training has ended: where another worker begins

@@ -1,9 +1,14 @@
 #include "strategies/parameter_server/clock_table.h"
 
+#include <limits>
+
 #include "core/base/error.h"
 
 namespace cohort::parameter_server {
 namespace {
+
+// So that neither the sum nor the difference of two numbers overflows, whatever a worker says.
+constexpr int64_t kMostSteps = std::numeric_limits<int64_t>::max() / 2;
 
 // Of tasks that have not pushed anything yet, the name alone says what they are.
 bool is_named_as_worker(const std::string& task) {
@@ -20,11 +25,17 @@ std::string not_come(int missing, int num_workers) {
 
 }  // namespace
 
-void ClockTable::connected(const std::string& task, uint64_t incarnation) {
+void ClockTable::connected(const std::string& task, uint64_t incarnation, Time now) {
+  const bool is_back = has_gone(task, now);
+  const auto slowest_other = is_back ? least_completed(now) : std::nullopt;
   Worker& worker = workers_[task];
   if (worker.incarnation != 0 && worker.incarnation != incarnation) worker = {};
   worker.incarnation = incarnation;
   ++worker.connections;
+  if (!is_back) return;
+  saw(task);  // the others have gone on without it
+  if (worker.completed && slowest_other)
+    worker.completed = std::max(*worker.completed, *slowest_other);
 }
 
 bool ClockTable::disconnected(const std::string& task, uint64_t incarnation, Time now) {
@@ -38,9 +49,17 @@ bool ClockTable::disconnected(const std::string& task, uint64_t incarnation, Tim
   return true;
 }
 
-void ClockTable::complete(const std::string& task, int64_t steps) {
+void ClockTable::complete(const std::string& task, int64_t steps, Time now) {
+  steps = std::clamp<int64_t>(steps, 0, kMostSteps);
+  // As long as some have not come, the others cannot be far ahead of its own number.
+  const bool all_have_come = missing(now) == 0;
   saw(task);
-  workers_[task].completed = steps;
+  Worker& worker = workers_[task];
+  if (!worker.completed)
+    worker.completed = all_have_come ? least_completed(now).value_or(steps) : steps;
+  else
+    worker.completed = std::clamp<int64_t>(*worker.completed + (steps - worker.own), 0, kMostSteps);
+  worker.own = steps;
 }
 
 void ClockTable::leave(const std::string& task, int64_t trainings) {
@@ -64,20 +83,27 @@ int ClockTable::missing(Time now) const {
   return std::max(0, num_workers_ - come);
 }
 
+std::optional<int64_t> ClockTable::least_completed(Time now) const {
+  std::optional<int64_t> least;
+  for (const auto& [task, worker] : workers_)
+    if (counts(worker, now)) least = std::min(least.value_or(*worker.completed), *worker.completed);
+  return least;
+}
+
 std::optional<int64_t> ClockTable::slowest(Time now) const {
   if (missing(now) > 0) return 0;
-  std::optional<int64_t> slowest;
-  for (const auto& [task, worker] : workers_)
-    if (counts(worker, now))
-      slowest = std::min(slowest.value_or(*worker.completed), *worker.completed);
-  return slowest;
+  return least_completed(now);
+}
+
+std::optional<int64_t> ClockTable::completed(const std::string& task) const {
+  const auto found = workers_.find(task);
+  return found == workers_.end() ? std::nullopt : found->second.completed;
 }
 
 bool ClockTable::may_start(const std::string& task, Time now) const {
-  const auto found = workers_.find(task);
+  const auto own = completed(task);
   const auto slowest_now = slowest(now);
-  if (found == workers_.end() || !found->second.completed || !slowest_now) return true;
-  return *found->second.completed - *slowest_now <= max_staleness_;
+  return !own || !slowest_now || *own - *slowest_now <= max_staleness_;
 }
 
 std::string ClockTable::holding_up(Time now) const {

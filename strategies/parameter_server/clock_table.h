@@ -17,8 +17,10 @@ namespace cohort::parameter_server {
 // slowest; in synchronous training an update waits for all who take part.
 //
 // A worker takes part from its first step on, until it leaves. One without a connection for `grace`
-// does not count until it is back, and then goes on where the slowest is; one that was started
-// again does not count before its first step. Not synchronised; the time is given.
+// does not count until it is back, and then goes on where the slowest is, unless it is ahead of
+// that; one that was started again does not count before its first step, with which it is where the
+// slowest is. From there on its own numbers count by their differences alone: the others have not
+// stood still while it was away. Not synchronised; the time is given.
 class ClockTable {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,12 +28,12 @@ class ClockTable {
       : max_staleness_(max_staleness), num_workers_(num_workers), grace_(grace) {}
 
   // `incarnation` is that of the start of the task.
-  void connected(const std::string& task, uint64_t incarnation);
+  void connected(const std::string& task, uint64_t incarnation, Time now);
   // Whether it was the last connection of the present start.
   bool disconnected(const std::string& task, uint64_t incarnation, Time now);
-  // The worker has completed this many steps. A number below the last one stands for itself: the
-  // worker has gone back to a checkpoint.
-  void complete(const std::string& task, int64_t steps);
+  // The worker has completed this many steps, by its own count. A number below the last one takes
+  // it back by as many: it has gone back to a checkpoint.
+  void complete(const std::string& task, int64_t steps, Time now);
   // It takes part no longer, or never did. `trainings` is how many it has ended by now.
   void leave(const std::string& task, int64_t trainings);
   // It is one of those that have come, whatever it is at now.
@@ -42,6 +44,8 @@ class ClockTable {
   // What the slowest has completed: 0 while workers are expected that have not come yet; nothing
   // when nobody is left.
   std::optional<int64_t> slowest(Time now) const;
+  // What the worker has completed, counted as slowest() is; nothing of one that takes no part.
+  std::optional<int64_t> completed(const std::string& task) const;
   // Whether the worker may start its next step.
   bool may_start(const std::string& task, Time now) const;
   // The workers that hold this one up, for messages.
@@ -61,6 +65,7 @@ class ClockTable {
   struct Worker {
     uint64_t incarnation = 0;          // 0: any
     std::optional<int64_t> completed;  // none: it is no worker, or has left
+    int64_t own = 0;                   // the same by its own count
     int64_t trainings = 0;             // that it has ended
     int connections = 0;
     Time gone_since;
@@ -73,13 +78,15 @@ class ClockTable {
   }
   // Of those that have not completed anything, ever, and have not died before they could.
   int missing(Time now) const;
+  // Of those that count; nothing where nobody does.
+  std::optional<int64_t> least_completed(Time now) const;
   std::vector<std::string> awaited_tasks(const HasCome& has_come, Time now) const;
 
   const int64_t max_staleness_;
   const int num_workers_;
   const std::chrono::milliseconds grace_;
   std::map<std::string, Worker> workers_;  // and others that are connected
-  std::set<std::string> seen_;             // workers that have completed anything, ever
+  std::set<std::string> seen_;             // workers that are not waited for to come
 };
 
 }  // namespace cohort::parameter_server

@@ -31,14 +31,18 @@ bool follows_from_inputs(const Graph& graph, const Value& value) {
   return true;
 }
 
-// Where `write` adds something to its variable: what.
-std::optional<Sending::Term> added_by(const Node& write) {
+// Where `write`, one of the writes of its variable, adds something to what that is then: what.
+std::optional<Sending::Term> added_by(const Node& write, const std::vector<const Node*>& writes) {
   if (write.op().name != "AssignVariable") return std::nullopt;
   const Node& sum = write.inputs()[0].node();
   const bool is_difference = sum.op().name == "Sub";
   if ((sum.op().name != "Add" && !is_difference) || sum.inputs().size() != 2) return std::nullopt;
   const Node& read = sum.inputs()[0].node();
   if (!is_read(read) || read.resource() != write.resource()) return std::nullopt;
+  const auto is_between = [&](const Node* other) {
+    return read.id() < other->id() && other->id() < write.id();
+  };
+  if (std::ranges::any_of(writes, is_between)) return std::nullopt;  // and is undone
   if (sum.inputs()[1].spec() != write.resource()->spec()) return std::nullopt;
   return Sending::Term{sum.inputs()[1], is_difference};
 }
@@ -152,7 +156,7 @@ void FunctionCut::add_writes(const ServerVariablePtr& variable,
   Sending sending{.variable = variable};
   if (variable->takes_sums()) {
     for (const Node* write : writes)
-      if (const auto term = added_by(*write)) sending.terms.push_back(*term);
+      if (const auto term = added_by(*write, writes)) sending.terms.push_back(*term);
     if (sending.terms.size() < writes.size()) sending.terms.clear();
     if (writes.size() == 1 && sending.terms.empty()) {
       if (const auto term = scattered_by(*writes[0])) {

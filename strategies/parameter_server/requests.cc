@@ -86,7 +86,8 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
     if (leaves_) {
       service_.leave(start_->task, trainings_);
     } else {
-      service_.with_clocks([&](ClockTable& clocks) { clocks.complete(start_->task, completed_); });
+      service_.with_clocks(
+          [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
       service_.waiting_room().look();
     }
     if (may_go_on()) return proceed(true);
@@ -111,14 +112,16 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
 
   void proceed(bool ready) {
     std::string slow;
+    int64_t steps = completed_;
     const auto slowest = service_.with_clocks([&](ClockTable& clocks) {
       slow = clocks.holding_up(now());
+      steps = clocks.completed(start_->task).value_or(completed_);
       return clocks.slowest(now());
     });
     if (!ready)
       return caller_->refuse(Error(
           Code::kDeadlineExceeded,
-          str(start_->task, " has completed ", completed_, " steps and may not run further ",
+          str(start_->task, " has completed ", steps, " steps and may not run further ",
               "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
               "): the slowest is ", slow, " at ", slowest.value_or(0)),
           slow));
@@ -153,7 +156,7 @@ proto::Reply created(Service& service, const Shard* shard, bool existed, bool ne
 CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value) {
   return [&service, spec = std::move(spec), has_value](const std::shared_ptr<Buffer>& payload) {
     if (const auto present = service.find(spec.name)) {
-      Service::require_same(present->spec(), spec);
+      service.require_wanted(*present, spec);
       return created(service, present.get(), true, false);
     }
     if (!has_value) return created(service, nullptr, false, true);

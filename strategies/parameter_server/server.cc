@@ -251,11 +251,11 @@ class ParameterServer::Network {
     std::unique_lock lock(mutex_);
     while (!ending_) {
       changed_.wait_for(lock, kLookInterval);
-      if (interrupted()) {
-        saves_at_end_ = !options_.snapshot_folder.empty();
-        return;
-      }
-      if (const auto why = service_.is_orphaned()) return options_.notice(*why);
+      const auto why = service_.is_orphaned();
+      if (!why && !interrupted()) continue;
+      saves_at_end_ = !options_.snapshot_folder.empty();
+      if (why) options_.notice(*why);
+      return;
     }
   }
 

@@ -31,8 +31,8 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
 
   // Returns when the job has asked the server to end, or left it alone (orphaned_after), or the
-  // process has been asked to stop (stop_request()); then the server takes a last snapshot at its
-  // end, if it has a folder for them.
+  // process has been asked to stop (stop_request()). Unless the job has asked for it, the server
+  // takes a last snapshot at its end, if it has a folder for them.
   void wait();
   // Random, of this start.
   uint64_t epoch() const;

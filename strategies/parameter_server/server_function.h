@@ -21,7 +21,7 @@ namespace cohort {
 //
 // Writes to a server variable take place in this process's copy while the function runs. Then what
 // was only added (assign_add, assign_sub, scatter with kAdd or kSub) is added on the servers, if no
-// optimizer moves the variable and updates are not synchronous; else the new value is assigned.
+// optimizer moves the variable; else the new value is assigned.
 class ServerFunction {
  public:
   // `graphs` has that of each local replica, in order; they may be the same, and must outlive this.

@@ -1,8 +1,11 @@
 #include "strategies/parameter_server/server_session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "core/base/error.h"
@@ -15,6 +18,52 @@ using Clock = std::chrono::steady_clock;
 
 // After so long, a wait for a round looks whether its server is still the same.
 constexpr std::chrono::milliseconds kLookAgain(2000);
+
+// Work for several servers. Who waits for its end does what nobody has begun: all threads of the
+// pool may be waiting, even for the one that waits here, as where the initial value of a variable
+// is made from that of another.
+class WorkForServers {
+ public:
+  // `work` is not called any more after wait() has returned.
+  WorkForServers(std::vector<int> servers, const std::function<void(int)>& work)
+      : servers_(std::move(servers)),
+        work_(work),
+        errors_(servers_.size()),
+        unfinished_(servers_.size()) {}
+
+  void take_part() {
+    for (size_t i = next_++; i < servers_.size(); i = next_++) attempt(i);
+  }
+  // Throws what the first of those that failed has thrown.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return unfinished_ == 0; });
+    const auto errors = std::exchange(errors_, {});  // threads of the pool may be the last here
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  void attempt(size_t i) {
+    std::exception_ptr error;
+    try {
+      work_(servers_[i]);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    errors_[i] = std::move(error);
+    if (--unfinished_ == 0) changed_.notify_all();
+  }
+
+  const std::vector<int> servers_;
+  const std::function<void(int)>& work_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<std::exception_ptr> errors_;
+  size_t unfinished_;
+};
 
 }  // namespace
 
@@ -36,25 +85,10 @@ ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClien
 
 void ServerSession::on_servers(const std::vector<int>& servers,
                                const std::function<void(int)>& work) {
-  std::vector<std::exception_ptr> errors(servers.size());
-  std::mutex mutex;
-  std::condition_variable changed;
-  size_t unfinished = servers.size();
-  const auto attempt = [&](size_t i) {
-    try {
-      work(servers[i]);
-    } catch (...) {
-      errors[i] = std::current_exception();
-    }
-    const std::lock_guard lock(mutex);
-    if (--unfinished == 0) changed.notify_all();
-  };
-  for (size_t i = 1; i < servers.size(); ++i) pool_.run([&attempt, i] { attempt(i); });
-  if (!servers.empty()) attempt(0);
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return unfinished == 0; });
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  const auto all = std::make_shared<WorkForServers>(servers, work);
+  for (size_t i = 1; i < servers.size(); ++i) pool_.run([all] { all->take_part(); });
+  all->take_part();
+  all->wait();
 }
 
 std::vector<UpdateResult> ServerSession::update(const std::vector<Call>& calls) {

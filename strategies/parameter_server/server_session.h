@@ -29,8 +29,8 @@ class ServerSession {
   ParameterClient& client(int server) { return *clients_[static_cast<size_t>(server)]; }
   const ConsistencyOptions& consistency() const { return consistency_; }
 
-  // Calls work(server) for these servers at the same time, and waits for all. Throws what the first
-  // of those that failed has thrown.
+  // Calls work(server) for these servers, at the same time where threads are free, and waits for
+  // all. `work` may do the same. Throws what the first of those that failed has thrown.
   void on_servers(const std::vector<int>& servers, const std::function<void(int)>& work);
 
   // What goes to one server: gradients, or values wanted. A pull that waits (ShardPull::at_least)

@@ -372,9 +372,7 @@ void ServerVariable::assign_rows(const VariableRows& rows, int part) {
   for (ShardState& state : states_) state.awaited = 0;
 }
 
-bool ServerVariable::takes_sums() const {
-  return info_.update == ServerVariableInfo::Update::kAdd && !session_->consistency().synchronous();
-}
+bool ServerVariable::takes_sums() const { return info_.update == ServerVariableInfo::Update::kAdd; }
 
 void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indices) {
   make_shards();
@@ -538,14 +536,13 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
 }
 
 void ServerVariable::pushed(const Places& places, const std::vector<UpdateResult>& results) {
-  if (!session_->consistency().synchronous()) return;
+  if (!session_->consistency().synchronous() || takes_sums()) return;
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i] < 0) continue;
     const ShardPushed& pushed =
         results[static_cast<size_t>(info_.servers[i])].pushed[static_cast<size_t>(places[i])];
     const uint64_t ahead = pushed.outcome == PushOutcome::kCounted ? 1 : 0;
-    const bool is_known = ahead == 1 || pushed.outcome == PushOutcome::kApplied;
-    states_[i].awaited = is_known ? pushed.version + ahead : 0;
+    states_[i].awaited = pushed.outcome == PushOutcome::kLate ? 0 : pushed.version + ahead;
   }
 }
 

@@ -86,8 +86,8 @@ class ServerVariable final : public Variable, public RowVariable {
   int first_server() const { return info_.servers.front(); }
   // Whether rows are made on first use.
   bool is_lazy() const { return info_.lazy; }
-  // Whether what is pushed is added to it. Synchronous servers would wait for all workers to add
-  // something.
+  // Whether what is pushed is added to it, which takes place at once also where training is
+  // synchronous.
   bool takes_sums() const;
   bool has_rows_on_first_use() const override { return info_.lazy; }
   VariableRows rows_in_use() const override { return rows_in_use(0); }

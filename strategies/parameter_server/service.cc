@@ -14,6 +14,7 @@
 #include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/requests.h"
 #include "strategies/parameter_server/reshard.h"
+#include "strategies/parameter_server/same_shard.h"
 #include "strategies/parameter_server/snapshot.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -112,8 +113,9 @@ void Service::identify(const proto::Request& request, Session& session) {
 
 void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
   session.start = caller;
+  const auto now = std::chrono::steady_clock::now();
   with_clocks([&](ClockTable& clocks) {
-    if (!caller->retired) clocks.connected(caller->task, caller->incarnation);
+    if (!caller->retired) clocks.connected(caller->task, caller->incarnation, now);
   });
   const std::lock_guard lock(sessions_mutex_);
   ++known_sessions_[session.kind];
@@ -174,24 +176,14 @@ Shard::Environment Service::environment() {
                     : [this](const Change& change) { log_->add(change); }};
 }
 
-void Service::require_same(const ShardSpec& present, const ShardSpec& wanted) {
-  const auto geometry = [](const ShardSpec& s) { return std::tie(s.variable, s.begin, s.rows); };
-  const auto same_slots = std::ranges::equal(
-      present.update.slots, wanted.update.slots,
-      [](const auto& a, const auto& b) { return a.name == b.name && a.initial == b.initial; });
-  if (geometry(present) == geometry(wanted) && present.whole == wanted.whole && same_slots &&
-      present.lazy == wanted.lazy)
-    return;
-  invalid("shard \"", present.name, "\" has been created as rows ", present.begin, " to ",
-          present.begin + present.rows, " of \"", present.variable, "\" ", present.whole, " with ",
-          present.update.slots.size(), " slots, now as rows ", wanted.begin, " to ",
-          wanted.begin + wanted.rows, " of \"", wanted.variable, "\" ", wanted.whole, " with ",
-          wanted.update.slots.size());
+void Service::require_wanted(const Shard& present, const ShardSpec& wanted) const {
+  require_same(present.spec(), wanted);
+  require_same_update(present.spec(), wanted, options_.snapshot_folder);
 }
 
 bool Service::create(const ShardSpec& spec, Tensor initial) {
   if (const auto present = find(spec.name)) {
-    require_same(present->spec(), spec);
+    require_wanted(*present, spec);
     return false;
   }
   spec.check(memory_left());
@@ -200,7 +192,7 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
   if (shards_.size() >= kMaxShards)
     fail(Code::kResourceExhausted, "a server holds ", kMaxShards, " shards at most");
   if (const auto present = shards_.find(spec.name); present != shards_.end()) {
-    require_same(present->second->spec(), spec);
+    require_wanted(*present->second, spec);
     return false;
   }
   if (log_ != nullptr) log_->add(spec, spec.lazy ? Tensor() : shard->part(0));
@@ -382,8 +374,9 @@ void Service::at(WaitingRoom::Time time, std::function<void()> action) {
 
 PushResult Service::push(Shard& shard, IncomingPush push) {
   const std::string task = push.task;
-  if (options_.consistency.synchronous())
-    with_clocks([&](ClockTable& clocks) { clocks.complete(task, 0); });
+  if (shard.makes_rounds())
+    with_clocks(
+        [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
   const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;
   const PushResult result = shard.push(std::move(push));

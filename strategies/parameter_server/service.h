@@ -111,7 +111,8 @@ class Service {
   // False where there is one of this name; it is then compared: kInvalidArgument. Else
   // kResourceExhausted where there is no memory left for it.
   bool create(const ShardSpec& spec, Tensor initial);
-  static void require_same(const ShardSpec& present, const ShardSpec& wanted);
+  // kInvalidArgument where a shard that is there is another one than a client wants to make.
+  void require_wanted(const Shard& present, const ShardSpec& wanted) const;
   std::vector<std::shared_ptr<Shard>> shards() const;
   // kInvalidArgument where the source of a push is no lane of a coordinator (lane.h): marks and
   // starts of tasks are their own. kFailedPrecondition where a later start of it has been seen.

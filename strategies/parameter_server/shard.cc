@@ -40,6 +40,11 @@ void compensate_delay(T* g, const T* now, const T* then, int64_t count, double l
   }
 }
 
+// What is only added to is moved by no optimizer, and need not wait.
+bool waits_for_others(const ShardSpec& spec, const Shard::Environment& environment) {
+  return environment.consistency.synchronous() && !only_adds(spec.update, spec.spec());
+}
+
 // Whether nobody reads the memory any more. Counting one more owner puts the last access of another
 // thread before ours, which reading the count does not.
 bool is_free(const Tensor& tensor) {
@@ -66,7 +71,10 @@ class Shard::Writing {
 };
 
 Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
-    : spec_(std::move(spec)), environment_(environment), memory_(environment.budget) {
+    : spec_(std::move(spec)),
+      environment_(environment),
+      makes_rounds_(waits_for_others(spec_, environment)),
+      memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {
@@ -83,7 +91,10 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
 }
 
 Shard::Shard(ShardState state, const Environment& environment)
-    : spec_(state.spec), environment_(environment), memory_(environment.budget) {
+    : spec_(state.spec),
+      environment_(environment),
+      makes_rounds_(waits_for_others(spec_, environment)),
+      memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {
@@ -175,7 +186,7 @@ void Shard::check_push(const std::optional<std::vector<int64_t>>& rows) const {
 
 PushResult Shard::push(IncomingPush push) {
   check_push(push.rows);
-  if (push.rows && !environment_.consistency.synchronous()) {
+  if (push.rows && !makes_rounds_) {
     // Sorting takes as long as the update, and needs no lock.
     RowGradient sorted = combine_rows({std::move(*push.rows), std::move(push.gradient)});
     push.rows = std::move(sorted.rows);
@@ -183,10 +194,7 @@ PushResult Shard::push(IncomingPush push) {
   }
   const std::lock_guard lock(mutex_);
   PushResult result{.version = version_};
-  if (!is_new(push.task, push.mark)) {
-    result.outcome = PushOutcome::kRepeated;
-    return result;
-  }
+  if (!is_new(push.task, push.mark)) return repeated(push.task);
   const uint64_t known = std::max(last_of(push.task, push.mark.incarnation), push.reported);
   if (push.acknowledged > known) result.lost = push.acknowledged - known;
   if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
@@ -194,7 +202,7 @@ PushResult Shard::push(IncomingPush push) {
     result.outcome = PushOutcome::kRepeated;
     return result;
   }
-  if (environment_.consistency.synchronous()) return count(push, result);
+  if (makes_rounds_) return count(push, result);
   const uint64_t since = push.computed_at.version;
   result.staleness = since > 0 && since < version_ ? version_ - since : 0;
   double rate = push.learning_rate;
@@ -247,6 +255,11 @@ bool Shard::is_new(const std::string& source, const Mark& mark) const {
   return last_of(source, mark.incarnation) < mark.sequence;
 }
 
+PushResult Shard::repeated(const std::string& task) const {
+  const bool waits = round_.has(task);
+  return {.outcome = PushOutcome::kRepeated, .version = version_ + (waits ? 1 : 0)};
+}
+
 // One gradient of a synchronous update.
 PushResult Shard::count(IncomingPush& push, PushResult result) {
   Marks mark = {{push.task, push.mark}};
@@ -257,8 +270,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   }
   if (round_.has(push.task)) {
     set_marks(std::move(mark));
-    result.outcome = PushOutcome::kRepeated;
-    return result;
+    return repeated(push.task);
   }
   if (!round_.fits(push))
     invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");

@@ -47,7 +47,7 @@ struct IncomingPush {
 // What a push did.
 struct PushResult {
   PushOutcome outcome = PushOutcome::kApplied;
-  uint64_t version = 0;
+  uint64_t version = 0;  // now; repeated: that of the update, where it waits for others still
   uint64_t staleness = 0;
   uint64_t lost = 0;  // pushes of this task that were acknowledged before and are gone
   // Synchronous: of the time of the last updates, to all of which this task has contributed last,
@@ -113,9 +113,12 @@ class Shard {
   // Whether push() leaves gradients as they are, looks at them once, and no longer needs them when
   // it returns.
   bool only_reads_gradients() const {
-    return !environment_.consistency.synchronous() &&
-           environment_.consistency.delay_compensation == 0 && !environment_.record;
+    return !makes_rounds_ && environment_.consistency.delay_compensation == 0 &&
+           !environment_.record;
   }
+  // Whether a gradient waits for those of others: of synchronous training, where an optimizer moves
+  // the shard.
+  bool makes_rounds() const { return makes_rounds_; }
   PushResult push(IncomingPush push);
   // Of synchronous training: makes the update that nobody is waited for any more, where there is
   // one. Whether it has.
@@ -190,6 +193,8 @@ class Shard {
   bool begin_write(const Writer& writer, const What& what);
   // Of a table with rows on first use: what may fail comes before anything changes.
   void make_rows(const AppliedGradient& gradient);
+  // Of a push that has been applied, or waits for its update.
+  PushResult repeated(const std::string& task) const;
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
   // With the gradient of `last`, where it is not null. Where it throws, the round is as before.
@@ -210,6 +215,7 @@ class Shard {
 
   const ShardSpec spec_;
   const Environment environment_;
+  const bool makes_rounds_;
   BudgetShare memory_;  // of value and slots; a table has its own
   mutable FairLock mutex_;
   std::atomic<uint64_t> version_ = 1;  // changes under the lock alone

@@ -59,6 +59,12 @@ std::string trace(const optim::UpdateRule& rule, const TensorSpec& spec, double 
   return serialize_function(function);
 }
 
+// A function whose variables are any of this spec.
+GraphFunction import_update(std::string_view bytes, const TensorSpec& part) {
+  return import_function(
+      bytes, [&](const std::string& name) { return std::make_shared<Part>(name, part); });
+}
+
 // Ops that look places up may fail in the middle of an update.
 bool may_fail(std::string_view op) {
   return op == "Gather" || op == "ScatterAdd" || op == "OneHot" || op == "AssignScatter";
@@ -120,6 +126,32 @@ std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts,
       });
   check(function, parts);
   return std::make_unique<Plan>(function, PlanOptions{.threads = threads});
+}
+
+bool only_adds(const ServerUpdate& update, const TensorSpec& shard) {
+  const bool by_rows = update.dense.empty();
+  const std::string& bytes = by_rows ? update.by_rows : update.dense;
+  if (bytes.empty() || bytes.size() > kMaxUpdateBytes) return false;
+  const GraphFunction function = import_update(
+      bytes, by_rows ? TensorSpec{shard.dtype, shard.shape.with_dim(0, update.row_block)} : shard);
+  const Node* write = nullptr;
+  for (const auto& node : function.graph->nodes()) {
+    if (node->op().name != "AssignVariable") continue;
+    if (write != nullptr) return false;
+    write = node.get();
+  }
+  if (write == nullptr || function.graph->inputs().empty()) return false;
+  const Node& sum = write->inputs()[0].node();
+  return sum.op().name == "Add" && sum.inputs()[1] == function.graph->inputs()[0] &&
+         sum.inputs()[0].node().op().name == "ReadVariable" &&
+         sum.inputs()[0].node().resource() == write->resource();
+}
+
+bool same_update(std::string_view a, std::string_view b, const TensorSpec& part) {
+  if (a == b) return true;
+  // Nothing larger has ever been compiled.
+  if (a.empty() || b.empty() || std::max(a.size(), b.size()) > kMaxUpdateBytes) return false;
+  return fingerprint(import_update(a, part)) == fingerprint(import_update(b, part));
 }
 
 }  // namespace parameter_server

@@ -42,5 +42,13 @@ inline constexpr std::string_view kValuePart = "value";
 // run, or take much more memory than the parts.
 std::unique_ptr<Plan> compile_update(std::string_view bytes, const Parts& parts, int threads = 1);
 
+// Whether an update adds the gradient to the value, and does nothing else: then each counts by
+// itself, whatever others come. The bytes may be hostile: as import_function.
+bool only_adds(const ServerUpdate& update, const TensorSpec& shard);
+
+// Whether two such functions, of which either may be empty, compute the same, whatever their nodes
+// are called; `part` is the spec of each variable. The bytes may be hostile: as import_function.
+bool same_update(std::string_view a, std::string_view b, const TensorSpec& part);
+
 }  // namespace parameter_server
 }  // namespace cohort

@@ -1,9 +1,11 @@
 #include "strategies/parameter_server/consistency.h"
 
 #include <atomic>
+#include <limits>
 #include <thread>
 
 #include "strategies/parameter_server/clock_table.h"
+#include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
 
@@ -33,28 +35,29 @@ TEST(ConsistencyOptions, RefusesWhatDoesNotGoTogether) {
 
 TEST(ClockTable, HoldsUpWhoIsTooFarAhead) {
   ClockTable clocks(2, 2, milliseconds(1000));
-  for (const char* task : {"a", "b"}) clocks.connected(task, 1);
-  clocks.complete("a", 5);
+  for (const char* task : {"a", "b"}) clocks.connected(task, 1, kNow);
+  clocks.complete("a", 5, kNow);
   EXPECT_FALSE(clocks.may_start("a", kNow)) << "b has not come yet";
-  clocks.complete("b", 2);
+  clocks.complete("b", 2, kNow);
   EXPECT_FALSE(clocks.may_start("a", kNow));  // 5 - 2 > 2
   EXPECT_EQ(clocks.holding_up(kNow), "b");
   EXPECT_TRUE(clocks.may_start("b", kNow));
-  clocks.complete("b", 3);
+  clocks.complete("b", 3, kNow);
   EXPECT_TRUE(clocks.may_start("a", kNow));
 }
 
 TEST(ClockTable, ForgetsWhoHasLeftOrGone) {
   ClockTable clocks(1, 2, milliseconds(1000));
   for (const char* task : {"a", "b"}) {
-    clocks.connected(task, 1);
-    clocks.complete(task, 0);
+    clocks.connected(task, 1, kNow);
+    clocks.complete(task, 0, kNow);
   }
-  clocks.complete("a", 4);
+  clocks.complete("a", 4, kNow);
   clocks.disconnected("b", 1, kNow);
   EXPECT_FALSE(clocks.may_start("a", kNow + milliseconds(500))) << "b may be back soon";
   EXPECT_TRUE(clocks.may_start("a", kNow + milliseconds(1500)));
-  clocks.connected("b", 1);
+  clocks.connected("b", 1, kNow + milliseconds(1500));
+  clocks.complete("a", 6, kNow + milliseconds(1500));
   EXPECT_FALSE(clocks.may_start("a", kNow + milliseconds(1500))) << "b is back";
   clocks.leave("b", 1);
   EXPECT_TRUE(clocks.may_start("a", kNow));
@@ -62,12 +65,12 @@ TEST(ClockTable, ForgetsWhoHasLeftOrGone) {
 
 TEST(ClockTable, WaitsForEachWorkerToComeOnce) {
   ClockTable clocks(1, 3, milliseconds(1000));
-  for (const char* task : {"worker:0", "worker:1", "worker:2"}) clocks.connected(task, 1);
+  for (const char* task : {"worker:0", "worker:1", "worker:2"}) clocks.connected(task, 1, kNow);
   for (int time = 0; time < 2; ++time) {  // trains twice
-    clocks.complete("worker:0", 5);
+    clocks.complete("worker:0", 5, kNow);
     clocks.leave("worker:0", time + 1);
   }
-  clocks.complete("worker:1", 5);
+  clocks.complete("worker:1", 5, kNow);
   EXPECT_FALSE(clocks.may_start("worker:1", kNow)) << "worker:2 has not come";
   clocks.leave("worker:2", 1);  // it had nothing to do
   EXPECT_TRUE(clocks.may_start("worker:1", kNow));
@@ -75,22 +78,106 @@ TEST(ClockTable, WaitsForEachWorkerToComeOnce) {
 
 TEST(ClockTable, DoesNotWaitForWhoDiedBeforeItsFirstStep) {
   ClockTable clocks(1, 2, milliseconds(1000));
-  for (const char* task : {"worker:0", "worker:1", "evaluator:0"}) clocks.connected(task, 1);
-  clocks.complete("worker:0", 5);
+  for (const char* task : {"worker:0", "worker:1", "evaluator:0"}) clocks.connected(task, 1, kNow);
+  clocks.complete("worker:0", 5, kNow);
   EXPECT_TRUE(clocks.disconnected("evaluator:0", 1, kNow));
   EXPECT_FALSE(clocks.may_start("worker:0", kNow + milliseconds(1500)));
-  clocks.connected("worker:1", 1);
+  clocks.connected("worker:1", 1, kNow);
   EXPECT_FALSE(clocks.disconnected("worker:1", 1, kNow)) << "it has another connection";
   EXPECT_TRUE(clocks.disconnected("worker:1", 1, kNow));
   EXPECT_FALSE(clocks.may_start("worker:0", kNow + milliseconds(500)));
-  EXPECT_TRUE(clocks.may_start("worker:0", kNow + milliseconds(1500)));
+  const auto later = kNow + milliseconds(1500);
+  EXPECT_TRUE(clocks.may_start("worker:0", later));
+  clocks.connected("worker:1", 2, later);
+  EXPECT_TRUE(clocks.may_start("worker:0", later)) << "it is back, and has done nothing yet";
+  clocks.complete("worker:1", 1, later);
+  EXPECT_EQ(clocks.slowest(later), 5);
+}
+
+// Two workers at 10, of which b goes then; a is at 1000 when b is back.
+class BackInBoundedStaleness : public ::testing::Test {
+ protected:
+  BackInBoundedStaleness() {
+    for (const char* task : {"a", "b"}) clocks_.connected(task, 1, kNow);
+    for (const char* task : {"a", "b"}) clocks_.complete(task, 10, kNow);
+    clocks_.disconnected("b", 1, kNow);
+    clocks_.complete("a", 1000, kLater);
+  }
+  // That b is where a is now, and that each is held up by the other from there on; `own` is what b
+  // has completed by its own count.
+  void expect_in_step(int64_t own) {
+    EXPECT_EQ(clocks_.completed("b"), 1000);
+    clocks_.complete("a", 1004, kLater);
+    EXPECT_TRUE(clocks_.may_start("a", kLater));
+    clocks_.complete("a", 1005, kLater);
+    EXPECT_FALSE(clocks_.may_start("a", kLater)) << "5 steps ahead";
+    clocks_.complete("b", own + 1, kLater);
+    EXPECT_TRUE(clocks_.may_start("a", kLater));
+    clocks_.complete("b", own + 10, kLater);
+    EXPECT_FALSE(clocks_.may_start("b", kLater));
+    EXPECT_EQ(clocks_.holding_up(kLater), "a");
+  }
+  static constexpr ClockTable::Time kLater = kNow + milliseconds(1500);
+  ClockTable clocks_{4, 2, milliseconds(1000)};
+};
+
+TEST_F(BackInBoundedStaleness, AKilledWorkerBeginsWhereTheOthersAre) {
+  clocks_.connected("b", 2, kLater);
+  EXPECT_TRUE(clocks_.may_start("a", kLater)) << "b has done nothing yet";
+  clocks_.complete("b", 505, kLater);
+  EXPECT_TRUE(clocks_.may_start("a", kLater));
+  expect_in_step(505);
+}
+
+TEST_F(BackInBoundedStaleness, AFrozenWorkerGoesOnWhereTheOthersAre) {
+  clocks_.connected("b", 1, kLater);
+  EXPECT_TRUE(clocks_.may_start("a", kLater)) << "before b's next step, too";
+  expect_in_step(10);
+}
+
+TEST_F(BackInBoundedStaleness, OneThatIsAheadOfTheOthersIsStillThere) {
+  clocks_.complete("b", 1002, kLater);
+  clocks_.connected("b", 1, kLater);
+  EXPECT_EQ(clocks_.completed("b"), 1002);
+}
+
+TEST_F(BackInBoundedStaleness, ACheckpointTakesItBackByAsManySteps) {
+  clocks_.connected("b", 1, kLater);
+  clocks_.complete("b", 7, kLater);
+  EXPECT_EQ(clocks_.completed("b"), 997);
+}
+
+// The table of a server that was started again knows who has come, and not how long each was away.
+TEST(ClockTable, KeepsWorkersInStepAfterTheServersRestart) {
+  ClockTable clocks(4, 2, milliseconds(1000));
+  for (const char* task : {"a", "b"}) clocks.saw(task);
+  for (const char* task : {"a", "b"}) clocks.connected(task, 1, kNow);
+  clocks.complete("b", 11, kNow);
+  clocks.complete("a", 1001, kNow);
+  EXPECT_TRUE(clocks.may_start("a", kNow));
+  clocks.complete("a", 1006, kNow);
+  EXPECT_FALSE(clocks.may_start("a", kNow));
+}
+
+TEST_F(BackInBoundedStaleness, NoNumberOverflows) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < 3; ++i)
+    for (const char* task : {"a", "b"})
+      for (const int64_t steps : {kMost, int64_t{0}, kMost}) {
+        clocks_.leave(task, 1);
+        clocks_.connected(task, 1, kLater);
+        clocks_.complete(task, steps, kLater);
+        EXPECT_GE(clocks_.completed(task), 0);
+        clocks_.complete(task, kMost - steps, kLater);
+        EXPECT_GE(clocks_.completed(task), 0);
+      }
 }
 
 // Of synchronous training, by those that have contributed to an update.
 class Awaited : public ::testing::Test {
  protected:
   Awaited() {
-    for (const char* task : {"a", "b"}) clocks_.connected(task, 1);
+    for (const char* task : {"a", "b"}) clocks_.connected(task, 1, kNow);
   }
   std::string awaited(const std::set<std::string>& come, ClockTable::Time now = kNow) const {
     const auto has_come = [&](const std::string& task) { return come.contains(task); };
@@ -102,22 +189,22 @@ class Awaited : public ::testing::Test {
 };
 
 TEST_F(Awaited, AreAllUntilTheyLeave) {
-  clocks_.complete("a", 0);
+  clocks_.complete("a", 0, kNow);
   EXPECT_NE(awaited({"a"}).find("not come yet"), std::string::npos);
-  clocks_.complete("b", 0);
+  clocks_.complete("b", 0, kNow);
   EXPECT_EQ(awaited({"a"}), "b");
   EXPECT_EQ(awaited({"a", "b"}), "");
   clocks_.leave("b", 1);
   EXPECT_EQ(awaited({"a"}), "");
   EXPECT_EQ(awaited({}), "a");
-  clocks_.complete("b", 0);
+  clocks_.complete("b", 0, kNow);
   EXPECT_EQ(awaited({"a"}), "b") << "it is back";
 }
 
 TEST_F(Awaited, AreThoseBetweenTrainingsOnceTheNextHasBegun) {
-  for (const char* task : {"a", "b"}) clocks_.complete(task, 0);
+  for (const char* task : {"a", "b"}) clocks_.complete(task, 0, kNow);
   clocks_.leave("a", 1);
-  clocks_.complete("a", 0);  // its second training, while b is in the first
+  clocks_.complete("a", 0, kNow);  // its second training, while b is in the first
   clocks_.leave("b", 1);
   EXPECT_EQ(awaited({"a"}), "b");
   clocks_.disconnected("b", 1, kNow);
@@ -125,24 +212,24 @@ TEST_F(Awaited, AreThoseBetweenTrainingsOnceTheNextHasBegun) {
 }
 
 TEST_F(Awaited, AreNotThoseWhoHaveGoneOrBeganAnew) {
-  for (const char* task : {"a", "b"}) clocks_.complete(task, 0);
+  for (const char* task : {"a", "b"}) clocks_.complete(task, 0, kNow);
   clocks_.disconnected("b", 1, kNow);
   EXPECT_EQ(awaited({"a"}, kNow + milliseconds(500)), "b");
   EXPECT_EQ(awaited({"a"}, kNow + milliseconds(1500)), "");
   EXPECT_TRUE(clocks_.has_gone("b", kNow + milliseconds(1500)));
-  clocks_.connected("b", 2);
+  clocks_.connected("b", 2, kNow + milliseconds(1500));
   EXPECT_EQ(awaited({"a"}), "") << "a new start, which has done nothing yet";
   EXPECT_FALSE(clocks_.disconnected("b", 1, kNow)) << "a connection of the start before";
-  clocks_.complete("b", 0);
+  clocks_.complete("b", 0, kNow);
   EXPECT_EQ(awaited({"a"}), "b");
 }
 
 TEST_F(Awaited, AreForAWhileThoseOfBeforeTheServersRestart) {
   clocks_.expect("c", kNow + milliseconds(3000));
-  clocks_.complete("a", 0);
+  clocks_.complete("a", 0, kNow);
   EXPECT_EQ(awaited({"a"}, kNow + milliseconds(2900)), "c");
   EXPECT_EQ(awaited({"a"}, kNow + milliseconds(3100)), "");
-  clocks_.connected("c", 7);
+  clocks_.connected("c", 7, kNow + milliseconds(9000));
   EXPECT_EQ(awaited({"a"}, kNow + milliseconds(9000)), "c") << "it has come back";
 }
 
@@ -182,6 +269,20 @@ TEST(BoundedStaleness, MakesAFastWorkerWait) {
   fast->complete_step(100);
 }
 
+TEST(BoundedStaleness, GoesOnWithAWorkerThatIsStartedAgain) {
+  TestServer server(
+      {.consistency = {.max_staleness = 2, .num_workers = 2}, .worker_grace = milliseconds(50)});
+  const auto first = server.client("worker:0");
+  auto second = server.client("worker:1");
+  for (ParameterClient* client : {first.get(), second.get()}) client->complete_step(1);
+  second = nullptr;
+  EXPECT_EQ(first->complete_step(1000), 1000);
+  second = server.client("worker:1");
+  EXPECT_EQ(second->complete_step(1), 1000) << "it begins there";
+  EXPECT_EQ(first->complete_step(1002), 1000);
+  EXPECT_ERROR(first->complete_step(1003, milliseconds(150)), Code::kDeadlineExceeded, "worker:1");
+}
+
 TEST(Synchronous, AddsUpTheGradientsOfAllWorkers) {
   constexpr int kWorkers = 4, kRounds = 7;
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = kWorkers}});
@@ -209,6 +310,42 @@ TEST(Synchronous, AddsUpTheGradientsOfAllWorkers) {
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(server->statistics().pushes_applied, kRounds);
   EXPECT_EQ(server->statistics().pushes_counted, kRounds * (kWorkers - 1));
+}
+
+// A number that begins with 0, in synchronous training of two workers.
+std::shared_ptr<ServerVariable> number_on(const TestServer& server,
+                                          const ParameterClientOptions& options) {
+  const auto session = std::make_shared<ServerSession>(
+      std::vector{server.address()}, options,
+      ConsistencyOptions{.max_staleness = 0, .num_workers = 2}, no_environment);
+  return std::make_shared<ServerVariable>(
+      ServerVariable::Options{
+          .variable = {.name = "n", .spec = kOne, .initial_value = [] { return floats({0}); }},
+          .servers = {0}},
+      session);
+}
+
+// Another client of the same start is what the first attempt was, whose answer was lost.
+TEST(Synchronous, WaitsForTheUpdateOfAPushThatWasSentAgain) {
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
+  const ParameterClientOptions options{
+      .task = "worker:0", .job_id = "job", .incarnation = 7, .transport = transport()};
+  const auto variable = number_on(server, options);
+  variable->move_by(optim::SGD(1.0).rule(), 0, {});
+  ServerSession& session = *variable->session();
+  ServerVariable::Calls pull(1), push(1), next(1);
+  const auto pulled = variable->add_pull(pull);
+  variable->pulled(pulled, session.update(pull), true);
+  const auto pushed = variable->add_push(push, floats({-1}), {}, 1, 0);
+  ParameterClient first_attempt(server.address(), options, no_environment);
+  EXPECT_EQ(first_attempt.push(push[0].pushes[0]).outcome, PushOutcome::kCounted);
+  variable->pushed(pushed, session.update(push));
+  EXPECT_EQ(server->statistics().pushes_repeated, 1u);
+  variable->add_pull(next);
+  EXPECT_EQ(next[0].pulls[0].at_least, 2u);
+  server.client("worker:1")->push(push[0].pushes[0]);
+  session.update(next);
+  EXPECT_EQ(values_of(variable->storage(0)), (std::vector<float>{2}));
 }
 
 TEST(Synchronous, DropsWhatBackupWorkersBringLate) {
@@ -272,6 +409,28 @@ class Rounds {
   std::vector<std::unique_ptr<ParameterClient>> clients_;
   uint64_t version_ = 0;
 };
+
+// To add is no step: who does so waits for nobody, and nobody for it.
+TEST(Synchronous, SumsAreMadeAtOnce) {
+  Rounds rounds(2, 0);
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  rounds[1].leave();
+  const auto make_sum = [&](int caller) {
+    return number_on(
+        rounds.server(),
+        {.task = str("evaluator:", caller), .job_id = "job", .transport = transport()});
+  };
+  std::vector<std::thread> threads;
+  for (int caller = 0; caller < 3; ++caller)
+    threads.emplace_back([&, caller] {
+      const auto sum = make_sum(caller);
+      for (int i = 0; i < 50; ++i) sum->assign_add(floats({2}));
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(values_of(make_sum(3)->value()), (std::vector<float>{300}));
+  rounds.pull(0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied) << "who adds takes no part in training";
+}
 
 TEST(Synchronous, GoesOnWithoutWhoLeavesAndKeepsTheMean) {
   Rounds rounds(3, 0);

@@ -122,6 +122,24 @@ TEST_F(ServerFunctionTest, AddingIsAtomicOverAllProcesses) {
   EXPECT_EQ(values_of(counter->value())[0], 3 * kCalls);
 }
 
+TEST_F(ServerFunctionTest, ASumWithAValueOfBeforeAnotherWriteUndoesThatWrite) {
+  const auto own = session("worker:0");
+  const auto variable = counting_rows(own, 1, {0});
+  const TensorSpec spec{DType::kFloat32, {1, 2}};
+  Traced step(
+      [&](const std::vector<Value>& inputs) {
+        const Value before = variable->read();
+        variable->assign(before + inputs[0]);
+        variable->assign(before + inputs[1]);
+        return std::vector<Value>{};
+      },
+      {spec, spec});
+  ServerFunction function({step.graph}, own);
+  function.run(
+      {Tensor::full(DType::kFloat32, {1, 2}, 1), Tensor::full(DType::kFloat32, {1, 2}, 2)});
+  EXPECT_EQ(values_of(variable->value()), (std::vector<float>{2, 2}));
+}
+
 TEST_F(ServerFunctionTest, OnlyWhatHasChangedIsPulled) {
   const auto own = session("worker:0");
   const auto variable = counting_rows(own, 1000, {0, 1}), other = counting_rows(own, 1, {0}, "w");

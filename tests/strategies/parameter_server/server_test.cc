@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
@@ -32,6 +33,50 @@ TEST(ParameterServer, RefusesAnotherShardOfTheSameName) {
   EXPECT_ERROR(client->create(whole_shard("w", {DType::kFloat32, {5}}), [] { return Tensor(); }),
                Code::kInvalidArgument, "[5]");
   EXPECT_ERROR(fetch(*client, whole_shard("v", kFour)), Code::kNotFound, "\"v\"");
+}
+
+TEST(ParameterServer, SaysWhichSlotsAndRowsOnFirstUseDiffer) {
+  TestServer server;
+  const auto client = server.client();
+  const auto none = [] { return Tensor(); };
+  const auto adagrad = [](double initial) {
+    return whole_shard("w", kFour, optim::Adagrad(1.0, {.initial_accumulator_value = initial}));
+  };
+  client->create(adagrad(0.1), [] { return floats({1, 2, 3, 4}); });
+  EXPECT_ERROR(client->create(whole_shard("w", kFour), none), Code::kInvalidArgument, "no slots");
+  for (const char* part : {"\"accumulator\" of 0.1,", "\"accumulator\" of 0.1000001"})
+    EXPECT_ERROR(client->create(adagrad(0.1000001), none), Code::kInvalidArgument, part);
+  client->create(lazy_table(8, 2, {.a = 1}), none);
+  EXPECT_ERROR(client->create(lazy_table(8, 2, {.a = 1, .seed = 7}), none), Code::kInvalidArgument,
+               "seed 7");
+}
+
+TEST(ParameterServer, RefusesAnOptimizerWithOtherConstants) {
+  const Folder folder;
+  TestServer server({.snapshot_folder = folder.path()});
+  const auto shard = [](const optim::SGDOptions& options, double decay = 0) {
+    ShardSpec spec = whole_shard("w", kFour);
+    spec.update = trace_update(optim::SGD(1.0, options).rule(), kFour, decay);
+    return spec;
+  };
+  const ShardSpec spec = shard({.momentum = 0.5});
+  const auto initial = [] { return floats({1, 2, 3, 4}); };
+  EXPECT_TRUE(server.client()->create(spec, initial));
+  for (int start = 0; start < 2; ++start) {
+    const auto client = server.client();
+    EXPECT_FALSE(client->create(spec, initial));
+    for (const ShardSpec& other :
+         {shard({.momentum = 0.25}), shard({.momentum = 0.5, .nesterov = true}),
+          shard({.momentum = 0.5}, 0.1)})
+      EXPECT_ERROR(client->create(other, initial), Code::kInvalidArgument, folder.path());
+    server->snapshot();
+    server.stop();
+    server.start();
+  }
+  const NameScope scope("elsewhere");
+  const ShardSpec same = shard({.momentum = 0.5});
+  EXPECT_NE(same.update.dense, spec.update.dense) << "the names of its nodes";
+  EXPECT_FALSE(server.client()->create(same, initial));
 }
 
 TEST(ParameterServer, AppliesGradientsWithItsOptimizer) {
@@ -259,6 +304,18 @@ TEST(ParameterServer, EndsWhenNobodyIsLeft) {
   server.client()->statistics();
   waiting.join();
   EXPECT_NE(server.line("nobody has been connected"), "");
+}
+
+TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
+  const Folder folder;
+  TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)});
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  std::thread waiting([&] { server->wait(); });
+  server.client()->create(spec, [] { return floats({3}); });
+  waiting.join();
+  server.stop();
+  server.start();
+  EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{3}));
 }
 
 TEST(ParameterServer, EndsWhenNobodyEverCame) {

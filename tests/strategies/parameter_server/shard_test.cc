@@ -86,6 +86,21 @@ TEST_F(Recorded, KeepsARoundThatCannotBeWrittenDown) {
   EXPECT_EQ(shard.mark_of("worker:2"), (parameter_server::Mark{1, 1}));
 }
 
+TEST_F(Recorded, SaysWhichUpdateAPushThatIsSentAgainWaitsFor) {
+  Shard shard(whole_shard("w", kTwo), floats({0, 0}),
+              environment({.max_staleness = 0, .num_workers = 2}));
+  EXPECT_EQ(shard.push(gradient(0, 1)).outcome, PushOutcome::kCounted);
+  // The same one, and another of the same value.
+  for (const uint64_t sequence : {uint64_t{1}, uint64_t{2}}) {
+    const auto again = shard.push(gradient(0, 1, sequence));
+    EXPECT_EQ(again.outcome, PushOutcome::kRepeated);
+    EXPECT_EQ(again.version, 2u);
+  }
+  EXPECT_EQ(shard.push(gradient(1, 1)).outcome, PushOutcome::kApplied);
+  EXPECT_EQ(shard.push(gradient(0, 1, 2)).version, 2u) << "it is there";
+  EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{2, -2}));
+}
+
 TEST_F(Recorded, KeepsARoundOfThoseWhoAreLeft) {
   Shard shard(whole_shard("w", kTwo), floats({0, 0}),
               environment({.max_staleness = 0, .num_workers = 2}));

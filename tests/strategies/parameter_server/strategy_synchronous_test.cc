@@ -80,6 +80,29 @@ TEST(SynchronousTraining, AgainAndAgainIsAsOneWorkersWithLargerBatches) {
     expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
 }
 
+TEST(SynchronousTraining, AddsUpWhatEachStepOfEachWorkerAdds) {
+  const Job job(2, 2, {.max_staleness = 0});
+  constexpr int kSteps = 10;
+  const auto make_sum = [] {
+    return create_variable({.name = "n",
+                            .spec = {DType::kFloat32, {}},
+                            .initial_value = [] { return Tensor::scalar(0.0f); },
+                            .aggregation = Aggregation::kOnlyFirstReplica});
+  };
+  job.on_workers([&](ParameterServerStrategy& strategy) {
+    const auto v = counting("v", {4}), sum = make_sum();
+    const optim::Optimizer optimizer = optim::SGD(1.0);
+    const auto step = strategy.function([&] {
+      optimizer.minimize(ops::reduce_sum(v->read()), {v});
+      sum->assign_add(ops::constant(1, DType::kFloat32));
+    });
+    for (int i = 0; i < kSteps; ++i) strategy.run(step);
+  });
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  EXPECT_EQ(make_sum()->value().item(), 2 * kSteps);
+}
+
 // Each worker writes the number of the update for itself.
 TEST(SynchronousTraining, CountsItsUpdatesWhoeverIsSlow) {
   const Job job(2, 2, {.max_staleness = 0});

@@ -94,6 +94,26 @@ TEST(ServerVariable, SameNamesAreDifferentVariables) {
   EXPECT_EQ(values_of(b->value()), (std::vector<float>{0, 1, 2}));
 }
 
+TEST(ServerVariable, MayBeginWithTheValueOfAnother) {
+  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(2)});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {4});
+  const auto w = create_variable(
+      {.name = "w", .spec = v->spec(), .initial_value = [v] { return v->value(); }});
+  EXPECT_EQ(values_of(w->value()), (std::vector<float>{0, 1, 2, 3}));
+}
+
+TEST(ServerSession, MayBeUsedByWorkThatItDoesForAllServers) {
+  const Job job(2, 1);
+  const auto strategy = job.worker(0);
+  const std::vector<int> servers = {0, 1};
+  std::atomic<int> calls = 0;
+  strategy->session()->on_servers(
+      servers, [&](int) { strategy->session()->on_servers(servers, [&](int) { ++calls; }); });
+  EXPECT_EQ(calls, 4);
+}
+
 TEST(Workers, ShareTheValuesOfWhoCameFirst) {
   const Job job(2, 2);
   const auto first = job.worker(0), second = job.worker(1);
