@@ -27,7 +27,7 @@ std::string_view trimmed(std::string_view field) {
   return field.substr(first, field.find_last_not_of(" \t") - first + 1);
 }
 
-// Up to here the integers of a float64, as which numbers are read, are exact.
+// Below it the integers of a float64, as which numbers are read, are exact.
 constexpr double kExact = 0x1p53;
 
 bool fits(double value, DType dtype) {
@@ -109,9 +109,8 @@ class Reader {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size())
       fail_field(column, str(shown(field), " is not a number"));
-    if (dtype == DType::kInt64 && std::abs(value) > kExact)
-      fail_field(column,
-                 str(shown(field), " is beyond 2^53, from where on integers are not exact"));
+    if (dtype == DType::kInt64 && std::abs(value) >= kExact)
+      fail_field(column, str(shown(field), " is not below 2^53, so that it may not be exact"));
     if (!fits(value, dtype)) fail_field(column, str(shown(field), " is not a value of ", dtype));
     return value;
   }

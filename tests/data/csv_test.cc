@@ -87,7 +87,7 @@ TEST_F(Csv, TakesNumbersWithASign) {
 }
 
 TEST_F(Csv, RefusesValuesThatDoNotFit) {
-  expect_bad("y\n9007199254740993\n", {"beyond 2^53"}, {.dtype = DType::kInt64});
+  expect_bad("y\n9007199254740993\n", {"is not below 2^53"}, {.dtype = DType::kInt64});
   expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n3e9\n", {"\"3e9\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});

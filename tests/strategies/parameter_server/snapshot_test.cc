@@ -336,8 +336,13 @@ TEST(Checkpoint, IsNotMadeOfSnapshotsOfDifferentTimes) {
   parameter_server::ShardState half{.spec = spec, .parts = {floats({7, 8})}};
   half.spec.name = "w/part_1";
   half.spec.begin = half.spec.rows = 2;
-  parameter_server::write_snapshot(first, {{.spec = spec, .parts = {floats({1, 2, 3, 4})}}});
-  parameter_server::write_snapshot(second, {half});
+  const auto write = [](const std::string& path, const parameter_server::ShardState& state) {
+    parameter_server::SnapshotWriter writer(path);
+    writer.add(state);
+    writer.commit();
+  };
+  write(first, {.spec = spec, .parts = {floats({1, 2, 3, 4})}});
+  write(second, half);
   TestServer server;
   const auto client = server.client();
   client->create(spec, [] { return floats({0, 0, 0, 0}); });
