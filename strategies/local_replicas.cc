@@ -249,7 +249,6 @@ std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient
 }
 
 void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, const Work& work) {
-  require_open();
   // Other processes do not come now: what has failed on one of them fails here too.
   if (!is_connected() && replicas_in_sync_ == count()) connect();
   if (step_ != nullptr) step_->begin_step();
@@ -276,6 +275,7 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
                                                    const PerReplica<std::vector<Tensor>>& inputs,
                                                    const ReplicaGroup& group,
                                                    const RunOptions& options) {
+  require_open();
   PerReplica<std::vector<Tensor>> outputs(devices_.size());
   try {
     on_replicas(options, strategy.first_replica(),

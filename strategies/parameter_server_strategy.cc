@@ -1,6 +1,8 @@
 #include "strategies/parameter_server_strategy.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <list>
 #include <map>
 #include <numeric>
@@ -404,11 +406,18 @@ PerReplica<std::vector<Tensor>> ParameterServerStrategy::run_replicas(
 }
 
 void ParameterServerStrategy::snapshot(const std::string& folder) {
-  int server = 0;
-  for (; server < session()->num_servers(); ++server)
+  const int servers = session()->num_servers();
+  for (int server = 0; server < servers; ++server)
     session()->client(server).snapshot(folder_of(folder, server));
   // Of servers that there were once: what these had is in the new ones.
-  while (parameter_server::remove_snapshot(folder_of(folder, server))) ++server;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    int server = -1;
+    if (std::sscanf(name.c_str(), "ps-%d", &server) == 1 && name == str("ps-", server) &&
+        server >= servers)
+      parameter_server::remove_snapshot(entry.path().string());
+  }
 }
 
 void ParameterServerStrategy::shut_down_servers() {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <iostream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "core/base/comma_separated.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/train/callbacks.h"
 #include "core/train/safetensors.h"
@@ -163,9 +163,10 @@ void Training::run_epoch() {
   call(&Callback::on_epoch_begin);
   try {
     while (!stopping()) {
+      const auto step_before = std::exchange(step_began_, Clock::now());
       const auto batch = feed_.next();
       if (!batch) break;
-      run_step(*batch);
+      run_step(*batch, step_before);
     }
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1));
@@ -182,8 +183,7 @@ void Training::resume_data() {
   }
 }
 
-void Training::run_step(const data::DistributedBatch& batch) {
-  const auto step_before = std::exchange(step_began_, Clock::now());
+void Training::run_step(const data::DistributedBatch& batch, Clock::time_point step_before) {
   call(&Callback::on_batch_begin);
   stepper_.train(batch, totals_);
   ++step_;
@@ -202,7 +202,9 @@ void Training::set_grace(std::chrono::duration<double> grace) {
 bool Training::has_time_for_a_step() {
   const auto now = Clock::now();
   longest_step_ = std::max(longest_step_, now - step_began_);
-  const bool fits = now + longest_step_ + longest_step_ / 4 < *end_by_;
+  // A person who interrupts does not mean to wait.
+  const bool fits = stop_request() != StopRequest::kInterrupt &&
+                    now + longest_step_ + longest_step_ / 4 < *end_by_;
   const auto all = model_.strategy().workers().exchange("whether there is time for another step",
                                                         fits ? "yes" : "no");
   return std::all_of(all.begin(), all.end(), [](const auto& each) { return each == "yes"; });
@@ -332,8 +334,8 @@ bool Training::are_ahead_of(const std::string& path) const {
   const bool is_known = found != saved.end() && found->second.spec() == iterations.spec();
   const int64_t updates = is_known ? found->second.values<int64_t>()[0] : 0;
   if (total_steps() < updates) return false;
-  std::cerr << str("fit: the variables stay as they are, after ", total_steps(),
-                   " updates by all workers; those of ", path, " are after ", updates, '\n');
+  print_notice(str("fit: the variables stay as they are, after ", total_steps(),
+                   " updates by all workers; those of ", path, " are after ", updates, '\n'));
   return true;
 }
 

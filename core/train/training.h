@@ -79,7 +79,8 @@ class Training {
   // Whether the variables, which others train too, have had the updates of a backup, or as many.
   bool are_ahead_of(const std::string& path) const;
   void restore_callbacks(const Tensors& states, const std::string& source) const;
-  void run_step(const data::DistributedBatch& batch);
+  // `step_before` is when the step before began, its wait for data included.
+  void run_step(const data::DistributedBatch& batch, Clock::time_point step_before);
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);

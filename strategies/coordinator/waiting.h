@@ -20,7 +20,8 @@ using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline deadline_after(std::optional<std::chrono::milliseconds> timeout) {
   const Deadline now = std::chrono::steady_clock::now();
   const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
-  return timeout && *timeout < longest ? now + *timeout : Deadline::max();
+  if (!timeout || *timeout >= longest) return Deadline::max();
+  return now + std::max(*timeout, std::chrono::milliseconds(0));
 }
 
 inline void check_interrupted() {

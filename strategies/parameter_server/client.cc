@@ -94,6 +94,9 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
   coordination::keep_grpc();
   if (options_.task.empty())
     invalid("a client of a parameter server needs the name of its task, such as worker:0");
+  if (options_.patience.count() <= 0)
+    invalid("the patience with a parameter server must be more than 0, got ",
+            options_.patience.count(), " ms");
   if (options_.job_id.empty()) options_.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options_.incarnation == 0) options_.incarnation = coordination::random_incarnation();
 }

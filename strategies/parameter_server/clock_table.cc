@@ -52,10 +52,12 @@ bool ClockTable::disconnected(const std::string& task, uint64_t incarnation, Tim
 void ClockTable::complete(const std::string& task, int64_t steps, Time now) {
   steps = std::clamp<int64_t>(steps, 0, kMostSteps);
   // As long as some have not come, the others cannot be far ahead of its own number.
-  const bool all_have_come = missing(now) == 0;
+  const auto known = workers_.find(task);
+  const bool is_first = known == workers_.end() || !known->second.completed;
+  const bool all_have_come = is_first && missing(now) == 0;
   saw(task);
   Worker& worker = workers_[task];
-  if (!worker.completed)
+  if (is_first)
     worker.completed = all_have_come ? least_completed(now).value_or(steps) : steps;
   else
     worker.completed = std::clamp<int64_t>(*worker.completed + (steps - worker.own), 0, kMostSteps);

@@ -178,10 +178,11 @@ std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std
   W* kept = residual.data<W>();
   std::vector<W> values(count);
   for (size_t i = 0; i < count; ++i) {
-    values[i] = kept[i] + static_cast<W>(in[i]);
-    if (!std::isfinite(values[i]))
-      fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ",
-           static_cast<W>(in[i]), ", and what is not finite cannot be compressed");
+    const auto given = static_cast<W>(in[i]);
+    if (!std::isfinite(given))
+      fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ", given,
+           ", and what is not finite cannot be compressed");
+    values[i] = std::clamp(kept[i] + given, -kLargest<W>, kLargest<W>);
   }
   std::ranges::copy(values, kept);
   auto buffer = encode<W>(options, values);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <set>
 #include <thread>
@@ -245,7 +244,7 @@ void Service::replay() {
                     return nullptr;
                   },
                   .notice = options_.notice});
-  for (const auto& shard : shards()) remember(shard->marks());
+  for (const auto& shard : shards()) remember(*shard);
   options_.notice(
       str("parameter server: ", changes, " changes from the log in ", options_.snapshot_folder));
 }
@@ -281,16 +280,15 @@ int64_t Service::restore_from(const std::string& folder) {
   }
   int64_t count = 0;
   for (const auto& [shard, load] : restored) {
-    ShardState state = load();
-    remember(state.marks);
-    shard->restore(std::move(state));
+    shard->restore(load());
+    remember(*shard);
     ++count;
   }
   if (!is_own || !restored.empty()) return count;
+  for (const SavedShard& one : saved) one.about.spec.check(options_.max_bytes);
   for (const SavedShard& one : saved) {
-    one.about.spec.check(options_.max_bytes);
-    remember(one.about.marks);
     auto shard = std::make_shared<Shard>(one.load(), environment());
+    remember(*shard);
     const std::unique_lock lock(shards_mutex_);
     count += shards_.emplace(shard->spec().name, shard).second;
   }
@@ -299,8 +297,10 @@ int64_t Service::restore_from(const std::string& folder) {
 
 // Who has pushed before: perhaps it has ended meanwhile, and nobody has to wait for it to come;
 // synchronous training gives all some time, so that it goes on as it was.
-void Service::remember(const std::map<std::string, Mark>& marks) {
+void Service::remember(const Shard& shard) {
   const bool synchronous = options_.consistency.synchronous();
+  if (synchronous && !shard.makes_rounds()) return;  // who adds takes no part in training
+  const Marks marks = shard.marks();
   const auto until = time_to_return();
   with_clocks([&](ClockTable& clocks) {
     for (const auto& [task, mark] : marks) {

@@ -146,7 +146,7 @@ class Service {
   void identify(const proto::Request& request, Session& session);
   int64_t restore_from(const std::string& folder);
   void replay();
-  void remember(const std::map<std::string, Mark>& marks);
+  void remember(const Shard& shard);
   // Its file cannot be written.
   void end_ledger(const Error& error);
   // Whether that the others wait for these has not been said a moment ago; then it counts as said.

@@ -288,8 +288,11 @@ void UpdateExchange::settle() {
     self->service_.pool().run([self] { self->answer(); });
   };
   const auto say = [self = shared_from_this()](bool ready) {
-    if (const Pull* missing = ready ? nullptr : self->missing_version())
-      self->service_.name_awaited(*missing->shard);
+    if (ready) return;
+    self->service_.pool().run([self] {
+      if (const Pull* missing = self->missing_version())
+        self->service_.name_awaited(*missing->shard);
+    });
   };
   if (const auto limit = service_.time_to_name_awaited(); limit < deadline)
     service_.waiting_room().wait({.is_ready = is_ready, .deadline = limit, .proceed = say});

@@ -9,10 +9,10 @@ namespace cohort {
 
 // A variable with one copy on `parameter_device`, which all local replicas, on `replicas`, read and
 // the first one writes (tf.distribute's AggregatingVariable): in place where their device reaches
-// it, else by way of a copy that lasts for a step (VariableMemory). A write of a traced function
-// stands between barriers: every replica has read before, and none reads until it is written;
-// around updates (Variable::update) the strategy adds them. Variables that are not kept equal
-// (kOnRead, Synchronization::kNone) have a copy for each replica, as under Mirrored.
+// it, else by way of a copy that each compiled step keeps (VariableMemory). A write of a traced
+// function stands between barriers: every replica has read before, and none reads until it is
+// written; around updates (Variable::update) the strategy adds them. Variables that are not kept
+// equal (kOnRead, Synchronization::kNone) have a copy for each replica, as under Mirrored.
 std::shared_ptr<Variable> make_central_variable(const VariableOptions& options,
                                                 Device parameter_device,
                                                 const std::vector<Device>& replicas);

@@ -70,11 +70,11 @@ void fit_points(Model& model, std::vector<CallbackPtr> callbacks,
 
 // A scheduler asks for the end during the third step, and lets the process live for a time.
 struct Preemption {
-  explicit Preemption(double grace_seconds)
+  explicit Preemption(double grace_seconds, int signal = SIGTERM)
       : backup(callbacks::BackupAndRestore(folder, {.grace_seconds = grace_seconds})) {
-    hooks->batch_begin = [this](Training& training) {
+    hooks->batch_begin = [this, signal](Training& training) {
       was_saved.push_back(std::filesystem::exists(file));
-      if (training.step() == 2) raise(SIGTERM);
+      if (training.step() == 2) raise(signal);
     };
   }
   // What ends training.
@@ -114,8 +114,41 @@ TEST(Interrupt, AGraceWithoutTimeForAStepEndsWithTheFirstSave) {
   EXPECT_FALSE(preemption.saved_twice());
 }
 
+// A position that shuffle() above such a map would save could not be found again.
+TEST(Interrupt, StaysOneWhereThePlaceInTheDataCannotBeSaved) {
+  const std::string folder = testing::make_folder();
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->batch_begin = [](Training& training) {
+    if (training.epoch() == 1 && training.step() == 1) raise(SIGTERM);
+  };
+  const auto same = [](const data::Element& e) { return e; };
+  const auto rows =
+      points(30).map(same, {.num_parallel = 2, .deterministic = false}).shuffle(8).batch(4);
+  init();
+  auto model = testing::classifier();
+  ::testing::internal::CaptureStderr();
+  const std::string message = testing::error_of(
+      [&] {
+        model.fit(rows, {.epochs = 2,
+                         .callbacks = {hooks, callbacks::BackupAndRestore(folder)},
+                         .verbose = Verbose::kSilent});
+      },
+      Code::kCancelled);
+  init();
+  EXPECT_THAT(message, ::testing::HasSubstr("interrupted in epoch 2"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("BackupAndRestore leaves the last backup as it is"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/backup.safetensors")) << "of the first epoch";
+}
+
+TEST(Interrupt, APersonWhoInterruptsDoesNotWaitForTheGrace) {
+  Preemption preemption(3600, SIGINT);
+  EXPECT_EQ(preemption.error(), "fit: interrupted in epoch 1 after step 3");
+  EXPECT_TRUE(std::filesystem::exists(preemption.file));
+}
+
 TEST(Interrupt, ALongEpochEndsWithItsGrace) {
-  Preemption preemption(2);
+  Preemption preemption(4);
   EXPECT_THAT(preemption.error(int64_t{1} << 40), ::testing::HasSubstr("interrupted in epoch 1"));
   EXPECT_GT(preemption.was_saved.size(), 3u);
   EXPECT_TRUE(preemption.saved_twice());

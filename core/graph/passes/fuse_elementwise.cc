@@ -57,7 +57,7 @@ std::vector<Value> external_inputs(const std::vector<Node*>& group) {
 bool rounds(const Node& node) {
   if (node.op().name != "Cast") return false;
   const DType from = node.inputs()[0].dtype(), to = node.outputs()[0].dtype;
-  return from != to && (dtype_size(to) == 2 || from == DType::kFloat64);
+  return from != to && from != DType::kBool && (dtype_size(to) == 2 || from == DType::kFloat64);
 }
 
 // Whether a member uses what another has rounded: its register would hold what was rounded away.

@@ -24,8 +24,10 @@ class BackupAndRestoreCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     saved_in_grace_.reset();
-    training.set_grace(std::chrono::duration<double>(options_.grace_seconds));
     const Strategy& strategy = training.model().strategy();
+    // The same request ends parameter servers at once.
+    if (options_.grace_seconds > 0 && !strategy.input_context().independent)
+      training.set_grace(std::chrono::duration<double>(options_.grace_seconds));
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (strategy.input_context().independent && !strategy.is_chief()) return;
     const auto find = [&] {
@@ -41,17 +43,19 @@ class BackupAndRestoreCallback : public Callback {
   }
 
   void on_batch_end(Training& training) override {
-    const bool is_asked_to_stop = training.in_grace() && !saved_in_grace_;
-    if (is_asked_to_stop) saved_in_grace_ = training.total_steps();
-    if (is_asked_to_stop || (options_.save_freq && training.step() % *options_.save_freq == 0))
+    if (training.in_grace() && !saved_in_grace_) {
+      saved_in_grace_ = training.total_steps();
+      save_if_possible(training);
+    } else if (options_.save_freq && training.step() % *options_.save_freq == 0) {
       save(training);
+    }
   }
   void on_epoch_end(Training& training, Logs&) override {
     if (!training.stopping()) save(training);
   }
   void on_train_end(Training& training) override {
     if (training.interrupted()) {
-      if (saved_in_grace_ != training.total_steps()) save(training);
+      if (saved_in_grace_ != training.total_steps()) save_if_possible(training);
     } else if (options_.delete_checkpoint && !has_diverged_at_last(training)) {
       remove(training);
     }
@@ -93,6 +97,18 @@ class BackupAndRestoreCallback : public Callback {
     training.restore(previous_.string());
     // So that the next backup is not written over the only good one.
     if (strategy.is_chief()) move(previous_, path_);
+  }
+
+  // An interrupt stays one where the place in the data cannot be saved.
+  void save_if_possible(Training& training) {
+    try {
+      save(training);
+    } catch (const Error& error) {
+      if (error.code() != Code::kFailedPrecondition) throw;
+      if (training.model().strategy().is_chief())
+        print_notice(str(
+            "warning: BackupAndRestore leaves the last backup as it is: ", error.message(), '\n'));
+    }
   }
 
   static void move(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 
 namespace cohort {
@@ -35,15 +36,15 @@ std::vector<std::string> GatheredValues::gather(std::string_view kind, std::stri
 }
 
 void GatheredValues::miss(const std::vector<int>& processes) const {
-  std::string names;
-  for (const int p : processes) {
-    if (!names.empty()) names += ", ";
-    names += tasks_.empty() ? str(p) : str(tasks_[static_cast<size_t>(p)], " (process ", p, ")");
-  }
-  throw Error(Code::kDeadlineExceeded,
-              str("of ", processes_, " processes of group \"", group_,
-                  "\" these have not come within ", limit_.count(), " ms: ", names),
-              tasks_.empty() ? "" : tasks_[static_cast<size_t>(processes.front())]);
+  std::vector<std::string> names;
+  for (const int p : processes)
+    names.push_back(tasks_.empty() ? str(p)
+                                   : str(tasks_[static_cast<size_t>(p)], " (process ", p, ")"));
+  throw Error(
+      Code::kDeadlineExceeded,
+      str("of ", processes_, " processes of group \"", group_, "\" these have not come within ",
+          limit_.count(), " ms: ", comma_separated(names)),
+      tasks_.empty() ? "" : tasks_[static_cast<size_t>(processes.front())]);
 }
 
 void GatheredValues::set(std::string_view key, std::string_view value) {

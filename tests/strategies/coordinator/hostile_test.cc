@@ -45,6 +45,13 @@ class Stranger : public ClientStream::Listener {
     const std::lock_guard lock(mutex_);
     return closed_.value_or(Error(Code::kUnknown, "not closed"));
   }
+  // The worker takes it for the coordinator.
+  bool wait_attached() {
+    return eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return is_attached_ || closed_;
+    });
+  }
   bool wait_results(size_t count) {
     return eventually([&] {
       const std::lock_guard lock(mutex_);
@@ -59,7 +66,9 @@ class Stranger : public ClientStream::Listener {
   void received(const parameter_server::MessageReader& part) override {
     auto message = assembler_.take(part);
     const std::lock_guard lock(mutex_);
-    if (message) std::ranges::move(message->results, std::back_inserter(results_));
+    if (!message) return;
+    is_attached_ |= message->attached.has_value();
+    std::ranges::move(message->results, std::back_inserter(results_));
   }
   void drained() override {}
   void closed(const Error& reason) override {
@@ -70,6 +79,7 @@ class Stranger : public ClientStream::Listener {
  private:
   std::mutex mutex_;
   std::vector<Result> results_;
+  bool is_attached_ = false;
   std::optional<Error> closed_;
   Assembler<FromWorker> assembler_{decode_from_worker, kMaxBytes};
   std::unique_ptr<ClientStream> stream_;
@@ -147,6 +157,7 @@ TEST_F(Hostile, AnEarlierStartOfTheCoordinatorIsRefused) {
   EXPECT_REFUSED(first.wait_closed(), Code::kFailedPrecondition, "who it is");
   Stranger second(cluster_.address(0));
   second.send({.attach = attach(), .commands = {}});
+  EXPECT_TRUE(second.wait_attached());
   expect_serving();  // by a coordinator that has come later
   EXPECT_REFUSED(second.wait_closed(), Code::kAborted, "taken its place");
   EXPECT_REFUSED(refusal(attach()), Code::kFailedPrecondition, "started again since");

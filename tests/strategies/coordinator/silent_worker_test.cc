@@ -26,6 +26,8 @@ using coordinator::FromWorker;
 using coordinator::ToWorker;
 using parameter_server::StreamServer;
 
+constexpr size_t kMaxBytes = size_t{1} << 20;
+
 class SilentWorker {
  public:
   SilentWorker()
@@ -42,8 +44,11 @@ class SilentWorker {
   class Call final : public StreamServer::Reactor {
    public:
     explicit Call(SilentWorker& worker) : worker_(worker) {
-      outbox_.add(encode(FromWorker{
-          .attached = Attached{.incarnation = 1}, .results = {}, .missing = {}, .status = {}}));
+      outbox_.add(encode(
+          FromWorker{.attached = Attached{.incarnation = 1, .replicas = 1, .max_bytes = kMaxBytes},
+                     .results = {},
+                     .missing = {},
+                     .status = {}}));
       StartWrite(outbox_.next());
       read();
     }
@@ -68,7 +73,7 @@ class SilentWorker {
     SilentWorker& worker_;
     coordinator::Outbox outbox_;
     grpc::ByteBuffer incoming_;
-    Assembler<ToWorker> assembler_{coordinator::decode_to_worker, size_t{1} << 20};
+    Assembler<ToWorker> assembler_{coordinator::decode_to_worker, kMaxBytes};
   };
 
   const launcher::ReservedPort port_;

@@ -371,9 +371,10 @@ TEST(Synchronous, DropsWhatBackupWorkersBringLate) {
 // Clients of a synchronous server with shard "w", a zero, which they have pulled.
 class Rounds {
  public:
-  Rounds(int workers, int backups, milliseconds grace = milliseconds(300))
+  Rounds(int workers, int backups, milliseconds grace = milliseconds(300), std::string folder = {})
       : server_(
             {.consistency = {.max_staleness = 0, .num_workers = workers, .backup_workers = backups},
+             .snapshot_folder = std::move(folder),
              .worker_grace = grace}) {
     for (int w = 0; w < workers; ++w) start(w);
   }
@@ -430,6 +431,23 @@ TEST(Synchronous, SumsAreMadeAtOnce) {
   EXPECT_EQ(values_of(make_sum(3)->value()), (std::vector<float>{300}));
   rounds.pull(0);
   EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied) << "who adds takes no part in training";
+}
+
+TEST(Synchronous, DoesNotWaitForWhoHasOnlyAddedBeforeTheServersRestart) {
+  const Folder folder;
+  Rounds rounds(2, 0, milliseconds(50), folder.path());
+  const auto sum = number_on(rounds.server(),
+                             {.task = "evaluator:0", .job_id = "job", .transport = transport()});
+  sum->assign_add(floats({2}));
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  rounds[1].leave();
+  rounds.server()->snapshot();
+  rounds.server().stop();
+  rounds.server().start();
+  EXPECT_EQ(values_of(sum->value()), std::vector<float>{2}) << "it is connected again";
+  rounds.pull(0);
+  rounds.push(0, 1);
+  EXPECT_EQ(rounds.next(0), 2 + 2) << "the mean of one worker's, for two";
 }
 
 TEST(Synchronous, GoesOnWithoutWhoLeavesAndKeepsTheMean) {
