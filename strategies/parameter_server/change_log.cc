@@ -17,6 +17,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/system_error.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/parameter_server/folder_sync.h"
 #include "strategies/parameter_server/spec_message.h"
@@ -62,11 +63,6 @@ std::vector<int64_t> files_of(const std::string& folder) {
   }
   std::ranges::sort(files);
   return files;
-}
-
-[[noreturn]] void fail_to_write(const std::string& path) {
-  fail(Code::kResourceExhausted, "cannot write ", path, ": ",
-       errno == 0 ? "the disk is full" : std::strerror(errno));
 }
 
 // An entry as it was read.
@@ -177,7 +173,7 @@ ChangeLog::ChangeLog(std::string folder, bool synced)
 void ChangeLog::open(int64_t file) {
   const std::string path = path_of(folder_, file);
   net::Descriptor opened(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (opened.get() < 0) fail(Code::kUnknown, "cannot open ", path, ": ", std::strerror(errno));
+  if (opened.get() < 0) fail_errno("open", path);
   try {
     if (synced_) sync_folder(folder_);
   } catch (const Error&) {
@@ -256,7 +252,7 @@ void ChangeLog::write(const proto::LogEntry& entry, std::span<const iovec> paylo
 void ChangeLog::append(std::span<iovec> pieces) {
   int64_t end = size_;
   while (!pieces.empty()) {
-    errno = 0;
+    errno = ENOSPC;  // where nothing is written and nothing said
     const ssize_t written =
         ::pwritev(file_.get(), pieces.data(), static_cast<int>(pieces.size()), end);
     if (written < 0 && errno == EINTR) continue;
@@ -267,9 +263,9 @@ void ChangeLog::append(std::span<iovec> pieces) {
     if (left > 0)
       pieces[0] = {static_cast<char*>(pieces[0].iov_base) + left, pieces[0].iov_len - left};
     // A part of an entry may stay: the next one is written over it, and reading ends there.
-    if (written <= 0 && !pieces.empty()) fail_to_write(path_of(folder_, number_));
+    if (written <= 0 && !pieces.empty()) fail_errno("write", path_of(folder_, number_));
   }
-  if (synced_ && ::fdatasync(file_.get()) != 0) fail_to_write(path_of(folder_, number_));
+  if (synced_ && ::fdatasync(file_.get()) != 0) fail_errno("write", path_of(folder_, number_));
   size_ = end;
 }
 

@@ -4,8 +4,8 @@
 
 namespace cohort::parameter_server {
 
-// Makes the names of a folder's files outlive the host. kResourceExhausted naming the folder where
-// the system does not.
+// Makes the names of a folder's files outlive the host. An error that names the folder where the
+// system does not (core/base/system_error.h).
 void sync_folder(const std::string& path);
 
 }  // namespace cohort::parameter_server

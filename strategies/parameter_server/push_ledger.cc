@@ -8,6 +8,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/system_error.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -32,7 +33,7 @@ PushLedger::PushLedger(const std::string& folder, bool anew) : path_(folder + "/
   create_folders(folder);
   const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : 0);
   file_ = net::Descriptor(::open(path_.c_str(), flags, 0666));
-  if (file_.get() < 0) fail(Code::kUnknown, "cannot open ", path_, ": ", std::strerror(errno));
+  if (file_.get() < 0) fail_errno("open", path_);
   read();
 }
 
@@ -40,7 +41,7 @@ void PushLedger::clear() {
   const std::lock_guard lock(mutex_);
   records_.clear();
   if (::ftruncate(file_.get(), 0) != 0)
-    fail(Code::kUnknown, "cannot empty ", path_, ": ", std::strerror(errno));
+    fail_errno("empty", path_);
 }
 
 void PushLedger::read() {
@@ -104,8 +105,8 @@ void PushLedger::write_at(int64_t record, std::string_view bytes) {
   const auto place = static_cast<off_t>(record) * static_cast<off_t>(kRecordBytes);
   const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), place);
   if (written == static_cast<ssize_t>(bytes.size())) return;
-  fail(Code::kUnknown, "cannot write ", path_, ": ",
-       written < 0 ? std::strerror(errno) : "the disk is full");
+  if (written >= 0) errno = ENOSPC;
+  fail_errno("write", path_);
 }
 
 }  // namespace cohort::parameter_server

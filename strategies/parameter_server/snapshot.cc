@@ -21,6 +21,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/system_error.h"
 #include "strategies/parameter_server/folder_sync.h"
 #include "strategies/parameter_server/row_gradient.h"
 
@@ -330,19 +331,13 @@ bool may_hold(const std::string& path, const std::string& text) {
   }
 }
 
-[[noreturn]] void fail_to_write(const std::string& path) {
-  const bool is_refused = errno == EACCES || errno == EPERM || errno == EROFS;
-  fail(is_refused ? Code::kPermissionDenied : Code::kResourceExhausted, "cannot write ", path, ": ",
-       errno == 0 ? "the disk is full" : std::strerror(errno));
-}
-
 }  // namespace
 
 SnapshotWriter::SnapshotWriter(const std::string& folder)
     : folder_(folder),
       file_(new_file(folder)),
       output_(::open(path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
-  if (!output_) fail_to_write(path());
+  if (!output_) fail_errno("write", path());
 }
 
 SnapshotWriter::~SnapshotWriter() {
@@ -351,10 +346,10 @@ SnapshotWriter::~SnapshotWriter() {
 
 uint32_t SnapshotWriter::write(std::string_view bytes) {
   for (std::string_view left = bytes; !left.empty();) {
-    errno = 0;
+    errno = ENOSPC;  // where nothing is written and nothing said
     const ssize_t written = ::write(output_.get(), left.data(), left.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail_to_write(path());
+    if (written <= 0) fail_errno("write", path());
     left.remove_prefix(static_cast<size_t>(written));
   }
   bytes_ += bytes.size();
@@ -374,7 +369,7 @@ void SnapshotWriter::add(const ShardState& state) {
 }
 
 void SnapshotWriter::commit() {
-  if (::fsync(output_.get()) != 0) fail_to_write(path());
+  if (::fsync(output_.get()) != 0) fail_errno("write", path());
   output_.reset();
   sync_folder(folder_);
   const std::string manifest = folder_ + "/" + kSnapshotFile;
