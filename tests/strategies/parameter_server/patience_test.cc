@@ -111,14 +111,14 @@ class BusyServer : public ::testing::Test {
   }
 
   // A link that gives up at once where a client would look for the server anew.
-  std::unique_ptr<Link> connect() {
+  std::unique_ptr<Link> connect(const std::string& task) {
     std::unique_ptr<Link> link;
     if (transport() == Transport::kGrpc) {
       link = std::make_unique<Link>(
           parameter_server::open_channel(server_.address(), security_, kShort),
           Link::Unconnected::kWait);
     } else {
-      const auto offer = upgrade_of(server_.address(), host_identity());
+      const auto offer = upgrade_of(server_.address(), host_identity(), task);
       link = transport() == Transport::kDirect
                  ? parameter_server::link_directly(server_.address(), security_,
                                                    offer.direct_word(), kShort)
@@ -134,7 +134,7 @@ class BusyServer : public ::testing::Test {
 
   // What becomes of a request, on a thread of its own.
   std::future<Error> ask(const Request& asking, const std::vector<float>& payload = {}) {
-    links_.push_back(connect());
+    links_.push_back(connect(asking.caller().task()));
     return std::async(std::launch::async,
                       [link = links_.back().get(), header = asking.SerializeAsString(), payload] {
                         return error_of([&] {

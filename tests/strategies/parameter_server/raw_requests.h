@@ -38,13 +38,13 @@ inline std::string push_header(uint64_t payload) {
 }
 
 // How a server says, by gRPC, that a caller on `host` may go on without.
-inline parameter_server::proto::Upgraded upgrade_of(const Address& server,
-                                                    const std::string& host) {
+inline parameter_server::proto::Upgraded upgrade_of(const Address& server, const std::string& host,
+                                                    const std::string& task = "worker:7") {
   using parameter_server::Link;
   Link link(grpc::CreateChannel(server.text(), grpc::InsecureChannelCredentials()),
             Link::Unconnected::kWait);
   EXPECT_TRUE(link.connect(soon()));
-  parameter_server::proto::Request asking = request();
+  parameter_server::proto::Request asking = request(task);
   asking.mutable_upgrade()->set_host(host);
   link.send({.header = asking.SerializeAsString(), .payload = {}}, soon());
   parameter_server::proto::Reply reply;
