@@ -220,6 +220,13 @@ void LocalReplicas::abort(const Error& error) {
   connected_ = false;
 }
 
+void LocalReplicas::drop_communicators() {
+  std::vector<std::unique_ptr<Communicator>> dropped;  // ended without the lock
+  const std::lock_guard lock(mutex_);
+  dropped.swap(communicators_);
+  connected_ = false;
+}
+
 void LocalReplicas::close(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
@@ -267,7 +274,9 @@ void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, co
       abort(as_error(first_error, process_));
     }
   });
-  if (first_error) std::rethrow_exception(first_error);
+  if (!first_error) return;
+  drop_communicators();
+  std::rethrow_exception(first_error);
 }
 
 PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,

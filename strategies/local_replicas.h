@@ -94,6 +94,9 @@ class LocalReplicas {
   // Ends all, after a step that failed by `cause` and cannot be undone.
   [[noreturn]] void close_after(const Error& cause);
   Communicator* communicator(size_t replica) const;
+  // Returns when no started collective uses the memory of a plan any more, which may end now.
+  // REQUIRES: they have been aborted.
+  void drop_communicators();
   PlanOptions plan_options(size_t replica, Precision precision) const;
 
   std::vector<Device> devices_;

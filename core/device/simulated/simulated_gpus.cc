@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <sys/mman.h>
 #include <vector>
@@ -187,7 +188,9 @@ class SimulatedBackend final : public DeviceBackend {
 
 // Never ended: buffers may outlive everything.
 void use_simulated_gpus(int count, size_t memory_limit) {
-  replace_gpu_backend(new SimulatedBackend(count, memory_limit));
+  static auto* const all = new std::vector<std::unique_ptr<SimulatedBackend>>;
+  all->push_back(std::make_unique<SimulatedBackend>(count, memory_limit));
+  replace_gpu_backend(all->back().get());
 }
 
 size_t staging_bytes() { return given_for_staging; }
