@@ -12,8 +12,7 @@ namespace cohort::parameter_server {
 void sync_folder(const std::string& path) {
   const net::Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems cannot sync a folder and say so with EINVAL.
-  if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL))
-    fail_errno("sync", path);
+  if (!folder || (::fsync(folder.get()) != 0 && errno != EINVAL)) fail_errno("sync", path);
 }
 
 }  // namespace cohort::parameter_server

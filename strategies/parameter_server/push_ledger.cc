@@ -40,8 +40,7 @@ PushLedger::PushLedger(const std::string& folder, bool anew) : path_(folder + "/
 void PushLedger::clear() {
   const std::lock_guard lock(mutex_);
   records_.clear();
-  if (::ftruncate(file_.get(), 0) != 0)
-    fail_errno("empty", path_);
+  if (::ftruncate(file_.get(), 0) != 0) fail_errno("empty", path_);
 }
 
 void PushLedger::read() {
