@@ -6,10 +6,13 @@
 
 #include "core/device/device.h"
 #include "strategies/collective/nccl/device_group.h"
+#include "tests/strategies/collective/nccl/on_device.h"
 
 // What NCCL does, with a rank for each card: one alone shows calls, limits and ends.
 namespace cohort {
 namespace {
+
+using testing::OnDevice;
 
 constexpr auto kLimit = std::chrono::milliseconds(60'000);
 constexpr int kMostRanks = 8;
@@ -20,26 +23,6 @@ int cards() {
                                   [](Device d) { return d.type == DeviceType::kGpu; });
   return std::min(static_cast<int>(gpus), kMostRanks);
 }
-
-// Memory of a GPU that begins as these values.
-class OnDevice {
- public:
-  OnDevice(Device device, const Tensor& values)
-      : device_(device), memory_(allocate_tensor(device, values.spec(), "the test")) {
-    backend().copy_from_host(device_, values.raw(), memory_.raw(), values.bytes());
-  }
-  void* raw() { return memory_.raw(); }
-  Tensor read() const {
-    Tensor values(memory_.dtype(), memory_.shape());
-    backend().copy_to_host(device_, memory_.raw(), values.raw(), values.bytes());
-    return values;
-  }
-
- private:
-  DeviceBackend& backend() const { return device_backend(device_.type); }
-  Device device_;
-  Tensor memory_;
-};
 
 // A group of all cards, each with a stream for its computation.
 class Nccl : public ::testing::Test {
@@ -129,8 +112,7 @@ TEST_F(Nccl, CombinesTheSegmentsOfABucket) {
           int64_t offset = 0;
           for (const int64_t count : counts) {
             const int64_t bytes = offset * static_cast<int64_t>(dtype_size(dtype));
-            segments.push_back({static_cast<char*>(source.raw()) + bytes,
-                                static_cast<char*>(result.raw()) + bytes, count});
+            segments.push_back({source.raw() + bytes, result.raw() + bytes, count});
             offset += count;
           }
           run(device, AllReduceCall{segments, dtype, op}, stream);

@@ -6,9 +6,12 @@
 #include "core/device/simulated/simulated_gpus.h"
 #include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
+#include "tests/strategies/collective/nccl/on_device.h"
 
 namespace cohort {
 namespace {
+
+using testing::OnDevice;
 
 using std::chrono::milliseconds;
 
@@ -64,26 +67,6 @@ Tensor values_of(int rank, int64_t count, DType dtype) {
     t.data<double>()[i] = std::sin(static_cast<double>(3 * i + rank));
   return t.cast(dtype);
 }
-
-// Memory of a device with these values.
-class OnDevice {
- public:
-  OnDevice(Device device, const Tensor& values)
-      : device_(device), memory_(allocate_tensor(device, values.spec(), "the test")) {
-    backend().copy_from_host(device, values.raw(), memory_.raw(), values.bytes());
-  }
-  char* raw() { return static_cast<char*>(memory_.raw()); }
-  Tensor read() const {
-    Tensor values(memory_.dtype(), memory_.shape());
-    backend().copy_to_host(device_, memory_.raw(), values.raw(), values.bytes());
-    return values;
-  }
-
- private:
-  DeviceBackend& backend() const { return device_backend(device_.type); }
-  Device device_;
-  Tensor memory_;
-};
 
 // Segments of these counts, one behind the other at `source` and `target`.
 std::vector<Segment> segments_at(char* source, char* target, const std::vector<int64_t>& counts,
