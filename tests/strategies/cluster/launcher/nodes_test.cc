@@ -22,7 +22,6 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
 
