@@ -64,11 +64,13 @@ std::string str(const Parts&... parts) {
   return out.str();
 }
 
+// Throws an Error whose message is all parts in a row.
 template <typename... Parts>
 [[noreturn]] void fail(Code code, const Parts&... parts) {
   throw Error(code, str(parts...));
 }
 
+// The same with kInvalidArgument.
 template <typename... Parts>
 [[noreturn]] void invalid(const Parts&... parts) {
   throw Error(Code::kInvalidArgument, str(parts...));

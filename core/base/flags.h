@@ -8,6 +8,7 @@
 
 namespace cohort {
 
+// What a flag may be, ends included.
 struct IntegerRange {
   int64_t min = std::numeric_limits<int64_t>::min();
   int64_t max = std::numeric_limits<int64_t>::max();
@@ -28,8 +29,9 @@ struct TextOptions {
 //   flags.finish();
 //
 // A flag is written --name=value or --name value; a boolean, and a text that has a value when it
-// stands alone, --name=value or --name. The last of several
-// wins. Errors are kInvalidArgument and name the flag, its value and what is allowed.
+// stands alone, --name=value or --name. A boolean's values are true, false, 1 and 0. The last of
+// several wins. Errors are kInvalidArgument and name the flag, its value and what is allowed. One
+// thread at a time.
 class Flags {
  public:
   Flags(int argc, char** argv, std::string description);
@@ -43,8 +45,8 @@ class Flags {
                    const TextOptions& options = {});
   bool boolean(const std::string& name, bool fallback, const std::string& help);
 
-  // To be called when all flags have been asked for. With --help, prints them and exits with 0;
-  // an argument that nobody asked for is an error that suggests the nearest flag.
+  // To be called when all flags have been asked for. With --help or -h, prints them and exits with
+  // 0; an argument that nobody asked for is an error that suggests the nearest flag.
   void finish();
   // What --help prints.
   std::string help() const;

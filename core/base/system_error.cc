@@ -20,6 +20,8 @@ Code code_of_errno(int number) {
     case EMFILE:
     case ENFILE:
     case ENOMEM:
+    case EAGAIN:
+    case EADDRINUSE:
       return Code::kResourceExhausted;
     case EISDIR:
     case ENAMETOOLONG:

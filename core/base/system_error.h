@@ -7,9 +7,9 @@
 
 namespace cohort {
 
-// The code of `number`, which a call on a file or folder has set errno to: kNotFound,
-// kPermissionDenied, kResourceExhausted (disk, descriptors), kInvalidArgument (a directory where
-// there should be a file, a name that is too long) or kUnknown.
+// The code of `number`, which a call to the system has set errno to: kNotFound, kPermissionDenied,
+// kResourceExhausted (disk, memory, descriptors, processes, a port that is taken),
+// kInvalidArgument (a directory where there should be a file, a name that is too long) or kUnknown.
 Code code_of_errno(int number);
 
 // Throws that `action` ("open") has failed on `path`, and why, which is in errno.

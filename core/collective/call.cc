@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
+
+#include "core/base/comma_separated.h"
 
 namespace cohort {
 namespace {
@@ -11,9 +14,8 @@ constexpr size_t kShown = 8;
 
 template <typename Items, typename Number>
 std::string list(const Items& items, Number number) {
-  std::string text;
-  for (size_t i = 0; i < std::min(items.size(), kShown); ++i)
-    text += str(i == 0 ? "" : ", ", number(items[i]));
+  const std::string text =
+      comma_separated(items | std::views::take(kShown) | std::views::transform(number));
   return items.size() > kShown ? text + ", ..." : text;
 }
 

@@ -18,9 +18,11 @@ namespace cohort::data {
 // take, skip or interleave.
 // kAuto goes by file where the files are below nothing but transformations that are blind to the
 // rest of the dataset: not below take, skip, shard and zip.
+// kInvalidArgument unless 0 <= index < num.
 Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index);
 
-// Who reads what of `dataset` under auto_shard(), for people to read.
+// Who reads what of `dataset` under auto_shard(), for people to read. kInvalidArgument without a
+// pipeline.
 std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, int64_t num);
 
 }  // namespace cohort::data

@@ -30,14 +30,19 @@ std::string_view trimmed(std::string_view field) {
 // Below it the integers of a float64, as which numbers are read, are exact.
 constexpr double kExact = 0x1p53;
 
+template <typename T>
+bool is_within(double value) {
+  return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
+}
+
+// REQUIRES: a value for int64 is below kExact.
 bool fits(double value, DType dtype) {
   if (is_floating(dtype)) return true;
-  double low = -kExact, high = kExact;
-  if (dtype == DType::kInt32)
-    low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
-  if (dtype == DType::kUInt8) low = 0, high = std::numeric_limits<uint8_t>::max();
-  if (dtype == DType::kBool) low = 0, high = 1;
-  return value == std::trunc(value) && value >= low && value <= high;
+  if (value != std::trunc(value)) return false;
+  if (dtype == DType::kInt32) return is_within<int32_t>(value);
+  if (dtype == DType::kUInt8) return is_within<uint8_t>(value);
+  if (dtype == DType::kBool) return is_within<bool>(value);
+  return true;
 }
 
 class Reader {

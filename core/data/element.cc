@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <ostream>
+#include <ranges>
 #include <utility>
+
+#include "core/base/comma_separated.h"
 
 namespace cohort::data {
 namespace {
@@ -35,10 +38,9 @@ const Tensor* Element::find(std::string_view name) const {
 
 const Tensor& Element::operator[](std::string_view name) const {
   if (const Tensor* tensor = find(name)) return *tensor;
-  std::string known;
-  for (const Field& field : fields_) known += str(known.empty() ? "\"" : ", \"", field.name, "\"");
+  const auto quote = [](const Field& field) { return str('"', field.name, '"'); };
   fail(Code::kNotFound, "no tensor \"", name, "\" in this element; it has ",
-       known.empty() ? "none" : known);
+       fields_.empty() ? "none" : comma_separated(fields_ | std::views::transform(quote)));
 }
 
 void Element::set(std::string_view name, Tensor tensor) {
@@ -65,10 +67,10 @@ int64_t Element::rows() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const Element& element) {
-  out << '{';
-  for (size_t i = 0; i < element.size(); ++i)
-    out << (i ? ", " : "") << element.fields()[i].name << ": " << element.fields()[i].tensor.spec();
-  return out << '}';
+  const auto in_words = [](const Field& field) {
+    return str(field.name, ": ", field.tensor.spec());
+  };
+  return out << '{' << comma_separated(element.fields() | std::views::transform(in_words)) << '}';
 }
 
 }  // namespace cohort::data

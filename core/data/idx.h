@@ -21,8 +21,8 @@ struct IdxOptions {
 // The images of a split, "train" or "test", under their original names in `dir`:
 // train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., each plain or with .gz.
 // {"image": float32[height,width,1] from 0 to 1, "label": int32[]}. Held in memory as bytes.
-// kNotFound when a file is missing; kDataLoss when the files do not belong together or a label is
-// too high.
+// kInvalidArgument for another split; kNotFound when a file is missing; kDataLoss when the files do
+// not belong together or a label is too high.
 Dataset images_from_idx(const std::string& dir, const std::string& split, IdxOptions options = {});
 
 }  // namespace cohort::data

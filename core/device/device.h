@@ -26,7 +26,9 @@ Device parse_device(std::string_view text);
 
 // Splits the host's processor into `count` logical devices cpu:0 .. cpu:count-1 that run kernels on
 // `threads_each` threads; 0 divides the usable cores evenly, at least one thread each. Call it
-// before the first function is compiled: kernels are prepared for a number of threads.
+// before the first function is compiled: kernels are prepared for a number of threads. Less than
+// one device, more than the library can name, or fewer than 0 threads are kInvalidArgument.
+// Thread-safe.
 void set_logical_cpus(int count, int threads_each = 0);
 
 // One logical GPU: a share of the memory of a physical one, its card.
@@ -101,7 +103,9 @@ class DeviceBackend {
 // The backend of a device type; kUnimplemented with the reason where this build has none.
 DeviceBackend& device_backend(DeviceType type);
 
-// Uninitialised memory on `device` for a tensor of `spec`.
+// Uninitialised memory on `device` for a tensor of `spec`, as DeviceBackend::allocate. Where the
+// host does not share it, the tensor's shape and address are of use, and its elements are reached
+// by copies alone.
 Tensor allocate_tensor(Device device, const TensorSpec& spec, std::string_view purpose);
 
 }  // namespace cohort

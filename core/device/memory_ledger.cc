@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <ranges>
 #include <utility>
 #include <vector>
+
+#include "core/base/comma_separated.h"
 
 namespace cohort {
 
@@ -70,10 +73,13 @@ std::string MemoryLedger::holders() const {
   std::vector<std::pair<size_t, std::string_view>> all;
   for (const auto& [purpose, bytes] : by_purpose_) all.emplace_back(bytes, purpose);
   std::sort(all.rbegin(), all.rend());
-  std::string text = str("; ", format_bytes(used_), " of it are held");
-  for (size_t i = 0; i < std::min(all.size(), kShown); ++i)
-    text += str(i == 0 ? ": " : ", ", format_bytes(all[i].first), " by ", all[i].second);
-  return all.size() > kShown ? text + str(" and ", all.size() - kShown, " more") : text;
+  const auto in_words = [](const auto& part) {
+    return str(format_bytes(part.first), " by ", part.second);
+  };
+  const std::string most =
+      comma_separated(all | std::views::take(kShown) | std::views::transform(in_words));
+  return str("; ", format_bytes(used_), " of it are held", most.empty() ? "" : ": ", most,
+             all.size() > kShown ? str(" and ", all.size() - kShown, " more") : "");
 }
 
 }  // namespace cohort

@@ -1,7 +1,9 @@
 #include "core/distribute/step_function.h"
 
 #include <algorithm>
+#include <ranges>
 
+#include "core/base/comma_separated.h"
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
 
@@ -9,9 +11,9 @@ namespace cohort {
 namespace {
 
 std::string quoted(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += str(text.empty() ? "\"" : ", \"", name, "\"");
-  return text.empty() ? "nothing" : text;
+  if (names.empty()) return "nothing";
+  const auto quote = [](const std::string& name) { return str('"', name, '"'); };
+  return comma_separated(names | std::views::transform(quote));
 }
 
 }  // namespace

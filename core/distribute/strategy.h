@@ -35,7 +35,8 @@ struct ValueContext {
 };
 
 // How a batch of `rows` rows is divided over `replicas`: sizes differ by at most one, larger ones
-// first (7 over 3 is 3, 2, 2), so some may be 0.
+// first (7 over 3 is 3, 2, 2), so some may be 0. kInvalidArgument for less than 0 rows or 1
+// replica.
 std::vector<int64_t> split_rows(int64_t rows, int replicas);
 
 // Options of one Strategy::run.
@@ -123,11 +124,11 @@ class Strategy {
   // --- Cross-replica: values
 
   // The sum or mean over replicas. With several workers, over all replicas of all of them: every
-  // worker makes the call, and all get the same bits. Without an axis,
-  // element by element (equal shapes needed). With one, also along it: a mean is the sum of all
-  // elements over their true number, so uneven and empty parts weigh correctly. The axis may be
-  // negative; beyond the rank is kInvalidArgument. Integers are summed exactly, and their mean is
-  // float64.
+  // worker makes the call, and all get the same bits. Without an axis, element by element (equal
+  // shapes needed). With one, also along it: a mean is the sum of all elements over their true
+  // number, so uneven and empty parts weigh correctly. The axis may be negative. Integers are
+  // summed exactly, and their mean is float64. kInvalidArgument for another op, an axis beyond the
+  // rank, bools, values that do not fit each other, or not one of each replica.
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value,
                 std::optional<int64_t> axis = std::nullopt);
   // By name, in any case: reduce("sum", ...).
@@ -139,7 +140,7 @@ class Strategy {
   // where it is 0, else kInvalidArgument.
   Tensor reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis = std::nullopt);
   // All replicas' values one behind the other along `axis`, over all workers as with `reduce`; the
-  // other extents must be equal.
+  // other extents and the dtypes must be equal (kInvalidArgument).
   Tensor gather(const PerReplica<Tensor>& value, int64_t axis);
   // The components of this process's replicas; a value that is not distributed is its only one.
   template <typename T>
@@ -147,6 +148,7 @@ class Strategy {
     return value.values();
   }
   std::vector<Tensor> local_results(const Tensor& value) const { return {value}; }
+  // What `function` returns for each replica of this process, called in their order.
   PerReplica<Tensor> distribute_values_from_function(
       const std::function<Tensor(const ValueContext&)>& function);
 
@@ -268,10 +270,12 @@ Strategy& current_strategy();
 // The strategy with one replica on cpu:0 and plain variables.
 Strategy& default_strategy();
 
-// Makes a variable under the current strategy, named within the current NameScope.
+// Makes a variable under the current strategy, named within the current NameScope. kInvalidArgument
+// as make_initial_value and Variable say.
 std::shared_ptr<Variable> create_variable(VariableOptions options);
 
-// A strategy over one device: what the default strategy is for cpu:0.
+// A strategy over one device: what the default strategy is for cpu:0. kNotFound, listing the
+// devices, where there is no such one.
 std::unique_ptr<Strategy> make_single_device_strategy(std::string name, Device device);
 
 }  // namespace cohort

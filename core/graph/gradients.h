@@ -22,9 +22,10 @@ struct Gradient {
 
 // Adds the nodes that compute d loss / d x for every x, in the graph of `loss`. Reverse mode: each
 // node on a path from an x to the loss is visited once, last first. `loss` must be a floating
-// scalar (kInvalidArgument). An x given twice gets the same gradient twice. A dense gradient's node
-// stands where the sweep completes it: in the order of their nodes gradients become ready, which is
-// the same for all shapes.
+// scalar and in the function of every x (kInvalidArgument); an op on the way that has no gradient
+// is kUnimplemented. An x given twice gets the same gradient twice. A dense gradient's node stands
+// where the sweep completes it: in the order of their nodes gradients become ready, which is the
+// same for all shapes.
 std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs);
 
 }  // namespace cohort

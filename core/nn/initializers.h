@@ -31,7 +31,7 @@ Initializer he_normal();
 Initializer lecun_uniform();  // 1 / fan in
 Initializer lecun_normal();
 // `gain` times a matrix with orthonormal rows or columns (Saxe et al. 2013); all axes but the last
-// are rows. Needs rank 2 at least.
+// are rows. kInvalidArgument below rank 2.
 Initializer orthogonal(double gain = 1);
 
 }  // namespace cohort::initializers

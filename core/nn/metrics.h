@@ -38,7 +38,7 @@ class Metric {
 };
 
 // Adds the tensors that one replica computed for one batch to `state`, in float64; an empty state
-// takes their size.
+// takes their size, one of another size is kFailedPrecondition.
 void accumulate(State& state, std::span<const Tensor> increments);
 
 // The weighted mean of `function`(y_true, y_pred), which gives [rows, ..]: how to write a metric of
@@ -46,9 +46,14 @@ void accumulate(State& state, std::span<const Tensor> increments);
 Metric Mean(std::string name,
             std::function<Value(const Value& y_true, const Value& y_pred)> function);
 
+// y_true: class numbers [rows, ..] (or [rows, .., 1]); y_pred: [rows, .., classes].
 Metric SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy");
+// y_true: distributions, [rows, .., classes] as y_pred.
 Metric CategoricalAccuracy(std::string name = "categorical_accuracy");
+// y_true: 0 or 1, of y_pred's shape; a last axis of 1 may be left out on either side. So it is with
+// all that follow but SparseTopKCategoricalAccuracy.
 Metric BinaryAccuracy(double threshold = 0.5, std::string name = "binary_accuracy");
+// As SparseCategoricalAccuracy, where the label is among the k highest; k is at least 1.
 Metric SparseTopKCategoricalAccuracy(int64_t k = 5,
                                      std::string name = "sparse_top_k_categorical_accuracy");
 Metric MeanSquaredError(std::string name = "mean_squared_error");

@@ -5,7 +5,8 @@
 #include "core/graph/graph.h"
 
 // Communication among the replicas in sync. Every replica must trace the same calls in the same
-// order.
+// order; calls that differ are an error of all of them. Shapes, dtypes and extents that do not fit
+// are kInvalidArgument at once.
 namespace cohort::ops {
 
 // The id of the replica that runs the function: an int64 scalar.

@@ -38,7 +38,9 @@ Value is_finite(const Value& x);
 // condition ? a : b element by element, all three broadcast; `condition` is bool.
 Value where(const Value& condition, const Value& a, const Value& b);
 Value clip(const Value& x, double low, double high);
-Value cast(const Value& x, DType dtype);  // to bool is "not zero", to an integer truncates
+// To bool is "not zero". From a floating type to an integer truncates; what lies beyond the
+// integer's range becomes its nearest end, and NaN becomes 0. Between integers wraps around.
+Value cast(const Value& x, DType dtype);
 
 Value neg(const Value& x);
 Value abs(const Value& x);

@@ -4,6 +4,7 @@
 
 // Neural-network ops. Images are NHWC: [batch, height, width, channels]; filters HWIO:
 // [height, width, input channels / groups, output channels]. All are differentiable.
+// Shapes, dtypes and options that do not fit are kInvalidArgument at once.
 namespace cohort::ops {
 
 // Zero rows around an image: kSame pads so that the output is ceil(input / stride) (the odd row

@@ -7,7 +7,7 @@
 #include "core/graph/graph.h"
 
 // Learning-rate schedules by Keras' names and formulas. They become part of the traced step: no
-// host work.
+// host work. Arguments out of range are kInvalidArgument at once.
 namespace cohort::optim {
 
 // The learning rate as a function of the number of updates made so far, both float64 scalars.

@@ -26,9 +26,10 @@ class Function {
 
   explicit Function(Body body, std::string name = "function");
 
-  // Runs on cpu:0 as the only replica. Each call advances the step that keys the random ops. Called
-  // while another function is traced, it runs at once, and its results are constants there; if it
-  // uses variables, that is kFailedPrecondition.
+  // Runs on cpu:0 as the only replica. A number of inputs that the body does not take, and results
+  // that it has not computed, are kInvalidArgument. Each call advances the step that keys the
+  // random ops. Called while another function is traced, it runs at once, and its results are
+  // constants there; if it uses variables, that is kFailedPrecondition.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
   // Runs as one replica of `group`, on the calling thread. The step in `info` keys the random ops.
   std::vector<Tensor> run(std::span<const Tensor> inputs, const PlanOptions& replica,

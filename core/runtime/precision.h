@@ -6,9 +6,11 @@
 
 namespace cohort {
 
-// In which type matrix products and convolutions multiply. Variables and everything else stay as
-// written (float32), so weights keep their full precision. What is beyond float16's range, 6e-8 to
-// 65504, becomes 0 or infinite: gradients need a loss scale (optim::LossScale).
+// In which type float32 matrix products and convolutions multiply; they still give float32. On
+// GPUs attention is computed in it, too, and its result rounded to it; on CPUs it stays float32.
+// Variables and everything else stay as written (float32), so weights keep their full precision.
+// What is beyond float16's range, 6e-8 to 65504, becomes 0 or infinite: gradients need a loss scale
+// (optim::LossScale).
 enum class Precision { kFloat32, kMixedBFloat16, kMixedFloat16 };
 
 // "float32", "mixed_bfloat16", "mixed_float16"; kInvalidArgument lists the allowed names.

@@ -35,7 +35,7 @@ class Profiler {
               Clock::time_point begin, Clock::time_point end, const std::string& row = "");
   // What has been recorded so far, in the order of recording.
   std::vector<Event> events() const;
-  // Writes the JSON file, aside and renamed.
+  // Writes the JSON file, as write_file_atomically() does.
   void write(const std::string& path) const;
   // Total time and calls of each op, the longest first, as a table for people.
   std::string summary() const;

@@ -24,8 +24,8 @@ enum class Aggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 struct VariableOptions {
   std::string name = "variable";  // the current NameScope is put in front
   TensorSpec spec;
-  // Makes the initial value, of exactly `spec`, on the host. Called once; every copy gets the same
-  // value.
+  // Makes the initial value, on the host. Called once; every copy gets the same value. None, or a
+  // value of another spec, is kInvalidArgument.
   std::function<Tensor()> initial_value;
   bool trainable = true;
   Synchronization synchronization = Synchronization::kAuto;
@@ -46,10 +46,11 @@ struct VariableOptions {
 // - kOnlyFirstReplica: replica 0's value is written to every copy.
 // - kNone: a value that is the same on every replica (is_same_on_replicas) is written; another is
 //   kInvalidArgument, naming the aggregations to choose from.
-// A variable synchronised on read is written by each replica to its own copy, without aggregation.
-// One that is not synchronised at all likewise, and outside its value is the first copy. With one
-// replica, a write is just that; and under a strategy of one device (make_single_device_strategy)
-// every variable is an ordinary one, inside and outside.
+// A variable synchronised on read is written by each replica to its own copy, without aggregation;
+// to make one with the mean of integers is kInvalidArgument. One that is not synchronised at all is
+// written likewise, and outside its value is the first copy. With one replica, a write is just
+// that; and under a strategy of one device (make_single_device_strategy) every variable is an
+// ordinary one, inside and outside.
 //
 // A function that is called by itself, not by a strategy, acts as code outside functions does: it
 // reads the merged value and writes all copies. A function run by another strategy than the one in
@@ -68,17 +69,21 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
 
   // The value as a replica sees it.
   Value read();
-  // Writes; the result is the value that the replica sees from now on.
+  // Writes; the result is the value that the replica sees from now on. kInvalidArgument when the
+  // spec differs, naming the variable.
   Value assign(const Value& value);
   Value assign_add(const Value& delta);
   Value assign_sub(const Value& delta);
   // Changes rows of axis 0: indices integer [n] in [0, rows), updates [n, ...]; duplicates take
-  // effect one after the other, in replica order. With kSum the replicas' rows follow each other;
+  // effect one after the other, in replica order. Other shapes and dtypes, or a variable of bools
+  // or without rows, are kInvalidArgument; an index out of range is kOutOfRange when the function
+  // runs. With kSum the replicas' rows follow each other;
   // kMean divides their updates by the number of replicas first. kMin, kMax and kUpdate are
   // kUnimplemented under kSum and kMean, and every scatter is on a variable synchronised on read.
   void scatter(ScatterOp op, const Value& indices, const Value& updates);
-  // Writes without aggregating: for optimizers, whose values follow from reduced gradients and are
+  // Write without aggregating: for optimizers, whose values follow from reduced gradients and are
   // equal on every replica already. Between Strategy::begin_update and end_update only.
+  // kInvalidArgument as above.
   void update(const Value& value);
   void scatter_update(ScatterOp op, const Value& indices, const Value& updates);
 
@@ -144,7 +149,7 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   std::string strategy_name_;
 };
 
-// Calls options.initial_value and checks that it returned options.spec.
+// Calls options.initial_value; kInvalidArgument where there is none, or it returns another spec.
 Tensor make_initial_value(const VariableOptions& options);
 
 // A variable with one copy, for one replica on `device`.

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <ostream>
+#include <ranges>
+
+#include "core/base/comma_separated.h"
 
 namespace cohort {
 namespace {
@@ -42,12 +45,10 @@ bool is_integer(DType dtype) {
 std::string_view dtype_name(DType dtype) { return info(dtype).name; }
 
 DType dtype_from_name(std::string_view name) {
-  std::string allowed;
-  for (size_t i = 0; i < kInfo.size(); ++i) {
+  for (size_t i = 0; i < kInfo.size(); ++i)
     if (kInfo[i].name == name) return static_cast<DType>(i);
-    allowed += str(i ? ", " : "", kInfo[i].name);
-  }
-  invalid("unknown dtype \"", name, "\"; known are ", allowed);
+  invalid("unknown dtype \"", name, "\"; known are ",
+          comma_separated(kInfo | std::views::transform(&DTypeInfo::name)));
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << dtype_name(dtype); }

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <type_traits>
 
+#include "core/base/comma_separated.h"
 #include "core/tensor/saturate.h"
 
 namespace cohort {
@@ -131,12 +132,11 @@ void Tensor::copy_from(const void* source, size_t size) {
 }
 
 std::string to_string(const Tensor& tensor) {
-  constexpr int64_t kShown = 8;
-  const Tensor values = tensor.cast(DType::kFloat64);
-  std::string out = str(tensor.spec(), " {");
-  for (int64_t i = 0; i < std::min(kShown, values.num_elements()); ++i)
-    out += str(i ? ", " : "", values.data<double>()[i]);
-  return out + (values.num_elements() > kShown ? ", ...}" : "}");
+  constexpr size_t kShown = 8;
+  const Tensor numbers = tensor.cast(DType::kFloat64);
+  const std::span<const double> values = numbers.values<double>();
+  return str(tensor.spec(), " {", comma_separated(values.first(std::min(kShown, values.size()))),
+             values.size() > kShown ? ", ...}" : "}");
 }
 
 }  // namespace cohort

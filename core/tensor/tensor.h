@@ -43,6 +43,7 @@ class Tensor {
   Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, size_t offset = 0);
 
   static Tensor zeros(DType dtype, Shape shape);
+  // `value` is converted as `cast` does.
   static Tensor full(DType dtype, Shape shape, double value);
   template <typename T>
   static Tensor scalar(T value) {
@@ -86,17 +87,21 @@ class Tensor {
   std::span<const T> values() const {
     return {data<T>(), static_cast<size_t>(num_elements())};
   }
-  // The only element, converted to double; kInvalidArgument when there are several.
+  // The only element, converted to double; kInvalidArgument when there are several, or none.
   double item() const;
 
-  // The same elements under another shape of the same count.
+  // The same elements, sharing memory, under another shape of the same count; else
+  // kInvalidArgument.
   Tensor reshape(Shape shape) const;
-  // Rows [begin, end) of the first axis, sharing memory.
+  // Rows [begin, end) of the first axis, sharing memory; kInvalidArgument where there are no such
+  // rows.
   Tensor slice_rows(int64_t begin, int64_t end) const;
   Tensor clone() const;
-  // Elements converted one by one; to bool is "not zero", to an integer truncates.
+  // Elements converted one by one, in memory of their own. To bool is "not zero". From a floating
+  // type to an integer truncates; what lies beyond the integer's range becomes its nearest end, and
+  // NaN becomes 0. Between integers wraps around.
   Tensor cast(DType dtype) const;
-  // Copies elements over this tensor's own memory; spec must match.
+  // Copies elements over this tensor's own memory; kInvalidArgument when the spec differs.
   void assign(const Tensor& value);
   // Number of owners of the buffer; 1 means that nobody else can see a write.
   long use_count() const { return buffer_.use_count(); }

@@ -2,9 +2,7 @@
 
 #include <atomic>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
@@ -114,7 +113,7 @@ EventFile::EventFile(const std::string& directory) {
   create_folders(directory);
   path_ = (std::filesystem::path(directory) / unique_file_name()).string();
   file_.reset(std::fopen(path_.c_str(), "wbx"));
-  if (!file_) fail(Code::kPermissionDenied, "cannot create ", path_, ": ", std::strerror(errno));
+  if (!file_) fail_errno("create", path_);
   write_record(event_header() + bytes_field(3, "brain.Event:2"));
 }
 
@@ -138,9 +137,8 @@ void EventFile::write_record(std::string_view data) {
   const std::string record = length + little_endian(masked_crc32c(length)) + std::string(data) +
                              little_endian(masked_crc32c(data));
   if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() ||
-      std::fflush(file_.get()) != 0) {
-    fail(Code::kResourceExhausted, "cannot write to ", path_, ": ", std::strerror(errno));
-  }
+      std::fflush(file_.get()) != 0)
+    fail_errno("write to", path_);
 }
 
 }  // namespace cohort

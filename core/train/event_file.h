@@ -10,7 +10,8 @@
 namespace cohort {
 
 // A TensorBoard event file: TFRecords of `Event` messages with summaries. The format is
-// described in tensorflow/core/util/event.proto and summary.proto. One thread at a time.
+// described in tensorflow/core/util/event.proto and summary.proto. One thread at a time. What
+// cannot be made or written throws as core/base/file.h says.
 class EventFile {
  public:
   // Creates `directory` and its parents where missing, and a new file in it.

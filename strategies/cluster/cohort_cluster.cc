@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <iostream>
+#include <ranges>
 #include <string>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
@@ -27,8 +29,7 @@ void check(int argc, char** argv) {
   std::cout << (json ? result.json() + "\n" : result.table()) << std::flush;
   const auto missing = result.unreachable();
   if (missing.empty()) return;
-  std::string names;
-  for (size_t i = 0; i < missing.size() && i < 8; ++i) names += (i ? ", " : "") + missing[i];
+  const std::string names = cohort::comma_separated(missing | std::views::take(8));
   cohort::fail(cohort::Code::kUnavailable, missing.size(), " of ", result.peers.size(),
                " tasks cannot be reached: ", names, missing.size() > 8 ? ", ..." : "");
 }

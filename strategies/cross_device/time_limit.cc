@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/collective/forwarding_communicator.h"
 
 namespace cohort {
@@ -147,11 +148,9 @@ class TimeLimit final : public ForwardingCommunicator {
   // REQUIRES: mutex_ held.
   Error error() const {
     const auto late = progress_->late(current_.collective);
-    std::string names;
-    for (const std::string& name : late) names += (names.empty() ? "" : ", ") + name;
     return Error(Code::kDeadlineExceeded,
                  str(progress_->name(rank_), " has waited for ", seconds_, " s in ", current_.kind,
-                     " for ", late.empty() ? "the others" : names),
+                     " for ", late.empty() ? "the others" : comma_separated(late)),
                  late.empty() ? "" : late[0]);
   }
 

@@ -19,6 +19,8 @@ TEST(CommaSeparated, IsBetweenTheItemsAlone) {
 TEST(CommaSeparated, TakesAnyRange) {
   const std::map<std::string, double> logs = {{"loss", 1}, {"accuracy", 2}};
   EXPECT_EQ(comma_separated(std::views::keys(logs)), "accuracy, loss");
+  const auto is_odd = [](int number) { return number % 2 != 0; };
+  EXPECT_EQ(comma_separated(std::views::iota(1, 6) | std::views::filter(is_odd)), "1, 3, 5");
 }
 
 }  // namespace

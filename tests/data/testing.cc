@@ -49,14 +49,7 @@ void expect_error(const std::function<void()>& action, Code code,
         << "\"" << text << "\" is not in: " << error.message();
 }
 
-TempDir::TempDir() {
-  std::string pattern = ::testing::TempDir() + "/cohort_data_XXXXXX";
-  root_ = mkdtemp(pattern.data());
-}
-
-TempDir::~TempDir() { std::filesystem::remove_all(root_); }
-
-std::string TempDir::path(std::string_view name) const { return root_ + "/" + std::string(name); }
+std::string TempDir::path(std::string_view name) const { return str(root(), "/", name); }
 
 std::string TempDir::write(std::string_view name, std::string_view content) const {
   // Truncating a file in place makes some file systems flush it to disk, which takes milliseconds.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/base/temporary_folder.h"
 #include "core/data/dataset.h"
 
 namespace cohort::data {
@@ -51,18 +52,13 @@ class Level {
 // An empty folder that goes with the test.
 class TempDir {
  public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
   std::string path(std::string_view name) const;
   // Writes a file and returns its path.
   std::string write(std::string_view name, std::string_view content) const;
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return folder_.path(); }
 
  private:
-  std::string root_;
+  const TemporaryFolder folder_{"data"};
 };
 
 std::string gzip(std::string_view content);

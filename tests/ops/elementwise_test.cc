@@ -15,7 +15,6 @@ using namespace ops;
 using testing::check_gradients;
 using testing::check_second_gradients;
 using testing::evaluate;
-using testing::RandomInput;
 using Values = std::vector<Value>;
 
 struct UnaryCase {
@@ -129,6 +128,38 @@ TEST(ElementwiseGradient, OfMaximumGoesToTheFirstAmongEquals) {
     EXPECT_EQ(result[0].item(), 1);
     EXPECT_EQ(result[1].item(), 0);
   }
+}
+
+// Numbers that are less than others, as much, and more.
+TEST(Comparison, GivesABoolForEachPair) {
+  Graph graph;
+  const Value a = graph.add_input("a", {DType::kFloat64, {3}}),
+              b = graph.add_input("b", {DType::kFloat64, {3}});
+  const auto expect = [&](const Value& result, const std::vector<double>& wanted) {
+    EXPECT_EQ(to_string(evaluate({result}, {Tensor::from<double>({1, 2, 3}, {3}),
+                                            Tensor::from<double>({2, 2, 2}, {3})})[0]),
+              to_string(Tensor::from(wanted, {3}).cast(DType::kBool)));
+  };
+  expect(ops::less(a, b), {1, 0, 0});
+  expect(ops::less_equal(a, b), {1, 1, 0});
+  expect(ops::greater(a, b), {0, 0, 1});
+  expect(ops::greater_equal(a, b), {0, 1, 1});
+  expect(ops::equal(a, b), {0, 1, 0});
+  expect(ops::not_equal(a, b), {1, 0, 1});
+}
+
+TEST(Logic, JoinsBools) {
+  Graph graph;
+  const Value a = graph.add_input("a", {DType::kBool, {4}}),
+              b = graph.add_input("b", {DType::kBool, {4}});
+  const auto bools = [](const std::vector<double>& values) {
+    return Tensor::from(values, {4}).cast(DType::kBool);
+  };
+  const auto result = evaluate({ops::logical_and(a, b), ops::logical_or(a, b), ops::logical_not(a)},
+                               {bools({0, 0, 1, 1}), bools({0, 1, 0, 1})});
+  EXPECT_EQ(to_string(result[0]), to_string(bools({0, 0, 0, 1})));
+  EXPECT_EQ(to_string(result[1]), to_string(bools({0, 1, 1, 1})));
+  EXPECT_EQ(to_string(result[2]), to_string(bools({1, 1, 0, 0})));
 }
 
 TEST(Constant, RefusesNumbersThatItsTypeDoesNotHave) {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 
+#include "core/base/temporary_folder.h"
 #include "strategies/cluster/coordination/security.h"
 
 namespace cohort::testing {
@@ -18,16 +18,10 @@ class Certificates {
   static constexpr const char* kNames = "IP:127.0.0.1,DNS:leader.example";
 
   Certificates() {
-    const char* base = std::getenv("TEST_TMPDIR");
-    std::string pattern = std::string(base ? base : "/tmp") + "/certificates-XXXXXX";
-    folder_ = mkdtemp(pattern.data());
     authority("ca");
     authority("other-ca");
     sign("task");
   }
-  ~Certificates() { std::filesystem::remove_all(folder_); }
-  Certificates(const Certificates&) = delete;
-  Certificates& operator=(const Certificates&) = delete;
 
   // Makes NAME.pem and NAME.key, valid for `days`, with subject alternative names as openssl wants
   // them.
@@ -40,14 +34,14 @@ class Certificates {
         std::to_string(days) + " -extfile extensions -out " + name + ".pem");
   }
 
-  std::string path(const std::string& file) const { return folder_ + "/" + file; }
+  std::string path(const std::string& file) const { return folder_.path() + "/" + file; }
   TlsFiles files(const std::string& task = "task", const std::string& ca = "ca") const {
     return {path(task + ".pem"), path(task + ".key"), path(ca + ".pem")};
   }
 
  private:
   void run(const std::string& command) const {
-    const std::string all = "cd " + folder_ + " && openssl " + command + " >log 2>&1";
+    const std::string all = "cd " + folder_.path() + " && openssl " + command + " >log 2>&1";
     if (std::system(all.c_str()) != 0) throw std::runtime_error(all);
   }
   void authority(const std::string& name) const {
@@ -55,7 +49,7 @@ class Certificates {
         " -keyout " + name + ".key -out " + name + ".pem");
   }
 
-  std::string folder_;
+  const TemporaryFolder folder_{"certificates"};
 };
 
 }  // namespace cohort::testing

@@ -1,6 +1,10 @@
 #include "strategies/cluster/coordination/certified_tasks.h"
 
+#include <algorithm>
 #include <array>
+#include <ranges>
+
+#include "core/base/comma_separated.h"
 
 namespace cohort::coordination {
 namespace {
@@ -39,12 +43,9 @@ CertifiedTasks::CertifiedTasks(const std::vector<std::string>& names, bool requi
 
 template <typename Fits>
 void CertifiedTasks::check_any(const Fits& fits, const std::string& who) const {
-  if (!restricted_) return;
-  std::string all;
-  for (const std::string& uri : uris_) {
-    if (fits(uri)) return;
-    all += (all.empty() ? "" : ", ") + uri.substr(0, 200);
-  }
+  if (!restricted_ || std::ranges::any_of(uris_, fits)) return;
+  const auto start = [](const std::string& uri) { return uri.substr(0, 200); };
+  const std::string all = comma_separated(uris_ | std::views::transform(start));
   fail(Code::kPermissionDenied, who, " has a certificate that ",
        all.empty() ? "names no task, as COHORT_TLS_REQUIRE_TASK=1 demands: it needs a URI such as "
                      "cohort://*/worker/1 among its subject alternative names"

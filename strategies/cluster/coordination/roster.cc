@@ -1,8 +1,11 @@
 #include "strategies/cluster/coordination/roster.h"
 
 #include <algorithm>
+#include <ranges>
+#include <span>
 #include <unistd.h>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 
 namespace cohort::coordination {
@@ -55,11 +58,10 @@ std::string Roster::described(int rank) const {
 }
 
 std::string Roster::described(const std::vector<int>& ranks, size_t most) const {
-  std::string text;
-  const size_t shown = std::min(ranks.size(), most);
-  for (size_t i = 0; i < shown; ++i) text += (i ? ", " : "") + described(ranks[i]);
-  if (shown < ranks.size()) text += str(" and ", ranks.size() - shown, " more");
-  return text;
+  const auto in_words = [this](int rank) { return described(rank); };
+  const auto shown = std::span(ranks).first(std::min(ranks.size(), most));
+  const std::string text = comma_separated(shown | std::views::transform(in_words));
+  return most < ranks.size() ? str(text, " and ", ranks.size() - most, " more") : text;
 }
 
 }  // namespace cohort::coordination

@@ -5,9 +5,11 @@
 #include <csignal>
 #include <fcntl.h>
 #include <poll.h>
+#include <ranges>
 #include <sys/wait.h>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "strategies/cluster/launcher/child.h"
@@ -330,11 +332,8 @@ bool Attempt::trainers_have_ended() const {
 }
 
 std::string Attempt::running() const {
-  std::string out;
-  for (const TaskRun& run : tasks_) {
-    if (!run.ended) out += (out.empty() ? "" : ", ") + run.name;
-  }
-  return out;
+  const auto runs = [](const TaskRun& run) { return !run.ended; };
+  return comma_separated(tasks_ | std::views::filter(runs) | std::views::transform(&TaskRun::name));
 }
 
 std::string Attempt::what_runs() const {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <climits>
+#include <ranges>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/launcher/exit_status.h"
@@ -78,18 +80,16 @@ std::optional<Refused> JobState::refusal(const Join& join) const {
     return refuse(Code::kFailedPrecondition, "the job of ", rules_.place, " is over");
   }
   size_t tasks = count_tasks(join.node);
-  std::string present;
   for (const auto& [id, member] : nodes_) {
     if (join.node.rank >= 0 && member.node.rank == join.node.rank) {
       return refuse(Code::kAlreadyExists, who, " has --node_rank=", join.node.rank,
                     ", which is taken by ", member.node.name, " at ", member.node.host);
     }
     tasks += count_tasks(member.node);
-    present += (present.empty() ? "" : ", ") + member.label;
   }
   if (nodes_.size() >= rules_.max_nodes) {
     return refuse(Code::kFailedPrecondition, who, " is one too many: the job of ", rules_.place,
-                  " has its ", count(nodes_.size(), "node"), ", ", present);
+                  " has its ", count(nodes_.size(), "node"), ", ", labels());
   }
   if (tasks > kMaxTasksOfJob) {
     return refuse(Code::kResourceExhausted, "with ", who, " the job of ", rules_.place,
@@ -171,12 +171,14 @@ void JobState::start(Time now) {
   }
 }
 
+std::string JobState::labels() const {
+  return comma_separated(std::views::values(nodes_) | std::views::transform(&Member::label));
+}
+
 std::string JobState::missing() const {
-  std::string names;
   std::vector<bool> has_rank(rules_.max_nodes);
   bool all_have_ranks = true, any_chose = false;  // 0 is also the rank of whoever serves
   for (const auto& [id, member] : nodes_) {
-    names += (names.empty() ? "" : ", ") + member.label;
     const int rank = member.node.rank;
     if (rank >= 0 && static_cast<size_t>(rank) < has_rank.size()) has_rank[rank] = true;
     all_have_ranks &= rank >= 0;
@@ -185,13 +187,11 @@ std::string JobState::missing() const {
   const size_t wanted = std::max(rules_.min_nodes, std::min(enough_, rules_.max_nodes));
   std::string text =
       str(nodes_.size(), " of ", rules_.min_nodes < wanted ? str(rules_.min_nodes, " to ") : "",
-          wanted, wanted == 1 ? " node is" : " nodes are", " here (", names, ")");
+          wanted, wanted == 1 ? " node is" : " nodes are", " here (", labels(), ")");
   if (!all_have_ranks || !any_chose) return text;
-  std::string ranks;
-  for (size_t rank = 0; rank < has_rank.size(); ++rank) {
-    if (!has_rank[rank]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return str(text, "; missing: --node_rank ", ranks);
+  const auto is_missing = [&](size_t rank) { return !has_rank[rank]; };
+  auto ranks = std::views::iota(size_t{0}, has_rank.size()) | std::views::filter(is_missing);
+  return str(text, "; missing: --node_rank ", comma_separated(ranks));
 }
 
 void JobState::report_progress(Time now) {

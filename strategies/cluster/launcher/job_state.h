@@ -74,6 +74,7 @@ class JobState {
   void form(size_t enough, Time now);
   std::vector<int> in_order() const;
   void report_progress(Time now);
+  std::string labels() const;
   std::string missing() const;
 
   void note_trouble(int node);

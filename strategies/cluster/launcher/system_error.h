@@ -3,39 +3,17 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/error.h"
+#include "core/base/system_error.h"
 
 namespace cohort::launcher {
 
-// The canonical code of an errno.
-inline Code code_of(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return Code::kNotFound;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return Code::kPermissionDenied;
-    case EMFILE:
-    case ENFILE:
-    case EAGAIN:
-    case ENOMEM:
-    case ENOSPC:
-    case EADDRINUSE:
-      return Code::kResourceExhausted;
-    default:
-      return Code::kUnknown;
-  }
-}
-
-// Fails with `parts` and what `error` means.
+// Fails with `parts` and what `error`, an errno, means, and its code.
 template <typename... Parts>
 [[noreturn]] void fail_system_with(int error, const Parts&... parts) {
-  fail(code_of(error), parts..., ": ", std::strerror(error));
+  fail(code_of_errno(error), parts..., ": ", std::strerror(error));
 }
 
-// Fails with `parts` and what errno means.
+// Fails with `parts` and what errno means, and its code.
 template <typename... Parts>
 [[noreturn]] void fail_system(const Parts&... parts) {
   fail_system_with(errno, parts...);

@@ -63,7 +63,6 @@ class HostReduction {
 
   void reduce_inline(uint64_t turn);
   void reduce_direct(uint64_t turn);
-  void check_runs(const Post& post, int rank) const;
   Slice own_slice() const;
   int64_t window_elements() const;
   int64_t num_windows() const;

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <ctime>
 #include <linux/futex.h>
+#include <ranges>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
+#include "core/base/comma_separated.h"
 #include "core/base/thread_sanitizer.h"
 
 namespace cohort {
@@ -210,10 +212,12 @@ SharedMeeting::Absence SharedMeeting::find_absent() const {
       absent.is_first = absent.is_first && r >= rank_;
       continue;
     }
-    absent.names += (absent.ranks.empty() ? "" : ", ") + name(r);
     absent.ranks.push_back(r);
   }
-  if (absent.ranks.empty()) absent.names = "nobody";
+  const auto name_of = [this](int r) { return name(r); };
+  absent.names = absent.ranks.empty()
+                     ? "nobody"
+                     : comma_separated(absent.ranks | std::views::transform(name_of));
   return absent;
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <linux/sockios.h>
+#include <ranges>
 #include <sys/ioctl.h>
 #include <thread>
 
+#include "core/base/comma_separated.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
@@ -285,9 +287,8 @@ Error Exchange::verdict(bool timed_out) const {
 }
 
 std::string Exchange::names(const std::vector<int>& peers) const {
-  std::string names;
-  for (const int peer : peers) names += (names.empty() ? "" : ", ") + control_.name(peer);
-  return names;
+  const auto name = [this](int peer) { return control_.name(peer); };
+  return comma_separated(peers | std::views::transform(name));
 }
 
 void Exchange::flush() {

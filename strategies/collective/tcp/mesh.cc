@@ -5,7 +5,9 @@
 #include <cstring>
 #include <list>
 #include <poll.h>
+#include <ranges>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/host_probe.h"
 #include "strategies/cluster/net/socket.h"
@@ -326,10 +328,8 @@ class Meeting {
     return missing;
   }
   std::string names_of_missing() {
-    std::string names;
-    for (const int peer : missing_ranks())
-      names += (names.empty() ? "" : ", ") + name(peer) + trouble_with(peer);
-    return names;
+    const auto in_words = [this](int peer) { return name(peer) + trouble_with(peer); };
+    return comma_separated(missing_ranks() | std::views::transform(in_words));
   }
 
   std::string trouble_with(int peer) const {

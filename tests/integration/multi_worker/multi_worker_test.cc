@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
@@ -228,12 +229,13 @@ TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
     const std::string expected = weights_of(job);
     job.restarts = 1;
     for (const int victim : {0, 2}) {
+      const TemporaryFolder folder("backup");
       job.flags = {loop,
                    "--harm=kill",
                    "--step=8",
                    "--victim=" + std::to_string(victim),
                    "--save_freq=3",
-                   "--backup=" + scratch_folder() + "/" + backend + std::to_string(victim)};
+                   "--backup=" + folder.path()};
       EXPECT_EQ(weights_of(job), expected) << backend;
     }
   }
@@ -244,7 +246,8 @@ TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
 TEST(MultiWorker, AJobThatIsKilledAgainAndAgainEndsWithTheSameBits) {
   Job job{.workers = 3};
   const std::string expected = weights_of(job);
-  job.flags = {"--harm=kill", "--again", "--step=4", "--backup=" + scratch_folder()};
+  const TemporaryFolder folder("backup");
+  job.flags = {"--harm=kill", "--again", "--step=4", "--backup=" + folder.path()};
   job.restarts = 3;
   const Finished run = finish(launch_of(job));
   EXPECT_EQ(run.code, 0) << run.errors;
@@ -264,7 +267,8 @@ TEST_P(Loops, AWorkerThatStandsStillForThreeSecondsChangesNothing) {
 }
 
 TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
-  const std::string loop = "--loop=" + GetParam(), backup = "--backup=" + scratch_folder();
+  const TemporaryFolder folder("backup");
+  const std::string loop = "--loop=" + GetParam(), backup = "--backup=" + folder.path();
   const std::string expected = weights_of({.workers = 2, .flags = {loop}});
   const Finished run = finish(launch_of(
       {.workers = 2, .flags = {loop, "--harm=term", "--step=4", "--save_freq=100", backup}}));
@@ -278,8 +282,9 @@ TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
 
 TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {
   const std::string expected = weights_of({.workers = 2});
+  const TemporaryFolder folder("backup");
   const std::vector<std::string> flags = {"--harm=term", "--at=validation", "--save_freq=100",
-                                          "--backup=" + scratch_folder()};
+                                          "--backup=" + folder.path()};
   const Finished run = finish(launch_of({.workers = 2, .flags = flags}));
   EXPECT_EQ(run.code, 42) << run.errors;
   for (const int rank : {0, 1})
@@ -289,23 +294,27 @@ TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {
 
 TEST(MultiWorker, APreemptedWorkerWithAGraceTrainsOnAndAllSaveTheSameStepTwice) {
   const std::string expected = weights_of({.workers = 2});
-  const std::string folder = scratch_folder(), backup = "--backup=" + folder;
+  const TemporaryFolder folder("backup");
+  const std::string backup = "--backup=" + folder.path();
   const Finished run = finish(
       launch_of({.workers = 2,
                  .flags = {"--harm=term", "--step=2", "--grace=600", "--save_freq=100", backup}}));
   EXPECT_EQ(run.code, 42) << run.errors;
   for (const int rank : {0, 1})
     EXPECT_THAT(last_error(run, rank), HasSubstr("fit: interrupted in epoch 1 after step 6"));
-  EXPECT_TRUE(std::filesystem::exists(folder + "/backup.safetensors.previous")) << "saved at once";
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/backup.safetensors.previous"))
+      << "saved at once";
   EXPECT_EQ(weights_of({.workers = 2, .flags = {backup}}), expected);
 }
 
 TEST(MultiWorker, APreemptionOfAllStopsThemAtOneStepAndTheJobGoesOn) {
   const std::string expected = weights_of({.workers = 3, .flags = {"--epochs=30"}});
-  const std::string folder = scratch_folder();
-  const Job job{.workers = 3, .flags = {"--epochs=30", "--save_freq=5", "--backup=" + folder}};
+  const TemporaryFolder folder("backup");
+  const Job job{.workers = 3,
+                .flags = {"--epochs=30", "--save_freq=5", "--backup=" + folder.path()}};
   Launched launched(launch_of(job));
-  ASSERT_TRUE(eventually([&] { return !std::filesystem::is_empty(folder); })) << launched.errors();
+  ASSERT_TRUE(eventually([&] { return !std::filesystem::is_empty(folder.path()); }))
+      << launched.errors();
   launched.send(SIGTERM);  // which cohort-run passes on to all
   const Finished run{launched.wait(), launched.output(), launched.errors()};
   EXPECT_EQ(run.code, 42) << run.errors;

@@ -1,9 +1,7 @@
 #include "tests/strategies/collective/processes.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <fcntl.h>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <signal.h>
@@ -54,13 +52,10 @@ pid_t spawn(std::vector<std::string> arguments, const std::string& output) {
 }  // namespace
 
 Processes::Processes(const Options& options) {
-  std::string name = ::testing::TempDir() + "/group-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) fail(Code::kUnavailable, "cannot make ", name);
-  folder_ = name;
   for (int p = 0; p < options.processes; ++p) {
     std::vector<std::string> arguments{kProgram,
                                        options.scenario,
-                                       folder_,
+                                       folder_.path(),
                                        std::to_string(p),
                                        std::to_string(options.processes),
                                        std::to_string(options.ranks_per_process),
@@ -77,7 +72,6 @@ Processes::~Processes() {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
-  std::filesystem::remove_all(folder_);
 }
 
 void Processes::await_output(int process, const std::string& text) {
@@ -102,7 +96,7 @@ std::string Processes::output(int process) const {
 }
 
 std::string Processes::file(int process) const {
-  return folder_ + "/output-" + std::to_string(process);
+  return folder_.path() + "/output-" + std::to_string(process);
 }
 
 }  // namespace cohort::testing

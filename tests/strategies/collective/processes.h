@@ -4,6 +4,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "core/base/temporary_folder.h"
+
 namespace cohort::testing {
 
 // The processes of a group, each a rank_process that runs a scenario. They are killed, and what
@@ -34,7 +36,7 @@ class Processes {
  private:
   std::string file(int process) const;
 
-  std::string folder_;
+  const TemporaryFolder folder_{"group"};
   std::vector<pid_t> pids_;  // 0 for those that have been waited for
 };
 

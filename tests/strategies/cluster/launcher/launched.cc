@@ -215,11 +215,4 @@ std::vector<std::string> lines_of(const std::string& text, const std::string& pr
   return out;
 }
 
-std::string scratch_folder() {
-  const char* base = std::getenv("TEST_TMPDIR");
-  std::string folder = std::string(base ? base : "/tmp") + "/launcher.XXXXXX";
-  if (!mkdtemp(folder.data())) throw std::runtime_error("cannot make " + folder);
-  return folder;
-}
-
 }  // namespace cohort::testing

@@ -73,7 +73,4 @@ Finished finish(const Launch& launch);
 // The lines of `text` that begin with `prefix`, without it.
 std::vector<std::string> lines_of(const std::string& text, const std::string& prefix);
 
-// A fresh folder for the running test.
-std::string scratch_folder();
-
 }  // namespace cohort::testing

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 
 namespace cohort::testing {
@@ -44,11 +45,11 @@ std::vector<pid_t> children_of(pid_t pid) {
 // Runs tasks of which all show variables, the last being `last`; trainers end only when `tasks`
 // tasks have done so.
 Finished show_all(Launch launch, const std::string& last, int tasks) {
-  const std::string folder = scratch_folder();
-  launch.actions.push_back("await_file=" + folder + "/go");
+  const TemporaryFolder folder("launcher");
+  launch.actions.push_back("await_file=" + folder.path() + "/go");
   Launched launched(launch);
   launched.wait_for_output(last, tasks);
-  touch(folder + "/go");
+  touch(folder.path() + "/go");
   const int code = launched.wait();
   return {code, launched.output(), launched.errors()};
 }
@@ -218,12 +219,12 @@ TEST(LauncherEnd, OfTheChiefIsThatOfTheWorkersAfterTheGrace) {
 }
 
 TEST(LauncherEnd, OfTheChiefLeavesTheWorkersTimeToFinish) {
-  const std::string folder = scratch_folder();
+  const TemporaryFolder folder("launcher");
   Launched launched(
       {.flags = {"--chief", "--workers=1"},
-       .actions = {"chief@exit=0", "await_file=" + folder + "/go", "print=finished"}});
+       .actions = {"chief@exit=0", "await_file=" + folder.path() + "/go", "print=finished"}});
   launched.wait_for_errors("chief:0 has finished");
-  touch(folder + "/go");
+  touch(folder.path() + "/go");
   EXPECT_EQ(launched.wait(), 0) << launched.errors();
   EXPECT_EQ(launched.output(), "[worker:0] finished\n");
 }
@@ -246,16 +247,17 @@ TEST(LauncherEnd, IsTheFirstFailure) {
 }
 
 TEST(LauncherEnd, IsTheDeathThatOthersNoticedSooner) {
-  const std::string folder = scratch_folder();
-  Launched launched({.flags = {"--workers=2"},
-                     .actions = {"worker:0@await_file=" + folder + "/noticed",
-                                 "worker:0@exit=" + std::to_string(exit_code(Code::kUnavailable)),
-                                 "handle_signals", "print=ready", "await_file=" + folder + "/dies",
-                                 "raise=" + std::to_string(SIGKILL)}});
+  const TemporaryFolder folder("launcher");
+  Launched launched(
+      {.flags = {"--workers=2"},
+       .actions = {"worker:0@await_file=" + folder.path() + "/noticed",
+                   "worker:0@exit=" + std::to_string(exit_code(Code::kUnavailable)),
+                   "handle_signals", "print=ready", "await_file=" + folder.path() + "/dies",
+                   "raise=" + std::to_string(SIGKILL)}});
   launched.wait_for_output("ready");
-  touch(folder + "/noticed");
+  touch(folder.path() + "/noticed");
   launched.wait_for_errors("; ending worker:1");
-  touch(folder + "/dies");
+  touch(folder.path() + "/dies");
   EXPECT_EQ(launched.wait(), 128 + SIGKILL);
   EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
   EXPECT_THAT(launched.errors(), HasSubstr("then worker:0"));
@@ -439,25 +441,25 @@ TEST(LauncherRestart, WaitsLongerAndLongerUntilASignal) {
 }
 
 TEST(LauncherRestart, WaitsForAllToSaveWhenOneAsksToBeResumed) {
-  const std::string folder = scratch_folder();
+  const TemporaryFolder folder("launcher");
   Launched launched({.flags = {"--workers=2", "--ps=1", "--restarts=1"},
                      .actions = {"ps@hang", "worker:0@exit=42", "handle_signals=1",
-                                 "await_file=" + folder + "/go", "print=saved", "exit=42"}});
+                                 "await_file=" + folder.path() + "/go", "print=saved", "exit=42"}});
   launched.wait_for_errors(
       "worker:0 exited with code 42 (resumable); worker:1, ps:0 may take 30 s to end");
-  touch(folder + "/go");
+  touch(folder.path() + "/go");
   EXPECT_EQ(launched.wait(), 42);
   EXPECT_THAT(lines_of(launched.output(), "[worker:1] "), ElementsAre("saved", "saved"));
   EXPECT_THAT(launched.errors(), HasSubstr("restarting all tasks (restart 1 of 1)"));
 }
 
 TEST(LauncherRestart, BlamesAFailureRatherThanThoseItLedToAskForResumption) {
-  const std::string folder = scratch_folder();
+  const TemporaryFolder folder("launcher");
   Launched launched({.flags = {"--workers=3"},
-                     .actions = {"worker:0@exit=42", "worker:1@await_file=" + folder + "/go",
+                     .actions = {"worker:0@exit=42", "worker:1@await_file=" + folder.path() + "/go",
                                  "worker:1@exit=7", "hang"}});
   launched.wait_for_errors("(resumable)");
-  touch(folder + "/go");
+  touch(folder.path() + "/go");
   EXPECT_EQ(launched.wait(), 7);
   EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
 }
@@ -580,7 +582,8 @@ TEST(LauncherFlags, HelpNamesThemAll) {
 }
 
 TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
-  const std::string path = scratch_folder() + "/script";
+  const TemporaryFolder folder("launcher");
+  const std::string path = folder.path() + "/script";
   std::ofstream(path) << "#!/no/such/interpreter\n";
   chmod(path.c_str(), 0755);
   const Finished run = finish({.flags = {"--workers=2"}, .program = path});

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/testing/certificates.h"
 
@@ -21,7 +22,6 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
 
@@ -191,12 +191,12 @@ TEST(NodesTest, RestartTogether) {
 }
 
 TEST(NodesTest, WaitForAllToSaveWhenOneAsksToBeResumed) {
-  const std::string folder = scratch_folder();
+  const TemporaryFolder folder("launcher");
   Nodes nodes({"--nnodes=2"}, {"worker:0@exit=42", "handle_signals=1",
-                               "await_file=" + folder + "/go", "print=saved", "exit=42"});
+                               "await_file=" + folder.path() + "/go", "print=saved", "exit=42"});
   nodes.start_rank(0);
   nodes.start_rank(1).wait_for_errors("worker:0 exited with code 42 (resumable) on node 0");
-  std::ofstream{folder + "/go"};
+  std::ofstream{folder.path() + "/go"};
   EXPECT_THAT(nodes.wait(), ElementsAre(42, 42)) << nodes.all_errors();
   EXPECT_EQ(nodes[1].output(), "[worker:1] saved\n");
 }
@@ -217,27 +217,27 @@ TEST(NodesTest, NoticeTheLossOfOne) {
 }
 
 TEST(NodesTest, FormAgainWithoutALostOne) {
-  const std::string folder = scratch_folder();
+  const TemporaryFolder folder("launcher");
   Nodes elastic({"--nnodes=1:2", "--restarts=1", "--last_call=2"},
-                {"show=WORLD_SIZE", "await_file=" + folder + "/go"});
+                {"show=WORLD_SIZE", "await_file=" + folder.path() + "/go"});
   Launched& lost = elastic.start_rank(1);
   Launched& left = elastic.start_rank(0);
   left.wait_for_output("WORLD_SIZE=2");
   lost.wait_for_output("WORLD_SIZE=2");
   lost.send(SIGKILL);
   left.wait_for_output("WORLD_SIZE=1");
-  std::ofstream{folder + "/go"};
+  std::ofstream{folder.path() + "/go"};
   EXPECT_EQ(left.wait(), 0) << left.errors();
   EXPECT_EQ(lost.wait(), 128 + SIGKILL);
 }
 
 TEST(NodesTest, TakeALateOneAtTheNextStart) {
-  const std::string folder = scratch_folder();
+  const TemporaryFolder folder("launcher");
   Nodes nodes({"--nnodes=1:2", "--restarts=1", "--last_call=0.1"},
-              {"show=WORLD_SIZE", "await_file=" + folder + "/go", "fail_before_restart=1"});
+              {"show=WORLD_SIZE", "await_file=" + folder.path() + "/go", "fail_before_restart=1"});
   nodes.start_rank(0).wait_for_output("WORLD_SIZE=1");
   nodes.start_rank(1).wait_for_errors("the job runs on 1 node already");
-  std::ofstream{folder + "/go"};
+  std::ofstream{folder.path() + "/go"};
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
   EXPECT_EQ(shown(nodes[1], "worker:1", "WORLD_SIZE"), "2");
 }
@@ -352,7 +352,8 @@ TEST(NodesTest, RefuseASecondRendezvous) {
 }
 
 TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
-  const std::string path = scratch_folder() + "/actor";
+  const TemporaryFolder folder("launcher");
+  const std::string path = folder.path() + "/actor";
   std::ofstream(path) << "#!/no/such/interpreter\n";
   const int port = free_port();
   const Strings flags = {"--nnodes=2", "--rendezvous=127.0.0.1:" + std::to_string(port)};

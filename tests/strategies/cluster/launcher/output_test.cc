@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/file.h"
+#include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 
 namespace cohort::testing {
@@ -118,7 +119,8 @@ TEST(LauncherOutput, MayWaitForItsReaderWhileSignalsDoNot) {
 }
 
 TEST(LauncherOutput, GoesToLogFilesToo) {
-  const std::string folder = scratch_folder() + "/new/logs";
+  const TemporaryFolder scratch("launcher");
+  const std::string folder = scratch.path() + "/new/logs";
   const Finished run = finish({.flags = {"--workers=2", "--restarts=1", "--log_dir=" + folder},
                                .actions = {"show=COHORT_RESTART_COUNT", "worker:1@complain=oh",
                                            "worker:1@write=x", "worker:1@fail_before_restart=1"}});
@@ -130,15 +132,16 @@ TEST(LauncherOutput, GoesToLogFilesToo) {
 }
 
 TEST(LauncherOutput, IsLoggedEvenIfNobodyElseReadsIt) {
-  const std::string folder = scratch_folder();
-  Launched launched(
-      {.flags = {"--log_dir=" + folder},
-       .actions = {"print=first", "await_file=" + folder + "/go", "flood=10000", "print=last"}});
+  const TemporaryFolder folder("launcher");
+  Launched launched({.flags = {"--log_dir=" + folder.path()},
+                     .actions = {"print=first", "await_file=" + folder.path() + "/go",
+                                 "flood=10000", "print=last"}});
   launched.wait_for_output("first");
   launched.stop_reading();
-  std::ofstream{folder + "/go"};
+  std::ofstream{folder.path() + "/go"};
   EXPECT_EQ(launched.wait(), 0) << launched.errors();
-  EXPECT_THAT(read_file(folder + "/attempt-0/worker-0.stdout"), ::testing::EndsWith("last\n"));
+  EXPECT_THAT(read_file(folder.path() + "/attempt-0/worker-0.stdout"),
+              ::testing::EndsWith("last\n"));
 }
 
 }  // namespace

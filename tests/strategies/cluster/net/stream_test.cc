@@ -23,7 +23,6 @@ namespace {
 using net::Descriptor;
 using net::Stream;
 using net::TlsIdentity;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;

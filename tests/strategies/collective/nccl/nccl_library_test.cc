@@ -1,18 +1,21 @@
 #include <algorithm>
-#include <functional>
-#include <thread>
+#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "core/device/device.h"
-#include "strategies/collective/nccl/device_group.h"
+#include "strategies/collective/nccl/device_library.h"
+#include "tests/strategies/collective/nccl/device_ranks.h"
 #include "tests/strategies/collective/nccl/on_device.h"
 
 // What NCCL does, with a rank for each card: one alone shows calls, limits and ends.
 namespace cohort {
 namespace {
 
+using testing::DeviceRanks;
 using testing::OnDevice;
+using testing::run_call;
+using testing::segments_at;
 
 constexpr auto kLimit = std::chrono::milliseconds(60'000);
 constexpr int kMostRanks = 8;
@@ -34,45 +37,25 @@ class Nccl : public ::testing::Test {
   }
 
   void connect() {
-    communicators_.clear();
-    streams_.clear();
-    std::vector<Device> devices;
-    for (int r = 0; r < cards(); ++r) {
-      devices.push_back({DeviceType::kGpu, r});
-      streams_.push_back(device_backend(DeviceType::kGpu).make_stream(devices.back()));
-    }
-    DeviceGroup group =
-        add_device_collectives(make_in_process_communicators(cards()),
-                               {.library = nccl_library(), .devices = devices, .limit = kLimit});
-    ASSERT_EQ(group.missing, "");
-    communicators_ = std::move(group.communicators);
+    ranks_.reset();
+    ranks_ = std::make_unique<DeviceRanks>(cards(), *nccl_library(), kLimit);
   }
 
-  int size() const { return static_cast<int>(streams_.size()); }
+  int size() const { return ranks_->size(); }
   // Runs `rank` on a thread for each; what one throws ends the group and is a failure.
-  void on_ranks(const std::function<void(int, DeviceCollectives&, Stream&)>& rank) {
-    std::vector<std::thread> threads;
-    for (size_t r = 0; r < streams_.size(); ++r)
-      threads.emplace_back([&, r] {
-        try {
-          rank(static_cast<int>(r), *communicators_[r]->on_device(), *streams_[r]);
-        } catch (const Error& error) {
-          ADD_FAILURE() << "rank " << r << ": " << error.what();
-          communicators_[r]->abort(error);
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-  }
-  static void run(DeviceCollectives& device, const Call& call, Stream& stream) {
-    ASSERT_TRUE(device.can_run(call)) << describe(call);
-    device.start(call, stream, &call);
-    device.wait(&call, stream);
-    stream.synchronize();
-    device.check();
+  void on_ranks(const DeviceRanks::Rank& rank) {
+    const auto errors = ranks_->run([&](int r, DeviceCollectives& device, Stream& stream) {
+      try {
+        rank(r, device, stream);
+      } catch (const Error& error) {
+        ranks_->communicator(r).abort(error);
+        throw;
+      }
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
   }
 
-  std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::unique_ptr<DeviceRanks> ranks_;
 };
 
 // Small numbers, which every dtype adds up exactly.
@@ -108,14 +91,8 @@ TEST_F(Nccl, CombinesTheSegmentsOfABucket) {
           OnDevice source(stream.device(), values_of(rank, total, dtype)),
               target(stream.device(), Tensor::zeros(dtype, {total}));
           OnDevice& result = in_place ? source : target;
-          std::vector<Segment> segments;
-          int64_t offset = 0;
-          for (const int64_t count : counts) {
-            const int64_t bytes = offset * static_cast<int64_t>(dtype_size(dtype));
-            segments.push_back({source.raw() + bytes, result.raw() + bytes, count});
-            offset += count;
-          }
-          run(device, AllReduceCall{segments, dtype, op}, stream);
+          const auto segments = segments_at(source.raw(), result.raw(), counts, dtype);
+          run_call(device, AllReduceCall{segments, dtype, op}, stream);
           const Tensor found = result.read().cast(DType::kFloat64);
           for (int64_t i = 0; i < total; ++i)
             ASSERT_EQ(found.data<double>()[i], combined(op, size(), i))
@@ -176,15 +153,17 @@ TEST_F(Nccl, MovesPartsOfAnySizes) {
     };
     OnDevice sent = make(rank, total), received = make(7, total), own = make(rank, part),
              all = make(7, total), share = make(7, part), sum = make(7, total);
-    run(device,
-        BroadcastCall{sent.raw(), received.raw(), total * static_cast<int64_t>(sizeof(float)),
-                      last},
-        stream);
-    run(device, AllGatherCall{own.raw(), all.raw(), bytes}, stream);
-    run(device, ReduceScatterCall{sent.raw(), share.raw(), counts, DType::kFloat32, ReduceOp::kSum},
-        stream);
-    run(device, ReduceCall{sent.raw(), sum.raw(), total, DType::kFloat32, ReduceOp::kSum, last},
-        stream);
+    run_call(device,
+             BroadcastCall{sent.raw(), received.raw(), total * static_cast<int64_t>(sizeof(float)),
+                           last},
+             stream);
+    run_call(device, AllGatherCall{own.raw(), all.raw(), bytes}, stream);
+    run_call(device,
+             ReduceScatterCall{sent.raw(), share.raw(), counts, DType::kFloat32, ReduceOp::kSum},
+             stream);
+    run_call(device,
+             ReduceCall{sent.raw(), sum.raw(), total, DType::kFloat32, ReduceOp::kSum, last},
+             stream);
     EXPECT_EQ(read(received, 3), static_cast<float>(1 + (3 + last) % 3));
     int64_t begin = 0, own_begin = 0;
     for (int r = 0; r < size(); ++r) {
@@ -203,15 +182,14 @@ TEST_F(Nccl, MovesPartsOfAnySizes) {
 }
 
 TEST_F(Nccl, AbortIsTheErrorOfEverythingLater) {
-  for (const auto& communicator : communicators_)
-    communicator->abort(Error(Code::kAborted, "enough"));
-  for (size_t r = 0; r < communicators_.size(); ++r) {
-    DeviceCollectives& device = *communicators_[r]->on_device();
-    OnDevice memory(streams_[r]->device(), Tensor::zeros(DType::kFloat32, {8}));
+  for (int r = 0; r < size(); ++r) ranks_->communicator(r).abort(Error(Code::kAborted, "enough"));
+  for (int r = 0; r < size(); ++r) {
+    DeviceCollectives& device = *ranks_->communicator(r).on_device();
+    Stream& stream = ranks_->stream(r);
+    OnDevice memory(stream.device(), Tensor::zeros(DType::kFloat32, {8}));
     const Segment segment{memory.raw(), memory.raw(), 8};
     try {
-      device.start(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, *streams_[r],
-                   &segment);
+      device.start(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream, &segment);
       FAIL() << "it has started";
     } catch (const Error& error) {
       EXPECT_EQ(error.message(), "enough");
@@ -222,14 +200,12 @@ TEST_F(Nccl, AbortIsTheErrorOfEverythingLater) {
 
 TEST_F(Nccl, IsJoinedAgainAfterItsEnd) {
   for (int time = 0; time < 3; ++time) {
-    if (time == 1) communicators_[0]->abort(Error(Code::kAborted, "enough"));
-    if (time > 0) {
-      ASSERT_NO_FATAL_FAILURE(connect());
-    }
+    if (time == 1) ranks_->communicator(0).abort(Error(Code::kAborted, "enough"));
+    if (time > 0) connect();
     on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
       OnDevice memory(stream.device(), values_of(rank, 100, DType::kFloat32));
       const Segment segment{memory.raw(), memory.raw(), 100};
-      run(device, AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream);
+      run_call(device, AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream);
       EXPECT_EQ(memory.read().data<float>()[1],
                 static_cast<float>(combined(ReduceOp::kSum, size(), 1)));
     });

@@ -1,64 +1,35 @@
 #include <cmath>
-#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "core/device/simulated/simulated_gpus.h"
-#include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
+#include "tests/strategies/collective/nccl/device_ranks.h"
 #include "tests/strategies/collective/nccl/on_device.h"
 
 namespace cohort {
 namespace {
 
+using testing::DeviceRanks;
 using testing::OnDevice;
+using testing::run_call;
+using testing::segments_at;
 
 using std::chrono::milliseconds;
 
 constexpr int kMaxRanks = 5;
 constexpr auto kLong = milliseconds(20'000);
 
-// Ranks whose communicators have the collectives, each with a stream of its device.
-class Group {
- public:
-  explicit Group(int size, std::optional<milliseconds> limit = kLong) {
-    static const bool kMade = [] {
-      simulated::use_simulated_gpus(kMaxRanks);
-      return true;
-    }();
-    EXPECT_TRUE(kMade);
-    SharedCardLibrary library(size);
-    std::vector<Device> devices;
-    for (int r = 0; r < size; ++r) {
-      devices.push_back({DeviceType::kGpu, r});
-      streams.push_back(device_backend(DeviceType::kGpu).make_stream(devices.back()));
-    }
-    DeviceGroup group =
-        add_device_collectives(make_in_process_communicators(size),
-                               {.library = &library, .devices = devices, .limit = limit});
-    EXPECT_EQ(group.missing, "");
-    communicators = std::move(group.communicators);
-  }
-
-  // Runs `rank` on a thread for each; the errors, by rank.
-  std::vector<std::string> run(const std::function<void(int, DeviceCollectives&, Stream&)>& rank) {
-    std::vector<std::string> errors(streams.size());
-    std::vector<std::thread> threads;
-    for (size_t r = 0; r < streams.size(); ++r)
-      threads.emplace_back([&, r] {
-        try {
-          rank(static_cast<int>(r), *communicators[r]->on_device(), *streams[r]);
-        } catch (const Error& error) {
-          errors[r] = error.what();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-    return errors;
-  }
-
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  std::vector<std::unique_ptr<Stream>> streams;
-};
+// On simulated GPUs, which the first call makes.
+DeviceRanks make_group(int size, std::optional<milliseconds> limit = kLong) {
+  static const bool kMade = [] {
+    simulated::use_simulated_gpus(kMaxRanks);
+    return true;
+  }();
+  EXPECT_TRUE(kMade);
+  SharedCardLibrary library(size);
+  return DeviceRanks(size, library, limit);
+}
 
 // What rank `rank` gives: the values of all segments, one behind the other.
 Tensor values_of(int rank, int64_t count, DType dtype) {
@@ -68,25 +39,13 @@ Tensor values_of(int rank, int64_t count, DType dtype) {
   return t.cast(dtype);
 }
 
-// Segments of these counts, one behind the other at `source` and `target`.
-std::vector<Segment> segments_at(char* source, char* target, const std::vector<int64_t>& counts,
-                                 DType dtype) {
-  std::vector<Segment> segments;
-  for (const int64_t count : counts) {
-    segments.push_back({source, target, count});
-    source += count * static_cast<int64_t>(dtype_size(dtype));
-    target += count * static_cast<int64_t>(dtype_size(dtype));
-  }
-  return segments;
-}
-
 std::string bits_of(const Tensor& t) { return {static_cast<const char*>(t.raw()), t.bytes()}; }
 
 TEST(SharedCard, AddsUpWhatAllRanksHaveInRankOrder) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16})
     for (const int size : {2, 3, kMaxRanks}) {
       SCOPED_TRACE(str(dtype, " of ", size, " ranks"));
-      Group group(size);
+      DeviceRanks group = make_group(size);
       for (const std::vector<int64_t>& counts :
            {std::vector<int64_t>{1000}, {1, 0, 63, 64, 65}, {0}, {4099, 7}}) {
         int64_t total = 0;
@@ -104,12 +63,7 @@ TEST(SharedCard, AddsUpWhatAllRanksHaveInRankOrder) {
                 target(stream.device(), Tensor::zeros(dtype, {total}));
             OnDevice& result = in_place ? source : target;
             const auto segments = segments_at(source.raw(), result.raw(), counts, dtype);
-            const Call call = AllReduceCall{segments, dtype, ReduceOp::kSum};
-            ASSERT_TRUE(device.can_run(call));
-            device.start(call, stream, &call);
-            device.wait(&call, stream);
-            stream.synchronize();
-            device.check();
+            run_call(device, AllReduceCall{segments, dtype, ReduceOp::kSum}, stream);
             results[static_cast<size_t>(r)] = result.read();
           });
           for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -125,7 +79,7 @@ TEST(SharedCard, AddsUpWhatAllRanksHaveInRankOrder) {
 }
 
 TEST(SharedCard, ComesBehindWhatTheStreamsWereHanded) {
-  Group group(2);
+  DeviceRanks group = make_group(2);
   const auto errors = group.run([&](int, DeviceCollectives& device, Stream& stream) {
     const Tensor ones = Tensor::full(DType::kFloat32, {100}, 1);
     OnDevice memory(stream.device(), Tensor::zeros(DType::kFloat32, {100}));
@@ -142,8 +96,8 @@ TEST(SharedCard, ComesBehindWhatTheStreamsWereHanded) {
 }
 
 TEST(SharedCard, LeavesOtherCallsToTheHost) {
-  Group group(2);
-  const DeviceCollectives& device = *group.communicators[0]->on_device();
+  DeviceRanks group = make_group(2);
+  const DeviceCollectives& device = *group.communicator(0).on_device();
   EXPECT_FALSE(device.can_run(AllReduceCall{{}, DType::kFloat32, ReduceOp::kMax}));
   EXPECT_FALSE(device.can_run(AllReduceCall{{}, DType::kInt64, ReduceOp::kSum}));
   EXPECT_FALSE(device.can_run(BarrierCall{}));
@@ -152,7 +106,7 @@ TEST(SharedCard, LeavesOtherCallsToTheHost) {
 // Often, because a rank that left at once would take away what the others still look at.
 TEST(SharedCard, CallsThatDifferAreAnErrorOnAllRanks) {
   for (int time = 0; time < 50; ++time) {
-    Group group(3);
+    DeviceRanks group = make_group(3);
     const auto errors = group.run([&](int r, DeviceCollectives& device, Stream& stream) {
       OnDevice memory(stream.device(), Tensor::zeros(DType::kFloat32, {8}));
       const std::vector<Segment> segments{{memory.raw(), memory.raw(), r == 1 ? 7 : 8}};
@@ -165,7 +119,7 @@ TEST(SharedCard, CallsThatDifferAreAnErrorOnAllRanks) {
 }
 
 TEST(SharedCard, ARankThatDoesNotComeIsAnErrorAfterTheLimit) {
-  Group group(2, milliseconds(20));
+  DeviceRanks group = make_group(2, milliseconds(20));
   const auto errors = group.run([&](int r, DeviceCollectives& device, Stream& stream) {
     if (r == 1) return;
     device.start(AllReduceCall{{}, DType::kFloat32, ReduceOp::kSum}, stream, &device);
@@ -174,9 +128,9 @@ TEST(SharedCard, ARankThatDoesNotComeIsAnErrorAfterTheLimit) {
 }
 
 TEST(SharedCard, AbortFreesWhoWaits) {
-  Group group(2, std::nullopt);
+  DeviceRanks group = make_group(2, std::nullopt);
   const auto errors = group.run([&](int r, DeviceCollectives& device, Stream& stream) {
-    if (r == 1) return group.communicators[0]->abort(Error(Code::kAborted, "enough"));
+    if (r == 1) return group.communicator(0).abort(Error(Code::kAborted, "enough"));
     device.start(AllReduceCall{{}, DType::kFloat32, ReduceOp::kSum}, stream, &device);
   });
   EXPECT_NE(errors[0].find("enough"), std::string::npos) << errors[0];
