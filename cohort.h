@@ -29,6 +29,7 @@
 #include "core/nn/regularizers.h"                       // IWYU pragma: export
 #include "core/ops/array_ops.h"                         // IWYU pragma: export
 #include "core/ops/collective_ops.h"                    // IWYU pragma: export
+#include "core/ops/control_flow.h"                      // IWYU pragma: export
 #include "core/ops/embedding_ops.h"                     // IWYU pragma: export
 #include "core/ops/math_ops.h"                          // IWYU pragma: export
 #include "core/ops/nn_ops.h"                            // IWYU pragma: export

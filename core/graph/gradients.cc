@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/graph/branch.h"
 #include "core/graph/op.h"
 
 namespace cohort {
@@ -43,6 +44,12 @@ Gradient join(const std::vector<Gradient>& slices) {
     indices.push_back(same_dtype ? s.indices : as_int64(s.indices));
   }
   return {concat_rows(values), concat_rows(indices), slices[0].rows};
+}
+
+// What `node` hands on to the node of one of its inputs. A branch that does not count has no part in
+// the gradient of what lies outside it, even where its own gradient is no number.
+Value handed_on(const Value& gradient, const Node& node, const Node& producer) {
+  return node.branch() == producer.branch() ? gradient : zero_unless(node.branch(), gradient);
 }
 
 // The reverse sweep over one graph.
@@ -136,7 +143,7 @@ class Backward {
       const Value& input = node.inputs()[i];
       if (!gradients[i] || !wants_gradient(input)) continue;
       COHORT_CHECK(gradients[i].spec() == input.spec());
-      dense_[input].push_back(gradients[i]);
+      dense_[input].push_back(handed_on(gradients[i], node, input.node()));
     }
   }
 
@@ -150,7 +157,8 @@ class Backward {
   void add_slices(const Node& node, const Value& dy) {
     const Value &table = node.inputs()[0], &indices = node.inputs()[1];
     const int64_t count = indices.shape().num_elements();
-    sparse_[table].push_back({reshape(dy, table.shape().with_dim(0, count)),
+    const Value values = handed_on(dy, node, table.node());
+    sparse_[table].push_back({reshape(values, table.shape().with_dim(0, count)),
                               reshape(indices, Shape{count}), table.shape()[0]});
   }
 

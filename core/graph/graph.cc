@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "core/base/comma_separated.h"
+#include "core/graph/branch.h"
 #include "core/graph/op.h"
 
 namespace cohort {
@@ -80,6 +81,7 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
   } catch (const Error& error) {
     throw error.with_context(str(name, ": op ", op, "(", comma_separated(specs), ")"));
   }
+  if (!inputs.empty()) node->branch_ = BranchScope::condition(*this);
   node->id_ = static_cast<int>(nodes_.size());
   node->op_ = &def;
   node->name_ = std::move(name);

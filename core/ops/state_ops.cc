@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/graph/branch.h"
 #include "core/ops/shape_checks.h"
 
 namespace cohort::ops {
@@ -56,13 +57,15 @@ Value read_variable(const std::shared_ptr<Resource>& variable) {
 }
 
 Value assign(const std::shared_ptr<Resource>& variable, const Value& value) {
-  return value.graph().add("AssignVariable", {value}, {}, variable).output();
+  return value.graph()
+      .add("AssignVariable", {value_to_write(variable, value)}, {}, variable)
+      .output();
 }
 
 void assign_scatter(const std::shared_ptr<Resource>& variable, ScatterOp op, const Value& indices,
                     const Value& updates) {
-  indices.graph().add("AssignScatter", {indices, updates}, {{"op", static_cast<int64_t>(op)}},
-                      variable);
+  indices.graph().add("AssignScatter", {rows_to_write(indices), updates},
+                      {{"op", static_cast<int64_t>(op)}}, variable);
 }
 
 }  // namespace cohort::ops

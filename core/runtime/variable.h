@@ -112,6 +112,9 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   virtual int num_replicas() const = 0;
   // Whether `replica` executes writes: not where replicas share one copy that another one writes.
   virtual bool is_written_by(int /*replica*/) const { return true; }
+  // Whether others than the replicas in sync may write it at any time, so that writing back what
+  // was read would undo what they have written.
+  virtual bool is_written_by_others() const { return false; }
   // Whether reads give every replica the same bits.
   virtual bool is_same_on_replicas() const;
   // The devices that hold a copy.

@@ -121,6 +121,7 @@ class ServerVariable final : public Variable, public RowVariable {
   void storage_written();
   // The value that replicas have written to it, to be assigned.
   Tensor written_value();
+  bool is_written_by_others() const override { return true; }
   // Whether each replica has memory of its own: what they change is merged as the aggregation says.
   bool has_parts() const { return parts_.has_value(); }
 

@@ -574,7 +574,73 @@ TEST_P(TfDistribute, Case40) {
   }
 }
 
-// Case 41 (all-reduce in both branches of a conditional): there is no op that branches.
+// All-reduces in both branches of a conditional, which need not be the same on the replicas.
+TEST_P(TfDistribute, Case41) {
+  for (const int n : {1, 2, 3, 4}) {
+    const auto strategy = with_replicas(n);
+    const auto scope = strategy->scope();
+    const auto step = strategy->function([](Value x, Value limit) {
+      const auto sum = [](const Value& v) { return replica().all_reduce(ReduceOp::kSum, v); };
+      return ops::cond(
+          ops::less(x, limit), [&] { return sum(x); }, [&] { return sum(x * 10.0); });
+    });
+    PerReplica<Tensor> values;
+    for (int r = 0; r < n; ++r) values.push_back(number(r + 1));
+    const double total = n * (n + 1) / 2.0;
+    const auto with_limit = [&](double limit) {
+      return results(strategy->run(step, values, number(limit)));
+    };
+    EXPECT_EQ(with_limit(100), Numbers(static_cast<size_t>(n), total));
+    EXPECT_EQ(with_limit(0), Numbers(static_cast<size_t>(n), 10 * total));
+    Numbers mixed(static_cast<size_t>(n), 10 * total);
+    mixed[0] = total;
+    EXPECT_EQ(with_limit(1.5), mixed);
+  }
+}
+
+// Variables that are kept equal are written in a branch that all replicas take, or none.
+TEST_P(TfDistribute, Case41OfWrites) {
+  const auto v = on_write(number(0), Aggregation::kSum), own = on_read(number(0), Aggregation::kSum);
+  const auto add_if = [&](const VariablePtr& to, bool agreed) {
+    return [=](Value x) {
+      const Value asked =
+          agreed ? replica().all_reduce(ReduceOp::kSum, x) : x;
+      ops::only_if(ops::greater(asked, ops::constant(2, DType::kFloat32)), [&] { to->assign_add(x); });
+      return to->read();
+    };
+  };
+  run(add_if(v, true), two(1, 1));
+  EXPECT_EQ(copies(v), n_times(0));
+  run(add_if(v, true), two(1, 2));
+  EXPECT_EQ(copies(v), n_times(3));
+  const auto message =
+      error_of(Code::kInvalidArgument, [&] { run(add_if(v, false), two(1, 3)); });
+  EXPECT_TRUE(contains(message, "reduce the condition")) << message;
+  run(add_if(own, false), two(1, 3));
+  EXPECT_EQ(own->value().item(), 3);
+}
+
+// An optimizer in a branch: weights, slots and counters move where it is taken, and stay elsewhere.
+TEST_P(TfDistribute, Case41OfOptimizers) {
+  const auto w = on_write(number(1), Aggregation::kMean);
+  const auto optimizer = optim::SGD(0.5, {.momentum = 0.9});
+  const auto step = [&](Value x) {
+    const Value all = replica().all_reduce(ReduceOp::kSum, x);
+    const Value loss = w->read() * x / 2.0;
+    ops::only_if(ops::greater(all, ops::constant(0, DType::kFloat32)),
+                 [&] { optimizer.minimize(loss, {w}); });
+    return loss;
+  };
+  run(step, two(2, 2));
+  EXPECT_EQ(copies(w), n_times(0));
+  run(step, two(-2, -2));
+  EXPECT_EQ(copies(w), n_times(0));
+  EXPECT_EQ(optimizer.iterations()->value().item(), 1);
+  run(step, two(2, 2));
+  EXPECT_NEAR(w->value().item(), -1.9, 1e-6);
+  EXPECT_EQ(optimizer.iterations()->value().item(), 2);
+}
+
 // Case 42 (replicas on a GPU and a CPU): see tests/runtime/gpu.
 
 }  // namespace

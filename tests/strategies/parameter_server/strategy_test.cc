@@ -5,6 +5,7 @@
 
 #include "core/base/file.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/control_flow.h"
 #include "core/ops/math_ops.h"
 #include "core/train/callbacks.h"
 #include "strategies/cluster/literal_resolver.h"
@@ -141,6 +142,40 @@ TEST(Workers, EachAddsToTheSameVariable) {
   const auto strategy = job.worker(0);
   const auto scope = strategy->scope();
   EXPECT_EQ(counting("v", {})->value().item(), 30);
+}
+
+// --- Branches
+
+TEST(Branch, AddsAndPushesWhereItIsTaken) {
+  const Job job(2, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto sum = counting("sum", {2}), weight = counting("weight", {3});
+  const auto optimizer = optim::SGD(1.0);
+  const auto step = strategy->function([&](Value x) {
+    ops::only_if(ops::greater(x, ops::constant(0, DType::kFloat32)), [&] {
+      sum->assign_add(ops::broadcast_to(x, {2}));
+      optimizer.minimize(ops::reduce_sum(weight->read()) * x, {weight});
+    });
+  });
+  strategy->run(step, -1.0f);
+  EXPECT_EQ(values_of(sum->value()), (std::vector<float>{0, 1}));
+  EXPECT_EQ(values_of(weight->value()), (std::vector<float>{0, 1, 2}));
+  strategy->run(step, 2.0f);
+  EXPECT_EQ(values_of(sum->value()), (std::vector<float>{2, 3}));
+  EXPECT_EQ(values_of(weight->value()), (std::vector<float>{-2, -1, 0}));
+}
+
+// Another worker may have written meanwhile what it would write back.
+TEST(Branch, AssignsNothing) {
+  const Job job(2, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {});
+  const auto step = strategy->function([&](Value x) {
+    ops::only_if(ops::greater(x, ops::constant(0, DType::kFloat32)), [&] { v->assign(x); });
+  });
+  EXPECT_ERROR(strategy->run(step, 1.0f), Code::kInvalidArgument, "can only be added to");
 }
 
 // --- Training

@@ -1,0 +1,62 @@
+#include "core/graph/branch.h"
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+thread_local Value t_condition;
+
+Value both(const Value& a, const Value& b) {
+  return a.graph().add("LogicalAnd", {a, b}).output();
+}
+
+Value select(const Value& condition, const Value& a, const Value& b) {
+  return a.graph().add("Select", {condition, a, b}).output();
+}
+
+Value scalar(const Value& like, double value) {
+  const Tensor constant = Tensor::full(like.dtype(), {}, value);
+  return like.graph().add("Constant", {}, {{"value", constant}}).output();
+}
+
+// With a sign, to name no row.
+Value with_sign(const Value& indices) {
+  if (indices.dtype() != DType::kUInt8) return indices;
+  return indices.graph().add("Cast", {indices}, {{"dtype", DType::kInt64}}).output();
+}
+
+}  // namespace
+
+BranchScope::BranchScope(const Value& condition) : previous_(t_condition) {
+  const TensorSpec wanted{DType::kBool, {}};
+  if (condition.spec() != wanted)
+    invalid("a condition must be ", wanted, ", got ", condition.spec());
+  const Value outer = BranchScope::condition(condition.graph());
+  t_condition = outer ? both(outer, condition) : condition;
+}
+
+BranchScope::~BranchScope() { t_condition = previous_; }
+
+Value BranchScope::condition(const Graph& graph) {
+  return t_condition && &t_condition.graph() == &graph ? t_condition : Value();
+}
+
+Value zero_unless(const Value& condition, const Value& value) {
+  return condition ? select(condition, value, scalar(value, 0)) : value;
+}
+
+Value value_to_write(const std::shared_ptr<Resource>& variable, const Value& value) {
+  const Value condition = BranchScope::condition(value.graph());
+  if (!condition) return value;
+  return select(condition, value, value.graph().add("ReadVariable", {}, {}, variable).output());
+}
+
+Value rows_to_write(const Value& indices) {
+  const Value condition = BranchScope::condition(indices.graph());
+  if (!condition) return indices;
+  const Value rows = with_sign(indices);
+  return select(condition, rows, scalar(rows, -1));
+}
+
+}  // namespace cohort

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "core/graph/graph.h"
+
+namespace cohort {
+
+// While alive, what this thread traces is one side of a conditional, which counts only where
+// `condition`, a bool scalar, holds when the function runs. Its nodes are computed either way;
+// whoever adds one that has an effect makes it depend on condition(). Scopes nest.
+class BranchScope {
+ public:
+  explicit BranchScope(const Value& condition);
+  ~BranchScope();
+  BranchScope(const BranchScope&) = delete;
+  BranchScope& operator=(const BranchScope&) = delete;
+
+  // What has to hold for all open scopes of `graph`; none where there are none.
+  static Value condition(const Graph& graph);
+
+ private:
+  Value previous_;
+};
+
+// `value`, and zeros where `condition` does not hold; `value` itself where there is none.
+Value zero_unless(const Value& condition, const Value& value);
+
+// What to write to `variable` for it to become `value`, or, in a branch that does not count, to
+// stay what it is.
+Value value_to_write(const std::shared_ptr<Resource>& variable, const Value& value);
+// The rows to write: in a branch that does not count -1, which names none.
+Value rows_to_write(const Value& indices);
+
+}  // namespace cohort
