@@ -86,7 +86,7 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
     push.push.source_mark = {.incarnation = in.source_incarnation(),
                              .sequence = in.source_sequence()};
   }
-  if (in.encoding() < 0 || in.encoding() > static_cast<int>(Compression::kTwoBit))
+  if (in.encoding() < 0 || in.encoding() >= kNumCompressions)
     invalid("a push to shard \"", spec.name, "\" has the encoding ", in.encoding());
   push.compression = static_cast<Compression>(in.encoding());
   push.bytes = spec.spec().bytes();
