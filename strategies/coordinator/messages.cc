@@ -380,7 +380,7 @@ Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
     for (const std::string& server : in.servers())
       message.attach->servers.push_back(text(server, "an address"));
     const proto::Compression& compression = in.compression();
-    if (compression.kind() < 0 || compression.kind() > static_cast<int>(Compression::kTwoBit))
+    if (compression.kind() < 0 || compression.kind() >= kNumCompressions)
       invalid("gradients cannot be compressed by kind ", compression.kind());
     message.attach->compression = {.kind = static_cast<Compression>(compression.kind()),
                                    .top_k = compression.top_k(),

@@ -348,7 +348,8 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     out.set_step(push.step);
     out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
     if (push.rows) payload.push_back(piece_of(*push.rows));
-    const bool compressed = !push.rows && !push.exact && compressor_.kind() != Compression::kNone;
+    const bool compressed = !push.rows && !push.exact && is_floating(push.gradient.dtype()) &&
+                            compressor_.kind() != Compression::kNone;
     payload.push_back(compressed ? piece_of(compressor_.compress(push.shard, push.gradient))
                                  : piece_of(push.gradient));
     out.set_encoding(compressed ? static_cast<int>(compressor_.kind()) : 0);

@@ -20,6 +20,7 @@
 #include "strategies/cluster/environment.h"
 #include "strategies/parameter_server/compression.h"
 #include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/patience.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/versions.h"
@@ -54,8 +55,8 @@ struct ParameterClientOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   // A server that gives no sign of life for so long while a call waits for it has gone: the call
   // looks for it anew. By gRPC it is asked for one after two seconds.
-  std::chrono::milliseconds patience = std::chrono::seconds(3);
-  CompressionOptions compression = {};  // of dense gradients
+  std::chrono::milliseconds patience = parameter_server::kUsualPatience;
+  CompressionOptions compression = {};  // of dense gradients, but for those of integers
   Transport transport = Transport::kSharedMemory;
   TlsFiles tls = {};
   bool allow_plaintext = false;

@@ -33,9 +33,11 @@ T rounded(Wide<T> value) {
 }
 
 constexpr int kMaxInt8 = 127;
-constexpr uint64_t kMaxTopKElements = UINT32_MAX;
+constexpr uint64_t kMaxPlaces = UINT32_MAX;
+// What kRandomK sends is the same in each run.
+constexpr uint64_t kSeed = 1;
 
-// One element of a top-k message: its place, then its value.
+// One element of a top-k or random-k message: its place, then its value.
 using Place = uint32_t;
 template <typename W>
 constexpr size_t kEntryBytes = sizeof(Place) + sizeof(W);
@@ -115,13 +117,37 @@ std::shared_ptr<Buffer> to_two_bits(std::span<W> values, W threshold) {
   return buffer;
 }
 
+// How many of so many elements are sent.
+size_t number_sent(double share, size_t elements) {
+  if (elements > kMaxPlaces)
+    invalid("top-k and random-k take gradients of ", kMaxPlaces, " elements at most, got ",
+            elements);
+  const auto wanted = static_cast<size_t>(std::ceil(share * static_cast<double>(elements)));
+  return std::min(std::max<size_t>(wanted, 1), elements);
+}
+
+// The elements at these places, which are ascending, and nothing else.
+template <typename W>
+std::shared_ptr<Buffer> entries_of(std::span<W> values, std::span<const Place> places) {
+  auto buffer = buffer_of(places.size() * kEntryBytes<W>);
+  auto* out = static_cast<char*>(buffer->data);
+  auto next = places.begin();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (next == places.end() || *next != i) {
+      values[i] = 0;
+      continue;
+    }
+    std::memcpy(out, &*next, sizeof(Place));
+    std::memcpy(out + sizeof(Place), &values[i], sizeof(W));
+    out += kEntryBytes<W>;
+    ++next;
+  }
+  return buffer;
+}
+
 template <typename W>
 std::shared_ptr<Buffer> to_top_k(std::span<W> values, double share) {
-  if (values.size() > kMaxTopKElements)
-    invalid("top-k takes gradients of ", kMaxTopKElements, " elements at most, got ",
-            values.size());
-  const auto wanted = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  const size_t count = std::min(std::max<size_t>(wanted, 1), values.size());
+  const size_t count = number_sent(share, values.size());
   std::vector<Place> places(values.size());
   std::iota(places.begin(), places.end(), Place{0});
   // Of equal magnitudes the first ones, so that everybody chooses alike.
@@ -129,23 +155,28 @@ std::shared_ptr<Buffer> to_top_k(std::span<W> values, double share) {
     const W x = std::abs(values[a]), y = std::abs(values[b]);
     return x != y ? x > y : a < b;
   };
-  const auto end_of_sent = places.begin() + static_cast<ptrdiff_t>(count);
-  std::nth_element(places.begin(), end_of_sent, places.end(), before);
-  for (auto left = end_of_sent; left != places.end(); ++left) values[*left] = 0;
+  std::nth_element(places.begin(), places.begin() + static_cast<ptrdiff_t>(count), places.end(),
+                   before);
   places.resize(count);
   std::ranges::sort(places);
-  auto buffer = buffer_of(count * kEntryBytes<W>);
-  auto* out = static_cast<char*>(buffer->data);
-  for (const Place place : places) {
-    std::memcpy(out, &place, sizeof place);
-    std::memcpy(out + sizeof place, &values[place], sizeof(W));
-    out += kEntryBytes<W>;
-  }
-  return buffer;
+  return entries_of<W>(values, places);
+}
+
+// Knuth's selection sampling (The Art of Computer Programming 3.4.2, algorithm S).
+template <typename W>
+std::shared_ptr<Buffer> to_random_k(std::span<W> values, double share, RandomStream& random) {
+  const size_t count = number_sent(share, values.size());
+  std::vector<Place> places;
+  places.reserve(count);
+  for (size_t i = 0; places.size() < count; ++i)
+    if (random.below(values.size() - i) < count - places.size())
+      places.push_back(static_cast<Place>(i));
+  return entries_of<W>(values, places);
 }
 
 template <typename W>
-std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> values) {
+std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> values,
+                               RandomStream& random) {
   switch (options.kind) {
     case Compression::kBFloat16:
       return to_half<bfloat16>(values);
@@ -157,6 +188,8 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> v
       return to_one_bit(values);
     case Compression::kTopK:
       return to_top_k(values, options.top_k);
+    case Compression::kRandomK:
+      return to_random_k(values, options.top_k, random);
     case Compression::kTwoBit:
       return to_two_bits<W>(values, options.threshold);
     case Compression::kNone:
@@ -168,7 +201,8 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> v
 // Of a gradient of T, of which `residual` is kept.
 template <typename T>
 std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std::string& shard,
-                                    const Tensor& gradient, Tensor& residual) {
+                                    const Tensor& gradient, Tensor& residual,
+                                    RandomStream& random) {
   using W = Wide<T>;
   if (residual.dtype() != dtype_of<W> || !residual.defined() ||
       residual.shape() != gradient.shape())
@@ -185,14 +219,15 @@ std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std
     values[i] = std::clamp(kept[i] + given, -kLargest<W>, kLargest<W>);
   }
   std::ranges::copy(values, kept);
-  auto buffer = encode<W>(options, values);
+  auto buffer = encode<W>(options, values, random);
   for (size_t i = 0; i < count; ++i) kept[i] -= static_cast<W>(rounded<T>(values[i]));
   return buffer;
 }
 
 }  // namespace
 
-GradientCompressor::GradientCompressor(const CompressionOptions& options) : options_(options) {
+GradientCompressor::GradientCompressor(const CompressionOptions& options)
+    : options_(options), random_(kSeed) {
   if (!(options.top_k > 0 && options.top_k <= 1))
     invalid("top_k must be in (0, 1], got ", options.top_k);
   if (!(options.threshold > 0) || !std::isfinite(options.threshold))
@@ -203,7 +238,7 @@ std::shared_ptr<Buffer> GradientCompressor::compress(const std::string& shard,
                                                      const Tensor& gradient) {
   std::shared_ptr<Buffer> buffer;
   dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient", [&]<typename T>() {
-    buffer = compress_as<T>(options_, shard, gradient, residuals_[shard]);
+    buffer = compress_as<T>(options_, shard, gradient, residuals_[shard], random_);
   });
   return buffer;
 }
@@ -272,6 +307,7 @@ void decompress_as(Compression kind, const char* data, size_t bytes, Tensor& gra
         return code == 1 ? scale : code == 2 ? -scale : W(0);
       });
     case Compression::kTopK:
+    case Compression::kRandomK:
       return place_entries<T>(data, bytes, gradient);
     default:
       COHORT_CHECK(false);
@@ -298,7 +334,8 @@ void check_compressed(Compression kind, const TensorSpec& gradient, uint64_t byt
     case Compression::kTwoBit:
       wanted = wide + (elements + 3) / 4;
       break;
-    case Compression::kTopK: {
+    case Compression::kTopK:
+    case Compression::kRandomK: {
       const uint64_t entry = sizeof(Place) + wide;
       if (bytes % entry == 0 && bytes / entry <= elements) return;
       invalid(bytes, " bytes are no ", entry, " for each of at most ", elements, " elements");

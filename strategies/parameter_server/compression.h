@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/random.h"
 #include "core/tensor/tensor.h"
 
 namespace cohort {
@@ -19,18 +20,20 @@ enum class Compression : int {
   kOneBit = 4,    // a 32nd: signs, with the mean magnitude (Seide et al. 2014)
   kTopK = 5,      // the largest magnitudes alone
   kTwoBit = 6,    // a 16th: plus or minus a threshold, or nothing
+  kRandomK = 7,   // some elements, which are as likely each time (Stich et al. 2018)
 };
+inline constexpr int kNumCompressions = 8;
 
 struct CompressionOptions {
   Compression kind = Compression::kNone;
-  double top_k = 0.01;    // the share of elements that kTopK sends, one at least
+  double top_k = 0.01;    // the share of elements that kTopK and kRandomK send, one at least
   float threshold = 0.5;  // of kTwoBit: no element moves by more than this at a time
 };
 
 // Compresses the gradients of one worker, with error feedback: what a gradient loses is kept, and
 // added to the next one for the same shard, so that all that was sent and what is kept together are
-// all that was put in. What is kept, the scales, and what kTopK sends are in float64 for gradients
-// in float64, and in float32 for all others. Not synchronised.
+// all that was put in. What is kept, the scales, and what kTopK and kRandomK send are in float64
+// for gradients in float64, and in float32 for all others. Not synchronised.
 class GradientCompressor {
  public:
   // kInvalidArgument for a share of elements outside (0, 1], and a threshold that is not positive.
@@ -45,6 +48,7 @@ class GradientCompressor {
 
  private:
   CompressionOptions options_;
+  RandomStream random_;
   std::map<std::string, Tensor> residuals_;
 };
 

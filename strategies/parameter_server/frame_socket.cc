@@ -165,6 +165,7 @@ bool FrameSocket::get(Incoming& incoming, Time deadline, const net::WakeUp* wake
   for (;;) {
     if (parse(incoming)) {
       if (incoming.frame.kind != Frame::Kind::kBeat) return true;
+      require_time(deadline);  // of whom says nothing else, too
     } else if (!fill() && !(wake == nullptr && fill_awake()) && poll_for(POLLIN, deadline, wake)) {
       return false;
     }
@@ -209,13 +210,17 @@ bool FrameSocket::beat() {
   return sent >= 0;
 }
 
+milliseconds FrameSocket::require_time(Time deadline) {
+  if (deadline == Time::max()) return kForever;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+  if (left.count() <= 0) fail(Code::kDeadlineExceeded, "the time for the call is over");
+  return left;
+}
+
 bool FrameSocket::poll_for(short events, Time deadline, const net::WakeUp* wake) {
   milliseconds limit = pulse_ ? kBeat : kForever;
-  if (deadline != Time::max()) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) fail(Code::kDeadlineExceeded, "the time for the call is over");
+  if (const auto left = require_time(deadline); left != kForever)
     limit = std::min(left, pulse_ ? kBeat : kLongestSleep);
-  }
   const Polled polled = poll_once(events, limit, wake);
   if (polled == Polled::kNothing && pulse_ != nullptr) look_for_pulse();
   return polled == Polled::kWoken;

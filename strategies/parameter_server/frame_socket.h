@@ -13,6 +13,7 @@
 #include "strategies/cluster/net/stream.h"
 #include "strategies/cluster/net/wake_up.h"
 #include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/patience.h"
 
 namespace cohort::parameter_server {
 
@@ -80,15 +81,15 @@ class FrameSocket {
   // Tells, without waiting, that this side is there, and leaves what has come as it is. Not while
   // a message is being sent. False when the connection has ended.
   bool beat();
-  static constexpr std::chrono::milliseconds kBeat{250}, kDead{3000};
+  static constexpr std::chrono::milliseconds kBeat{250};
   // From now on, waiting for the other side is kUnavailable when that, which counts up here at
   // least every kBeat, has not done so for as long as `patience`.
-  void watch(const uint64_t* pulse, std::chrono::milliseconds patience = kDead) {
+  void watch(const uint64_t* pulse, std::chrono::milliseconds patience = kUsualPatience) {
     pulse_ = pulse;
     patience_ = patience;
   }
   // The same when nothing comes from it or goes to it for so long, not even a beat.
-  void watch(std::chrono::milliseconds patience = kDead) { watch(&moved_, patience); }
+  void watch(std::chrono::milliseconds patience = kUsualPatience) { watch(&moved_, patience); }
   // Of a caller, to whom nothing is said while it sends but beats and why the request is refused:
   // from now on it takes the beats meanwhile, and throws the refusal.
   void hear_refusals() { hears_refusals_ = true; }
@@ -111,6 +112,8 @@ class FrameSocket {
   // Lets go of all else that has come.
   void throw_refusal();
   bool fill_awake();
+  // What is left until then; less than 0: no end. kDeadlineExceeded.
+  static std::chrono::milliseconds require_time(Time deadline);
   // Whether `wake` was signalled.
   bool poll_for(short events, Time deadline, const net::WakeUp* wake);
   enum class Polled { kNothing, kSomething, kWoken };
@@ -125,7 +128,7 @@ class FrameSocket {
   size_t used_ = 0;     // of in_
   uint64_t moved_ = 0;  // how often something went out or came in
   const uint64_t* pulse_ = nullptr;
-  std::chrono::milliseconds patience_ = kDead;
+  std::chrono::milliseconds patience_ = kUsualPatience;
   uint64_t last_pulse_ = 0;
   int beats_missed_ = 0;
   bool hears_refusals_ = false;

@@ -10,6 +10,7 @@
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/parameter_server/exchange.h"
+#include "strategies/parameter_server/patience.h"
 
 namespace grpc {
 class Channel;
@@ -19,9 +20,6 @@ namespace cohort::parameter_server {
 
 // Between attempts to reach a server.
 inline constexpr std::chrono::milliseconds kFirstPause(20), kLongestPause(500);
-
-// How long a server may give no sign of life before it counts as gone.
-inline constexpr std::chrono::milliseconds kUsualPatience(3000);
 
 // A connection of its own to a server, which gRPC makes when a call needs it. A server that is
 // silent is asked for a sign of life, for which there is `patience`. Errors of resolve() and

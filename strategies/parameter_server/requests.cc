@@ -83,19 +83,12 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   }
 
   void complete() override {
-    if (leaves_) {
-      service_.leave(start_->task, trainings_);
-    } else {
-      service_.with_clocks(
-          [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
-      service_.waiting_room().look();
-    }
-    if (may_go_on()) return proceed(true);
-    service_.waiting_room().wait(
-        {.is_ready =
-             [self = shared_from_this()] { return self->caller_->has_gone() || self->may_go_on(); },
-         .deadline = now() + timeout_,
-         .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
+    // This may be a thread that has other callers, too.
+    if (leaves_) return service_.pool().run([self = shared_from_this()] { self->leave(); });
+    service_.with_clocks(
+        [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
+    service_.waiting_room().look();
+    answer();
   }
 
   std::optional<Message> next_message(const TakeMemory&) override {
@@ -104,6 +97,25 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
 
  private:
   static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
+
+  void leave() {
+    try {
+      service_.leave(start_->task, trainings_);
+      answer();
+    } catch (const std::exception& error) {
+      caller_->refuse(refusal_of(error));
+    }
+  }
+
+  // Now, or once the worker may go on.
+  void answer() {
+    if (may_go_on()) return proceed(true);
+    service_.waiting_room().wait(
+        {.is_ready =
+             [self = shared_from_this()] { return self->caller_->has_gone() || self->may_go_on(); },
+         .deadline = now() + timeout_,
+         .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
+  }
 
   bool may_go_on() const {
     return service_.with_clocks(
@@ -181,9 +193,10 @@ std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request
 }
 
 // `sequence` is that of the request. A later start of the task may have written since it began.
-Shard::Writer writer_of(const Start& start, uint64_t sequence) {
-  refuse_if_retired(start);
-  return {.task = start.task, .mark = {.incarnation = start.incarnation, .sequence = sequence}};
+Shard::Writer writer_of(const std::shared_ptr<Start>& start, uint64_t sequence) {
+  return {.task = start->task,
+          .mark = {.incarnation = start->incarnation, .sequence = sequence},
+          .start = start};
 }
 
 void check_write(const Shard& shard, int part, uint64_t sequence) {
@@ -209,7 +222,7 @@ std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& r
       service, caller, spec.bytes(),
       [&service, shard, spec, part = assign.part(), start,
        sequence = assign.sequence()](const std::shared_ptr<Buffer>& payload) {
-        shard->assign(writer_of(*start, sequence), part, Tensor(spec.dtype, spec.shape, payload));
+        shard->assign(writer_of(start, sequence), part, Tensor(spec.dtype, spec.shape, payload));
         return created(service, shard.get(), true, false);
       });
 }
@@ -235,7 +248,7 @@ std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Reque
       [&service, shard, count, part = assign.part(), reset = assign.reset(), start,
        sequence = assign.sequence()](const std::shared_ptr<Buffer>& payload) {
         const auto* numbers = static_cast<const int64_t*>(payload->data);
-        shard->assign_rows(writer_of(*start, sequence), part, {numbers, count},
+        shard->assign_rows(writer_of(start, sequence), part, {numbers, count},
                            reinterpret_cast<const char*>(numbers + count), reset);
         return created(service, shard.get(), true, false);
       });

@@ -39,5 +39,9 @@ class Roster {
 
 // kFailedPrecondition, naming the task, where a later start has taken its place.
 void refuse_if_retired(const Start& start);
+// Nothing is asked where there is none.
+inline void refuse_if_retired(const std::shared_ptr<const Start>& start) {
+  if (start) refuse_if_retired(*start);
+}
 
 }  // namespace cohort::parameter_server

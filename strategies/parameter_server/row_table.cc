@@ -15,6 +15,9 @@ namespace {
 // Of memory that is made at once.
 constexpr size_t kSlabBytes = 1 << 20;
 constexpr int64_t kMaxSlabRows = 4096;
+// What a row takes beside its numbers: a node of the map, and the list's share of it. It counts,
+// else narrow rows would take many times the memory that the server may have.
+constexpr size_t kPlaceBytes = 48;
 
 // The number at one place of the table.
 double draw(const RowInitializer& init, int64_t row, int64_t column) {
@@ -91,29 +94,42 @@ char* RowTable::address(int part, int64_t place) const {
 }
 
 void RowTable::require_room(int64_t rows) const {
-  if (rows > spec_.lazy->max_rows - rows_in_use())
+  if (rows > spec_.lazy->max_rows)
     fail(Code::kResourceExhausted, "shard \"", spec_.name, "\" may have ", spec_.lazy->max_rows,
-         " rows, has ", rows_in_use(), ", and would need up to ", rows, " more");
+         " rows, has ", rows_in_use(), ", and would have ", rows);
 }
 
-char* RowTable::make(int part, int64_t row) {
-  const auto found = places_.find(row);
-  if (found != places_.end()) return address(part, found->second);
-  require_room(1);
-  const int64_t place = rows_in_use();
-  if (place % slab_rows_ == 0) {
-    const TensorSpec slab{spec_.whole.dtype, spec_.whole.shape.with_dim(0, slab_rows_)};
-    for (auto& slabs : slabs_) {
-      if (static_cast<int64_t>(slabs.size()) > place / slab_rows_) continue;
-      Tensor made(slab.dtype, slab.shape);
-      memory_.add(made.bytes(), spec_.name);
-      slabs.push_back(std::move(made));
-    }
+void RowTable::make(std::span<const int64_t> rows) {
+  std::vector<int64_t> fresh;
+  for (const int64_t row : rows)
+    if (!places_.contains(row)) fresh.push_back(row);
+  if (fresh.empty()) return;
+  std::ranges::sort(fresh);
+  fresh.erase(std::ranges::unique(fresh).begin(), fresh.end());
+  const int64_t wanted = rows_in_use() + static_cast<int64_t>(fresh.size());
+  require_room(wanted);
+  add_slabs(wanted);
+  for (const int64_t row : fresh) {
+    const int64_t place = rows_in_use();
+    for (int part = 0; part < spec_.num_parts(); ++part) initial(part, row, address(part, place));
+    places_.emplace(row, place);
   }
-  for (int p = 0; p < spec_.num_parts(); ++p) initial(p, row, address(p, place));
-  places_.emplace(row, place);
-  return address(part, place);
 }
+
+// All of the budget is taken before any of the memory.
+void RowTable::add_slabs(int64_t rows) {
+  const auto there = slabs_.back().size();
+  const auto wanted = static_cast<size_t>((rows + slab_rows_ - 1) / slab_rows_);
+  if (wanted <= there) return;
+  const TensorSpec slab{spec_.whole.dtype, spec_.whole.shape.with_dim(0, slab_rows_)};
+  memory_.add((wanted - there) *
+                  (slabs_.size() * slab.bytes() + static_cast<size_t>(slab_rows_) * kPlaceBytes),
+              spec_.name);
+  for (auto& slabs : slabs_)
+    while (slabs.size() < wanted) slabs.emplace_back(slab.dtype, slab.shape);
+}
+
+char* RowTable::at(int part, int64_t row) { return address(part, places_.at(row)); }
 
 void RowTable::read(int part, int64_t row, char* target) const {
   const auto found = places_.find(row);

@@ -24,26 +24,30 @@ class RowTable {
   std::vector<int64_t> ids() const;
   std::vector<int64_t> ids(int64_t after, size_t most) const;
 
-  // Where a part of a row lies, which is made where it is not there. Stays until the table goes.
-  // kResourceExhausted beyond the spec's number of rows, and beyond the budget.
-  char* make(int part, int64_t row);
+  // Makes those of the rows that are not there, which may come more than once. kResourceExhausted
+  // beyond the spec's number of rows, and beyond the budget: then none is made.
+  void make(std::span<const int64_t> rows);
+  // Where a part of a row lies, which must be there. Stays until the table goes.
+  char* at(int part, int64_t row);
   // Copies a part of a row, or the value that it would start with.
   void read(int part, int64_t row, char* target) const;
   // Gives all rows in use the initial value of a part.
   void reset(int part);
   // Writes the initial value of a part of a row.
   void initial(int part, int64_t row, char* target) const;
-  // Throws as make does unless the spec allows `rows` more.
+  // Throws as make does unless the spec allows a table of `rows`.
   void require_room(int64_t rows) const;
 
  private:
+  // Makes memory for so many rows in all.
+  void add_slabs(int64_t rows);
   char* address(int part, int64_t place) const;
 
   const ShardSpec& spec_;
   const int64_t slab_rows_;
   std::unordered_map<int64_t, int64_t> places_;  // by row
   std::vector<std::vector<Tensor>> slabs_;       // by part; each has slab_rows_ rows
-  BudgetShare memory_;                           // of the slabs
+  BudgetShare memory_;                           // of the slabs, and of the places in them
 };
 
 }  // namespace cohort::parameter_server

@@ -120,11 +120,11 @@ void Service::enter(const std::shared_ptr<Start>& caller, Session& session) {
   ++known_sessions_[session.kind];
 }
 
-void Service::require_present(const std::string& source, uint64_t incarnation) {
+std::shared_ptr<Start> Service::require_present(const std::string& source, uint64_t incarnation) {
   if (!is_lane_name(source))
     invalid("a push is said to be of \"", source.substr(0, kMaxTaskBytes),
             "\"; allowed: ", lane_name(0), " and the other lanes of the coordinator");
-  lanes_.enter(source, incarnation);
+  return lanes_.enter(source, incarnation);
 }
 
 std::shared_ptr<Exchange> Service::open(std::string_view header,
@@ -369,14 +369,18 @@ void Service::look_for(const std::string& task) {
 void Service::at(WaitingRoom::Time time, std::function<void()> action) {
   waiting_->wait({.is_ready = [] { return false; },
                   .deadline = time,
-                  .proceed = [action = std::move(action)](bool) { action(); }});
+                  .proceed = [this, action = std::move(action)](bool) { pool_->run(action); }});
 }
 
 PushResult Service::push(Shard& shard, IncomingPush push) {
   const std::string task = push.task;
-  if (shard.makes_rounds())
+  if (shard.makes_rounds()) {
+    // Who is refused takes no part.
+    shard.check_push(push.rows);
+    refuse_if_retired(push.start);
     with_clocks(
         [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
+  }
   const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;
   const PushResult result = shard.push(std::move(push));

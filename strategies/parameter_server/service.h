@@ -114,12 +114,14 @@ class Service {
   // kInvalidArgument where a shard that is there is another one than a client wants to make.
   void require_wanted(const Shard& present, const ShardSpec& wanted) const;
   std::vector<std::shared_ptr<Shard>> shards() const;
-  // kInvalidArgument where the source of a push is no lane of a coordinator (lane.h): marks and
-  // starts of tasks are their own. kFailedPrecondition where a later start of it has been seen.
-  void require_present(const std::string& source, uint64_t incarnation);
+  // The start of a push's source. kInvalidArgument where that is no lane of a coordinator (lane.h):
+  // marks and starts of tasks are their own. kFailedPrecondition where a later start of it has been
+  // seen.
+  std::shared_ptr<Start> require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
-  // A worker takes part no longer: nobody waits for it any more.
+  // A worker takes part no longer: nobody waits for it any more. Makes the updates that have waited
+  // for it, and may wait for locks.
   void leave(const std::string& task, int64_t trainings);
   // Who is waited for, for the next update of a shard.
   std::string awaited_by(const Shard& shard);
@@ -164,7 +166,8 @@ class Service {
   void look_for(const std::string& task);
   // Until then those are waited for who were there before this server was started again.
   WaitingRoom::Time time_to_return() const;
-  // Calls `action` then, on the waiting room's thread.
+  // Calls `action` then, on one of the pool's threads: it may wait for locks and make updates, and
+  // the waiting room's thread has the deadlines of others to keep. It must not throw.
   void at(WaitingRoom::Time time, std::function<void()> action);
   Shard::Environment environment();
 

@@ -1,7 +1,6 @@
 #include "strategies/parameter_server/shard.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
@@ -193,6 +192,8 @@ PushResult Shard::push(IncomingPush push) {
     push.gradient = std::move(sorted.values);
   }
   const std::lock_guard lock(mutex_);
+  refuse_if_retired(push.start);
+  refuse_if_retired(push.source_start);
   PushResult result{.version = version_};
   if (!is_new(push.task, push.mark)) return repeated(push.task);
   const uint64_t known = std::max(last_of(push.task, push.mark.incarnation), push.reported);
@@ -227,12 +228,6 @@ PushResult Shard::push(IncomingPush push) {
   return result;
 }
 
-template <typename What>
-void Shard::record(const Marks& marks, const What& what) const {
-  if (environment_.record)
-    environment_.record({.shard = spec_.name, .version = version_, .marks = marks, .what = what});
-}
-
 void Shard::mark_only(Marks marks) {
   record(marks, std::monostate());
   set_marks(std::move(marks));
@@ -260,84 +255,6 @@ PushResult Shard::repeated(const std::string& task) const {
   return {.outcome = PushOutcome::kRepeated, .version = version_ + (waits ? 1 : 0)};
 }
 
-// One gradient of a synchronous update.
-PushResult Shard::count(IncomingPush& push, PushResult result) {
-  Marks mark = {{push.task, push.mark}};
-  if (push.computed_at != ShardVersion{environment_.epoch, version_}) {
-    mark_only(std::move(mark));
-    result.outcome = PushOutcome::kLate;
-    return result;
-  }
-  if (round_.has(push.task)) {
-    set_marks(std::move(mark));
-    return repeated(push.task);
-  }
-  if (!round_.fits(push))
-    invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");
-  const auto last = marks_.find(push.task);
-  round_.enter(push.task, last == marks_.end() ? std::nullopt : std::optional(last->second));
-  const bool has_others = round_.size() > 1;
-  const auto now = std::chrono::steady_clock::now();
-  const auto alone = now - round_.latest();
-  try {
-    if (round_is_complete()) {
-      finish_round(&push);
-      result.outcome = PushOutcome::kApplied;
-    } else {
-      round_.add(push, now);
-      result.outcome = PushOutcome::kCounted;
-    }
-  } catch (...) {
-    round_.leave(push.task);
-    throw;
-  }
-  if (result.outcome == PushOutcome::kCounted) {
-    set_marks(std::move(mark));
-    return result;
-  }
-  if (has_others) result.awaited_share = last_contributor_.count(push.task, alone);
-  result.version = version_;
-  return result;
-}
-
-// With the first gradients that are enough, or with those of all who are left.
-bool Shard::round_is_complete() const {
-  if (round_.size() == 0) return false;
-  return round_.size() >= environment_.consistency.gradients_per_update() ||
-         environment_.awaited([this](const std::string& task) { return round_.has(task); }) == 0;
-}
-
-void Shard::finish_round(IncomingPush* last) {
-  const AppliedGradient sum =
-      round_.sum(last, updates_ + 1, environment_.consistency.gradients_per_update());
-  Marks marks;
-  for (const auto& [task, before] : round_.tasks())
-    marks[task] = last != nullptr && last->task == task ? last->mark : marks_.at(task);
-  make_rows(sum);
-  record(marks, sum);
-  apply(sum);
-  set_marks(std::move(marks));
-  round_ = {};
-}
-
-bool Shard::settle() {
-  {
-    const std::shared_lock lock(mutex_);
-    if (!round_is_complete()) return false;
-  }
-  const std::lock_guard lock(mutex_);
-  if (!round_is_complete()) return false;
-  finish_round(nullptr);
-  return true;
-}
-
-std::set<std::string> Shard::contributors() const {
-  const std::shared_lock lock(mutex_);
-  std::set<std::string> tasks;
-  for (const auto& [task, mark] : round_.tasks()) tasks.insert(task);
-  return tasks;
-}
-
 void Shard::compensate(IncomingPush& push) {
   const double lambda = environment_.consistency.delay_compensation;
   if (lambda == 0 || push.rows) return;
@@ -350,8 +267,7 @@ void Shard::compensate(IncomingPush& push) {
 }
 
 void Shard::make_rows(const AppliedGradient& gradient) {
-  if (!table_ || !gradient.rows) return;
-  for (const int64_t row : *gradient.rows) table_->make(0, row);
+  if (table_ && gradient.rows) table_->make(*gradient.rows);
 }
 
 void Shard::apply(const AppliedGradient& gradient) {
@@ -381,6 +297,7 @@ void Shard::replay(const Change& change) {
     require_table();
     require_part(rows->part);
     require_rows(rows->rows);
+    table_->make(rows->rows);
     overwrite(*rows);
   }
   for (const auto& [task, mark] : change.marks) marks_[task] = mark;
@@ -409,7 +326,7 @@ void Shard::apply_rows(std::span<const int64_t> rows, const Tensor& values, doub
     return table_ ? nullptr : static_cast<char*>(storage(static_cast<int>(part)).raw());
   };
   const auto place = [&](size_t part, char* base, int64_t row) {
-    return table_ ? table_->make(static_cast<int>(part), row)
+    return table_ ? table_->at(static_cast<int>(part), row)
                   : base + static_cast<size_t>(row) * row_bytes;
   };
   const auto* source = static_cast<const char*>(values.raw());
@@ -495,6 +412,7 @@ uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target)
 
 template <typename What>
 bool Shard::begin_write(const Writer& writer, const What& what) {
+  refuse_if_retired(writer.start);
   const std::string name = writer.task + kWrites;
   if (!is_new(name, writer.mark)) return false;
   Marks mark = {{name, writer.mark}};
@@ -547,7 +465,7 @@ uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int6
                               .values = values,
                               .value_bytes = rows.size() * spec_.row_bytes()};
   const std::lock_guard lock(mutex_);
-  for (const int64_t row : rows) table_->make(part, row);  // what may fail comes first
+  table_->make(rows);  // what may fail comes first
   if (begin_write(writer, assigned)) overwrite(assigned);
   return version_;
 }
@@ -556,7 +474,7 @@ void Shard::overwrite(const AssignedRows& assigned) {
   const auto& [part, reset, rows, values, bytes] = assigned;
   if (reset) table_->reset(part);
   for (size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(table_->make(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
+    std::memcpy(table_->at(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
   if (part > 0) updates_ = 0;
   round_ = {};
   ++version_;
@@ -584,13 +502,14 @@ bool Shard::skip(const std::string& task, const Mark& from, const Mark& to) {
 void Shard::restore(ShardState state) {
   const std::lock_guard lock(mutex_);
   if (table_) {
-    table_.emplace(spec_, environment_.budget);
     const std::vector<int64_t>& rows = *state.row_ids;
-    table_->require_room(static_cast<int64_t>(rows.size()));
+    table_->require_room(static_cast<int64_t>(rows.size()));  // before what is there goes
+    table_.emplace(spec_, environment_.budget);
+    table_->make(rows);
     for (int part = 0; part < spec_.num_parts(); ++part) {
       const auto* source = static_cast<const char*>(state.parts[static_cast<size_t>(part)].raw());
       for (size_t i = 0; i < rows.size(); ++i)
-        std::memcpy(table_->make(part, rows[i]), source + i * spec_.row_bytes(), spec_.row_bytes());
+        std::memcpy(table_->at(part, rows[i]), source + i * spec_.row_bytes(), spec_.row_bytes());
     }
   } else {
     const Writing writing(guard_);

@@ -19,6 +19,7 @@
 #include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/fair_lock.h"
 #include "strategies/parameter_server/memory_budget.h"
+#include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/row_gradient.h"
 #include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard_spec.h"
@@ -36,6 +37,8 @@ struct IncomingPush {
   Mark mark;
   std::string source;  // where it is not empty: a push of `source_mark` too, as in the protocol
   Mark source_mark;
+  // The starts that the marks are of. Null, as from a test: nobody has taken their place.
+  std::shared_ptr<const Start> start, source_start;
   uint64_t acknowledged = 0, reported = 0;  // as in the protocol's Push
   ShardVersion computed_at;
   double learning_rate = 0;
@@ -119,6 +122,8 @@ class Shard {
   // Whether a gradient waits for those of others: of synchronous training, where an optimizer moves
   // the shard.
   bool makes_rounds() const { return makes_rounds_; }
+  // kFailedPrecondition where a later start of a task, or of the source, has been seen: it may have
+  // pushed already, and the marks know only the last start.
   PushResult push(IncomingPush push);
   // Of synchronous training: makes the update that nobody is waited for any more, where there is
   // one. Whether it has.
@@ -145,6 +150,7 @@ class Shard {
   struct Writer {
     std::string task;
     Mark mark;
+    std::shared_ptr<const Start> start = {};  // as IncomingPush::start
   };
   // Overwrites a part; rounds that have begun start anew. A slot's is that of another training:
   // updates are counted from what the next push says. Nothing changes where this write, or a later
@@ -184,7 +190,10 @@ class Shard {
   bool is_new(const std::string& source, const Mark& mark) const;
   // Comes before the change, and after all of it that may fail.
   template <typename What>
-  void record(const Marks& marks, const What& what) const;
+  void record(const Marks& marks, const What& what) const {
+    if (environment_.record)
+      environment_.record({.shard = spec_.name, .version = version_, .marks = marks, .what = what});
+  }
   void set_marks(Marks marks) noexcept;
   // Of a push that changes nothing else.
   void mark_only(Marks marks);

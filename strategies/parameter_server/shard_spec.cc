@@ -1,5 +1,7 @@
 #include "strategies/parameter_server/shard_spec.h"
 
+#include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/base/error.h"
@@ -41,7 +43,8 @@ void ShardSpec::check(size_t max_bytes) const {
     invalid("shard \"", name, "\" is updated in blocks of ", update.row_block, " rows");
   const auto parts = static_cast<size_t>(num_parts());
   const size_t size = dtype_size(whole.dtype);
-  const auto most = static_cast<int64_t>(max_bytes / size / parts);
+  const auto most = static_cast<int64_t>(
+      std::min<size_t>(max_bytes / size / parts, std::numeric_limits<int64_t>::max()));
   const auto fits = [&](int64_t rows_held) {
     return columns() == 0 || rows_held <= most / columns();
   };

@@ -14,6 +14,7 @@
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/cluster/net/arrivals.h"
+#include "strategies/parameter_server/patience.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -23,7 +24,8 @@ namespace {
 constexpr std::chrono::milliseconds kFarewell(200);
 constexpr int kMaxMetadataBytes = 8192;
 constexpr int kMaxCallsPerConnection = 64;
-constexpr int kKeepaliveMilliseconds = 2000, kKeepaliveTimeoutMilliseconds = 3000;
+constexpr int kKeepaliveMilliseconds = 2000;
+constexpr int kKeepaliveTimeoutMilliseconds = static_cast<int>(kUsualPatience.count());
 constexpr int kHandshakeMilliseconds = 5000;
 
 // Refuses a call of another name.

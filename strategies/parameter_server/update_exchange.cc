@@ -72,6 +72,7 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
   if (in.rows() < -1) invalid("a push to shard \"", spec.name, "\" has ", in.rows(), " rows");
   push.push = {.task = start_->task,
                .mark = {.incarnation = start_->incarnation, .sequence = in.sequence()},
+               .start = start_,
                .acknowledged = in.acknowledged(),
                .reported = in.reported(),
                .computed_at = {.epoch = in.epoch(), .version = in.version()},
@@ -80,12 +81,12 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
   if (!in.source().empty()) {
     if (in.source_sequence() < 1)
       invalid("a push to shard \"", spec.name, "\" of \"", in.source(), "\" has no number");
-    service_.require_present(in.source(), in.source_incarnation());
+    push.push.source_start = service_.require_present(in.source(), in.source_incarnation());
     push.push.source = in.source();
     push.push.source_mark = {.incarnation = in.source_incarnation(),
                              .sequence = in.source_sequence()};
   }
-  if (in.encoding() < 0 || in.encoding() > static_cast<int>(Compression::kTwoBit))
+  if (in.encoding() < 0 || in.encoding() >= kNumCompressions)
     invalid("a push to shard \"", spec.name, "\" has the encoding ", in.encoding());
   push.compression = static_cast<Compression>(in.encoding());
   push.bytes = spec.spec().bytes();
@@ -240,8 +241,6 @@ void UpdateExchange::dispatch(Push& push) {
 void UpdateExchange::apply(Push& push) {
   std::optional<Error> error;
   try {
-    // A later start may have pushed since this request began.
-    refuse_if_retired(*start_);
     decode(push);
     push.result = service_.push(*push.shard, std::move(push.push));
   } catch (const Error& thrown) {

@@ -3,82 +3,37 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
-
-#include <grpcpp/grpcpp.h>
+#include <variant>
 
 #include "core/base/program.h"
-#include "core/base/thread_sanitizer.h"
-#include "strategies/coordinator/assembler.h"
-#include "strategies/coordinator/messages.h"
-#include "strategies/coordinator/outbox.h"
-#include "strategies/parameter_server/stream_server.h"
+#include "tests/strategies/coordinator/fake_worker.h"
 #include "tests/strategies/coordinator/testing.h"
 
 namespace cohort::testing {
 namespace {
 
-using coordinator::AskStatus;
-using coordinator::Assembler;
-using coordinator::Attached;
-using coordinator::Command;
-using coordinator::FromWorker;
-using coordinator::ToWorker;
-using parameter_server::StreamServer;
-
-constexpr size_t kMaxBytes = size_t{1} << 20;
-
 class SilentWorker {
  public:
-  SilentWorker()
-      : server_("silent worker", coordinator::kMethod, Address::parse(port_.address()),
-                coordination::Security({}, false, no_environment),
-                [this](const coordination::CertifiedTasks&) { return new Call(*this); }, {}) {}
-
-  std::string address() const { return port_.address(); }
+  std::string address() const { return worker_.address(); }
   // That it was given so far.
   int closures() const { return closures_; }
   int questions() const { return questions_; }
 
  private:
-  class Call final : public StreamServer::Reactor {
-   public:
-    explicit Call(SilentWorker& worker) : worker_(worker) {
-      outbox_.add(encode(
-          FromWorker{.attached = Attached{.incarnation = 1, .replicas = 1, .max_bytes = kMaxBytes},
-                     .results = {},
-                     .missing = {},
-                     .status = {}}));
-      StartWrite(outbox_.next());
-      read();
+  void count(const coordinator::ToWorker& message) {
+    for (const coordinator::Command& command : message.commands) {
+      if (std::holds_alternative<coordinator::Run>(command)) ++closures_;
+      if (std::holds_alternative<coordinator::AskStatus>(command)) ++questions_;
     }
-    void OnReadDone(bool ok) override {
-      COHORT_TSAN_ACQUIRE(this);
-      if (!ok) return Finish(grpc::Status::OK);
-      if (const auto message = assembler_.take(parameter_server::MessageReader(incoming_)))
-        for (const Command& command : message->commands) {
-          if (std::holds_alternative<coordinator::Run>(command)) ++worker_.closures_;
-          if (std::holds_alternative<AskStatus>(command)) ++worker_.questions_;
-        }
-      read();
-    }
-    void OnDone() override { delete this; }
+  }
 
-   private:
-    void read() {
-      COHORT_TSAN_RELEASE(this);
-      StartRead(&incoming_);
-    }
-
-    SilentWorker& worker_;
-    coordinator::Outbox outbox_;
-    grpc::ByteBuffer incoming_;
-    Assembler<ToWorker> assembler_{coordinator::decode_to_worker, kMaxBytes};
-  };
-
-  const launcher::ReservedPort port_;
   std::atomic<int> closures_ = 0, questions_ = 0;
-  StreamServer server_;  // last: its calls use the others
+  FakeWorker worker_{[this](const coordinator::ToWorker& message) {
+    count(message);
+    return std::nullopt;
+  }};  // last: its calls use the others
 };
 
 // A worker that does its work, and a silent one.

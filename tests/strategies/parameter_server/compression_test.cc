@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/random.h"
+#include "core/ops/math_ops.h"
 #include "tests/strategies/parameter_server/testing.h"
 
 namespace cohort::testing {
@@ -65,7 +66,8 @@ TEST(TwoBit, AddsUpOverWorkers) {
         server.address(),
         ParameterClientOptions{.task = str("worker:", w),
                                .job_id = "job",
-                               .compression = {.kind = Compression::kTwoBit}},
+                               .compression = {.kind = Compression::kTwoBit},
+                               .transport = transport()},
         no_environment));
   workers[0]->create(spec, [] { return floats({0}); });
   Floats values;
@@ -92,7 +94,8 @@ TEST(TopK, SendsTheVeryFloat64) {
   ParameterClient client(server.address(),
                          {.task = "worker:0",
                           .job_id = "job",
-                          .compression = {.kind = Compression::kTopK, .top_k = 0.5}},
+                          .compression = {.kind = Compression::kTopK, .top_k = 0.5},
+                          .transport = transport()},
                          no_environment);
   const ShardSpec spec = whole_shard("w", {DType::kFloat64, {2}});
   client.create(spec, [] { return Tensor::zeros(DType::kFloat64, {2}); });
@@ -100,6 +103,29 @@ TEST(TopK, SendsTheVeryFloat64) {
     client.push({.shard = "w", .gradient = doubles({first, exact / 3}), .learning_rate = 1});
   EXPECT_EQ(doubles_of(fetch(client, spec)), (std::vector<double>{exact, -(exact / 3 + exact / 3)}))
       << "one element after the other, with what has stayed behind";
+}
+
+TEST(RandomK, SendsAnyElementsWithWhatStayedBehind) {
+  constexpr size_t kElements = 8;
+  constexpr int kSteps = 200;
+  GradientCompressor compressor({.kind = Compression::kRandomK, .top_k = 0.25});
+  std::vector<int> times(kElements);
+  Floats waiting(kElements);
+  for (int step = 0; step < kSteps; ++step) {
+    int count = 0;
+    const Floats sent = send(compressor, Floats(kElements, 1));
+    for (size_t i = 0; i < kElements; ++i) {
+      ++waiting[i];
+      if (sent[i] == 0) continue;
+      EXPECT_EQ(sent[i], waiting[i]) << "step " << step << ", element " << i;
+      waiting[i] = 0;
+      ++times[i];
+      ++count;
+    }
+    EXPECT_EQ(count, 2) << "a quarter of them";
+    EXPECT_EQ(values_of(compressor.residual("w")), waiting);
+  }
+  for (const int n : times) EXPECT_NEAR(n, kSteps / 4, kSteps / 8);
 }
 
 TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
@@ -116,8 +142,9 @@ TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
 
 // It would stay in what is kept for ever.
 TEST(GradientCompressor, RefusesWhatIsNotFinite) {
-  for (const Compression kind : {Compression::kBFloat16, Compression::kFloat16, Compression::kInt8,
-                                 Compression::kOneBit, Compression::kTopK, Compression::kTwoBit})
+  for (const Compression kind :
+       {Compression::kBFloat16, Compression::kFloat16, Compression::kInt8, Compression::kOneBit,
+        Compression::kTopK, Compression::kTwoBit, Compression::kRandomK})
     for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
       GradientCompressor compressor({.kind = kind, .top_k = 0.5});
       send(compressor, {0.3f, -0.2f});
@@ -164,7 +191,8 @@ class EveryCompression : public ::testing::TestWithParam<Compression> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryCompression,
                          ::testing::Values(Compression::kBFloat16, Compression::kFloat16,
                                            Compression::kInt8, Compression::kOneBit,
-                                           Compression::kTopK, Compression::kTwoBit));
+                                           Compression::kTopK, Compression::kTwoBit,
+                                           Compression::kRandomK));
 
 TEST_P(EveryCompression, LosesNothingInTheEnd) {
   constexpr uint64_t kSeed = 20;
@@ -220,7 +248,8 @@ TEST_P(EveryCompression, TrainsThroughAServer) {
   ParameterClient client(server.address(),
                          {.task = "worker:0",
                           .job_id = "job",
-                          .compression = {.kind = GetParam(), .top_k = 0.5, .threshold = 3}},
+                          .compression = {.kind = GetParam(), .top_k = 0.5, .threshold = 3},
+                          .transport = transport()},
                          no_environment);
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {5}});
   client.create(spec, [] { return floats({0, 0, 0, 0, 0}); });
@@ -230,6 +259,42 @@ TEST_P(EveryCompression, TrainsThroughAServer) {
   const auto values = values_of(fetch(client, spec));
   const Floats wanted = {-16, 32, -48, -8, 0};
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(values[i], wanted[i], 3) << i;
+}
+
+// Adds what it is given.
+class Adding final : public optim::UpdateRule {
+ public:
+  std::vector<Slot> slots() const override { return {}; }
+  std::vector<Value> scalars(const Value& /*learning_rate*/, const Value& /*step*/) const override {
+    return {};
+  }
+  Value update(const Value& variable, const Value& gradient, std::vector<Value>& /*slots*/,
+               const std::vector<Value>& /*scalars*/) const override {
+    return variable + gradient;
+  }
+};
+
+TEST_P(EveryCompression, LeavesInitialValuesAndIntegersAsTheyAre) {
+  TestServer server;
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .compression = {.kind = GetParam()},
+                          .transport = transport()},
+                         no_environment);
+  const Floats initial = {0.1f, 100'000.1f, -3e-8f};
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {3}});
+  client.create(spec, [&] { return floats(initial); });
+  EXPECT_EQ(values_of(fetch(client, spec)), initial);
+  ShardSpec counts = whole_shard("n", {DType::kFloat32, {3}});
+  counts.whole.dtype = DType::kInt32;
+  counts.update = trace_update(Adding(), counts.whole);
+  client.create(counts, [] { return Tensor::zeros(DType::kInt32, {3}); });
+  const std::vector<int32_t> given = {1'000'003, -7, 0};
+  client.push({.shard = "n", .gradient = Tensor::from(given, {3}), .learning_rate = 1});
+  const Tensor there = fetch(client, counts);
+  const auto values = there.values<int32_t>();
+  EXPECT_EQ(std::vector<int32_t>(values.begin(), values.end()), given);
 }
 
 TEST_P(EveryCompression, RefusesOtherSizes) {

@@ -47,6 +47,20 @@ TEST_F(FrameSockets, KeepWhatComesWhileTheySend) {
   EXPECT_EQ(incoming.frame.number, 7u);
 }
 
+// Nor for ever to whom says that it is there, and nothing else.
+TEST_F(FrameSockets, ListenToBeatsNoLongerThanTheyMay) {
+  const auto listen = [&](FrameSocket::Time deadline) {
+    for (int i = 0; i < 3; ++i) there_.put({.kind = Frame::Kind::kBeat});
+    there_.put({.kind = Frame::Kind::kHello}, "word");
+    there_.flush(in(milliseconds(20'000)));
+    FrameSocket::Incoming incoming;
+    here_.get(incoming, deadline);
+    return incoming.text;
+  };
+  EXPECT_EQ(listen(in(milliseconds(20'000))), "word");
+  EXPECT_ERROR(listen(in(milliseconds(0))), Code::kDeadlineExceeded, "time");
+}
+
 TEST_F(FrameSockets, OfCallersHearWhyTheyAreRefusedWhileTheySend) {
   here_.watch();
   here_.hear_refusals();

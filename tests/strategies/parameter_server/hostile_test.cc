@@ -205,6 +205,38 @@ TEST_F(Hostile, APushForAnotherTaskDoesNotEndIt) {
   EXPECT_EQ(outcome(own).message(), "no error");
 }
 
+// Its request had begun before the later start was seen: it may have pushed by the time that all of
+// it has come.
+TEST_F(Hostile, PushesOfAStartThatEndsOnTheirWayChangeNothing) {
+  const auto pushing = [](bool passed_on, uint64_t start) {
+    Request request = Hostile::request();
+    request.mutable_caller()->set_task(passed_on ? str("worker:", start) : "worker:0");
+    request.mutable_caller()->set_incarnation(start);
+    auto& push = add_push(request);
+    if (!passed_on) return request;
+    push.set_source("chief:0/lane-0");
+    push.set_source_incarnation(start);
+    push.set_source_sequence(1);
+    return request;
+  };
+  uint64_t version = 1;
+  for (const bool passed_on : {false, true}) {
+    const auto caller = std::make_shared<Recorder>();
+    Service::Session session;
+    const auto old = service_.open(pushing(passed_on, 11).SerializeAsString(), caller, session);
+    EXPECT_EQ(outcome(pushing(passed_on, 12)).message(), "no error");
+    const std::string payload(16, '\1');
+    old->receive(payload.data(), payload.size());
+    old->complete();
+    EXPECT_TRUE(eventually([&] { return caller->replied.load(); }));
+    ASSERT_TRUE(caller->refused);
+    EXPECT_EQ(caller->refused->code(), Code::kFailedPrecondition) << caller->refused->what();
+    EXPECT_EQ(service_.shard("w")->version(), ++version);
+    const auto marks = service_.shard("w")->marks();
+    EXPECT_EQ(marks.at(passed_on ? "chief:0/lane-0" : "worker:0"), (parameter_server::Mark{12, 1}));
+  }
+}
+
 TEST_F(Hostile, Pulls) {
   const auto refused = [&](const auto& change, Code code, const char* part) {
     Request wrong = request();

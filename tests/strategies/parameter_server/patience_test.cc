@@ -1,112 +1,55 @@
 #include <chrono>
-#include <condition_variable>
-#include <cstring>
-#include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "core/graph/op.h"
-#include "core/kernels/kernel.h"
-#include "core/ops/math_ops.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/parameter_server/direct_link.h"
+#include "strategies/parameter_server/frame_socket.h"
 #include "strategies/parameter_server/local_link.h"
+#include "tests/strategies/parameter_server/gate.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/strategies/parameter_server/watched_rule.h"
 #include "tests/testing/eventually.h"
 
 // A server whose requests wait for each other is not taken for one that has gone.
 namespace cohort::testing {
 namespace {
 
+using parameter_server::FrameSocket;
 using parameter_server::Link;
 using parameter_server::Piece;
 using parameter_server::proto::Request;
 
 const TensorSpec kFour{DType::kFloat32, {4}};
 
-// Where updates wait while it is closed; for ever, as callers see it.
-class Gate {
- public:
-  void close() { set(true); }
-  void open() { set(false); }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    ++waiting_;
-    changed_.wait_for(lock, kPatience, [this] { return !closed_; });
-    --waiting_;
-  }
-  bool holds_somebody() const {
-    const std::lock_guard lock(mutex_);
-    return waiting_ > 0;
-  }
-
- private:
-  void set(bool closed) {
-    const std::lock_guard lock(mutex_);
-    closed_ = closed;
-    changed_.notify_all();
-  }
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool closed_ = false;
-  int waiting_ = 0;
-};
-
-Gate& gate() {
-  static Gate the_gate;
-  return the_gate;
-}
-
-void pass_gate(const KernelCall& call, const KernelContext& context) {
-  gate().pass();
-  std::memcpy(context.outputs[0], context.inputs[0], call.input_specs[0].bytes());
-}
-
-COHORT_REGISTER_OP({.name = "TestGate",
-                    .num_inputs = 1,
-                    .infer = [](const InferenceContext& c) { return c.inputs; },
-                    .gradient = no_gradient});
-COHORT_REGISTER_KERNEL("TestGate", kCpu, stateless_kernel(pass_gate));
-
-// Gradient descent, at the gate while it holds the shard's lock.
-class GatedRule final : public optim::UpdateRule {
- public:
-  std::vector<Slot> slots() const override { return {}; }
-  std::vector<Value> scalars(const Value& learning_rate, const Value& /*step*/) const override {
-    return {learning_rate};
-  }
-  Value update(const Value& variable, const Value& gradient, std::vector<Value>& /*slots*/,
-               const std::vector<Value>& scalars) const override {
-    return variable - gradient.graph().add("TestGate", {gradient}).output() * scalars[0];
-  }
-};
-
 // Less than a request has to wait. By gRPC a server is asked for a sign of life after two seconds.
 constexpr milliseconds kShort(1000);
+// When a server that says nothing has been given up for some time: a beat more than is allowed was
+// missed by then.
 milliseconds longer() {
-  return transport() == Transport::kGrpc ? milliseconds(4500) : milliseconds(3000);
+  const milliseconds asked_after(transport() == Transport::kGrpc ? 2000 : 0);
+  return asked_after + kShort + 3 * FrameSocket::kBeat;
 }
 
 class BusyServer : public ::testing::Test {
  protected:
   BusyServer() {
     ShardSpec spec = whole_shard("w", kFour);
-    spec.update = trace_update(GatedRule(), kFour);
+    spec.update = trace_update(WatchedRule(), kFour);
     holder_->create(spec, [] { return floats({0, 0, 0, 0}); });
   }
-  ~BusyServer() override { gate().open(); }
+  ~BusyServer() override { gate_.open(); }
 
   // A push that has the shard's lock until the gate opens.
   std::future<void> hold() {
-    gate().close();
+    gate_.close();
     auto held = std::async(std::launch::async, [this] {
       holder_->push({.shard = "w", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1});
     });
-    EXPECT_TRUE(eventually([] { return gate().holds_somebody(); }));
+    EXPECT_TRUE(eventually([this] { return gate_.holds_somebody(); }));
     return held;
   }
 
@@ -174,37 +117,33 @@ class BusyServer : public ::testing::Test {
   }
 
   const Folder folder_;
+  Gate gate_;
+  const UpdateWatch watch_{[this] { gate_.pass(); }};
   const coordination::Security security_{{}, false, no_environment};
   TestServer server_;
   const std::unique_ptr<ParameterClient> holder_ = server_.client("worker:1");
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-// All that needs the lock of a shard waits for it. There are more such requests than gRPC has
-// threads of its own on most machines: one for two cores.
+// All that needs the lock of a shard waits for it, a snapshot too. There are more such requests
+// than gRPC has threads of its own on most machines: one for two cores.
 TEST_F(BusyServer, ShowsThatItLivesToAllWhoWaitForALock) {
   auto held = hold();
   std::vector<std::future<Error>> answers;
+  answers.push_back(ask(snapshot(folder_.path() + "/saved")));
   for (int i = 0; i < 3; ++i) {
     answers.push_back(ask(push(), {-1, -1, -1, -1}));
     answers.push_back(ask(pull()));
     answers.push_back(ask(pull(2)));
   }
-  EXPECT_EQ(answers.front().wait_for(longer()), std::future_status::timeout) << "it was given up";
-  gate().open();
+  const auto end = std::chrono::steady_clock::now() + longer();
+  for (auto& answer : answers)
+    EXPECT_EQ(answer.wait_until(end), std::future_status::timeout) << "it was given up";
+  gate_.open();
   for (auto& answer : answers) EXPECT_EQ(answer.get().message(), "no error");
   held.get();
   EXPECT_EQ(values_of(fetch(*holder_, whole_shard("w", kFour))), (std::vector<float>(4, 2)))
       << "worker:7 has pushed the same three times";
-}
-
-TEST_F(BusyServer, ShowsThatItLivesDuringASnapshot) {
-  auto held = hold();
-  auto answer = ask(snapshot(folder_.path() + "/saved"));
-  EXPECT_EQ(answer.wait_for(longer()), std::future_status::timeout) << "it was given up";
-  gate().open();
-  EXPECT_EQ(answer.get().message(), "no error");
-  held.get();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/snapshot.h"
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -46,6 +47,26 @@ TEST(Snapshot, BringsBackValuesSlotsAndMarks) {
   EXPECT_NE(server.line("lost=1 "), "") << server.line("lost");
   EXPECT_EQ(values_of(fetch(*client, spec)), wanted);
   EXPECT_EQ(server->statistics().pushes_lost, 1u);
+}
+
+TEST(Snapshot, BringsBackEveryDtype) {
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    const TensorSpec some{static_cast<DType>(dtype), {3}};
+    SCOPED_TRACE(dtype_name(some.dtype));
+    const Folder folder;
+    TestServer server(keeping(folder));
+    const auto client = server.client();
+    ShardSpec spec = whole_shard("w", {DType::kFloat32, {3}});
+    spec.whole = some;
+    spec.update = {};
+    client->create(spec, [&] { return Tensor::full(some.dtype, some.shape, 1); });
+    client->snapshot(folder.path() + "/ps-0");
+    server.stop();
+    server.start();
+    EXPECT_NE(server.line("1 shards from the snapshot"), "");
+    const Tensor back = fetch(*client, spec), ones = Tensor::full(some.dtype, some.shape, 1);
+    EXPECT_EQ(std::memcmp(back.raw(), ones.raw(), ones.bytes()), 0);
+  }
 }
 
 TEST(Snapshot, HasTableRowsOnly) {

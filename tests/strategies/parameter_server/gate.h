@@ -1,0 +1,39 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "tests/testing/eventually.h"
+
+namespace cohort::testing {
+
+// Where threads wait while it is closed; for ever, as callers see it. Thread-safe.
+class Gate {
+ public:
+  void close() { set(true); }
+  void open() { set(false); }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.wait_for(lock, kPatience, [this] { return !closed_; });
+    --waiting_;
+  }
+  bool holds_somebody() const {
+    const std::lock_guard lock(mutex_);
+    return closed_ && waiting_ > 0;
+  }
+
+ private:
+  void set(bool closed) {
+    const std::lock_guard lock(mutex_);
+    closed_ = closed;
+    changed_.notify_all();
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  int waiting_ = 0;
+};
+
+}  // namespace cohort::testing
