@@ -1,9 +1,10 @@
 // A click predictor, wide and deep (Cheng et al. 2016), over features from a vocabulary that is far
 // too large for memory: its tables live on parameter servers, which make a row when it is first
 // trained. The same program is every task. Workers train on their own, or execute what a chief
-// schedules:
+// schedules; where there is no task chief:0, that is worker:0, which executes, too:
 //
 //   cohort-run --workers=2 --ps=2 wide_and_deep
+//   cohort-run --workers=2 --ps=2 wide_and_deep --coordinator
 //   cohort-run --chief --workers=2 --ps=2 wide_and_deep --coordinator
 //   cohort-run --workers=2 --ps=2 --evaluator wide_and_deep --checkpoints=DIR
 //
@@ -167,11 +168,11 @@ int main(int argc, char** argv) {
     if (run_parameter_server(options)) return;
     const auto data_seed = static_cast<uint64_t>(seed);
     const auto train = impressions(0, rows, vocabulary, data_seed);
-    if (coordinated && resolve_cluster().resolver->task_type() == "worker") {
+    if (coordinated) {
       register_dataset("impressions", [&](const InputContext& in) {
         return train.shard(in.num_input_pipelines, in.input_pipeline_id).repeat().batch(batch);
       });
-      return run_worker_server();
+      if (run_worker_server()) return;
     }
 
     const bool is_evaluator = resolve_cluster().resolver->task_type() == "evaluator";

@@ -15,13 +15,25 @@ constexpr ClosureQueue::Time kNever = ClosureQueue::Time::max();
 void ClosureQueue::put(ClosurePtr closure) {
   check_interrupted();  // of a loop that schedules and never waits, too
   std::unique_lock lock(mutex_);
-  wait_interruptibly(lock, changed_, kNever, [&] {
-    const bool full = options_.capacity > 0 && waiting_.size() >= options_.capacity;
-    return error_ || (!full && joining_ == 0);
-  });
+  wait_to_put(lock);
   raise(lock, kNever);
   waiting_.push_back(std::move(closure));
   if (idle_ > 0) work_.notify_one();
+}
+
+void ClosureQueue::wait_to_put(std::unique_lock<std::mutex>& lock) {
+  const auto ready = [&] { return error_ || (!is_full() && joining_ == 0); };
+  if (ready()) return;
+  struct Putting {
+    Counts& counts;
+    explicit Putting(Counts& c) : counts(c) { ++counts.putting; }
+    ~Putting() { --counts.putting; }
+  } putting(counts_);
+  const Time begin = std::chrono::steady_clock::now();
+  if (wait_interruptibly(lock, changed_, deadline_after(options_.put_timeout), ready)) return;
+  const std::string why = is_full() ? str("the queue is full (", options_.capacity, ")")
+                                    : "another thread waits in join()";
+  overdue(lock, begin, why + ", and nothing has been scheduled: ");
 }
 
 void ClosureQueue::join(Timeout timeout) {
@@ -75,17 +87,17 @@ void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
   throw error;
 }
 
-void ClosureQueue::overdue(std::unique_lock<std::mutex>& lock, Time begin) {
+void ClosureQueue::overdue(std::unique_lock<std::mutex>& lock, Time begin, const std::string& why) {
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
   const size_t queued = waiting_.size(), in_flight = in_flight_;
-  const std::string why =
+  const std::string despite =
       error_ ? str(", and do not stop for the error of another (", error_->message(), ')') : "";
   lock.unlock();
   const std::string by = options_.who();
   lock.lock();
-  cohort::fail(Code::kDeadlineExceeded, "after ", waited.count(), " ms ", queued,
-               " closures are queued and ", in_flight, " in flight", why, "; ", by);
+  cohort::fail(Code::kDeadlineExceeded, why, "after ", waited.count(), " ms ", queued,
+               " closures are queued and ", in_flight, " in flight", despite, "; ", by);
 }
 
 void ClosureQueue::cancel(ClosurePtr closure) {
@@ -119,7 +131,7 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until
   const auto others = static_cast<size_t>(--idle_);
   if (stopped_ || error_ || waiting_.empty()) return taken;
   const size_t share = (waiting_.size() + others) / (others + 1);
-  const bool was_full = options_.capacity > 0 && waiting_.size() >= options_.capacity;
+  const bool was_full = is_full();
   for (size_t n = std::min(most, share); n > 0; --n) {
     Closure& next = *waiting_.front();
     if (!taken.empty() && next.bytes > bytes) break;

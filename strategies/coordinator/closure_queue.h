@@ -28,11 +28,13 @@ class ClosureQueue {
   using Timeout = std::optional<std::chrono::milliseconds>;
   struct Counts {
     uint64_t queued = 0, in_flight = 0, executed = 0, failed = 0, cancelled = 0, retried = 0;
+    uint64_t putting = 0;  // threads that wait in put()
   };
 
   struct Options {
-    size_t capacity = 0;   // so many closures wait at most; 0: any number
-    int max_attempts = 1;  // one may be lost with its worker so many times
+    size_t capacity = 0;                       // so many closures wait at most; 0: any number
+    int max_attempts = 1;                      // one may be lost with its worker so many times
+    std::chrono::milliseconds put_timeout{0};  // put() waits for so long
     // What is in flight has so long to stop for an error, or less where join() has less.
     std::chrono::milliseconds stop_timeout{0};
     std::function<void()> cancel;      // asks for what is in flight to be given up; must not block
@@ -43,7 +45,8 @@ class ClosureQueue {
 
   // --- Who schedules
 
-  // Waits while the queue is full, or somebody waits in join().
+  // Waits while the queue is full, or somebody waits in join(); where that takes too long,
+  // kDeadlineExceeded says which, what there is and who is at it, and `closure` is dropped.
   void put(ClosurePtr closure);
   // Waits until nothing is queued or in flight, also before an error is thrown.
   void join(Timeout timeout);
@@ -75,10 +78,14 @@ class ClosureQueue {
  private:
   // REQUIRES, below: mutex_ held.
   bool is_done() const { return waiting_.empty() && in_flight_ == 0; }
+  bool is_full() const { return options_.capacity > 0 && waiting_.size() >= options_.capacity; }
+  // Waits until there is room and nobody joins, or an error to be thrown.
+  void wait_to_put(std::unique_lock<std::mutex>& lock);
   // Throws the error, if there is one; kDeadlineExceeded where it cannot by `end`.
   void raise(std::unique_lock<std::mutex>& lock, Time end);
-  // Says what a wait that has begun then has waited for.
-  [[noreturn]] void overdue(std::unique_lock<std::mutex>& lock, Time begin);
+  // Says what a wait that has begun then has waited for; first of all `why`.
+  [[noreturn]] void overdue(std::unique_lock<std::mutex>& lock, Time begin,
+                            const std::string& why = "");
   void cancel(ClosurePtr closure);
   void give_lane(Closure& closure);
   void landed(size_t count);

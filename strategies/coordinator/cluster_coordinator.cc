@@ -21,6 +21,7 @@
 #include "strategies/coordinator/resource_table.h"
 #include "strategies/coordinator/waiting.h"
 #include "strategies/coordinator/worker_copies.h"
+#include "strategies/coordinator/worker_server.h"
 #include "strategies/parameter_server_strategy.h"
 
 namespace cohort {
@@ -36,12 +37,15 @@ constexpr milliseconds kFirstReport(5000);
 constexpr milliseconds kFarewell(3000);
 // For answers that do not wait for functions.
 constexpr milliseconds kAnswerTime(10000);
-constexpr char kTask[] = "chief:0";
+// Who a coordinator without a strategy is.
+constexpr char kChief[] = "chief:0";
 
 CoordinatorOptions completed(CoordinatorOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.max_attempts < 1) invalid("max_attempts is 1 at least, got ", options.max_attempts);
+  if (options.schedule_timeout.count() < 0)
+    invalid("schedule_timeout is 0 at least, got ", options.schedule_timeout.count(), " ms");
   if (options.stop_timeout.count() < 0)
     invalid("stop_timeout is 0 at least, got ", options.stop_timeout.count(), " ms");
   if (options.start_delay.count() < 0 || options.max_start_delay.count() < 0)
@@ -50,14 +54,24 @@ CoordinatorOptions completed(CoordinatorOptions options, const Environment& envi
   return options;
 }
 
+std::string task_of(const ParameterServerStrategy& strategy) {
+  const Workers& workers = strategy.workers();
+  return workers.name(workers.rank());
+}
+
 ParameterServerStrategy& require_coordinated(Strategy& strategy) {
   auto* const found = dynamic_cast<ParameterServerStrategy*>(&strategy);
   if (found == nullptr)
     invalid("a ClusterCoordinator is for a ParameterServerStrategy, got ", strategy.name());
-  const Workers& workers = found->workers();
-  if (const std::string task = workers.name(workers.rank()); task != kTask)
-    invalid("a ClusterCoordinator is for the task ", kTask, ", and this is ", task,
-            "; cohort-run --chief, or \"chief\" in TF_CONFIG");
+  const ClusterSpec& cluster = found->cluster_spec();
+  if (cluster.empty())
+    invalid(
+        "a ClusterCoordinator needs a cluster with workers, and this is a program on its own: "
+        "cohort-run --workers=2 --ps=1, or TF_CONFIG");
+  const std::string leader = cluster.num_tasks("chief") > 0 ? kChief : "worker:0";
+  if (const std::string task = task_of(*found); task != leader)
+    invalid("a ClusterCoordinator of this cluster is for the task ", leader, ", and this is ", task,
+            ", which executes: run_worker_server()");
   if (const auto bound = found->session()->consistency().max_staleness)
     invalid("a ClusterCoordinator needs servers that update asynchronously, and max_staleness is ",
             *bound, ": functions have no steps in which one worker could be ahead of another");
@@ -94,12 +108,13 @@ std::vector<std::string> addresses_of(const ClusterSpec& cluster, const std::str
 
 // Where the worker is lost, that is its answer. kCancelled after an interrupt.
 template <typename T>
-T answer(std::future<T> future, const RemoteWorker& worker, std::optional<milliseconds> limit) {
-  const Deadline end = deadline_after(limit);
-  while (future.wait_for(kInterruptInterval) != std::future_status::ready) {
+T answer(std::future<T> future, const RemoteWorker& worker, Deadline end) {
+  while (future.wait_until(std::min(end, Clock::now() + kInterruptInterval)) !=
+         std::future_status::ready) {
     check_interrupted();
     if (Clock::now() >= end)
-      throw Error(Code::kDeadlineExceeded, "it has not answered in time", worker.task());
+      throw Error(Code::kDeadlineExceeded, "it has not answered in time; " + worker.describe(),
+                  worker.task());
   }
   return future.get();
 }
@@ -118,18 +133,19 @@ class ClusterCoordinator::Impl {
         functions_(copies_),
         queue_(ClosureQueue::Options{.capacity = options_.max_queued,
                                      .max_attempts = options_.max_attempts,
+                                     .put_timeout = options_.schedule_timeout,
                                      .stop_timeout = options_.stop_timeout,
                                      .cancel =
                                          [this] {
                                            for (const auto& worker : workers_) worker->cancel();
                                          },
-                                     .who = [this] { return describe(); }}),
+                                     .who = [this] { return describe_all(); }}),
         context_{.security = security_,
                  .queue = queue_,
                  .functions = functions_,
                  .resources = *resources_,
                  .job_id = options_.job_id,
-                 .task = kTask,
+                 .task = strategy ? task_of(*strategy) : kChief,
                  .incarnation = coordination::random_incarnation(),
                  .num_workers = cluster.num_tasks("worker"),
                  .replicas = strategy ? strategy->num_replicas_in_sync() : 1,
@@ -142,6 +158,7 @@ class ClusterCoordinator::Impl {
                  .notice = options_.notice} {
     if (context_.num_workers == 0)
       invalid("a coordinator needs workers; the cluster has none: ", cluster.json());
+    serve_as_worker(cluster, environment);
     for (const int id : cluster.task_ids("worker"))
       workers_.push_back(std::make_unique<RemoteWorker>(context_, static_cast<int>(workers_.size()),
                                                         str("worker:", id),
@@ -188,13 +205,14 @@ class ClusterCoordinator::Impl {
                          .resources = std::move(arguments.resources)}));
   }
 
-  std::vector<Tensor> fetch_per_worker(uint64_t resource) {
+  std::vector<Tensor> fetch_per_worker(uint64_t resource, std::optional<milliseconds> timeout) {
+    const Deadline end = deadline_after(timeout);
     std::vector<std::future<Result>> futures;
     for (const auto& worker : workers_) futures.push_back(worker->fetch(resource));
     std::vector<Tensor> values;
     for (size_t i = 0; i < futures.size(); ++i) {
       // It comes when the worker has executed what it was given before.
-      Result result = answer(std::move(futures[i]), *workers_[i], std::nullopt);
+      Result result = answer(std::move(futures[i]), *workers_[i], end);
       if (result.error) throw *result.error;
       const size_t count = result.values.size();
       if (count != 1 && count != static_cast<size_t>(context_.replicas))
@@ -212,6 +230,7 @@ class ClusterCoordinator::Impl {
   }
 
   std::vector<WorkerStatus> statuses() {
+    const Deadline end = deadline_after(kAnswerTime);
     std::vector<std::future<Status>> futures;
     for (const auto& worker : workers_) futures.push_back(worker->ask_status());
     std::vector<WorkerStatus> all;
@@ -219,7 +238,7 @@ class ClusterCoordinator::Impl {
       WorkerStatus& status = all.emplace_back();
       status.task = workers_[i]->task();
       try {
-        const Status told = answer(std::move(futures[i]), *workers_[i], kAnswerTime);
+        const Status told = answer(std::move(futures[i]), *workers_[i], end);
         status.present = true;
         status.executed = told.executed;
         status.waiting = told.waiting;
@@ -237,12 +256,13 @@ class ClusterCoordinator::Impl {
     const ClosureQueue::Counts counts = queue_.counts();
     CoordinatorStatistics s{.queued = counts.queued,
                             .in_flight = counts.in_flight,
+                            .scheduling = counts.putting,
                             .executed = counts.executed,
                             .failed = counts.failed,
                             .cancelled = counts.cancelled,
                             .retried = counts.retried};
+    s.workers = num_present();
     for (const auto& worker : workers_) {
-      s.workers += worker->is_attached();
       s.worker_failures += worker->failures();
       s.busy_seconds += worker->busy_seconds();
     }
@@ -258,17 +278,15 @@ class ClusterCoordinator::Impl {
 
   void wait_for_workers(int count, milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    const auto there = [&] {
-      return std::ranges::count_if(workers_, [](const auto& s) { return s->is_attached(); });
-    };
     if (!wait_interruptibly(lock, changed_, deadline_after(timeout),
-                            [&] { return there() >= count; }))
-      fail(Code::kDeadlineExceeded, "after ", timeout.count(), " ms ", there(), " of ", count,
+                            [&] { return num_present() >= count; }))
+      fail(Code::kDeadlineExceeded, "after ", timeout.count(), " ms ", num_present(), " of ", count,
            " workers are there; ", describe());
   }
 
   void shut_down() {
     for (const auto& worker : workers_) worker->shut_down();
+    end_own_worker();
     const auto deadline = Clock::now() + kFarewell;
     for (const auto& worker : workers_) worker->wait_for_end(deadline);
   }
@@ -277,6 +295,9 @@ class ClusterCoordinator::Impl {
     std::string text;
     for (const auto& worker : workers_) text += str(text.empty() ? "" : "; ", worker->describe());
     return text;
+  }
+  std::string describe_all() const {
+    return str(num_present(), " of ", num_workers(), " workers are there; ", describe());
   }
 
   ClosureQueue& queue() { return queue_; }
@@ -301,6 +322,33 @@ class ClusterCoordinator::Impl {
   }
 
  private:
+  int num_present() const {
+    return static_cast<int>(
+        std::ranges::count_if(workers_, [](const auto& worker) { return worker->is_attached(); }));
+  }
+
+  // Where the coordinator's task is one of the workers. Functions reach it as they reach others.
+  void serve_as_worker(const ClusterSpec& cluster, const Environment& environment) {
+    if (context_.task == kChief) return;
+    own_worker_ = std::make_unique<WorkerServer>(
+        cluster.address("worker", 0),
+        WorkerServerOptions{.job_id = options_.job_id,
+                            .devices = strategy_->options().devices,
+                            .task = context_.task,
+                            .coordinator = context_.task,
+                            .server_timeout = strategy_->options().timeout,
+                            .max_bytes = options_.max_bytes,
+                            .tls = options_.tls,
+                            .allow_plaintext = options_.allow_plaintext,
+                            .notice = options_.notice},
+        environment);
+  }
+  void end_own_worker() {
+    std::unique_ptr<WorkerServer> ending;  // waits, when the lock has been given back
+    const std::lock_guard lock(mutex_);
+    ending.swap(own_worker_);
+  }
+
   std::vector<const GraphFunction*> trace(const Function& function,
                                           const CallSignature& signature) const {
     if (strategy_ == nullptr) return {&function.trace(signature.tensors)};
@@ -319,6 +367,7 @@ class ClusterCoordinator::Impl {
     milliseconds next_report = kFirstReport;
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kWatchInterval, [&] { return stopping_; })) {
+      lock.unlock();  // `notice` is the user's, and may wait
       const ClosureQueue::Counts counts = queue_.counts();
       const uint64_t count = counts.executed + counts.failed + counts.cancelled;
       const auto now = Clock::now();
@@ -340,6 +389,7 @@ class ClusterCoordinator::Impl {
         next_report *= 2;
         options_.notice(str("coordinator: waiting for workers; ", describe()));
       }
+      lock.lock();
     }
   }
 
@@ -355,7 +405,7 @@ class ClusterCoordinator::Impl {
   }
 
   const CatchTermination catch_termination_;
-  Strategy* const strategy_;  // null: none
+  ParameterServerStrategy* const strategy_;  // null: none
   const CoordinatorOptions options_;
   const coordination::Security security_;
   const std::shared_ptr<ResourceTable> resources_;
@@ -363,6 +413,7 @@ class ClusterCoordinator::Impl {
   FunctionTable functions_;
   ClosureQueue queue_;
   WorkerContext context_;
+  std::unique_ptr<WorkerServer> own_worker_;  // of this task, where that is a worker
   std::vector<std::unique_ptr<RemoteWorker>> workers_;
   std::atomic<uint64_t> last_closure_ = 0;
   std::mutex mutex_;
@@ -448,13 +499,14 @@ std::shared_ptr<Variable> ClusterCoordinator::create_per_worker_variable(Variabl
   return make_per_worker_variable(std::move(options), *impl_->resources());
 }
 
-std::vector<Tensor> ClusterCoordinator::fetch_per_worker(const PerWorkerValues& values) {
-  return impl_->fetch_per_worker(values.handle()->id());
+std::vector<Tensor> ClusterCoordinator::fetch_per_worker(const PerWorkerValues& values,
+                                                         std::optional<milliseconds> timeout) {
+  return impl_->fetch_per_worker(values.handle()->id(), timeout);
 }
 
-std::vector<Tensor> ClusterCoordinator::fetch_per_worker(
-    const std::shared_ptr<Variable>& variable) {
-  return impl_->fetch_per_worker(impl_->resource_of(variable));
+std::vector<Tensor> ClusterCoordinator::fetch_per_worker(const std::shared_ptr<Variable>& variable,
+                                                         std::optional<milliseconds> timeout) {
+  return impl_->fetch_per_worker(impl_->resource_of(variable), timeout);
 }
 
 int ClusterCoordinator::num_workers() const { return impl_->num_workers(); }

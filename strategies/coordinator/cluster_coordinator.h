@@ -25,8 +25,11 @@ namespace cohort {
 struct CoordinatorOptions {
   // As WorkerServerOptions::job_id.
   std::string job_id = {};
-  // Functions that may wait; schedule() waits while there are more. 0: any number.
+  // Functions that may wait; schedule() waits while there are so many. 0: any number.
   size_t max_queued = 256 * 1024;
+  // How long schedule() waits for that, or for another thread's join(); then it throws
+  // kDeadlineExceeded, which says who is at what, and has scheduled nothing.
+  std::chrono::milliseconds schedule_timeout = std::chrono::hours(1);
   // A function that was in flight on so many workers when they were lost is given up (kAborted).
   int max_attempts = 8;
   // Worker i is given functions only when the coordinator has been there for i times this, or for
@@ -55,6 +58,7 @@ struct CoordinatorOptions {
 // What a coordinator has done so far, and is at.
 struct CoordinatorStatistics {
   uint64_t queued = 0, in_flight = 0;  // now
+  uint64_t scheduling = 0;             // threads that wait in schedule() now
   uint64_t executed = 0, failed = 0, cancelled = 0;
   uint64_t retried = 0;          // put back because their worker was lost
   uint64_t worker_failures = 0;  // workers lost
@@ -106,10 +110,15 @@ class ClusterCoordinator {
   // empty of job and certificates is as the strategy has it. While there is a coordinator of a
   // strategy, another one is the same: what it is asked concerns both, and the first one's options
   // count. kInvalidArgument for other strategies and for certificates.
+  //
+  // The chief is chief:0, or worker:0 of a cluster without one, which then executes functions too:
+  // until the coordinator ends or shuts down, there is a WorkerServer of the strategy's devices at
+  // its address, in this process, and the errors of that are thrown. A function that ends its
+  // process there ends the coordinator.
   explicit ClusterCoordinator(Strategy& strategy, const CoordinatorOptions& options = {},
                               const Environment& environment = process_environment);
-  // Without a strategy, for the workers of `cluster`; functions may use a ServerVariable.
-  // kInvalidArgument for a cluster without workers.
+  // Without a strategy, as chief:0, for the workers of `cluster`; functions may use a
+  // ServerVariable. kInvalidArgument for a cluster without workers.
   explicit ClusterCoordinator(const ClusterSpec& cluster, const CoordinatorOptions& options = {},
                               const Environment& environment = process_environment);
   ~ClusterCoordinator();
@@ -117,11 +126,12 @@ class ClusterCoordinator {
   ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
 
   // Queues a call of `step` (Strategy::function) and returns at once; waits only while the queue is
-  // full or another thread is in join(). Arguments: a Tensor, number or PerWorkerValues for a
-  // parameter that is a Value; a Batch or PerWorkerIterator for one that is a batch. Tensors must
-  // not be changed before the call has been executed. The body is called once for each signature
-  // of its arguments, here, or on another thread for the shapes of a worker's batches; until join()
-  // has returned it must be safe to call. Throws what it throws, and pending errors.
+  // full or another thread is in join(), for schedule_timeout at most. Arguments: a Tensor, number
+  // or PerWorkerValues for a parameter that is a Value; a Batch or PerWorkerIterator for one that
+  // is a batch. Tensors must not be changed before the call has been executed. The body is called
+  // once for each signature of its arguments, here, or on another thread for the shapes of a
+  // worker's batches; until join() has returned it must be safe to call. Throws what it throws, and
+  // pending errors.
   template <typename Result, typename... Parameters, typename... Arguments>
   RemoteValue schedule(const StepFunction<Result, Parameters...>& step,
                        const Arguments&... arguments) {
@@ -169,9 +179,12 @@ class ClusterCoordinator {
   // Of each worker, in order, as it is now; values of its replicas one after the other. Also of
   // what an optimizer of a strategy keeps on each worker apart: accumulated gradients, loss scales.
   // Waits until each has executed what it was given before. kUnavailable that names a worker which
-  // is not there, or is lost meanwhile; kCancelled after an interrupt.
-  std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values);
-  std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable);
+  // is not there, or is lost meanwhile; kDeadlineExceeded after `timeout` names one that has not
+  // come to it, and what it is at; kCancelled after an interrupt.
+  std::vector<Tensor> fetch_per_worker(const PerWorkerValues& values,
+                                       std::optional<std::chrono::milliseconds> timeout = {});
+  std::vector<Tensor> fetch_per_worker(const std::shared_ptr<Variable>& variable,
+                                       std::optional<std::chrono::milliseconds> timeout = {});
 
   int num_workers() const;
   CoordinatorStatistics statistics() const;
@@ -179,7 +192,7 @@ class ClusterCoordinator {
   // "staleness" (the mean), "staleness_max" and the histogram "staleness" of the updates that were
   // applied; "lost_updates", with servers that have started again.
   StrategyReport take_report();
-  // Asks all workers that are there; a worker that does not answer within 10 s is not present.
+  // Asks all workers that are there; those that do not answer within 10 s are not present.
   std::vector<WorkerStatus> worker_statuses();
   // Waits until `count` workers are there, all by default; kDeadlineExceeded names those that are
   // missing.

@@ -14,6 +14,7 @@
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
+#include "strategies/cluster/cluster_roles.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/coordinator/assembler.h"
@@ -35,8 +36,8 @@ constexpr milliseconds kLookInterval(50);
 constexpr size_t kMaxCalls = 16;
 // Calls of before that are still at their last closure.
 constexpr size_t kMaxEnding = 4;
-// Who may schedule.
-constexpr char kCoordinatorTask[] = "chief:0";
+// Who may schedule, where nothing else is said.
+constexpr char kChief[] = "chief:0";
 
 class CoordinatorCall;
 
@@ -222,13 +223,19 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   bool finished_ = false;
 };
 
+// What the worker is to the parameter servers. In the coordinator's own process it is a part of
+// that task: each of the two counts its pushes for itself.
+std::string caller_of(const Attach& attach) {
+  return attach.worker == attach.task ? attach.worker + "/executor" : attach.worker;
+}
+
 std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
   if (attach.servers.empty()) return nullptr;
   std::vector<Address> addresses;
   for (const std::string& server : attach.servers) addresses.push_back(Address::parse(server));
   return std::make_shared<ServerSession>(
       addresses,
-      ParameterClientOptions{.task = attach.worker,
+      ParameterClientOptions{.task = caller_of(attach),
                              .job_id = options_.job_id,
                              .timeout = options_.server_timeout,
                              .compression = attach.compression,
@@ -241,9 +248,9 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>
   if (attach.job_id != options_.job_id)
     fail(Code::kFailedPrecondition, "this worker belongs to job \"", options_.job_id,
          "\", the coordinator to job \"", attach.job_id, '"');
-  if (attach.task != kCoordinatorTask)
-    fail(Code::kPermissionDenied, "only ", kCoordinatorTask, " schedules, this is \"", attach.task,
-         '"');
+  if (attach.task != options_.coordinator)
+    fail(Code::kPermissionDenied, "only ", options_.coordinator, " schedules, this is \"",
+         attach.task, '"');
   if (!options_.task.empty() && attach.worker != options_.task)
     fail(Code::kFailedPrecondition, "this is ", options_.task, ", the coordinator takes it for ",
          attach.worker);
@@ -284,6 +291,7 @@ std::optional<std::string> Worker::is_orphaned() const {
 
 WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (options.coordinator.empty()) options.coordinator = kChief;
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   return options;
 }
@@ -341,18 +349,18 @@ uint64_t WorkerServer::executed() const { return network_->worker().executed(); 
 
 uint64_t WorkerServer::refused() const { return network_->worker().refused(); }
 
-void run_worker_server(WorkerServerOptions options, const Environment& environment) {
+bool run_worker_server(WorkerServerOptions options, const Environment& environment) {
   const auto resolver = resolve_cluster(environment).resolver;
+  const ClusterSpec& cluster = resolver->cluster_spec();
   const int index = resolver->task_id().value_or(-1);
-  if (resolver->task_type() != "worker" || index < 0)
-    fail(Code::kFailedPrecondition, "a worker server is for a task worker:N of a cluster; this is ",
-         resolver->task_type().empty() ? "a program on its own" : resolver->task_type());
-  if (resolver->cluster_spec().num_tasks("chief") == 0)
-    fail(
-        Code::kFailedPrecondition, "a worker server needs a ", kCoordinatorTask,
-        " that schedules, and the cluster has none: cohort-run --chief, or \"chief\" in TF_CONFIG");
+  if (resolver->task_type() != "worker" || !cluster.has_task("worker", index) ||
+      is_chief(cluster, "worker", index))
+    return false;
   if (options.task.empty()) options.task = str("worker:", index);
-  WorkerServer(resolver->cluster_spec().address("worker", index), options, environment).wait();
+  if (options.coordinator.empty())
+    options.coordinator = collective_leader(cluster, "worker", index);
+  WorkerServer(cluster.address("worker", index), options, environment).wait();
+  return true;
 }
 
 }  // namespace cohort

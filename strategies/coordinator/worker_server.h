@@ -23,6 +23,9 @@ struct WorkerServerOptions {
   std::vector<std::string> devices = {};
   // "worker:1": a coordinator that takes this worker for another one is refused. Empty: any.
   std::string task = {};
+  // Who may schedule; others are refused. Empty: "chief:0", and for run_worker_server() worker:0
+  // where the cluster has no chief.
+  std::string coordinator = {};
   // wait() returns when there has been no coordinator for so long, after there was one; 0: never.
   std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
   // The same when there never was one.
@@ -72,10 +75,11 @@ class WorkerServer {
   std::unique_ptr<Network> network_;
 };
 
-// Serves as the task of the cluster that the environment describes (resolve_cluster), until the job
-// ends: the whole program of a worker, but for its datasets. kFailedPrecondition where the task is
-// no worker, or the cluster has no chief, which would schedule.
-void run_worker_server(WorkerServerOptions options = {},
+// Where this task is a worker that another task gives functions, by the cluster that the
+// environment describes (resolve_cluster): serves until the job ends, and returns true. Elsewhere
+// returns false at once: to a chief, a server and an evaluator, to a program on its own, and to
+// worker:0 of a cluster without a chief, whose ClusterCoordinator executes as well as schedules.
+bool run_worker_server(WorkerServerOptions options = {},
                        const Environment& environment = process_environment);
 
 }  // namespace cohort

@@ -25,6 +25,7 @@ std::optional<std::array<std::string_view, 3>> parts(std::string_view uri) {
 
 bool fits(std::string_view uri, std::string_view job_id, std::string_view task) {
   const auto found = parts(uri);
+  task = task.substr(0, task.find('/'));
   const size_t colon = task.find(':');
   if (!found || colon == std::string_view::npos) return false;
   const auto& [job, type, index] = *found;

@@ -21,8 +21,8 @@ class CertifiedTasks {
 
   // Whether there are tasks that the holder may not be.
   bool is_restricted() const { return restricted_; }
-  // Throws kPermissionDenied, with what the certificate is for, unless that is `task` ("worker:1")
-  // of this job.
+  // Throws kPermissionDenied, with what the certificate is for, unless that is `task` ("worker:1",
+  // or a part of it, "worker:1/executor") of this job.
   void check(std::string_view job_id, std::string_view task) const;
   // The same unless it is for some task of this type.
   void check_type(std::string_view type) const;

@@ -72,13 +72,24 @@ class WideAndDeep(Case):
         self.assertGreater(evaluated[-1], 0.65)
         self.assertGreaterEqual(self.number("worker", "staleness", text), 0)
 
-    def test_a_chief_schedules(self):
-        text, evaluated = self.train("--chief", "--workers=2", "--coordinator")
-        auc = self.number("chief", "test_auc", text)
+    def train_coordinated(self, chief, *tasks):
+        """Trains by what the task that is the chief schedules."""
+        text, evaluated = self.train("--workers=2", "--coordinator", *tasks)
+        auc = self.number(chief, "test_auc", text)
         self.assertGreater(auc, 0.65)
         self.assertAlmostEqual(evaluated[-1], auc, delta=1e-3, msg="the last checkpoint is what the chief has")
-        self.assertEqual(len(numbers("chief", "staleness", text)), 2, text)
-        self.assertEqual(numbers("chief", "lost_updates", text), [0, 0])
+        self.assertEqual(len(numbers(chief, "staleness", text)), 2, text)
+        self.assertEqual(numbers(chief, "lost_updates", text), [0, 0])
+
+    def test_a_chief_schedules(self):
+        self.train_coordinated("chief", "--chief")
+
+    def test_worker_0_schedules_where_there_is_no_chief(self):
+        self.train_coordinated("worker")
+
+    def test_one_worker_schedules_for_itself(self):
+        text = job(["--workers=1", "--ps=1"], "wide_and_deep", *self._SMALL, "--epochs=1", "--coordinator")
+        self.assertEqual(numbers("worker", "lost_updates", text), [0])
 
     def test_an_evaluator_without_checkpoints_waits_for_the_end(self):
         text = job(["--workers=1", "--ps=1", "--evaluator"], "wide_and_deep", *self._SMALL, "--epochs=1")

@@ -2,7 +2,10 @@
 // where the coordination service finds its own.
 #include "tests/testing/certificates.h"
 
+#include "core/distribute/strategy.h"
+#include "strategies/cluster/literal_resolver.h"
 #include "strategies/parameter_server/server.h"
+#include "strategies/parameter_server_strategy.h"
 #include "tests/strategies/coordinator/testing.h"
 
 namespace cohort::testing {
@@ -76,6 +79,27 @@ TEST_F(WithCertificates, ACoordinatorIsTheTaskThatItsCertificateNames) {
   EXPECT_GE(worker_.refused(), 1u);
   const auto chief = coordinator(with(of_task("chief/0")));
   EXPECT_EQ(chief->schedule(doubled(), 1.0f).get(kPatience).item(), 2);
+}
+
+TEST_F(WithCertificates, ACoordinatorThatExecutesIsOneTask) {
+  const launcher::ReservedPort port;
+  const ClusterSpec cluster(
+      ClusterSpec::Jobs{{"worker", {port.address()}}, {"ps", {server_port_.address()}}});
+  ParameterServerStrategy strategy(
+      {.resolver = std::make_shared<LiteralResolver>(
+           cluster, LiteralResolverOptions{.task_type = "worker", .task_id = 0}),
+       .job_id = "job",
+       .tls = of_task("worker/0")});
+  const auto scope = strategy.scope();
+  const auto variable =
+      create_variable({.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                         return Tensor::scalar(0.0f);
+                       }});
+  const auto add = strategy.function([&](const Value& x) { return variable->assign_add(x); });
+  ClusterCoordinator one(strategy, {.notice = lines_.writer()}, no_environment);
+  for (int i = 0; i < 3; ++i) one.schedule(add, 2.0f);
+  one.join(kPatience);
+  EXPECT_EQ(variable->value().item(), 6);
 }
 
 TEST_F(WithCertificates, AWorkerOfAnotherAuthorityIsNotGivenWork) {

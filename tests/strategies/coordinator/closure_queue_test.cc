@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/base/program.h"
 #include "core/base/random.h"
@@ -23,9 +24,11 @@ using PutBack = ClosureQueue::PutBack;
 
 class Queue : public ::testing::Test {
  protected:
-  explicit Queue(size_t capacity = 16, milliseconds stop_timeout = kPatience)
+  explicit Queue(size_t capacity = 16, milliseconds stop_timeout = kPatience,
+                 milliseconds put_timeout = kPatience)
       : queue_(ClosureQueue::Options{.capacity = capacity,
                                      .max_attempts = 3,
+                                     .put_timeout = put_timeout,
                                      .stop_timeout = stop_timeout,
                                      .cancel = [this] { cancelled_ = true; },
                                      .who = [this] { return who_(); }}) {}
@@ -56,19 +59,18 @@ class Queue : public ::testing::Test {
     return all;
   }
   void join() { queue_.join(kPatience); }
-  // Begins to put one more on a thread of its own, and returns when it is at it.
-  std::thread begin_to_put() {
-    std::atomic<bool> begun = false;
-    std::thread putting([&begun, this] {
-      begun = true;
-      put();
-      has_put_ = true;
-    });
-    EXPECT_TRUE(eventually([&] { return begun.load(); }));
+  // Has `work`, which puts one more, begin on a thread of its own; returns when that waits in
+  // put().
+  std::thread begin_to_put(std::function<void()> work) {
+    std::thread putting(std::move(work));
+    EXPECT_TRUE(eventually([&] { return queue_.counts().putting == 1; }));
     return putting;
   }
+  std::thread begin_to_put() {
+    return begin_to_put([this] { put(); });
+  }
 
-  std::atomic<bool> cancelled_ = false, never_ = false, has_put_ = false;
+  std::atomic<bool> cancelled_ = false, never_ = false;
   std::function<std::string()> who_ = [] { return "worker:1: at it"; };
   uint64_t last_number_ = 0;
   ClosureQueue queue_;
@@ -300,11 +302,11 @@ TEST_F(SmallQueue, PutWaitsWhileItIsFull) {
   put();
   put();
   std::thread putting = begin_to_put();
-  EXPECT_FALSE(has_put_);
   EXPECT_EQ(queue_.counts().queued, 2u);
   queue_.finish(take());
   putting.join();
   EXPECT_EQ(queue_.counts().queued, 2u);
+  EXPECT_EQ(queue_.counts().putting, 0u);
 }
 
 TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
@@ -312,7 +314,7 @@ TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
   put();
   ClosurePtr bad = take_one();
   put();
-  std::thread putting([&] { EXPECT_ERROR(put(), Code::kInternal, "bad"); });
+  std::thread putting = begin_to_put([&] { EXPECT_ERROR(put(), Code::kInternal, "bad"); });
   queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
   putting.join();
   EXPECT_TRUE(queue_.done());
@@ -325,13 +327,56 @@ TEST_F(SmallQueue, PutWaitsForJoin) {
   // Asked by join(), whose wait is not over before it throws.
   who_ = [&] {
     putting = begin_to_put();
-    EXPECT_FALSE(has_put_);
+    EXPECT_EQ(queue_.counts().queued, 0u);
     return "worker:0: at it";
   };
   EXPECT_ERROR(queue_.join(milliseconds(1)), Code::kDeadlineExceeded, "1 in flight; worker:0");
   putting.join();
   EXPECT_EQ(queue_.counts().queued, 1u);
   queue_.finish(list(std::move(first)));
+}
+
+class HastyQueue : public Queue {
+ protected:
+  HastyQueue() : Queue(2, kPatience, milliseconds(20)) {}
+};
+
+TEST_F(HastyQueue, PutGivesUpAFullQueueAndTheQueueGoesOn) {
+  put();
+  ClosurePtr running = take_one();
+  put();
+  put();
+  EXPECT_ERROR(put(), Code::kDeadlineExceeded, "the queue is full (2), and nothing has been");
+  EXPECT_ERROR(put(), Code::kDeadlineExceeded,
+               "2 closures are queued and 1 in flight; worker:1: at it");
+  EXPECT_EQ(queue_.counts().queued, 2u);
+  EXPECT_EQ(queue_.counts().putting, 0u);
+  queue_.finish(list(std::move(running)));
+  queue_.finish(take(2));
+  put();
+  queue_.finish(take());
+  join();
+  EXPECT_EQ(queue_.counts().executed, 4u);
+}
+
+TEST_F(HastyQueue, PutGivesUpWaitingForJoin) {
+  put();
+  ClosurePtr first = take_one();
+  bool joining = false;
+  // Asked by join() first, whose wait is not over before it throws, and then by put().
+  who_ = [&]() -> std::string {
+    if (!std::exchange(joining, true)) {
+      EXPECT_ERROR(put(), Code::kDeadlineExceeded, "another thread waits in join(), and nothing");
+      EXPECT_EQ(queue_.counts().queued, 0u);
+    }
+    return "worker:0: at it";
+  };
+  EXPECT_ERROR(queue_.join(milliseconds(1)), Code::kDeadlineExceeded, "after");
+  EXPECT_TRUE(joining);
+  queue_.finish(list(std::move(first)));
+  put();
+  queue_.finish(take());
+  join();
 }
 
 // Ten threads do at random what schedulers and workers do.

@@ -352,6 +352,8 @@ TEST(ClusterCoordinator, AFetchWaitsForAWorkerThatIsBusyUntilAnInterrupt) {
       "step");
   const RemoteValue value = coordinator->schedule(step, batches);
   EXPECT_TRUE(eventually([&] { return coordinator->statistics().in_flight == 1; }));
+  EXPECT_ERROR(coordinator->fetch_per_worker(counted, milliseconds(1)), Code::kDeadlineExceeded,
+               "the oldest, \"step\"");
   raise(SIGTERM);
   EXPECT_ERROR(coordinator->fetch_per_worker(counted), Code::kCancelled, "interrupted");
   init();  // forgets it
@@ -373,6 +375,44 @@ TEST(ClusterCoordinator, SchedulingInALoopHearsOfTheError) {
     EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
     EXPECT_TRUE(coordinator->done());
   }
+}
+
+TEST(ClusterCoordinator, SchedulingGivesUpAQueueThatStaysFull) {
+  static std::atomic<bool> released = false;
+  register_dataset("endless", [](const InputContext&) {
+    return data::generator([]() -> data::NextFunction {
+             return []() -> std::optional<data::Element> {
+               eventually([] { return released.load(); });
+               return data::Element{{"value", Tensor::scalar(1.0f)}};
+             };
+           })
+        .batch(1);
+  });
+  TestCluster cluster(1);
+  const auto coordinator =
+      cluster.coordinator({.max_queued = 1, .schedule_timeout = milliseconds(20)});
+  const auto batches = coordinator->create_per_worker_dataset("endless").iterate();
+  const auto sum = default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "waiting");
+  const RemoteValue first = coordinator->schedule(sum, batches);
+  EXPECT_TRUE(eventually([&] { return coordinator->statistics().in_flight == 1; }));
+  const Function f = doubled();
+  const RemoteValue second = coordinator->schedule(f, 2.0f);
+  EXPECT_ERROR(coordinator->schedule(f, 3.0f), Code::kDeadlineExceeded, "nothing has been");
+  EXPECT_ERROR(coordinator->schedule(f, 3.0f), Code::kDeadlineExceeded,
+               "1 closures are queued and 1 in flight; 1 of 1 workers are there; worker:0");
+  EXPECT_ERROR(coordinator->schedule(f, 3.0f), Code::kDeadlineExceeded, "\"waiting\"");
+  EXPECT_EQ(coordinator->statistics().queued, 1u);
+  EXPECT_EQ(coordinator->statistics().scheduling, 0u);
+  released = true;
+  coordinator->join(kPatience);
+  EXPECT_EQ(first.get().item(), 1);
+  EXPECT_EQ(second.get().item(), 4);
+  EXPECT_EQ(coordinator->schedule(f, 4.0f).get(kPatience).item(), 8);
+  coordinator->join(kPatience);
+  EXPECT_EQ(coordinator->statistics().executed, 3u);
+  EXPECT_ERROR(cluster.coordinator({.schedule_timeout = milliseconds(-1)}), Code::kInvalidArgument,
+               "schedule_timeout is 0 at least");
 }
 
 TEST(ClusterCoordinator, NeedsNoMoreThanAShortQueue) {
@@ -609,19 +649,28 @@ TEST(WorkerServer, EndsWhenNobodyHasEverCome) {
 }
 
 TEST(WorkerServer, IsTheTaskThatTheEnvironmentSays) {
-  EXPECT_ERROR(run_worker_server({}, no_environment), Code::kFailedPrecondition, "worker:N");
+  EXPECT_FALSE(run_worker_server({}, no_environment)) << "a program on its own";
   const launcher::ReservedPort port;
-  const auto run_beside = [&](const std::string& chief) {
-    const std::string config = str(R"({"cluster": {)", chief, R"("worker": [")", port.address(),
-                                   R"("]}, "task": {"type": "worker", "index": 0}})");
-    run_worker_server({.unclaimed_after = milliseconds(20), .notice = [](const std::string&) {}},
-                      [&](const std::string& name) -> std::optional<std::string> {
-                        if (name == "TF_CONFIG") return config;
-                        return std::nullopt;
-                      });
+  // Whether that task has served, until it found that nobody came.
+  const auto serves = [&](const std::string& chief, const std::string& type, int index) {
+    const std::string config =
+        str(R"({"cluster": {)", chief, R"("ps": ["127.0.0.1:3"], "worker": ["127.0.0.1:2", ")",
+            port.address(), R"("]}, "task": {"type": ")", type, R"(", "index": )", index, "}}");
+    return run_worker_server(
+        {.unclaimed_after = milliseconds(20), .notice = [](const std::string&) {}},
+        [&](const std::string& name) -> std::optional<std::string> {
+          if (name == "TF_CONFIG") return config;
+          return std::nullopt;
+        });
   };
-  run_beside(R"("chief": ["127.0.0.1:1"], )");
-  EXPECT_ERROR(run_beside(""), Code::kFailedPrecondition, "cohort-run --chief");
+  const std::string chief = R"("chief": ["127.0.0.1:1"], )";
+  for (const std::string& beside : {std::string(), chief}) {
+    EXPECT_TRUE(serves(beside, "worker", 1));
+    EXPECT_FALSE(serves(beside, "ps", 0));
+    EXPECT_FALSE(serves(beside, "evaluator", 0));
+  }
+  EXPECT_FALSE(serves(chief, "chief", 0));
+  EXPECT_FALSE(serves("", "worker", 0)) << "the chief of a cluster that has no other";
 }
 
 }  // namespace

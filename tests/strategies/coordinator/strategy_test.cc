@@ -160,7 +160,7 @@ TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrateg
   MirroredStrategy mirrored;
   EXPECT_ERROR(job.coordinator(mirrored), Code::kInvalidArgument, "got MirroredStrategy");
   EXPECT_ERROR(job.coordinator(*job.strategy({}, "worker")), Code::kInvalidArgument,
-               "this is worker:0");
+               "for the task chief:0, and this is worker:0");
   EXPECT_ERROR(job.coordinator(*job.strategy({.max_staleness = 3})), Code::kInvalidArgument,
                "max_staleness is 3");
   EXPECT_ERROR(job.coordinator(*job.strategy({.max_staleness = 0})), Code::kInvalidArgument,

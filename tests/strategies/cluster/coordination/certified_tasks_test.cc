@@ -37,6 +37,13 @@ TEST(CertifiedTasks, ACertificateIsForTheTasksThatItNames) {
   }
 }
 
+TEST(CertifiedTasks, ACertificateIsForThePartsOfItsTasks) {
+  EXPECT_EQ(refusal({"cohort://blue/worker/1"}, "worker:1/executor"), "");
+  EXPECT_NE(refusal({"cohort://blue/worker/1"}, "worker:11/executor"), "");
+  EXPECT_NE(refusal({"cohort://blue/worker/1"}, "worker/1:executor"), "");
+  EXPECT_NE(refusal({"cohort://blue/worker/*"}, "worker/executor"), "");
+}
+
 TEST(CertifiedTasks, OthersAreRefused) {
   for (const char* uri :
        {"cohort://red/worker/1", "cohort://blue/worker/11", "cohort://blue/worker/",
