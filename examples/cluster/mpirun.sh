@@ -3,11 +3,12 @@
 #
 #   mpirun.sh host1:2,host2:2 PROGRAM [ARGS...]
 #
-# Rank 0 is on the first host. MPI tells nobody where that is, so that it has to be said.
+# mpirun hands on to other hosts only those variables that it is told of: here all that are Cohort's, such as those of
+# its certificates, and MASTER_ADDR and MASTER_PORT where rank 0 shall be reached at another address than its host's name.
 
 set -euo pipefail
 : "${2:?usage: mpirun.sh HOST[:SLOTS],... PROGRAM [ARGS...]}"
 
-hosts=$1
-leader=${hosts%%[:,]*}
-exec mpirun --host "$hosts" -x MASTER_ADDR="$leader" -x MASTER_PORT="${MASTER_PORT:-29500}" "${@:2}"
+variables=()
+for name in "${!COHORT_@}" "${!MASTER_@}"; do variables+=(-x "$name"); done
+exec mpirun --host "$1" "${variables[@]}" "${@:2}"

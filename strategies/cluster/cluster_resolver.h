@@ -35,6 +35,7 @@ struct ClusterFacts {
   // For launchers that tell ranks and not addresses; derived from `spec` otherwise.
   std::optional<World> world;
   std::optional<Address> leader;
+  bool several_hosts = false;  // said by the launcher, beside `world`
   // Ids of the GPUs that this task shall use: indices or UUIDs, as in CUDA_VISIBLE_DEVICES.
   std::optional<std::vector<std::string>> gpus;
   std::vector<Fact> facts;
@@ -79,6 +80,9 @@ class ClusterResolver {
   // Where the task that leads the others listens: chief:0 or worker:0. Nothing for an evaluator,
   // for a program on its own, and where a launcher does not tell.
   std::optional<Address> leader() const;
+  // Whether the launcher says that its ranks are on several hosts. False where it does not say, and
+  // where it tells addresses instead.
+  bool several_hosts() const { return facts_.several_hosts; }
 
   // The GPUs that this task shall use and their number; nothing where that is not known, which
   // leaves it all GPUs of its host.

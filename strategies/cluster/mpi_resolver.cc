@@ -30,38 +30,53 @@ Family find_family(const Environment& environment) {
                  "OMPI_COMM_WORLD_RANK, PMI_RANK or PMIX_RANK", "mpirun -np 2 PROGRAM");
 }
 
-// A leader for ranks that all run here.
-void read_local_leader(ClusterFacts& facts, const Environment& environment) {
+struct RunPort {
+  int number;
+  std::string source;
+};
+
+// The port at which all ranks of a run expect its leader.
+RunPort port_of_run(const Environment& environment) {
   // Open MPI's namespace follows from mpirun's process id, which containers that share a network
   // may share as well; its key of the run is random.
   for (const char* name :
        {"OMPI_MCA_orte_precondition_transports", "PMIX_NAMESPACE", "PMI_JOBID"}) {
     const auto run = environment(name);
-    if (!run) continue;
     // Below the ports that systems hand out for outgoing connections.
-    facts.leader = Address::of("127.0.0.1", 10000 + crc32c(*run) % 20000);
-    facts.facts.push_back({"leader", facts.leader->text(), str("one host, ports of ", name)});
-    return;
+    if (run) return {static_cast<int>(10000 + crc32c(*run) % 20000), str("ports of ", name)};
   }
-  facts.leader = Address::of("127.0.0.1", 29500);
-  facts.facts.push_back({"leader", facts.leader->text(), "one host, port 29500"});
+  return {29500, "port 29500"};
 }
 
-ClusterFacts read(const Environment& environment) {
+void read_leader(ClusterFacts& facts, const Environment& environment, const RankHost& host_of) {
+  const RunPort port = port_of_run(environment);
+  const bool one_host = facts.world->local_size == facts.world->size;
+  try {
+    facts.leader =
+        Address::of(one_host ? "127.0.0.1" : host_of(0), port.number, "the host of rank 0");
+    facts.facts.push_back({"leader", facts.leader->text(),
+                           str(one_host ? "one host, " : "rank 0's host by PMIx, ", port.source)});
+  } catch (const Error& error) {
+    facts.facts.push_back(
+        {"leader", "not known", str("MASTER_ADDR is not set, and ", error.message())});
+  }
+}
+
+ClusterFacts read(const Environment& environment, const RankHost& host_of) {
   const Family family = find_family(environment);
   ClusterFacts facts = config::read_ranks(family.launcher, family.variables, environment);
+  facts.several_hosts = facts.world->local_size.value_or(facts.world->size) < facts.world->size;
   if (environment("MASTER_ADDR") || environment("MASTER_PORT")) {
     config::read_master(facts, environment);
-  } else if (facts.world->local_size == facts.world->size) {
-    read_local_leader(facts, environment);
   } else {
-    facts.facts.push_back({"leader", "not known", "neither MASTER_ADDR nor MASTER_PORT is set"});
+    read_leader(facts, environment, host_of);
   }
   return facts;
 }
 
 }  // namespace
 
-MpiResolver::MpiResolver(const Environment& environment) : ClusterResolver(read(environment)) {}
+MpiResolver::MpiResolver(const Environment& environment, const RankHost& host_of)
+    : ClusterResolver(read(environment, host_of)) {}
 
 }  // namespace cohort

@@ -35,14 +35,14 @@ std::optional<Address> own_address(const ClusterResolver& resolver) {
   return resolver.world().rank == 0 ? resolver.leader() : std::nullopt;
 }
 
-// A task on another host, in words; "" when there is none, or none is known.
-std::string task_elsewhere(const ClusterResolver& resolver) {
+// Who is on another host, in words; "" when there is none, or none is known.
+std::string who_is_elsewhere(const ClusterResolver& resolver) {
   const ClusterSpec& spec = resolver.cluster_spec();
   for (const std::string& job : spec.jobs())
     for (const int task : spec.task_ids(job))
       if (const Address& address = spec.address(job, task); place_of(address) == Place::kElsewhere)
         return str(job, ":", task, " at ", address.text());
-  return "";
+  return resolver.several_hosts() ? "the ranks of other hosts" : "";
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void check_own_name(const ClusterResolver& resolver) {
   if (resolver.world().size == 1) return;
   const auto own = own_address(resolver);
   if (!own || place_of(*own) != Place::kThisHost) return;
-  const std::string other = task_elsewhere(resolver);
+  const std::string other = who_is_elsewhere(resolver);
   if (other.empty()) return;
   const std::string& host = own->host();
   const std::string found = coordination::resolve(*own)[0].host();
@@ -59,7 +59,9 @@ void check_own_name(const ClusterResolver& resolver) {
        " on this host, where ", other,
        " cannot reach it: in /etc/hosts, write the address that this host has "
        "in its network instead of ",
-       found, ", as in \"10.0.0.1 ", host, "\", or name tasks by their addresses");
+       found, ", as in \"10.0.0.1 ", host, "\", or ",
+       resolver.several_hosts() ? "set MASTER_ADDR to it, and MASTER_PORT, for all tasks"
+                                : "name tasks by their addresses");
 }
 
 std::string own_host(const ClusterResolver& resolver,

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "strategies/cluster/literal_resolver.h"
+#include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/cluster/torchrun_resolver.h"
 
@@ -43,6 +44,29 @@ TEST(OwnName, ThatIsALoopbackAddressIsAnErrorWhereTasksAreElsewhere) {
     EXPECT_THAT(error.message(), AllOf(HasSubstr("127.0.1.1"), HasSubstr("/etc/hosts"),
                                        HasSubstr("worker:1 at 10.0.0.2:2222")));
   }
+}
+
+TEST(OwnName, OfALeaderOfSeveralHostsIsNoLoopbackAddress) {
+  const auto rank_of_several = [](const char* rank) {
+    return MpiResolver(
+        [=](const std::string& name) -> std::optional<std::string> {
+          if (name == "OMPI_COMM_WORLD_RANK") return rank;
+          if (name == "OMPI_COMM_WORLD_SIZE") return "4";
+          if (name == "OMPI_COMM_WORLD_LOCAL_SIZE") return "2";
+          return {};
+        },
+        [](int) { return "127.0.1.1"; });
+  };
+  try {
+    check_own_name(rank_of_several("0"));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(error.message(),
+                AllOf(HasSubstr("127.0.1.1"), HasSubstr("the ranks of other hosts"),
+                      HasSubstr("/etc/hosts"), HasSubstr("MASTER_ADDR")));
+  }
+  check_own_name(rank_of_several("1"));
 }
 
 TEST(OwnName, IsFineOnOneHostAndWhereItIsAnAddressOfTheNetwork) {

@@ -11,6 +11,13 @@
 namespace cohort::coordination {
 namespace {
 
+// Why the leader is not known, where its resolver says.
+std::string reason(const ClusterResolver& resolver) {
+  for (const Fact& fact : resolver.facts())
+    if (fact.name == "leader") return str(" (", fact.source, ")");
+  return "";
+}
+
 // How the launchers that do not tell where rank 0 is pass that on.
 std::string example(const ClusterResolver& resolver) {
   char own[256] = "";
@@ -34,9 +41,9 @@ Roster::Roster(const ClusterResolver& resolver)
       hash_(spec_.empty() ? 0 : spec_.hash()) {
   if (world_.size > 1 && !leader_) {
     fail(Code::kFailedPrecondition, "this is rank ", world_.rank, " of ", world_.size, " by ",
-         resolver.launcher(),
-         ", which does not tell where rank 0 listens; set MASTER_ADDR and MASTER_PORT to the host "
-         "of rank 0 and a free port of it, the same for all tasks",
+         resolver.launcher(), ", which does not tell where rank 0 listens", reason(resolver),
+         "; set MASTER_ADDR and MASTER_PORT to the host of rank 0 and a free port of it, the same "
+         "for all tasks",
          example(resolver));
   }
 }

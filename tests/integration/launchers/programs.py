@@ -9,6 +9,7 @@ _ROOT = os.getcwd()  # Bazel starts tests where the paths of BUILD files begin
 COHORT_CLUSTER = os.path.join(_ROOT, "strategies/cluster/cohort_cluster")
 COHORT_RUN = os.path.join(_ROOT, "strategies/cluster/launcher/cohort_run")
 ROLLCALL = os.path.join(_ROOT, "tests/integration/launchers/rollcall")
+TRAINER = os.path.join(_ROOT, "tests/integration/multi_worker/trainer")
 EXAMPLES = os.path.join(_ROOT, "examples/cluster")
 DEADLINE = 60  # seconds
 

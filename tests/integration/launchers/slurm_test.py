@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -13,9 +14,11 @@ import unittest
 import cases
 import emulated_slurm
 from batch_jobs import Case, wait_for
-from programs import COHORT_CLUSTER, COHORT_RUN, DEADLINE, ROLLCALL, read_tasks, rollcall, run
+from programs import COHORT_CLUSTER, COHORT_RUN, DEADLINE, ROLLCALL, TRAINER, read_tasks, rollcall, run
 
 _UNAVAILABLE = 24  # the exit code of Cohort's programs
+_SALLOC = ("salloc", "--quiet", "-N4", "-n4")
+_MPIRUN = ("mpirun", "--allow-run-as-root")
 
 
 def hosts(tasks):
@@ -242,7 +245,7 @@ class Mpirun(Case):
     """Open MPI's mpirun, which starts its daemons by srun, one for each host."""
 
     def check(self, *options, size, launcher="Open MPI"):
-        tasks = rollcall("salloc", "--quiet", "-N4", "-n4", "mpirun", "--allow-run-as-root", *options)
+        tasks = rollcall(*_SALLOC, *_MPIRUN, *options)
         self.assertEqual([task["launcher"] for task in tasks], [launcher] * size)
         return tasks
 
@@ -251,8 +254,39 @@ class Mpirun(Case):
         self.assertEqual(hosts(tasks), ["n1", "n2", "n3", "n4"])
         self.assertEqual({task["leader"] for task in tasks}, {"n1:29500"})
 
-    def test_without_it_no_leader_is_known(self):
-        self.assertFalse([task for task in self.check(size=4) if "leader" in task])
+    def test_without_it_they_meet_on_the_host_of_rank_0(self):
+        leaders = set()
+        for options, size in (((), 4), (("-np", "2", "--host", "n3,n2"), 2)):
+            tasks = self.check(*options, size=size)
+            (leader,) = {task["leader"] for task in tasks}
+            self.assertEqual(leader.split(":")[0], tasks[0]["host"])
+            leaders.add(leader.split(":")[1])
+        self.assertEqual(len(leaders), 2, "every run has a port of its own")
+
+    def test_check_tells_where_the_leader_is_from(self):
+        done = run(*_SALLOC, *_MPIRUN, COHORT_CLUSTER, "check", "--timeout=0")
+        source = "rank 0's host by PMIx, ports of OMPI_MCA_orte_precondition_transports"
+        self.assertEqual(done.stdout.count(source), 4, done.stdout)
+
+    def test_workers_train_over_mpi(self):
+        # TCP is what these hosts have; Open MPI would find the memory of the machine under them.
+        transport = ("--mca", "pml", "ob1", "--mca", "btl", "self,tcp")
+        flags = ("--loop=own", "--epochs=1")
+        allowed = ("-x", "COHORT_ALLOW_PLAINTEXT=1", "-x", "OMP_NUM_THREADS=1")
+        done = run(*_SALLOC, *_MPIRUN, *transport, *allowed, TRAINER, *flags)
+        self.assertEqual(len(set(re.findall("^weights=(.*)$", done.stdout, re.MULTILINE))), 1, done.stdout)
+
+    def test_plain_text_beyond_the_host_must_be_allowed(self):
+        done = subprocess.run(
+            [*_SALLOC, *_MPIRUN, TRAINER],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("or set COHORT_ALLOW_PLAINTEXT=1", done.stderr)
 
     def test_ranks_on_one_of_the_hosts(self):
         tasks = self.check("-np", "2", "--oversubscribe", "--host", "n1:2", size=2)
@@ -267,10 +301,6 @@ class Mpirun(Case):
             "-wn[1-2]",
             "mpirun",
             "--allow-run-as-root",
-            "-x",
-            "MASTER_ADDR=n1",
-            "-x",
-            "MASTER_PORT=29500",
             COHORT_RUN,
             ROLLCALL,
         )

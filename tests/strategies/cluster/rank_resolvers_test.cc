@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/error.h"
 #include "strategies/cluster/mpi_resolver.h"
+#include "strategies/cluster/pmix.h"
 #include "strategies/cluster/torchrun_resolver.h"
 #include "tests/strategies/cluster/testing.h"
 
@@ -71,19 +73,53 @@ Variables open_mpi(Variables more = {}) {
   return more;
 }
 
+std::string on_n1(int rank) { return str("n", rank + 1); }
+
+std::string nowhere(int rank) { fail(Code::kUnavailable, "nobody knows of rank ", rank); }
+
 TEST(MpiResolver, OpenMpiTellsRanksAndNoLeader) {
-  const MpiResolver resolver(environment(open_mpi()));
+  const MpiResolver resolver(environment(open_mpi()), nowhere);
   EXPECT_EQ(resolver.launcher(), "Open MPI");
   EXPECT_EQ(resolver.world().rank, 3);
   EXPECT_EQ(resolver.world().size, 4);
   EXPECT_EQ(resolver.world().local_rank, 1);
+  EXPECT_TRUE(resolver.several_hosts());
   EXPECT_EQ(resolver.leader(), std::nullopt);
   EXPECT_EQ(resolver.facts().back().value, "not known");
+  EXPECT_EQ(resolver.facts().back().source, "MASTER_ADDR is not set, and nobody knows of rank 0");
+}
+
+TEST(MpiResolver, TheLeaderOfSeveralHostsIsWhereRank0Is) {
+  const auto leader = [](const std::string& rank, const std::string& key) {
+    const MpiResolver resolver(
+        environment(open_mpi(
+            {{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_MCA_orte_precondition_transports", key}})),
+        on_n1);
+    EXPECT_EQ(resolver.facts().back().source,
+              "rank 0's host by PMIx, ports of OMPI_MCA_orte_precondition_transports");
+    return *resolver.leader();
+  };
+  EXPECT_EQ(leader("0", "1163c5a8d4644eb2").host(), "n1");
+  EXPECT_EQ(leader("0", "1163c5a8d4644eb2"), leader("3", "1163c5a8d4644eb2"));
+  EXPECT_NE(leader("0", "1163c5a8d4644eb2"), leader("0", "5d07f1a3c22be981"));
+}
+
+// PMIx without the number of ranks of this host: they may be on several.
+TEST(MpiResolver, WhereTheHostsAreNotKnownTheLeaderIsWhereRank0Is) {
+  const MpiResolver resolver(environment({{"PMIX_RANK", "1"}, {"WORLD_SIZE", "3"}}), on_n1);
+  EXPECT_FALSE(resolver.several_hosts());
+  EXPECT_EQ(resolver.leader()->text(), "n1:29500");
+}
+
+TEST(MpiResolver, AHostThatNobodyCanReachIsNoLeader) {
+  const MpiResolver resolver(environment(open_mpi()), [](int) { return "0.0.0.0"; });
+  EXPECT_EQ(resolver.leader(), std::nullopt);
+  EXPECT_THAT(resolver.facts().back().source, HasSubstr("the host of rank 0"));
 }
 
 TEST(MpiResolver, ALeaderMayBePassedOn) {
   const MpiResolver resolver(
-      environment(open_mpi({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "4000"}})));
+      environment(open_mpi({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "4000"}})), on_n1);
   EXPECT_EQ(resolver.leader()->text(), "node1:4000");
   EXPECT_THAT(refusal([] {
                 MpiResolver(environment(open_mpi({{"MASTER_ADDR", "node1"}})));
@@ -95,7 +131,9 @@ TEST(MpiResolver, OnOneHostTheRunHasALeaderOfItsOwn) {
   const auto leader = [](const std::string& run) {
     const MpiResolver resolver(environment(open_mpi({{"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
                                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                                                     {"PMIX_NAMESPACE", run}})));
+                                                     {"PMIX_NAMESPACE", run}})),
+                               nowhere);
+    EXPECT_FALSE(resolver.several_hosts());
     return *resolver.leader();
   };
   EXPECT_EQ(leader("2987130881").host(), "127.0.0.1");
@@ -134,6 +172,16 @@ TEST(MpiResolver, PmixNeedsTheSize) {
                 MpiResolver(environment({{"PMIX_RANK", "1"}}));
               }),
               HasSubstr("WORLD_SIZE"));
+}
+
+TEST(PmixHost, NeedsALauncher) {
+  try {
+    pmix_host(0);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kUnavailable);
+    EXPECT_THAT(error.message(), HasSubstr("PMIX_NAMESPACE is not set"));
+  }
 }
 
 TEST(MpiResolver, NeedsOneOfTheFamilies) {

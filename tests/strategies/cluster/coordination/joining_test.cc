@@ -105,6 +105,7 @@ TEST(Joining, WhereNobodyTellsOfRank0ItIsSaidHowTo) {
                        {"OMPI_COMM_WORLD_SIZE", "4"},
                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
               AllOf(HasSubstr("rank 0 of 4 by Open MPI"),
+                    HasSubstr("(MASTER_ADDR is not set, and no PMIx server"),
                     HasSubstr(str("mpirun -x MASTER_ADDR=", own, " -x MASTER_PORT=29500"))));
   EXPECT_THAT(message({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}}),
               HasSubstr("mpiexec -genv MASTER_ADDR HOST_OF_RANK_0 -genv MASTER_PORT 29500"));
