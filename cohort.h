@@ -49,6 +49,7 @@
 #include "strategies/cluster/cluster.h"                 // IWYU pragma: export
 #include "strategies/coordinator/coordinator.h"         // IWYU pragma: export
 #include "strategies/mirrored_strategy.h"               // IWYU pragma: export
+#include "strategies/mix_weights.h"                     // IWYU pragma: export
 #include "strategies/multi_worker_mirrored_strategy.h"  // IWYU pragma: export
 #include "strategies/one_device_strategy.h"             // IWYU pragma: export
 #include "strategies/parameter_server_strategy.h"       // IWYU pragma: export

@@ -1,5 +1,5 @@
-// Processes that talk to each other without any training: a message around the ring, and an
-// all-reduce made of sends and receives beside the library's own.
+// Processes that talk to each other without any training: a message around the ring, an all-reduce
+// made of sends and receives beside the library's own, and values that are mixed with neighbours'.
 //
 //   cohort-run --workers=4 bazel-bin/examples/collectives
 #include <cstdio>
@@ -42,6 +42,21 @@ Tensor ring_all_reduce(collective::ProcessGroup& group, const Tensor& value) {
   return sum;
 }
 
+// Three times each rank's number becomes the mean of that and its neighbours' in the ring.
+void gossip(collective::ProcessGroup& group) {
+  Tensor value = Tensor::full(DType::kFloat32, {1}, 3 * group.rank());
+  collective::mix(group, {&value, 1}, collective::ring_row(group.rank(), group.size()));
+  const Tensor values = collective::gather(group, value, 0);
+  if (group.rank() != 0) return;
+  char separator = '=';
+  std::printf("gossip");
+  for (const float mixed : values.values<float>()) {
+    std::printf("%c%g", separator, mixed);
+    separator = ',';
+  }
+  std::printf("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,6 +66,7 @@ int main(int argc, char** argv) {
     flags.finish();
     collective::ProcessGroup group;
     pass_around(group);
+    gossip(group);
     const Tensor value =
         Tensor::full(DType::kFloat32, {count}, static_cast<double>(group.rank() + 1));
     const Tensor by_hand = ring_all_reduce(group, value);

@@ -9,6 +9,7 @@
 #include "strategies/cluster/coordination/membership.h"
 #include "strategies/collective/collective.h"  // IWYU pragma: export
 #include "strategies/collective/communication_backend.h"
+#include "strategies/collective/mixing.h"         // IWYU pragma: export
 #include "strategies/collective/weighted_sums.h"  // IWYU pragma: export
 #include "strategies/multi_worker/worker_link.h"
 
@@ -45,7 +46,7 @@ class ProcessGroup {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
   Communicator& communicator() { return *communicator_; }
-  // So that it can be given to the functions of collective.h and weighted_sums.h.
+  // So that it can be given to the functions of collective.h, mixing.h and weighted_sums.h.
   operator Communicator&() { return *communicator_; }  // NOLINT: a group is its communicator
 
  private:

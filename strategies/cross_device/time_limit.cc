@@ -85,9 +85,15 @@ class TimeLimit final : public ForwardingCommunicator {
     started_[operation] = started;
     return operation;
   }
+  int64_t start_send(const SendCall& call) override {
+    return started_message(inner().start_send(call), call.destination);
+  }
+  int64_t start_receive(const ReceiveCall& call) override {
+    return started_message(inner().start_receive(call), call.source);
+  }
   Received wait(int64_t operation) override {
     const auto started = started_.extract(operation);
-    const Waiting waiting(*this, started ? started.mapped() : Current{"a message", 0});
+    const Waiting waiting(*this, started ? started.mapped() : Current{kMessage});
     return inner().wait(operation);
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -100,10 +106,12 @@ class TimeLimit final : public ForwardingCommunicator {
   }
 
  private:
+  static constexpr std::string_view kMessage = "a message";
   // What is waited for.
   struct Current {
     std::string_view kind;    // nothing is empty
     uint64_t collective = 0;  // its number; 0 of a message
+    int peer = kAnyRank;      // of a message
   };
   // While alive, the clock runs.
   class Waiting {
@@ -118,6 +126,11 @@ class TimeLimit final : public ForwardingCommunicator {
    private:
     TimeLimit& limit_;
   };
+
+  int64_t started_message(int64_t operation, int peer) {
+    started_[operation] = {kMessage, 0, peer};
+    return operation;
+  }
 
   void set_current(const Current& current) {
     {
@@ -147,7 +160,8 @@ class TimeLimit final : public ForwardingCommunicator {
 
   // REQUIRES: mutex_ held.
   Error error() const {
-    const auto late = progress_->late(current_.collective);
+    auto late = progress_->late(current_.collective);
+    if (current_.peer != kAnyRank) late = {progress_->name(current_.peer)};
     return Error(Code::kDeadlineExceeded,
                  str(progress_->name(rank_), " has waited for ", seconds_, " s in ", current_.kind,
                      " for ", late.empty() ? "the others" : comma_separated(late)),
@@ -157,7 +171,7 @@ class TimeLimit final : public ForwardingCommunicator {
   const double seconds_;
   const int rank_;
   const std::shared_ptr<Progress> progress_;
-  std::map<int64_t, Current> started_;  // and not waited for
+  std::map<int64_t, Current> started_;  // collectives and messages not waited for
   std::mutex mutex_;                    // guards what follows
   std::condition_variable changed_;
   Current current_;

@@ -78,6 +78,20 @@ TEST(TimeLimitTest, EveryKindOfCallIsLimited) {
   }
 }
 
+TEST(TimeLimitTest, WhoDoesNotSendOrTakeAMessageIsNamed) {
+  float x = 0;
+  const std::function<void(Communicator&)> calls[] = {[&](Communicator& c) { c.send(&x, 4, 2); },
+                                                      [&](Communicator& c) { c.receive(&x, 4, 2); },
+                                                      [&](Communicator& c) { c.receive(&x, 4); }};
+  const std::string peers[] = {"replica 2", "replica 2", "the others"};
+  for (size_t i = 0; i < 3; ++i) {
+    const auto group = make_group(3, 0.01);
+    std::string message;
+    EXPECT_EQ(code_of([&] { calls[i](*group[0]); }, &message), Code::kDeadlineExceeded);
+    EXPECT_EQ(message, "replica 0 has waited for 0.01 s in a message for " + peers[i]);
+  }
+}
+
 TEST(TimeLimitTest, RanksThatMeetAreLeftAlone) {
   const auto group = make_group(3, kForEver);
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""The examples that are jobs with parameter servers, as their users start them: on little data."""
+"""The examples that are jobs of several processes, as their users start them: on little data."""
 
 import os
 import pathlib
@@ -128,6 +128,13 @@ class MnistPs(Case):
         evaluated = numbers("evaluator", "accuracy", text)
         self.assertEqual(len(evaluated), 2, text)
         self.assertAlmostEqual(evaluated[-1], self.number("worker", "test_accuracy", text), delta=1e-3)
+
+
+class Collectives(unittest.TestCase):
+    def test_processes_exchange_values(self):
+        text = job(["--workers=4"], "collectives", "--count=100")
+        for line in ("ring=6", "gossip=4,3,6,5", "ranks=4 sum=10 differences=0"):
+            self.assertIn(f"[worker:0] {line}\n", text)
 
 
 if __name__ == "__main__":
