@@ -1,11 +1,13 @@
 #!/usr/bin/env -S python3 -B
-"""The examples that are jobs of several processes, as their users start them: on little data."""
+"""The examples and benchmarks that are jobs of several processes, as their users start them: on little data."""
 
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
@@ -135,6 +137,75 @@ class Collectives(unittest.TestCase):
         text = job(["--workers=4"], "collectives", "--count=100")
         for line in ("ring=6", "gossip=4,3,6,5", "ranks=4 sum=10 differences=0"):
             self.assertIn(f"[worker:0] {line}\n", text)
+
+
+def parents():
+    """Of each process that is not at its end, the number of the one that has started it."""
+    found = {}
+    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
+        except OSError:  # it has just ended
+            continue
+        if state != "Z":
+            found[int(status.parent.name)] = int(parent)
+    return found
+
+
+def children(pid):
+    return {child for child, parent in parents().items() if parent == pid}
+
+
+class Faults(Case):
+    _SMALL = ("--workers=2", "--rounds=1", "--seconds=0.3", "--pace_ms=5", "--snapshot_ms=50")
+    _PROGRAM = os.path.join("benchmarks", "faults")
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + programs.DEADLINE
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.01)
+
+    def figures(self, *flags):
+        """Of each line: its row, and its numbers by name."""
+        text = programs.run(self._PROGRAM, *self._SMALL, "--seed=7", *flags).stdout
+        lines = re.findall(r"(?m)^cohort-faults row=(\S+)( .*)$", text)
+        return [(row, dict(re.findall(r" (\w+)=(\S+)", rest))) for row, rest in lines]
+
+    def test_has_a_line_for_each_fault_and_all_counts_are_right(self):
+        found = self.figures()
+        self.assertEqual(
+            [row for row, _ in found],
+            [
+                "worker_killed",
+                "synchronous_worker_killed",
+                "server_killed",
+                "server_killed",
+                "slow_worker",
+                "synchronous_slow_worker",
+            ],
+        )
+        for _, numbers in found:
+            self.assertEqual((numbers["rounds"], numbers["seed"]), ("1", "7"))
+        self.assertIn(found[0][1]["unacknowledged"], ("0", "1"))
+        self.assertEqual([numbers["log"] for _, numbers in found[2:4]], ["none", "written"])
+        self.assertEqual(found[3][1]["lost"], "0")
+        self.assertGreaterEqual(float(found[5][1]["named_after_steps"]), 5, "not by chance")
+
+    def test_measures_one_fault(self):
+        self.assertEqual([row for row, _ in self.figures("--row=slow_worker")], ["slow_worker"])
+        refused = programs.run(self._PROGRAM, "--row=flood", status=2)
+        self.assertIn("worker_killed", refused.stderr)
+
+    def test_leaves_no_process_when_it_is_killed(self):
+        with subprocess.Popen([self._PROGRAM, *self._SMALL, "--seconds=10"]) as program:
+            try:
+                tasks = 2 + 2 + 1  # workers, servers, the observer
+                self.wait_until(lambda: len(children(program.pid)) == tasks, "the job has not started")
+                started = children(program.pid)
+            finally:
+                program.kill()
+        self.wait_until(lambda: not started & parents().keys(), "the job goes on")
 
 
 if __name__ == "__main__":
