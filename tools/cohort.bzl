@@ -19,27 +19,31 @@ _WARNINGS = [
     "-Wno-error=stringop-overread",
 ]
 
-def _copts(copts, deps):
+def _copts(copts, deps, precompiled = "standard"):
     # Only who names Eigen or MPI can include it: it never reaches a user through a public header.
     # A select() cannot be looked into, and chooses neither.
     names = deps if type(deps) == "list" else []
     eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in names else []
     mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in names else []
-    return _WARNINGS + eigen + mpi + copts
+    return _WARNINGS + eigen + mpi + ["-include", "tools/precompiled/%s.h" % precompiled] + copts
 
-def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], **kwargs):
+def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], cold = False, **kwargs):
     """A library: by default of every source and header of the folder, tests apart.
 
     Includes are written from the repository root: `#include "core/base/error.h"`. A library that registers
     something from a static object (an op, a kernel, a gradient) needs `alwayslink = True`.
+
+    Args:
+      cold: whether it takes no part in steps that are repeated, as tracing and starting do not; its
+        compilation is cut by a third.
     """
     kwargs.setdefault("visibility", ["//visibility:public"])
     cc_library(
         name = name,
         srcs = native.glob(["*.cc"], exclude = ["*_test.cc"]) if srcs == None else srcs,
         hdrs = native.glob(["*.h"]) if hdrs == None else hdrs,
-        copts = _copts(copts, deps),
-        deps = deps,
+        copts = _copts((["-O1"] if cold else []) + copts, deps),
+        deps = deps + ["//tools/precompiled:standard"],
         **kwargs
     )
 
@@ -49,9 +53,9 @@ def cohort_test(name, srcs = None, deps = [], copts = [], size = "small", **kwar
         name = name,
         srcs = srcs or [name + ".cc"],
         # A quarter of the time to compile less; what they test is optimised all the same.
-        copts = _copts(["-O1"] + copts, deps),
+        copts = _copts(["-O1"] + copts, deps, "testing"),
         size = size,
-        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers"],
+        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers", "//tools/precompiled:testing"],
         **kwargs
     )
 
@@ -62,7 +66,7 @@ def cohort_binary(name, srcs = None, deps = [], copts = [], **kwargs):
         name = name,
         srcs = srcs or [name + ".cc"],
         copts = _copts(copts, deps),
-        deps = deps + ["//tools:sanitizers"],
+        deps = deps + ["//tools:sanitizers", "//tools/precompiled:standard"],
         **kwargs
     )
 

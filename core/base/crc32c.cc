@@ -22,7 +22,7 @@ constexpr size_t kLongStretch = 4096, kShortStretch = 256;
 // What a stretch of zeros makes of a check, which is linear: byte by byte of the check.
 using ZerosTable = std::array<std::array<uint32_t, 256>, 4>;
 
-constexpr uint32_t apply(const std::array<uint32_t, 32>& matrix, uint32_t vector) {
+constexpr uint32_t product(const std::array<uint32_t, 32>& matrix, uint32_t vector) {
   uint32_t sum = 0;
   for (size_t bit = 0; vector != 0; ++bit, vector >>= 1)
     if (vector & 1) sum ^= matrix[bit];
@@ -36,13 +36,13 @@ constexpr ZerosTable make_zeros_table(size_t bytes) {
   for (size_t bit = 1; bit < 32; ++bit) matrix[bit] = uint32_t{1} << (bit - 1);
   for (size_t bits = 1; bits < 8 * bytes; bits *= 2) {
     std::array<uint32_t, 32> squared{};
-    for (size_t bit = 0; bit < 32; ++bit) squared[bit] = apply(matrix, matrix[bit]);
+    for (size_t bit = 0; bit < 32; ++bit) squared[bit] = product(matrix, matrix[bit]);
     matrix = squared;
   }
   ZerosTable table{};
   for (size_t byte = 0; byte < 4; ++byte)
     for (uint32_t value = 0; value < 256; ++value)
-      table[byte][value] = apply(matrix, value << (8 * byte));
+      table[byte][value] = product(matrix, value << (8 * byte));
   return table;
 }
 

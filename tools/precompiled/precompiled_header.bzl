@@ -1,0 +1,52 @@
+"""Headers of the standard library, parsed once for all sources."""
+
+load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+def _precompiled_header_impl(ctx):
+    # In the output folder alone: a compiler that finds the header in the source tree looks no further.
+    header = ctx.actions.declare_file(ctx.label.name + ".h")
+    ctx.actions.symlink(output = header, target_file = ctx.file.src)
+    precompiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
+    toolchain = find_cpp_toolchain(ctx)
+    features = cc_common.configure_features(ctx = ctx, cc_toolchain = toolchain)
+    variables = cc_common.create_compile_variables(
+        feature_configuration = features,
+        cc_toolchain = toolchain,
+        source_file = header.path,
+        output_file = precompiled.path,
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ["-x", "c++-header"],
+        quote_include_directories = depset(["."]),
+        use_pic = True,
+    )
+    ctx.actions.run(
+        executable = cc_common.get_tool_for_action(feature_configuration = features, action_name = CPP_COMPILE_ACTION_NAME),
+        arguments = cc_common.get_memory_inefficient_command_line(
+            feature_configuration = features,
+            action_name = CPP_COMPILE_ACTION_NAME,
+            variables = variables,
+        ),
+        env = cc_common.get_environment_variables(
+            feature_configuration = features,
+            action_name = CPP_COMPILE_ACTION_NAME,
+            variables = variables,
+        ),
+        inputs = depset([header, ctx.file.src] + ctx.files.deps, transitive = [toolchain.all_files]),
+        outputs = [precompiled],
+        mnemonic = "CppPrecompile",
+        progress_message = "Precompiling " + header.short_path,
+        execution_requirements = {"no-sandbox": "1"},
+    )
+    context = cc_common.create_compilation_context(headers = depset([header, precompiled]))
+    return [CcInfo(compilation_context = context), DefaultInfo(files = depset([header, precompiled]))]
+
+precompiled_header = rule(
+    implementation = _precompiled_header_impl,
+    attrs = {
+        "src": attr.label(allow_single_file = [".h"], mandatory = True),
+        "deps": attr.label_list(allow_files = [".h"]),
+        "_cc_toolchain": attr.label(default = Label("@bazel_tools//tools/cpp:current_cc_toolchain")),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
