@@ -33,7 +33,7 @@ TEST(ConsistencyOptions, RefusesWhatDoesNotGoTogether) {
 
 // Who had ended before is not waited for again.
 TEST(BoundedStaleness, GoesOnWhenTheServerComesBack) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server(
       {.consistency = {.max_staleness = 1, .num_workers = 2}, .snapshot_folder = folder.path()});
   const auto first = server.client("worker:0"), second = server.client("worker:1");
@@ -232,7 +232,7 @@ TEST(Synchronous, SumsAreMadeAtOnce) {
 }
 
 TEST(Synchronous, DoesNotWaitForWhoHasOnlyAddedBeforeTheServersRestart) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   Rounds rounds(2, 0, milliseconds(50), folder.path());
   const auto sum = number_on(rounds.server(),
                              {.task = "evaluator:0", .job_id = "job", .transport = transport()});
