@@ -125,7 +125,8 @@ class ParameterServerStrategy final : public Strategy {
   // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs; then those
   // that more servers have written there before are removed. For the chief.
   void snapshot(const std::string& folder);
-  // Tells all servers to end. For the chief, when all workers have ended.
+  // Tells all servers to end. For the chief, when all workers have ended. kPermissionDenied for
+  // other tasks than chief:0 and worker:0.
   void shut_down_servers();
 
  protected:

@@ -19,6 +19,7 @@
 #include "strategies/coordinator/remote_worker.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/coordinator/resource_table.h"
+#include "strategies/coordinator/scheduler.h"
 #include "strategies/coordinator/waiting.h"
 #include "strategies/coordinator/worker_copies.h"
 #include "strategies/coordinator/worker_server.h"
@@ -37,8 +38,6 @@ constexpr milliseconds kFirstReport(5000);
 constexpr milliseconds kFarewell(3000);
 // For answers that do not wait for functions.
 constexpr milliseconds kAnswerTime(10000);
-// Who a coordinator without a strategy is.
-constexpr char kChief[] = "chief:0";
 
 CoordinatorOptions completed(CoordinatorOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
@@ -68,10 +67,10 @@ ParameterServerStrategy& require_coordinated(Strategy& strategy) {
     invalid(
         "a ClusterCoordinator needs a cluster with workers, and this is a program on its own: "
         "cohort-run --workers=2 --ps=1, or TF_CONFIG");
-  const std::string leader = cluster.num_tasks("chief") > 0 ? kChief : "worker:0";
+  const std::string leader = scheduler_of(cluster);
   if (const std::string task = task_of(*found); task != leader)
     invalid("a ClusterCoordinator of this cluster is for the task ", leader, ", and this is ", task,
-            ", which executes: run_worker_server()");
+            task.starts_with("worker:") ? ", which executes: run_worker_server()" : "");
   if (const auto bound = found->session()->consistency().max_staleness)
     invalid("a ClusterCoordinator needs servers that update asynchronously, and max_staleness is ",
             *bound, ": functions have no steps in which one worker could be ahead of another");
@@ -286,8 +285,10 @@ class ClusterCoordinator::Impl {
 
   void shut_down() {
     for (const auto& worker : workers_) worker->shut_down();
-    end_own_worker();
     const auto deadline = Clock::now() + kFarewell;
+    for (const auto& worker : workers_)
+      if (worker->task() != context_.task) worker->wait_for_end(deadline);
+    end_own_worker();
     for (const auto& worker : workers_) worker->wait_for_end(deadline);
   }
 
@@ -344,7 +345,8 @@ class ClusterCoordinator::Impl {
         environment);
   }
   void end_own_worker() {
-    std::unique_ptr<WorkerServer> ending;  // waits, when the lock has been given back
+    // Waits for what is being executed, when the lock has been given back.
+    std::unique_ptr<WorkerServer> ending;
     const std::lock_guard lock(mutex_);
     ending.swap(own_worker_);
   }

@@ -100,7 +100,10 @@ struct WorkerStatus {
 // coordinator SIGTERM is one (core/base/program.h).
 //
 // Thread-safe. The destructor drops what has not been executed, and leaves the workers running for
-// the next coordinator; shut_down() ends them.
+// the next coordinator; shut_down() ends them. Where worker:0 executes in this process, both wait
+// until the function that is being executed here has ended or given up, however long that takes: it
+// gives up after its present kernel, or its wait for a server or for elements that a dataset makes
+// ahead.
 class ClusterCoordinator {
  public:
   // For the workers of the cluster of `strategy`, a ParameterServerStrategy of the chief that is
@@ -114,7 +117,7 @@ class ClusterCoordinator {
   // The chief is chief:0, or worker:0 of a cluster without one, which then executes functions too:
   // until the coordinator ends or shuts down, there is a WorkerServer of the strategy's devices at
   // its address, in this process, and the errors of that are thrown. A function that ends its
-  // process there ends the coordinator.
+  // process there ends the coordinator. kFailedPrecondition for a cluster with neither of them.
   explicit ClusterCoordinator(Strategy& strategy, const CoordinatorOptions& options = {},
                               const Environment& environment = process_environment);
   // Without a strategy, as chief:0, for the workers of `cluster`; functions may use a
@@ -198,7 +201,8 @@ class ClusterCoordinator {
   // missing.
   void wait_for_workers(std::optional<int> count = {},
                         std::chrono::milliseconds timeout = std::chrono::minutes(1));
-  // Asks all workers to end, the job being done, and waits up to 3 s for those that are there.
+  // Asks all workers to end, the job being done, and waits up to 3 s for those that are there; then
+  // for the function that is being executed in this process, without a limit (see above).
   void shut_down();
 
  private:

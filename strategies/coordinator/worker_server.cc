@@ -14,12 +14,12 @@
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/thread_sanitizer.h"
-#include "strategies/cluster/cluster_roles.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/coordinator/assembler.h"
 #include "strategies/coordinator/closure_runner.h"
 #include "strategies/coordinator/outbox.h"
+#include "strategies/coordinator/scheduler.h"
 #include "strategies/local_replicas.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/stream_server.h"
@@ -36,8 +36,6 @@ constexpr milliseconds kLookInterval(50);
 constexpr size_t kMaxCalls = 16;
 // Calls of before that are still at their last closure.
 constexpr size_t kMaxEnding = 4;
-// Who may schedule, where nothing else is said.
-constexpr char kChief[] = "chief:0";
 
 class CoordinatorCall;
 
@@ -226,7 +224,7 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 // What the worker is to the parameter servers. In the coordinator's own process it is a part of
 // that task: each of the two counts its pushes for itself.
 std::string caller_of(const Attach& attach) {
-  return attach.worker == attach.task ? attach.worker + "/executor" : attach.worker;
+  return attach.worker == attach.task ? str(attach.worker, coordination::kExecutor) : attach.worker;
 }
 
 std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
@@ -353,12 +351,11 @@ bool run_worker_server(WorkerServerOptions options, const Environment& environme
   const auto resolver = resolve_cluster(environment).resolver;
   const ClusterSpec& cluster = resolver->cluster_spec();
   const int index = resolver->task_id().value_or(-1);
-  if (resolver->task_type() != "worker" || !cluster.has_task("worker", index) ||
-      is_chief(cluster, "worker", index))
-    return false;
-  if (options.task.empty()) options.task = str("worker:", index);
-  if (options.coordinator.empty())
-    options.coordinator = collective_leader(cluster, "worker", index);
+  if (resolver->task_type() != "worker" || !cluster.has_task("worker", index)) return false;
+  const std::string task = str("worker:", index), scheduler = scheduler_of(cluster);
+  if (task == scheduler) return false;
+  if (options.task.empty()) options.task = task;
+  if (options.coordinator.empty()) options.coordinator = scheduler;
   WorkerServer(cluster.address("worker", index), options, environment).wait();
   return true;
 }

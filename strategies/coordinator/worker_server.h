@@ -79,7 +79,8 @@ class WorkerServer {
 // environment describes (resolve_cluster): serves until the job ends, and returns true. Elsewhere
 // returns false at once: to a chief, a server and an evaluator, to a program on its own, and to
 // worker:0 of a cluster without a chief, whose ClusterCoordinator executes as well as schedules.
-bool run_worker_server(WorkerServerOptions options = {},
-                       const Environment& environment = process_environment);
+// kFailedPrecondition for a worker of a cluster that has neither chief:0 nor worker:0.
+[[nodiscard]] bool run_worker_server(WorkerServerOptions options = {},
+                                     const Environment& environment = process_environment);
 
 }  // namespace cohort

@@ -89,7 +89,7 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
       options_(std::move(options)),
       channel_(new Channel{.security = {options_.tls, options_.allow_plaintext, environment},
                            .channel = {}}),
-      compressor_(options_.compression),
+      compressor_(options_.compression, options_.task),
       may_upgrade_(options_.transport != Transport::kGrpc) {
   coordination::keep_grpc();
   if (options_.task.empty())

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 
 namespace cohort {
@@ -34,7 +35,7 @@ T rounded(Wide<T> value) {
 
 constexpr int kMaxInt8 = 127;
 constexpr uint64_t kMaxPlaces = UINT32_MAX;
-// What kRandomK sends is the same in each run.
+// What kRandomK sends of a task is the same in each run.
 constexpr uint64_t kSeed = 1;
 
 // One element of a top-k or random-k message: its place, then its value.
@@ -126,7 +127,7 @@ size_t number_sent(double share, size_t elements) {
   return std::min(std::max<size_t>(wanted, 1), elements);
 }
 
-// The elements at these places, which are ascending, and nothing else.
+// The elements at these places, which are ascending. Sets all other values to 0.
 template <typename W>
 std::shared_ptr<Buffer> entries_of(std::span<W> values, std::span<const Place> places) {
   auto buffer = buffer_of(places.size() * kEntryBytes<W>);
@@ -226,8 +227,8 @@ std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std
 
 }  // namespace
 
-GradientCompressor::GradientCompressor(const CompressionOptions& options)
-    : options_(options), random_(kSeed) {
+GradientCompressor::GradientCompressor(const CompressionOptions& options, std::string_view task)
+    : options_(options), random_(kSeed, crc32c(task)) {
   if (!(options.top_k > 0 && options.top_k <= 1))
     invalid("top_k must be in (0, 1], got ", options.top_k);
   if (!(options.threshold > 0) || !std::isfinite(options.threshold))

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/base/random.h"
 #include "core/tensor/tensor.h"
@@ -36,8 +37,10 @@ struct CompressionOptions {
 // for gradients in float64, and in float32 for all others. Not synchronised.
 class GradientCompressor {
  public:
-  // kInvalidArgument for a share of elements outside (0, 1], and a threshold that is not positive.
-  explicit GradientCompressor(const CompressionOptions& options);
+  // `task`: whose gradients. kRandomK draws by its name, so that workers do not all send the same
+  // elements, and each sends the same ones in each run. kInvalidArgument for a share of elements
+  // outside (0, 1], and a threshold that is not positive.
+  explicit GradientCompressor(const CompressionOptions& options, std::string_view task = {});
 
   Compression kind() const { return options_.kind; }
   // The bytes to send for a gradient of floating-point dtype; kUnimplemented for others.

@@ -6,7 +6,8 @@
 
 namespace cohort::parameter_server {
 
-// What the values and slots of a server may take together. Thread-safe.
+// What the values and slots of a server, and the places of rows that are made on first use, may
+// take together. Thread-safe.
 class MemoryBudget {
  public:
   explicit MemoryBudget(size_t bytes) : all_(bytes), left_(bytes) {}
@@ -21,7 +22,7 @@ class MemoryBudget {
   std::atomic<size_t> left_;
 };
 
-// Some of a budget, which is given back with this.
+// Some of a budget, which is given back with this at the latest.
 class BudgetShare {
  public:
   // Of `budget`, which must outlive it; null: nobody counts.
@@ -37,6 +38,12 @@ class BudgetShare {
     if (budget_ == nullptr) return;
     budget_->take(bytes, shard);
     bytes_ += bytes;
+  }
+  // No more than was added.
+  void give_back(size_t bytes) {
+    if (budget_ == nullptr) return;
+    budget_->give_back(bytes);
+    bytes_ -= bytes;
   }
 
  private:

@@ -83,11 +83,15 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   }
 
   void complete() override {
-    // This may be a thread that has other callers, too.
-    if (leaves_) return service_.pool().run([self = shared_from_this()] { self->leave(); });
-    service_.with_clocks(
-        [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
-    service_.waiting_room().look();
+    // A later start may have come meanwhile, which has its own clock.
+    refuse_if_retired(*start_);
+    if (leaves_) {
+      service_.leave(start_->task, trainings_);
+    } else {
+      service_.with_clocks(
+          [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
+      service_.waiting_room().look();
+    }
     answer();
   }
 
@@ -97,15 +101,6 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
 
  private:
   static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
-
-  void leave() {
-    try {
-      service_.leave(start_->task, trainings_);
-      answer();
-    } catch (const std::exception& error) {
-      caller_->refuse(refusal_of(error));
-    }
-  }
 
   // Now, or once the worker may go on.
   void answer() {

@@ -116,17 +116,41 @@ void RowTable::make(std::span<const int64_t> rows) {
   }
 }
 
+void RowTable::replace(std::span<const int64_t> rows) {
+  std::unordered_map<int64_t, int64_t> places;
+  for (const int64_t row : rows) places.emplace(row, static_cast<int64_t>(places.size()));
+  const auto wanted = static_cast<int64_t>(places.size());
+  require_room(wanted);
+  add_slabs(wanted);  // the last that may fail
+  places_ = std::move(places);
+  drop_slabs(wanted);
+}
+
+size_t RowTable::slabs_for(int64_t rows) const {
+  return static_cast<size_t>((rows + slab_rows_ - 1) / slab_rows_);
+}
+
+size_t RowTable::slab_cost() const {
+  return static_cast<size_t>(slab_rows_) * (slabs_.size() * spec_.row_bytes() + kPlaceBytes);
+}
+
 // All of the budget is taken before any of the memory.
 void RowTable::add_slabs(int64_t rows) {
-  const auto there = slabs_.back().size();
-  const auto wanted = static_cast<size_t>((rows + slab_rows_ - 1) / slab_rows_);
-  if (wanted <= there) return;
-  const TensorSpec slab{spec_.whole.dtype, spec_.whole.shape.with_dim(0, slab_rows_)};
-  memory_.add((wanted - there) *
-                  (slabs_.size() * slab.bytes() + static_cast<size_t>(slab_rows_) * kPlaceBytes),
-              spec_.name);
+  const size_t wanted = slabs_for(rows);
+  if (wanted > paid_) {
+    memory_.add((wanted - paid_) * slab_cost(), spec_.name);
+    paid_ = wanted;
+  }
   for (auto& slabs : slabs_)
-    while (slabs.size() < wanted) slabs.emplace_back(slab.dtype, slab.shape);
+    while (slabs.size() < wanted)
+      slabs.emplace_back(spec_.whole.dtype, spec_.whole.shape.with_dim(0, slab_rows_));
+}
+
+void RowTable::drop_slabs(int64_t rows) {
+  const size_t wanted = slabs_for(rows);
+  for (auto& slabs : slabs_) slabs.resize(std::min(slabs.size(), wanted));
+  memory_.give_back((paid_ - wanted) * slab_cost());
+  paid_ = wanted;
 }
 
 char* RowTable::at(int part, int64_t row) { return address(part, places_.at(row)); }

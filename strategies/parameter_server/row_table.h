@@ -27,7 +27,10 @@ class RowTable {
   // Makes those of the rows that are not there, which may come more than once. kResourceExhausted
   // beyond the spec's number of rows, and beyond the budget: then none is made.
   void make(std::span<const int64_t> rows);
-  // Where a part of a row lies, which must be there. Stays until the table goes.
+  // Has these rows and no others from now on, in the memory of those before; what is in them is for
+  // the caller to write. Where it throws, as make does, all is as it was.
+  void replace(std::span<const int64_t> rows);
+  // Where a part of a row lies, which must be there. Stays until replace(), or the table goes.
   char* at(int part, int64_t row);
   // Copies a part of a row, or the value that it would start with.
   void read(int part, int64_t row, char* target) const;
@@ -35,19 +38,25 @@ class RowTable {
   void reset(int part);
   // Writes the initial value of a part of a row.
   void initial(int part, int64_t row, char* target) const;
-  // Throws as make does unless the spec allows a table of `rows`.
-  void require_room(int64_t rows) const;
 
  private:
+  // Throws as make does unless the spec allows a table of `rows`.
+  void require_room(int64_t rows) const;
+  size_t slabs_for(int64_t rows) const;
+  // Of the budget, for a slab of each part and the places in it.
+  size_t slab_cost() const;
   // Makes memory for so many rows in all.
   void add_slabs(int64_t rows);
+  // Gives back the memory that so many rows do not need.
+  void drop_slabs(int64_t rows);
   char* address(int part, int64_t place) const;
 
   const ShardSpec& spec_;
   const int64_t slab_rows_;
   std::unordered_map<int64_t, int64_t> places_;  // by row
   std::vector<std::vector<Tensor>> slabs_;       // by part; each has slab_rows_ rows
-  BudgetShare memory_;                           // of the slabs, and of the places in them
+  size_t paid_ = 0;     // slabs of each part that memory_ is for: also those that could not be made
+  BudgetShare memory_;  // of the slabs, and of the places in them
 };
 
 }  // namespace cohort::parameter_server

@@ -304,7 +304,8 @@ void Service::remember(const Shard& shard) {
   const auto until = time_to_return();
   with_clocks([&](ClockTable& clocks) {
     for (const auto& [task, mark] : marks) {
-      if (task.find('/') != std::string::npos) continue;  // of a coordinator's lane
+      // Of a coordinator's lane or executor, or what a task has written (kWrites): no worker.
+      if (task.find('/') != std::string::npos) continue;
       if (synchronous)
         clocks.expect(task, until);
       else
@@ -535,7 +536,7 @@ void Service::shut_down() {
 ServerStatistics Service::statistics() const {
   ServerStatistics s{.epoch = epoch_,
                      .pushes_applied = applied_,
-                     .pushes_counted = counted_,
+                     .pushes_counted = static_cast<uint64_t>(std::max<int64_t>(counted_, 0)),
                      .pushes_repeated = repeated_,
                      .pushes_late = late_,
                      .pushes_lost = lost_,

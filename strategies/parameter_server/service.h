@@ -190,8 +190,11 @@ class Service {
   uint64_t sessions_ = 0;
   std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known
   std::chrono::steady_clock::time_point last_closed_;
-  std::atomic<uint64_t> applied_ = 0, counted_ = 0, repeated_ = 0, late_ = 0, lost_ = 0,
-                        refused_ = 0, received_ = 0, sent_ = 0;
+  std::atomic<uint64_t> applied_ = 0, repeated_ = 0, late_ = 0, lost_ = 0, refused_ = 0,
+                        received_ = 0, sent_ = 0;
+  // Below 0 for a moment where an update without its last worker is made before the push that it is
+  // made of has been counted.
+  std::atomic<int64_t> counted_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex snapshot_mutex_;
   std::unique_ptr<ChangeLog> log_;  // made before anybody calls

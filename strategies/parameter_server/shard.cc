@@ -410,15 +410,16 @@ uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target)
   return version_;
 }
 
-template <typename What>
-bool Shard::begin_write(const Writer& writer, const What& what) {
+bool Shard::is_due(const Writer& writer) const {
   refuse_if_retired(writer.start);
-  const std::string name = writer.task + kWrites;
-  if (!is_new(name, writer.mark)) return false;
-  Marks mark = {{name, writer.mark}};
+  return is_new(writer.task + kWrites, writer.mark);
+}
+
+template <typename What>
+void Shard::begin_write(const Writer& writer, const What& what) {
+  Marks mark = {{writer.task + kWrites, writer.mark}};
   record(mark, what);
   set_marks(std::move(mark));
-  return true;
 }
 
 void Shard::require_value(const Tensor& value) const {
@@ -440,7 +441,9 @@ uint64_t Shard::assign(const Writer& writer, int part, const Tensor& value) {
   const AssignedPart assigned{.part = require_part(part), .value = value};
   require_value(value);
   const std::lock_guard lock(mutex_);
-  if (begin_write(writer, assigned)) overwrite(assigned);
+  if (!is_due(writer)) return version_;
+  begin_write(writer, assigned);
+  overwrite(assigned);
   return version_;
 }
 
@@ -465,8 +468,10 @@ uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int6
                               .values = values,
                               .value_bytes = rows.size() * spec_.row_bytes()};
   const std::lock_guard lock(mutex_);
+  if (!is_due(writer)) return version_;
   table_->make(rows);  // what may fail comes first
-  if (begin_write(writer, assigned)) overwrite(assigned);
+  begin_write(writer, assigned);
+  overwrite(assigned);
   return version_;
 }
 
@@ -503,9 +508,7 @@ void Shard::restore(ShardState state) {
   const std::lock_guard lock(mutex_);
   if (table_) {
     const std::vector<int64_t>& rows = *state.row_ids;
-    table_->require_room(static_cast<int64_t>(rows.size()));  // before what is there goes
-    table_.emplace(spec_, environment_.budget);
-    table_->make(rows);
+    table_->replace(rows);  // what may fail comes first
     for (int part = 0; part < spec_.num_parts(); ++part) {
       const auto* source = static_cast<const char*>(state.parts[static_cast<size_t>(part)].raw());
       for (size_t i = 0; i < rows.size(); ++i)

@@ -172,7 +172,8 @@ class Shard {
   // Makes a change that was recorded, at the version that it is of. It may be hostile:
   // kInvalidArgument, kOutOfRange.
   void replay(const Change& change);
-  // Overwrites all parts and the version; the spec's geometry must be this shard's.
+  // Overwrites all parts and the version; the spec's geometry must be this shard's. As
+  // assign_rows() where a table cannot have so many rows; then nothing changes.
   void restore(ShardState state);
   ShardState state() const;
 
@@ -197,9 +198,11 @@ class Shard {
   void set_marks(Marks marks) noexcept;
   // Of a push that changes nothing else.
   void mark_only(Marks marks);
-  // Whether the write is still to be made; then it counts as made.
+  // Whether the write is still to be made. kFailedPrecondition where it is of a start that is over.
+  bool is_due(const Writer& writer) const;
+  // Of a write that is: it counts as made.
   template <typename What>
-  bool begin_write(const Writer& writer, const What& what);
+  void begin_write(const Writer& writer, const What& what);
   // Of a table with rows on first use: what may fail comes before anything changes.
   void make_rows(const AppliedGradient& gradient);
   // Of a push that has been applied, or waits for its update.

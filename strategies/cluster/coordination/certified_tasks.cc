@@ -25,9 +25,11 @@ std::optional<std::array<std::string_view, 3>> parts(std::string_view uri) {
 
 bool fits(std::string_view uri, std::string_view job_id, std::string_view task) {
   const auto found = parts(uri);
-  task = task.substr(0, task.find('/'));
+  if (task.ends_with(kExecutor)) task.remove_suffix(kExecutor.size());
   const size_t colon = task.find(':');
-  if (!found || colon == std::string_view::npos) return false;
+  // With any other name behind it, a task would be as many participants as it says names.
+  if (!found || colon == std::string_view::npos || task.find('/') != std::string_view::npos)
+    return false;
   const auto& [job, type, index] = *found;
   return fits_part(job, job_id) && type == task.substr(0, colon) &&
          fits_part(index, task.substr(colon + 1));

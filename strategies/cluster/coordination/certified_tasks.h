@@ -9,6 +9,10 @@
 
 namespace cohort::coordination {
 
+// Behind a task's name: the part of a coordinator's task that executes, which calls the parameter
+// servers besides the task itself.
+inline constexpr std::string_view kExecutor = "/executor";
+
 // Which tasks the holder of a certificate may be. Its subject alternative names say so by URIs,
 // cohort://JOB/worker/1, in which * may stand for the job or the index. A value; thread-safe.
 class CertifiedTasks {
@@ -21,8 +25,8 @@ class CertifiedTasks {
 
   // Whether there are tasks that the holder may not be.
   bool is_restricted() const { return restricted_; }
-  // Throws kPermissionDenied, with what the certificate is for, unless that is `task` ("worker:1",
-  // or a part of it, "worker:1/executor") of this job.
+  // Throws kPermissionDenied, with what the certificate is for, unless that is `task` of this job:
+  // "worker:1", or "worker:1/executor", and no other name that begins with a task's.
   void check(std::string_view job_id, std::string_view task) const;
   // The same unless it is for some task of this type.
   void check_type(std::string_view type) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <set>
 #include <thread>
 
@@ -378,7 +379,8 @@ TEST(ClusterCoordinator, SchedulingInALoopHearsOfTheError) {
 }
 
 TEST(ClusterCoordinator, SchedulingGivesUpAQueueThatStaysFull) {
-  static std::atomic<bool> released = false;
+  static std::atomic<bool> released;
+  released = false;
   register_dataset("endless", [](const InputContext&) {
     return data::generator([]() -> data::NextFunction {
              return []() -> std::optional<data::Element> {
@@ -391,6 +393,9 @@ TEST(ClusterCoordinator, SchedulingGivesUpAQueueThatStaysFull) {
   TestCluster cluster(1);
   const auto coordinator =
       cluster.coordinator({.max_queued = 1, .schedule_timeout = milliseconds(20)});
+  const struct Release {
+    ~Release() { released = true; }
+  } however_this_ends;  // else the coordinator and the cluster would wait when they go
   const auto batches = coordinator->create_per_worker_dataset("endless").iterate();
   const auto sum = default_strategy().function(
       [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "waiting");

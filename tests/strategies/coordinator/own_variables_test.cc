@@ -370,7 +370,7 @@ TEST(OwnVariables, FunctionsOfTheChiefReadAndWriteWhatWorkersDo) {
   EXPECT_EQ(values_of(strategy->run(step, 100.0f)[0]), (std::vector<float>{112, 113}));
   EXPECT_EQ(values_of(coordinator->schedule(step, 1000.0f).get(kPatience)),
             (std::vector<float>{1112, 1113}));
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   save_variables(folder.path() + "/v", {variable});
   variable->assign(floats({0, 0}));
   load_variables(folder.path() + "/v", {variable});

@@ -1,13 +1,27 @@
 // The coordinator of a cluster without a chief: worker:0, which executes as well as schedules.
 #include <thread>
 
+#include <gmock/gmock.h>
+
 #include "core/distribute/strategy.h"
 #include "strategies/cluster/literal_resolver.h"
+#include "strategies/coordinator/scheduler.h"
 #include "strategies/parameter_server_strategy.h"
 #include "tests/strategies/coordinator/testing.h"
 
 namespace cohort::testing {
 namespace {
+
+using ::testing::EndsWith;
+
+TEST(Scheduler, IsWhoLeadsTheWorkers) {
+  const auto scheduler = [](const char* cluster) {
+    return coordinator::scheduler_of(ClusterSpec::from_json(cluster));
+  };
+  EXPECT_EQ(scheduler(R"({"chief": ["a:1"], "worker": ["b:1"]})"), "chief:0");
+  EXPECT_EQ(scheduler(R"({"worker": ["b:1", "c:1"]})"), "worker:0");
+  EXPECT_ERROR(scheduler(R"({"worker": {"1": "b:1"}})"), Code::kFailedPrecondition, "has neither");
+}
 
 // Two workers and two parameter servers. worker:1 is here; worker:0 is whoever coordinates.
 class WithoutAChief : public ::testing::Test {
@@ -22,13 +36,14 @@ class WithoutAChief : public ::testing::Test {
                                                                 .notice = lines_.writer()},
                                             no_environment);
   }
-  std::unique_ptr<ParameterServerStrategy> strategy(int worker = 0) const {
+  std::unique_ptr<ParameterServerStrategy> strategy(int index = 0,
+                                                    const std::string& type = "worker") const {
     const ClusterSpec cluster(
         ClusterSpec::Jobs{{"worker", {ports_[0].address(), ports_[1].address()}},
                           {"ps", {servers_[0].address().text(), servers_[1].address().text()}}});
     return std::make_unique<ParameterServerStrategy>(ParameterServerStrategy::Options{
         .resolver = std::make_shared<LiteralResolver>(
-            cluster, LiteralResolverOptions{.task_type = "worker", .task_id = worker}),
+            cluster, LiteralResolverOptions{.task_type = type, .task_id = index}),
         .job_id = "job"});
   }
   std::unique_ptr<ClusterCoordinator> coordinator(Strategy& strategy) {
@@ -102,6 +117,15 @@ TEST_F(WithoutAChief, ShuttingDownEndsBothWorkersAndTheStrategyStays) {
   EXPECT_EQ(variable->value().item(), 3);
 }
 
+TEST_F(WithoutAChief, TheStrategyEndsTheServers) {
+  const auto strategy = this->strategy();
+  std::vector<std::thread> serving;
+  for (TestServer& server : servers_) serving.emplace_back([&server] { server->wait(); });
+  EXPECT_ERROR(this->strategy(1)->shut_down_servers(), Code::kPermissionDenied, "worker:1");
+  strategy->shut_down_servers();
+  for (std::thread& server : serving) server.join();
+}
+
 TEST_F(WithoutAChief, ALaterCoordinatorTakesThePlaceOfTheFirst) {
   const auto strategy = this->strategy();
   for (const float x : {1.0f, 2.0f}) {
@@ -114,7 +138,11 @@ TEST_F(WithoutAChief, ALaterCoordinatorTakesThePlaceOfTheFirst) {
 TEST_F(WithoutAChief, OnlyWorker0Schedules) {
   const auto strategy = this->strategy(1);
   EXPECT_ERROR(coordinator(*strategy), Code::kInvalidArgument,
-               "for the task worker:0, and this is worker:1");
+               "for the task worker:0, and this is worker:1, which executes");
+  const auto evaluator = this->strategy(0, "evaluator");
+  const Error error = error_of([&] { coordinator(*evaluator); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(), EndsWith("and this is evaluator:0"));
   ParameterServerStrategy alone({.resolver = std::make_shared<LiteralResolver>()});
   EXPECT_ERROR(coordinator(alone), Code::kInvalidArgument, "a program on its own");
   const ClusterCoordinator chief(ClusterSpec(ClusterSpec::Jobs{{"worker", {ports_[1].address()}}}),

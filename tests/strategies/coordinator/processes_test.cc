@@ -53,7 +53,7 @@ class Processes : public ::testing::Test {
       ASSERT_EQ(values[i].get(kPatience).item(), 2.0 * static_cast<double>(i));
   }
 
-  const Folder folder_;
+  const TemporaryFolder folder_{"ps"};
   std::vector<launcher::ReservedPort> ports_;
   std::vector<std::unique_ptr<Process>> workers_;
   std::vector<std::string> parameter_servers_;

@@ -257,7 +257,7 @@ TEST(CoordinatorOfAStrategy, TensorBoardShowsHowStaleGradientsWere) {
   Job job(2);
   const auto strategy = job.strategy();
   Descent descent(job, *strategy);
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   EventFile events(folder.path());
   for (int epoch = 0; epoch < 2; ++epoch) {
     descent.run(25);
@@ -270,7 +270,7 @@ TEST(CoordinatorOfAStrategy, TensorBoardShowsHowStaleGradientsWere) {
 }
 
 TEST(CoordinatorOfAStrategy, GoesOnFromACheckpointWhenItsServersAreLost) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/state";
   {
     Job job(1);

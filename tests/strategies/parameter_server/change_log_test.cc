@@ -40,7 +40,7 @@ class Logged {
   const std::string& folder() const { return folder_.path(); }
 
  private:
-  const Folder folder_;
+  const TemporaryFolder folder_{"ps"};
 
  public:
   TestServer server;
@@ -233,7 +233,7 @@ TEST(ChangeLog, HasTablesThatWereReset) {
 
 // The next attempt has the same number.
 TEST(ChangeLog, BeginsAFileAgainThatItCouldNotBegin) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   parameter_server::ChangeLog log(folder.path(), true);
   rlimit usual{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
@@ -250,7 +250,7 @@ TEST(ChangeLog, BeginsAFileAgainThatItCouldNotBegin) {
 TEST(ChangeLog, IsNeitherForgottenNorWithoutAFolder) {
   EXPECT_ERROR(TestServer({.log = ServerLog::kWritten}), Code::kInvalidArgument,
                "a log needs a snapshot_folder");
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   EXPECT_ERROR(TestServer({.snapshot_folder = folder.path(), .log = ServerLog::kWritten}),
                Code::kInvalidArgument, "a log needs a snapshot_interval");
   Logged logged;

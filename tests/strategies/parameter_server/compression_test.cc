@@ -128,6 +128,15 @@ TEST(RandomK, SendsAnyElementsWithWhatStayedBehind) {
   for (const int n : times) EXPECT_NEAR(n, kSteps / 4, kSteps / 8);
 }
 
+TEST(RandomK, DrawsForEachTaskAndTheSameAgain) {
+  const auto drawn = [](const std::string& task) {
+    GradientCompressor compressor({.kind = Compression::kRandomK, .top_k = 0.1}, task);
+    return send(compressor, Floats(100, 1));
+  };
+  EXPECT_EQ(drawn("worker:0"), drawn("worker:0"));
+  EXPECT_NE(drawn("worker:0"), drawn("worker:1"));
+}
+
 TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
   GradientCompressor compressor({.kind = Compression::kInt8});
   const auto buffer = compressor.compress("w", floats({0.5f, -1.27f, 0.01f, 0.006f}));

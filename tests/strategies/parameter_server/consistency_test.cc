@@ -33,7 +33,7 @@ TEST(ConsistencyOptions, RefusesWhatDoesNotGoTogether) {
 
 // Who had ended before is not waited for again.
 TEST(BoundedStaleness, GoesOnWhenTheServerComesBack) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server(
       {.consistency = {.max_staleness = 1, .num_workers = 2}, .snapshot_folder = folder.path()});
   const auto first = server.client("worker:0"), second = server.client("worker:1");
@@ -232,7 +232,7 @@ TEST(Synchronous, SumsAreMadeAtOnce) {
 }
 
 TEST(Synchronous, DoesNotWaitForWhoHasOnlyAddedBeforeTheServersRestart) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   Rounds rounds(2, 0, milliseconds(50), folder.path());
   const auto sum = number_on(rounds.server(),
                              {.task = "evaluator:0", .job_id = "job", .transport = transport()});
@@ -362,7 +362,11 @@ class SettlingRound : public ::testing::Test {
 
   const ShardSpec spec_ = whole_shard("w", kOne);
   Gate gate_;
-  const UpdateWatch watch_{[this] { gate_.pass(); }};
+  std::atomic<int> updates_ = 0;
+  const UpdateWatch watch_{[this] {
+    gate_.pass();
+    ++updates_;
+  }};
   TestServer server_{{.consistency = {.max_staleness = 0, .num_workers = 2},
                       .threads = 2,
                       .worker_grace = milliseconds(50)}};
@@ -379,15 +383,26 @@ TEST_F(SettlingRound, DelaysNoDeadlineElsewhere) {
   gate_.open();
   staying_->pull({.shard = "w", .target = value, .at_least = 3});
   EXPECT_EQ(values_of(value), (std::vector<float>{4})) << "one gradient counts for two, once";
-  EXPECT_TRUE(eventually([this] { return server_->statistics().pushes_applied == 2; }));
-  EXPECT_EQ(server_->statistics().pushes_counted, 1u);
+  EXPECT_TRUE(eventually([this] {
+    const ServerStatistics statistics = server_->statistics();
+    return statistics.pushes_applied == 2 && statistics.pushes_counted == 1;
+  }));
 }
 
 TEST_F(SettlingRound, EndsBeforeItsServer) {
   staying_ = nullptr;
-  std::thread ending([this] { server_.stop(); });
+  std::atomic<bool> begun = false, ended = false;
+  std::thread ending([&] {
+    begun = true;
+    server_.stop();
+    ended = true;
+  });
+  EXPECT_TRUE(eventually([&] { return begun.load(); }));
+  EXPECT_FALSE(ended) << "an update is under way";
+  EXPECT_EQ(updates_, 1);
   gate_.open();
   ending.join();
+  EXPECT_EQ(updates_, 2);
 }
 
 TEST(Synchronous, RowsOfFewerWorkersKeepTheMean) {

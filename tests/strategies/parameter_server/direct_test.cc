@@ -45,7 +45,7 @@ TEST(Direct, GoesByTlsWhereThereAreCertificates) {
 }
 
 TEST(Direct, ComesBackWithTheServer) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server({.snapshot_folder = folder.path()});
   ParameterClient client = client_of(server, Transport::kDirect);
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {2}});

@@ -67,7 +67,7 @@ class FaultyServer : public ::testing::Test {
     EXPECT_EQ(values_of(fetch(*client_, spec_)), (std::vector<float>{1, 0, 0, 0}));
   }
 
-  const Folder folder_;
+  const TemporaryFolder folder_{"ps"};
   const launcher::ReservedPort port_;
   const ShardSpec spec_ = whole_shard("w", {DType::kFloat32, {4}});
   std::unique_ptr<Process> process_;

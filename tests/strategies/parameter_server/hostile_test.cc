@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -384,7 +385,7 @@ TEST_F(Hostile, Updates) {
 
 // Which task may ask for what.
 TEST_F(Hostile, TasksThatAreNotTheLeader) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::pair<bool, std::function<void(Request&)>> kinds[] = {
       {true, [&](Request& r) { r.mutable_snapshot()->set_folder(folder.path()); }},
       {true, [&](Request& r) { r.mutable_restore()->set_folder(folder.path()); }},
@@ -412,7 +413,7 @@ TEST_F(Hostile, TasksThatAreNotTheLeader) {
 
 // The leader's mistakes do not end the server either.
 TEST_F(Hostile, FoldersThatAreNone) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string file = folder.path() + "/file", long_name(5000, 'x');
   std::ofstream(file) << "no folder";
   for (const std::string& wrong :
@@ -433,7 +434,7 @@ TEST_F(Hostile, FoldersThatAreNone) {
 
 // Any change of a byte gives an error or a reply, never a crash, a hang or much memory.
 TEST_F(Hostile, MutatedRequests) {
-  const Folder scratch;  // for folders that mutations may ask for
+  const TemporaryFolder scratch("ps");  // for folders that mutations may ask for
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(scratch.path());
   std::vector<std::string> seeds;

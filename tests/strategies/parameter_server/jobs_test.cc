@@ -1,5 +1,6 @@
 // Jobs with parameter servers whose tasks are processes, started in any order and killed.
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "core/base/random.h"
@@ -45,10 +46,10 @@ class Job {
                 std::filesystem::exists(output(job, index)) ? read_file(output(job, index)) : "");
     return text;
   }
-  const Folder& folder() const { return folder_; }
+  const TemporaryFolder& folder() const { return folder_; }
 
  private:
-  Folder folder_;
+  TemporaryFolder folder_{"ps"};
   launcher::ReservedPort servers_[2], workers_[2];
   std::vector<std::string> flags_;
 };
@@ -77,7 +78,7 @@ TEST(Job, AKilledServerComesBackFromItsSnapshotAndTrainingGoesOn) {
   constexpr uint64_t kSeed = 4;
   SCOPED_TRACE(str("seed ", kSeed));
   RandomStream random(kSeed);
-  const Folder snapshots;
+  const TemporaryFolder snapshots("ps");
   const Job job({"--epochs=60", "--snapshots=" + snapshots.path()});
   std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};
   const auto first = job.start("worker", 0), second = job.start("worker", 1);

@@ -116,7 +116,7 @@ class BusyServer : public ::testing::Test {
     return asking;
   }
 
-  const Folder folder_;
+  const TemporaryFolder folder_{"ps"};
   Gate gate_;
   const UpdateWatch watch_{[this] { gate_.pass(); }};
   const coordination::Security security_{{}, false, no_environment};

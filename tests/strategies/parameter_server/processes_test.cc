@@ -32,7 +32,7 @@ TEST(KilledWorker, LeavesWholePushesOnly) {
   constexpr uint64_t kSeed = 1;
   SCOPED_TRACE(str("seed ", kSeed));
   RandomStream random(kSeed);
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server;
   const std::string address = server.address().text(), output = folder.path() + "/out";
   constexpr int kKills = 5, kPushes = 12;
@@ -57,7 +57,7 @@ TEST(KilledWorker, LeavesWholePushesOnly) {
 }
 
 TEST(KilledWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
   const auto begin = [&](int worker, int rounds) {
     return start(
@@ -85,7 +85,7 @@ TEST(KilledWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
 }
 
 TEST(FrozenWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
   const auto begin = [&](int worker) {
     return start({"rounds", server.address().text(), str("worker:", worker), "1000000"},
@@ -115,7 +115,7 @@ struct CountedPushes {
 
   CountedPushes(uint64_t seed, const std::vector<std::string>& more) {
     RandomStream random(seed);
-    const Folder folder;
+    const TemporaryFolder folder("ps");
     const launcher::ReservedPort port;
     const std::string path = folder.path() + "/out";
     std::vector<std::string> arguments = {"server", port.address(), folder.path() + "/ps-0"};
@@ -185,7 +185,7 @@ TEST(KilledServer, WithALogLosesNothing) {
 
 // A server that takes snapshots when it is asked to, or told to end, and workers that count at it.
 struct Restartable {
-  const Folder folder;
+  const TemporaryFolder folder{"ps"};
   const launcher::ReservedPort port;
   const std::string snapshots = folder.path() + "/ps-0", output = folder.path() + "/out";
   std::unique_ptr<Process> server = serve();
@@ -228,7 +228,7 @@ TEST(StoppedServer, LosesNothing) {
 }
 
 TEST(FrozenServer, IsNoticedBeforeTheTimeOfACallIsOver) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const launcher::ReservedPort port;
   const auto server = start({"server", port.address(), folder.path()}, folder.path() + "/out");
   ASSERT_TRUE(server->wait_for_lines("serving", 1));

@@ -52,7 +52,7 @@ TEST(ParameterServer, SaysWhichSlotsAndRowsOnFirstUseDiffer) {
 }
 
 TEST(ParameterServer, RefusesAnOptimizerWithOtherConstants) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server({.snapshot_folder = folder.path()});
   const auto shard = [](const optim::SGDOptions& options, double decay = 0) {
     ShardSpec spec = whole_shard("w", kFour);
@@ -307,7 +307,7 @@ TEST(ParameterServer, EndsWhenNobodyIsLeft) {
 }
 
 TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)});
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
   std::thread waiting([&] { server->wait(); });

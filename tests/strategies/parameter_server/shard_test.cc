@@ -260,6 +260,52 @@ TEST(RowsOnFirstUse, TakeNoMoreThanTheServerHas) {
   EXPECT_EQ(one->rows_in_use(), 5);
 }
 
+// A table of rows of a megabyte.
+ShardSpec wide_table(const std::string& name) {
+  ShardSpec spec = lazy_table(1000, 1 << 18, {});
+  spec.name = name;
+  return spec;
+}
+
+// Of such a table with these rows, in which all is this number.
+parameter_server::ShardState state_with(const ShardSpec& spec, const std::vector<int64_t>& rows,
+                                        float number) {
+  parameter_server::ShardState state{.spec = spec, .version = 9};
+  state.row_ids = rows;
+  for (int part = 0; part < spec.num_parts(); ++part)
+    state.parts.push_back(Tensor::full(
+        DType::kFloat32, spec.whole.shape.with_dim(0, static_cast<int64_t>(rows.size())), number));
+  return state;
+}
+
+// Also where there is no memory for both, that which it has and that which it is to have.
+TEST(RowsOnFirstUse, AreRestoredWithinWhatTheServerHas) {
+  constexpr size_t kRow = 2 << 20;  // value and slot
+  MemoryBudget budget(4 * kRow + kRow / 2);
+  const Shard::Environment environment{.budget = &budget};
+  Shard one(wide_table("one"), Tensor(), environment);
+  auto other = std::make_unique<Shard>(wide_table("other"), Tensor(), environment);
+  one.restore(state_with(one.spec(), {1, 2}, 5));
+  other->restore(state_with(other->spec(), {1}, 5));
+  const size_t left = budget.left();
+  EXPECT_LT(left, 2 * kRow);
+  EXPECT_ERROR(one.restore(state_with(one.spec(), {3, 4, 5, 6}, 7)), Code::kResourceExhausted,
+               "shard \"one\"");
+  EXPECT_EQ(one.rows_after(-1, 10), (std::vector<int64_t>{1, 2})) << "nothing has changed";
+  std::vector<float> row(1 << 18);
+  one.pull_rows(0, std::vector<int64_t>{2}, reinterpret_cast<char*>(row.data()));
+  EXPECT_EQ(row.back(), 5);
+  EXPECT_EQ(budget.left(), left);
+  one.restore(state_with(one.spec(), {3, 4, 5}, 7));
+  one.pull_rows(0, std::vector<int64_t>{5}, reinterpret_cast<char*>(row.data()));
+  EXPECT_EQ(row.back(), 7);
+  other = nullptr;
+  one.restore(state_with(one.spec(), {3, 4, 5, 6}, 8));
+  EXPECT_EQ(one.rows_in_use(), 4);
+  one.restore(state_with(one.spec(), {6}, 9));
+  EXPECT_GT(budget.left(), 3 * kRow) << "what it needs no longer is there for others";
+}
+
 // What names rows takes memory, however narrow these are.
 TEST(RowsOnFirstUse, CountByTheirNumberToo) {
   parameter_server::BufferCache buffers(0);
@@ -279,10 +325,11 @@ TEST(RowsOnFirstUse, CountByTheirNumberToo) {
 // A table of two rows at most, of which row 5 is 7.
 class SmallTable : public ::testing::Test {
  protected:
-  SmallTable() {
+  SmallTable() { write({"worker:0", {1, 1}}, 5); }
+  void write(const Shard::Writer& writer, int64_t row) {
     const float seven = 7;
-    shard_.assign_rows({"worker:0", {1, 1}}, 0, std::vector<int64_t>{5},
-                       reinterpret_cast<const char*>(&seven), false);
+    shard_.assign_rows(writer, 0, std::vector<int64_t>{row}, reinterpret_cast<const char*>(&seven),
+                       false);
   }
   void push(const std::vector<int64_t>& rows) {
     IncomingPush push;
@@ -311,12 +358,17 @@ TEST_F(SmallTable, GetsNoRowsFromAPushThatIsRefused) {
   EXPECT_EQ(shard_.rows_after(-1, 10), (std::vector<int64_t>{5, 8}));
 }
 
+TEST_F(SmallTable, GetsNoRowsFromAWriteThatIsNotMade) {
+  write({"worker:0", {1, 1}}, 6);  // it has been made before
+  const auto old = std::make_shared<Start>("worker:0", 1);
+  old->retired = true;
+  EXPECT_ERROR(write({"worker:0", {1, 2}, old}, 6), Code::kFailedPrecondition, "worker:0");
+  EXPECT_EQ(shard_.rows_after(-1, 10), (std::vector<int64_t>{5}));
+}
+
 TEST_F(SmallTable, StaysAsItIsWhereASnapshotDoesNotFit) {
-  parameter_server::ShardState large{.spec = spec_, .version = 9};
-  large.row_ids = std::vector<int64_t>{1, 2, 3};
-  for (int part = 0; part < spec_.num_parts(); ++part)
-    large.parts.push_back(Tensor::full(DType::kFloat32, {3, 1}, 1));
-  EXPECT_ERROR(shard_.restore(large), Code::kResourceExhausted, "may have 2 rows");
+  EXPECT_ERROR(shard_.restore(state_with(spec_, {1, 2, 3}, 1)), Code::kResourceExhausted,
+               "may have 2 rows");
   EXPECT_EQ(row_five(), 7);
   EXPECT_EQ(shard_.rows_in_use(), 1);
 }

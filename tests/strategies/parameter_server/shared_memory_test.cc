@@ -127,7 +127,7 @@ TEST(SharedMemory, MovesManySmallShards) {
 }
 
 TEST(SharedMemory, ComesBackWithTheServer) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server({.snapshot_folder = folder.path()});
   const auto client = server.client();
   const ShardSpec spec = whole_shard("w", kFour);

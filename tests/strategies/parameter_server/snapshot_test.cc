@@ -23,12 +23,12 @@ using parameter_server::Mark;
 using parameter_server::PushLedger;
 const TensorSpec kFour{DType::kFloat32, {4}};
 
-ParameterServerOptions keeping(const Folder& folder) {
+ParameterServerOptions keeping(const TemporaryFolder& folder) {
   return {.snapshot_folder = folder.path() + "/ps-0"};
 }
 
 TEST(Snapshot, BringsBackValuesSlotsAndMarks) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server(keeping(folder));
   const auto client = server.client();
   const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
@@ -53,7 +53,7 @@ TEST(Snapshot, BringsBackEveryDtype) {
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
     const TensorSpec some{static_cast<DType>(dtype), {3}};
     SCOPED_TRACE(dtype_name(some.dtype));
-    const Folder folder;
+    const TemporaryFolder folder("ps");
     TestServer server(keeping(folder));
     const auto client = server.client();
     ShardSpec spec = whole_shard("w", {DType::kFloat32, {3}});
@@ -70,7 +70,7 @@ TEST(Snapshot, BringsBackEveryDtype) {
 }
 
 TEST(Snapshot, HasTableRowsOnly) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server(keeping(folder));
   const auto client = server.client();
   ShardSpec spec = whole_shard("table", {DType::kFloat32, {8, 2}}, optim::SGD(1.0));
@@ -95,7 +95,7 @@ TEST(Snapshot, HasTableRowsOnly) {
 
 // A retry that comes after the restart is still the same push.
 TEST(Snapshot, KeepsPushesExactlyOnce) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   parameter_server::BufferCache buffers(0);
   parameter_server::Shard shard(whole_shard("w", kFour), floats({0, 0, 0, 0}),
                                 {.epoch = 1, .buffers = &buffers});
@@ -145,7 +145,7 @@ class Lost : public ::testing::Test {
     return server_->statistics().pushes_lost == pushes;
   }
 
-  const Folder folder_;
+  const TemporaryFolder folder_{"ps"};
   TestServer server_{{.consistency = {.max_staleness = 3, .num_workers = 2},
                       .snapshot_folder = folder_.path(),
                       .worker_grace = milliseconds(50)}};
@@ -193,7 +193,7 @@ TEST_F(Lost, IsNothingWhereTheServerWasAskedToEnd) {
 }
 
 TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const PushLedger::Key one{"w", "worker:0"}, two{std::string("w\0x", 3), "worker:1"};
   {
     PushLedger ledger(folder.path(), true);
@@ -215,7 +215,7 @@ TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
 }
 
 TEST(PushLedger, HasTheLastOfEachWhoeverWritesBeside) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   constexpr int kShards = 100, kWriters = 4;
   constexpr uint64_t kPushes = 50;
   {
@@ -259,7 +259,7 @@ class Damaged : public ::testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
       files_.push_back(entry.path().string());
   }
-  const Folder folder_;
+  const TemporaryFolder folder_{"ps"};
   std::vector<std::string> files_;
 };
 
@@ -289,7 +289,7 @@ TEST_F(Damaged, IsFoundByteByByte) {
 }
 
 TEST(Snapshot, IsNotFoundWhereThereIsNone) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   TestServer server;
   EXPECT_ERROR(server.client()->restore(folder.path() + "/none"), Code::kNotFound, "none");
 }
@@ -314,7 +314,7 @@ TEST(Checkpoint, FitsAnyNumberOfShardsAndServers) {
   for (const Layout& from : layouts)
     for (const Layout& to : layouts) {
       SCOPED_TRACE(str(from.shards, " -> ", to.shards));
-      const Folder folder;
+      const TemporaryFolder folder("ps");
       const auto value_at = [](int64_t i, int part) { return static_cast<float>(100 * part + i); };
       {
         std::vector<std::unique_ptr<TestServer>> servers;
@@ -351,7 +351,7 @@ TEST(Checkpoint, FitsAnyNumberOfShardsAndServers) {
 }
 
 TEST(Checkpoint, IsNotMadeOfSnapshotsOfDifferentTimes) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string first = folder.path() + "/ps-0", second = folder.path() + "/ps-1";
   const ShardSpec spec = whole_shard("w", kFour);
   parameter_server::ShardState half{.spec = spec, .parts = {floats({7, 8})}};
@@ -389,7 +389,7 @@ TEST(Checkpoint, SaysWhichRowsItLacks) {
 
 // Tables, some of whose rows are in use, are cut anew as well.
 TEST(Checkpoint, HasTheRowsInUseOfTablesThatAreCutAnew) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const auto make = [](const std::string& name, int64_t begin, int64_t rows) {
     ShardSpec spec = lazy_table(100, 2, {.a = 5});
     spec.name = name;
@@ -459,7 +459,7 @@ class LargeServer : public ::testing::Test {
 };
 
 TEST_F(LargeServer, NeedsNoMoreThanAShardBesidesForASnapshot) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const TensorSpec spec{DType::kFloat32, {kShardBytes / 4}};
   [[maybe_unused]] Memory saving, restoring;
   {
@@ -518,7 +518,7 @@ TEST_F(HostileSnapshot, TakesNoMemoryForSizesThatTheFileDoesNotHave) {
 }
 
 TEST(HostileTable, TakesNoMemoryForRowsThatTheFileDoesNotHave) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   {
     TestServer server;
     const auto client = server.client();
@@ -545,7 +545,7 @@ TEST(HostileTable, TakesNoMemoryForRowsThatTheFileDoesNotHave) {
 
 // What cannot be written to its end leaves the snapshot of before, and nothing beside it.
 TEST(Snapshot, StaysAsItWasWhereTheNextOneIsNotCommitted) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const auto files = [&] {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder.path()))

@@ -10,7 +10,7 @@ namespace cohort::testing {
 namespace {
 
 TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/model.safetensors";
   const auto optimizer = [] { return optim::RMSprop(0.01, {.momentum = 0.5}); };
   const auto trained = [&](Strategy& strategy, int epochs) {
@@ -48,7 +48,7 @@ TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
 }
 
 TEST(Checkpoints, OfOtherShardsMayBeLoadedBeforeThereAreVariables) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/model.safetensors";
   const auto train = [](Model& model) {
     model.fit(line(8), {.epochs = 1, .verbose = Verbose::kSilent});
@@ -76,7 +76,7 @@ TEST(Checkpoints, OfOtherShardsMayBeLoadedBeforeThereAreVariables) {
 }
 
 TEST(Checkpoints, AreLoadedByTheChiefAlone) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/weights.safetensors";
   const Job job(1, 2);
   const auto chief = job.worker(0), other = job.worker(1);
@@ -94,7 +94,7 @@ TEST(Checkpoints, AreLoadedByTheChiefAlone) {
 }
 
 TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const Job job(1, 2);
   const auto run = [&](int worker, int64_t epochs) {
     const auto strategy = job.worker(worker);
@@ -119,7 +119,7 @@ TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
 
 // Another worker has trained a little before the chief comes.
 TEST(Checkpoints, ABackupGivesNewServersTheWeightsThatTheyLack) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   using Weights = std::vector<std::vector<float>>;
   const auto run = [&](const Job& job, int worker, int64_t epochs) {
     const auto strategy = job.worker(worker);
@@ -169,7 +169,7 @@ TEST(Checkpoints, GoOnInOtherServersAsWithoutTheBreak) {
   for (const auto& [name, workers, max_staleness] :
        {Case{"asynchronous", 1, std::nullopt}, Case{"synchronous", 2, 0}}) {
     SCOPED_TRACE(name);
-    const Folder folder;
+    const TemporaryFolder folder("ps");
     const auto job = [&](int servers, int shards) {
       return Job(servers, workers,
                  {.max_staleness = max_staleness, .partitioner = FixedShardsPartitioner(shards)});
@@ -183,7 +183,7 @@ TEST(Checkpoints, GoOnInOtherServersAsWithoutTheBreak) {
 }
 
 TEST(Checkpoints, OfServersReplaceThoseOfMoreServers) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const auto job = [](int servers) {
     return Job(servers, 1, {.partitioner = FixedShardsPartitioner(servers)});
   };
@@ -207,7 +207,7 @@ TEST(Checkpoints, OfServersReplaceThoseOfMoreServers) {
 }
 
 TEST(Checkpoints, OfBeforeAreLoadedIntoTheSameServers) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/model";
   const Job job(2, 1);
   const auto strategy = job.worker(0);

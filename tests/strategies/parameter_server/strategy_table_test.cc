@@ -98,7 +98,7 @@ data::Dataset words(const std::vector<int64_t>& ids) {
 }
 
 TEST(LazyTable, IsSavedAsTheRowsInUseAndGoesOnInOtherServers) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/words.safetensors";
   const auto data = words({3, kWords - 1, kWords / 2, 3, kWords / 2 + 1, 17, 5, 3});
   const auto other = words({3, 900, 901, kWords - 2});
@@ -136,7 +136,7 @@ TEST(LazyTable, IsSavedAsTheRowsInUseAndGoesOnInOtherServers) {
 }
 
 TEST(LazyTable, RefusesRowsThatDoNotFit) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/words.safetensors";
   const Job job(1, 1, with_lazy_rows());
   const auto strategy = job.worker(0);

@@ -1,6 +1,7 @@
 // Training with parameter servers: several workers on threads, servers with ports of their own.
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 #include "core/base/file.h"
@@ -220,7 +221,7 @@ TEST(Training, AsynchronousWorkersLearnTogetherAndReportStaleness) {
 }
 
 TEST(Training, TensorBoardShowsHowStaleGradientsWere) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const Job job(1, 2);
   job.on_workers([&](ParameterServerStrategy& strategy) {
     Model model = line_model(optim::SGD(0.1));
@@ -365,7 +366,7 @@ TEST(Training, UpdatesThatWaitForAllWorkersHaveNoLossScale) {
 }
 
 TEST(Training, AServersRestartIsWaitedForAndCounted) {
-  const Folder folder;
+  const TemporaryFolder folder("ps");
   const Job job(1, 1);
   const auto strategy = job.worker(0);
   const auto scope = strategy->scope();

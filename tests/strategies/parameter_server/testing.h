@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/base/temporary_folder.h"
 #include "core/optim/optimizers.h"
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/parameter_server/client.h"
@@ -26,22 +25,6 @@ using std::chrono::milliseconds;
 
 // Nothing of the environment that the test runs in.
 inline std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
-
-// A folder that goes with the test.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "cohort-ps-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A server with a port of its own, which outlives the server.
 class TestServer {

@@ -37,11 +37,19 @@ TEST(CertifiedTasks, ACertificateIsForTheTasksThatItNames) {
   }
 }
 
-TEST(CertifiedTasks, ACertificateIsForThePartsOfItsTasks) {
+TEST(CertifiedTasks, ACertificateIsForTheExecutorOfItsTasks) {
   EXPECT_EQ(refusal({"cohort://blue/worker/1"}, "worker:1/executor"), "");
   EXPECT_NE(refusal({"cohort://blue/worker/1"}, "worker:11/executor"), "");
   EXPECT_NE(refusal({"cohort://blue/worker/1"}, "worker/1:executor"), "");
   EXPECT_NE(refusal({"cohort://blue/worker/*"}, "worker/executor"), "");
+}
+
+// Each of them would count as one more participant.
+TEST(CertifiedTasks, ACertificateIsForNoOtherPartsOfItsTasks) {
+  for (const char* part : {"/a", "/lane-0", "/writes", "/", "/executors", "/a/executor",
+                           "/executor/a", "/executor/executor"})
+    for (const char* uri : {"cohort://blue/worker/1", "cohort://*/worker/*"})
+      EXPECT_NE(refusal({uri}, str("worker:1", part)), "") << part << " of " << uri;
 }
 
 TEST(CertifiedTasks, OthersAreRefused) {
