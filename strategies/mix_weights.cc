@@ -51,6 +51,10 @@ class MixWeightsCallback : public Callback {
            "MixWeights is for workers that train a model of their own each, but ",
            training.model().strategy().name(), " trains one model on ",
            training.model().strategy().workers().size(), " workers");
+    if (training.model().strategy().remote_updates() != nullptr)
+      fail(Code::kFailedPrecondition,
+           "MixWeights is for workers that train a model of their own each, but ",
+           training.model().strategy().name(), " keeps one for all on parameter servers");
     compare_settings();
   }
 
@@ -66,8 +70,11 @@ class MixWeightsCallback : public Callback {
 
   // With all, so that whoever still waits for this worker, in whatever pair, hears of its end.
   void on_train_end(Training& training) override {
-    if (training.interrupted()) return;
-    mix({}, row_of_all(), training.total_steps());
+    if (training.interrupted())
+      group_.abort(Error(Code::kCancelled,
+                         str("the training of rank ", group_.rank(), " has been interrupted")));
+    else
+      mix({}, row_of_all(), training.total_steps());
   }
 
  private:

@@ -32,14 +32,15 @@ struct MixWeightsOptions {
 //             {.epochs = 3, .callbacks = {callbacks::MixWeights(group)}});
 //
 // The workers are the ranks of `group`, which outlives training and is used by nothing else
-// meanwhile. All have a model of the same variables and begin to train together, with the same
-// options: kInvalidArgument, and the group lives on. All make as many steps, and meet when training
-// ends: kInvalidArgument names two that have not ended after the same step, and ends the group. A
-// training that is interrupted or fails does not wait for others; they get the error of the group.
+// meanwhile. All begin to train together with the same options: kInvalidArgument otherwise, and the
+// group lives on. All have models of the same variables and make as many steps, and meet when
+// training ends: kInvalidArgument names two that do not, and ends the group. A training that is
+// interrupted ends it too, so that nobody waits for it; one that fails must leave the group's scope
+// to do so.
 // Who waits for a worker that lives does so for the group's limit, ProcessGroupOptions::limit.
 //
-// kInvalidArgument for options out of range; training under a strategy of several workers is
-// kFailedPrecondition: their weights are equal already.
+// kInvalidArgument for options out of range; training under a strategy of several workers, or with
+// parameter servers, is kFailedPrecondition: they have one model together.
 CallbackPtr MixWeights(Communicator& group, const MixWeightsOptions& options = {});
 
 }  // namespace cohort::callbacks

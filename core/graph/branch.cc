@@ -38,6 +38,12 @@ BranchScope::BranchScope(const Value& condition) : previous_(t_condition) {
 
 BranchScope::~BranchScope() { t_condition = previous_; }
 
+BranchOf::BranchOf(const Node& node) : previous_(t_condition) {
+  if (node.branch()) t_condition = node.branch();
+}
+
+BranchOf::~BranchOf() { t_condition = previous_; }
+
 Value BranchScope::condition(const Graph& graph) {
   return t_condition && &t_condition.graph() == &graph ? t_condition : Value();
 }
@@ -46,17 +52,16 @@ Value zero_unless(const Value& condition, const Value& value) {
   return condition ? select(condition, value, scalar(value, 0)) : value;
 }
 
+Value rows_if(const Value& condition, const Value& indices) {
+  if (!condition) return indices;
+  const Value rows = with_sign(indices);
+  return select(condition, rows, scalar(rows, -1));
+}
+
 Value value_to_write(const std::shared_ptr<Resource>& variable, const Value& value) {
   const Value condition = BranchScope::condition(value.graph());
   if (!condition) return value;
   return select(condition, value, value.graph().add("ReadVariable", {}, {}, variable).output());
-}
-
-Value rows_to_write(const Value& indices) {
-  const Value condition = BranchScope::condition(indices.graph());
-  if (!condition) return indices;
-  const Value rows = with_sign(indices);
-  return select(condition, rows, scalar(rows, -1));
 }
 
 }  // namespace cohort

@@ -21,13 +21,27 @@ class BranchScope {
   Value previous_;
 };
 
+// While alive, what this thread traces belongs to the branch of `node`, if it is in one.
+class BranchOf {
+ public:
+  explicit BranchOf(const Node& node);
+  ~BranchOf();
+  BranchOf(const BranchOf&) = delete;
+  BranchOf& operator=(const BranchOf&) = delete;
+
+ private:
+  Value previous_;
+};
+
 // `value`, and zeros where `condition` does not hold; `value` itself where there is none.
 Value zero_unless(const Value& condition, const Value& value);
+
+// `indices`, which say what is done to which rows, and -1, which names none, where `condition` does
+// not hold; `indices` itself where there is none.
+Value rows_if(const Value& condition, const Value& indices);
 
 // What to write to `variable` for it to become `value`, or, in a branch that does not count, to
 // stay what it is.
 Value value_to_write(const std::shared_ptr<Resource>& variable, const Value& value);
-// The rows to write: in a branch that does not count -1, which names none.
-Value rows_to_write(const Value& indices);
 
 }  // namespace cohort

@@ -46,10 +46,10 @@ Gradient join(const std::vector<Gradient>& slices) {
   return {concat_rows(values), concat_rows(indices), slices[0].rows};
 }
 
-// What `node` hands on to the node of one of its inputs. A branch that does not count has no part in
-// the gradient of what lies outside it, even where its own gradient is no number.
-Value handed_on(const Value& gradient, const Node& node, const Node& producer) {
-  return node.branch() == producer.branch() ? gradient : zero_unless(node.branch(), gradient);
+// A branch that does not count has no part in the gradient of what lies outside it, even where its
+// own gradient is no number: what has to hold for `node` to hand one on to `producer`.
+Value condition_between(const Node& node, const Node& producer) {
+  return node.branch() == producer.branch() ? Value() : node.branch();
 }
 
 // The reverse sweep over one graph.
@@ -65,6 +65,7 @@ class Backward {
     for (int id = last; id >= 0; --id) {
       Node& node = *graph_.nodes()[id];
       const NameScope scope(str("gradient/", node.name()));
+      const BranchOf branch(node);
       visit(node);
       for (const Value& x : completed_by_[id]) complete(x);
     }
@@ -143,7 +144,8 @@ class Backward {
       const Value& input = node.inputs()[i];
       if (!gradients[i] || !wants_gradient(input)) continue;
       COHORT_CHECK(gradients[i].spec() == input.spec());
-      dense_[input].push_back(handed_on(gradients[i], node, input.node()));
+      dense_[input].push_back(
+          zero_unless(condition_between(node, input.node()), gradients[i]));
     }
   }
 
@@ -157,9 +159,10 @@ class Backward {
   void add_slices(const Node& node, const Value& dy) {
     const Value &table = node.inputs()[0], &indices = node.inputs()[1];
     const int64_t count = indices.shape().num_elements();
-    const Value values = handed_on(dy, node, table.node());
-    sparse_[table].push_back({reshape(values, table.shape().with_dim(0, count)),
-                              reshape(indices, Shape{count}), table.shape()[0]});
+    const Value condition = condition_between(node, table.node());
+    const Value values = reshape(zero_unless(condition, dy), table.shape().with_dim(0, count));
+    const Value rows = rows_if(condition, reshape(indices, Shape{count}));
+    sparse_[table].push_back({values, rows, table.shape()[0]});
   }
 
   // The sum of what a value received, which stays in the list as its only member.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/graph/branch.h"
+#include "core/ops/math_ops.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/shape_checks.h"
 
@@ -104,7 +106,9 @@ Value identity(const Value& x) { return apply("Identity", {x}); }
 Value stop_gradient(const Value& x) { return apply("StopGradient", {x}); }
 
 Value require(const Value& x, const Value& condition, const std::string& message) {
-  return apply("Require", {x, condition}, {{"message", message}});
+  const Value branch = BranchScope::condition(x.graph());
+  const Value holds = branch ? logical_or(condition, logical_not(branch)) : condition;
+  return apply("Require", {x, holds}, {{"message", message}});
 }
 
 Value reshape(const Value& x, const std::vector<int64_t>& dims) {

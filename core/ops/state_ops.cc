@@ -64,8 +64,9 @@ Value assign(const std::shared_ptr<Resource>& variable, const Value& value) {
 
 void assign_scatter(const std::shared_ptr<Resource>& variable, ScatterOp op, const Value& indices,
                     const Value& updates) {
-  indices.graph().add("AssignScatter", {rows_to_write(indices), updates},
-                      {{"op", static_cast<int64_t>(op)}}, variable);
+  Graph& graph = indices.graph();
+  graph.add("AssignScatter", {rows_if(BranchScope::condition(graph), indices), updates},
+            {{"op", static_cast<int64_t>(op)}}, variable);
 }
 
 }  // namespace cohort::ops

@@ -55,29 +55,29 @@ Value load(const std::shared_ptr<Variable>& copy) {
 }
 
 void store(const std::shared_ptr<Variable>& copy, const Value& value) {
-  const Value written = copy->is_written_by_others() ? value : value_to_write(copy, value);
-  value.graph().add("AssignVariable", {written}, {}, copy);
+  value.graph().add("AssignVariable", {value_to_write(copy, value)}, {}, copy);
 }
 
 void store(const std::shared_ptr<Variable>& copy, ScatterOp op, const RowUpdates& rows) {
+  Graph& graph = rows.indices.graph();
+  const Value indices = rows_if(BranchScope::condition(graph), rows.indices);
   // An index out of range shows only when the function runs; the node's name tells where.
-  rows.indices.graph().add_named(str(copy->name(), "/AssignScatter"), "AssignScatter",
-                                 {rows_to_write(rows.indices), rows.updates},
-                                 {{"op", static_cast<int64_t>(op)}}, copy);
+  graph.add_named(str(copy->name(), "/AssignScatter"), "AssignScatter", {indices, rows.updates},
+                  {{"op", static_cast<int64_t>(op)}}, copy);
 }
 
 // A write in the branch being traced, if there is one.
-void require_branch(const Variable& variable, const Graph& graph, bool adds) {
+void require_branch(const Variable& variable, const Graph& graph) {
   const Value condition = BranchScope::condition(graph);
   if (!condition) return;
   if (variable.is_same_on_replicas() && !is_same_on_replicas(condition))
     invalid("variable \"", variable.name(),
             "\" is the same on all replicas, and is written in a branch whose condition may differ "
             "between them; reduce the condition first");
-  if (variable.is_written_by_others() && !adds)
-    invalid("variable \"", variable.name(),
-            "\" is written by others too, and in a branch can only be added to: what the branch "
-            "leaves as it is may have changed meanwhile");
+  if (variable.is_written_by_others())
+    fail(Code::kUnimplemented, "variable \"", variable.name(),
+         "\" is written by other workers too, and cannot be written in a branch: what the branch "
+         "leaves as it is may have changed meanwhile");
 }
 
 // Adds the nodes of `write`. Where replicas share the copy that it writes, all have read it before,
@@ -94,7 +94,7 @@ void between_barriers(const Variable& variable, Graph& graph, const F& write) {
 void write(Variable& variable, const Value& value) {
   require_spec(variable, value.spec());
   if (is_outside(variable)) require_value(variable);
-  require_branch(variable, value.graph(), false);
+  require_branch(variable, value.graph());
   const Value aggregated = aggregate(variable, value);
   const auto copies = written_copies(variable);
   const auto parts = split_over_copies(variable, aggregated, copies.size());
@@ -107,10 +107,8 @@ void write(Variable& variable, const Value& value) {
 void change(Variable& variable, std::string_view op, const Value& delta) {
   require_spec(variable, delta.spec());
   if (is_outside(variable)) require_addable(variable);
-  require_branch(variable, delta.graph(), true);
-  Value aggregated = aggregate(variable, delta);
-  if (variable.is_written_by_others())
-    aggregated = zero_unless(BranchScope::condition(delta.graph()), aggregated);
+  require_branch(variable, delta.graph());
+  const Value aggregated = aggregate(variable, delta);
   between_barriers(variable, delta.graph(), [&] {
     for (const auto& copy : written_copies(variable))
       store(copy, delta.graph().add(op, {load(copy), aggregated}).output());
@@ -203,7 +201,7 @@ void Variable::scatter(ScatterOp op, const Value& indices, const Value& updates)
   if (synchronization_ == Synchronization::kOnRead)
     fail(Code::kUnimplemented, "variable \"", name_,
          "\" is synchronised on read, and has no scatter");
-  require_branch(*this, indices.graph(), op == ScatterOp::kAdd || op == ScatterOp::kSub);
+  require_branch(*this, indices.graph());
   const RowUpdates aggregated = aggregate(*this, op, {indices, updates});
   between_barriers(*this, indices.graph(), [&] {
     for (const auto& copy : written_copies(*this)) store(copy, op, aggregated);
@@ -212,13 +210,13 @@ void Variable::scatter(ScatterOp op, const Value& indices, const Value& updates)
 
 void Variable::update(const Value& value) {
   require_group();
-  require_branch(*this, value.graph(), false);
+  require_branch(*this, value.graph());
   for (const auto& copy : written_copies(*this)) store(copy, value);
 }
 
 void Variable::scatter_update(ScatterOp op, const Value& indices, const Value& updates) {
   require_group();
-  require_branch(*this, indices.graph(), false);
+  require_branch(*this, indices.graph());
   for (const auto& copy : written_copies(*this)) store(copy, op, {indices, updates});
 }
 

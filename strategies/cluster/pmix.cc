@@ -41,7 +41,7 @@ struct Info {
   Value value;
 };
 static_assert(offsetof(Process, rank) == 256 && offsetof(Value, string) == 8 &&
-              offsetof(Info, value) == 520);
+              offsetof(Info, value) == 520 && sizeof(Value) == 32 && sizeof(Info) == 552);
 
 struct Library {
   int (*init)(Process* self, Info* options, size_t count);

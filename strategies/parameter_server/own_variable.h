@@ -36,6 +36,7 @@ class OwnVariable final : public Variable {
 
   Tensor storage(int replica) override { return own_->storage(replica); }
   int num_replicas() const override { return own_->num_replicas(); }
+  bool is_written_by_others() const override { return true; }
   std::vector<Device> devices() const override { return own_->devices(); }
   std::vector<std::shared_ptr<Variable>> other_copies() const override {
     return own_->other_copies();

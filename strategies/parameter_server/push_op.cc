@@ -3,7 +3,6 @@
 #include "core/graph/branch.h"
 #include "core/graph/op.h"
 #include "core/ops/math_ops.h"
-#include "core/runtime/replica_group.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -36,16 +35,6 @@ std::vector<TensorSpec> infer_push(const InferenceContext& c) {
   return {};
 }
 
-// When to push in the branch being traced, if there is one.
-Value also_in_branch(const Variable& variable, const Graph& graph, const Value& when) {
-  const Value condition = BranchScope::condition(graph);
-  if (!condition) return when;
-  if (!is_same_on_replicas(condition))
-    invalid("a gradient is pushed to variable \"", variable.name(),
-            "\" in a branch whose condition may differ between replicas; reduce it first");
-  return when ? ops::logical_and(when, condition) : condition;
-}
-
 COHORT_REGISTER_OP({.name = kPushOp,
                     .num_inputs = OpDef::kVariadic,
                     .infer = infer_push,
@@ -55,15 +44,17 @@ COHORT_REGISTER_OP({.name = kPushOp,
 }  // namespace
 
 void add_push(const std::shared_ptr<Variable>& variable, const PushInputs& inputs) {
+  if (BranchScope::condition(inputs.values.graph()))
+    fail(Code::kUnimplemented, "a gradient is pushed to variable \"", variable->name(),
+         "\" in a branch: other workers would wait for it where the branch is not taken");
   const Value step = inputs.step ? inputs.step : ops::constant(0, DType::kFloat64);
   std::vector<Value> all = {inputs.learning_rate, step, inputs.values};
   if (inputs.indices) all.push_back(inputs.indices);
-  const Value when = also_in_branch(*variable, inputs.values.graph(), inputs.when);
-  if (when) all.push_back(when);
-  inputs.values.graph().add(
-      kPushOp, std::move(all),
-      {{kSparse, static_cast<bool>(inputs.indices)}, {kConditional, static_cast<bool>(when)}},
-      variable);
+  if (inputs.when) all.push_back(inputs.when);
+  inputs.values.graph().add(kPushOp, std::move(all),
+                            {{kSparse, static_cast<bool>(inputs.indices)},
+                             {kConditional, static_cast<bool>(inputs.when)}},
+                            variable);
 }
 
 PushInputs push_inputs(const Node& node) {

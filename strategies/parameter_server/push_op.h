@@ -19,6 +19,7 @@ struct PushInputs {
   Value when;           // bool scalar; none: always
 };
 
+// kUnimplemented in a branch (ops::cond).
 void add_push(const std::shared_ptr<Variable>& variable, const PushInputs& inputs);
 PushInputs push_inputs(const Node& node);
 

@@ -1,6 +1,7 @@
 #include "core/ops/control_flow.h"
 
 #include <cmath>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -169,6 +170,47 @@ TEST_F(ControlFlow, NorInThatOfLookups) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(at(false).data<double>()[i], 1);
   EXPECT_TRUE(std::isinf(at(true).data<double>()[1]));
   EXPECT_EQ(at(true).data<double>()[0], 0);
+}
+
+// A row-sparse optimizer would move a row that it is given, also by zeros.
+TEST_F(ControlFlow, RowsThatAreLookedUpOnTheOtherSideHaveNoGradient) {
+  const Value table = input({3, 1}), condition = input({}, DType::kBool);
+  const auto lookup = [&](int64_t row) {
+    return [=] { return reduce_sum(gather(table, constant(Tensor::from<int64_t>({row}, {1})))); };
+  };
+  const Gradient slices = gradients(cond(condition, lookup(1), lookup(2)), {table})[0];
+  ASSERT_TRUE(slices.sparse());
+  for (const bool taken : {true, false}) {
+    const Tensor rows =
+        evaluate({cast(slices.indices, DType::kInt64)},
+                 {Tensor::zeros(DType::kFloat64, {3, 1}), Tensor::scalar(taken)})[0];
+    std::multiset<int64_t> named(rows.values<int64_t>().begin(), rows.values<int64_t>().end());
+    EXPECT_EQ(named, (std::multiset<int64_t>{-1, taken ? 1 : 2}));
+  }
+}
+
+TEST_F(ControlFlow, TheSideThatIsNotTakenHasNoPartInSecondDerivatives) {
+  const Value x = input({});
+  const Value y = cond(
+      greater(x, constant(0, DType::kFloat64)), [&] { return log(x); }, [&] { return x * x; });
+  const Value slope = gradients(y, {x})[0].values;
+  const Value curvature = gradients(slope, {x})[0].values;
+  EXPECT_EQ(evaluate({curvature}, {Tensor::scalar(0.0)})[0].item(), 2);
+  EXPECT_DOUBLE_EQ(evaluate({curvature}, {Tensor::scalar(2.0)})[0].item(), -0.25);
+}
+
+TEST_F(ControlFlow, TheSideThatIsNotTakenRefusesNothing) {
+  const Value condition = input({}, DType::kBool), x = input({});
+  const Value y = cond(
+      condition,
+      [&] { return require(x, greater(x, constant(0, DType::kFloat64)), "not positive"); },
+      [&] { return x * 2.0; });
+  const auto run = [&](bool taken, double value) {
+    return evaluate({y}, {Tensor::scalar(taken), Tensor::scalar(value)})[0].item();
+  };
+  EXPECT_EQ(run(false, -1), -2);
+  EXPECT_EQ(run(true, 3), 3);
+  EXPECT_THROW(run(true, -1), Error);
 }
 
 TEST_F(ControlFlow, GradientsInsideABranchAreThoseOfWhatItComputes) {

@@ -584,8 +584,8 @@ TEST_P(TfDistribute, Case41) {
       return ops::cond(
           ops::less(x, limit), [&] { return sum(x); }, [&] { return sum(x * 10.0); });
     });
-    PerReplica<Tensor> values;
-    for (int r = 0; r < n; ++r) values.push_back(number(r + 1));
+    PerReplica<Tensor> values(static_cast<size_t>(n));
+    for (int r = 0; r < n; ++r) values[static_cast<size_t>(r)] = number(r + 1);
     const double total = n * (n + 1) / 2.0;
     const auto with_limit = [&](double limit) {
       return results(strategy->run(step, values, number(limit)));
