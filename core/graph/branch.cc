@@ -7,9 +7,7 @@ namespace {
 
 thread_local Value t_condition;
 
-Value both(const Value& a, const Value& b) {
-  return a.graph().add("LogicalAnd", {a, b}).output();
-}
+Value both(const Value& a, const Value& b) { return a.graph().add("LogicalAnd", {a, b}).output(); }
 
 Value select(const Value& condition, const Value& a, const Value& b) {
   return a.graph().add("Select", {condition, a, b}).output();

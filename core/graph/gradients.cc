@@ -144,8 +144,7 @@ class Backward {
       const Value& input = node.inputs()[i];
       if (!gradients[i] || !wants_gradient(input)) continue;
       COHORT_CHECK(gradients[i].spec() == input.spec());
-      dense_[input].push_back(
-          zero_unless(condition_between(node, input.node()), gradients[i]));
+      dense_[input].push_back(zero_unless(condition_between(node, input.node()), gradients[i]));
     }
   }
 

@@ -70,7 +70,7 @@ ParameterServerStrategy& require_coordinated(Strategy& strategy) {
   const std::string leader = scheduler_of(cluster);
   if (const std::string task = task_of(*found); task != leader)
     invalid("a ClusterCoordinator of this cluster is for the task ", leader, ", and this is ", task,
-            task.starts_with("worker:") ? ", which executes: run_worker_server()" : "");
+            ", which executes: run_worker_server()");
   if (const auto bound = found->session()->consistency().max_staleness)
     invalid("a ClusterCoordinator needs servers that update asynchronously, and max_staleness is ",
             *bound, ": functions have no steps in which one worker could be ahead of another");

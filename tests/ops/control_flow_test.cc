@@ -53,8 +53,13 @@ class ControlFlow : public ::testing::Test {
 TEST_F(ControlFlow, TheSideThatIsTakenGivesTheResults) {
   const Value condition = input({}, DType::kBool), three = constant(3, DType::kFloat64);
   const auto both = cond(
-      condition, [&] { return std::vector<Value>{three * 2.0, three}; },
-      [&] { return std::vector<Value>{three * 3.0, three * 4.0}; });
+      condition,
+      [&] {
+        return std::vector<Value>{three * 2.0, three};
+      },
+      [&] {
+        return std::vector<Value>{three * 3.0, three * 4.0};
+      });
   EXPECT_EQ(for_both(both[0]), (std::vector<double>{6, 9}));
   EXPECT_EQ(for_both(both[1]), (std::vector<double>{3, 12}));
 }
@@ -69,7 +74,10 @@ TEST_F(ControlFlow, SidesMustMatch) {
   EXPECT_NE(shapes.find(str(y.spec())), std::string::npos) << shapes;
   refusal([&] {
     cond(
-        condition, [&] { return std::vector<Value>{x, x}; },
+        condition,
+        [&] {
+          return std::vector<Value>{x, x};
+        },
         [&] { return std::vector<Value>{x}; });
   });
 }

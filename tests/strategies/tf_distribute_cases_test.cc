@@ -600,12 +600,13 @@ TEST_P(TfDistribute, Case41) {
 
 // Variables that are kept equal are written in a branch that all replicas take, or none.
 TEST_P(TfDistribute, Case41OfWrites) {
-  const auto v = on_write(number(0), Aggregation::kSum), own = on_read(number(0), Aggregation::kSum);
+  const auto v = on_write(number(0), Aggregation::kSum),
+             own = on_read(number(0), Aggregation::kSum);
   const auto add_if = [&](const VariablePtr& to, bool agreed) {
     return [=](Value x) {
-      const Value asked =
-          agreed ? replica().all_reduce(ReduceOp::kSum, x) : x;
-      ops::only_if(ops::greater(asked, ops::constant(2, DType::kFloat32)), [&] { to->assign_add(x); });
+      const Value asked = agreed ? replica().all_reduce(ReduceOp::kSum, x) : x;
+      ops::only_if(ops::greater(asked, ops::constant(2, DType::kFloat32)),
+                   [&] { to->assign_add(x); });
       return to->read();
     };
   };
@@ -613,8 +614,7 @@ TEST_P(TfDistribute, Case41OfWrites) {
   EXPECT_EQ(copies(v), n_times(0));
   run(add_if(v, true), two(1, 2));
   EXPECT_EQ(copies(v), n_times(3));
-  const auto message =
-      error_of(Code::kInvalidArgument, [&] { run(add_if(v, false), two(1, 3)); });
+  const auto message = error_of(Code::kInvalidArgument, [&] { run(add_if(v, false), two(1, 3)); });
   EXPECT_TRUE(contains(message, "reduce the condition")) << message;
   run(add_if(own, false), two(1, 3));
   EXPECT_EQ(own->value().item(), 3);

@@ -1,4 +1,4 @@
 // What most tests include besides.
-#include "tools/precompiled/standard_headers.h"
-
 #include <gtest/gtest.h>
+
+#include "tools/precompiled/standard_headers.h"

@@ -150,12 +150,12 @@ TEST(Branch, WritesNothing) {
   const Job job(2, 1);
   const auto strategy = job.worker(0);
   const auto scope = strategy->scope();
-  const auto v = counting("v", {}), own = create_variable(
-      {.name = "own",
-       .spec = {DType::kFloat32, {}},
-       .initial_value = [] { return Tensor::scalar(0.0f); },
-       .synchronization = Synchronization::kOnRead,
-       .aggregation = Aggregation::kSum});
+  const auto v = counting("v", {}),
+             own = create_variable({.name = "own",
+                                    .spec = {DType::kFloat32, {}},
+                                    .initial_value = [] { return Tensor::scalar(0.0f); },
+                                    .synchronization = Synchronization::kOnRead,
+                                    .aggregation = Aggregation::kSum});
   const auto optimizer = optim::SGD(1.0);
   const std::vector<std::function<void(Value)>> writes = {
       [&](Value x) { v->assign(x); }, [&](Value x) { v->assign_add(x); },
