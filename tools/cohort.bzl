@@ -25,7 +25,9 @@ def _copts(copts, deps, precompiled = "standard"):
     names = deps if type(deps) == "list" else []
     eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in names else []
     mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in names else []
-    return _WARNINGS + eigen + mpi + ["-include", "tools/precompiled/%s.h" % precompiled] + copts
+    # GCC 12 fails on precompiled headers of other optimisations, or forgets its own.
+    header = ["-include", "tools/precompiled/%s.h" % precompiled] if "-O3" not in copts else []
+    return _WARNINGS + eigen + mpi + header + copts
 
 def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], cold = False, **kwargs):
     """A library: by default of every source and header of the folder, tests apart.
