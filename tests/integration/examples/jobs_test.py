@@ -139,6 +139,68 @@ class Collectives(unittest.TestCase):
             self.assertIn(f"[worker:0] {line}\n", text)
 
 
+class Benchmarks(unittest.TestCase):
+    """What the benchmarks of servers and workers print; never how fast they are."""
+
+    def lines(self, benchmark, *flags):
+        text = programs.run(
+            os.path.join("benchmarks", benchmark), *flags, environment={"OMP_NUM_THREADS": "1"}
+        ).stdout
+        return text.splitlines()
+
+    def expect_lines(self, expected, found):
+        """Each line is of its pattern, where N is a number that is more than 0."""
+        self.assertEqual(len(found), len(expected), found)
+        for pattern, line in zip(expected, found):
+            match = re.fullmatch(re.escape(pattern).replace("N", r"([0-9]+(?:\.[0-9]+)?)"), line)
+            self.assertIsNotNone(match, f"{line} is not {pattern}")
+            for number in match.groups():
+                self.assertGreater(float(number), 0, line)
+
+    def test_ps_times_pushes_and_pulls(self):
+        for transport in ("memory", "direct", "grpc"):
+            flags = ("--bytes=4000000", "--shards=2", "--repetitions=2", "--workers=2", f"--transport={transport}")
+            self.expect_lines(
+                [
+                    f"cohort-ps op={op} bytes={size} median_us=N GBs=N transport={transport} shards=2 workers=2"
+                    for op, size in (("push", 4000000), ("pull", 4000000), ("push_pull", 8000000))
+                ],
+                self.lines("ps", *flags),
+            )
+
+    def test_ps_times_rows_of_a_table(self):
+        flags = ("--rows=10000", "--columns=8", "--batch=1000", "--shards=3", "--repetitions=2")
+        expected = []
+        for op in ("push_rows", "pull_rows"):
+            expected += [
+                f"cohort-ps op={op} bytes=32000 median_us=N GBs=N transport=memory shards=3 workers=1",
+                f"cohort-ps op={op} rows=1000 of 10000 Mrows_per_s=N",
+            ]
+        self.expect_lines(expected, self.lines("ps", *flags))
+
+    def test_schedule_counts_functions(self):
+        self.expect_lines(
+            [f"cohort-schedule work={work} workers=2 closures=200 per_second=N" for work in ("empty", "sum")],
+            self.lines("schedule", "--workers=2", "--closures=200", "--rounds=1"),
+        )
+
+    def test_ps_train_sets_workers_beside_one(self):
+        flags = ("--model=mlp", "--workers=2", "--batch=8", "--steps=2", "--rounds=1")
+        self.expect_lines(
+            [
+                "cohort mlp batch=8 threads=1 workers=1 steps_per_s=N",
+                "cohort mlp batch=8 threads=1 workers=2 steps_per_s=N",
+                "speedup=N",
+            ],
+            self.lines("ps_train", *flags),
+        )
+
+    def test_refuse_what_they_cannot_measure(self):
+        for benchmark, flag in (("ps", "--bytes=6"), ("ps", "--transport=pigeon"), ("schedule", "--workers=0")):
+            refused = programs.run(os.path.join("benchmarks", benchmark), flag, status=2)
+            self.assertIn(flag.partition("=")[0], refused.stderr)
+
+
 def parents():
     """Of each process that is not at its end, the number of the one that has started it."""
     found = {}

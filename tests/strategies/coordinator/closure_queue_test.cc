@@ -25,9 +25,9 @@ using PutBack = ClosureQueue::PutBack;
 class Queue : public ::testing::Test {
  protected:
   explicit Queue(size_t capacity = 16, milliseconds stop_timeout = kPatience,
-                 milliseconds put_timeout = kPatience)
+                 milliseconds put_timeout = kPatience, int max_attempts = 3)
       : queue_(ClosureQueue::Options{.capacity = capacity,
-                                     .max_attempts = 3,
+                                     .max_attempts = max_attempts,
                                      .put_timeout = put_timeout,
                                      .stop_timeout = stop_timeout,
                                      .cancel = [this] { cancelled_ = true; },
@@ -275,6 +275,28 @@ TEST_F(Queue, GivesUpWhatIsLostWithEveryWorker) {
   join();
 }
 
+class LossyQueue : public Queue, public ::testing::WithParamInterface<int> {
+ protected:
+  LossyQueue() : Queue(16, kPatience, kPatience, GetParam()) {}
+};
+
+TEST_P(LossyQueue, GivesUpAfterAsManyAttemptsAsItIsToldAndNotBefore) {
+  const int max_attempts = GetParam();
+  const RemoteValue value = put();
+  for (int lost = 1; lost < max_attempts; ++lost) {
+    queue_.put_back(take(), PutBack::kLost);
+    EXPECT_EQ(queue_.counts().queued, 1u) << "lost " << lost << " times";
+    EXPECT_EQ(queue_.counts().retried, static_cast<uint64_t>(lost));
+  }
+  queue_.put_back(take(), PutBack::kLost);
+  EXPECT_EQ(queue_.counts().queued, 0u);
+  EXPECT_EQ(queue_.counts().failed, 1u);
+  EXPECT_ERROR(value.fetch(), Code::kAborted, str(max_attempts, " workers"));
+  EXPECT_ERROR(join(), Code::kAborted, "given up");
+  join();
+}
+INSTANTIATE_TEST_SUITE_P(Attempts, LossyQueue, ::testing::Values(1, 2, 5, 8));
+
 TEST_F(Queue, ReturnedClosuresMayComeBackAnyNumberOfTimes) {
   put();
   for (int i = 0; i < 10; ++i) queue_.put_back(take(), PutBack::kReturned);
@@ -307,6 +329,23 @@ TEST_F(SmallQueue, PutWaitsWhileItIsFull) {
   putting.join();
   EXPECT_EQ(queue_.counts().queued, 2u);
   EXPECT_EQ(queue_.counts().putting, 0u);
+}
+
+// Where 0 is how many may wait.
+class EndlessQueue : public Queue {
+ protected:
+  EndlessQueue() : Queue(0, kPatience, milliseconds(0)) {}
+};
+
+TEST_F(EndlessQueue, PutNeverWaits) {
+  constexpr size_t kPut = 1000;
+  for (size_t i = 0; i < kPut; ++i) put();
+  EXPECT_EQ(queue_.counts().queued, kPut);
+  queue_.finish(take(kPut / 2));
+  put();
+  EXPECT_EQ(queue_.counts().queued, kPut / 2 + 1);
+  queue_.finish(take(kPut));
+  join();
 }
 
 TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {

@@ -420,6 +420,20 @@ TEST(ClusterCoordinator, SchedulingGivesUpAQueueThatStaysFull) {
                "schedule_timeout is 0 at least");
 }
 
+TEST(ClusterCoordinator, AQueueWithoutLimitIsNeverFull) {
+  constexpr uint64_t kScheduled = 500;
+  TestCluster cluster(1);
+  cluster.stop(0);  // else what is scheduled might not wait
+  const auto coordinator =
+      cluster.coordinator({.max_queued = 0, .schedule_timeout = milliseconds(0)});
+  const Function f = doubled();
+  for (uint64_t i = 0; i < kScheduled; ++i) coordinator->schedule(f, 1.0f);
+  EXPECT_EQ(coordinator->statistics().queued, kScheduled);
+  cluster.start(0);
+  coordinator->join(kPatience);
+  EXPECT_EQ(coordinator->statistics().executed, kScheduled);
+}
+
 TEST(ClusterCoordinator, NeedsNoMoreThanAShortQueue) {
   register_dataset("counting",
                    [](const InputContext&) { return data::range(3).repeat().batch(1); });

@@ -1,6 +1,9 @@
 // The coordinator of a ParameterServerStrategy, which uses the strategy's variables.
 #include "core/distribute/strategy.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "core/base/file.h"
 #include "core/optim/optimizers.h"
 #include "core/train/checkpoint.h"
@@ -193,6 +196,30 @@ TEST(CoordinatorOfAStrategy, WorkersMayBeginOneAfterTheOther) {
   coordinator->join(kPatience);
   EXPECT_ERROR(job.coordinator(*job.strategy(), {.start_delay = milliseconds(-1)}),
                Code::kInvalidArgument, "start_delay");
+}
+
+TEST(CoordinatorOfAStrategy, EachWorkerBeginsADelayAfterTheOneBefore) {
+  using Clock = std::chrono::steady_clock;
+  constexpr milliseconds kDelay(40);
+  const Function f = doubled();
+  for (const milliseconds limit : {milliseconds(60), milliseconds(std::chrono::hours(1))}) {
+    Job job(3);
+    const auto strategy = job.strategy();
+    const Clock::time_point begin = Clock::now();
+    const auto coordinator =
+        job.coordinator(*strategy, {.start_delay = kDelay, .max_start_delay = limit});
+    std::vector<Clock::duration> first(3, Clock::duration::max());  // seen at work
+    EXPECT_TRUE(eventually([&] {
+      coordinator->schedule(f, 1.0f);
+      for (size_t i = 0; i < first.size(); ++i)
+        if (job.cluster.worker(i).executed() > 0)
+          first[i] = std::min<Clock::duration>(first[i], Clock::now() - begin);
+      return std::ranges::max(first) < Clock::duration::max();
+    }));
+    for (size_t i = 0; i < first.size(); ++i)
+      EXPECT_GE(first[i], std::min(static_cast<int>(i) * kDelay, limit)) << "worker:" << i;
+    coordinator->join(kPatience);
+  }
 }
 
 // One weight, and steps of Adam towards where it is 3.

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/consistency.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -525,6 +526,53 @@ TEST(StaleGradients, AreCompensatedWhereAsked) {
   pushes(*fast, 0.2f);  // w is 0.8 now
   slow->push({.shard = "w", .gradient = floats({0.5}), .learning_rate = 0.1});
   EXPECT_FLOAT_EQ(values_of(fetch(*fast, spec))[0], 0.76f);
+}
+
+TEST(StaleGradients, DivideTheLearningRateByTheirStaleness) {
+  constexpr double kRate = 0.3;
+  for (const bool scale : {false, true})
+    for (const int staleness : {0, 1, 2, 3, 7}) {
+      SCOPED_TRACE(str(scale ? "scaled, " : "", "staleness ", staleness));
+      TestServer server({.consistency = {.scale_learning_rate = scale}});
+      const auto fast = server.client("worker:0"), slow = server.client("worker:1");
+      const ShardSpec spec = whole_shard("w", kOne);
+      fast->create(spec, [] { return floats({0}); });
+      fetch(*slow, spec);
+      for (int i = 0; i < staleness; ++i) pushes(*fast, 0);
+      const ShardPushed pushed =
+          slow->push({.shard = "w", .gradient = floats({-2}), .learning_rate = kRate});
+      EXPECT_EQ(pushed.staleness, static_cast<uint64_t>(staleness));
+      const double divisor = scale ? std::max(staleness, 1) : 1;
+      EXPECT_NEAR(values_of(fetch(*fast, spec))[0], 2 * kRate / divisor, 1e-6);
+    }
+}
+
+// Of 0, lambda leaves gradients as they are.
+TEST(StaleGradients, AreCompensatedByTheWayOfTheWeightsSinceTheirPull) {
+  constexpr double kRate = 0.1;
+  const std::vector<float> pulled = {1, -2, 0.5, 3}, moves = {0.25, -0.5, 0, 1},
+                           gradient = {0.5, -1, 2, 0};
+  const TensorSpec four{DType::kFloat32, {4}};
+  for (const double lambda : {0.0, 0.5, 2.0, 3.5})
+    for (const int updates : {0, 1, 3}) {
+      SCOPED_TRACE(str("lambda ", lambda, ", ", updates, " updates since"));
+      TestServer server({.consistency = {.delay_compensation = lambda}});
+      const auto fast = server.client("worker:0"), slow = server.client("worker:1");
+      const ShardSpec spec = whole_shard("w", four);
+      slow->create(spec, [&] { return floats(pulled); });
+      fetch(*slow, spec);
+      for (int i = 0; i < updates; ++i) {
+        fetch(*fast, spec);
+        fast->push({.shard = "w", .gradient = floats(moves), .learning_rate = 1});
+      }
+      slow->push({.shard = "w", .gradient = floats(gradient), .learning_rate = kRate});
+      const std::vector<float> found = values_of(fetch(*fast, spec));
+      for (size_t i = 0; i < found.size(); ++i) {
+        const double now = pulled[i] - updates * moves[i], g = gradient[i];
+        const double compensated = g + lambda * g * g * (now - pulled[i]);
+        EXPECT_NEAR(found[i], now - kRate * compensated, 1e-5) << "element " << i;
+      }
+    }
 }
 
 }  // namespace

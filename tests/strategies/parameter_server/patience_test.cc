@@ -120,7 +120,7 @@ class BusyServer : public ::testing::Test {
   Gate gate_;
   const UpdateWatch watch_{[this] { gate_.pass(); }};
   const coordination::Security security_{{}, false, no_environment};
-  TestServer server_;
+  TestServer server_{{.threads = 2}};
   const std::unique_ptr<ParameterClient> holder_ = server_.client("worker:1");
   std::vector<std::unique_ptr<Link>> links_;
 };
@@ -144,6 +144,25 @@ TEST_F(BusyServer, ShowsThatItLivesToAllWhoWaitForALock) {
   held.get();
   EXPECT_EQ(values_of(fetch(*holder_, whole_shard("w", kFour))), (std::vector<float>(4, 2)))
       << "worker:7 has pushed the same three times";
+}
+
+// Each shard has a lock of its own.
+TEST_F(BusyServer, PushesToOtherShardsAndPullsThem) {
+  const ShardSpec other = whole_shard("other", kFour);
+  const auto client = server_.client("worker:2");
+  client->create(other, [] { return floats({0, 0, 0, 0}); });
+  auto held = hold();
+  for (int i = 1; i <= 3; ++i) {
+    const ShardPushed pushed =
+        client->push({.shard = "other", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1});
+    EXPECT_EQ(pushed.outcome, PushOutcome::kApplied);
+    EXPECT_EQ(values_of(fetch(*client, other)), std::vector<float>(4, static_cast<float>(i)));
+  }
+  EXPECT_TRUE(gate_.holds_somebody()) << "the update of w is under way still";
+  EXPECT_EQ(held.wait_for(milliseconds(0)), std::future_status::timeout);
+  gate_.open();
+  held.get();
+  EXPECT_EQ(values_of(fetch(*client, whole_shard("w", kFour))), std::vector<float>(4, 1));
 }
 
 }  // namespace

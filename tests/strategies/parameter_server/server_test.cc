@@ -236,24 +236,27 @@ TEST(ParameterServer, NeverTearsAnUpdate) {
 }
 
 TEST(ParameterServer, MeasuresStaleness) {
-  TestServer server;
-  constexpr int kWorkers = 4, kRounds = 5;
-  std::vector<std::unique_ptr<ParameterClient>> workers;
-  const ShardSpec spec = whole_shard("w", kFour);
-  for (int w = 0; w < kWorkers; ++w) {
-    workers.push_back(server.client(str("worker:", w)));
-    workers.back()->create(spec, [] { return floats({0, 0, 0, 0}); });
-    fetch(*workers.back(), spec);
-  }
-  // Round-robin: between a worker's pull and its push, the others have pushed once each.
-  for (int round = 0; round < kRounds; ++round)
-    for (int w = 0; w < kWorkers; ++w) {
-      const ShardPushed pushed =
-          workers[w]->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
-      EXPECT_EQ(pushed.staleness, static_cast<uint64_t>(round > 0 ? kWorkers - 1 : w));
-      fetch(*workers[w], spec);
+  constexpr size_t kRounds = 5;
+  for (const size_t num_workers : {1u, 2u, 3u, 4u, 7u}) {
+    SCOPED_TRACE(str(num_workers, " workers"));
+    TestServer server;
+    std::vector<std::unique_ptr<ParameterClient>> workers;
+    const ShardSpec spec = whole_shard("w", kFour);
+    for (size_t w = 0; w < num_workers; ++w) {
+      workers.push_back(server.client(str("worker:", w)));
+      workers.back()->create(spec, [] { return floats({0, 0, 0, 0}); });
+      fetch(*workers.back(), spec);
     }
-  EXPECT_EQ(server->statistics().staleness[kWorkers - 1], kWorkers * (kRounds - 1) + 1);
+    // Round-robin: between a worker's pull and its push, the others have pushed once each.
+    for (size_t round = 0; round < kRounds; ++round)
+      for (size_t w = 0; w < num_workers; ++w) {
+        const ShardPushed pushed =
+            workers[w]->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+        EXPECT_EQ(pushed.staleness, round > 0 ? num_workers - 1 : w);
+        fetch(*workers[w], spec);
+      }
+    EXPECT_EQ(server->statistics().staleness[num_workers - 1], num_workers * (kRounds - 1) + 1);
+  }
 }
 
 TEST(ParameterServer, AppliesWorkThatIsDoneAgainByAnotherOnce) {

@@ -121,7 +121,6 @@ TEST(Snapshot, KeepsPushesExactlyOnce) {
   EXPECT_EQ(values_of(restored.part(0)), (std::vector<float>(4, 4)));
 }
 
-// Gradients that wait for others are not part of a snapshot, nor are their marks.
 // Three pushes of a server that ends without having been asked to, after its snapshot.
 class Lost : public ::testing::Test {
  protected:
@@ -234,6 +233,7 @@ TEST(PushLedger, HasTheLastOfEachWhoeverWritesBeside) {
   for (const auto& [key, mark] : marks) EXPECT_EQ(mark, (Mark{1, kPushes})) << key.task;
 }
 
+// Gradients that wait for others are not part of a snapshot, nor are their marks.
 TEST(Snapshot, LeavesOpenRoundsOut) {
   parameter_server::BufferCache buffers(0);
   parameter_server::Shard shard(

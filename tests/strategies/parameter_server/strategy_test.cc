@@ -87,6 +87,17 @@ TEST(ServerVariable, IsPlacedBySizeAndByWhatAStepMoves) {
                Code::kInvalidArgument, "-1 bytes");
 }
 
+TEST(ServerVariable, GoRoundTheServersWhereAllAreAlike) {
+  for (const int num_servers : {1, 2, 3}) {
+    const Job job(num_servers, 1);
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    for (int i = 0; i < 7; ++i)
+      EXPECT_EQ(on_servers(counting(str("v", i), {10})).first_server(), i % num_servers)
+          << "variable " << i << " on " << num_servers << " servers";
+  }
+}
+
 TEST(ServerVariable, SameNamesAreDifferentVariables) {
   const Job job(1, 1);
   const auto strategy = job.worker(0);
@@ -385,6 +396,12 @@ TEST(Cluster, NeedsServersAndIsForWorkers) {
     ParameterServerStrategy strategy(options);
   };
   EXPECT_ERROR(strategy_of({{"worker", {"127.0.0.1:1"}}}, "worker"), Code::kInvalidArgument, "ps");
+  const ClusterSpec::Jobs no_worker = {{"chief", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}};
+  EXPECT_ERROR(strategy_of(no_worker, "chief"), Code::kInvalidArgument, "needs a worker");
+  EXPECT_ERROR(run_parameter_server({.resolver = std::make_shared<LiteralResolver>(
+                                         ClusterSpec(no_worker),
+                                         LiteralResolverOptions{.task_type = "ps", .task_id = 0})}),
+               Code::kInvalidArgument, "needs a worker");
   const ClusterSpec::Jobs both = {{"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}};
   EXPECT_ERROR(strategy_of(both, "ps"), Code::kInvalidArgument, "run_parameter_server");
   EXPECT_FALSE(run_parameter_server(
