@@ -495,7 +495,7 @@ class HostileSnapshot : public Damaged {
         text.replace(at, from.size(), to);
     }
     write_file_atomically(path, str(text, "\n", crc32c(text), "\n"));
-    const Error error = error_of([&] { parameter_server::read_snapshot(folder_.path()); });
+    Error error = error_of([&] { parameter_server::read_snapshot(folder_.path()); });
     write_file_atomically(path, whole);
     return error;
   }

@@ -235,7 +235,8 @@ TEST(Training, TensorBoardShowsHowStaleGradientsWere) {
   const std::filesystem::directory_iterator files(folder.path() + "/0/train");
   const auto counts = event_fields::histogram_counts(read_file(files->path()), "epoch_staleness");
   // Of four weights and the count of updates.
-  EXPECT_EQ(counts, std::vector<double>(2, 5 * kRows / 2 / 4));
+  const int updates = 5 * kRows / 2 / 4;
+  EXPECT_EQ(counts, std::vector<double>(2, updates));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/1")) << "the chief alone writes";
 }
 
