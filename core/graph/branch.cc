@@ -34,13 +34,11 @@ BranchScope::BranchScope(const Value& condition) : previous_(t_condition) {
   t_condition = outer ? both(outer, condition) : condition;
 }
 
-BranchScope::~BranchScope() { t_condition = previous_; }
-
-BranchOf::BranchOf(const Node& node) : previous_(t_condition) {
+BranchScope::BranchScope(const Node& node) : previous_(t_condition) {
   if (node.branch()) t_condition = node.branch();
 }
 
-BranchOf::~BranchOf() { t_condition = previous_; }
+BranchScope::~BranchScope() { t_condition = previous_; }
 
 Value BranchScope::condition(const Graph& graph) {
   return t_condition && &t_condition.graph() == &graph ? t_condition : Value();

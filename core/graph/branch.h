@@ -10,24 +10,14 @@ namespace cohort {
 class BranchScope {
  public:
   explicit BranchScope(const Value& condition);
+  // The branch of `node`, if it is in one, in place of those that are open.
+  explicit BranchScope(const Node& node);
   ~BranchScope();
   BranchScope(const BranchScope&) = delete;
   BranchScope& operator=(const BranchScope&) = delete;
 
   // What has to hold for all open scopes of `graph`; none where there are none.
   static Value condition(const Graph& graph);
-
- private:
-  Value previous_;
-};
-
-// While alive, what this thread traces belongs to the branch of `node`, if it is in one.
-class BranchOf {
- public:
-  explicit BranchOf(const Node& node);
-  ~BranchOf();
-  BranchOf(const BranchOf&) = delete;
-  BranchOf& operator=(const BranchOf&) = delete;
 
  private:
   Value previous_;

@@ -65,7 +65,7 @@ class Backward {
     for (int id = last; id >= 0; --id) {
       Node& node = *graph_.nodes()[id];
       const NameScope scope(str("gradient/", node.name()));
-      const BranchOf branch(node);
+      const BranchScope branch(node);
       visit(node);
       for (const Value& x : completed_by_[id]) complete(x);
     }
