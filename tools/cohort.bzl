@@ -19,15 +19,20 @@ _WARNINGS = [
     "-Wno-error=stringop-overread",
 ]
 
-def _copts(copts, deps, precompiled = "standard"):
+def _copts(copts, deps, precompiled = None):
     # Only who names Eigen or MPI can include it: it never reaches a user through a public header.
     # A select() cannot be looked into, and chooses neither.
     names = deps if type(deps) == "list" else []
     eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in names else []
     mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in names else []
-    # GCC 12 fails on precompiled headers of other optimisations, or forgets its own.
-    header = ["-include", "tools/precompiled/%s.h" % precompiled] if "-O3" not in copts else []
+    header = ["-include", "tools/precompiled/%s.h" % precompiled] if precompiled else []
     return _WARNINGS + eigen + mpi + header + copts
+
+def _precompiled(copts):
+    # GCC 12 fails on precompiled headers of another optimisation, or forgets its own.
+    if "-O3" in copts:
+        return None
+    return "standard_O1" if "-O1" in copts else "standard"
 
 def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], cold = False, **kwargs):
     """A library: by default of every source and header of the folder, tests apart.
@@ -40,12 +45,14 @@ def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], cold =
         thirds of the time.
     """
     kwargs.setdefault("visibility", ["//visibility:public"])
+    copts = (["-O1"] if cold else []) + copts
+    precompiled = _precompiled(copts)
     cc_library(
         name = name,
         srcs = native.glob(["*.cc"], exclude = ["*_test.cc"]) if srcs == None else srcs,
         hdrs = native.glob(["*.h"]) if hdrs == None else hdrs,
-        copts = _copts((["-O1"] if cold else []) + copts, deps),
-        deps = deps + ["//tools/precompiled:standard"],
+        copts = _copts(copts, deps, precompiled),
+        deps = deps + (["//tools/precompiled:" + precompiled] if precompiled else []),
         **kwargs
     )
 
@@ -55,9 +62,9 @@ def cohort_test(name, srcs = None, deps = [], copts = [], size = "small", **kwar
         name = name,
         srcs = srcs or [name + ".cc"],
         # A quarter of the time to compile less; what they test is optimised all the same.
-        copts = _copts(["-O1"] + copts, deps, "testing"),
+        copts = _copts(["-O1"] + copts, deps, "testing_O1"),
         size = size,
-        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers", "//tools/precompiled:testing"],
+        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers", "//tools/precompiled:testing_O1"],
         **kwargs
     )
 
@@ -67,7 +74,7 @@ def cohort_binary(name, srcs = None, deps = [], copts = [], **kwargs):
     cc_binary(
         name = name,
         srcs = srcs or [name + ".cc"],
-        copts = _copts(copts, deps),
+        copts = _copts(copts, deps, "standard"),
         deps = deps + ["//tools:sanitizers", "//tools/precompiled:standard"],
         **kwargs
     )

@@ -15,7 +15,7 @@ def _precompiled_header_impl(ctx):
         cc_toolchain = toolchain,
         source_file = header.path,
         output_file = precompiled.path,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ["-x", "c++-header"],
+        user_compile_flags = ["-x", "c++-header"] + ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts,
         quote_include_directories = depset(["."]),
         use_pic = True,
     )
@@ -45,6 +45,7 @@ precompiled_header = rule(
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
         "deps": attr.label_list(allow_files = [".h"]),
+        "copts": attr.string_list(doc = "The optimisation of the sources it is for: GCC 12 crashes on another's, or forgets its own."),
         "_cc_toolchain": attr.label(default = Label("@bazel_tools//tools/cpp:current_cc_toolchain")),
     },
     fragments = ["cpp"],
