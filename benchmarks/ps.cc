@@ -1,6 +1,7 @@
 // Measures pushes to a parameter server, with their update, and pulls from it, on one host.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -62,6 +63,8 @@ Settings parse(int argc, char** argv) {
   if (s.shards == 0) s.shards = s.rows > 0 ? 1 : std::max<int64_t>(1, s.bytes / kUsualShardBytes);
   if (s.rows > 0 && s.shards > s.rows)
     invalid("--shards is ", s.rows, " at most, as many as there are rows, got ", s.shards);
+  if (s.rows > 0 && s.workers > s.rows)
+    invalid("--workers is ", s.rows, " at most, as many as there are rows, got ", s.workers);
   return s;
 }
 
@@ -196,6 +199,50 @@ void create_table(const Settings& s, const TensorSpec& whole, ParameterClient& c
   }
 }
 
+void report_rows(const Settings& s, const char* op, const std::vector<double>& times) {
+  std::printf("cohort-ps op=%s rows=%lld of %lld Mrows_per_s=%.2f\n", op,
+              static_cast<long long>(s.batch), static_cast<long long>(s.rows),
+              static_cast<double>(s.batch * s.workers) / median(times));
+}
+
+// What memory allows: each worker does the same by itself, without locks or calls, to random ones
+// of its own rows of one table.
+void measure_rows_floor(const Settings& s) {
+  const auto columns = static_cast<size_t>(s.columns);
+  const auto rows = static_cast<size_t>(s.rows), count = static_cast<size_t>(s.workers);
+  std::vector<float> table(rows * columns, 0.0F), squares(rows * columns, 0.1F);
+  struct Worker {
+    RandomStream random;
+    std::vector<float> gradient, target;
+  };
+  std::vector<Worker> workers;
+  for (int64_t w = 0; w < s.workers; ++w)
+    workers.push_back({.random = RandomStream(static_cast<uint64_t>(w)),
+                       .gradient = std::vector<float>(static_cast<size_t>(s.batch) * columns),
+                       .target = std::vector<float>(static_cast<size_t>(s.batch) * columns)});
+  const auto each_row = [&](int64_t w, const auto& body) {
+    Worker& worker = workers[static_cast<size_t>(w)];
+    for (size_t i = 0; i < static_cast<size_t>(s.batch); ++i)
+      body(worker, columns * i,
+           columns * (worker.random.below(rows / count) * count + static_cast<size_t>(w)));
+  };
+  report_rows(s, "push_rows_floor", measure(s, [&](int64_t w) {
+                each_row(w, [&](const Worker& worker, size_t own, size_t row) {
+#pragma omp simd
+                  for (size_t c = 0; c < columns; ++c) {
+                    const float g = worker.gradient[own + c];
+                    squares[row + c] += g * g;
+                    table[row + c] -= 0.1F * g / std::sqrt(squares[row + c] + 1e-7F);
+                  }
+                });
+              }));
+  report_rows(s, "pull_rows_floor", measure(s, [&](int64_t w) {
+                each_row(w, [&](Worker& worker, size_t own, size_t row) {
+                  std::copy_n(&table[row], columns, &worker.target[own]);
+                });
+              }));
+}
+
 void measure_rows(const Settings& s, const Clients& clients) {
   const TensorSpec whole{DType::kFloat32, {s.rows, s.columns}};
   create_table(s, whole, *clients[0]);
@@ -214,9 +261,7 @@ void measure_rows(const Settings& s, const Clients& clients) {
   };
   const auto rows_report = [&](const char* op, const std::vector<double>& times) {
     report(s, op, s.batch * s.columns * 4, times);
-    std::printf("cohort-ps op=%s rows=%lld of %lld Mrows_per_s=%.2f\n", op,
-                static_cast<long long>(s.batch), static_cast<long long>(s.rows),
-                static_cast<double>(s.batch * s.workers) / median(times));
+    report_rows(s, op, times);
   };
   rows_report("push_rows", measure(s, [&](int64_t w) {
                 clients[static_cast<size_t>(w)]->update(next(w).pushes, {});
@@ -242,6 +287,7 @@ void run(int argc, char** argv) {
   else
     measure_dense(s, clients);
   clients[0]->shut_down();
+  if (s.rows > 0) measure_rows_floor(s);
 }
 
 }  // namespace
