@@ -16,6 +16,7 @@
 #include "core/ops/state_ops.h"
 #include "core/runtime/memory_plan.h"
 #include "core/runtime/variable.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort {
 namespace {
@@ -54,10 +55,10 @@ class Placed {
  private:
   static std::unique_ptr<Kernel> kernel(const Node& node) {
     KernelSpec spec{.op = node.op().name,
+                    .inputs = specs_of(node.inputs()),
                     .outputs = node.outputs(),
                     .attributes = node.attributes(),
                     .num_threads = num_threads()};
-    for (const Value& input : node.inputs()) spec.inputs.push_back(input.spec());
     if (node.resource() != nullptr) spec.outputs = {node.resource()->spec()};
     return make_kernel(spec);
   }
