@@ -17,6 +17,7 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server.h"
+#include "strategies/parameter_server/shard.h"
 #include "tests/strategies/parameter_server/transport.h"
 
 namespace cohort::testing {
@@ -92,6 +93,24 @@ inline ShardSpec lazy_table(int64_t rows, int64_t columns, const RowInitializer&
   spec.update.dense.clear();
   spec.lazy = initializer;
   return spec;
+}
+
+// One of rows of a megabyte.
+inline ShardSpec wide_table(const std::string& name) {
+  ShardSpec spec = lazy_table(1000, 1 << 18, {});
+  spec.name = spec.variable = name;
+  return spec;
+}
+
+// A table with these rows in use, in which all is this number.
+inline parameter_server::ShardState state_with(const ShardSpec& spec,
+                                               const std::vector<int64_t>& rows, float number) {
+  parameter_server::ShardState state{.spec = spec, .version = 9};
+  state.row_ids = rows;
+  for (int part = 0; part < spec.num_parts(); ++part)
+    state.parts.push_back(Tensor::full(
+        DType::kFloat32, spec.whole.shape.with_dim(0, static_cast<int64_t>(rows.size())), number));
+  return state;
 }
 
 inline Tensor floats(const std::vector<float>& values) {
