@@ -19,6 +19,7 @@
 #include "strategies/parameter_server/server.h"
 #include "strategies/parameter_server/shard.h"
 #include "tests/strategies/parameter_server/transport.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort::testing {
 
@@ -127,15 +128,6 @@ inline Tensor fetch(ParameterClient& client, const ShardSpec& spec, int part = 0
   Tensor target(spec.whole.dtype, spec.spec().shape);
   client.pull({.shard = spec.name, .target = target, .part = part});
   return target;
-}
-
-inline Error error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::kUnknown, "no error");
 }
 
 #define EXPECT_ERROR(expression, error_code, part)                                        \
