@@ -2,7 +2,6 @@
 #include <set>
 
 #include "core/base/random.h"
-#include "core/distribute/strategy.h"
 #include "tests/strategies/coordinator/testing.h"
 #include "tests/strategies/parameter_server/process.h"
 
