@@ -9,7 +9,7 @@
 #include "core/base/notice.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
-#include "core/runtime/signature.h"
+#include "core/tensor/specs_of.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
@@ -85,7 +85,7 @@ bool all_in_host_memory(const std::vector<std::unique_ptr<Communicator>>& commun
 
 const GraphFunction& trace_of(const Function& function, const std::vector<Tensor>& inputs,
                               const ReplicaGroup& group) {
-  return function.trace(signature_of(inputs), group);
+  return function.trace(specs_of(inputs), group);
 }
 
 bool writes_variables(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,

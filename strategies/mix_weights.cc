@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/distribute/strategy.h"
 #include "core/train/training.h"
 #include "strategies/collective/mixing.h"
 
@@ -40,21 +41,24 @@ std::string describe(const Settings& s) {
              s.with_moving_statistics != 0 ? "with" : "without", " moving statistics}");
 }
 
+void require_own_model(Strategy& strategy) {
+  const auto refuse = [&](const auto&... what_it_does) {
+    fail(Code::kFailedPrecondition,
+         "MixWeights is for workers that train a model of their own each, but ", strategy.name(),
+         what_it_does...);
+  };
+  if (const auto workers = strategy.workers().size(); workers > 1)
+    refuse(" trains one model on ", workers, " workers");
+  if (strategy.remote_updates() != nullptr) refuse(" keeps one for all on parameter servers");
+}
+
 class MixWeightsCallback : public Callback {
  public:
   MixWeightsCallback(Communicator& group, const MixWeightsOptions& options)
       : group_(group), options_(options) {}
 
   void on_train_begin(Training& training) override {
-    if (training.model().strategy().workers().size() > 1)
-      fail(Code::kFailedPrecondition,
-           "MixWeights is for workers that train a model of their own each, but ",
-           training.model().strategy().name(), " trains one model on ",
-           training.model().strategy().workers().size(), " workers");
-    if (training.model().strategy().remote_updates() != nullptr)
-      fail(Code::kFailedPrecondition,
-           "MixWeights is for workers that train a model of their own each, but ",
-           training.model().strategy().name(), " keeps one for all on parameter servers");
+    require_own_model(training.model().strategy());
     compare_settings();
   }
 
@@ -64,7 +68,7 @@ class MixWeightsCallback : public Callback {
     const Variables variables = mixed_variables(training.model());
     std::vector<Tensor> values;
     for (const auto& variable : variables) values.push_back(variable->value());
-    mix(values, row_of(step / options_.every_steps), step);
+    mix(values, step, [&] { return row_of(step / options_.every_steps); });
     for (size_t i = 0; i < variables.size(); ++i) variables[i]->assign(values[i]);
   }
 
@@ -74,7 +78,7 @@ class MixWeightsCallback : public Callback {
       group_.abort(Error(Code::kCancelled,
                          str("the training of rank ", group_.rank(), " has been interrupted")));
     else
-      mix({}, row_of_all(), training.total_steps());
+      mix({}, training.total_steps(), [&] { return row_of_all(); });
   }
 
  private:
@@ -101,12 +105,14 @@ class MixWeightsCallback : public Callback {
     return floating;
   }
 
-  void mix(std::span<Tensor> values, const collective::MixingRow& row, int64_t step) {
+  // An average has no rows, and is not asked for one.
+  template <typename MakeRow>
+  void mix(std::span<Tensor> values, int64_t step, const MakeRow& make_row) {
     try {
       if (options_.mixing == Mixing::kAverage)
         collective::average(group_, values, step);
       else
-        collective::mix(group_, values, row, step);
+        collective::mix(group_, values, make_row(), step);
     } catch (const Error& error) {
       throw error.with_context(
           "MixWeights (a round is a step; who mixes 0 tensors has ended its training)");
@@ -115,16 +121,10 @@ class MixWeightsCallback : public Callback {
 
   // Of the mixing with this number.
   collective::MixingRow row_of(int64_t number) const {
-    switch (options_.mixing) {
-      case Mixing::kRing:
-        return collective::ring_row(group_.rank(), group_.size(), options_.neighbour_weight);
-      case Mixing::kRandomPairs:
-        return collective::random_pair_row(group_.rank(), group_.size(), options_.seed,
-                                           static_cast<uint64_t>(number));
-      case Mixing::kAverage:
-        break;
-    }
-    return row_of_all();
+    if (options_.mixing == Mixing::kRing)
+      return collective::ring_row(group_.rank(), group_.size(), options_.neighbour_weight);
+    return collective::random_pair_row(group_.rank(), group_.size(), options_.seed,
+                                       static_cast<uint64_t>(number));
   }
 
   collective::MixingRow row_of_all() const {

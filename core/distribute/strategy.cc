@@ -8,7 +8,7 @@
 
 #include "core/base/random.h"
 #include "core/distribute/replica_scope.h"
-#include "core/runtime/signature.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort {
 namespace {
@@ -128,7 +128,7 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
       invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
   });
   std::vector<Signature> local;
-  for (const auto& tensors : inputs) local.push_back(signature_of(tensors));
+  for (const auto& tensors : inputs) local.push_back(specs_of(tensors));
   // Other workers run the program with arguments of their own, which nobody compares.
   const auto same_input = workers().size() > 1 ? std::vector<bool>() : seeded.same_input;
   const ReplicaGroup group =

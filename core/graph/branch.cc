@@ -1,6 +1,7 @@
 #include "core/graph/branch.h"
 
 #include "core/base/error.h"
+#include "core/graph/indices.h"
 
 namespace cohort {
 namespace {
@@ -16,12 +17,6 @@ Value select(const Value& condition, const Value& a, const Value& b) {
 Value scalar(const Value& like, double value) {
   const Tensor constant = Tensor::full(like.dtype(), {}, value);
   return like.graph().add("Constant", {}, {{"value", constant}}).output();
-}
-
-// With a sign, to name no row.
-Value with_sign(const Value& indices) {
-  if (indices.dtype() != DType::kUInt8) return indices;
-  return indices.graph().add("Cast", {indices}, {{"dtype", DType::kInt64}}).output();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/graph/branch.h"
+#include "core/graph/indices.h"
 #include "core/graph/op.h"
 
 namespace cohort {
@@ -18,11 +19,6 @@ Value reshape(const Value& x, const Shape& shape) {
 Value concat_rows(const std::vector<Value>& values) {
   if (values.size() == 1) return values[0];
   return values[0].graph().add("Concat", values, {{"axis", int64_t{0}}}).output();
-}
-
-Value as_int64(const Value& x) {
-  if (x.dtype() == DType::kInt64) return x;
-  return x.graph().add("Cast", {x}, {{"dtype", DType::kInt64}}).output();
 }
 
 // The sum in the order given, so that it is the same on every run and replica.

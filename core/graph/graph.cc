@@ -5,6 +5,7 @@
 #include "core/base/comma_separated.h"
 #include "core/graph/branch.h"
 #include "core/graph/op.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort {
 namespace {
@@ -62,15 +63,14 @@ Node& Graph::add(std::string_view op, std::vector<Value> inputs, Attributes attr
 Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value> inputs,
                        Attributes attributes, std::shared_ptr<Resource> resource) {
   const OpDef& def = find_op(op);
-  std::vector<TensorSpec> specs;
   for (const Value& input : inputs) {
     if (!input) invalid(name, ": op ", op, " was given an empty value");
     if (&input.graph() != this)
       fail(Code::kFailedPrecondition, name, ": op ", op,
            " mixes values of different functions; pass a value as an argument instead of capturing "
            "it");
-    specs.push_back(input.spec());
   }
+  const std::vector<TensorSpec> specs = specs_of(inputs);
   if (def.num_inputs != OpDef::kVariadic && static_cast<size_t>(def.num_inputs) != inputs.size())
     invalid(name, ": op ", op, " takes ", def.num_inputs, " inputs, got ", inputs.size());
   auto node = std::make_unique<Node>();

@@ -11,6 +11,7 @@
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/state_ops.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort::nn {
 namespace {
@@ -64,12 +65,6 @@ uint64_t name_hash(const std::string& name) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
-}
-
-std::vector<TensorSpec> specs_of(const std::vector<Value>& values) {
-  std::vector<TensorSpec> specs;
-  for (const Value& v : values) specs.push_back(v.spec());
-  return specs;
 }
 
 // A weight without a variable, for graphs that are never run.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/ops/math_ops.h"
+#include "core/graph/indices.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/shape_checks.h"
 
@@ -185,10 +185,8 @@ void barrier() { apply_node("Barrier", {}); }
 
 Gradient combine_slices(const Gradient& slices) {
   if (!slices.sparse() || slices.indices.node().op().name == "CombineSlices") return slices;
-  const bool is_signed = slices.indices.dtype() != DType::kUInt8;
-  const Value indices = is_signed ? slices.indices : cast(slices.indices, DType::kInt64);
   Gradient combined = slices;
-  const Node& node = apply_node("CombineSlices", {indices, slices.values});
+  const Node& node = apply_node("CombineSlices", {with_sign(slices.indices), slices.values});
   combined.indices = output_of(node, 0);
   combined.values = output_of(node, 1);
   return combined;

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/graph/branch.h"
 #include "core/ops/math_ops.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort::ops {
 namespace {
@@ -11,12 +12,6 @@ namespace {
 std::vector<Value> trace(const Value& condition, const BranchBody& body) {
   const BranchScope branch(condition);
   return body();
-}
-
-std::vector<TensorSpec> specs_of(const std::vector<Value>& values) {
-  std::vector<TensorSpec> specs;
-  for (const Value& value : values) specs.push_back(value.spec());
-  return specs;
 }
 
 }  // namespace

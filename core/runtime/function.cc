@@ -8,8 +8,8 @@
 #include "core/base/comma_separated.h"
 #include "core/base/random.h"
 #include "core/graph/passes/passes.h"
-#include "core/runtime/signature.h"
 #include "core/runtime/trace.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort {
 namespace {
@@ -213,7 +213,7 @@ struct Function::State {
     for (const auto& known : specialisations)
       if (known->serves(inputs, options, group)) return *known;
     return *specialisations.emplace_back(
-        std::make_unique<Specialisation>(trace(signature_of(inputs), group), options));
+        std::make_unique<Specialisation>(trace(specs_of(inputs), group), options));
   }
 };
 

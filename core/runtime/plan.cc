@@ -19,16 +19,16 @@
 #include "core/runtime/profiler.h"
 #include "core/runtime/variable.h"
 #include "core/runtime/variable_memory.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort {
 namespace {
 
 // The output of a kernel that writes a variable is the variable's memory.
 KernelSpec spec_of(const Node& node, Device device, int threads) {
-  std::vector<TensorSpec> inputs, outputs = node.outputs();
-  for (const Value& input : node.inputs()) inputs.push_back(input.spec());
+  std::vector<TensorSpec> outputs = node.outputs();
   if (node.resource() != nullptr) outputs = {node.resource()->spec()};
-  return {node.op().name, std::move(inputs), std::move(outputs), node.attributes(), device,
+  return {node.op().name, specs_of(node.inputs()), std::move(outputs), node.attributes(), device,
           threads};
 }
 

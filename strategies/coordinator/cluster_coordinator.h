@@ -96,6 +96,11 @@ struct WorkerStatus {
 // has not been executed, or not to its end, is cancelled, so that its RemoteValue throws kCancelled
 // and it has to be scheduled again. Then the coordinator is as new.
 //
+// join(), fetch() and fetch_per_worker() have no deadline unless they are given one: only who has
+// written a function knows how long it takes, and how long all that are queued do. A worker that is
+// lost or cut off holds them up for seconds, the want of any for worker_timeout, and lines say what
+// does not go on (stuck_after).
+//
 // After an interrupt all that waits throws kCancelled, and so does schedule(); while there is a
 // coordinator SIGTERM is one (core/base/program.h).
 //

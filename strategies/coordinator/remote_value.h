@@ -27,8 +27,8 @@ class RemoteValue {
   // Waits for the function's results, as many as it returns. kFailedPrecondition where several
   // replicas of a worker have computed them: fetch_per_replica() has those of each. Throws the
   // function's error, and kCancelled where it was dropped because another one had failed: schedule
-  // it again then. kDeadlineExceeded after `timeout`; kCancelled also after an interrupt
-  // (core/base/program.h).
+  // it again then. kDeadlineExceeded after `timeout`, of which there is none by default for the
+  // reason that ClusterCoordinator has; kCancelled also after an interrupt (core/base/program.h).
   std::vector<Tensor> fetch(std::optional<std::chrono::milliseconds> timeout = {}) const;
   // The same where a worker has any number of replicas: a PerReplica for each result, as
   // Strategy::run returns them; Strategy::reduce and gather make one value of it.

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/distribute/strategy.h"
-#include "core/runtime/signature.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -48,7 +48,7 @@ std::vector<Signature> signatures_on_replicas(const CallSignature& call, int rep
 }
 
 PerReplica<std::vector<Tensor>> rows_on_replicas(const std::vector<Tensor>& batch, int replicas) {
-  const std::vector<int64_t> shares = shares_of(signature_of(batch), replicas);
+  const std::vector<int64_t> shares = shares_of(specs_of(batch), replicas);
   PerReplica<std::vector<Tensor>> parts(shares.size());
   for (const Tensor& tensor : batch) {
     int64_t begin = 0;

@@ -41,17 +41,33 @@ bool overlap(const ShardSpec& a, const ShardSpec& b) {
   return std::max(a.begin, b.begin) < std::min(a.begin + a.rows, b.begin + b.rows);
 }
 
+// The number in `to` of a row of `from`; nothing where it has no such row.
+std::optional<int64_t> moved(int64_t row, const ShardSpec& from, const ShardSpec& to) {
+  const int64_t number = row + from.begin - to.begin;
+  return number < 0 || number >= to.rows ? std::nullopt : std::optional(number);
+}
+
 // Of a table: those that are in use.
+int64_t count_rows(const ShardSpec& wanted, const std::vector<SavedShard>& saved) {
+  int64_t count = 0;
+  for (const SavedShard& one : saved)
+    count += std::ranges::count_if(one.load_row_ids(), [&](int64_t row) {
+      return moved(row, one.about.spec, wanted).has_value();
+    });
+  return count;
+}
+
+// The same, themselves.
 void append_rows(const ShardState& from, ShardState& to) {
   const size_t bytes = to.spec.row_bytes();
   std::vector<size_t> sources;
   for (int part = 0; part < to.spec.num_parts(); ++part)
     sources.push_back(part_named(from, to.spec, part));
   for (size_t i = 0; i < from.row_ids->size(); ++i) {
-    const int64_t row = (*from.row_ids)[i] + from.spec.begin - to.spec.begin;
-    if (row < 0 || row >= to.spec.rows) continue;
+    const auto row = moved((*from.row_ids)[i], from.spec, to.spec);
+    if (!row) continue;
     const size_t place = to.row_ids->size();
-    to.row_ids->push_back(row);
+    to.row_ids->push_back(*row);
     for (size_t part = 0; part < sources.size(); ++part)
       std::memcpy(static_cast<char*>(to.parts[part].raw()) + place * bytes,
                   static_cast<const char*>(from.parts[sources[part]].raw()) + i * bytes, bytes);
@@ -90,8 +106,8 @@ void require_cover(const ShardSpec& wanted, const std::vector<SavedShard>& saved
 
 }  // namespace
 
-std::function<ShardState()> assemble(const ShardSpec& wanted,
-                                     const std::vector<SavedShard>& saved) {
+std::optional<AssembledShard> assemble(const ShardSpec& wanted,
+                                       const std::vector<SavedShard>& saved) {
   bool is_there = false;
   std::vector<SavedShard> sources;
   ShardState result{.spec = wanted};
@@ -109,12 +125,14 @@ std::function<ShardState()> assemble(const ShardSpec& wanted,
     for (int part = 0; part < wanted.num_parts(); ++part) part_named(one.about, wanted, part);
     sources.push_back(one);
   }
-  if (!is_there) return nullptr;
+  if (!is_there) return std::nullopt;
   std::ranges::sort(sources, {}, [](const SavedShard& one) { return one.about.spec.begin; });
   require_cover(wanted, sources);
-  return [result = std::move(result), sources = std::move(sources)] {
-    return load_rows(result, sources);
-  };
+  const int64_t rows = wanted.lazy ? count_rows(wanted, sources) : wanted.rows;
+  return AssembledShard{.rows = rows,
+                        .load = [result = std::move(result), sources = std::move(sources)] {
+                          return load_rows(result, sources);
+                        }};
 }
 
 }  // namespace cohort::parameter_server

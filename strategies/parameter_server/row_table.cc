@@ -116,6 +116,11 @@ void RowTable::make(std::span<const int64_t> rows) {
   }
 }
 
+void RowTable::make_room(int64_t rows) {
+  require_room(rows);
+  add_slabs(rows);
+}
+
 void RowTable::replace(std::span<const int64_t> rows) {
   std::unordered_map<int64_t, int64_t> places;
   for (const int64_t row : rows) places.emplace(row, static_cast<int64_t>(places.size()));

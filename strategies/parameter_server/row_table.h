@@ -27,6 +27,10 @@ class RowTable {
   // Makes those of the rows that are not there, which may come more than once. kResourceExhausted
   // beyond the spec's number of rows, and beyond the budget: then none is made.
   void make(std::span<const int64_t> rows);
+  // Takes memory for so many rows in all, with which replace() does not fail. Throws as make does.
+  // drop_room() gives back what the rows in use do not need.
+  void make_room(int64_t rows);
+  void drop_room() { drop_slabs(rows_in_use()); }
   // Has these rows and no others from now on, in the memory of those before; what is in them is for
   // the caller to write. Where it throws, as make does, all is as it was.
   void replace(std::span<const int64_t> rows);

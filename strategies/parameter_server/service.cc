@@ -32,6 +32,52 @@ constexpr int kGracesToName = 5;
 constexpr double kSlowShare = 0.5;
 constexpr std::chrono::minutes kSaySlowAgain(1);
 
+// A shard that is there, and what it gets of a snapshot.
+struct Restoring {
+  std::shared_ptr<Shard> shard;
+  int64_t rows = 0;  // that it will have in use
+  std::function<ShardState()> load;
+};
+
+// Those of `present` that a snapshot has.
+std::vector<Restoring> find_in(const std::vector<SavedShard>& saved,
+                               const std::vector<std::shared_ptr<Shard>>& present) {
+  std::vector<Restoring> found;
+  for (const auto& shard : present) {
+    const ShardSpec& spec = shard->spec();
+    const auto same = std::ranges::find_if(saved, [&](const SavedShard& one) {
+      const ShardSpec& other = one.about.spec;
+      return other.name == spec.name && other.begin == spec.begin && other.rows == spec.rows;
+    });
+    if (same != saved.end()) {
+      require_same(spec, same->about.spec);
+      found.push_back({shard, same->rows, same->load});
+    } else if (auto assembled = assemble(spec, saved)) {
+      found.push_back({shard, assembled->rows, std::move(assembled->load)});
+    }
+  }
+  return found;
+}
+
+// Room that shards have for more rows than are in use, while this is alive.
+class Rooms {
+ public:
+  Rooms() = default;
+  ~Rooms() {
+    for (const auto& shard : shards_) shard->drop_room();
+  }
+  Rooms(const Rooms&) = delete;
+  Rooms& operator=(const Rooms&) = delete;
+
+  void make(const std::shared_ptr<Shard>& shard, int64_t rows) {
+    shards_.push_back(shard);
+    shard->make_room(rows);
+  }
+
+ private:
+  std::vector<std::shared_ptr<Shard>> shards_;
+};
+
 void require_folder(const std::string& folder) {
   if (folder.empty()) invalid("a snapshot is in a folder, and none was named");
 }
@@ -263,31 +309,27 @@ int64_t Service::restore_from(const std::string& folder) {
   const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile, error);
   if (error) invalid("cannot look for a snapshot in ", folder, ": ", error.message());
   const std::vector<SavedShard> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
-  // All is looked at before anything changes.
-  std::vector<std::pair<std::shared_ptr<Shard>, std::function<ShardState()>>> restored;
-  for (const auto& present : shards()) {
-    const ShardSpec& spec = present->spec();
-    const auto same = std::ranges::find_if(saved, [&](const SavedShard& one) {
-      const ShardSpec& other = one.about.spec;
-      return other.name == spec.name && other.begin == spec.begin && other.rows == spec.rows;
-    });
-    if (same != saved.end()) {
-      require_same(spec, same->about.spec);
-      restored.emplace_back(present, same->load);
-    } else if (auto assembled = assemble(spec, saved)) {
-      restored.emplace_back(present, std::move(assembled));
-    }
+  // Another one would give back the room that this one makes.
+  const std::lock_guard lock(restore_mutex_);
+  // All is looked at, and the memory taken, before anything changes.
+  const std::vector<Restoring> restored = find_in(saved, shards());
+  if (is_own && restored.empty()) return make_shards(saved);
+  Rooms rooms;
+  for (const Restoring& one : restored) rooms.make(one.shard, one.rows);
+  for (const Restoring& one : restored) {
+    one.shard->restore(one.load());
+    remember(*one.shard);
   }
-  int64_t count = 0;
-  for (const auto& [shard, load] : restored) {
-    shard->restore(load());
-    remember(*shard);
-    ++count;
-  }
-  if (!is_own || !restored.empty()) return count;
+  return static_cast<int64_t>(restored.size());
+}
+
+int64_t Service::make_shards(const std::vector<SavedShard>& saved) {
   for (const SavedShard& one : saved) one.about.spec.check(options_.max_bytes);
-  for (const SavedShard& one : saved) {
-    auto shard = std::make_shared<Shard>(one.load(), environment());
+  std::vector<std::shared_ptr<Shard>> made;
+  for (const SavedShard& one : saved)
+    made.push_back(std::make_shared<Shard>(one.load(), environment()));
+  int64_t count = 0;
+  for (const auto& shard : made) {
     remember(*shard);
     const std::unique_lock lock(shards_mutex_);
     count += shards_.emplace(shard->spec().name, shard).second;

@@ -37,6 +37,8 @@ class Request;
 
 namespace cohort::parameter_server {
 
+struct SavedShard;
+
 // How a caller's requests come.
 enum class SessionKind { kGrpc, kDirect, kSharedMemory };
 
@@ -98,7 +100,9 @@ class Service {
   // Restores the shards that are there from a snapshot, or from all those in a folder's folders
   // (read_snapshots), which may have cut the variables into other shards; the marks of pushes only
   // where a shard is the same. A server without shards makes those of its snapshot. Returns how
-  // many; kNotFound where there is no snapshot.
+  // many. All of them or, where it is refused, none: kNotFound where there is no snapshot,
+  // kInvalidArgument where a shard is another one in it, kResourceExhausted where there is no
+  // memory for the rows of all tables; that of rows which go is free for others only afterwards.
   int64_t restore(const std::string& folder);
 
   // --- For exchanges
@@ -147,6 +151,8 @@ class Service {
  private:
   void identify(const proto::Request& request, Session& session);
   int64_t restore_from(const std::string& folder);
+  // Makes the shards of a snapshot.
+  int64_t make_shards(const std::vector<SavedShard>& saved);
   void replay();
   void remember(const Shard& shard);
   // Its file cannot be written.
@@ -196,7 +202,7 @@ class Service {
   // made of has been counted.
   std::atomic<int64_t> counted_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
-  std::mutex snapshot_mutex_;
+  std::mutex snapshot_mutex_, restore_mutex_;
   std::unique_ptr<ChangeLog> log_;  // made before anybody calls
   std::shared_mutex ledger_mutex_;  // guards what follows, but for what is in the ledger
   std::unique_ptr<PushLedger> ledger_;

@@ -504,6 +504,16 @@ bool Shard::skip(const std::string& task, const Mark& from, const Mark& to) {
   return true;
 }
 
+void Shard::make_room(int64_t rows) {
+  const std::lock_guard lock(mutex_);
+  if (table_) table_->make_room(rows);
+}
+
+void Shard::drop_room() {
+  const std::lock_guard lock(mutex_);
+  if (table_) table_->drop_room();
+}
+
 void Shard::restore(ShardState state) {
   const std::lock_guard lock(mutex_);
   if (table_) {

@@ -172,6 +172,11 @@ class Shard {
   // Makes a change that was recorded, at the version that it is of. It may be hostile:
   // kInvalidArgument, kOutOfRange.
   void replay(const Change& change);
+  // Of a table with rows on first use: takes the memory for so many rows, so that restore() does
+  // not fail for want of it; drop_room() gives back what is not in use. Others need none.
+  // kResourceExhausted as assign_rows(); then nothing changes.
+  void make_room(int64_t rows);
+  void drop_room();
   // Overwrites all parts and the version; the spec's geometry must be this shard's. As
   // assign_rows() where a table cannot have so many rows; then nothing changes.
   void restore(ShardState state);

@@ -219,7 +219,7 @@ class Reader {
   explicit Reader(std::shared_ptr<const ValuesFile> file) : file_(std::move(file)) {}
 
   SavedShard next(const Json& json) {
-    SavedShard saved{.about = parse(json), .rows = 0, .load = nullptr};
+    SavedShard saved{.about = parse(json), .rows = 0, .load_row_ids = nullptr, .load = nullptr};
     const ShardSpec& spec = saved.about.spec;
     TensorSpec part = spec.spec();
     std::vector<Place> places;
@@ -237,6 +237,10 @@ class Reader {
       places.push_back({.what = str("part ", i, " of shard \"", spec.name, '"'), .spec = part});
     find(spec.name, json.at("crc32c").get<std::vector<uint32_t>>(), places);
     verify(spec, places);
+    if (spec.lazy)
+      saved.load_row_ids = [file = file_, place = places[0], limit = spec.rows] {
+        return file->rows(place, limit);
+      };
     saved.load = [file = file_, about = saved.about, places] { return load(*file, about, places); };
     return saved;
   }

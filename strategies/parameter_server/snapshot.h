@@ -52,7 +52,9 @@ class SnapshotWriter {
 struct SavedShard {
   ShardState about;  // without the parts, and the rows in use
   int64_t rows = 0;  // that it has in use
-  // All of it. kDataLoss where it is not as it was written.
+  // Of a table of rows on first use: which these are, ascending.
+  std::function<std::vector<int64_t>()> load_row_ids = nullptr;
+  // All of it. Both are kDataLoss where it is not as it was written.
   std::function<ShardState()> load;
 };
 

@@ -8,6 +8,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/state_ops.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort {
 namespace {
@@ -74,8 +75,7 @@ void check(const GraphFunction& function, const Parts& parts) {
   const auto value = parts.find(kValuePart);
   COHORT_CHECK(value != parts.end());
   const std::vector<TensorSpec> wanted = {value->second->spec(), kScalar, kScalar};
-  std::vector<TensorSpec> given;
-  for (const Value& input : function.graph->inputs()) given.push_back(input.spec());
+  const std::vector<TensorSpec> given = specs_of(function.graph->inputs());
   if (given != wanted)
     invalid("an update takes a gradient ", wanted[0],
             " and the float64 scalars learning rate and step; this one has ", given.size(),

@@ -3,20 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "core/device/device.h"
+#include "tests/testing/error_of.h"
 
 // What every build says of GPUs; where there are none, that they are missing and why.
 namespace cohort {
 namespace {
 
-template <typename F>
-Error error_of(const F& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::kUnknown, "nothing was thrown");
-}
+using testing::error_of;
 
 bool mentions(const Error& error, const std::string& text) {
   return error.message().find(text) != std::string::npos;

@@ -8,6 +8,7 @@
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
 #include "core/runtime/profiler.h"
+#include "core/tensor/specs_of.h"
 #include "tests/nn/testing.h"
 
 namespace cohort::nn {
@@ -28,9 +29,7 @@ std::vector<Tensor> results_of(Plan& plan, const std::vector<Tensor>& inputs,
 // Runs a step as it is and fused, from the same values of `variables`, and compares all results.
 Kernels kernels_of(const Function& step, const std::vector<Tensor>& inputs,
                    const Variables& variables = {}) {
-  Signature signature;
-  for (const Tensor& input : inputs) signature.push_back(input.spec());
-  const GraphFunction& traced = step.trace(signature);
+  const GraphFunction& traced = step.trace(specs_of(inputs));
   Plan plain(traced, {.optimize = false}), fused(traced, {});
   std::vector<Tensor> before;
   for (const auto& variable : variables) before.push_back(variable->value().clone());

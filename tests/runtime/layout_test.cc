@@ -16,22 +16,17 @@
 #include "core/ops/state_ops.h"
 #include "core/runtime/memory_plan.h"
 #include "core/runtime/variable.h"
+#include "core/tensor/specs_of.h"
+#include "tests/runtime/trace.h"
 
 namespace cohort {
 namespace {
-
-using Body = std::function<std::vector<Value>(const std::vector<Value>&)>;
 
 // A traced function with kernels, scheduled and laid out as a plan does it, without fusion.
 class Placed {
  public:
   Placed(const std::vector<TensorSpec>& inputs, const Body& body) {
-    GraphFunction traced;
-    const GraphScope scope(*traced.graph);
-    std::vector<Value> values;
-    for (const auto& spec : inputs) values.push_back(traced.graph->add_input("x", spec));
-    traced.outputs = body(values);
-    function_ = copy_outlived_reads(schedule_collectives(traced));
+    function_ = copy_outlived_reads(schedule_collectives(trace(inputs, body)));
     for (const auto& node : function_.graph->nodes())
       if (!is_alias(*node) && !is_read(*node) && node->op().name != "Input" &&
           node->op().name != "Constant")
@@ -54,10 +49,10 @@ class Placed {
  private:
   static std::unique_ptr<Kernel> kernel(const Node& node) {
     KernelSpec spec{.op = node.op().name,
+                    .inputs = specs_of(node.inputs()),
                     .outputs = node.outputs(),
                     .attributes = node.attributes(),
                     .num_threads = num_threads()};
-    for (const Value& input : node.inputs()) spec.inputs.push_back(input.spec());
     if (node.resource() != nullptr) spec.outputs = {node.resource()->spec()};
     return make_kernel(spec);
   }

@@ -14,6 +14,7 @@
 #include "core/runtime/plan.h"
 #include "core/runtime/profiler.h"
 #include "core/runtime/variable.h"
+#include "tests/runtime/trace.h"
 
 // Plans of several replicas that communicate behind their computation.
 namespace cohort {
@@ -53,16 +54,6 @@ class Copies final : public Variable {
   bool shared_;
   std::vector<Tensor> copies_;
 };
-
-GraphFunction trace(const std::vector<TensorSpec>& inputs,
-                    const std::function<std::vector<Value>(const std::vector<Value>&)>& body) {
-  GraphFunction f;
-  const GraphScope scope(*f.graph);
-  std::vector<Value> values;
-  for (const auto& spec : inputs) values.push_back(f.graph->add_input("x", spec));
-  f.outputs = body(values);
-  return f;
-}
 
 // The replicas of one function, each a plan and a thread.
 class Replicas {

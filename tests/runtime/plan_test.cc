@@ -12,6 +12,7 @@
 #include "core/ops/state_ops.h"
 #include "core/runtime/function.h"
 #include "core/runtime/variable.h"
+#include "tests/runtime/trace.h"
 
 namespace cohort {
 namespace {
@@ -26,16 +27,6 @@ Tensor ramp(Shape shape, double scale = 0.1) {
 std::shared_ptr<Variable> variable(const std::string& name, const Tensor& value) {
   return make_local_variable(
       {.name = name, .spec = value.spec(), .initial_value = [value] { return value.clone(); }});
-}
-
-GraphFunction trace(const std::vector<TensorSpec>& inputs,
-                    const std::function<std::vector<Value>(const std::vector<Value>&)>& body) {
-  GraphFunction f;
-  const GraphScope scope(*f.graph);
-  std::vector<Value> values;
-  for (const auto& spec : inputs) values.push_back(f.graph->add_input("x", spec));
-  f.outputs = body(values);
-  return f;
 }
 
 void expect_near(const Tensor& a, const Tensor& b, double tolerance) {

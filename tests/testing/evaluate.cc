@@ -6,6 +6,7 @@
 
 #include "core/graph/op.h"
 #include "core/kernels/kernel.h"
+#include "core/tensor/specs_of.h"
 
 namespace cohort::testing {
 namespace {
@@ -16,8 +17,10 @@ using Results = std::map<Value, Tensor>;
 void poison(Tensor& tensor) { std::memset(tensor.raw(), 0xCD, tensor.bytes()); }
 
 KernelSpec kernel_spec(const Node& node) {
-  KernelSpec spec{.op = node.op().name, .outputs = node.outputs(), .attributes = node.attributes()};
-  for (const Value& input : node.inputs()) spec.inputs.push_back(input.spec());
+  KernelSpec spec{.op = node.op().name,
+                  .inputs = specs_of(node.inputs()),
+                  .outputs = node.outputs(),
+                  .attributes = node.attributes()};
   if (node.resource() != nullptr) spec.outputs = {node.resource()->spec()};
   return spec;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/base/threads.h"
+#include "core/kernels/common/axis_groups.h"
 #include "core/kernels/common/reduce_ops.h"
 
 namespace cohort {
@@ -22,20 +23,9 @@ struct Pass {
   int64_t blocks() const { return count == 0 ? 1 : (count + block - 1) / block; }
 };
 
-// The passes that reduce the axes of `shape` marked in `reduced`, innermost axes first.
+// The passes that reduce `axes` of `shape`, innermost axes first.
 std::vector<Pass> plan_passes(const Shape& shape, const std::vector<int64_t>& axes) {
-  struct Group {
-    int64_t extent;
-    bool reduced;
-  };
-  std::vector<Group> groups;
-  for (int i = 0; i < shape.rank(); ++i) {
-    const bool reduced = std::find(axes.begin(), axes.end(), i) != axes.end();
-    if (!groups.empty() && groups.back().reduced == reduced)
-      groups.back().extent *= shape[i];
-    else
-      groups.push_back({shape[i], reduced});
-  }
+  const std::vector<AxisGroup> groups = group_axes(shape, axes);
   std::vector<Pass> passes;
   int64_t inner = 1;
   for (size_t g = groups.size(); g-- > 0;) {

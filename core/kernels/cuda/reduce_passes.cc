@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/kernels/common/axis_groups.h"
+
 namespace cohort::cuda {
 namespace {
 
@@ -18,28 +20,10 @@ int64_t choose_block(int64_t outer, int64_t count, int64_t inner) {
   return outer * inner >= kEnoughThreads ? most : std::min(kColumnBlock, most);
 }
 
-struct Group {
-  int64_t extent;
-  bool reduced;
-};
-
-// Neighbouring axes that are all reduced or all kept, as one.
-std::vector<Group> group_axes(const Shape& shape, const std::vector<int64_t>& axes) {
-  std::vector<Group> groups;
-  for (int i = 0; i < shape.rank(); ++i) {
-    const bool reduced = std::find(axes.begin(), axes.end(), i) != axes.end();
-    if (!groups.empty() && groups.back().reduced == reduced)
-      groups.back().extent *= shape[i];
-    else
-      groups.push_back({shape[i], reduced});
-  }
-  return groups;
-}
-
 }  // namespace
 
 std::vector<ReducePass> plan_reduce_passes(const Shape& shape, const std::vector<int64_t>& axes) {
-  const std::vector<Group> groups = group_axes(shape, axes);
+  const std::vector<AxisGroup> groups = group_axes(shape, axes);
   std::vector<ReducePass> passes;
   int64_t inner = 1;
   for (size_t g = groups.size(); g-- > 0;) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/graph/op.h"
+#include "core/tensor/specs_of.h"
 #include "tests/kernels/cpu/kernel_testing.h"
 
 // Checks kernels of neural-network ops against plain float64 references, in every floating dtype,
@@ -18,12 +19,6 @@ using List = std::vector<int64_t>;
 
 inline Tensor random_tensor(const Shape& shape, uint64_t stream, double low = -1, double high = 1) {
   return testing::random_tensor(DType::kFloat64, shape, low, high, stream);
-}
-
-inline std::vector<TensorSpec> specs_of(const Tensors& tensors) {
-  std::vector<TensorSpec> specs;
-  for (const Tensor& t : tensors) specs.push_back(t.spec());
-  return specs;
 }
 
 inline Tensors run_kernel(const std::string& op, const Tensors& inputs,

@@ -23,6 +23,7 @@
 #include "strategies/mirrored_strategy.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/runtime/gpu/two_gpus.h"
+#include "tests/runtime/trace.h"
 #include "tests/strategies/on_workers.h"
 
 // What runs on cpu:n runs on gpu:n: plans, variables and strategies on devices with memory of their
@@ -48,16 +49,6 @@ Tensor ramp(Shape shape, double scale = 1) {
   for (int64_t i = 0; i < t.num_elements(); ++i)
     t.data<float>()[i] = static_cast<float>(std::sin(static_cast<double>(i) + 1) * scale);
   return t;
-}
-
-GraphFunction trace(const std::vector<TensorSpec>& inputs,
-                    const std::function<std::vector<Value>(const std::vector<Value>&)>& body) {
-  GraphFunction f;
-  const GraphScope scope(*f.graph);
-  std::vector<Value> values;
-  for (const auto& spec : inputs) values.push_back(f.graph->add_input("x", spec));
-  f.outputs = body(values);
-  return f;
 }
 
 std::vector<double> to_vector(const Tensor& tensor) {

@@ -2,7 +2,6 @@
 #include <set>
 
 #include "core/base/random.h"
-#include "core/distribute/strategy.h"
 #include "tests/strategies/coordinator/testing.h"
 #include "tests/strategies/parameter_server/process.h"
 
@@ -224,8 +223,7 @@ TEST_F(Processes, KilledWhileAnErrorIsPending) {
 TEST_F(Processes, DatasetsBeginAgainOnAWorkerThatIsStartedAgain) {
   connect();
   const auto numbers = coordinator_->create_per_worker_dataset("numbers").iterate();
-  const auto sum = default_strategy().function(
-      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const auto sum = summing();
   const auto even = [&] {
     std::set<double> found;
     for (int i = 0; i < 20; ++i)
@@ -243,8 +241,7 @@ TEST_F(Processes, DatasetsBeginAgainOnAWorkerThatIsStartedAgain) {
 TEST_F(Processes, AClosureThatIsLostWithEveryWorkerIsGivenUp) {
   connect({.max_attempts = 2});
   const auto stuck = coordinator_->create_per_worker_dataset("stuck").iterate();
-  const auto sum = default_strategy().function(
-      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const auto sum = summing();
   const RemoteValue value = coordinator_->schedule(sum, stuck);
   // It may be lost with one worker after the other, or go from the first that is killed to the
   // next.

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/distribute/strategy.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "strategies/cluster/launcher/reserved_port.h"
@@ -92,6 +93,20 @@ class TestCluster {
 
 inline Function doubled() {
   return function([](Value x) { return x + x; }, "doubled");
+}
+
+// Adds up a batch's "value".
+inline auto summing(const std::string& name = "sum") {
+  return default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, name);
+}
+
+// A number on each worker, 0 at first.
+inline std::shared_ptr<Variable> counter(ClusterCoordinator& coordinator) {
+  return coordinator.create_per_worker_variable(
+      {.name = "counter", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+         return Tensor::scalar(0.0f);
+       }});
 }
 
 // A variable of five rows on two parameter servers, which starts at 0.

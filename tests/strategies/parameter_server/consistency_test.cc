@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "strategies/parameter_server/server_variable.h"
-#include "tests/strategies/parameter_server/gate.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/strategies/parameter_server/watched_rule.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/gate.h"
 
 namespace cohort::testing {
 namespace {

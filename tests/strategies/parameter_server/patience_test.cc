@@ -8,11 +8,11 @@
 #include "strategies/parameter_server/direct_link.h"
 #include "strategies/parameter_server/frame_socket.h"
 #include "strategies/parameter_server/local_link.h"
-#include "tests/strategies/parameter_server/gate.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/strategies/parameter_server/watched_rule.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/gate.h"
 
 // A server whose requests wait for each other is not taken for one that has gone.
 namespace cohort::testing {

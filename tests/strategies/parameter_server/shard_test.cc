@@ -260,24 +260,6 @@ TEST(RowsOnFirstUse, TakeNoMoreThanTheServerHas) {
   EXPECT_EQ(one->rows_in_use(), 5);
 }
 
-// A table of rows of a megabyte.
-ShardSpec wide_table(const std::string& name) {
-  ShardSpec spec = lazy_table(1000, 1 << 18, {});
-  spec.name = name;
-  return spec;
-}
-
-// Of such a table with these rows, in which all is this number.
-parameter_server::ShardState state_with(const ShardSpec& spec, const std::vector<int64_t>& rows,
-                                        float number) {
-  parameter_server::ShardState state{.spec = spec, .version = 9};
-  state.row_ids = rows;
-  for (int part = 0; part < spec.num_parts(); ++part)
-    state.parts.push_back(Tensor::full(
-        DType::kFloat32, spec.whole.shape.with_dim(0, static_cast<int64_t>(rows.size())), number));
-  return state;
-}
-
 // Also where there is no memory for both, that which it has and that which it is to have.
 TEST(RowsOnFirstUse, AreRestoredWithinWhatTheServerHas) {
   constexpr size_t kRow = 2 << 20;  // value and slot

@@ -429,6 +429,71 @@ TEST(Checkpoint, HasTheRowsInUseOfTablesThatAreCutAnew) {
   }
 }
 
+// Two tables: as they were saved, and as parts of larger ones.
+class SavedTables : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr size_t kRowBytes = 2 << 20;  // value and slot
+  using Rows = std::vector<int64_t>;
+
+  SavedTables() {
+    parameter_server::SnapshotWriter writer(folder_.path());
+    writer.add(state_with(saved("a"), {1, 2}, 5));
+    writer.add(state_with(saved("b"), {1, 2, 3}, 5));
+    writer.commit();
+  }
+  static ShardSpec saved(const std::string& name) {
+    ShardSpec spec = wide_table(name);
+    if (GetParam()) spec.name += "/whole";
+    return spec;
+  }
+  static ShardSpec present(const std::string& name) {
+    ShardSpec spec = wide_table(name);
+    if (GetParam()) spec.rows /= 2;
+    return spec;
+  }
+  // A server with memory for so many rows, and one row of each table.
+  static std::unique_ptr<parameter_server::Service> server_with(size_t rows) {
+    auto service = std::make_unique<parameter_server::Service>(
+        ParameterServerOptions{.max_bytes = rows * kRowBytes + kRowBytes / 2,
+                               .notice = [](const std::string&) {}},
+        [] {});
+    for (const char* name : {"a", "b"}) {
+      service->create(present(name), Tensor());
+      service->shard(name)->restore(state_with(present(name), {7}, 6));
+    }
+    return service;
+  }
+  static float number_in(const parameter_server::Shard& shard, int64_t row) {
+    std::vector<float> values(kRowBytes / 2 / sizeof(float));
+    shard.pull_rows(0, Rows{row}, reinterpret_cast<char*>(values.data()));
+    return values.back();
+  }
+
+  const TemporaryFolder folder_{"ps"};
+};
+
+TEST_P(SavedTables, AreRestoredTogether) {
+  const auto server = server_with(5);
+  EXPECT_EQ(server->restore(folder_.path()), 2);
+  EXPECT_EQ(server->shard("a")->rows_after(-1, 10), (Rows{1, 2}));
+  EXPECT_EQ(server->shard("b")->rows_after(-1, 10), (Rows{1, 2, 3}));
+  EXPECT_EQ(number_in(*server->shard("b"), 3), 5);
+  EXPECT_LT(server->memory_left(), kRowBytes);
+}
+
+TEST_P(SavedTables, StayAsTheyAreWhereOneDoesNotFit) {
+  const auto server = server_with(4);
+  const size_t left = server->memory_left();
+  EXPECT_ERROR(server->restore(folder_.path()), Code::kResourceExhausted, "shard \"b\"");
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(server->shard(name)->rows_after(-1, 10), Rows{7}) << name;
+    EXPECT_EQ(number_in(*server->shard(name), 7), 6) << name;
+  }
+  EXPECT_EQ(server->memory_left(), left);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoint, SavedTables, ::testing::Bool());
+
 // --- What a snapshot takes beside the values
 
 class LargeServer : public ::testing::Test {

@@ -17,7 +17,9 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server.h"
+#include "strategies/parameter_server/shard.h"
 #include "tests/strategies/parameter_server/transport.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort::testing {
 
@@ -94,6 +96,24 @@ inline ShardSpec lazy_table(int64_t rows, int64_t columns, const RowInitializer&
   return spec;
 }
 
+// One of rows of a megabyte.
+inline ShardSpec wide_table(const std::string& name) {
+  ShardSpec spec = lazy_table(1000, 1 << 18, {});
+  spec.name = spec.variable = name;
+  return spec;
+}
+
+// A table with these rows in use, in which all is this number.
+inline parameter_server::ShardState state_with(const ShardSpec& spec,
+                                               const std::vector<int64_t>& rows, float number) {
+  parameter_server::ShardState state{.spec = spec, .version = 9};
+  state.row_ids = rows;
+  for (int part = 0; part < spec.num_parts(); ++part)
+    state.parts.push_back(Tensor::full(
+        DType::kFloat32, spec.whole.shape.with_dim(0, static_cast<int64_t>(rows.size())), number));
+  return state;
+}
+
 inline Tensor floats(const std::vector<float>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())});
 }
@@ -108,15 +128,6 @@ inline Tensor fetch(ParameterClient& client, const ShardSpec& spec, int part = 0
   Tensor target(spec.whole.dtype, spec.spec().shape);
   client.pull({.shard = spec.name, .target = target, .part = part});
   return target;
-}
-
-inline Error error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::kUnknown, "no error");
 }
 
 #define EXPECT_ERROR(expression, error_code, part)                                        \

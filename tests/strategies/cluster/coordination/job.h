@@ -14,6 +14,8 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "tests/strategies/cluster/testing.h"
+#include "tests/testing/error_of.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 
@@ -97,26 +99,6 @@ inline Members join_all(const LocalJob& job, const MembershipOptions& options = 
     if (!error.empty()) throw std::runtime_error(error);
   }
   return members;
-}
-
-// What `f` throws; an error with the message "no error" if nothing.
-inline Error error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::kUnknown, "no error");
-}
-
-// Waits until `ready`; false when that takes too long.
-inline bool eventually(const std::function<bool()>& ready) {
-  const auto deadline = std::chrono::steady_clock::now() + kPlenty;
-  while (!ready()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return true;
 }
 
 }  // namespace cohort::testing
