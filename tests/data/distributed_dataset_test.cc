@@ -413,7 +413,7 @@ std::vector<Restarted> restarted() {
        [=](int64_t p) { return Worker(2, 3, 1).distribute_dataset(dataset, {.prefetch = p}); }},
       {"rows of generated batches",
        [=](int64_t p) {
-         return Worker(2, 2, 1).distribute_dataset(batches_from_a_generator({5, 7, 6, 1}),
+         return Worker(2, 2, 1).distribute_dataset(batches_from_a_generator({5, 7, 6, 3}),
                                                    {.prefetch = p});
        }},
       {"from a function",
