@@ -43,8 +43,7 @@ TEST(Fit, TheSameProgramTwiceGivesTheSameBits) {
   EXPECT_EQ(testing::bits(a), testing::bits(b));
 }
 
-// 37 rows in batches of 8: every batch is uneven over 3 replicas, and the last leaves some replicas
-// few rows.
+// 33 rows in batches of 8: every batch is uneven over 3 replicas, and the last one is a single row.
 TEST(Fit, TheLossCurveDoesNotDependOnTheNumberOfReplicas) {
   const auto train = points(33).shuffle(33, {.seed = 5}).batch(8);
   const FitOptions options{.epochs = 4, .verbose = kSilent};
