@@ -330,6 +330,17 @@ TEST_P(VariablesTest, CopiesAreWhereTheStrategyPutsThem) {
   }
 }
 
+TEST_P(VariablesTest, CopiesAreNamedAfterTheirReplicas) {
+  for (const auto& v :
+       {on_write(number(1), Aggregation::kNone), on_read(number(1), Aggregation::kSum)}) {
+    EXPECT_EQ(v->name(), "v");
+    std::vector<std::string> names, expected;
+    for (const auto& copy : v->other_copies()) names.push_back(copy->name());
+    for (size_t r = 1; r < v->devices().size(); ++r) expected.push_back(str("v/replica_", r));
+    EXPECT_EQ(names, expected);
+  }
+}
+
 // Replicas that share a copy read it while it is still, whatever the order of their threads.
 TEST_P(VariablesTest, NobodyReadsAValueThatIsHalfWritten) {
   constexpr int64_t kSize = 20000;
