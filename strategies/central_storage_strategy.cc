@@ -18,8 +18,9 @@ Device resolve_parameter_device(const std::string& given, const std::vector<Devi
 }  // namespace
 
 CentralStorageStrategy::CentralStorageStrategy(const Options& options)
-    : replicas_(std::make_unique<LocalReplicas>(resolve_devices(name(), options.compute_devices),
-                                                options.cross_device_ops, options.communication)),
+    : replicas_(std::make_unique<LocalReplicas>(
+          resolve_devices(name(), options.compute_devices, DefaultDevices::kGpusFirst),
+          options.cross_device_ops, options.communication)),
       parameter_device_(resolve_parameter_device(options.parameter_device, devices())) {}
 
 CentralStorageStrategy::~CentralStorageStrategy() = default;

@@ -22,7 +22,8 @@ class LocalReplicas;
 class CentralStorageStrategy final : public Strategy {
  public:
   struct Options {
-    // Device names, as MirroredStrategy takes them.
+    // Device names, as MirroredStrategy takes them: none means every GPU, and where there are none
+    // every logical CPU.
     std::vector<std::string> compute_devices;
     // Where the variables are. Empty: on the compute device if there is only one, else on cpu:0.
     std::string parameter_device;

@@ -13,9 +13,10 @@ class LocalReplicas;
 // Synchronous training on several devices of this process (tf.distribute.MirroredStrategy). Every
 // device has a copy of each variable and runs one replica on its own thread; gradients are summed
 // over the replicas inside the step, and each replica applies the same update, so the copies stay
-// equal bit for bit. Reduction goes on behind the backward pass, bucket by bucket. A step that
-// fails before replicas have met changes nothing; where one fails later, some copies may have
-// changed, and its error is that of every later run.
+// equal bit for bit; between a CPU and a GPU, which round differently, up to their last bits.
+// Reduction goes on behind the backward pass, bucket by bucket. A step that fails before replicas
+// have met changes nothing; where one fails later, some copies may have changed, and its error is
+// that of every later run.
 //
 //   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
 //   auto scope = strategy.scope();

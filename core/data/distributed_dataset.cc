@@ -23,7 +23,7 @@ struct Distribution {
   std::vector<Device> devices;  // of this process's replicas
   int64_t prefetch;
   Workers& workers;  // who are told of errors
-  bool must_agree;   // on where the data ends, which they do not know
+  bool must_agree;   // on which steps have data, which they do not know
 };
 
 namespace {
@@ -176,28 +176,46 @@ Batch unpack(std::string_view bytes) {
   return Batch(std::move(fields));
 }
 
-// Lets all workers end with the same step: the last one that any of them has data for.
+// Lets all workers take the same steps: those that any of them has rows for.
 class Agreement {
  public:
   explicit Agreement(Workers& workers) : workers_(workers) {}
 
-  std::optional<DistributedBatch> next(std::optional<DistributedBatch> own, size_t replicas) {
-    constexpr std::string_view kData = "data", kNone = "none", kNothingYet = "nothing yet";
-    if (own && !empty_) empty_ = empty((*own)[0]);
-    const auto said = workers_.exchange("the next batch", own      ? kData
-                                                          : empty_ ? kNone
-                                                                   : kNothingYet);
-    const auto first = std::find(said.begin(), said.end(), kData);
-    if (first == said.end()) return std::nullopt;
-    // Who has had no batch learns from others what they look like.
-    if (std::find(said.begin(), said.end(), kNothingYet) != said.end()) {
-      const auto shown = workers_.exchange("what batches look like", own ? pack(*empty_) : "");
-      if (!empty_) empty_ = unpack(shown[static_cast<size_t>(first - said.begin())]);
+  // The next step for which `make_own` has rows on some worker. What has rows on none is no step: a
+  // pipeline that is to have no row at a step does not know that those that were to have some are
+  // at their end.
+  template <typename MakeOwn>
+  std::optional<DistributedBatch> next(const MakeOwn& make_own, size_t replicas) {
+    for (;;) {
+      std::optional<DistributedBatch> own = make_own();
+      if (own && !empty_) empty_ = empty((*own)[0]);
+      const auto said = workers_.exchange("the next batch", describe(own));
+      const auto at = [&](std::string_view what) {
+        return std::find(said.begin(), said.end(), what);
+      };
+      const auto first = at(kRows);
+      if (first == said.end()) {
+        if (at(kNoRows) == said.end()) return std::nullopt;
+        continue;
+      }
+      // Who has had no batch learns from others what they look like.
+      if (at(kNothingYet) != said.end()) {
+        const auto shown = workers_.exchange("what batches look like", own ? pack(*empty_) : "");
+        if (!empty_) empty_ = unpack(shown[static_cast<size_t>(first - said.begin())]);
+      }
+      return own ? std::move(own) : without_rows(*empty_, replicas);
     }
-    return own ? std::move(own) : without_rows(*empty_, replicas);
   }
 
  private:
+  static constexpr std::string_view kRows = "rows", kNoRows = "no rows", kEnd = "the end",
+                                    kNothingYet = "nothing yet";
+
+  std::string_view describe(const std::optional<DistributedBatch>& own) const {
+    if (own) return own->rows() > 0 ? kRows : kNoRows;
+    return empty_ ? kEnd : kNothingYet;
+  }
+
   Workers& workers_;
   std::optional<Batch> empty_;  // a batch of 0 rows, once one is known
 };
@@ -232,9 +250,11 @@ DistributedIterator::~DistributedIterator() = default;
 std::optional<DistributedBatch> DistributedIterator::next() {
   require_no_trace("next() of a distributed dataset");
   // The others may not be in the same call, but wait for this worker in a later one.
-  auto own = together(state_->distribution->workers, [&] { return state_->steps.next(); });
-  if (!state_->agreement) return own;
-  return state_->agreement->next(std::move(own), state_->distribution->devices.size());
+  const auto make_own = [&] {
+    return together(state_->distribution->workers, [&] { return state_->steps.next(); });
+  };
+  if (!state_->agreement) return make_own();
+  return state_->agreement->next(make_own, state_->distribution->devices.size());
 }
 
 uint64_t DistributedIterator::epoch() const { return state_->epoch; }

@@ -68,7 +68,8 @@ class DistributedIterator {
 //
 // With several workers there are steps as long as any of them has data; the replicas of the others
 // get batches of 0 rows meanwhile. Where the number of elements is not known, and with a function,
-// each call of next() is therefore one of all workers.
+// each call of next() is therefore one of all workers, and what has rows on none of them is no
+// step.
 //
 // A value type that is cheap to copy; immutable and thread-safe, as Dataset.
 class DistributedDataset {

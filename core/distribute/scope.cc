@@ -6,32 +6,90 @@
 
 namespace cohort {
 
-struct ScopeEntry {
+namespace {
+thread_local uint64_t t_entered = 0;
+}  // namespace
+
+// Of a strategy's scope, or a colocation.
+struct Entered {
+  std::thread::id thread = std::this_thread::get_id();
+  uint64_t number = ++t_entered;   // in the order in which this thread has entered them
+  std::atomic<bool> left = false;  // possibly by another thread
+};
+
+struct ScopeEntry : Entered {
   Strategy* strategy;
   std::string name_scope;  // that was open when the scope was entered
-  std::thread::id thread = std::this_thread::get_id();
-  std::atomic<bool> left = false;  // possibly by another thread
 
   ScopeEntry(Strategy& entered, std::string open)
       : strategy(&entered), name_scope(std::move(open)) {}
+  std::string text() const { return str("the scope of ", strategy->name()); }
+};
+
+struct ColocationEntry : Entered {
+  const Strategy* strategy;
+  std::shared_ptr<Variable> variable;
+
+  ColocationEntry(const Strategy& of, std::shared_ptr<Variable> with)
+      : strategy(&of), variable(std::move(with)) {}
+  std::string text() const {
+    return str("the colocation with variable \"", variable->name(), "\"");
+  }
 };
 
 namespace {
 
-// The scopes entered on this thread, the innermost last. Those left out of order stay until the
-// inner ones are left.
-thread_local std::vector<std::shared_ptr<ScopeEntry>> t_scopes;
+// What was entered on this thread, the innermost last. What was left out of order stays until that
+// inside it is left.
+template <typename Entry>
+using Stack = std::vector<std::shared_ptr<Entry>>;
+thread_local Stack<ScopeEntry> t_scopes;
+thread_local Stack<ColocationEntry> t_colocations;
 thread_local const ReplicaContext* t_replica = nullptr;
-thread_local const Strategy::Colocation* t_colocation = nullptr;
 
-void pop_left_scopes() {
-  while (!t_scopes.empty() && t_scopes.back()->left) t_scopes.pop_back();
+// Null where there is none.
+template <typename Entry>
+std::shared_ptr<Entry> innermost(Stack<Entry>& stack) {
+  while (!stack.empty() && stack.back()->left) stack.pop_back();
+  return stack.empty() ? nullptr : stack.back();
+}
+
+template <typename Entry>
+void require_innermost(Stack<Entry>& stack, const std::shared_ptr<Entry>& entry) {
+  if (entry->left) fail(Code::kFailedPrecondition, entry->text(), " was left already");
+  if (entry->thread != std::this_thread::get_id())
+    fail(Code::kFailedPrecondition, entry->text(),
+         " was entered on another thread, and can be left only there");
+  if (innermost(stack) != entry)
+    fail(Code::kFailedPrecondition, entry->text(),
+         " is not the innermost one: leave those entered inside it first");
+}
+
+// Refuses to leave `entry` where one of the other kind, entered inside it, is still open.
+template <typename Other>
+void require_none_inside(Stack<Other>& others, const Entered& entry, const std::string& text) {
+  const auto open = innermost(others);
+  if (open != nullptr && open->number > entry.number)
+    fail(Code::kFailedPrecondition, text, " is left while ", open->text(),
+         ", entered inside it, is still open");
+}
+
+// For destructors.
+template <typename Entry>
+void leave_in_any_order(Stack<Entry>& stack, const std::shared_ptr<Entry>& entry) {
+  if (entry->left) return;
+  const bool here = entry->thread == std::this_thread::get_id();
+  if (!here || innermost(stack) != entry)
+    print_notice(str("warning: ", entry->text(),
+                     " is left in another order, or on another thread, than it was entered\n"));
+  entry->left = true;
+  if (here) innermost(stack);
 }
 
 // The strategy of the innermost scope, or null outside any.
 Strategy* entered_strategy() {
-  pop_left_scopes();
-  return t_scopes.empty() ? nullptr : t_scopes.back()->strategy;
+  const auto scope = innermost(t_scopes);
+  return scope == nullptr ? nullptr : scope->strategy;
 }
 
 }  // namespace
@@ -51,44 +109,28 @@ Strategy::Scope::Scope(Strategy& strategy)
 }
 
 void Strategy::Scope::exit() {
-  if (entry_->left) fail(Code::kFailedPrecondition, "this strategy scope was left already");
-  if (entry_->thread != std::this_thread::get_id())
-    fail(Code::kFailedPrecondition, "the scope of ", entry_->strategy->name(),
-         " was entered on another thread, and can be left only there");
-  pop_left_scopes();
-  if (t_scopes.back() != entry_)
-    fail(Code::kFailedPrecondition, "the scope of ", entry_->strategy->name(),
-         " is not the innermost strategy scope: leave those entered inside it first");
+  require_innermost(t_scopes, entry_);
   if (NameScope::current() != entry_->name_scope)
-    fail(Code::kFailedPrecondition, "the scope of ", entry_->strategy->name(),
-         " is left while the name scope \"", NameScope::current(),
-         "\" entered inside it is still open");
+    fail(Code::kFailedPrecondition, entry_->text(), " is left while the name scope \"",
+         NameScope::current(), "\" entered inside it is still open");
+  require_none_inside(t_colocations, *entry_, entry_->text());
   entry_->left = true;
   t_scopes.pop_back();
 }
 
-Strategy::Scope::~Scope() {
-  if (entry_->left) return;
-  const bool here = entry_->thread == std::this_thread::get_id();
-  if (here) pop_left_scopes();
-  if (!here || t_scopes.back() != entry_)
-    print_notice(str("warning: the scope of ", entry_->strategy->name(),
-                     " is left in another order, or on another thread, than it was entered\n"));
-  entry_->left = true;
-  if (here) pop_left_scopes();
-}
+Strategy::Scope::~Scope() { leave_in_any_order(t_scopes, entry_); }
 
 Strategy::Colocation Strategy::colocate_vars_with(const std::shared_ptr<Variable>& variable) {
   return {*this, variable};
 }
 
 std::shared_ptr<Variable> Strategy::colocated_with() const {
-  return t_colocation != nullptr && t_colocation->strategy_ == this ? t_colocation->variable_
-                                                                    : nullptr;
+  const auto colocation = innermost(t_colocations);
+  return colocation != nullptr && colocation->strategy == this ? colocation->variable : nullptr;
 }
 
 Strategy::Colocation::Colocation(Strategy& strategy, const std::shared_ptr<Variable>& variable)
-    : strategy_(&strategy), variable_(variable), outer_(t_colocation) {
+    : entry_(std::make_shared<ColocationEntry>(strategy, variable)) {
   if (&current_strategy() != &strategy)
     fail(Code::kFailedPrecondition, strategy.name(),
          "::colocate_vars_with is for variables made under it, and ", current_strategy().name(),
@@ -97,10 +139,17 @@ Strategy::Colocation::Colocation(Strategy& strategy, const std::shared_ptr<Varia
   if (!strategy.is_home_of(*variable))
     invalid("variables of ", strategy.name(), " cannot be colocated with variable \"",
             variable->name(), "\", which lives elsewhere; name one that was made under it");
-  t_colocation = this;
+  t_colocations.push_back(entry_);
 }
 
-Strategy::Colocation::~Colocation() { t_colocation = outer_; }
+void Strategy::Colocation::exit() {
+  require_innermost(t_colocations, entry_);
+  require_none_inside(t_scopes, *entry_, entry_->text());
+  entry_->left = true;
+  t_colocations.pop_back();
+}
+
+Strategy::Colocation::~Colocation() { leave_in_any_order(t_colocations, entry_); }
 
 ReplicaScope::ReplicaScope(Strategy& strategy)
     : scope_(strategy), context_(strategy), previous_(t_replica) {

@@ -233,6 +233,7 @@ class Strategy {
 };
 
 struct ScopeEntry;
+struct ColocationEntry;
 
 class Strategy::Scope {
  public:
@@ -243,7 +244,8 @@ class Strategy::Scope {
   Scope& operator=(const Scope&) = delete;
 
   // Leaves the scope early. kFailedPrecondition, and nothing happens, unless it is the innermost
-  // one of this thread and no NameScope entered inside is still open: the message names what is.
+  // one of this thread and no NameScope or Colocation entered inside is still open: the message
+  // names what is.
   void exit();
 
  private:
@@ -254,15 +256,17 @@ class Strategy::Scope {
 class Strategy::Colocation {
  public:
   Colocation(Strategy& strategy, const std::shared_ptr<Variable>& variable);
+  // Ends it. Out of order, as ~Scope() does.
   ~Colocation();
   Colocation(const Colocation&) = delete;
   Colocation& operator=(const Colocation&) = delete;
 
+  // Ends it early. kFailedPrecondition, and nothing happens, unless it is the innermost one of this
+  // thread and no Scope entered inside is still open.
+  void exit();
+
  private:
-  friend class Strategy;
-  const Strategy* strategy_;
-  std::shared_ptr<Variable> variable_;
-  const Colocation* outer_;
+  std::shared_ptr<ColocationEntry> entry_;
 };
 
 // The strategy of the innermost scope on this thread, or the default strategy.

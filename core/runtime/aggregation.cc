@@ -43,6 +43,12 @@ Value cast(const Value& value, DType dtype) {
   return value.graph().add("Cast", {value}, {{"dtype", dtype}}).output();
 }
 
+// `then` where an element of the floating `value` is finite.
+Value where_finite(const Value& value, const Value& then, const Value& otherwise) {
+  const Value finite = value.graph().add("IsFinite", {value}).output();
+  return value.graph().add("Select", {finite, then, otherwise}).output();
+}
+
 Value all_reduce(const Value& value, ReduceOp op) {
   return value.graph().add("AllReduce", {value}, {{"op", static_cast<int64_t>(op)}}).output();
 }
@@ -81,6 +87,32 @@ RowUpdates of_first_replica(const RowUpdates& rows) {
     return {from_first_replica(rows.indices), from_first_replica(rows.updates)};
   return {first_rows(all_gather(rows.indices, counts), counts[0]),
           first_rows(all_gather(rows.updates, counts), counts[0])};
+}
+
+std::vector<Value> split_integers(const Value& value, size_t copies) {
+  const Value part = binary("Div", value, number(value, copies));
+  std::vector<Value> parts(copies, part);
+  parts[0] = binary("Sub", value, binary("Mul", part, number(part, copies - 1)));
+  return parts;
+}
+
+// Of floating numbers. In float64 the parts of less wide ones, and all their sums, are exact but
+// for the rounding of the first part, by less than half of the value's last digit. Parts of float64
+// itself have no digit beyond the last one of the value, so that their sums need none either: half
+// the value, which leaves room for the sum, takes these from its part.
+std::vector<Value> split_floats(const Value& value, size_t copies) {
+  Value part = binary("Div", value, number(value, copies));
+  if (value.dtype() == DType::kFloat64) {
+    const Value two = number(value, 2), half = binary("Div", value, two);
+    const Value rounded = binary("Sub", binary("Add", half, binary("Div", part, two)), half);
+    part = where_finite(value, binary("Mul", rounded, two), part);
+  }
+  const Value wide = cast(value, DType::kFloat64);
+  const Value others = binary("Mul", cast(part, DType::kFloat64), number(wide, copies - 1));
+  const Value first = cast(binary("Sub", wide, others), value.dtype());
+  std::vector<Value> parts(copies, part);
+  parts[0] = where_finite(value, first, part);
+  return parts;
 }
 
 [[noreturn]] void refuse_own_values(const Variable& variable) {
@@ -197,11 +229,7 @@ Value merge_copies(const Variable& variable, const std::vector<Value>& copies) {
 std::vector<Value> split_over_copies(const Variable& variable, const Value& value, size_t copies) {
   const bool is_sum = is_made_on_read(variable) && variable.aggregation() == Aggregation::kSum;
   if (!is_sum || copies == 1) return std::vector(copies, value);
-  const Value part = binary("Div", value, number(value, copies));
-  std::vector<Value> parts(copies, part);
-  if (is_integer(value.dtype()))
-    parts[0] = binary("Sub", value, binary("Mul", part, number(part, copies - 1)));
-  return parts;
+  return is_floating(value.dtype()) ? split_floats(value, copies) : split_integers(value, copies);
 }
 
 }  // namespace cohort

@@ -19,8 +19,9 @@ RowUpdates aggregate(const Variable& variable, ScatterOp op, const RowUpdates& r
 
 // The value outside replicas where the copies have these values.
 Value merge_copies(const Variable& variable, const std::vector<Value>& copies);
-// What each of `copies` copies gets of a value that is assigned outside replicas. What integer
-// parts of a sum leave over goes to the first.
+// What each of `copies` copies gets of a value that is assigned outside replicas. What equal parts
+// of a sum leave over, of integers or by rounding, goes to the first, so that merge_copies gives
+// the same value.
 std::vector<Value> split_over_copies(const Variable& variable, const Value& value, size_t copies);
 
 // Whether the copies are different parts of a value: a sum or mean that is made when it is read.

@@ -45,12 +45,13 @@ class Training {
   bool in_grace() const { return end_by_.has_value() && !interrupted_; }
 
   // A checkpoint of the model that also holds where training stands, and what callbacks keep, and
-  // going on from its file, which gives the same bits as never having stopped. Both are for
-  // callbacks that act last, and restore() is for on_train_begin(). kDataLoss when the file is not
-  // such a backup; kFailedPrecondition when it is from the middle of an epoch with other metrics,
-  // more steps, or another number of workers, or of another version. No variable has changed then.
-  // Where others train the same variables (InputContext::independent), these are restored only if
-  // they have had fewer updates than those of the file; else a line on stderr says both numbers.
+  // going on from its file, which gives the same bits as never having stopped, as far as
+  // BackupAndRestore says. Both are for callbacks that act last, and restore() is for
+  // on_train_begin(). kDataLoss when the file is not such a backup; kFailedPrecondition when it is
+  // from the middle of an epoch with other metrics, more steps, or another number of workers, or of
+  // another version. No variable has changed then. Where others train the same variables
+  // (InputContext::independent), these are restored only if they have had fewer updates than those
+  // of the file; else a line on stderr says both numbers.
   Snapshot backup() const;
   void restore(const std::string& path);
 

@@ -8,8 +8,8 @@
 #include "core/base/random.h"
 #include "core/data/files.h"
 #include "core/ops/math_ops.h"
-#include "strategies/mirrored_strategy.h"
 #include "tests/data/testing.h"
+#include "tests/distribute/testing.h"
 
 namespace cohort::data {
 namespace {
@@ -413,7 +413,7 @@ std::vector<Restarted> restarted() {
        [=](int64_t p) { return Worker(2, 3, 1).distribute_dataset(dataset, {.prefetch = p}); }},
       {"rows of generated batches",
        [=](int64_t p) {
-         return Worker(2, 2, 1).distribute_dataset(batches_from_a_generator({5, 7, 6, 1}),
+         return Worker(2, 2, 1).distribute_dataset(batches_from_a_generator({5, 7, 6, 3}),
                                                    {.prefetch = p});
        }},
       {"from a function",
@@ -468,20 +468,10 @@ TEST(DistributedIterator, RefusesWhatIsNoPositionOfIt) {
 
 // --- Steps that take the batches
 
-class InSteps : public ::testing::TestWithParam<int> {
- protected:
-  static void SetUpTestSuite() { set_logical_cpus(7, 1); }
-  static void TearDownTestSuite() { set_logical_cpus(1); }
-  static MirroredStrategy::Options devices() {
-    MirroredStrategy::Options options;
-    for (int i = 0; i < GetParam(); ++i) options.devices.push_back(str("cpu:", i));
-    return options;
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Replicas, InSteps, ::testing::Values(1, 2, 3, 4, 7));
+class InSteps : public testing::ReplicasTest {};
+COHORT_FOR_ALL_REPLICAS(InSteps);
 
 TEST_P(InSteps, EveryRowCountsOnce) {
-  MirroredStrategy strategy(devices());
   auto step =
       strategy.function([](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); });
   double total = 0;
@@ -491,7 +481,6 @@ TEST_P(InSteps, EveryRowCountsOnce) {
 }
 
 TEST_P(InSteps, ReadingInputInsideAReplicaIsRefused) {
-  MirroredStrategy strategy(devices());
   const Dataset dataset = range(8).batch(4);
   const auto distributed = strategy.distribute_dataset(dataset);
   DistributedIterator iterator = distributed.iterate();

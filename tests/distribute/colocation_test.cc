@@ -1,4 +1,6 @@
 // Strategies that keep all variables together.
+#include <thread>
+
 #include "strategies/central_storage_strategy.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
@@ -63,6 +65,51 @@ TEST_F(ColocationTest, RefusesVariablesThatLiveElsewhere) {
   const auto scope = central.scope();
   expect_error(Code::kInvalidArgument, {"\"alone\""},
                [&] { (void)central.colocate_vars_with(alone); });
+}
+
+TEST_F(ColocationTest, ExitEndsItEarlyAndOnce) {
+  auto colocation = default_strategy().colocate_vars_with(make("alone"));
+  colocation.exit();
+  expect_error(Code::kFailedPrecondition, {"\"alone\"", "already"}, [&] { colocation.exit(); });
+}
+
+TEST_F(ColocationTest, ExitOutOfOrderIsRefusedAndNamesWhatIsOpen) {
+  auto scope = mirrored.scope();
+  auto outer = mirrored.colocate_vars_with(make("outer"));
+  auto inner = mirrored.colocate_vars_with(make("inner"));
+  auto again = mirrored.scope();
+  expect_error(Code::kFailedPrecondition, {"\"outer\"", "not the innermost"},
+               [&] { outer.exit(); });
+  expect_error(Code::kFailedPrecondition, {"\"inner\"", "the scope of MirroredStrategy"},
+               [&] { inner.exit(); });
+  again.exit();
+  expect_error(Code::kFailedPrecondition, {"the scope of MirroredStrategy", "\"inner\""},
+               [&] { scope.exit(); });
+  std::thread([&] {
+    expect_error(Code::kFailedPrecondition, {"\"inner\"", "another thread"}, [&] { inner.exit(); });
+  }).join();
+  inner.exit();
+  outer.exit();
+  scope.exit();
+  EXPECT_FALSE(has_strategy());
+}
+
+TEST_F(ColocationTest, OneDestroyedOutOfOrderWarnsAndEndsWithTheInnerOne) {
+  const auto outer_variable = make("outer"), inner_variable = make("inner");
+  const auto owners = outer_variable.use_count();
+  auto outer = std::make_unique<Strategy::Colocation>(default_strategy(), outer_variable);
+  auto inner = std::make_unique<Strategy::Colocation>(default_strategy(), inner_variable);
+  ::testing::internal::CaptureStderr();
+  outer.reset();
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("\"outer\" is left in another order"),
+            std::string::npos);
+  EXPECT_GT(outer_variable.use_count(), owners);
+  inner.reset();
+  EXPECT_EQ(outer_variable.use_count(), owners) << "it ends with the inner one";
+  ::testing::internal::CaptureStderr();
+  auto next = std::make_unique<Strategy::Colocation>(default_strategy(), inner_variable);
+  std::thread([&] { next.reset(); }).join();
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("\"inner\" is left"), std::string::npos);
 }
 
 TEST_F(ColocationTest, IsOfOneStrategyAlone) {

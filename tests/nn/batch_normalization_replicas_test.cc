@@ -8,7 +8,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizer.h"
-#include "strategies/mirrored_strategy.h"
+#include "tests/distribute/testing.h"
 #include "tests/nn/testing.h"
 
 // Batch normalisation when the rows of a batch are divided over replicas.
@@ -19,23 +19,11 @@ using testing::random_tensor;
 using testing::to_vector;
 using testing::weight;
 
-constexpr int kMaxReplicas = 7;
 constexpr double kMomentum = 0.75;
 constexpr int64_t kChannels = 3, kWidth = 2;
 
-class BatchNormalizationReplicasTest : public ::testing::TestWithParam<int> {
- protected:
-  static void SetUpTestSuite() { set_logical_cpus(kMaxReplicas, 1); }
-  static void TearDownTestSuite() { set_logical_cpus(1); }
-
-  static MirroredStrategy::Options first_cpus() {
-    MirroredStrategy::Options options;
-    for (int i = 0; i < GetParam(); ++i) options.devices.push_back(str("cpu:", i));
-    return options;
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Replicas, BatchNormalizationReplicasTest,
-                         ::testing::Values(1, 2, 3, 4, kMaxReplicas));
+class BatchNormalizationReplicasTest : public testing::ReplicasTest {};
+COHORT_FOR_ALL_REPLICAS(BatchNormalizationReplicasTest);
 
 // Layers of the same options begin with the same weights, because they have the same name.
 Layer make_layer(bool synchronized) {
@@ -97,7 +85,6 @@ std::vector<std::vector<double>> trained(bool synchronized, int64_t rows, Strate
 }
 
 TEST_P(BatchNormalizationReplicasTest, SynchronizedItIsThatOfOneDevice) {
-  MirroredStrategy strategy(first_cpus());
   for (const int64_t rows : {1, 2, 5, 8, 13}) {
     SCOPED_TRACE(str(rows, " rows"));
     const auto expected = trained(false, rows, default_strategy()),
@@ -124,7 +111,6 @@ std::vector<std::vector<double>> moments(const Tensor& x) {
 TEST_P(BatchNormalizationReplicasTest, MovesItsStatisticsByTrueRows) {
   for (const int64_t rows : {1, 5, 8, 13}) {
     SCOPED_TRACE(str(rows, " rows"));
-    MirroredStrategy strategy(first_cpus());
     const auto scope = strategy.scope();
     const Layer layer = make_layer(false);
     const Function step = training_step(layer);
@@ -150,7 +136,6 @@ TEST_P(BatchNormalizationReplicasTest, MovesItsStatisticsByTrueRows) {
 
 TEST_P(BatchNormalizationReplicasTest, OutsideTrainingAllReplicasUseTheMergedStatistics) {
   for (const bool synchronized : {false, true}) {
-    MirroredStrategy strategy(first_cpus());
     const auto scope = strategy.scope();
     const Layer layer = make_layer(synchronized);
     const Tensor x = batch_of(5, 1);

@@ -88,6 +88,41 @@ TEST_F(CentralStorageStrategyTest, VariablesThatAreNotSynchronisedOnWriteHaveACo
   for (int r = 0; r < 4; ++r) EXPECT_EQ(values[r].data<float>()[0], 2 * r);
 }
 
+class CountingOps final : public CrossDeviceOps {
+ public:
+  std::string name() const override { return "CountingOps"; }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<Device>& devices) override {
+    ++groups;
+    return make_in_process_communicators(static_cast<int>(devices.size()));
+  }
+  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& values) override {
+    ++reductions;
+    return CrossDeviceOps::reduce(op, values);
+  }
+  Tensor gather(const PerReplica<Tensor>& values, int64_t axis) override {
+    ++gathers;
+    return CrossDeviceOps::gather(values, axis);
+  }
+
+  int groups = 0, reductions = 0, gathers = 0;
+};
+
+TEST_F(CentralStorageStrategyTest, CombinesValuesAsTheProgramSays) {
+  const auto counting = std::make_shared<CountingOps>();
+  CentralStorageStrategy strategy({.cross_device_ops = counting});
+  const auto step = strategy.function([](Value x) {
+    return get_replica_context()->all_reduce(ReduceOp::kSum, ops::reshape(x, {1}));
+  });
+  const auto sums = strategy.run(step, 1.0f);
+  EXPECT_EQ(sums[3].item(), 4);
+  EXPECT_EQ(strategy.reduce("mean", sums).item(), 4);
+  EXPECT_EQ(strategy.gather(sums, 0).num_elements(), 4);
+  EXPECT_EQ(counting->groups, 1);
+  EXPECT_EQ(counting->reductions, 1);
+  EXPECT_EQ(counting->gathers, 1);
+}
+
 // Reads and updates of a large variable: a replica that reads while another one writes would see
 // some other sum.
 TEST_F(CentralStorageStrategyTest, NoReplicaReadsWhileAnotherOneUpdates) {

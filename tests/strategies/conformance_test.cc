@@ -100,6 +100,22 @@ class ConformanceTest : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Strategies, ConformanceTest, testing::ValuesIn(all_kinds()),
                          [](const auto& info) { return info.param.text(); });
 
+class DefaultDevicesTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { make_tested_devices(kMaxReplicas); }
+};
+
+TEST_F(DefaultDevicesTest, AreTheGpusAndWhereThereAreNoneTheCpus) {
+  std::vector<Device> expected = list_devices();
+  const DeviceType last = expected.back().type;  // CPUs are listed first
+  EXPECT_TRUE(!is_on_gpus() || last == DeviceType::kGpu);
+  std::erase_if(expected, [&](const Device& device) { return device.type != last; });
+  EXPECT_EQ(MirroredStrategy().devices(), expected);
+  const CentralStorageStrategy central;
+  EXPECT_EQ(central.devices(), expected);
+  EXPECT_EQ(central.parameter_device(), expected.size() == 1 ? expected[0] : Device{});
+}
+
 // --- Programs
 
 Value squared_error(const Value& predicted, const BatchValues& batch) {

@@ -6,7 +6,6 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
-#include "strategies/mirrored_strategy.h"
 #include "tests/strategies/faulty_communicator.h"
 #include "tests/strategies/variables_testing.h"
 
@@ -18,11 +17,26 @@ using ::testing::HasSubstr;
 
 constexpr int kReplicas = 2, kFaulty = 1, kVariables = 3;
 
-class ReplicaFaultTest : public ::testing::Test {
+class ReplicaFaultTest : public ::testing::TestWithParam<Kind> {
  protected:
   static void SetUpTestSuite() { set_logical_cpus(kReplicas, 1); }
   static void TearDownTestSuite() { set_logical_cpus(1); }
+
+  // On all CPUs.
+  static std::unique_ptr<Strategy> make_strategy(const std::shared_ptr<CrossDeviceOps>& ops,
+                                                 const CommunicationOptions& communication = {}) {
+    if (GetParam() == Kind::kCentral)
+      return std::make_unique<CentralStorageStrategy>(
+          CentralStorageStrategy::Options{.cross_device_ops = ops, .communication = communication});
+    return std::make_unique<MirroredStrategy>(
+        MirroredStrategy::Options{.cross_device_ops = ops, .communication = communication});
+  }
 };
+INSTANTIATE_TEST_SUITE_P(Strategies, ReplicaFaultTest,
+                         ::testing::Values(Kind::kMirrored, Kind::kCentral), [](const auto& info) {
+                           return std::string(info.param == Kind::kCentral ? "Central"
+                                                                           : "Mirrored");
+                         });
 
 // Connects replicas of which one has a fault.
 class FaultyOps final : public CrossDeviceOps {
@@ -42,14 +56,18 @@ class FaultyOps final : public CrossDeviceOps {
   FaultyCommunicator::Count count_;
 };
 
-// Each variable is a bucket; the fault is in the second step.
+// The fault in the second step of a Training.
+std::shared_ptr<CrossDeviceOps> with_fault(Fault fault) {
+  fault.bucket += kVariables;
+  return std::make_shared<FaultyOps>(fault);
+}
+
+constexpr CommunicationOptions kABucketForEach = {.bytes_per_pack = 1};
+
+// Each variable is a bucket.
 class Training {
  public:
-  explicit Training(Fault fault) {
-    fault.bucket += kVariables;
-    strategy_ = std::make_unique<MirroredStrategy>(
-        MirroredStrategy::Options{.cross_device_ops = std::make_shared<FaultyOps>(fault),
-                                  .communication = {.bytes_per_pack = 1}});
+  explicit Training(std::unique_ptr<Strategy> strategy) : strategy_(std::move(strategy)) {
     const auto scope = strategy_->scope();
     for (int v = 0; v < kVariables; ++v)
       variables_.push_back(create_variable({.name = str("v", v),
@@ -72,15 +90,15 @@ class Training {
   }
 
  private:
-  std::unique_ptr<MirroredStrategy> strategy_;
+  const std::unique_ptr<Strategy> strategy_;
   const optim::Optimizer optimizer_ = optim::SGD(0.25);
   std::vector<std::shared_ptr<Variable>> variables_;
   std::optional<StepFunction<Value, const Value&>> step_;
 };
 
-TEST_F(ReplicaFaultTest, BetweenBucketsEndsTheStrategyWithTheSameErrorForAllLaterSteps) {
+TEST_P(ReplicaFaultTest, BetweenBucketsEndsTheStrategyWithTheSameErrorForAllLaterSteps) {
   for (const Fault& fault : {Fault{Fault::kLost, 1}, Fault{Fault::kLost, kVariables - 1}}) {
-    Training training(fault);
+    Training training(make_strategy(with_fault(fault), kABucketForEach));
     const auto failed = [&] { return error_of(Code::kDeadlineExceeded, [&] { training.step(); }); };
     const std::string first = failed();
     EXPECT_THAT(first, AllOf(HasSubstr("a result does not come"),
@@ -90,8 +108,8 @@ TEST_F(ReplicaFaultTest, BetweenBucketsEndsTheStrategyWithTheSameErrorForAllLate
   }
 }
 
-TEST_F(ReplicaFaultTest, BeforeAnyResultLeavesVariablesAsTheyWereAndTheNextStepWorks) {
-  Training training({Fault::kNotStarted, 0});
+TEST_P(ReplicaFaultTest, BeforeAnyResultLeavesVariablesAsTheyWereAndTheNextStepWorks) {
+  Training training(make_strategy(with_fault({Fault::kNotStarted, 0}), kABucketForEach));
   const auto before = training.values(0);
   EXPECT_THAT(error_of(Code::kDeadlineExceeded, [&] { training.step(); }),
               HasSubstr("a bucket is not there"));
@@ -115,13 +133,13 @@ class ConnectsAgainLate final : public CrossDeviceOps {
   int connections_ = 0;
 };
 
-TEST_F(ReplicaFaultTest, AConnectionThatCannotBeMadeAgainDoesNotHideTheErrorBeforeIt) {
-  MirroredStrategy strategy({.cross_device_ops = std::make_shared<ConnectsAgainLate>()});
-  const auto step = strategy.function([](const Value& id) {
+TEST_P(ReplicaFaultTest, AConnectionThatCannotBeMadeAgainDoesNotHideTheErrorBeforeIt) {
+  const auto strategy = make_strategy(std::make_shared<ConnectsAgainLate>());
+  const auto step = strategy->function([](const Value& id) {
     return get_replica_context()->all_reduce(
         ReduceOp::kSum, ops::gather(ops::constant(Tensor::from<float>({1, 2}, {2})), id));
   });
-  const auto run = [&](int64_t id) { strategy.run(step, id); };
+  const auto run = [&](int64_t id) { strategy->run(step, id); };
   error_of(Code::kOutOfRange, [&] { run(2); });
   EXPECT_THAT(error_of(Code::kUnavailable, [&] { run(1); }), HasSubstr("there is no connection"));
   run(1);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/collective/forwarding_communicator.h"
+#include "strategies/central_storage_strategy.h"
 #include "strategies/mirrored_strategy.h"
 
 namespace cohort {
@@ -141,16 +142,23 @@ class OneIsAbsentAtFirst final : public CrossDeviceOps {
 
 TEST(TimeLimitTest, AStepWhoseReplicasDoNotMeetIsEndedAndTheNextOneRunsInANewGroup) {
   set_logical_cpus(3, 1);
-  {
+  const CommunicationOptions communication = {.timeout_seconds = 0.01};
+  for (const bool central : {false, true}) {
     const auto ops = std::make_shared<OneIsAbsentAtFirst>();
-    MirroredStrategy strategy(
-        {.cross_device_ops = ops, .communication = {.timeout_seconds = 0.01}});
-    const auto step = strategy.function(
+    std::unique_ptr<Strategy> strategy;
+    if (central)
+      strategy = std::make_unique<CentralStorageStrategy>(
+          CentralStorageStrategy::Options{.cross_device_ops = ops, .communication = communication});
+    else
+      strategy = std::make_unique<MirroredStrategy>(
+          MirroredStrategy::Options{.cross_device_ops = ops, .communication = communication});
+    SCOPED_TRACE(strategy->name());
+    const auto step = strategy->function(
         [](Value x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
     std::string message;
-    EXPECT_EQ(code_of([&] { strategy.run(step, 1.0f); }, &message), Code::kDeadlineExceeded);
+    EXPECT_EQ(code_of([&] { strategy->run(step, 1.0f); }, &message), Code::kDeadlineExceeded);
     EXPECT_NE(message.find("has waited for 0.01 s in AllReduce"), std::string::npos) << message;
-    for (const Tensor& sum : strategy.run(step, 1.0f)) EXPECT_EQ(sum.item(), 3);
+    for (const Tensor& sum : strategy->run(step, 1.0f)) EXPECT_EQ(sum.item(), 3);
     EXPECT_EQ(ops->groups, 2);
   }
   set_logical_cpus(1);

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <random>
+#include <tuple>
 
 #include "tests/strategies/variables_testing.h"
 
@@ -160,6 +163,36 @@ TEST_P(VariablesTest, OnReadAnAssignedSumIsSharedOut) {
   EXPECT_EQ(*large->value().data<int64_t>(), beyond_float64);
 }
 
+// To the last bit, in every type, also of numbers that are not divisible by the number of copies.
+TEST_P(VariablesTest, OnReadAnAssignedSumOfFloatsReadsBackAsItIs) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<double> totals = {0, 1, -0.1, 1e-40, 65504, kInfinity, -kInfinity};
+  std::mt19937_64 random(n_);
+  for (int i = 0; i < 2000; ++i)
+    totals.push_back(std::uniform_real_distribution(-4.0, 4.0)(random));
+  for (const auto& [dtype, largest, digits] :
+       {std::tuple(DType::kFloat64, std::numeric_limits<double>::max(), 53),
+        std::tuple(DType::kFloat32, double{std::numeric_limits<float>::max()}, 24),
+        std::tuple(DType::kFloat16, 65504.0, 11), std::tuple(DType::kBFloat16, 3e38, 8)}) {
+    SCOPED_TRACE(str(dtype));
+    totals[1] = largest;
+    const Tensor total = Tensor::from(totals, {static_cast<int64_t>(totals.size())}).cast(dtype);
+    const auto v = on_read(Tensor::zeros(dtype, total.shape()), Aggregation::kSum);
+    v->assign(total);
+    const auto expected = to_doubles(total);
+    EXPECT_EQ(to_doubles(v->value()), expected);
+    EXPECT_EQ(to_doubles(function([&](Value x) { return v->assign(x); })({total})[0]), expected);
+    for (int r = 0; r < n_; ++r) {
+      const auto part = to_doubles(v->storage(r));
+      for (size_t i = 0; i < part.size(); ++i) {
+        if (!std::isfinite(expected[i])) continue;
+        EXPECT_NEAR(part[i], expected[i] / n_, std::ldexp(std::abs(expected[i]), 4 - digits) + 1e-7)
+            << "copy " << r << " of " << expected[i];
+      }
+    }
+  }
+}
+
 TEST_P(VariablesTest, OnReadOthersAreWrittenToEveryCopy) {
   const auto x = [](int r) { return 2.0 * r; };
   for (const Aggregation aggregation : {Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
@@ -294,6 +327,17 @@ TEST_P(VariablesTest, CopiesAreWhereTheStrategyPutsThem) {
   for (int r = 0; r < n_; ++r) {
     EXPECT_EQ(written->storage(r).raw(), written->storage(0).raw());
     EXPECT_EQ(written->is_written_by(r), r == 0);
+  }
+}
+
+TEST_P(VariablesTest, CopiesAreNamedAfterTheirReplicas) {
+  for (const auto& v :
+       {on_write(number(1), Aggregation::kNone), on_read(number(1), Aggregation::kSum)}) {
+    EXPECT_EQ(v->name(), "v");
+    std::vector<std::string> names, expected;
+    for (const auto& copy : v->other_copies()) names.push_back(copy->name());
+    for (size_t r = 1; r < v->devices().size(); ++r) expected.push_back(str("v/replica_", r));
+    EXPECT_EQ(names, expected);
   }
 }
 

@@ -1,3 +1,4 @@
+#include "tests/distribute/testing.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -43,19 +44,16 @@ TEST(Fit, TheSameProgramTwiceGivesTheSameBits) {
   EXPECT_EQ(testing::bits(a), testing::bits(b));
 }
 
-// 37 rows in batches of 8: every batch is uneven over 3 replicas, and the last leaves some replicas
-// few rows.
+// 33 rows in batches of 8: every batch is uneven over 3 replicas, and the last one is a single row.
 TEST(Fit, TheLossCurveDoesNotDependOnTheNumberOfReplicas) {
   const auto train = points(33).shuffle(33, {.seed = 5}).batch(8);
   const FitOptions options{.epochs = 4, .verbose = kSilent};
   const auto alone = classifier().fit(train, options);
-  set_logical_cpus(4, 1);
-  for (const int replicas : {2, 3, 4}) {
-    SCOPED_TRACE(::testing::Message() << replicas << " replicas");
-    std::vector<std::string> devices;
-    for (int i = 0; i < replicas; ++i) devices.push_back(str("cpu:", i));
-    MirroredStrategy strategy({.devices = devices});
-    const auto scope = strategy.scope();
+  set_logical_cpus(cohort::testing::kMaxReplicas, 1);
+  for (const auto& replicas : cohort::testing::all_replicas()) {
+    SCOPED_TRACE(::testing::PrintToString(replicas));
+    const auto strategy = cohort::testing::make_strategy(replicas);
+    const auto scope = strategy->scope();
     const auto together = classifier().fit(train, options);
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_NEAR(together["loss"][i], alone["loss"][i], 1e-5 * alone["loss"][i]);

@@ -109,6 +109,42 @@ TEST(MultiWorkerInput, AllStepAsLongAsAnyHasData) {
   EXPECT_EQ(all, (std::vector<int64_t>{0, 1, 2, 3, 4, 7, 10}));
 }
 
+// A batch is smaller than the number of replicas, so that some have no row at a step, and go on to
+// the next one when those that were to have some are at their end.
+TEST(MultiWorkerInput, WhatHasRowsOnNoWorkerIsNoStep) {
+  using Counts = std::vector<int64_t>;  // of the rows of each worker's file
+  for (const Counts& counts : {Counts{1, 0}, Counts{0, 5}, Counts{2, 7}, Counts{7, 2},
+                               Counts{0, 0, 3}, Counts{4, 1, 0}, Counts{0, 0, 0}}) {
+    SCOPED_TRACE(::testing::PrintToString(counts));
+    std::vector<std::string> files;
+    for (size_t i = 0; i < counts.size(); ++i) files.push_back(str(i));
+    const auto rows = data::from_files(
+        files, [&](const std::string& file) { return range(counts.at(std::stoul(file))); });
+    for (const int64_t batch : {1, 2}) {
+      Found<Numbers> found;
+      on_good_workers(static_cast<int>(counts.size()), [&](Worker& worker) {
+        const auto batches = worker.distribute_dataset(rows.batch(batch).repeat(2));
+        EXPECT_EQ(batches.cardinality(), data::kUnknown);
+        found.set(worker, read_all(batches));
+      });
+      const size_t steps = found.values().at(0).size();
+      std::vector<size_t> rows_of_step(steps);
+      for (const auto& [rank, of_worker] : found.values()) {
+        ASSERT_EQ(of_worker.size(), steps);
+        std::vector<int64_t> seen, expected;
+        for (size_t s = 0; s < steps; ++s) {
+          seen.insert(seen.end(), of_worker[s].begin(), of_worker[s].end());
+          rows_of_step[s] += of_worker[s].size();
+        }
+        for (int64_t i = 0; i < 2 * counts[static_cast<size_t>(rank)]; ++i)
+          expected.push_back(i % counts[static_cast<size_t>(rank)]);
+        EXPECT_EQ(seen, expected) << "worker " << rank << ", batches of " << batch;
+      }
+      EXPECT_THAT(rows_of_step, Each(::testing::Gt(0u))) << "batches of " << batch;
+    }
+  }
+}
+
 TEST(MultiWorkerInput, AFunctionMakesEachWorkersDataset) {
   Found<Numbers> found;
   on_good_workers(3, [&](Worker& worker) {

@@ -44,6 +44,27 @@ TEST_F(SummaryTest, CountsWhatTheOptimizerKeeps) {
   EXPECT_THAT(model.summary(), HasSubstr("Variables on cpu:0: 124 B\nVariables on cpu:1: 124 B\n"));
 }
 
+// Of the 60 bytes of trained weights, the optimizer keeps twice as much, and two counters of 8
+// bytes; each replica has moving statistics of its own, 24 bytes.
+TEST_F(SummaryTest, CountsUnderEachStrategyWhatIsThere) {
+  const auto lines_under = [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    auto model = nn::Sequential({nn::Dense(3), nn::BatchNormalization()});
+    model.compile({.optimizer = optim::Adam(), .loss = losses::MeanSquaredError()});
+    model.build({{DType::kFloat32, {1, 2}}});
+    model.optimizer().build(model.trainable_variables());
+    const std::string summary = model.summary();
+    const size_t lines = summary.find("Variables on ");
+    return lines == summary.npos ? "" : summary.substr(lines);
+  };
+  MirroredStrategy mirrored;
+  EXPECT_EQ(lines_under(mirrored), "Variables on cpu:0: 220 B\nVariables on cpu:1: 220 B\n");
+  CentralStorageStrategy central;
+  EXPECT_EQ(lines_under(central), "Variables on cpu:0: 220 B\nVariables on cpu:1: 24 B\n");
+  CentralStorageStrategy elsewhere({.parameter_device = "cpu:1"});
+  EXPECT_EQ(lines_under(elsewhere), "Variables on cpu:0: 24 B\nVariables on cpu:1: 220 B\n");
+}
+
 TEST_F(SummaryTest, DoesNotSpeakOfDevicesWhereThereIsOneReplica) {
   auto model = small_model();
   model.build({{DType::kFloat32, {1, 2}}});

@@ -1,6 +1,7 @@
 // What the weights of rows count for.
 #include <gmock/gmock.h>
 
+#include "tests/distribute/testing.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -62,13 +63,11 @@ TEST(Weights, CountInWeightedMetricsAloneOnAnyNumberOfReplicas) {
   const WeightedRows rows;
   const double plain = rows.accuracy(false), weighted = rows.accuracy(true);
   ASSERT_NE(plain, weighted);
-  set_logical_cpus(4, 1);
-  for (const int replicas : {1, 2, 3, 4}) {
-    SCOPED_TRACE(::testing::Message() << replicas << " replicas");
-    std::vector<std::string> devices;
-    for (int i = 0; i < replicas; ++i) devices.push_back(str("cpu:", i));
-    MirroredStrategy strategy({.devices = devices});
-    const auto scope = strategy.scope();
+  set_logical_cpus(cohort::testing::kMaxReplicas, 1);
+  for (const auto& replicas : cohort::testing::all_replicas()) {
+    SCOPED_TRACE(::testing::PrintToString(replicas));
+    const auto strategy = cohort::testing::make_strategy(replicas);
+    const auto scope = strategy->scope();
     auto model = fixed_model();
     const History history =
         model.fit(rows.batches(), {.validation_data = rows.batches(), .verbose = kSilent});
