@@ -315,7 +315,7 @@ PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
   } catch (const Error& error) {
     fail_step(error, writes_variables(function, inputs, group));
   } catch (const std::exception& error) {
-    fail_step(Error(Code::kAborted, str("a replica has failed: ", error.what())),
+    fail_step(error_for_others(error).with_context("a replica has failed"),
               writes_variables(function, inputs, group));
   }
 }

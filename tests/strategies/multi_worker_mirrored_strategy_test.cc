@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -416,6 +418,16 @@ TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWas
   });
   EXPECT_EQ(errors[0], "ABORTED: no more tea (peer worker:1)");
   EXPECT_EQ(errors[1], "no more tea");
+}
+
+TEST_F(MultiWorkerTest, MemoryThatOneWorkerDoesNotHaveIsAnErrorOnAll) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto total = scalar("total", 0, Synchronization::kAuto, Aggregation::kSum);
+    strategy.run(untraceable(strategy, total, [] { throw std::bad_alloc(); }), ids(strategy));
+  });
+  EXPECT_THAT(errors, Each("RESOURCE_EXHAUSTED: there is no memory: std::bad_alloc (peer "
+                           "worker:1)"));
 }
 
 // Whose steps communicate alike, so that nothing else notices.
