@@ -220,6 +220,21 @@ TEST(MultiWorkerTraining, CallbacksDecideAlikeAndTheChiefAloneWrites) {
   EXPECT_EQ(lines_in(folder + "/chief/log.csv"), 4);
 }
 
+// Whose names for the files may be others than the chief's.
+TEST(MultiWorkerTraining, TheChiefDecidesWhichFilesAreTheBest) {
+  const std::string folder = make_folder();
+  on_good_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    const std::string path = folder + (worker.is_chief() ? "/best" : "/other-{epoch}");
+    model.fit(points(32).batch(8),
+              quietly({script("val_loss", {2, 3, 1, 4}),
+                       callbacks::ModelCheckpoint(path, {.save_best_only = true, .keep = 2})},
+                      4));
+  });
+  EXPECT_EQ(files_in(folder), 1);
+}
+
 TEST(MultiWorkerTraining, AnErrorOfOneCallbackIsThrownByAll) {
   const auto errors = on_workers(2, [](Worker& worker) {
     const auto scope = worker.scope();
