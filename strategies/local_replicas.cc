@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/notice.h"
+#include "core/distribute/workers.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/profiler.h"
 #include "core/tensor/specs_of.h"
@@ -26,7 +27,8 @@ Error as_error(const std::exception_ptr& thrown, const std::string& process) {
   } catch (const Error& error) {
     return error.peer().empty() ? Error(error.code(), error.message(), process) : error;
   } catch (const std::exception& error) {
-    return Error(Code::kAborted, str("another replica failed: ", error.what()), process);
+    const Error told = error_for_others(error).with_context("another replica failed");
+    return Error(told.code(), told.message(), process);
   } catch (...) {
     return Error(Code::kAborted, "another replica failed", process);
   }

@@ -4,10 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <set>
 
 #include "core/base/notice.h"
+#include "core/base/random.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
+#include "core/runtime/signature.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
@@ -259,12 +262,13 @@ void MultiWorkerMirroredStrategy::require_same_program(const std::vector<uint64_
   const auto name_of = [&](auto at) {
     return group_->name(static_cast<int>(at - programs.begin()));
   };
-  group_->fail(Error(Code::kFailedPrecondition,
-                     str("every worker has to run the same program, but ", name_of(first), " and ",
-                         name_of(other), " have traced \"", traced_, "\" differently, from inputs ",
-                         "of the same shapes: look for another build, other options, or numbers ",
-                         "that depend on the worker"),
-                     name_of(other)));
+  group_->fail(
+      Error(Code::kFailedPrecondition,
+            str("every worker has to run the same program, but ", name_of(first), " and ",
+                name_of(other), " have traced \"", traced_, "\" differently for inputs of ",
+                "the same shapes: look for another build, other options, or numbers that ",
+                "depend on the worker"),
+            name_of(other)));
 }
 
 std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
@@ -288,13 +292,17 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   return known->second;
 }
 
-// Workers with other inputs have traced for those first, and what depends on them may differ.
+// Where replicas have other inputs, every worker has traced what each of them runs.
 void MultiWorkerMirroredStrategy::note_program(const Function& function,
                                                const PerReplica<std::vector<Tensor>>& inputs,
                                                const ReplicaGroup& group) {
-  if (function.trace_count() == traces_ || !group.signatures.empty()) return;
+  if (function.trace_count() == traces_) return;
   traced_ = function.name();
-  program_ = fingerprint(trace_of(function, inputs[0], group));
+  std::set<Signature, SignatureLess> signatures(group.signatures.begin(), group.signatures.end());
+  if (signatures.empty()) signatures.insert(signature_of(inputs[0]));
+  program_ = 0;
+  for (const Signature& signature : signatures)
+    program_ = mix(program_, fingerprint(function.trace(signature, group)));
 }
 
 PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
@@ -307,7 +315,7 @@ PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
   } catch (const Error& error) {
     fail_step(error, writes_variables(function, inputs, group));
   } catch (const std::exception& error) {
-    fail_step(Error(Code::kAborted, str("a replica has failed: ", error.what())),
+    fail_step(error_for_others(error).with_context("a replica has failed"),
               writes_variables(function, inputs, group));
   }
 }

@@ -122,9 +122,9 @@ int64_t bytes_of(const Call& call);
 std::optional<Error> find_mistake(const Call& call, int rank, int size);
 // Whether two ranks may make these calls together, as far as they must be equal.
 bool same(const Call& a, const Call& b);
-// "the ranks of a group must make the same calls, but rank 0 asks for ... and rank 1 for ...", of
-// the descriptions of what they ask for.
-Error mismatch(int rank_a, std::string_view a, int rank_b, std::string_view b);
+// "the ranks of a group must make the same calls, but in its collective 3 rank 0 asks for ... and
+// rank 1 for ...", of the descriptions of what they ask for. Collectives are counted from 1.
+Error mismatch(uint64_t collective, int rank_a, std::string_view a, int rank_b, std::string_view b);
 
 // 16 bytes that are equal where `same` is true and the calls have the same place in the sequence of
 // their group, for ranks that cannot look at each other's calls.

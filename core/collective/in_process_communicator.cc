@@ -62,13 +62,14 @@ int64_t offset(std::span<const int64_t> sizes, size_t rank) {
                          int64_t{0});
 }
 
-// What is wrong with the calls that all ranks made together, in rank order, or nothing.
-std::optional<Error> find_mistake(std::span<const Call> calls) {
+// What is wrong with the calls that all ranks made together, in rank order, as the group's
+// collective of this number, or nothing.
+std::optional<Error> find_mistake(std::span<const Call> calls, uint64_t number) {
   const int size = static_cast<int>(calls.size());
   for (int r = 1; r < size; ++r)
     if (const auto& [first, other] = std::pair(calls[0], calls[static_cast<size_t>(r)]);
         !same(first, other))
-      return mismatch(0, describe(first), r, describe(other));
+      return mismatch(number, 0, describe(first), r, describe(other));
   for (int r = 0; r < size; ++r)
     if (auto mistake = cohort::find_mistake(calls[static_cast<size_t>(r)], r, size)) return mistake;
   if (!std::holds_alternative<AllToAllCall>(calls[0])) return std::nullopt;
@@ -76,7 +77,7 @@ std::optional<Error> find_mistake(std::span<const Call> calls) {
     for (size_t r = 0; r < calls.size(); ++r)
       if (std::get<AllToAllCall>(calls[s]).send_bytes[r] !=
           std::get<AllToAllCall>(calls[r]).receive_bytes[s])
-        return mismatch(static_cast<int>(s), describe(calls[s]), static_cast<int>(r),
+        return mismatch(number, static_cast<int>(s), describe(calls[s]), static_cast<int>(r),
                         describe(calls[r]));
   return std::nullopt;
 }
@@ -127,7 +128,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
     group_->rendezvous.meet();
     const auto begin = std::chrono::steady_clock::now();
     // All ranks see the same calls, so that all find the same.
-    const auto mistake = find_mistake(group_->calls);
+    const auto mistake = find_mistake(group_->calls, ++collectives_);
     if (!mistake) std::visit([&](const auto& own) { work(own); }, call);
     group_->rendezvous.part();
     if (mistake) {
@@ -256,6 +257,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
 
   std::shared_ptr<Group> group_;
   int rank_;
+  uint64_t collectives_ = 0;
   std::vector<const void*> sources_;  // of the segment in work
   std::vector<void*> targets_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <mutex>
 #include <numeric>
 
@@ -48,23 +47,6 @@ class SingleDeviceStrategy final : public Strategy {
 RunOptions with_seed(RunOptions options) {
   if (options.seed == 0) options.seed = global_seed();
   return options;
-}
-
-// Calls `work`, which may throw what the user's code does: that arrives here as it was thrown. The
-// other workers, who would wait for this one in the step, are told.
-template <typename Work>
-void tell_others(Workers& workers, const Work& work) {
-  try {
-    together(workers, work);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    try {
-      workers.fail(Error(Code::kAborted, error.what()));
-    } catch (const Error&) {
-    }
-    throw;
-  }
 }
 
 // The group that runs with these inputs. What makes no difference is left out, so that it makes no
@@ -123,7 +105,7 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   require_cross_replica("run", "call the function's body itself");
   const RunOptions seeded = with_seed(options);
   const std::lock_guard one_at_a_time(state_->running);
-  tell_others(workers(), [&] {
+  together(workers(), [&] {
     if (inputs.size() != devices().size())
       invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
   });
@@ -134,7 +116,7 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   const ReplicaGroup group =
       group_of(state_->id, name(), signatures_in_sync(function, local, seeded), same_input);
   // Here rather than on the replicas' threads: once for all of them, under the caller's scopes.
-  tell_others(workers(), [&] {
+  together(workers(), [&] {
     const ReplicaScope inside(*this);
     for (const Signature& signature : local) function.trace(signature, group);
   });

@@ -16,6 +16,12 @@ void Workers::fail(const Error& error) { throw error; }
 
 bool Workers::stop_requested() const { return interrupted(); }
 
+Error error_for_others(const std::exception& thrown) {
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)
+    return Error(Code::kResourceExhausted, str("there is no memory: ", thrown.what()));
+  return Error(Code::kAborted, thrown.what());
+}
+
 std::string from_chief(Workers& workers, const std::string& topic,
                        const std::function<std::string()>& work) {
   const std::string value = workers.is_chief() ? together(workers, work) : std::string();

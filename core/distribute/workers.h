@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,7 +48,12 @@ class Workers {
 std::string from_chief(Workers& workers, const std::string& topic,
                        const std::function<std::string()>& work);
 
-// Calls `work` on every worker. What it throws on one is thrown by all.
+// What other workers are told of an exception that is no Error: kResourceExhausted where there was
+// no memory, else kAborted, with its text.
+Error error_for_others(const std::exception& thrown);
+
+// Calls `work` on every worker. What it throws on one is thrown by all: as an Error, with the name
+// of that worker. Only an exception of the user's own arrives there as it was thrown.
 template <typename Work>
 auto together(Workers& workers, const Work& work) {
   try {
@@ -54,6 +61,15 @@ auto together(Workers& workers, const Work& work) {
   } catch (const Error& error) {
     workers.fail(error);
     throw;  // not reached, which compilers cannot see through the virtual call
+  } catch (const std::bad_alloc& error) {
+    workers.fail(error_for_others(error));
+    throw;
+  } catch (const std::exception& error) {
+    try {
+      workers.fail(error_for_others(error));
+    } catch (const Error&) {  // what the others throw
+    }
+    throw;
   }
 }
 

@@ -151,9 +151,12 @@ struct Function::State {
 
   // REQUIRES: mutex held, for this and all that follow.
   const Trace& trace(const Signature& signature, const ReplicaGroup& group) {
-    const Trace& wanted = trace_one(signature, group);
     if (group.signatures.empty() || std::find(agreed.begin(), agreed.end(), group) != agreed.end())
-      return wanted;
+      return trace_one(signature, group);
+    // In the group's order, whichever replica this is: what a body makes in its first call is then
+    // the same in every process.
+    for (const Signature& each : group.signatures) trace_one(each, group);
+    const Trace& wanted = trace_one(signature, group);
     for (const Signature& other : group.signatures)
       require_alike(name, wanted, trace_one(other, group));
     agreed.push_back(group);

@@ -41,19 +41,22 @@ CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
 
 struct ModelCheckpointOptions {
   std::string monitor = "val_loss";  // for save_best_only
-  bool save_best_only = false;
+  bool save_best_only = false;       // with `keep`, what is among so many best
   bool save_weights_only = false;
   Mode mode = Mode::kAuto;
   std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
-  int64_t keep = 0;                  // delete all but so many of the newest files it wrote; 0: none
-  // What the first best value has to be better than, for save_best_only.
+  // Delete all but so many of the files it wrote: the newest, or the best for save_best_only. None
+  // are deleted for 0.
+  int64_t keep = 0;
+  // What a value has to be better than to be among the best, for save_best_only.
   std::optional<double> initial_value_threshold;
 };
 // Saves checkpoints to `path`, in which {epoch} (from 1), {batch} and names of results are
 // replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
-// nothing, and says so, once the loss or a weight is no finite number. Backups hold the best value
-// and which files it wrote. kInvalidArgument for save_best_only with save_freq and a monitor
-// "val_...", which no batch has.
+// nothing, and says so, once the loss or a weight is no finite number. One of the best files is not
+// overwritten by a worse one of the same name. Backups hold the best value, and which files it
+// wrote. kInvalidArgument for save_best_only with save_freq and a monitor "val_...", which no batch
+// has.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {

@@ -44,21 +44,24 @@ std::string refusal(const Work& usual, const Work& odd) {
 }
 
 TEST(CommunicatorErrorTest, DifferentCallsAreNamedOnAllRanks) {
-  EXPECT_EQ(refusal(reduce(8), reduce(7)),
-            "the ranks of a group must make the same calls, but rank 0 asks for an all-reduce "
-            "(sum) of 1 float32 tensors with 8 elements and rank 1 for an all-reduce (sum) of 1 "
-            "float32 tensors with 7 elements");
+  EXPECT_EQ(
+      refusal(reduce(8), reduce(7)),
+      "the ranks of a group must make the same calls, but in its collective 1 rank 0 asks for "
+      "an all-reduce (sum) of 1 float32 tensors with 8 elements and rank 1 for an all-reduce "
+      "(sum) of 1 float32 tensors with 7 elements");
   EXPECT_NE(refusal(reduce(2), reduce(2, DType::kInt32)).find("1 int32"), std::string::npos);
   EXPECT_NE(refusal(reduce(2), reduce(2, DType::kFloat32, ReduceOp::kMax)).find("(max)"),
             std::string::npos);
-  EXPECT_EQ(refusal(broadcast(4, 0), broadcast(4, 2)),
-            "the ranks of a group must make the same calls, but rank 0 asks for a broadcast of 4 "
-            "bytes from rank 0 and rank 1 for a broadcast of 4 bytes from rank 2");
+  EXPECT_EQ(
+      refusal(broadcast(4, 0), broadcast(4, 2)),
+      "the ranks of a group must make the same calls, but in its collective 1 rank 0 asks for "
+      "a broadcast of 4 bytes from rank 0 and rank 1 for a broadcast of 4 bytes from rank 2");
   EXPECT_NE(refusal(broadcast(4, 0), broadcast(8, 0)).find("8 bytes"), std::string::npos);
   EXPECT_NE(refusal(gather({4, 4, 4}), gather({4, 8, 4})).find("4, 8, 4 bytes"), std::string::npos);
-  EXPECT_EQ(refusal(barrier(), broadcast(4, 0)),
-            "the ranks of a group must make the same calls, but rank 0 asks for a barrier and rank "
-            "1 for a broadcast of 4 bytes from rank 0");
+  EXPECT_EQ(
+      refusal(barrier(), broadcast(4, 0)),
+      "the ranks of a group must make the same calls, but in its collective 1 rank 0 asks for "
+      "a barrier and rank 1 for a broadcast of 4 bytes from rank 0");
 }
 
 }  // namespace

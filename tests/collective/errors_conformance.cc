@@ -97,7 +97,8 @@ void expect_mismatch(const Group& group, const Pairs& pairs, size_t pair, int od
     SCOPED_TRACE(str(describe(odd), " on rank ", odd_rank, ", ", describe(usual), " elsewhere"));
     communicator.barrier();
     const Error error = refused(communicator, rank == odd_rank ? odd : usual);
-    for (const std::string& part : {std::string("the ranks of a group must make the same calls"),
+    for (const std::string& part : {std::string("the ranks of a group must make the same calls, "
+                                                "but in its collective 2 rank "),
                                     describe(odd), describe(usual), str("rank ", odd_rank)})
       EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
     expect_ended(communicator, error);

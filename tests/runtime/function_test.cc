@@ -100,6 +100,21 @@ TEST(FunctionTest, OneTraceServesAllGroupsWhileNobodyAsksForTheirShapes) {
   EXPECT_EQ(f.trace_count(), 2);
 }
 
+TEST(FunctionTest, AGroupIsTracedInItsOrderForWhicheverReplica) {
+  for (const bool asks : {false, true})
+    for (const int64_t own : {3, 2, 0}) {
+      std::vector<int64_t> traced;
+      const Function f = function([&](Value x) {
+        traced.push_back(x.shape()[0]);
+        return asks ? ops::constant(Tensor::scalar(total_rows(x))) : ops::reduce_sum(x);
+      });
+      f.trace(floats(own), group_of({3, 2, 0}));
+      EXPECT_EQ(traced.front(), 3) << "for the replica with " << own << " rows";
+      const std::vector<int64_t> last(traced.end() - 3, traced.end());
+      EXPECT_EQ(last, (std::vector<int64_t>{3, 2, 0}));
+    }
+}
+
 TEST(FunctionTest, ShapesOnReplicasAreThoseOfTheGroup) {
   const Function f = function([](Value x) { return ops::constant(Tensor::scalar(total_rows(x))); });
   const auto rows = [&](int64_t size, const ReplicaGroup& group) {

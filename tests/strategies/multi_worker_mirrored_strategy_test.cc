@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -418,6 +420,16 @@ TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWas
   EXPECT_EQ(errors[1], "no more tea");
 }
 
+TEST_F(MultiWorkerTest, MemoryThatOneWorkerDoesNotHaveIsAnErrorOnAll) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto total = scalar("total", 0, Synchronization::kAuto, Aggregation::kSum);
+    strategy.run(untraceable(strategy, total, [] { throw std::bad_alloc(); }), ids(strategy));
+  });
+  EXPECT_THAT(errors, Each("RESOURCE_EXHAUSTED: there is no memory: std::bad_alloc (peer "
+                           "worker:1)"));
+}
+
 // Whose steps communicate alike, so that nothing else notices.
 TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramIsNamed) {
   const std::function<Value(const Value&)> programs[] = {
@@ -444,7 +456,52 @@ TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramIsNamed) {
   }
 }
 
-// Each traces for its own rows first, and after a failure one traces what the others have already.
+PerReplica<Tensor> ones(int64_t rows) { return {Tensor::full(DType::kFloat32, {rows}, 1)}; }
+
+TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramForOtherRowsIsNamed) {
+  for (const double stale : {0.1, 0.2}) {
+    const auto errors = on_workers(3, [&](MultiWorkerMirroredStrategy& strategy) {
+      const int rank = strategy.workers().rank();
+      const double rate = rank == 2 ? stale : 0.1;
+      const auto step = strategy.function(
+          [&](const Value& x) {
+            return get_replica_context()->all_reduce(ReduceOp::kSum, ops::reduce_sum(x) * rate);
+          },
+          "train");
+      for (int i = 0; i < 2; ++i) strategy.run(step, ones(rank == 1 ? 4 : 5));
+    });
+    if (stale == 0.1)
+      EXPECT_THAT(errors, Each(""));
+    else
+      EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION: every worker has to run the "
+                                               "same program, but worker:0 and worker:2 have "
+                                               "traced \"train\" differently"),
+                                     HasSubstr("(peer worker:2)"))));
+  }
+}
+
+// What a step computes from its row count, and a variable that its first trace makes.
+TEST_F(MultiWorkerTest, TheSameProgramMayComputeWithTheRowsOfEachWorker) {
+  on_good_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    std::shared_ptr<Variable> total;
+    const auto step = strategy.function([&](const Value& x) {
+      if (total == nullptr) total = scalar("total", 0, Synchronization::kAuto, Aggregation::kSum);
+      const auto rows = static_cast<double>(x.shape()[0]);
+      return total->assign_add(ops::reduce_sum(x) * rows + rows);
+    });
+    const std::vector<std::vector<int64_t>> batches = {{2, 1, 0}, {2, 2, 2}, {1, 2, 2}, {3, 3, 1}};
+    float expected = 0;
+    for (const auto& sizes : batches)
+      for (int i = 0; i < 2; ++i) {
+        for (const int64_t size : sizes) expected += static_cast<float>(size * size + size);
+        const int64_t own = sizes[static_cast<size_t>(strategy.workers().rank())];
+        EXPECT_EQ(strategy.run(step, ones(own))[0].item(), expected);
+      }
+  });
+}
+
+// Each has rows of its own, and after a failure one traces what the others have already.
 TEST_F(MultiWorkerTest, WorkersThatTraceTheSameProgramAtOtherTimesGoOn) {
   on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     bool lucky = strategy.is_chief();

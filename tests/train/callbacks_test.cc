@@ -171,16 +171,74 @@ TEST(ModelCheckpoint, RefusesAPatternThatItDoesNotKnow) {
   }
 }
 
-TEST(ModelCheckpoint, SavesTheBestOnlyAndKeepsTheNewest) {
-  const std::string folder = make_folder();
-  fit(classifier(), 5,
-      {script("val_loss", {3, 2, 4, 1, 5}),
-       callbacks::ModelCheckpoint(folder + "/{epoch}", {.save_best_only = true, .keep = 2})});
+std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     names.push_back(entry.path().filename());
   std::ranges::sort(names);
-  EXPECT_EQ(names, (std::vector<std::string>{"2", "4"}));
+  return names;
+}
+
+TEST(ModelCheckpoint, KeepsTheNewest) {
+  const std::string folder = make_folder();
+  fit(classifier(), 5,
+      {script("val_loss", {1, 2, 3, 4, 5}),
+       callbacks::ModelCheckpoint(folder + "/{epoch}", {.keep = 2})});
+  EXPECT_EQ(files_in(folder), (std::vector<std::string>{"4", "5"}));
+}
+
+TEST(ModelCheckpoint, KeepsTheBest) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto kept = [](const std::vector<double>& values,
+                       const callbacks::ModelCheckpointOptions& options) {
+    const std::string folder = make_folder();
+    fit(classifier(), static_cast<int64_t>(values.size()),
+        {script(options.monitor, values),
+         callbacks::ModelCheckpoint(folder + "/{epoch}", options)});
+    return files_in(folder);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(kept({3, 2, 4, 1, 5}, {.save_best_only = true}), (Names{"1", "2", "4"}))
+      << "each when it was";
+  EXPECT_EQ(kept({3, 2, 4, 1, 5}, {.save_best_only = true, .keep = 1}), (Names{"4"}));
+  EXPECT_EQ(kept({1, 3, nan, 2, 5}, {.save_best_only = true, .keep = 3}), (Names{"1", "2", "4"}));
+  EXPECT_EQ(
+      kept({.1, .9, .5, .7, .6, .8},
+           {.monitor = "s", .save_best_only = true, .mode = callbacks::Mode::kMax, .keep = 3}),
+      (Names{"2", "4", "6"}));
+  EXPECT_EQ(kept({2, 2, 2}, {.save_best_only = true, .keep = 2}), (Names{"1", "2"}))
+      << "what is as good is no better";
+  EXPECT_EQ(kept({3, 1, 2.5}, {.save_best_only = true, .keep = 3, .initial_value_threshold = 2.75}),
+            (Names{"2", "3"}));
+}
+
+TEST(ModelCheckpoint, AWorseOneDoesNotTakeTheNameOfABetterOne) {
+  const std::string folder = make_folder();
+  auto model = classifier();
+  std::string best;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->epoch_end = [&](Training& training, Logs&) {
+    if (training.epoch() == 1) best = cohort::testing::bits(training.model());
+  };
+  fit(model, 4,
+      {script("val_loss", {3, 1, 2, 4}), hooks,
+       callbacks::ModelCheckpoint(folder + "/best", {.save_best_only = true, .keep = 3})});
+  model.load_checkpoint(folder + "/best");
+  EXPECT_EQ(cohort::testing::bits(model), best);
+}
+
+TEST(ModelCheckpoint, KnowsTheBestFilesAfterARestart) {
+  const std::string folder = make_folder();
+  const auto run = [&](int64_t die) {
+    fit(classifier(), 5,
+        {script("val_loss", {1, 4, 2, 3, 5}),
+         callbacks::ModelCheckpoint(folder + "/best/{epoch}", {.save_best_only = true, .keep = 2}),
+         die_after(die), callbacks::BackupAndRestore(folder + "/backup")});
+  };
+  EXPECT_THROW(run(3), Error);
+  EXPECT_EQ(files_in(folder + "/best"), (std::vector<std::string>{"1", "2"}));
+  run(-1);
+  EXPECT_EQ(files_in(folder + "/best"), (std::vector<std::string>{"1", "3"}));
 }
 
 TEST(ModelCheckpoint, SavesWhatIsBetterThanAThreshold) {

@@ -1,7 +1,10 @@
 // Training by several workers, each a thread with a strategy of its own.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 
@@ -253,6 +256,21 @@ TEST(MultiWorkerTraining, CallbacksDecideAlikeAndTheChiefAloneWrites) {
   EXPECT_EQ(lines_in(folder + "/chief/log.csv"), 4);
 }
 
+// Whose names for the files may be others than the chief's.
+TEST(MultiWorkerTraining, TheChiefDecidesWhichFilesAreTheBest) {
+  const std::string folder = make_folder();
+  on_good_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    const std::string path = folder + (worker.is_chief() ? "/best" : "/other-{epoch}");
+    model.fit(points(32).batch(8),
+              quietly({script("val_loss", {2, 3, 1, 4}),
+                       callbacks::ModelCheckpoint(path, {.save_best_only = true, .keep = 2})},
+                      4));
+  });
+  EXPECT_EQ(files_in(folder), 1);
+}
+
 TEST(MultiWorkerTraining, AnErrorOfOneCallbackIsThrownByAll) {
   const auto errors = on_workers(2, [](Worker& worker) {
     const auto scope = worker.scope();
@@ -266,6 +284,27 @@ TEST(MultiWorkerTraining, AnErrorOfOneCallbackIsThrownByAll) {
   });
   EXPECT_THAT(errors, Each(HasSubstr("RESOURCE_EXHAUSTED: ")));
   EXPECT_THAT(errors, Each(HasSubstr("the pen is empty")));
+}
+
+TEST(MultiWorkerTraining, WhatACallbackThrowsThatIsNoErrorIsToldToAll) {
+  const auto train = [](const std::function<void()>& mistake) {
+    return on_workers(2, [&](Worker& worker) {
+      const auto scope = worker.scope();
+      auto model = classifier();
+      auto hooks = std::make_shared<Hooks>();
+      hooks->batch_end = [&](Training& training) {
+        if (worker.is_chief() && training.step() == 2) mistake();
+      };
+      model.fit(points(40).batch(8), quietly({hooks}));
+    });
+  };
+  const auto others = train([] { throw std::runtime_error("the pen is empty"); });
+  EXPECT_EQ(others[0], "the pen is empty") << "as it was thrown";
+  EXPECT_THAT(others[1], AllOf(HasSubstr("ABORTED: "), HasSubstr("the pen is empty"),
+                               HasSubstr("(peer worker:0)")));
+  EXPECT_THAT(train([] { throw std::bad_alloc(); }),
+              Each(AllOf(HasSubstr("RESOURCE_EXHAUSTED: "), HasSubstr("std::bad_alloc"),
+                         HasSubstr("(peer worker:0)"))));
 }
 
 // --- Saving

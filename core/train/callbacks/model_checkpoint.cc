@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <regex>
 
+#include "core/distribute/workers.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/monitor.h"
 
@@ -75,50 +77,88 @@ class ModelCheckpointCallback : public Callback {
   CallbackState state() const override {
     CallbackState state = monitor_.state();
     state[kBatches] = Tensor::scalar(batches_);
-    std::vector<Tensor> written;
-    for (const std::string& path : written_) written.push_back(tensor_of(path));
+    std::vector<Tensor> written, values;
+    for (const File& file : written_) {
+      written.push_back(tensor_of(file.path));
+      values.push_back(Tensor::scalar(file.value));
+    }
     add_list(state, kWritten, written);
+    if (options_.save_best_only) add_list(state, kValues, values);
     return state;
   }
   void restore(const CallbackState& state) override {
     monitor_.restore(state);
     batches_ = integer_in(state, kBatches).value_or(0);
     written_.clear();
-    for (const Tensor& path : list_in(state, kWritten)) written_.push_back(text_of(path));
+    // What has no value was the best when it was written, as older backups have it.
+    const double best = monitor_.best().value_or(0);
+    for (const Tensor& path : list_in(state, kWritten)) {
+      const auto value = number_in(state, str(kValues, "/", written_.size()));
+      written_.push_back({text_of(path), value.value_or(best)});
+    }
   }
 
  private:
   static constexpr const char* kBatches = "batches";
   static constexpr const char* kWritten = "written";
+  static constexpr const char* kValues = "values";
+
+  struct File {
+    std::string path;
+    double value;  // of what is monitored; 0 where the newest are kept
+  };
 
   void save(Training& training, const Logs& logs) {
-    std::optional<double> best;
+    std::optional<double> value;
     if (options_.save_best_only) {
-      best = monitor_.find(training, logs);
-      if (!best || !monitor_.is_better(*best)) return;
+      value = monitor_.find(training, logs);
+      if (!value) return;
     }
+    const std::string path = path_for(training, logs);
+    if (value && !is_worth_saving(training, *value, path)) return;
     const Model& model = training.model();
     const auto snapshot = guard_.accept(training, [&] {
       return Snapshot(options_.save_weights_only ? model.variables() : model.checkpoint_variables(),
                       {}, model.strategy().workers());
     });
     if (!snapshot) return;
-    if (best) monitor_.improves(*best);
-    Logs values = logs;
-    values["epoch"] = static_cast<double>(training.epoch() + 1);
-    values["batch"] = static_cast<double>(training.step());
-    const std::string path = fill_pattern(path_, values);
+    if (value) monitor_.improves(*value);
     snapshot->save(path);
-    if (model.strategy().is_chief()) forget_old(path);
+    if (model.strategy().is_chief()) forget_others({path, value.value_or(0)});
   }
 
-  void forget_old(const std::string& newest) {
+  std::string path_for(const Training& training, Logs values) const {
+    values["epoch"] = static_cast<double>(training.epoch() + 1);
+    values["batch"] = static_cast<double>(training.step());
+    return fill_pattern(path_, values);
+  }
+
+  // The chief knows what it has written, to paths that others need not have.
+  bool is_worth_saving(Training& training, double value, const std::string& path) const {
+    if (options_.keep == 0) return monitor_.is_better(value);
+    const auto decide = [&] { return std::string(is_among_best(value, path) ? "yes" : "no"); };
+    return from_chief(training.model().strategy().workers(),
+                      "whether ModelCheckpoint has a better one", decide) == "yes";
+  }
+
+  bool is_among_best(double value, const std::string& path) const {
+    const auto& threshold = options_.initial_value_threshold;
+    if (std::isnan(value) || (threshold && !monitor_.beats(value, *threshold))) return false;
+    const auto same = std::ranges::find(written_, path, &File::path);
+    if (same != written_.end()) return monitor_.beats(value, same->value);
+    return std::ssize(written_) < options_.keep || monitor_.beats(value, written_.front().value);
+  }
+
+  void forget_others(const File& newest) {
     if (options_.keep == 0) return;
-    std::erase(written_, newest);
-    written_.push_back(newest);
+    std::erase_if(written_, [&](const File& file) { return file.path == newest.path; });
+    const auto is_better = [&](const File& file) {
+      return monitor_.beats(file.value, newest.value);
+    };
+    written_.insert(std::ranges::find_if(written_, is_better), newest);
     while (std::ssize(written_) > options_.keep) {
       std::error_code gone_already;
-      std::filesystem::remove(written_.front(), gone_already);
+      std::filesystem::remove(written_.front().path, gone_already);
       written_.pop_front();
     }
   }
@@ -128,7 +168,7 @@ class ModelCheckpointCallback : public Callback {
   Monitor monitor_;
   SaveGuard guard_;
   int64_t batches_ = 0;
-  std::deque<std::string> written_;  // what is to be deleted some day, oldest first
+  std::deque<File> written_;  // what is to be deleted some day: the first first
 };
 
 }  // namespace

@@ -29,6 +29,8 @@ class Monitor {
   // The same, and it is then the best.
   bool improves(double value);
 
+  const std::optional<double>& best() const { return best_; }
+
   // The best so far, for Callback::state() and restore().
   CallbackState state() const;
   void restore(const CallbackState& state);

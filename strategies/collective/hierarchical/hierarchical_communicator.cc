@@ -131,7 +131,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   void agree(const Call& call) {
     HostCommunicator& host = levels_->host();
     host.set_limit(limit_);
-    host.agree(call);
+    host.agree(call, ++agreed_);
     host.set_limit(later(limit_, kForFirstRank));
     int32_t odd = leaders_ != nullptr ? find_odd_host(call) : 0;
     if (host.size() > 1) host.broadcast(&odd, &odd, sizeof odd, 0);
@@ -141,7 +141,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   // The first host whose ranks do not make the same call as those of the first; else 0.
   int32_t find_odd_host(const Call& call) {
     try {
-      const auto calls = tell_all(*leaders_, fingerprint(call, ++agreed_));
+      const auto calls = tell_all(*leaders_, fingerprint(call, agreed_));
       const auto odd = std::find_if(calls.begin(), calls.end(),
                                     [&](const Fingerprint& f) { return !(f == calls[0]); });
       return odd == calls.end() ? 0 : static_cast<int32_t>(odd - calls.begin());
@@ -162,7 +162,8 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
       words[1] = all[static_cast<size_t>(odd)];
     }
     levels_->host().broadcast(words, words, sizeof words, 0);
-    throw mismatch(topology().ranks(0)[0], words[0].text, topology().ranks(odd)[0], words[1].text);
+    throw mismatch(agreed_, topology().ranks(0)[0], words[0].text, topology().ranks(odd)[0],
+                   words[1].text);
   }
 
   void work(const Call&, const BarrierCall&) {}

@@ -66,8 +66,9 @@ class SharedMemoryCommunicator final : public HostCommunicator {
     meeting_.set_limit(limit);
   }
 
-  void agree(const Call& call) override {
+  void agree(const Call& call, uint64_t collective) override {
     Post& post = begin_turn(call);
+    collective_ = collective;
     post.num_events = 0;
     note_mistake(find_mistake(call, meeting_.number(rank_), whole_size_), post);
     meeting_.set_warns(true);
@@ -107,7 +108,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   Post& begin_turn(const Call& call) {
     // Posts of the last collective may not have been read by all.
     if (meeting_.ended()) throw meeting_.error();
-    ++turn_;
+    collective_ = ++turn_;
     Post& post = group_->control.post(rank_, turn_);
     post.fingerprint = fingerprint(call, turn_);
     return post;
@@ -151,8 +152,9 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   [[noreturn]] void refuse(const Call& call, Post& post, int rank_a, int rank_b) {
     write_text(post, describe(call));
     meeting_.part([&] { return describe(call); });
-    refuse(mismatch(meeting_.number(rank_a), read_text(group_->control.post(rank_a, turn_)),
-                    meeting_.number(rank_b), read_text(group_->control.post(rank_b, turn_))));
+    refuse(mismatch(collective_, meeting_.number(rank_a),
+                    read_text(group_->control.post(rank_a, turn_)), meeting_.number(rank_b),
+                    read_text(group_->control.post(rank_b, turn_))));
   }
 
   HostReduction& mover(const AllReduceCall&) { return reduction_; }
@@ -180,8 +182,9 @@ class SharedMemoryCommunicator final : public HostCommunicator {
 
   const std::shared_ptr<HostGroup> group_;
   const int rank_;
-  uint64_t turn_ = 0;   // calls so far
-  int whole_size_ = 0;  // of the larger group
+  uint64_t turn_ = 0;        // calls so far
+  uint64_t collective_ = 0;  // the number of the last, in the larger group where there is one
+  int whole_size_ = 0;       // of the larger group
   SharedMeeting meeting_;
   PeerMemory memory_;
   const HostRank host_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +48,9 @@ class HostCommunicator : public QueuedCommunicator {
   // it has. Before the first `agree`.
   virtual void renumber(std::vector<int> numbers, int size) = 0;
   // Meets the other ranks of the host for a call of the larger group, without doing it: all ask for
-  // the same, but for the sizes of an all-to-all. Errors are as if the call were run.
-  virtual void agree(const Call& call) = 0;
+  // the same, but for the sizes of an all-to-all. Errors are as if the call were run, as the
+  // larger group's collective of this number.
+  virtual void agree(const Call& call, uint64_t collective) = 0;
   // How long later calls wait for others; for ever without one.
   virtual void set_limit(std::optional<std::chrono::milliseconds> limit) = 0;
   // As split.

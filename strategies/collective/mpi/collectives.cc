@@ -314,7 +314,7 @@ class Work {
     if (rank_ == sender || rank_ == receiver) traffic_.tell(own);
     const std::string a = rank_ == sender ? own : traffic_.hear(sender);
     const std::string b = rank_ == receiver ? own : traffic_.hear(receiver);
-    throw mismatch(sender, a, receiver, b);
+    throw mismatch(traffic_.collective(), sender, a, receiver, b);
   }
 
   template <typename C>

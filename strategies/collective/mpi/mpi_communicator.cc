@@ -132,7 +132,8 @@ class MpiCommunicator final : public QueuedCommunicator {
     const int other = static_cast<int>(odd - heard.begin());
     if (rank() == 0 || rank() == other) traffic.tell(describe(call));
     const std::string first = rank() == 0 ? describe(call) : traffic.hear(0);
-    throw mismatch(0, first, other, rank() == other ? describe(call) : traffic.hear(other));
+    throw mismatch(traffic.collective(), 0, first, other,
+                   rank() == other ? describe(call) : traffic.hear(other));
   }
 
   void refuse_mistakes(const std::optional<Error>& own, const std::vector<Control>& heard,

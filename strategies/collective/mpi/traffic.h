@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ class Traffic {
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
+  // The number of the call, from 1.
+  uint64_t collective() const { return number_ + 1; }
   PiecePool& pool() { return group_.transport().pool(); }
 
   // Says to rank r, for each other rank, `statements[r]`, and returns what all said, by rank. This

@@ -255,7 +255,7 @@ Error Exchange::verdict(bool timed_out) const {
     if (!report) continue;
     if (first == nullptr) first = &report;
     if (report->content != (*first)->content)
-      return mismatch(static_cast<int>(first - reports.data()), (*first)->text,
+      return mismatch(sequence_, static_cast<int>(first - reports.data()), (*first)->text,
                       static_cast<int>(&report - reports.data()), report->text);
   }
   for (auto& report : reports) {
@@ -264,13 +264,14 @@ Error Exchange::verdict(bool timed_out) const {
       continue;
     const auto& sender = reports[static_cast<size_t>(report->sender)];
     const auto& receiver = reports[static_cast<size_t>(report->receiver)];
-    return mismatch(report->sender, sender ? sender->text : "other sizes", report->receiver,
-                    receiver ? receiver->text : "other sizes");
+    return mismatch(sequence_, report->sender, sender ? sender->text : "other sizes",
+                    report->receiver, receiver ? receiver->text : "other sizes");
   }
   if (!timed_out)
     return Error(is_wrong_ ? Code::kInvalidArgument : Code::kUnknown,
-                 str("the ranks of a group must make the same calls, but rank ", rank(),
-                     " asks for ", describe(*call_), " and another rank for something else"));
+                 str("the ranks of a group must make the same calls, but in its collective ",
+                     sequence_, " rank ", rank(), " asks for ", describe(*call_),
+                     " and another rank for something else"));
   const std::vector<int> missing = control_.missing_reports(sequence_);
   std::vector<int> awaited;
   for (int p = 0; p < size(); ++p)
