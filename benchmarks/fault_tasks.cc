@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -51,17 +52,12 @@ struct Counter {
   }
 };
 
-struct Sight {
-  uint64_t epoch = 0, sessions = 0;
-  bool operator==(const Sight&) const = default;
-};
-
-Sight look_at(ParameterClient& client) {
+Sight look_at(ParameterClient& client, int server) {
   try {
     const ServerStatistics statistics = client.statistics();
-    return {statistics.epoch, statistics.sessions};
+    return {.server = server, .epoch = statistics.epoch, .sessions = statistics.sessions};
   } catch (const Error&) {
-    return {};
+    return {.server = server};
   }
 }
 
@@ -96,12 +92,20 @@ void observe(const ClusterSpec& cluster) {
   const CatchTermination catching;
   while (!interrupted()) {
     for (size_t s = 0; s < clients.size(); ++s) {
-      const Sight sight = look_at(*clients[s]);
+      const Sight sight = look_at(*clients[s], static_cast<int>(s));
       if (sight != std::exchange(known[s], sight))
-        say(str("server ", s, ' ', sight.epoch, ' ', sight.sessions));
+        say(str("server ", sight.server, ' ', sight.epoch, ' ', sight.sessions));
     }
     std::this_thread::sleep_for(kLookInterval);
   }
+}
+
+Sight sight_in(const std::string& said) {
+  std::istringstream in(said);
+  std::string word;
+  Sight sight;
+  in >> word >> sight.server >> sight.epoch >> sight.sessions;
+  return sight;
 }
 
 void say_values(const FaultJobOptions& options, const ClusterSpec& cluster) {

@@ -31,9 +31,16 @@ inline constexpr int kSlowFactor = 10;
 void serve(const FaultJobOptions& options, const ClusterSpec& cluster, int server);
 void work(const FaultJobOptions& options, const ClusterSpec& cluster, int worker);
 
-// Asks each server how it is, every few milliseconds, and says what has changed: "server NUMBER
-// EPOCH SESSIONS", as ServerStatistics has them, 0 and 0 for one that does not answer.
+// How a server was when the observer asked it, by its ServerStatistics.
+struct Sight {
+  int server = 0;
+  uint64_t epoch = 0, sessions = 0;  // 0: it did not answer
+  bool operator==(const Sight&) const = default;
+};
+// Asks each server how it is, every few milliseconds, and says what has changed, which sight_in()
+// reads.
 void observe(const ClusterSpec& cluster);
+Sight sight_in(const std::string& said);
 
 // Says the counter's value on each server, "value SERVER NUMBER", and ends. For when all workers
 // have ended. kDataLoss where a shard's elements differ.

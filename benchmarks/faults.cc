@@ -1,16 +1,19 @@
 // Measures what becomes of training with parameter servers when a worker or a server is killed, or
 // a worker is slow: tasks are processes of this host, and a model that counts tells whether each
-// push was applied once. Counts that are wrong are an error.
+// push was applied once. And what attackers do to those who are served besides. Counts that are
+// wrong are an error, and strangers who are let in.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "benchmarks/attacks.h"
 #include "benchmarks/fault_job.h"
 #include "benchmarks/statistics.h"
 #include "core/base/error.h"
@@ -34,14 +37,28 @@ constexpr double kRounding = 0.01;
 struct Settings {
   std::string row;
   FaultJobOptions job;
+  AttackOptions attack;
   std::chrono::nanoseconds window;  // before and after a fault
   int64_t rounds;
   uint64_t seed;
 };
 
+// Those that rows were measured with.
+std::string job_settings(const Settings& s) {
+  return str(" workers=", s.job.workers, " servers=", s.job.servers,
+             " pace_ms=", s.job.pace.count());
+}
+std::string attack_settings(const Settings& s) {
+  return str(" clients=", s.attack.clients, " attack_ms=", s.attack.pause.count());
+}
+std::string flood_settings(const Settings& s) {
+  return str(" workers=", s.attack.clients, " connections_per_s=", s.attack.connections_per_s);
+}
+
 struct Row {
   std::string name, more;  // the latter is printed behind the name
   std::function<Figures(const Settings&, RandomStream&)> measure;
+  std::function<std::string(const Settings&)> settings = job_settings;
 };
 
 double milliseconds(Clock::duration time) {
@@ -279,25 +296,72 @@ Figures slow_synchronous_worker(const Settings& s, RandomStream& random) {
   return figures;
 }
 
+// --- Attacks
+
+// The value that this part of all does not exceed.
+double quantile(std::vector<double> values, double part) {
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+Figures figures_of_attack(const Attacked& found) {
+  const double quiet = quantile(found.quiet_us, 0.99), attacked = quantile(found.attacked_us, 0.99);
+  return {{"calls", static_cast<double>(found.attacked_us.size())},
+          {"p99_us", quiet},
+          {"p99_us_attacked", attacked},
+          {"ratio", attacked / quiet},
+          {"refused", static_cast<double>(found.attempts)},
+          {"growth_mib", found.growth_bytes / (1 << 20)},
+          {"growth_in_messages", found.growth_bytes / found.message_bytes}};
+}
+
+Figures flood(const Settings& s) {
+  const Attacked found = leader_under_flood(s.attack);
+  if (found.answered > 0)
+    fail(Code::kPermissionDenied, "the leader has answered ", found.answered,
+         " calls of strangers");
+  const double quiet = mean(found.quiet_us), flooded = mean(found.attacked_us);
+  return {{"steps", static_cast<double>(found.attacked_us.size())},
+          {"step_ms", quiet / 1e3},
+          {"step_ms_flooded", flooded / 1e3},
+          {"cost", flooded / quiet - 1},
+          {"connected_per_s", static_cast<double>(found.attempts) / found.attack_s},
+          {"answered", static_cast<double>(found.answered)},
+          {"growth_mib", found.growth_bytes / (1 << 20)}};
+}
+
 std::vector<Row> rows() {
   const auto server_row = [](std::string log, ServerLog kind) {
     return Row{"server_killed", " log=" + std::move(log),
                [kind](const auto& s, auto& random) { return kill_server(s, random, kind); }};
+  };
+  const auto attack_row = [](std::string target, Attacked (*measure)(const AttackOptions&)) {
+    return Row{"attack", " target=" + std::move(target),
+               [measure](const auto& s, auto&) { return figures_of_attack(measure(s.attack)); },
+               attack_settings};
   };
   return {{"worker_killed", "", kill_worker},
           {"synchronous_worker_killed", "", kill_synchronous_worker},
           server_row("none", ServerLog::kNone),
           server_row("written", ServerLog::kWritten),
           {"slow_worker", "", slow_worker},
-          {"synchronous_slow_worker", "", slow_synchronous_worker}};
+          {"synchronous_slow_worker", "", slow_synchronous_worker},
+          attack_row("server", parameter_server_under_attack),
+          attack_row("leader", leader_under_attack),
+          {"flood", "", [](const auto& s, auto&) { return flood(s); }, flood_settings}};
 }
 
 // --- The program
 
 Settings parse(int argc, char** argv) {
-  Flags flags(argc, argv,
-              "Measures what faults do to training with parameter servers. Wrong counts are an "
-              "error.");
+  Flags flags(
+      argc, argv,
+      "Measures what faults do to training with parameter servers, and attacks to those who "
+      "are served besides. Wrong counts are an error.");
   std::vector<std::string> names = {"all"};
   for (const Row& row : rows())
     if (names.back() != row.name) names.push_back(row.name);
@@ -313,6 +377,13 @@ Settings parse(int argc, char** argv) {
   s.window = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(flags.number(
           "seconds", 1, "of training before a fault and after it", {.min = 0.1, .max = 10})));
+  s.attack.window = s.window;
+  s.attack.clients =
+      static_cast<int>(flags.integer("clients", 2, "that attacks disturb", {.min = 1, .max = 16}));
+  s.attack.pause = std::chrono::milliseconds(
+      flags.integer("attack_ms", 10, "between hostile messages", {.min = 0, .max = 1000}));
+  s.attack.connections_per_s = static_cast<int>(
+      flags.integer("connections_per_s", 100, "of a flood", {.min = 1, .max = 10'000}));
   s.rounds = flags.integer("rounds", 3, "with fresh processes; medians count", {.min = 1});
   s.seed = static_cast<uint64_t>(
       flags.integer("seed", 1, "of victims and moments of faults", {.min = 0}));
@@ -324,8 +395,7 @@ Settings parse(int argc, char** argv) {
 std::string rounded(double value) { return str(std::round(1e3 * value) / 1e3); }
 
 void report(const Settings& s, const Row& row, const std::vector<Figures>& rounds) {
-  std::string line = str("cohort-faults row=", row.name, row.more, " workers=", s.job.workers,
-                         " servers=", s.job.servers, " pace_ms=", s.job.pace.count(),
+  std::string line = str("cohort-faults row=", row.name, row.more, row.settings(s),
                          " rounds=", s.rounds, " seed=", s.seed);
   for (size_t i = 0; i < rounds[0].size(); ++i) {
     std::vector<double> values;

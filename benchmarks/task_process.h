@@ -36,6 +36,8 @@ class TaskProcess {
   TaskProcess& operator=(const TaskProcess&) = delete;
 
   const std::string& name() const { return name_; }
+  // Of the process, while it has not ended.
+  pid_t id() const { return id_; }
   // Starts it once more, when it has ended. Lines are added to those that there are.
   void start();
   // Returns when it is dead, with all that it has printed read.

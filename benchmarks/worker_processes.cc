@@ -1,12 +1,10 @@
 #include "benchmarks/worker_processes.h"
 
-#include <arpa/inet.h>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <string_view>
 #include <sys/socket.h>
@@ -23,36 +21,11 @@ constexpr int kAnswerLimitMs = 600'000;
 // More than a strategy waits for the others at its end.
 constexpr std::chrono::seconds kEndLimit(90);
 
-class FreePort {
- public:
-  FreePort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (bind(socket_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-      fail(Code::kUnavailable, "there is no free port");
-    port_ = ntohs(address.sin_port);
-  }
-  ~FreePort() { close(socket_); }
-  FreePort(const FreePort&) = delete;
-  FreePort& operator=(const FreePort&) = delete;
-
-  int port() const { return port_; }
-
- private:
-  int socket_, port_;
-};
-
 // The workers' addresses, as a JSON list.
-std::string free_addresses(int workers) {
-  std::vector<std::unique_ptr<FreePort>> ports;  // all at a time, so that they differ
+std::string addresses_of(const std::vector<launcher::ReservedPort>& ports) {
   std::string addresses;
-  for (int w = 0; w < workers; ++w) {
-    ports.push_back(std::make_unique<FreePort>());
-    addresses += str(w == 0 ? "" : ",", "\"127.0.0.1:", ports.back()->port(), "\"");
-  }
+  for (const auto& port : ports)
+    addresses += str(addresses.empty() ? "" : ",", '"', port.address(), '"');
   return addresses;
 }
 
@@ -66,8 +39,9 @@ void end_process(pid_t id, std::chrono::steady_clock::time_point deadline) {
 }  // namespace
 
 WorkerProcesses::WorkerProcesses(const std::vector<std::string>& arguments, int workers,
-                                 int64_t threads) {
-  const std::string addresses = free_addresses(workers);
+                                 int64_t threads)
+    : ports_(static_cast<size_t>(workers)) {
+  const std::string addresses = addresses_of(ports_);
   for (int w = 0; w < workers; ++w)
     processes_.push_back(start(arguments,
                                str(R"({"cluster":{"worker":[)", addresses,

@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "strategies/cluster/launcher/reserved_port.h"
+
 namespace cohort::benchmarks {
 
 // Processes of the running program that are the workers of one cluster on this host, and that work
@@ -40,6 +42,7 @@ class WorkerProcesses {
   static Process start(const std::vector<std::string>& arguments, const std::string& tf_config,
                        int64_t threads);
 
+  std::vector<launcher::ReservedPort> ports_;
   std::vector<Process> processes_;
 };
 

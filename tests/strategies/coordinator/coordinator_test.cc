@@ -1,6 +1,8 @@
 // Coordinators and workers of this process, over loopback.
 #include <algorithm>
 #include <filesystem>
+#include <new>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -222,6 +224,24 @@ TEST(ClusterCoordinator, AFailingDatasetFunctionIsAnErrorOfWhoUsesIt) {
   const RemoteValue value = coordinator->schedule(sum, broken);
   EXPECT_ERROR(value.fetch(kPatience), Code::kUnknown, "no such folder");
   EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no such folder");
+}
+
+TEST(ClusterCoordinator, ADatasetWithoutMemoryIsAnErrorOfWhoUsesIt) {
+  register_dataset("greedy", [](const InputContext&) {
+    return data::generator([]() -> data::NextFunction {
+      return []() -> std::optional<data::Element> { throw std::bad_alloc(); };
+    });
+  });
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto greedy = coordinator->create_per_worker_dataset("greedy").iterate();
+  const auto sum = default_strategy().function(
+      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const RemoteValue value = coordinator->schedule(sum, greedy);
+  EXPECT_ERROR(value.fetch(kPatience), Code::kResourceExhausted, "no memory");
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kResourceExhausted, "no memory");
+  EXPECT_EQ(coordinator->schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator->statistics().worker_failures, 0u);
 }
 
 TEST(ClusterCoordinator, ABodyThatThrowsDoesSoWhereItIsTraced) {

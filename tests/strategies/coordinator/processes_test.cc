@@ -116,6 +116,31 @@ TEST_F(Processes, WhatIsPushedIsAppliedOnceHoweverOftenItIsExecuted) {
   RecordProperty("retried", static_cast<int>(coordinator_->statistics().retried));
 }
 
+// Its value is larger than what a worker's process may have.
+TEST_F(Processes, AFunctionThatThereIsNoMemoryForIsAnErrorAndTheWorkerServesOn) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a sanitizer needs the address space for itself";
+#endif
+  constexpr size_t kGiB = size_t{1} << 30;
+  connect();
+  check(schedule(100));
+  for (const auto& worker : workers_)
+    ASSERT_TRUE(worker->limit(RLIMIT_AS, worker->memory("VmSize") + kGiB));
+  const Function large = function(
+      [](Value x) {
+        const Value all = ops::broadcast_to(x, Shape{int64_t{kGiB}});
+        return all + all;
+      },
+      "large");
+  for (int i = 0; i < 4; ++i) {
+    const RemoteValue value = coordinator_->schedule(large, 1.0f);
+    EXPECT_ERROR(value.fetch(kPatience), Code::kResourceExhausted, "memory");
+    EXPECT_ERROR(coordinator_->join(kPatience), Code::kResourceExhausted, "memory");
+    check(schedule(100));
+  }
+  EXPECT_EQ(coordinator_->statistics().worker_failures, 0u);
+}
+
 // Parameter servers are processes, too.
 class ServerProcesses : public Processes {
  protected:

@@ -1,7 +1,6 @@
 // Servers as processes that run out of something, or have callers who mean no good.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -45,18 +44,12 @@ class FaultyServer : public ::testing::Test {
         no_environment);
   }
   void limit(__rlimit_resource resource, rlim_t value) const {
-    rlimit limit{};
-    ASSERT_EQ(prlimit(process_->pid(), resource, nullptr, &limit), 0);
-    limit.rlim_cur = value;  // alone, so that it can be raised again
-    ASSERT_EQ(prlimit(process_->pid(), resource, &limit, nullptr), 0);
+    ASSERT_TRUE(process_->limit(resource, value));
   }
-  // Of the server, by a name of /proc/PID/status.
   size_t memory(const std::string& name) const {
-    std::ifstream status(str("/proc/", process_->pid(), "/status"));
-    for (std::string line; std::getline(status, line);)
-      if (line.starts_with(name + ":")) return std::stoull(line.substr(name.size() + 1)) << 10;
-    ADD_FAILURE() << "no " << name << " of process " << process_->pid();
-    return 0;
+    const size_t bytes = process_->memory(name);
+    EXPECT_GT(bytes, 0u) << name;
+    return bytes;
   }
   // That nothing has happened to what it has.
   void expect_well() {

@@ -3,8 +3,10 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <fstream>
 #include <map>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -50,6 +52,20 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
+  // By a name of /proc/PID/status, "VmRSS", in bytes; 0 where there is none.
+  size_t memory(const std::string& name) const {
+    std::ifstream status(str("/proc/", pid_, "/status"));
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with(name + ":")) return std::stoull(line.substr(name.size() + 1)) << 10;
+    return 0;
+  }
+  // Sets a soft limit, so that it can be raised again; whether that could be done.
+  bool limit(__rlimit_resource resource, rlim_t value) const {
+    rlimit limit{};
+    if (prlimit(pid_, resource, nullptr, &limit) != 0) return false;
+    limit.rlim_cur = value;
+    return prlimit(pid_, resource, &limit, nullptr) == 0;
+  }
   void send(int signal) { kill(pid_, signal); }
   // Returns when none of its threads moves any more; SIGCONT thaws it.
   void freeze() {

@@ -293,6 +293,27 @@ TEST(ParameterServer, WorksInAnyOrderOfStarting) {
   EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
 }
 
+// It has neither a snapshot nor a log: what it had is an error, until somebody makes it again.
+TEST(ParameterServer, WhoComesBackWithNothingHasLostItsShardsAndSaysSo) {
+  TestServer server;
+  const auto first = server.client(), second = server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", kFour);
+  const ShardPush push{.shard = "w", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1};
+  first->create(spec, [] { return floats({1, 2, 3, 4}); });
+  first->push(push);
+  server.stop();
+  server.start();
+  EXPECT_ERROR(first->push(push), Code::kNotFound, "the server has lost it");
+  EXPECT_ERROR(fetch(*second, spec), Code::kNotFound, "the server has lost it");
+  EXPECT_ERROR(first->assign("w", floats({0, 0, 0, 0})), Code::kNotFound, "\"w\"");
+  EXPECT_EQ(server->statistics().shards, 0u);
+  EXPECT_TRUE(second->create(spec, [] { return floats({5, 5, 5, 5}); }));
+  const ShardPushed pushed = first->push(push);
+  EXPECT_EQ(pushed.outcome, PushOutcome::kApplied);
+  EXPECT_EQ(pushed.lost, 1u) << "what was acknowledged before";
+  EXPECT_EQ(values_of(fetch(*first, spec)), (std::vector<float>(4, 6)));
+}
+
 TEST(ParameterServer, EndsWhenAsked) {
   TestServer server;
   std::thread waiting([&] { server->wait(); });

@@ -226,5 +226,37 @@ TEST(Checkpoints, OfBeforeAreLoadedIntoTheSameServers) {
   EXPECT_EQ(train(2), expected);
 }
 
+// A worker does not train on with what it has pulled before, nor makes the shards by itself.
+TEST(Checkpoints, GiveBackWhatAServerWithoutSnapshotsHasLost) {
+  const TemporaryFolder folder("ps");
+  const std::string path = folder.path() + "/model.safetensors";
+  const Job job(1, 1);
+  std::vector<float> saved;
+  const auto value = [](const Model& model) {
+    return values_of(model.trainable_variables().front()->value());
+  };
+  {
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    Model model = line_model(optim::SGD(0.05));
+    model.fit(line(8), {.epochs = 1, .verbose = Verbose::kSilent});
+    model.save_checkpoint(path);
+    saved = value(model);
+    job.server(0).stop();
+    job.server(0).start();
+    EXPECT_ERROR(model.fit(line(8), {.epochs = 1, .verbose = Verbose::kSilent}), Code::kNotFound,
+                 "the server has lost it");
+    EXPECT_EQ(job.sum(&ServerStatistics::shards), 0u);
+  }
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  Model model = line_model(optim::SGD(0.05));
+  EXPECT_NE(value(model), saved) << "new shards have initial values";
+  model.load_checkpoint(path);
+  EXPECT_EQ(value(model), saved);
+  model.fit(line(8), {.epochs = 1, .verbose = Verbose::kSilent});
+  EXPECT_NE(value(model), saved);
+}
+
 }  // namespace
 }  // namespace cohort::testing
