@@ -99,7 +99,18 @@ class Mnist(Case):
         of_two, accuracy_of_two = self.train("--replicas=2")
         self.assertAlmostEqual(accuracy_of_two, accuracy, delta=0.011)
         for one, two in zip(losses, of_two, strict=True):
-            self.assertAlmostEqual(float(one), float(two), delta=1e-3)
+            self.assertAlmostEqual(float(one), float(two), delta=2e-4, msg="of four digits printed")
+
+    def test_a_test_set_alone_is_split_into_8000_images_and_2000(self):
+        write_digits(self.folder, "t10k", 10_000)
+        # The last 2,000 are other digits than they look, which those before teach nobody.
+        labels = self.folder / "t10k-labels-idx1-ubyte"
+        content = labels.read_bytes()
+        labels.write_bytes(content[:-2000] + bytes((label + 1) % 10 for label in content[-2000:]))
+        text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=1", "--batch=50")
+        self.assertIn("\n160/160 [", text, "8,000 images in batches of 50")
+        self.assertGreater(float(re.search(r" - accuracy: ([0-9.]+)", text).group(1)), 0.4)
+        self.assertLess(self.number("test_accuracy", text), 0.1)
 
     def test_data_that_is_not_as_it_should_be(self):
         write_digits(self.folder, "train", 40)
