@@ -193,6 +193,15 @@ class Resnet(Case):
         text = self.succeed("resnet_cifar10", f"--data_dir={self.folder}", "--depth=8", "--epochs=6", "--batch=20")
         self.assertGreater(self.number("test_accuracy", text), 0.2)  # of ten classes
 
+    def test_a_label_that_cifar10_does_not_have_is_named(self):
+        for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+            (self.folder / name).write_bytes(bytes([3]) + digit(3, 0, 32) * 3)
+        bad = self.folder / "data_batch_4.bin"
+        bad.write_bytes(bad.read_bytes() + bytes([10]) + digit(3, 0, 32) * 3)
+        self.fail_with(
+            _DATA_LOSS, [f"{bad}: byte 3073", "label 10"], "resnet_cifar10", f"--data_dir={self.folder}", "--depth=8"
+        )
+
     def test_learns_from_generated_files_and_leaves_them_only_where_asked(self):
         kept, temporary = self.folder / "kept", self.folder / "temporary"
         temporary.mkdir()
