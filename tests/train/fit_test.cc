@@ -76,7 +76,7 @@ Curve train_cnn(const std::vector<std::string>& devices) {
   auto model = nn::Sequential(
       {nn::Conv2D(8, 3, {.strides = 2, .activation = nn::gelu_tanh}), nn::AveragePooling2D(2),
        nn::Conv2D(12, 3, {.activation = nn::gelu_tanh}), nn::Flatten(), nn::Dense(10)});
-  testing::compile(model, /*learning_rate=*/0.05);
+  testing::compile(model, /*learning_rate=*/0.02);
   Curve curve;
   auto hooks = std::make_shared<Hooks>();
   hooks->batch_end = [&](Training& training) {
@@ -97,7 +97,7 @@ TEST(Fit, ACnnHasOneLossCurveOnTwoReplicasAndTheSameBitsInEveryRun) {
   ASSERT_EQ(together.losses.size(), 20u);
   EXPECT_LT(alone.losses.back(), alone.losses.front());
   for (size_t i = 0; i < alone.losses.size(); ++i)
-    EXPECT_NEAR(together.losses[i], alone.losses[i], 3e-6 * alone.losses[i]) << "step " << i;
+    EXPECT_NEAR(together.losses[i], alone.losses[i], 5e-6 * alone.losses[i]) << "step " << i;
 
   const Curve alone_again = train_cnn(one), together_again = train_cnn(two);
   EXPECT_EQ(alone_again.losses, alone.losses);
