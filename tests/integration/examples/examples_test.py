@@ -111,7 +111,7 @@ class Mnist(Case):
         text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=1", "--batch=50")
         self.assertIn("\n160/160 [", text, "8,000 images in batches of 50")
         self.assertGreater(float(re.search(r" - accuracy: ([0-9.]+)", text).group(1)), 0.4)
-        self.assertLess(self.number("test_accuracy", text), 0.1)
+        self.assertLess(self.number("test_accuracy", text), 0.2)
 
     def test_data_that_is_not_as_it_should_be(self):
         write_digits(self.folder, "train", 40)
