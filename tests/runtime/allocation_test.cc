@@ -26,7 +26,7 @@ namespace {
 std::atomic<int64_t> allocations = 0;
 
 // oneDNN makes a list of the arguments inside every execute: a few dozen bytes that nobody outside
-// can spare it. What its products of attention pack operands into does not come from here.
+// can spare it. What its general products pack operands into does not come from here.
 bool is_in_onednn(const void* address) {
   Dl_info info;
   return dladdr(address, &info) != 0 && info.dli_fname != nullptr &&
