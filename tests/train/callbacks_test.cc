@@ -286,7 +286,7 @@ TEST(CSVLogger, GoesOnWhereABackupWasMade) {
       const std::string name = str(append, die);
       EXPECT_THROW(run(name, append, die), Error);
       // As when a line was written and the backup after it was not.
-      if (die == 8) std::ofstream(folder + "/" + name + ".csv", std::ios::app) << "1,0,0\n";
+      if (die == 8) std::ofstream(str(folder, "/", name, ".csv"), std::ios::app) << "1,0,0\n";
       EXPECT_EQ(run(name, append, -1), expected) << name;
     }
 }
