@@ -10,7 +10,7 @@
 #include "core/base/random.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
-#include "core/runtime/signature.h"
+#include "core/tensor/specs_of.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
@@ -299,7 +299,7 @@ void MultiWorkerMirroredStrategy::note_program(const Function& function,
   if (function.trace_count() == traces_) return;
   traced_ = function.name();
   std::set<Signature, SignatureLess> signatures(group.signatures.begin(), group.signatures.end());
-  if (signatures.empty()) signatures.insert(signature_of(inputs[0]));
+  if (signatures.empty()) signatures.insert(specs_of(inputs[0]));
   program_ = 0;
   for (const Signature& signature : signatures)
     program_ = mix(program_, fingerprint(function.trace(signature, group)));

@@ -211,10 +211,10 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 Tensor Model::predict(const data::Dataset& dataset) {
   std::vector<Tensor> outputs;
   together(strategy().workers(), [&] {
-    build_for(dataset);
-    Feed feed(strategy(), dataset, std::nullopt, {.keep_order = true});
-    feed.begin_epoch(0);
     try {
+      build_for(dataset);
+      Feed feed(strategy(), dataset, std::nullopt, {.keep_order = true});
+      feed.begin_epoch(0);
       while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));
     } catch (const Error& error) {
       throw error.with_context("predict");

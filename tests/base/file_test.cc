@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/data/testing.h"
+#include "tests/testing/file_size_limit.h"
 
 namespace cohort {
 namespace {
@@ -69,6 +70,18 @@ TEST(WriteFileAtomically, LeavesNothingBehindWhenItFails) {
   std::filesystem::create_directories(dir.path("folder/inside"));
   expect_error([&] { write_file_atomically(dir.path("folder"), "x"); }, Code::kInvalidArgument,
                {dir.path("folder")});
+  EXPECT_EQ(files_in(dir.root()), 1u);
+}
+
+TEST(WriteFileAtomically, KeepsTheContentOfBeforeWhenTheDiskIsFull) {
+  const TempDir dir;
+  write_file_atomically(dir.path("f"), "whole");
+  const auto write_too_much = [&] {
+    const testing::FileSizeLimit full(1024);
+    write_file_atomically(dir.path("f"), std::string(4096, 'x'));
+  };
+  expect_error(write_too_much, Code::kResourceExhausted, {dir.path("f"), "File too large"});
+  EXPECT_EQ(read_file(dir.path("f")), "whole");
   EXPECT_EQ(files_in(dir.root()), 1u);
 }
 

@@ -10,8 +10,13 @@ int64_t parameters(const Benchmark& benchmark) {
   return count_parameters(benchmark.network);
 }
 
-// What publications and other libraries give for these two.
+// What publications and other libraries give for the last two, and sums by hand for the others.
 TEST(Models, HaveTheParametersOfTheirModels) {
+  EXPECT_EQ(parameters(make_benchmark("mlp", 1)), 1'863'690);
+  EXPECT_EQ(parameters(make_benchmark("cnn", 1)), 1'199'882);
+  EXPECT_EQ(parameters(make_benchmark("resnet20", 1)), 272'282);
+  EXPECT_EQ(parameters(make_benchmark("resnet56", 1)), 855'578);
+  EXPECT_EQ(parameters(make_benchmark("gpt", 1)), 3'323'136);
   EXPECT_EQ(parameters(make_benchmark("resnet50", 1)), 25'557'032);
   EXPECT_EQ(parameters(make_benchmark("gpt2", 1)), 124'439'808);
 }

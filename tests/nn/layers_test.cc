@@ -180,16 +180,23 @@ std::vector<double> product(const std::vector<double>& a, const std::vector<doub
   return out;
 }
 
+// By the Dense sublayer `name`, whose bias there may be.
+std::vector<double> project(const Layer& layer, const std::string& name,
+                            const std::vector<double>& x, size_t width) {
+  auto y = product(x, to_vector(weight(layer, name + "/kernel")), width);
+  if (layer.variables().size() == 4) return y;
+  const auto bias = to_vector(weight(layer, name + "/bias"));
+  for (size_t i = 0; i < y.size(); ++i) y[i] += bias[i % width];
+  return y;
+}
+
 // One sequence of attention, written out.
 std::vector<double> attend(const Layer& layer, const std::vector<double>& query,
-                           const std::vector<double>& value, size_t heads, size_t size,
-                           bool causal) {
+                           const std::vector<double>& value, const std::vector<double>& key,
+                           size_t heads, size_t size, bool causal) {
   const size_t width = heads * size;
-  const auto kernel = [&](const char* name) {
-    return to_vector(weight(layer, str(name, "/kernel")));
-  };
-  const auto q = product(query, kernel("query"), width), k = product(value, kernel("key"), width),
-             v = product(value, kernel("value"), width);
+  const auto q = project(layer, "query", query, width), k = project(layer, "key", key, width),
+             v = project(layer, "value", value, width);
   const size_t queries = q.size() / width, keys = k.size() / width;
   std::vector<double> out(q.size());
   for (size_t h = 0; h < heads; ++h) {
@@ -207,7 +214,7 @@ std::vector<double> attend(const Layer& layer, const std::vector<double>& query,
           out[i * width + s] += p[j] / total * v[j * width + s];
     }
   }
-  return product(out, kernel("attention_output"), query.size() / queries);
+  return project(layer, "attention_output", out, query.size() / queries);
 }
 
 TEST(MultiHeadAttentionTest, AttendsToItselfAndToAnother) {
@@ -215,11 +222,47 @@ TEST(MultiHeadAttentionTest, AttendsToItselfAndToAnother) {
   const Layer self = MultiHeadAttention(2, 4), causal = MultiHeadAttention(2, 4, {.causal = true});
   const Tensor of_self = run(self, {x}), of_past = run(causal, {x}),
                of_memory = run(self, {x, memory});
-  const auto in = to_vector(x);
-  expect_near(of_self, attend(self, in, in, 2, 4, false));
-  expect_near(of_past, attend(causal, in, in, 2, 4, true));
-  expect_near(of_memory, attend(self, in, to_vector(memory), 2, 4, false));
+  const auto in = to_vector(x), remembered = to_vector(memory);
+  expect_near(of_self, attend(self, in, in, in, 2, 4, false));
+  expect_near(of_past, attend(causal, in, in, in, 2, 4, true));
+  expect_near(of_memory, attend(self, in, remembered, remembered, 2, 4, false));
   EXPECT_EQ(self.variables().size(), 8u);
+}
+
+TEST(MultiHeadAttentionTest, LooksForKeysOfTheirOwn) {
+  const Tensor x = random_tensor({1, 5, 6}), values = random_tensor({1, 3, 6}, 1),
+               keys = random_tensor({1, 3, 7}, 2);
+  const Layer layer = MultiHeadAttention(2, 4);
+  expect_near(run(layer, {x, values, keys}),
+              attend(layer, to_vector(x), to_vector(values), to_vector(keys), 2, 4, false));
+}
+
+TEST(MultiHeadAttentionTest, AddsBiasesWhereItHasThem) {
+  const Tensor x = random_tensor({1, 5, 6});
+  const auto in = to_vector(x);
+  const Layer with =
+      MultiHeadAttention(2, 4, {.bias_initializer = initializers::random_uniform(-1, 1)});
+  expect_near(run(with, {x}), attend(with, in, in, in, 2, 4, false));
+  EXPECT_EQ(with.variables().size(), 8u);
+  const Layer without = MultiHeadAttention(2, 4, {.use_bias = false});
+  expect_near(run(without, {x}), attend(without, in, in, in, 2, 4, false));
+  EXPECT_EQ(without.variables().size(), 4u);
+}
+
+TEST(MultiHeadAttentionTest, DropsPartOfItsResultInTrainingOnly) {
+  const Tensor x = random_tensor({1, 100, 6});
+  const auto in = to_vector(x);
+  const Layer layer = MultiHeadAttention(2, 4, {.dropout = 0.5});
+  const Tensor whole = run(layer, {x});
+  expect_near(whole, attend(layer, in, in, in, 2, 4, false));
+  const auto all = to_vector(whole), kept = to_vector(run(layer, {x}, true));
+  int dropped = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool is_dropped = kept[i] == 0;
+    EXPECT_NEAR(kept[i], is_dropped ? 0 : 2 * all[i], 1e-5) << "element " << i;
+    dropped += is_dropped;
+  }
+  EXPECT_NEAR(dropped, 300, 75);
 }
 
 TEST(MultiHeadAttentionTest, IsFrozenAsAWholeBeforeItIsBuilt) {

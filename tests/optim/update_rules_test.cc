@@ -102,6 +102,38 @@ TEST(LambTest, ScalesByTheTrustRatio) {
   });
 }
 
+TEST(LambTest, TakesTheRatioOfTheNormsOfAWholeVariable) {
+  const auto weight = testing::make_weight("w", {3, -4});
+  const Function step = testing::step_along_input(Lamb(0.01), weight);
+  const std::vector<std::vector<double>> gradients = {{0.5, -2}, {-1.25, 0.125}, {2, 0}};
+  std::vector<double> w = {3, -4}, r(2);
+  std::vector<Moments> s(2);
+  for (int t = 1; t <= 3; ++t) {
+    const std::vector<double>& g = gradients[static_cast<size_t>(t) - 1];
+    for (size_t i = 0; i < 2; ++i) {
+      s[i].move(g[i]);
+      r[i] =
+          s[i].m / (1 - std::pow(0.9, t)) / (std::sqrt(s[i].v / (1 - std::pow(0.999, t))) + 1e-7);
+    }
+    const double ratio = std::hypot(w[0], w[1]) / std::hypot(r[0], r[1]);
+    for (size_t i = 0; i < 2; ++i) w[i] -= 0.01 * ratio * r[i];
+    step({testing::vector(g)});
+    testing::expect_near(weight->value(), w);
+    // Of the first update, whatever the gradient, r is (1, -1), and the ratio 5 to the root of 2.
+    if (t == 1) testing::expect_near(weight->value(), {2.9646446609, -3.9646446609}, 1e-7);
+  }
+}
+
+TEST(LambTest, TakesOneForTheRatioWhereANormIsZero) {
+  const auto updated = [](std::vector<double> from, std::vector<double> gradient) {
+    const auto weight = testing::make_weight("w", std::move(from));
+    testing::step_along_input(Lamb(0.01), weight)({testing::vector(std::move(gradient))});
+    return weight->value();
+  };
+  testing::expect_near(updated({0, 0}, {0.5, -2}), {-0.01, 0.01}, 1e-8);
+  testing::expect_near(updated({3, -4}, {0, 0}), {3, -4});
+}
+
 TEST(RmspropTest, FollowsKeras) {
   double v = 0;
   expect_follows(RMSprop(0.01), [&](double w, double g, int) {

@@ -282,6 +282,25 @@ TEST(PlanTest, IntermediatesShareMemory) {
   EXPECT_LE(plan.stats().arena_bytes, plan.stats().unshared_bytes / 4);
 }
 
+TEST(PlanTest, AttentionAndItsGradientHoldNoMatrixOfScores) {
+  const auto bytes = [](int64_t length) {
+    const TensorSpec spec{DType::kFloat32, {1, length, 2, 8}};
+    const auto traced = trace({spec, spec, spec}, [](const std::vector<Value>& x) {
+      const Value y = ops::scaled_dot_product_attention(x[0], x[1], x[2], {.causal = true});
+      std::vector<Value> outputs = {y};
+      for (const Gradient& gradient : gradients(ops::reduce_sum(ops::square(y)), x))
+        outputs.push_back(gradient.values);
+      return outputs;
+    });
+    const Plan plan(traced, {});
+    return plan.stats().unshared_bytes + plan.stats().scratch_bytes;
+  };
+  const size_t of_1024 = bytes(1024), of_2048 = bytes(2048);
+  EXPECT_GT(of_1024, 0u);
+  EXPECT_LT(of_2048, 3 * of_1024) << "a matrix would take four times as much";
+  EXPECT_LT(of_2048, 2048 * 2048 * sizeof(float)) << "the scores of one head";
+}
+
 TEST(PlanTest, ResultsSurviveTheNextRunWhileTheCallerHoldsThem) {
   const auto traced =
       trace({{DType::kFloat32, {2}}}, [](auto& x) { return std::vector<Value>{x[0] * 2.0}; });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -16,6 +17,7 @@ namespace {
 using cohort::testing::classifier;
 using cohort::testing::die_after;
 using cohort::testing::error_of;
+using cohort::testing::FileSizeLimit;
 using cohort::testing::fit;
 using cohort::testing::Hooks;
 using cohort::testing::make_folder;
@@ -312,11 +314,12 @@ TEST(Backups, HoldTheTimeThatTheEpochHasTaken) {
 // Where a fit that is stopped in its third epoch is continued: the bits of the final weights.
 class DamagedBackups : public ::testing::Test {
  protected:
-  std::string continued(int64_t stop_at = -1) {
+  std::string continued(int64_t stop_at = -1) { return continued(die_after(stop_at)); }
+  std::string continued(const CallbackPtr& callback) {
     auto model = classifier();
     model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
               {.epochs = 4,
-               .callbacks = {callbacks::BackupAndRestore(folder_), die_after(stop_at)},
+               .callbacks = {callbacks::BackupAndRestore(folder_), callback},
                .verbose = Verbose::kSilent});
     return cohort::testing::bits(model);
   }
@@ -360,6 +363,22 @@ TEST_F(DamagedBackups, AndThoseThatAreNotThereGiveWayToTheOneBefore) {
   const std::string expected = continued();
   EXPECT_THROW(continued(13), Error);
   std::filesystem::remove(newest_);
+  EXPECT_EQ(continued(), expected);
+}
+
+TEST_F(DamagedBackups, AndThoseThatTheDiskHasNoRoomForGiveWayToTheOneBefore) {
+  const std::string expected = continued();
+  const auto run_out_of_room = [&] {
+    std::optional<FileSizeLimit> full;
+    auto hooks = std::make_shared<Hooks>();
+    hooks->epoch_begin = [&](Training& training) {
+      if (training.epoch() == 2) full.emplace(256);
+    };
+    continued(hooks);
+  };
+  EXPECT_NE(error_of(run_out_of_room, Code::kResourceExhausted).find(newest_), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(newest_));
+  EXPECT_EQ(cohort::testing::contents(folder_).size(), 1u) << "no part of the new one";
   EXPECT_EQ(continued(), expected);
 }
 

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
+#include <optional>
 #include <regex>
 #include <sstream>
 #include <sys/ioctl.h>
@@ -13,14 +15,17 @@
 
 #include "core/base/file.h"
 #include "core/base/notice.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
 namespace {
 
 using cohort::testing::classifier;
+using cohort::testing::contents;
 using cohort::testing::die_after;
 using cohort::testing::error_of;
+using cohort::testing::FileSizeLimit;
 using cohort::testing::fit;
 using cohort::testing::Hooks;
 using cohort::testing::make_folder;
@@ -289,6 +294,24 @@ TEST(ModelCheckpoint, SavesWeightsAloneAfterSoManyBatches) {
   EXPECT_FALSE(std::filesystem::exists(folder + "/5"));
 }
 
+TEST(ModelCheckpoint, ASaveThatFailsKeepsTheFileOfBeforeAndLeavesNoOther) {
+  const std::string folder = make_folder();
+  std::map<std::string, std::string> of_the_first_epoch;
+  const auto train = [&] {
+    std::optional<FileSizeLimit> full;
+    auto hooks = std::make_shared<Hooks>();
+    hooks->epoch_begin = [&](Training& training) {
+      if (training.epoch() == 0) return;
+      of_the_first_epoch = contents(folder);
+      full.emplace(256);
+    };
+    fit(classifier(), 3, {hooks, callbacks::ModelCheckpoint(folder + "/model.safetensors")});
+  };
+  EXPECT_NE(error_of(train, Code::kResourceExhausted).find(folder), std::string::npos);
+  EXPECT_EQ(of_the_first_epoch.size(), 1u);
+  EXPECT_EQ(contents(folder), of_the_first_epoch);
+}
+
 TEST(CSVLogger, WritesALineForEachEpoch) {
   const std::string path = make_folder() + "/log.csv";
   const auto logger = [&](bool append) { return callbacks::CSVLogger(path, {.append = append}); };
@@ -321,7 +344,7 @@ TEST(CSVLogger, GoesOnWhereABackupWasMade) {
       const std::string name = str(append, die);
       EXPECT_THROW(run(name, append, die), Error);
       // As when a line was written and the backup after it was not.
-      if (die == 8) std::ofstream(folder + "/" + name + ".csv", std::ios::app) << "1,0,0\n";
+      if (die == 8) std::ofstream(str(folder, "/", name, ".csv"), std::ios::app) << "1,0,0\n";
       EXPECT_EQ(run(name, append, -1), expected) << name;
     }
 }

@@ -1,3 +1,6 @@
+#include <functional>
+
+#include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -5,6 +8,7 @@ namespace {
 
 using cohort::testing::bits;
 using cohort::testing::classifier;
+using cohort::testing::contents;
 using cohort::testing::error_of;
 using cohort::testing::Hooks;
 using cohort::testing::make_folder;
@@ -49,6 +53,27 @@ TEST(Checkpoint, WhatDoesNotFitIsListedAndChangesNothing) {
                 "  missing: dense_1/kernel float32[8,2]\n"
                 "  unexpected: extra float32[1]");
   EXPECT_EQ(bits(model), before);
+}
+
+TEST(Checkpoint, ASaveThatFailsKeepsTheFileOfBeforeAndLeavesNoOther) {
+  const std::string folder = make_folder(), path = folder + "/model.safetensors";
+  auto model = classifier();
+  for (const auto& save : std::vector<std::function<void()>>{
+           [&] { model.save_weights(path); }, [&] { model.save_checkpoint(path); }}) {
+    save();
+    const auto before = contents(folder);
+    model.fit(points(8).batch(8), {.verbose = kSilent});
+    const auto save_to_a_full_disk = [&] {
+      const testing::FileSizeLimit full(256);
+      save();
+    };
+    EXPECT_NE(error_of(save_to_a_full_disk, Code::kResourceExhausted).find(path),
+              std::string::npos);
+    EXPECT_EQ(contents(folder), before);
+    save();
+    EXPECT_EQ(contents(folder).size(), 1u);
+    EXPECT_NE(contents(folder), before);
+  }
 }
 
 TEST(Checkpoint, MissingAndUnexpectedNamesMayBeIgnored) {

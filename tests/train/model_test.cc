@@ -39,6 +39,19 @@ TEST(Model, EvaluateRefusesNumbersOfStepsThatMeanNothing) {
               str("evaluate: steps must be at least 1, got ", steps));
 }
 
+TEST(Model, EvaluateAndPredictSayThatADatasetIsEmpty) {
+  const auto no_row = [](const data::Element&) { return false; };
+  for (const auto& empty : {points(8).take(0).batch(4), points(8).filter(no_row).batch(4)}) {
+    auto built = classifier();
+    auto unbuilt = nn::Sequential({nn::Dense(2)});
+    testing::compile(unbuilt);
+    for (Model* model : {&built, &unbuilt}) {
+      EXPECT_EQ(error_of([&] { model->evaluate(empty); }), "evaluate: the dataset is empty");
+      EXPECT_EQ(error_of([&] { model->predict(empty); }), "predict: the dataset is empty");
+    }
+  }
+}
+
 TEST(Model, PredictRefusesBatchesWhoseResultsAreNoRowsOfOneTensor) {
   auto model = nn::Sequential({nn::Dense(1)});
   const auto batches = data::generator([] {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,14 @@ inline std::string make_folder() {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder.string();
+}
+
+// The names and contents of the files in a folder.
+inline std::map<std::string, std::string> contents(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files[entry.path().filename().string()] = read_file(entry.path().string());
+  return files;
 }
 
 // Points of the plane whose class (0 or 1) is the side of a line they are on.

@@ -18,7 +18,7 @@ from digits import digit, write_digits  # pylint: disable=wrong-import-position
 
 _DEADLINE = 120  # seconds
 # As README.md has them.
-_WRONG_INPUT, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _DATA_LOSS = 2, 15, 16, 21, 25
+_WRONG_INPUT, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _UNAVAILABLE, _DATA_LOSS = 2, 15, 16, 21, 24, 25
 
 
 def run(program, *arguments, folder="examples", cwd=None):
@@ -44,8 +44,8 @@ class Case(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return result.stdout
 
-    def fail_with(self, code, parts, program, *arguments):
-        result = run(program, *arguments)
+    def fail_with(self, code, parts, program, *arguments, **options):
+        result = run(program, *arguments, **options)
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)
         (line,) = (line for line in result.stderr.splitlines() if line.startswith("error: "))
         for part in parts:
@@ -89,17 +89,29 @@ class Mnist(Case):
         text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=3", "--batch=20", *arguments)
         return re.findall(r" loss[=:] ?([0-9.e-]+)", text), self.number("test_accuracy", text)
 
-    def test_the_same_command_twice_and_two_replicas_give_the_same(self):
+    def test_the_same_command_twice_and_two_replicas_give_the_same_and_another_seed_does_not(self):
         write_digits(self.folder, "train", 400)
         write_digits(self.folder, "t10k", 100, zipped=True)
         losses, accuracy = self.train()
         self.assertEqual(len(losses), 3)
         self.assertGreater(accuracy, 0.9)
         self.assertEqual(self.train(), (losses, accuracy))
+        self.assertNotEqual(self.train("--seed=2")[0], losses)
         of_two, accuracy_of_two = self.train("--replicas=2")
         self.assertAlmostEqual(accuracy_of_two, accuracy, delta=0.011)
         for one, two in zip(losses, of_two, strict=True):
-            self.assertAlmostEqual(float(one), float(two), delta=1e-3)
+            self.assertAlmostEqual(float(one), float(two), delta=2e-4, msg="of four digits printed")
+
+    def test_a_test_set_alone_is_split_into_8000_images_and_2000(self):
+        write_digits(self.folder, "t10k", 10_000)
+        # The last 2,000 are other digits than they look, which those before teach nobody.
+        labels = self.folder / "t10k-labels-idx1-ubyte"
+        content = labels.read_bytes()
+        labels.write_bytes(content[:-2000] + bytes((label + 1) % 10 for label in content[-2000:]))
+        text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=1", "--batch=50")
+        self.assertIn("\n160/160 [", text, "8,000 images in batches of 50")
+        self.assertGreater(float(re.search(r" - accuracy: ([0-9.]+)", text).group(1)), 0.4)
+        self.assertLess(self.number("test_accuracy", text), 0.2)
 
     def test_data_that_is_not_as_it_should_be(self):
         write_digits(self.folder, "train", 40)
@@ -182,6 +194,20 @@ class Resnet(Case):
         text = self.succeed("resnet_cifar10", f"--data_dir={self.folder}", "--depth=8", "--epochs=6", "--batch=20")
         self.assertGreater(self.number("test_accuracy", text), 0.2)  # of ten classes
 
+    def test_is_as_deep_as_asked_for(self):
+        text = self.succeed("resnet_cifar10", "--depth=56", "--epochs=1", "--images=5")
+        self.assertLessEqual(self.number("test_accuracy", text), 1)
+        self.fail_with(_WRONG_INPUT, ["--depth=57", "6 n + 2"], "resnet_cifar10", "--depth=57")
+
+    def test_a_label_that_cifar10_does_not_have_is_named(self):
+        for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+            (self.folder / name).write_bytes(bytes([3]) + digit(3, 0, 32) * 3)
+        bad = self.folder / "data_batch_4.bin"
+        bad.write_bytes(bad.read_bytes() + bytes([10]) + digit(3, 0, 32) * 3)
+        self.fail_with(
+            _DATA_LOSS, [f"{bad}: byte 3073", "label 10"], "resnet_cifar10", f"--data_dir={self.folder}", "--depth=8"
+        )
+
     def test_learns_from_generated_files_and_leaves_them_only_where_asked(self):
         kept, temporary = self.folder / "kept", self.folder / "temporary"
         temporary.mkdir()
@@ -252,6 +278,50 @@ class ReplicaBenchmarks(Case):
 
 
 class TrainingBenchmark(Case):
+    _SMALL = ("--model=mlp", "--batch=8", "--threads=1", "--steps=1", "--rounds=1")
+
+    def with_python(self, python):
+        return unittest.mock.patch.dict(os.environ, {"PYTHON": python})
+
+    def test_trains_in_bfloat16(self):
+        text = self.succeed("train", *self._SMALL, "--precision=mixed_bfloat16", folder="benchmarks")
+        self.assertRegex(
+            text,
+            r"^cohort mlp world=1 local_batch=8 threads=1 precision=mixed_bfloat16 params=1863690 "
+            r"median_ms=[0-9.]+ examples_per_s=[0-9.]+ peak_rss_mb=\d+\n$",
+        )
+        self.fail_with(
+            _WRONG_INPUT, ["bfloat8", "mixed_bfloat16"], "train", "--precision=bfloat8", folder="benchmarks"
+        )
+
+    def test_names_what_to_install_where_there_is_no_torch(self):
+        with self.with_python("/bin/false"):
+            self.fail_with(
+                _UNAVAILABLE,
+                ["python3-torch", "libopenblas0", "$PYTHON"],
+                "train",
+                *self._SMALL,
+                "--vs-torch",
+                folder="benchmarks",
+            )
+
+    def test_prints_the_peers_line_and_the_ratio(self):
+        peer = self.folder / "peer.py"
+        peer.write_text("import sys\nprint('peer', *sys.argv[1:], 'median_ms=100.0')\n", encoding="utf-8")
+        with self.with_python(sys.executable):
+            text = self.succeed("train", *self._SMALL, "--vs-torch", f"--peer={peer}", folder="benchmarks")
+        own, given, ratio = text.splitlines()
+        for argument in ("--model=mlp", "--batch=8", "--threads=1", "--steps=1", "--precision=float32"):
+            self.assertIn(f" {argument} ", given)
+        milliseconds = float(re.search(r" median_ms=([0-9.]+) ", own).group(1))
+        found = re.fullmatch(r"ratio mlp cohort/torch=([0-9.]+) \(medians of 1 alternating rounds\)", ratio)
+        self.assertAlmostEqual(float(found.group(1)), 100 / milliseconds, delta=0.01 * 100 / milliseconds + 0.01)
+
+    def test_refuses_what_torch_cannot_do(self):
+        flags = ("--vs-torch", "--precision=mixed_float16")
+        self.fail_with(_WRONG_INPUT, ["mixed_bfloat16"], "train", *flags, folder="benchmarks")
+        self.fail_with(_WRONG_INPUT, ["--vs-torch"], "train", "--compile", folder="benchmarks")
+
     def test_prints_its_line_and_writes_a_trace(self):
         trace = self.folder / "trace.json"
         text = self.succeed(
