@@ -35,7 +35,7 @@ VariablePtr make_state(std::string name, const TensorSpec& spec, double initial,
 }
 
 // For what goes before gradients are sent, where updates are made elsewhere.
-const VariablePtr& kept_apart(const VariablePtr& variable, Kept kept = Kept::kState) {
+const VariablePtr& kept_apart(const VariablePtr& variable, KeptApart kept = KeptApart::kState) {
   if (RemoteUpdates* const remote = current_strategy().remote_updates())
     remote->keep_apart(variable, kept);
   return variable;
@@ -142,7 +142,7 @@ struct Optimizer::State {
       if (remote) remote->attach(iterations, CountRule(), 0, {});
       if (remote && accumulates())
         own_calls = kept_apart(make_scalar("own_calls", DType::kInt64, 0, Synchronization::kOnRead),
-                               Kept::kCount);
+                               KeptApart::kCount);
       if (!options.learning_rate.schedule())
         learning_rate =
             add(make_scalar("learning_rate", DType::kFloat64, options.learning_rate.value()));
@@ -195,7 +195,7 @@ struct Optimizer::State {
             "of them");
       made.accumulator = kept_apart(make_state(name_of("gradient_accumulator"), variable->spec(), 0,
                                                Synchronization::kOnRead, Aggregation::kSum),
-                                    Kept::kSum);
+                                    KeptApart::kSum);
     }
     for (const VariablePtr& slot : made.of_rule) add(slot);
     if (made.accumulator) add(made.accumulator);

@@ -300,7 +300,7 @@ void ClosureRunner::find_counts(Compiled& compiled) const {
     for (const auto& node : graph.graph->nodes()) used.insert(node->resource());
   for (const auto& [id, resource] : resources_) {
     const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    if (variable != nullptr && resource.kept == Kept::kCount && used.contains(variable->get()))
+    if (variable != nullptr && resource.kept == KeptApart::kCount && used.contains(variable->get()))
       compiled.counts.emplace(id, *variable);
   }
 }
@@ -500,7 +500,7 @@ void ClosureRunner::execute(Cancel) {
 void ClosureRunner::execute(Forget) {
   for (auto& [id, resource] : resources_) {
     const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    if (variable == nullptr || resource.kept == Kept::kState) continue;
+    if (variable == nullptr || resource.kept == KeptApart::kState) continue;
     const TensorSpec& spec = (*variable)->spec();
     (*variable)->assign(Tensor::zeros(spec.dtype, spec.shape));
   }
@@ -511,9 +511,9 @@ void ClosureRunner::execute(Forget) {
 ClosureRunner::Resource ClosureRunner::make(const Create& create) {
   if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
     // It is read, and written, without a coordinator that would get the error.
-    if (variable->kept != Kept::kState && variable->aggregation == Aggregation::kNone)
+    if (variable->kept != KeptApart::kState && variable->aggregation == Aggregation::kNone)
       invalid("a sum, or its count, has no value");
-    if (variable->kept == Kept::kCount && variable->value.num_elements() != 1)
+    if (variable->kept == KeptApart::kCount && variable->value.num_elements() != 1)
       invalid("a count is ", variable->value.spec());
     return make_mirrored_variable({.name = variable->name,
                                    .spec = variable->value.spec(),
@@ -545,7 +545,7 @@ ClosureRunner::Resource ClosureRunner::make(const Create& create) {
 
 void ClosureRunner::execute(Create create) {
   std::string name;
-  Kept kept = Kept::kState;
+  KeptApart kept = KeptApart::kState;
   if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
     name = variable->name;
     kept = variable->kept;

@@ -70,7 +70,7 @@ class ClosureRunner {
     std::vector<GraphFunction> graphs;
     std::vector<Plan> plans;  // by replica
     std::unique_ptr<ServerFunction> server_function;
-    // By resource, those of its variables that are Kept::kCount.
+    // By resource, those of its variables that are KeptApart::kCount.
     std::map<uint64_t, std::shared_ptr<Variable>> counts;
     std::optional<Error> error;  // instead
   };
@@ -92,7 +92,7 @@ class ClosureRunner {
   struct NamedResource {
     std::string name;
     Resource what;
-    Kept kept = Kept::kState;  // of a variable
+    KeptApart kept = KeptApart::kState;  // of a variable
   };
 
   void work();

@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 
+#include "core/distribute/remote_updates.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/graph/serialization.h"
@@ -97,7 +98,7 @@ class UsedVariables {
     if (own == nullptr) return;
     if (own->is_apart()) {
       any_apart_ = true;
-      any_count_ |= own->kept() == Kept::kCount;
+      any_count_ |= own->kept() == KeptApart::kCount;
       rename(*resource, copies.of(own).name);
     } else {
       on_servers_.emplace(resource, own->share());

@@ -223,7 +223,7 @@ class Reader {
             .value = read(in.value()),
             .synchronization = enumerated(in.synchronization(), Synchronization::kNone),
             .aggregation = enumerated(in.aggregation(), Aggregation::kOnlyFirstReplica),
-            .kept = enumerated(in.kept(), Kept::kCount)};
+            .kept = enumerated(in.kept(), KeptApart::kCount)};
   }
 
   Create read(const proto::Create& in) {

@@ -84,7 +84,7 @@ struct CreateVariable {
   // Of the copies of a worker's replicas.
   Synchronization synchronization = Synchronization::kAuto;
   Aggregation aggregation = Aggregation::kNone;
-  Kept kept = Kept::kState;
+  KeptApart kept = KeptApart::kState;
 };
 struct CreateIterator {
   std::string dataset;
@@ -124,7 +124,7 @@ struct Result {
   std::optional<Error> error;
   std::vector<Tensor> values;  // of one replica after the other
   bool returned = false;       // recalled before it began, or cancelled
-  // By resource, the counts (Kept::kCount) that it moves: whether calls are waiting now.
+  // By resource, the counts (KeptApart::kCount) that it moves: whether calls are waiting now.
   std::map<uint64_t, bool> counts = {};
 };
 

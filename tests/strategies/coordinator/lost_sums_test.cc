@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "core/distribute/remote_updates.h"
 #include "core/optim/optimizers.h"
 #include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/server_variable.h"
@@ -182,7 +183,7 @@ TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
             variables = define->server_variables;
           if (const auto* create = std::get_if<coordinator::Create>(&command))
             if (const auto* own = std::get_if<coordinator::CreateVariable>(&create->what))
-              if (own->kept == Kept::kCount) count = create->resource;
+              if (own->kept == KeptApart::kCount) count = create->resource;
           const auto* run = std::get_if<coordinator::Run>(&command);
           if (run == nullptr) continue;
           if (++runs == 3)
