@@ -173,10 +173,10 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return on_servers(variable)->move_by(rule, weight_decay, slot_names);
   }
 
-  void keep_apart(const std::shared_ptr<Variable>& variable) override {
+  void keep_apart(const std::shared_ptr<Variable>& variable, KeptApart kept) override {
     const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
     COHORT_CHECK(own != nullptr);
-    own->keep_apart();
+    own->keep_apart(kept);
   }
 
   bool waits_for_others() const override {

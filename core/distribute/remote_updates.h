@@ -13,6 +13,13 @@ namespace optim {
 class UpdateRule;
 }  // namespace optim
 
+// What a variable that each process has apart holds, of what comes before gradients are sent.
+enum class KeptApart {
+  kState,  // what goes on from one call to the next
+  kSum,    // gradients that have not been sent yet: 0 where there are none
+  kCount,  // the calls whose gradients wait in sums, a whole number
+};
+
 // For strategies whose variables live where the step does not run: their updates are made there, by
 // the optimizer's rule, from gradients that are sent. Whatever comes before (reducing over the
 // replicas, accumulating, clipping, the learning rate's schedule) stays part of the step.
@@ -28,8 +35,9 @@ class RemoteUpdates {
       const std::vector<std::string>& slot_names) = 0;
 
   // What a process does before it sends goes by this variable, such as a sum of gradients or a loss
-  // scale: each process that runs steps has one of its own, wherever that is.
-  virtual void keep_apart(const std::shared_ptr<Variable>& variable) = 0;
+  // scale: each process that runs steps has one of its own, wherever that is. It starts with 0,
+  // unless it is kState.
+  virtual void keep_apart(const std::shared_ptr<Variable>& variable, KeptApart kept) = 0;
 
   // Whether an update takes a gradient of every process, so that each has to send one.
   virtual bool waits_for_others() const = 0;

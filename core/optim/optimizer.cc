@@ -35,9 +35,9 @@ VariablePtr make_state(std::string name, const TensorSpec& spec, double initial,
 }
 
 // For what goes before gradients are sent, where updates are made elsewhere.
-const VariablePtr& kept_apart(const VariablePtr& variable) {
+const VariablePtr& kept_apart(const VariablePtr& variable, KeptApart kept = KeptApart::kState) {
   if (RemoteUpdates* const remote = current_strategy().remote_updates())
-    remote->keep_apart(variable);
+    remote->keep_apart(variable, kept);
   return variable;
 }
 
@@ -120,8 +120,8 @@ struct Optimizer::State {
   std::shared_ptr<const UpdateRule> rule;
   OptimizerOptions options;
   VariablePtr iterations, learning_rate;
-  // Where `iterations` counts the calls of other processes too, those of this one, for
-  // accumulation; else null.
+  // Where `iterations` counts the calls of other processes too, those of this one since its last
+  // update, for accumulation; else null.
   VariablePtr own_calls;
   LossScaleState loss_scale;
   std::map<VariablePtr, Slots> slots;
@@ -141,8 +141,8 @@ struct Optimizer::State {
       iterations = add(make_scalar("iterations", DType::kInt64));
       if (remote) remote->attach(iterations, CountRule(), 0, {});
       if (remote && accumulates())
-        own_calls =
-            kept_apart(make_scalar("own_calls", DType::kInt64, 0, Synchronization::kOnRead));
+        own_calls = kept_apart(make_scalar("own_calls", DType::kInt64, 0, Synchronization::kOnRead),
+                               KeptApart::kCount);
       if (!options.learning_rate.schedule())
         learning_rate =
             add(make_scalar("learning_rate", DType::kFloat64, options.learning_rate.value()));
@@ -194,7 +194,8 @@ struct Optimizer::State {
             "\" cannot be accumulated: its rows are made on first use, and a sum would have all "
             "of them");
       made.accumulator = kept_apart(make_state(name_of("gradient_accumulator"), variable->spec(), 0,
-                                               Synchronization::kOnRead, Aggregation::kSum));
+                                               Synchronization::kOnRead, Aggregation::kSum),
+                                    KeptApart::kSum);
     }
     for (const VariablePtr& slot : made.of_rule) add(slot);
     if (made.accumulator) add(made.accumulator);
@@ -252,16 +253,10 @@ struct Optimizer::State {
     step.calls = iterations->read();
     Value updates = ops::cast(step.calls, DType::kFloat64);
     if (accumulates()) {
-      Value calls = updates;
+      const Value calls = updates;
       updates = ops::floor(calls / accumulation_steps());
-      Value own_updates = updates;
-      if (own_calls) {
-        const Value own = own_calls->read();
-        own_calls->assign(own + 1.0);
-        calls = ops::cast(own, DType::kFloat64);
-        own_updates = ops::floor(calls / accumulation_steps());
-      }
-      step.is_update = ops::equal(calls, (own_updates + 1.0) * accumulation_steps() - 1.0);
+      step.is_update = own_calls ? count_own_call()
+                                 : ops::equal(calls, (updates + 1.0) * accumulation_steps() - 1.0);
     }
     step.applies = step.is_update;
     if (scales_loss()) updates = without_skipped(updates);
@@ -270,6 +265,15 @@ struct Optimizer::State {
     step.number = updates + 1.0;
     step.scalars = rule->scalars(step.learning_rate, step.number);
     return step;
+  }
+
+  // Whether this call is the last before an update of this process.
+  Value count_own_call() const {
+    const Value before = own_calls->read();
+    const Value is_last =
+        ops::equal(before, ops::constant(accumulation_steps() - 1.0, before.dtype()));
+    own_calls->assign(ops::where(is_last, ops::constant(0, before.dtype()), before + 1.0));
+    return is_last;
   }
 
   // What other processes have skipped may be counted here before they are counted as calls.

@@ -23,6 +23,10 @@ struct Closure {
   std::shared_ptr<RemoteResult> result;
   uint64_t number = 0;  // of the coordinator's closures
   int attempts = 0;
+  // Its result is known; it is executed again only because what it did is gone.
+  bool executed = false;
+  // Of those that one worker executes again in their order; 0: of none.
+  uint64_t unit = 0;
   // What its pushes are marked with, from when it is first handed out.
   uint64_t lane = 0, lane_sequence = 0;
 };

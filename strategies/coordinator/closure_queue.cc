@@ -1,6 +1,7 @@
 #include "strategies/coordinator/closure_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "strategies/coordinator/waiting.h"
@@ -79,10 +80,7 @@ void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
   lock.lock();
   if (!wait_interruptibly(lock, changed_, end, [&] { return in_flight_ == 0; }))
     overdue(lock, begin);
-  while (!waiting_.empty()) {
-    cancel(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
+  cancel_waiting();
   const Error error = *std::exchange(error_, std::nullopt);
   throw error;
 }
@@ -90,7 +88,7 @@ void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
 void ClosureQueue::overdue(std::unique_lock<std::mutex>& lock, Time begin, const std::string& why) {
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  const size_t queued = waiting_.size(), in_flight = in_flight_;
+  const size_t queued = num_queued(), in_flight = in_flight_;
   const std::string despite =
       error_ ? str(", and do not stop for the error of another (", error_->message(), ')') : "";
   lock.unlock();
@@ -100,8 +98,27 @@ void ClosureQueue::overdue(std::unique_lock<std::mutex>& lock, Time begin, const
                " closures are queued and ", in_flight, " in flight", despite, "; ", by);
 }
 
+size_t ClosureQueue::num_queued() const {
+  size_t count = waiting_.size();
+  for (const auto& unit : units_) count += unit.size();
+  for (const auto& [worker, rest] : of_worker_) count += rest.size();
+  return count;
+}
+
+void ClosureQueue::cancel_waiting() {
+  std::deque<ClosurePtr> all;
+  for (auto& [worker, rest] : of_worker_) std::ranges::move(rest, std::back_inserter(all));
+  for (auto& unit : units_) std::ranges::move(unit, std::back_inserter(all));
+  std::ranges::move(waiting_, std::back_inserter(all));
+  of_worker_.clear();
+  units_.clear();
+  waiting_.clear();
+  for (ClosurePtr& closure : all)
+    if (retry(closure, PutBack::kReturned)) waiting_.push_back(std::move(closure));
+}
+
 void ClosureQueue::cancel(ClosurePtr closure) {
-  ++counts_.cancelled;
+  if (!closure->executed) ++counts_.cancelled;
   if (closure->lane_sequence > 0) free_lanes_.push_back(closure->lane);
   closure->result->set(Error(
       Code::kCancelled, str("not executed, or in part, because ",
@@ -121,25 +138,47 @@ void ClosureQueue::give_lane(Closure& closure) {
   closure.lane_sequence = ++lane_sequences_[closure.lane];
 }
 
+std::deque<ClosurePtr>* ClosureQueue::source_of(const Taker& taker) {
+  if (stopped_ || error_) return nullptr;
+  if (const auto rest = of_worker_.find(taker.worker); rest != of_worker_.end())
+    return &rest->second;
+  const bool takes_unit = !units_.empty() && (!taker.is_mixed || waiting_.empty());
+  if (takes_unit) return taker.is_idle ? &units_.front() : nullptr;
+  return waiting_.empty() ? nullptr : &waiting_;
+}
+
+std::deque<ClosurePtr>* ClosureQueue::claim(int worker) {
+  std::deque<ClosurePtr>& rest = of_worker_[worker];
+  rest = std::move(units_.front());
+  units_.pop_front();
+  work_.notify_all();  // the others may go on
+  return &rest;
+}
+
 std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until,
-                                           const std::atomic<bool>& wanted_elsewhere) {
+                                           const std::atomic<bool>& wanted_elsewhere,
+                                           const Taker& taker) {
   std::vector<ClosurePtr> taken;
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return stopped_ || wanted_elsewhere || (!waiting_.empty() && !error_); };
+  const auto ready = [&] { return stopped_ || wanted_elsewhere || source_of(taker) != nullptr; };
   ++idle_;
   work_.wait_until(lock, until, ready);
   const auto others = static_cast<size_t>(--idle_);
-  if (stopped_ || error_ || waiting_.empty()) return taken;
-  const size_t share = (waiting_.size() + others) / (others + 1);
+  std::deque<ClosurePtr>* source = source_of(taker);
+  if (source == nullptr) return taken;
+  if (!units_.empty() && source == &units_.front()) source = claim(taker.worker);
+  const size_t share =
+      source == &waiting_ ? (waiting_.size() + others) / (others + 1) : source->size();
   const bool was_full = is_full();
   for (size_t n = std::min(most, share); n > 0; --n) {
-    Closure& next = *waiting_.front();
+    Closure& next = *source->front();
     if (!taken.empty() && next.bytes > bytes) break;
     bytes -= std::min(bytes, next.bytes);
     give_lane(next);
-    taken.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    taken.push_back(std::move(source->front()));
+    source->pop_front();
   }
+  if (source != &waiting_ && source->empty()) of_worker_.erase(taker.worker);
   in_flight_ += taken.size();
   if (others > 0 && !waiting_.empty()) work_.notify_one();
   if (was_full) changed_.notify_all();
@@ -164,6 +203,51 @@ void ClosureQueue::finish(std::vector<ClosurePtr> closures) {
   landed(closures.size());
 }
 
+void ClosureQueue::hold(size_t count, size_t first) {
+  const std::lock_guard lock(mutex_);
+  counts_.executed += first;
+  landed(count);
+}
+
+void ClosureQueue::settle(std::vector<ClosurePtr> held) {
+  const std::lock_guard lock(mutex_);
+  for (const ClosurePtr& closure : held) free_lanes_.push_back(closure->lane);
+}
+
+void ClosureQueue::execute_again(std::vector<ClosurePtr> held) {
+  const std::lock_guard lock(mutex_);
+  for (auto closure = held.rbegin(); closure != held.rend(); ++closure)
+    if (retry(*closure, PutBack::kReturned)) waiting_.push_front(std::move(*closure));
+  work_.notify_all();
+}
+
+void ClosureQueue::lose(int worker, std::vector<ClosurePtr> held, std::vector<ClosurePtr> in_flight,
+                        bool is_unit) {
+  const std::lock_guard lock(mutex_);
+  landed(in_flight.size());
+  counts_.retried += held.size();
+  std::deque<ClosurePtr> again;
+  const auto add = [&](auto& closures, PutBack why) {
+    for (ClosurePtr& closure : closures)
+      if (retry(closure, why)) again.push_back(std::move(closure));
+  };
+  auto rest = of_worker_.extract(worker);
+  is_unit |= !in_flight.empty() || !rest.empty();
+  add(held, PutBack::kReturned);
+  add(in_flight, PutBack::kLost);
+  if (!rest.empty()) add(rest.mapped(), PutBack::kReturned);
+  if (again.empty()) return;
+  if (is_unit && !error_) {
+    ++last_unit_;
+    for (const ClosurePtr& closure : again) closure->unit = last_unit_;
+    units_.push_back(std::move(again));
+  } else {
+    waiting_.insert(waiting_.begin(), std::make_move_iterator(again.begin()),
+                    std::make_move_iterator(again.end()));
+  }
+  work_.notify_all();
+}
+
 void ClosureQueue::keep(const Error& error) {
   if (!error_) error_ = error;
   changed_.notify_all();
@@ -178,29 +262,35 @@ void ClosureQueue::fail(ClosurePtr closure, const Error& error) {
   keep(error);
 }
 
+bool ClosureQueue::retry(ClosurePtr& closure, PutBack why) {
+  closure->unit = 0;
+  // What an error cancels is what has not been executed.
+  if (stopped_ || (error_ && !closure->executed)) {
+    cancel(std::move(closure));
+    return false;
+  }
+  if (why == PutBack::kReturned) return true;
+  if (++closure->attempts < options_.max_attempts) {
+    ++counts_.retried;
+    return true;
+  }
+  const Error error(
+      Code::kAborted,
+      str("closure ", closure->number, " of \"", closure->function->name(), "\" was in flight on ",
+          closure->attempts,
+          " workers when they were lost: it is given up, for it may be what ends them"));
+  free_lanes_.push_back(closure->lane);
+  ++counts_.failed;
+  closure->result->set(error);
+  keep(error);
+  return false;
+}
+
 void ClosureQueue::put_back(std::vector<ClosurePtr> closures, PutBack why) {
   const std::lock_guard lock(mutex_);
   landed(closures.size());
-  for (auto closure = closures.rbegin(); closure != closures.rend(); ++closure) {
-    if (error_ || stopped_) {
-      cancel(std::move(*closure));
-      continue;
-    }
-    if (why == PutBack::kLost && ++(*closure)->attempts >= options_.max_attempts) {
-      const Error error(
-          Code::kAborted,
-          str("closure ", (*closure)->number, " of \"", (*closure)->function->name(),
-              "\" was in flight on ", (*closure)->attempts,
-              " workers when they were lost: it is given up, for it may be what ends them"));
-      free_lanes_.push_back((*closure)->lane);
-      ++counts_.failed;
-      (*closure)->result->set(error);
-      keep(error);
-      continue;
-    }
-    if (why == PutBack::kLost) ++counts_.retried;
-    waiting_.push_front(std::move(*closure));
-  }
+  for (auto closure = closures.rbegin(); closure != closures.rend(); ++closure)
+    if (retry(*closure, why)) waiting_.push_front(std::move(*closure));
   work_.notify_all();
 }
 
@@ -212,7 +302,7 @@ void ClosureQueue::fail(const Error& error) {
 ClosureQueue::Counts ClosureQueue::counts() const {
   const std::lock_guard lock(mutex_);
   Counts counts = counts_;
-  counts.queued = waiting_.size();
+  counts.queued = num_queued();
   counts.in_flight = in_flight_;
   return counts;
 }
@@ -220,10 +310,7 @@ ClosureQueue::Counts ClosureQueue::counts() const {
 void ClosureQueue::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  while (!waiting_.empty()) {
-    cancel(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
+  cancel_waiting();
   work_.notify_all();
 }
 

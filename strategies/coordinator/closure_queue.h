@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,6 +23,14 @@ namespace cohort::coordinator {
 // forgets the error and throws it. Where something does not stop in time, that is kDeadlineExceeded
 // instead, which says what there is and who is at it, and the error is left to the call after it.
 // All waits end with kCancelled after an interrupt. Thread-safe.
+//
+// What was executed may wait in sums on its worker, and be gone with it: such closures are held by
+// who had them executed, with their lanes, until settle(). Where it is gone they are executed
+// again, in front of all else; what is known of their results stays. Where pushes of sums may have
+// been made, of calls that are not known, they and those in flight are a unit: one worker gets them
+// in their order, when it has nothing else in flight, and forgets its own sums before. For as long
+// as a unit waits for that, workers get nothing else, but for those whose sums cannot be made
+// again.
 class ClosureQueue {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -52,15 +61,30 @@ class ClosureQueue {
   void join(Timeout timeout);
   bool done();
 
-  // --- Who executes; what take() has handed out comes back by one of the four others
+  // --- Who executes; what take() has handed out comes back by one of the others
 
+  struct Taker {
+    int worker = 0;
+    bool is_idle = true;    // it has nothing in flight
+    bool is_mixed = false;  // of what it holds, something has been sent
+  };
   // Up to `most` closures, sharing what there is with the others who wait: the first one, and more
   // as long as the arguments of all have no more than `bytes`. Empty at `until`, when
   // `wanted_elsewhere` is set and wake() called, and when nothing is to be executed any more.
   std::vector<ClosurePtr> take(size_t most, size_t bytes, Time until,
-                               const std::atomic<bool>& wanted_elsewhere);
+                               const std::atomic<bool>& wanted_elsewhere, const Taker& taker);
   void wake();
   void finish(std::vector<ClosurePtr> closures);
+  // So many have been executed, and are held; `first` of them for the first time.
+  void hold(size_t count, size_t first);
+  // What was held is so no more: it has had its effect, or is given up.
+  void settle(std::vector<ClosurePtr> held);
+  // The effect of what was held is gone, and nothing of it was sent.
+  void execute_again(std::vector<ClosurePtr> held);
+  // A worker is lost, with what it held and those in flight that sum, as it was given them.
+  // `is_unit`: also where nothing was in flight.
+  void lose(int worker, std::vector<ClosurePtr> held, std::vector<ClosurePtr> in_flight,
+            bool is_unit);
   // With an error of its own.
   void fail(ClosurePtr closure, const Error& error);
   // Not executed, or not known to be: they will be again, before all that wait.
@@ -77,7 +101,8 @@ class ClosureQueue {
 
  private:
   // REQUIRES, below: mutex_ held.
-  bool is_done() const { return waiting_.empty() && in_flight_ == 0; }
+  bool is_done() const { return num_queued() == 0 && in_flight_ == 0; }
+  size_t num_queued() const;
   bool is_full() const { return options_.capacity > 0 && waiting_.size() >= options_.capacity; }
   // Waits until there is room and nobody joins, or an error to be thrown.
   void wait_to_put(std::unique_lock<std::mutex>& lock);
@@ -88,6 +113,14 @@ class ClosureQueue {
                             const std::string& why = "");
   void cancel(ClosurePtr closure);
   void give_lane(Closure& closure);
+  // What a worker may take from now; null: nothing.
+  std::deque<ClosurePtr>* source_of(const Taker& taker);
+  // Those of the first unit are the worker's.
+  std::deque<ClosurePtr>* claim(int worker);
+  // Whether it is to be executed once more; if not, it has got its error.
+  bool retry(ClosurePtr& closure, PutBack why);
+  // Of everything that waits: what has not been executed.
+  void cancel_waiting();
   void landed(size_t count);
   void keep(const Error& error);
 
@@ -95,6 +128,9 @@ class ClosureQueue {
   mutable std::mutex mutex_;
   std::condition_variable work_, changed_;
   std::deque<ClosurePtr> waiting_;
+  std::deque<std::deque<ClosurePtr>> units_;         // that no worker has
+  std::map<int, std::deque<ClosurePtr>> of_worker_;  // what workers are still to get of theirs
+  uint64_t last_unit_ = 0;
   size_t in_flight_ = 0;
   Counts counts_;
   std::optional<Error> error_;

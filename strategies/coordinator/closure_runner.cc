@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "core/base/cancellation.h"
@@ -228,6 +229,7 @@ void ClosureRunner::work() {
 template <typename F>
 void ClosureRunner::answer(uint64_t id, const F& f) {
   Result result{.id = id, .error = {}, .values = {}};
+  called_ = nullptr;
   const auto begin = Clock::now();
   try {
     std::optional<std::vector<Tensor>> values = f();
@@ -239,6 +241,9 @@ void ClosureRunner::answer(uint64_t id, const F& f) {
     result.returned = cancelled_ && result.error->code() == Code::kCancelled;
     if (result.returned) result.error.reset();
   }
+  if (called_ != nullptr)
+    for (const auto& [resource, count] : called_->counts)
+      result.counts[resource] = count->value().item() != 0;
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   const std::lock_guard lock(mutex_);
   outgoing_.busy_us += static_cast<uint64_t>(us.count());
@@ -289,10 +294,22 @@ GraphFunction ClosureRunner::import(const Define& define, const Tensor& graph) {
   return function;
 }
 
+void ClosureRunner::find_counts(Compiled& compiled) const {
+  std::set<const cohort::Resource*> used;
+  for (const GraphFunction& graph : compiled.graphs)
+    for (const auto& node : graph.graph->nodes()) used.insert(node->resource());
+  for (const auto& [id, resource] : resources_) {
+    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
+    if (variable != nullptr && resource.kept == KeptApart::kCount && used.contains(variable->get()))
+      compiled.counts.emplace(id, *variable);
+  }
+}
+
 void ClosureRunner::compile(const Define& define, Compiled& compiled) {
   for (const Tensor& graph : define.graphs) compiled.graphs.push_back(import(define, graph));
   const auto of_replicas =
       graphs_on_replicas(compiled.graphs, signatures_on_replicas(define.signature, num_replicas()));
+  find_counts(compiled);
   if (!define.server_variables.empty()) {
     compiled.server_function = std::make_unique<ServerFunction>(of_replicas, servers_);
     return;
@@ -317,7 +334,7 @@ void ClosureRunner::execute(Define define) {
   num_functions_ = functions_.size();
   std::vector<Ready> still_unknown;
   for (Ready& ready : unknown_) {
-    if (Compiled* found = find(ready)) {
+    if (Compiled* found = find_due(ready, !still_unknown.empty())) {
       answer(ready.id, [&] { return std::optional(flattened(call(*found, ready))); });
     } else {
       still_unknown.push_back(std::move(ready));
@@ -332,6 +349,11 @@ ClosureRunner::Compiled* ClosureRunner::find(const Ready& ready) {
   for (Compiled& compiled : family->second)
     if (compiled.signature == ready.signature) return &compiled;
   return nullptr;
+}
+
+ClosureRunner::Compiled* ClosureRunner::find_due(const Ready& ready, bool others_wait) {
+  Compiled* const found = find(ready);
+  return found != nullptr && others_wait && !found->counts.empty() ? nullptr : found;
 }
 
 PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& options,
@@ -352,6 +374,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& opt
 
 PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Ready& ready) {
   if (compiled.error) throw *compiled.error;
+  called_ = &compiled;
   const RunOptions options{.seed = ready.seed,
                            .step = static_cast<int64_t>(ready.number),
                            .precision = compiled.precision,
@@ -448,23 +471,23 @@ ClosureRunner::Ready ClosureRunner::gather(const Run& run) {
 void ClosureRunner::execute(Run run) {
   answer(run.id, [&]() -> std::optional<std::vector<Tensor>> {
     Ready ready = gather(run);
-    if (Compiled* compiled = find(ready)) return flattened(call(*compiled, ready));
+    if (Compiled* compiled = find_due(ready, !unknown_.empty()))
+      return flattened(call(*compiled, ready));
     if (unknown_.size() >= kMaxUnknown)
       fail(Code::kResourceExhausted, kMaxUnknown, " closures wait for their functions");
-    ask_for(std::move(ready));
+    if (find(ready) == nullptr) ask_for(ready);
+    unknown_.push_back(std::move(ready));
     return std::nullopt;
   });
 }
 
-void ClosureRunner::ask_for(Ready ready) {
+void ClosureRunner::ask_for(const Ready& ready) {
   const bool asked = std::ranges::any_of(unknown_, [&](const Ready& other) {
     return other.function == ready.function && other.signature == ready.signature;
   });
-  if (!asked) {
-    const std::lock_guard lock(mutex_);
-    outgoing_.missing.push_back({ready.function, ready.signature});
-  }
-  unknown_.push_back(std::move(ready));
+  if (asked) return;
+  const std::lock_guard lock(mutex_);
+  outgoing_.missing.push_back({ready.function, ready.signature});
 }
 
 void ClosureRunner::execute(Cancel) {
@@ -474,16 +497,31 @@ void ClosureRunner::execute(Cancel) {
   unknown_.clear();
 }
 
+void ClosureRunner::execute(Forget) {
+  for (auto& [id, resource] : resources_) {
+    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
+    if (variable == nullptr || resource.kept == KeptApart::kState) continue;
+    const TensorSpec& spec = (*variable)->spec();
+    (*variable)->assign(Tensor::zeros(spec.dtype, spec.shape));
+  }
+}
+
 // --- Resources
 
 ClosureRunner::Resource ClosureRunner::make(const Create& create) {
-  if (const auto* variable = std::get_if<CreateVariable>(&create.what))
+  if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
+    // It is read, and written, without a coordinator that would get the error.
+    if (variable->kept != KeptApart::kState && variable->aggregation == Aggregation::kNone)
+      invalid("a sum, or its count, has no value");
+    if (variable->kept == KeptApart::kCount && variable->value.num_elements() != 1)
+      invalid("a count is ", variable->value.spec());
     return make_mirrored_variable({.name = variable->name,
                                    .spec = variable->value.spec(),
                                    .initial_value = [&] { return variable->value; },
                                    .synchronization = variable->synchronization,
                                    .aggregation = variable->aggregation},
                                   devices_);
+  }
   if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
     const data::Dataset dataset =
         make_registered_dataset(iterator->dataset, {.num_input_pipelines = attach_.num_workers,
@@ -507,7 +545,11 @@ ClosureRunner::Resource ClosureRunner::make(const Create& create) {
 
 void ClosureRunner::execute(Create create) {
   std::string name;
-  if (const auto* variable = std::get_if<CreateVariable>(&create.what)) name = variable->name;
+  KeptApart kept = KeptApart::kState;
+  if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
+    name = variable->name;
+    kept = variable->kept;
+  }
   if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) name = iterator->dataset;
   std::optional<Resource> resource;
   try {
@@ -515,7 +557,7 @@ void ClosureRunner::execute(Create create) {
   } catch (...) {
     resource = present_error().with_context(name);
   }
-  resources_.insert_or_assign(create.resource, NamedResource{name, std::move(*resource)});
+  resources_.insert_or_assign(create.resource, NamedResource{name, std::move(*resource), kept});
   num_resources_ = resources_.size();
 }
 

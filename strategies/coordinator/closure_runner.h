@@ -17,6 +17,7 @@
 #include "core/data/dataset.h"
 #include "core/device/device.h"
 #include "core/distribute/per_replica.h"
+#include "core/distribute/remote_updates.h"
 #include "core/runtime/plan.h"
 #include "core/runtime/variable.h"
 #include "strategies/coordinator/messages.h"
@@ -69,6 +70,8 @@ class ClosureRunner {
     std::vector<GraphFunction> graphs;
     std::vector<Plan> plans;  // by replica
     std::unique_ptr<ServerFunction> server_function;
+    // By resource, those of its variables that are KeptApart::kCount.
+    std::map<uint64_t, std::shared_ptr<Variable>> counts;
     std::optional<Error> error;  // instead
   };
   // A closure with the tensors that it is given, which waits for its function.
@@ -89,6 +92,7 @@ class ClosureRunner {
   struct NamedResource {
     std::string name;
     Resource what;
+    KeptApart kept = KeptApart::kState;  // of a variable
   };
 
   void work();
@@ -98,6 +102,7 @@ class ClosureRunner {
   void execute(Run run);
   void execute(Fetch fetch);
   void execute(Cancel);
+  void execute(Forget);
 
   Ready gather(const Run& run);
   void gather(const Argument& argument, Ready& ready);
@@ -110,7 +115,11 @@ class ClosureRunner {
   std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
   // The variable of this worker that has a name; null where there is none.
   std::shared_ptr<Variable> own_variable(const std::string& name) const;
-  void ask_for(Ready ready);
+  void find_counts(Compiled& compiled) const;
+  void ask_for(const Ready& ready);
+  // The function of a closure, if it may begin: what sums does not overtake what waits, so that
+  // sums have the same calls wherever closures are given in the same order.
+  Compiled* find_due(const Ready& ready, bool others_wait);
   Compiled* find(const Ready& ready);
   // The results of each replica.
   PerReplica<std::vector<Tensor>> call(Compiled& compiled, const Ready& ready);
@@ -152,7 +161,8 @@ class ClosureRunner {
   std::map<uint64_t, NamedResource> resources_;
   // By description, but for the name.
   std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;
-  std::vector<Ready> unknown_;               // that wait for their function
+  std::vector<Ready> unknown_;        // that wait for their function, or for those before them
+  const Compiled* called_ = nullptr;  // by the closure that is being answered
   std::unique_ptr<LocalReplicas> replicas_;  // where there are several
 
   std::thread thread_;

@@ -60,7 +60,9 @@ struct CoordinatorStatistics {
   uint64_t queued = 0, in_flight = 0;  // now
   uint64_t scheduling = 0;             // threads that wait in schedule() now
   uint64_t executed = 0, failed = 0, cancelled = 0;
-  uint64_t retried = 0;          // put back because their worker was lost
+  // To be executed again because their worker was lost: in flight, or with sums of gradients in
+  // which they waited.
+  uint64_t retried = 0;
   uint64_t worker_failures = 0;  // workers lost
   int workers = 0;               // that are there now
   double tracing_seconds = 0;

@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 
+#include "core/distribute/remote_updates.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/graph/serialization.h"
@@ -67,6 +68,8 @@ class UsedVariables {
   const std::set<std::string>& server_variables() const { return server_variables_; }
   // Whether there are such that each worker has apart.
   bool any_apart() const { return any_apart_; }
+  // And that count what waits in sums.
+  bool any_count() const { return any_count_; }
 
   // One of the functions, as bytes, with these names.
   Tensor serialised(const GraphFunction& function) const {
@@ -95,6 +98,7 @@ class UsedVariables {
     if (own == nullptr) return;
     if (own->is_apart()) {
       any_apart_ = true;
+      any_count_ |= own->kept() == KeptApart::kCount;
       rename(*resource, copies.of(own).name);
     } else {
       on_servers_.emplace(resource, own->share());
@@ -107,7 +111,7 @@ class UsedVariables {
   std::map<std::shared_ptr<Resource>, std::shared_ptr<ServerVariable>> on_servers_;
   std::set<std::string> server_variables_;
   std::map<const Resource*, std::shared_ptr<Resource>> aliases_;
-  bool any_apart_ = false;
+  bool any_apart_ = false, any_count_ = false;
 };
 
 }  // namespace
@@ -130,6 +134,7 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   definition->server_variables.assign(variables.server_variables().begin(),
                                       variables.server_variables().end());
   if (variables.any_apart()) keeps_on_workers_ = true;
+  if (variables.any_count()) sums_on_workers_ = true;
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();

@@ -46,6 +46,8 @@ class FunctionFamily {
   int64_t trace_us() const { return trace_us_; }
   // Whether what has been traced of it uses variables of which each worker has its own.
   bool keeps_on_workers() const { return keeps_on_workers_; }
+  // Whether that sums gradients on workers over several calls.
+  bool sums_on_workers() const { return sums_on_workers_; }
 
  private:
   const uint64_t id_;
@@ -54,7 +56,7 @@ class FunctionFamily {
   const std::shared_ptr<WorkerCopies> copies_;
   const Precision precision_;
   std::atomic<int64_t> trace_us_ = 0;
-  std::atomic<bool> keeps_on_workers_ = false;
+  std::atomic<bool> keeps_on_workers_ = false, sums_on_workers_ = false;
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
 };

@@ -66,6 +66,7 @@ class Writer {
       out.mutable_variable()->set_name(variable->name);
       out.mutable_variable()->set_synchronization(static_cast<int>(variable->synchronization));
       out.mutable_variable()->set_aggregation(static_cast<int>(variable->aggregation));
+      out.mutable_variable()->set_kept(static_cast<int>(variable->kept));
       write(variable->value, *out.mutable_variable()->mutable_value());
     } else if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
       out.set_dataset(iterator->dataset);
@@ -124,6 +125,7 @@ void write(const Command& command, Writer& writer, proto::Command& out) {
     void operator()(Recall) const { out.mutable_recall(); }
     void operator()(const AskStatus& ask) const { out.set_status(ask.id); }
     void operator()(ShutDown) const { out.mutable_shut_down(); }
+    void operator()(Forget) const { out.mutable_forget(); }
   };
   std::visit(Visitor{writer, out}, command);
 }
@@ -220,7 +222,8 @@ class Reader {
     return {.name = text(in.name(), "the name of a variable"),
             .value = read(in.value()),
             .synchronization = enumerated(in.synchronization(), Synchronization::kNone),
-            .aggregation = enumerated(in.aggregation(), Aggregation::kOnlyFirstReplica)};
+            .aggregation = enumerated(in.aggregation(), Aggregation::kOnlyFirstReplica),
+            .kept = enumerated(in.kept(), KeptApart::kCount)};
   }
 
   Create read(const proto::Create& in) {
@@ -275,6 +278,8 @@ class Reader {
         return AskStatus{in.status()};
       case proto::Command::kShutDown:
         return ShutDown{};
+      case proto::Command::kForget:
+        return Forget{};
       case proto::Command::KIND_NOT_SET:
         break;
     }
@@ -339,6 +344,7 @@ Message encode(const FromWorker& message) {
     proto::Result& to = *header.add_results();
     to.set_id(result.id);
     to.set_returned(result.returned);
+    to.mutable_counts()->insert(result.counts.begin(), result.counts.end());
     if (result.error) write_fault(*result.error, to.mutable_fault());
     for (const Tensor& value : result.values) writer.write(value, *to.add_values());
   }
@@ -405,6 +411,7 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
     Result& result = message.results.emplace_back();
     result.id = in.id();
     result.returned = in.returned();
+    result.counts = {in.counts().begin(), in.counts().end()};
     if (in.has_fault()) result.error = read_fault(in.fault());
     for (const proto::Value& value : in.values()) result.values.push_back(reader.read(value));
   }

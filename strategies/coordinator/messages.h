@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/distribute/remote_updates.h"
 #include "core/runtime/precision.h"
 #include "core/runtime/replica_group.h"
 #include "core/runtime/variable.h"
@@ -21,7 +23,7 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 7;
+inline constexpr uint32_t kProtocolVersion = 8;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -82,6 +84,7 @@ struct CreateVariable {
   // Of the copies of a worker's replicas.
   Synchronization synchronization = Synchronization::kAuto;
   Aggregation aggregation = Aggregation::kNone;
+  KeptApart kept = KeptApart::kState;
 };
 struct CreateIterator {
   std::string dataset;
@@ -103,8 +106,11 @@ struct AskStatus {
   uint64_t id = 0;
 };
 struct ShutDown {};
+// Nothing waits in the worker's sums any more: each, and its count, is 0 again.
+struct Forget {};
 
-using Command = std::variant<Define, Create, Drop, Run, Fetch, Cancel, Recall, AskStatus, ShutDown>;
+using Command =
+    std::variant<Define, Create, Drop, Run, Fetch, Cancel, Recall, AskStatus, ShutDown, Forget>;
 
 struct ToWorker {
   std::optional<Attach> attach;
@@ -118,6 +124,8 @@ struct Result {
   std::optional<Error> error;
   std::vector<Tensor> values;  // of one replica after the other
   bool returned = false;       // recalled before it began, or cancelled
+  // By resource, the counts (KeptApart::kCount) that it moves: whether calls are waiting now.
+  std::map<uint64_t, bool> counts = {};
 };
 
 struct Missing {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
@@ -197,7 +198,8 @@ void RemoteWorker::require_replicas(int replicas) {
 }
 
 void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
-  std::vector<ClosurePtr> finished, returned;
+  std::vector<ClosurePtr> finished, returned, settled;
+  size_t num_held = 0, first = 0;
   std::vector<std::pair<ClosurePtr, Error>> failed;
   std::optional<uint64_t> unknown;
   {
@@ -217,7 +219,15 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
       ClosurePtr closure = std::move(entry->second.closure);
       in_flight_.erase(entry);
       bytes_in_flight_ -= closure->bytes;
+      for (const auto& [count, waits] : result.counts) {
+        if (waits)
+          sums_.insert(count);
+        else
+          sums_.erase(count);
+      }
+      dirty_ |= !result.counts.empty() && (result.returned || result.error);
       if (result.returned) {
+        recalled_ = false;
         returned.push_back(std::move(closure));
         continue;
       }
@@ -225,11 +235,19 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
       keeps_ |= closure->function->keeps_on_workers();
       if (result.error) {
         failed.emplace_back(std::move(closure), *result.error);
-      } else {
-        closure->result->set(std::move(result.values));
+        continue;
+      }
+      closure->result->set(std::move(result.values));
+      if (result.counts.empty()) {
         finished.push_back(std::move(closure));
+      } else {
+        ++num_held;
+        if (!std::exchange(closure->executed, true)) ++first;
+        held_.push_back({std::move(closure), std::move(result.counts)});
       }
     }
+    if (in_flight_.empty()) recalled_ = false;
+    settled = take_settled();
     last_progress_ = Clock::now();
     if (executed > 0) {
       const double us = static_cast<double>(busy_us) / static_cast<double>(executed);
@@ -241,6 +259,8 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
     changed_.notify_all();
   }
   if (!finished.empty()) context_.queue.finish(std::move(finished));
+  if (num_held > 0) context_.queue.hold(num_held, first);
+  if (!settled.empty()) context_.queue.settle(std::move(settled));
   for (auto& [closure, error] : failed) {
     const std::string what = str('"', closure->function->name(), "\" on ", task_);
     context_.queue.fail(std::move(closure), error.with_context(what));
@@ -249,6 +269,39 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
     context_.queue.put_back(std::move(returned), ClosureQueue::PutBack::kReturned);
   if (unknown)
     invalid("it has sent a result with number ", *unknown, ", and was not given such a closure");
+}
+
+bool RemoteWorker::is_mixed() const {
+  return std::ranges::any_of(held_, [](const Held& held) {
+    return std::ranges::any_of(held.counts, [](const auto& count) { return !count.second; });
+  });
+}
+
+std::vector<ClosurePtr> RemoteWorker::take_settled() {
+  std::set<uint64_t> live = sums_;
+  const auto is_live = [&](const Held& held) {
+    return std::ranges::any_of(held.counts,
+                               [&](const auto& count) { return live.contains(count.first); });
+  };
+  for (size_t before = 0; before != live.size();) {
+    before = live.size();
+    for (const Held& held : held_)
+      if (is_live(held))
+        for (const auto& [count, waits] : held.counts) live.insert(count);
+  }
+  std::vector<ClosurePtr> settled;
+  for (Held& held : held_)
+    if (!is_live(held)) settled.push_back(std::move(held.closure));
+  std::erase_if(held_, [](const Held& held) { return held.closure == nullptr; });
+  return settled;
+}
+
+std::vector<ClosurePtr> RemoteWorker::take_held() {
+  std::vector<ClosurePtr> closures;
+  for (Held& held : held_) closures.push_back(std::move(held.closure));
+  held_.clear();
+  sums_.clear();
+  return closures;
 }
 
 void RemoteWorker::drained() {
@@ -295,7 +348,8 @@ bool RemoteWorker::attach() {
     closed_ = false;
     is_to_end_ = wants_shut_down_;
     missing_.clear();
-    keeps_ = false;
+    keeps_ = recalled_ = dirty_ = false;
+    unit_ = 0;
     window_ = 1;
   }
   defined_.clear();
@@ -328,7 +382,7 @@ bool RemoteWorker::attach() {
 
 size_t RemoteWorker::room() const {
   // What is scheduled while a message is on its way goes into the next one.
-  if (!stream_->is_drained() || Clock::now() < begins_) return 0;
+  if (!stream_->is_drained() || recalled_ || Clock::now() < begins_) return 0;
   if (!in_flight_.empty() && bytes_in_flight_ >= window_bytes()) return 0;
   return window_ - std::min(window_, in_flight_.size());
 }
@@ -340,6 +394,7 @@ void RemoteWorker::serve() {
   for (;;) {
     ToWorker message = urgent(), runs;
     size_t most = 0, bytes = 0, max_bytes = 0;
+    ClosureQueue::Taker taker{.worker = index_};
     {
       std::unique_lock lock(mutex_);
       if (closed_ || stopping_) return;
@@ -350,6 +405,8 @@ void RemoteWorker::serve() {
         most = room();
         bytes = window_bytes() - std::min(window_bytes(), bytes_in_flight_);
         max_bytes = max_bytes_;
+        taker.is_idle = in_flight_.empty();
+        taker.is_mixed = is_mixed();
       }
     }
     if (most > 0) {
@@ -357,8 +414,8 @@ void RemoteWorker::serve() {
         const std::lock_guard lock(mutex_);
         return in_flight_.size() > 1;
       }();
-      auto closures =
-          context_.queue.take(most, bytes, Clock::now() + (busy ? kBusyLook : kIdleLook), events_);
+      auto closures = context_.queue.take(
+          most, bytes, Clock::now() + (busy ? kBusyLook : kIdleLook), events_, taker);
       add_news(message);
       hand_out(fitting(std::move(closures), max_bytes), message, runs);
     }
@@ -463,6 +520,7 @@ void RemoteWorker::hand_out(std::vector<ClosurePtr> closures, ToWorker& definiti
   const auto now = Clock::now();
   for (const ClosurePtr& closure : closures)
     if (closure->definition) add_definition(closure->definition, definitions);
+  forget_sums(closures, runs);
   const std::lock_guard lock(mutex_);
   // The error that was the reason is over when there are closures again.
   if (!closures.empty()) wants_cancel_ = false;
@@ -475,11 +533,40 @@ void RemoteWorker::hand_out(std::vector<ClosurePtr> closures, ToWorker& definiti
   }
 }
 
+void RemoteWorker::forget_sums(const std::vector<ClosurePtr>& closures, ToWorker& runs) {
+  std::vector<ClosurePtr> displaced;
+  bool is_lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto begins = std::ranges::find_if(closures, [&](const ClosurePtr& closure) {
+      return closure->unit != 0 && closure->unit != unit_;
+    });
+    if (begins != closures.end())
+      unit_ = (*begins)->unit;
+    else if (!dirty_ || closures.empty() || !in_flight_.empty())
+      return;
+    dirty_ = false;
+    is_lost = is_mixed();
+    displaced = take_held();
+  }
+  runs.commands.push_back(Forget{});
+  if (!is_lost) return context_.queue.execute_again(std::move(displaced));
+  context_.notice(str("coordinator: ", task_, " (", address_.text(),
+                      ") begins new sums; gradients ", "of ", displaced.size(),
+                      " closures, of which some had been sent, are gone"));
+  context_.queue.settle(std::move(displaced));
+}
+
 bool RemoteWorker::should_recall() {
   const std::lock_guard lock(mutex_);
-  if (in_flight_.size() < 2 || Clock::now() - last_progress_ < kBusyLook ||
+  if (in_flight_.size() < 2 || recalled_ || Clock::now() - last_progress_ < kBusyLook ||
       !context_.queue.is_anybody_idle())
     return false;
+  // What is of a unit may have been executed before, after those that it follows here.
+  if (std::ranges::any_of(in_flight_,
+                          [](const auto& entry) { return entry.second.closure->unit != 0; }))
+    return false;
+  recalled_ = true;
   window_ = 1;
   last_progress_ = Clock::now();
   return true;
@@ -487,20 +574,30 @@ bool RemoteWorker::should_recall() {
 
 void RemoteWorker::lose() {
   stream_.reset();  // the network calls no more
-  std::vector<ClosurePtr> lost;
+  std::vector<ClosurePtr> lost, summing, held;
+  bool is_unit = false, is_to_end = false;
   std::string line;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [id, entry] : in_flight_) lost.push_back(std::move(entry.closure));
+    std::map<uint64_t, InFlight> in_order(std::make_move_iterator(in_flight_.begin()),
+                                          std::make_move_iterator(in_flight_.end()));
+    for (auto& [id, entry] : in_order)
+      (entry.closure->function->sums_on_workers() ? summing : lost)
+          .push_back(std::move(entry.closure));
     in_flight_.clear();
     bytes_in_flight_ = 0;
+    is_to_end = is_to_end_;
+    is_unit = is_mixed();
+    held = take_held();
     if (std::exchange(attached_, false)) {
       lost_since_ = Clock::now();
       if (!stopping_ && !is_to_end_) {
         ++failures_;
-        line = str("coordinator: ", task_, " (", address_.text(), ") is lost: ", reason_, "; ",
-                   lost.size(), " closures go to others",
-                   keeps_ ? ", and what its optimizers had not sent yet is gone" : "");
+        line =
+            str("coordinator: ", task_, " (", address_.text(), ") is lost: ", reason_, "; ",
+                lost.size() + summing.size(), " closures go to others",
+                held.empty() ? "" : str(", and ", held.size(), " whose gradients it had not sent"),
+                keeps_ ? "; what its optimizers kept there begins anew" : "");
       }
     }
     const Error error(Code::kUnavailable, str(task_, " is not there: ", reason_), task_);
@@ -510,9 +607,12 @@ void RemoteWorker::lose() {
     wants_cancel_ = false;
     changed_.notify_all();
   }
-  if (!line.empty()) context_.notice(line);
+  if (is_to_end) context_.queue.settle(std::exchange(held, {}));
+  // First: while others are in flight, nobody takes all for done.
+  context_.queue.lose(index_, std::move(held), std::move(summing), is_unit);
   std::ranges::sort(lost, {}, [](const ClosurePtr& closure) { return closure->number; });
   if (!lost.empty()) context_.queue.put_back(std::move(lost), ClosureQueue::PutBack::kLost);
+  if (!line.empty()) context_.notice(line);
 }
 
 }  // namespace cohort::coordinator

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -80,6 +81,11 @@ class RemoteWorker final : public ClientStream::Listener {
     ClosurePtr closure;
     Clock::time_point sent;
   };
+  // A closure that was executed, and waits in sums of the worker, or belongs to one that does.
+  struct Held {
+    ClosurePtr closure;
+    std::map<uint64_t, bool> counts;  // as Result has them
+  };
 
   void received(const parameter_server::MessageReader& part) override;
   void drained() override;
@@ -106,6 +112,16 @@ class RemoteWorker final : public ClientStream::Listener {
   void hand_out(std::vector<ClosurePtr> closures, ToWorker& definitions, ToWorker& runs);
   Run as_run(const Closure& closure);
   bool should_recall();
+  // REQUIRES, of these three: mutex_ held. Whether something of what is held has been sent already,
+  // so that it cannot be summed otherwise: by one of several optimizers of different
+  // accumulation_steps.
+  bool is_mixed() const;
+  // Takes out what is held and waits in no sum, nor shares one with what does.
+  std::vector<ClosurePtr> take_settled();
+  std::vector<ClosurePtr> take_held();
+  // Where closures of a new unit are among these, or the sums are not those of what is held, the
+  // worker is to forget these before.
+  void forget_sums(const std::vector<ClosurePtr>& closures, ToWorker& runs);
 
   // Functions would be traced for others: that is an error of all that is scheduled.
   void require_replicas(int replicas);
@@ -130,6 +146,11 @@ class RemoteWorker final : public ClientStream::Listener {
   std::vector<Missing> missing_;
   std::vector<Command> questions_;
   std::unordered_map<uint64_t, InFlight> in_flight_;
+  std::vector<Held> held_;      // as they were executed
+  std::set<uint64_t> sums_;     // the counts that are not 0
+  bool dirty_ = false;          // something has ended in the middle, and may be in the sums or not
+  uint64_t unit_ = 0;           // that it was given last
+  bool recalled_ = false;       // and what that returns is not known
   size_t bytes_in_flight_ = 0;  // of their arguments
   size_t max_bytes_ = 0;        // that the worker takes in a message
   std::unordered_map<uint64_t, std::promise<Result>> fetches_;

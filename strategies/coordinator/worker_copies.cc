@@ -13,7 +13,8 @@ const WorkerCopies::Copies& WorkerCopies::of(const std::shared_ptr<OwnVariable>&
   copies.handle = resources_->add(
       {.create = {.resource = 0,
                   .what = CreateVariable{copies.name, variable->initial_value(),
-                                         variable->synchronization(), variable->aggregation()}},
+                                         variable->synchronization(), variable->aggregation(),
+                                         variable->kept().value()}},
        .definition = {},
        .resources = {}});
   return copies;

@@ -28,7 +28,7 @@ Tensor OwnVariable::present() const {
 }
 
 std::shared_ptr<ServerVariable> OwnVariable::share() {
-  COHORT_CHECK(!apart_);
+  COHORT_CHECK(!is_apart());
   const std::lock_guard lock(mutex_);
   if (shared_ != nullptr) return shared_;
   ServerVariable::Options options = on_servers_;

@@ -3,8 +3,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "core/distribute/remote_updates.h"
 #include "core/runtime/variable.h"
 #include "strategies/parameter_server/server_variable.h"
 
@@ -23,8 +25,10 @@ class OwnVariable final : public Variable {
               std::shared_ptr<ServerSession> session);
 
   // Not while anybody else uses it; what is apart is never shared.
-  void keep_apart() { apart_ = true; }
-  bool is_apart() const { return apart_; }
+  void keep_apart(KeptApart kept) { apart_ = kept; }
+  bool is_apart() const { return apart_.has_value(); }
+  // What for; nothing where it is not apart.
+  std::optional<KeptApart> kept() const { return apart_; }
   // As it was when it was made.
   Tensor initial_value() const { return make_initial_value(on_servers_.variable); }
 
@@ -65,7 +69,7 @@ class OwnVariable final : public Variable {
   const std::shared_ptr<Variable> own_;
   const ServerVariable::Options on_servers_;
   const std::shared_ptr<ServerSession> session_;
-  bool apart_ = false;
+  std::optional<KeptApart> apart_;
   mutable std::mutex mutex_;  // guards what follows; held while it is shared
   bool assigned_ = false;
   std::shared_ptr<ServerVariable> shared_;

@@ -47,10 +47,29 @@ class Queue : public ::testing::Test {
     return value;
   }
   std::vector<ClosurePtr> take(size_t most = 1) {
-    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now() + kPatience, never_);
+    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now() + kPatience, never_, {});
   }
-  std::vector<ClosurePtr> take_what_is_there(size_t most = 100) {
-    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now(), never_);
+  std::vector<ClosurePtr> take_what_is_there(size_t most = 100,
+                                             const ClosureQueue::Taker& taker = {}) {
+    return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now(), never_, taker);
+  }
+  // The numbers of what a worker may take now, which is then in flight.
+  std::vector<uint64_t> taken_by(const ClosureQueue::Taker& taker, size_t most = 100) {
+    std::vector<uint64_t> numbers;
+    for (ClosurePtr& closure : take_what_is_there(most, taker)) {
+      numbers.push_back(closure->number);
+      taken_.push_back(std::move(closure));
+    }
+    return numbers;
+  }
+  // So many are executed, and held by who executed them.
+  std::vector<ClosurePtr> hold(std::vector<ClosurePtr> closures) {
+    for (const ClosurePtr& closure : closures) {
+      closure->executed = true;
+      closure->result->set(std::vector<Tensor>{});
+    }
+    queue_.hold(closures.size(), closures.size());
+    return closures;
   }
   ClosurePtr take_one() { return std::move(take().at(0)); }
   static std::vector<ClosurePtr> list(ClosurePtr closure) {
@@ -71,6 +90,7 @@ class Queue : public ::testing::Test {
   }
 
   std::atomic<bool> cancelled_ = false, never_ = false;
+  std::vector<ClosurePtr> taken_;
   std::function<std::string()> who_ = [] { return "worker:1: at it"; };
   uint64_t last_number_ = 0;
   ClosureQueue queue_;
@@ -95,7 +115,7 @@ TEST_F(Queue, HandsOutTheFirstAndAsManyBytesAsAreWanted) {
     queue_.put(std::move(made));
   }
   for (const size_t expected : {1u, 2u, 2u}) {
-    auto taken = queue_.take(100, 7, std::chrono::steady_clock::now(), never_);
+    auto taken = queue_.take(100, 7, std::chrono::steady_clock::now(), never_, {});
     EXPECT_EQ(taken.size(), expected);
     queue_.finish(std::move(taken));
   }
@@ -304,6 +324,91 @@ TEST_F(Queue, ReturnedClosuresMayComeBackAnyNumberOfTimes) {
   join();
 }
 
+// --- What waits in sums of its worker
+
+using Numbers = std::vector<uint64_t>;
+
+TEST_F(Queue, WhatIsHeldKeepsItsLaneAndIsExecutedAgainWhereItsEffectIsGone) {
+  for (int i = 0; i < 3; ++i) put();
+  auto held = hold(take(2));
+  const uint64_t lane = held[0]->lane, sequence = held[0]->lane_sequence;
+  queue_.finish(take());
+  EXPECT_TRUE(queue_.done()) << "it has been executed";
+  queue_.execute_again(std::move(held));
+  EXPECT_FALSE(queue_.done());
+  auto again = take(2);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0]->lane, lane);
+  EXPECT_EQ(again[0]->lane_sequence, sequence);
+  queue_.hold(2, 0);
+  queue_.settle(std::move(again));
+  EXPECT_EQ(queue_.counts().executed, 3u);
+  join();
+}
+
+TEST_F(Queue, AUnitGoesInItsOrderToTheFirstWorkerThatIsIdle) {
+  for (int i = 0; i < 5; ++i) put();
+  auto held = hold(take(2)), in_flight = take(2);
+  queue_.lose(0, std::move(held), std::move(in_flight), false);
+  EXPECT_EQ(queue_.counts().queued, 5u);
+  EXPECT_EQ(taken_by({.worker = 1, .is_idle = false}), Numbers{}) << "nothing else is given out";
+  EXPECT_EQ(taken_by({.worker = 2, .is_idle = true}, 1), Numbers{1});
+  EXPECT_EQ(taken_by({.worker = 1, .is_idle = true}), Numbers{5});
+  EXPECT_EQ(taken_by({.worker = 2, .is_idle = false}), (Numbers{2, 3, 4}));
+  for (const size_t i : {0u, 2u, 3u, 4u}) EXPECT_EQ(taken_[i]->unit, taken_[0]->unit);
+  EXPECT_EQ(taken_[1]->unit, 0u);
+  queue_.finish(std::move(taken_));
+  EXPECT_TRUE(queue_.done());
+}
+
+TEST_F(Queue, AUnitWhoseWorkerIsLostTooStaysInItsOrder) {
+  for (int i = 0; i < 4; ++i) put();
+  queue_.lose(0, {}, take(4), false);
+  EXPECT_EQ(taken_by({.worker = 1}, 3), (Numbers{1, 2, 3}));
+  const uint64_t unit = taken_[0]->unit;
+  auto settled = list(std::move(taken_[0])), held = list(std::move(taken_[1])),
+       in_flight = list(std::move(taken_[2]));
+  taken_.clear();
+  queue_.settle(hold(std::move(settled)));
+  queue_.lose(1, hold(std::move(held)), std::move(in_flight), false);
+  EXPECT_EQ(taken_by({.worker = 2}), (Numbers{2, 3, 4})) << "also what it had not been given";
+  EXPECT_NE(taken_[0]->unit, unit) << "sums begin anew";
+  queue_.finish(std::move(taken_));
+  EXPECT_TRUE(queue_.done());
+}
+
+TEST_F(Queue, WhatWasOnlyHeldGoesToAnyWorker) {
+  put();
+  queue_.lose(0, hold(take()), {}, false);
+  EXPECT_EQ(taken_by({.worker = 1, .is_idle = false}), Numbers{1});
+  EXPECT_EQ(taken_[0]->unit, 0u);
+  queue_.finish(std::move(taken_));
+}
+
+TEST_F(Queue, AWorkerWhoseSumsCannotBeMadeAgainTakesAUnitWhenNothingElseWaits) {
+  for (int i = 0; i < 2; ++i) put();
+  queue_.lose(0, {}, take(), false);
+  const ClosureQueue::Taker mixed{.worker = 1, .is_idle = true, .is_mixed = true};
+  EXPECT_EQ(taken_by(mixed), Numbers{2});
+  EXPECT_EQ(taken_by(mixed), Numbers{1});
+  queue_.finish(std::move(taken_));
+}
+
+TEST_F(Queue, AnErrorCancelsNothingThatHasBeenExecuted) {
+  for (int i = 0; i < 3; ++i) put();
+  const RemoteValue waiting = put();
+  auto held = hold(take());
+  ClosurePtr failing = take_one();
+  queue_.lose(0, std::move(held), take(), false);
+  queue_.fail(std::move(failing), Error(Code::kInternal, "bad"));
+  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  EXPECT_ERROR(waiting.fetch(), Code::kCancelled, "schedule it again");
+  EXPECT_EQ(queue_.counts().cancelled, 2u);
+  EXPECT_EQ(taken_by({.worker = 1, .is_idle = false}), Numbers{1});
+  queue_.finish(std::move(taken_));
+  join();
+}
+
 TEST_F(Queue, FinishingWhatWasNotTakenIsABugOfOurs) {
   EXPECT_ERROR(queue_.finish(list(closure())), Code::kInternal, "in_flight_");
 }
@@ -444,8 +549,8 @@ TEST_F(Queue, EndsCleanWhateverTenThreadsDo) {
     threads.emplace_back([&, t] {
       RandomStream random(kSeed + 100 + t);
       while (scheduling > 0 || queue_.counts().queued > 0) {
-        for (ClosurePtr& taken :
-             queue_.take(3, SIZE_MAX, std::chrono::steady_clock::now() + milliseconds(1), never_)) {
+        for (ClosurePtr& taken : queue_.take(
+                 3, SIZE_MAX, std::chrono::steady_clock::now() + milliseconds(1), never_, {})) {
           switch (random.below(20)) {
             case 0:
               queue_.fail(std::move(taken), Error(Code::kInternal, "bad"));

@@ -239,47 +239,6 @@ TEST(OwnVariables, OptimizersOfOneNameAccumulateEachItsOwn) {
   EXPECT_EQ(on_workers(*coordinator, fours, "gradient_accumulator")[0].item(), -1);
 }
 
-TEST(OwnVariables, WhatAWorkerHasAccumulatedIsLostWithIt) {
-  constexpr int kAccumulated = 4;
-  Job job(1);
-  const auto strategy = job.strategy();
-  const auto scope = strategy->scope();
-  const auto weight = zero();
-  const auto sgd = optim::SGD(1.0, {.gradients = {.accumulation_steps = kAccumulated}});
-  sgd.build({weight});
-  const auto step = strategy->function([&] {
-    const Value loss = 0.0 - weight->read();
-    sgd.minimize(loss, {weight});
-    return loss;
-  });
-  const auto coordinator = job.coordinator(*strategy);
-  const auto run = [&](int calls) {
-    for (int i = 0; i < calls; ++i) coordinator->schedule(step);
-    coordinator->join(kPatience);
-  };
-  const auto lose_the_worker = [&] {
-    const uint64_t failures = coordinator->statistics().worker_failures;
-    job.cluster.stop(0);
-    EXPECT_TRUE(eventually([&] { return coordinator->statistics().worker_failures > failures; }));
-    job.cluster.start(0);
-  };
-  coordinator->schedule(doubled(), 1.0f);
-  coordinator->join(kPatience);
-  const auto is_told = [&] {
-    return job.cluster.lines.has("what its optimizers had not sent yet is gone");
-  };
-  lose_the_worker();
-  run(kAccumulated - 1);
-  EXPECT_FALSE(is_told()) << "it had nothing of its own";
-  lose_the_worker();
-  EXPECT_TRUE(eventually(is_told));
-  run(kAccumulated - 1);
-  EXPECT_EQ(weight->value().item(), 0) << "it begins anew";
-  run(1);
-  EXPECT_EQ(weight->value().item(), 1) << "the mean of the last four, which are -1 each";
-  EXPECT_EQ(sgd.iterations()->value().item(), 2 * kAccumulated - 1);
-}
-
 TEST(OwnVariables, ALossScaleIsLoweredByTheWorkerWhoseGradientsAreNotFinite) {
   constexpr int kSteps = 60, kBad = 12;
   constexpr double kScale = 0x1p30;
