@@ -5,8 +5,10 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
@@ -68,7 +70,8 @@ uint64_t name_hash(const std::string& name) {
 
 std::vector<TensorSpec> specs_of(const std::vector<Value>& values) {
   std::vector<TensorSpec> specs;
-  for (const Value& v : values) specs.push_back(v.spec());
+  for (const Value& v : values)
+    if (v) specs.push_back(v.spec());
   return specs;
 }
 
@@ -83,6 +86,13 @@ class Unmade final : public Resource {
   const std::string name_;
   const TensorSpec spec_;
 };
+
+// What errors of layers begin with, but for those of a network without a name.
+constexpr std::string_view kLayer = "layer \"";
+
+std::string described(std::string_view path, const std::string& type) {
+  return path.empty() ? type : str(kLayer, path, "\" (", type, ")");
+}
 
 Shape without_batch(const Shape& shape) { return shape.rank() > 0 ? shape.without_axis(0) : shape; }
 
@@ -150,8 +160,9 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
     return y;
   } catch (const Error& error) {
     if (!built_) weights_.clear();
-    if (!sublayers().empty()) throw;  // the layer inside has said it
-    throw error.with_context(str("layer \"", NameScope::current(), "\" (", type_, ")"));
+    if (error.message().starts_with(kLayer)) throw;  // the layer inside has said it
+    throw error.with_context(
+        str(described(NameScope::current(), type_), " of ", comma_separated(specs_of(inputs))));
   }
 }
 
