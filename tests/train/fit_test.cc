@@ -39,7 +39,8 @@ TEST(Fit, TensorsOfValidationAreBatchedByASizeOfTheirOwn) {
              test = *points(10, /*seed=*/8).batch(10).iterate().next();
   const auto batches_of = [](const ValidationData& data, std::optional<int64_t> batch_size) {
     std::vector<int64_t> rows;
-    auto iterator = data.batches(batch_size).iterate();
+    const data::Dataset batches = data.batches(batch_size);
+    auto iterator = batches.iterate();
     while (const auto batch = iterator.next()) rows.push_back(batch->rows());
     return rows;
   };
