@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "core/graph/registry.h"
+
 namespace cohort {
 namespace {
 
@@ -20,6 +22,12 @@ const OpDef& find_op(std::string_view name) {
   const auto it = registry().find(name);
   if (it == registry().end()) fail(Code::kNotFound, "there is no op \"", name, "\"");
   return it->second;
+}
+
+std::vector<std::string> registered_ops() {
+  std::vector<std::string> names;
+  for (const auto& [name, def] : registry()) names.push_back(name);
+  return names;
 }
 
 OpRegistration::OpRegistration(OpDef def) {

@@ -76,8 +76,7 @@ class ResidualLayer final : public LayerBase {
     const Value& x = only_input(inputs);
     const Value inner = chain(inner_, x, context), shortcut = chain(shortcut_, x, context);
     if (inner.shape() != shortcut.shape())
-      invalid("layer \"", NameScope::current(), "\" (Residual): the inner layers give ",
-              inner.shape(), ", the shortcut ", shortcut.shape());
+      invalid("the inner layers give ", inner.shape(), ", the shortcut ", shortcut.shape());
     const Value sum = inner + shortcut;
     return activation_ ? activation_(sum) : sum;
   }

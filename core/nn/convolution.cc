@@ -10,8 +10,7 @@ namespace cohort::nn {
 namespace {
 
 int64_t channels_of(const std::vector<TensorSpec>& inputs) {
-  if (only_input(inputs).shape.rank() != 4)
-    invalid("needs images [batch, height, width, channels], got ", inputs[0]);
+  require_images(only_input(inputs).shape);
   return features_of(inputs[0], 4);
 }
 
@@ -48,7 +47,8 @@ class ConvolutionLayer : public LayerBase {
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext&) final {
-    Value y = convolve(only_input(inputs));
+    require_images(only_input(inputs).shape());
+    Value y = convolve(inputs[0]);
     if (bias_ != nullptr) y = y + bias_->read();
     return common_.activation ? common_.activation(y) : y;
   }
@@ -149,6 +149,7 @@ class DepthwiseConv2DLayer final : public ConvolutionLayer {
   }
   // One group for each channel.
   Value convolve(const Value& x) override {
+    require_features(x.shape(), kernel_->spec().shape[2]);
     ops::Conv2DOptions options = convolution();
     options.groups = x.shape().dim(-1);
     const Value filter =

@@ -5,13 +5,14 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/state_ops.h"
-#include "core/tensor/specs_of.h"
 
 namespace cohort::nn {
 namespace {
@@ -67,6 +68,14 @@ uint64_t name_hash(const std::string& name) {
   return hash;
 }
 
+// Of the inputs that there are: a value without a node stands for none.
+std::vector<TensorSpec> specs_of_given(const std::vector<Value>& inputs) {
+  std::vector<TensorSpec> specs;
+  for (const Value& input : inputs)
+    if (input) specs.push_back(input.spec());
+  return specs;
+}
+
 // A weight without a variable, for graphs that are never run.
 class Unmade final : public Resource {
  public:
@@ -78,6 +87,13 @@ class Unmade final : public Resource {
   const std::string name_;
   const TensorSpec spec_;
 };
+
+// What errors of layers begin with, but for those of a network without a name.
+constexpr std::string_view kLayer = "layer \"";
+
+std::string described(std::string_view path, const std::string& type) {
+  return path.empty() ? type : str(kLayer, path, "\" (", type, ")");
+}
 
 Shape without_batch(const Shape& shape) { return shape.rank() > 0 ? shape.without_axis(0) : shape; }
 
@@ -136,7 +152,7 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
   if (!scope_name.empty()) scope.emplace(scope_name);
   name_sublayers();
   try {
-    if (!built_) build(specs_of(inputs));
+    if (!built_) build(specs_of_given(inputs));
     built_ = true;
     if (!t_rehearsing)
       for (const auto& weight : weights_) weight->create();
@@ -145,8 +161,9 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
     return y;
   } catch (const Error& error) {
     if (!built_) weights_.clear();
-    if (!sublayers().empty()) throw;  // the layer inside has said it
-    throw error.with_context(str("layer \"", NameScope::current(), "\" (", type_, ")"));
+    if (error.message().starts_with(kLayer)) throw;  // the layer inside has said it
+    throw error.with_context(
+        str(described(NameScope::current(), type_), " of ", comma_separated(specs_of_given(inputs))));
   }
 }
 

@@ -5,7 +5,8 @@
 
 #include "core/tensor/tensor.h"
 
-// Checks that the layers of this folder share. The layer's name is added by LayerBase.
+// Checks that the layers of this folder share. The layer's name and its inputs are added by
+// LayerBase.
 namespace cohort::nn {
 
 // The only input; kInvalidArgument when there is another number of them.
@@ -17,9 +18,22 @@ const T& only_input(const std::vector<T>& inputs) {
 
 // The last extent of an input of at least `rank` axes, which sizes weights; it must not be 0.
 inline int64_t features_of(const TensorSpec& input, int rank) {
-  if (input.shape.rank() < rank) invalid("needs an input of rank ", rank, " at least, got ", input);
-  if (input.shape.dim(-1) == 0) invalid("needs an input with features, got ", input);
+  if (input.shape.rank() < rank) invalid("needs an input of rank ", rank, " at least");
+  if (input.shape.dim(-1) == 0) invalid("needs an input with features");
   return input.shape.dim(-1);
+}
+
+// kInvalidArgument unless the last extent is what the layer was built for, where its ops would take
+// another one: 1 broadcasts.
+inline void require_features(const Shape& input, int64_t built) {
+  if (input.rank() == 0 || input.dim(-1) != built)
+    invalid("was built for inputs with ", built, " features");
+}
+
+// kInvalidArgument unless the input has the axes of images. To be called for each call of the
+// layer: an op might take something else, too.
+inline void require_images(const Shape& input) {
+  if (input.rank() != 4) invalid("needs images [batch, height, width, channels]");
 }
 
 // The dtype of weights for an input: float64 where it is, else float32.

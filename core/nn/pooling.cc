@@ -14,12 +14,9 @@ class PoolingLayer final : public LayerBase {
       : LayerBase(std::move(type), std::move(name)), pool_(std::move(pool)) {}
 
  protected:
-  void build(const std::vector<TensorSpec>& inputs) override {
-    if (only_input(inputs).shape.rank() != 4)
-      invalid("needs images [batch, height, width, channels], got ", inputs[0]);
-  }
   Value call(const std::vector<Value>& inputs, const CallContext&) override {
-    return pool_(only_input(inputs));
+    require_images(only_input(inputs).shape());
+    return pool_(inputs[0]);
   }
 
  private:

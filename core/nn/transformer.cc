@@ -19,7 +19,7 @@ class EmbeddingLayer final : public LayerBase {
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
-    if (!is_integer(only_input(inputs).dtype)) invalid("looks up integers, got ", inputs[0]);
+    if (!is_integer(only_input(inputs).dtype)) invalid("looks up integers");
     embeddings_ = &add_weight("embeddings", table_, {.initializer = initializer_});
   }
   Value call(const std::vector<Value>& inputs, const CallContext&) override {
@@ -71,9 +71,9 @@ class PositionEmbeddingLayer final : public LayerBase {
   }
   Value call(const std::vector<Value>& inputs, const CallContext&) override {
     const Value& x = only_input(inputs);
+    require_features(x.shape(), embeddings_->spec().shape[1]);
     const int64_t length = x.shape().dim(-2);
-    if (length > max_length_)
-      invalid("has ", max_length_, " positions, the input ", x.spec(), " has ", length);
+    if (length > max_length_) invalid("has ", max_length_, " positions, the input has ", length);
     return x + ops::slice(embeddings_->read(), {0, 0}, {length, -1});
   }
 
@@ -99,16 +99,15 @@ class MultiHeadAttentionLayer final : public LayerBase {
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
     if (inputs.empty() || inputs.size() > 3)
-      invalid(describe(), " takes x, or query and value, or query, value and key; got ",
-              inputs.size(), " inputs");
+      invalid("takes x, or query and value, or query, value and key; got ", inputs.size(),
+              " inputs");
     output_ = projection(features_of(inputs[0], 3), "attention_output");
     output_.set_trainable(trainable());
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext& context) override {
     for (const Value& x : inputs)
-      if (x.shape().rank() != 3)
-        invalid(describe(), " needs inputs [batch, t, features], got ", x.spec());
+      if (x.shape().rank() != 3) invalid("needs inputs [batch, t, features]");
     const Value &value = inputs[inputs.size() > 1 ? 1 : 0],
                 &key = inputs.size() > 2 ? inputs[2] : value;
     const Value attended =
@@ -119,10 +118,6 @@ class MultiHeadAttentionLayer final : public LayerBase {
   }
 
  private:
-  std::string describe() const {
-    return str("layer \"", NameScope::current(), "\" (MultiHeadAttention)");
-  }
-
   Layer projection(int64_t units, std::string name) const {
     return Dense(units, {.use_bias = options_.use_bias,
                          .kernel_initializer = options_.kernel_initializer,

@@ -109,7 +109,8 @@ struct ReduceLROnPlateauOptions {
 // to the results. Backups hold how long it has waited, and the best value.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
-// Ends fit() with kOutOfRange when the loss is not a finite number.
+// Ends fit() with kOutOfRange in the step in which the loss is found to be no finite number, and
+// not just at the end of the epoch, as fit() does by itself; also with allow_nan_loss.
 CallbackPtr TerminateOnNaN();
 
 struct TensorBoardOptions {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/base/program.h"
@@ -44,7 +45,21 @@ Tensor concat_rows(const std::vector<Tensor>& parts) {
   return whole;
 }
 
+void check_steps(std::string_view method, std::optional<int64_t> steps) {
+  if (steps && *steps < 1) invalid(method, ": steps must be at least 1, got ", *steps);
+}
+
 }  // namespace
+
+ValidationData::ValidationData(const Tensor& x, const Tensor& y,
+                               const std::optional<Tensor>& sample_weight)
+    : data_(dataset_of(x, y, sample_weight)), is_batched_(false) {}
+
+data::Dataset ValidationData::batches(std::optional<int64_t> batch_size) const {
+  if (!is_batched_) return data_.batch(batch_size.value_or(kDefaultBatchSize));
+  if (batch_size) invalid("validation_batch_size is for tensors; a dataset has batch()");
+  return data_;
+}
 
 struct Model::State {
   nn::Layer network;
@@ -149,15 +164,20 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   rest.shuffle.reset();
   rest.validation_split.reset();
   rest.sample_weight.reset();
-  if (split > 0) rest.validation_data = all.skip(train_rows).batch(batch_size);
+  const int64_t validation_batch_size = options.validation_batch_size.value_or(batch_size);
+  if (split > 0) {
+    rest.validation_data = all.skip(train_rows).batch(validation_batch_size);
+    rest.validation_batch_size.reset();
+  } else if (options.validation_data && !options.validation_data->is_batched()) {
+    rest.validation_batch_size = validation_batch_size;
+  }
   data::Dataset train = all.take(train_rows);
   if (options.shuffle.value_or(true) && train_rows > 1) train = train.shuffle(train_rows);
   return fit(train.batch(batch_size), rest);
 }
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
-  if (options.steps && *options.steps < 1)
-    invalid("evaluate: steps must be at least 1, got ", *options.steps);
+  check_steps("evaluate", options.steps);
   if (options.batch_size || options.sample_weight) {
     invalid(
         "evaluate: batch_size and sample_weight are for tensors; a dataset has batch() and tensors "
@@ -208,12 +228,15 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
   return evaluate(rows.batch(batch_size), rest);
 }
 
-Tensor Model::predict(const data::Dataset& dataset) {
+Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& options) {
+  check_steps("predict", options.steps);
+  if (options.batch_size) invalid("predict: batch_size is for tensors; a dataset has batch()");
   std::vector<Tensor> outputs;
   together(strategy().workers(), [&] {
     try {
       build_for(dataset);
-      Feed feed(strategy(), dataset, std::nullopt, {.keep_order = true});
+      Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
+                {.keep_order = true});
       feed.begin_epoch(0);
       while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));
     } catch (const Error& error) {
@@ -223,8 +246,9 @@ Tensor Model::predict(const data::Dataset& dataset) {
   return concat_rows(outputs);
 }
 
-Tensor Model::predict(const Tensor& x, int64_t batch_size) {
-  return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size));
+Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
+  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
+  return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size), {.steps = options.steps});
 }
 
 Tensor Model::predict_batch(const data::DistributedBatch& batch) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/data/distributed_dataset.h"
@@ -41,6 +42,25 @@ enum class Verbose {
   kSilent,
 };
 
+// What fit() validates with: a dataset of batches, or tensors, which it batches.
+class ValidationData {
+ public:
+  // A dataset is one. NOLINTNEXTLINE(google-explicit-constructor)
+  ValidationData(data::Dataset batches) : data_(std::move(batches)), is_batched_(true) {}
+  // As in fit(x, y); the weights say how much each row counts, [rows].
+  ValidationData(const Tensor& x, const Tensor& y,
+                 const std::optional<Tensor>& sample_weight = std::nullopt);
+
+  bool is_batched() const { return is_batched_; }
+  // The dataset; the tensors in batches of so many rows, without a number of 32. kInvalidArgument
+  // for a number of rows of what has batches.
+  data::Dataset batches(std::optional<int64_t> batch_size) const;
+
+ private:
+  data::Dataset data_;
+  bool is_batched_;
+};
+
 // The arguments of Keras' Model.fit with its names, defaults and meanings.
 struct FitOptions {
   int64_t epochs = 1;         // the number of the last epoch, not of further ones
@@ -48,17 +68,21 @@ struct FitOptions {
   // Batches that make an epoch; without it, the whole dataset. With it, one pass over the dataset
   // follows the other as if it was repeated, and epochs begin wherever the one before has ended.
   std::optional<int64_t> steps_per_epoch;
-  std::optional<data::Dataset> validation_data;
+  std::optional<ValidationData> validation_data;
   int64_t validation_freq = 1;  // validate after every so many epochs
   std::optional<int64_t> validation_steps;
   std::vector<CallbackPtr> callbacks;
   Verbose verbose = Verbose::kAuto;
   // Of rows of training. They multiply the rows' weights.
   ClassWeight class_weight;
+  // Whether to go on after an epoch whose loss of training is no finite number. Otherwise it ends
+  // fit() with kOutOfRange, before it is validated and before callbacks see its end.
+  bool allow_nan_loss = false;
 
-  // For tensors only; a dataset says for itself.
-  std::optional<int64_t> batch_size;  // 32 by default; over all replicas
-  std::optional<bool> shuffle;        // true by default; anew in each epoch
+  // For tensors only, of training or of validation; a dataset says for itself.
+  std::optional<int64_t> batch_size;             // 32 by default; over all replicas
+  std::optional<int64_t> validation_batch_size;  // of validation; batch_size by default
+  std::optional<bool> shuffle;                   // true by default; anew in each epoch
   // The last part of the rows, as a fraction in [0, 1), is for validation.
   std::optional<double> validation_split;
   std::optional<Tensor> sample_weight;  // [rows]: how much each counts; validation's too
@@ -74,6 +98,12 @@ struct EvaluateOptions {
   // For tensors only, as in FitOptions.
   std::optional<int64_t> batch_size;
   std::optional<Tensor> sample_weight;
+};
+
+// The arguments of Keras' Model.predict.
+struct PredictOptions {
+  std::optional<int64_t> steps;       // at most so many batches
+  std::optional<int64_t> batch_size;  // for tensors only; 32 by default
 };
 
 // A network with what it takes to train it. A cheap handle; copies are the same model. It belongs
@@ -107,8 +137,8 @@ class Model {
 
   // The network's output for all rows, one below the other in the order of the dataset. Labels and
   // weights are passed over.
-  Tensor predict(const data::Dataset& dataset);
-  Tensor predict(const Tensor& x, int64_t batch_size = 32);
+  Tensor predict(const data::Dataset& dataset, const PredictOptions& options = {});
+  Tensor predict(const Tensor& x, const PredictOptions& options = {});
 
   // The network as part of a function that is being traced, for training loops of one's own.
   Value operator()(const Value& x, const nn::CallContext& context = {}) const;

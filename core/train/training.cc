@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -31,6 +32,7 @@ FitOptions checked(const FitOptions& options) {
   check_at_least(1, "steps_per_epoch", options.steps_per_epoch);
   check_at_least(1, "validation_freq", options.validation_freq);
   check_at_least(1, "validation_steps", options.validation_steps);
+  check_at_least(1, "validation_batch_size", options.validation_batch_size);
   for (const CallbackPtr& callback : options.callbacks) {
     if (!callback) invalid("fit: one of the callbacks is null");
   }
@@ -76,6 +78,13 @@ void require_steps(int64_t done, std::optional<int64_t> steps_per_epoch) {
     fail(Code::kFailedPrecondition, "the position is after step ", done,
          " of an epoch, and steps_per_epoch is ", *steps_per_epoch,
          "; give at least as many, or start from a backup made after an epoch");
+}
+
+// Sums of all rows, so that all workers that train together see the same.
+void require_finite(double loss, int64_t epoch) {
+  if (!std::isfinite(loss))
+    fail(Code::kOutOfRange, "fit: epoch ", epoch, ": the loss is ", loss,
+         "; TerminateOnNaN tells after which step, and allow_nan_loss trains on");
 }
 
 // Sums are kept as the bits of their float64s: exact, whatever they are.
@@ -130,7 +139,9 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
 
 void Training::check_validation_data() const {
   try {
-    const Feed feed = model_.evaluation_feed(*options_.validation_data, options_.validation_steps);
+    const Feed feed =
+        model_.evaluation_feed(options_.validation_data->batches(options_.validation_batch_size),
+                               options_.validation_steps);
     if (feed.steps() == 0) invalid("the dataset is empty");
   } catch (const Error& error) {
     throw error.with_context("fit: validation_data");
@@ -220,7 +231,8 @@ bool Training::validate(Logs& logs) {
     return true;
   try {
     const auto validation =
-        model_.test(*options_.validation_data, {.steps = options_.validation_steps});
+        model_.test(options_.validation_data->batches(options_.validation_batch_size),
+                    {.steps = options_.validation_steps});
     if (!validation) return false;
     for (const auto& [name, value] : *validation) logs[str(kValidationPrefix, name)] = value;
     return true;
@@ -233,6 +245,7 @@ void Training::end_epoch() {
   epoch_ended_ = Clock::now();
   if (!stopping()) steps_ = step_;
   Logs logs = this->logs();
+  if (!options_.allow_nan_loss) require_finite(logs.at("loss"), epoch_ + 1);
   report_ = model_.strategy().take_report();
   for (const auto& [name, value] : report_.numbers) logs[name] = value;
   if (!validate(logs)) {

@@ -108,7 +108,8 @@ TEST(Conv2DTransposeTest, NamesChannelsThatGroupsDoNotDivide) {
   EXPECT_NE(groups.find("Conv2DTranspose: groups"), std::string::npos) << groups;
   const Layer up = Conv2DTranspose(4, 3, {.groups = 2, .name = "up"});
   const std::string channels = error_of([&] { up.output_spec({{DType::kFloat32, {1, 3, 3, 5}}}); });
-  EXPECT_NE(channels.find("\"up\" (Conv2DTranspose): 5 input channels"), std::string::npos)
+  EXPECT_NE(channels.find("\"up\" (Conv2DTranspose) of float32[1,3,3,5]: 5 input channels"),
+            std::string::npos)
       << channels;
 }
 

@@ -108,8 +108,8 @@ TEST(LayerTest, ReportsTheLayerTheOpAndBothShapes) {
   EXPECT_EQ(error_of([&] {
               run(network, {random_tensor({2, 6})});
             }),
-            "layer \"dense\" (Dense): dense/MatMul: op MatMul(float32[2,6], float32[5,4]): "
-            "inner sizes differ: a has 6 columns, b has 5 rows");
+            "layer \"dense\" (Dense) of float32[2,6]: dense/MatMul: op MatMul(float32[2,6], "
+            "float32[5,4]): inner sizes differ: a has 6 columns, b has 5 rows");
 }
 
 TEST(LayerTest, ReportsInputsThatALayerCannotTake) {
@@ -117,11 +117,11 @@ TEST(LayerTest, ReportsInputsThatALayerCannotTake) {
       error_of([] {
         make_sequential({Conv2D(4, 3)}).build({{DType::kFloat32, {1, 5}}});
       }),
-      "layer \"conv2d\" (Conv2D): needs images [batch, height, width, channels], got float32[1,5]");
+      "layer \"conv2d\" (Conv2D) of float32[1,5]: needs images [batch, height, width, channels]");
   EXPECT_EQ(error_of([] {
               make_sequential({Embedding(4, 3)}).build({{DType::kFloat32, {1, 5}}});
             }),
-            "layer \"embedding\" (Embedding): looks up integers, got float32[1,5]");
+            "layer \"embedding\" (Embedding) of float32[1,5]: looks up integers");
 }
 
 TEST(LayerTest, RefusesArgumentsOutOfRangeAtOnce) {

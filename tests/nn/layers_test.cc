@@ -151,7 +151,7 @@ TEST(EmbeddingTest, LooksUpRowsAndAddsPositions) {
       EXPECT_NEAR(y[2 * t + i], w[2 * ids[t] + i] + p[2 * t + i], 1e-6);
   EXPECT_NE(testing::error_of([&] {
               run(positions, {random_tensor({1, 5, 2})});
-            }).find("has 4 positions, the input float32[1,5,2] has 5"),
+            }).find("of float32[1,5,2]: has 4 positions, the input has 5"),
             std::string::npos);
 }
 
@@ -281,7 +281,7 @@ TEST(ResidualTest, AddsTheShortcut) {
   for (size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(y[i], std::max(in[i], 0.0) + in[i], 1e-6);
   EXPECT_NE(testing::error_of([&] {
               run(Residual({Dense(4)}), {x});
-            }).find("(Residual): the inner layers give [2,4], the shortcut [2,3]"),
+            }).find("(Residual) of float32[2,3]: the inner layers give [2,4], the shortcut [2,3]"),
             std::string::npos);
 }
 

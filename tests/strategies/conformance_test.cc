@@ -578,7 +578,7 @@ Fitted fit(Strategy& strategy) {
     expect_equal_copies(strategy, variable);
     fitted.trained.weights.push_back(variable->value());
   }
-  fitted.predicted = model.predict(x, 5);
+  fitted.predicted = model.predict(x, {.batch_size = 5});
   const Logs logs = model.evaluate(rows);
   fitted.trained.losses.push_back(logs.at("loss"));
   fitted.accuracies = history["by_weight"];

@@ -113,7 +113,7 @@ std::vector<double> train_in_turns(Strategy& strategy) {
     seen.push_back(classifier.evaluate(classified).at("accuracy"));
   }
   for (Model* model : {&classifier, &regressor}) {
-    for (const double y : to_doubles(model->predict(x, 5))) seen.push_back(y);
+    for (const double y : to_doubles(model->predict(x, {.batch_size = 5}))) seen.push_back(y);
     for (const auto& variable : model->variables()) {
       expect_equal_copies(strategy, variable);
       for (const double w : to_doubles(variable->value())) seen.push_back(w);

@@ -436,24 +436,69 @@ TEST(TerminateOnNaN, EndsTrainingAtOnceWithAnError) {
             "fit: epoch 2, step 3: the loss is nan after step 2");
 }
 
+TEST(TerminateOnNaN, EndsTrainingAlsoWhereSuchALossIsAllowed) {
+  EXPECT_THROW(
+      classifier().fit(points(40).batch(8), {.epochs = 3,
+                                             .callbacks = {diverge(), callbacks::TerminateOnNaN()},
+                                             .verbose = Verbose::kSilent,
+                                             .allow_nan_loss = true}),
+      Error);
+}
+
+// Whoever trains with several replicas sees the loss of all of them.
+TEST(Divergence, EndsTrainingWithItsEpochUnlessItIsAllowed) {
+  set_logical_cpus(2, 1);
+  for (const int replicas : {1, 2}) {
+    SCOPED_TRACE(str(replicas, " replicas"));
+    MirroredStrategy strategy({.devices = replicas == 1
+                                              ? std::vector<std::string>{"cpu:0"}
+                                              : std::vector<std::string>{"cpu:0", "cpu:1"}});
+    const auto scope = strategy.scope();
+    std::vector<int64_t> ended;
+    auto hooks = std::make_shared<Hooks>();
+    hooks->epoch_end = [&](Training& training, Logs&) { ended.push_back(training.epoch()); };
+    FitOptions options{.epochs = 3,
+                       .validation_data = points(8).batch(8),
+                       .callbacks = {diverge(), hooks},
+                       .verbose = Verbose::kSilent};
+    EXPECT_EQ(error_of([&] { classifier().fit(points(40).batch(8), options); }, Code::kOutOfRange),
+              "fit: epoch 2: the loss is nan; TerminateOnNaN tells after which step, and "
+              "allow_nan_loss trains on");
+    EXPECT_EQ(ended, std::vector<int64_t>{0});
+    options.allow_nan_loss = true;
+    const auto history = classifier().fit(points(40).batch(8), options);
+    EXPECT_EQ(history.epochs, (std::vector<int64_t>{0, 1, 2}));
+    EXPECT_TRUE(std::isfinite(history["loss"][0]));
+    EXPECT_TRUE(std::isnan(history["loss"][2]));
+  }
+  set_logical_cpus(1);
+}
+
 // What was saved before the loss was no number any more is still there, and whole.
 TEST(Divergence, LosesNothingThatWasSaved) {
   for (const bool terminates : {true, false}) {
-    const std::string folder = make_folder();
-    const std::string backup = folder + "/backup.safetensors", best = folder + "/best.safetensors";
-    std::vector<CallbackPtr> all = {diverge(),
-                                    callbacks::BackupAndRestore(folder, {.save_freq = 1}),
-                                    callbacks::ModelCheckpoint(best)};
-    if (terminates) all.push_back(callbacks::TerminateOnNaN());
-    auto model = classifier();
-    const auto fit = [&] {
-      model.fit(points(40).batch(8), {.epochs = 3, .callbacks = all, .verbose = Verbose::kSilent});
-    };
-    if (terminates)
-      EXPECT_THROW(fit(), Error);
-    else
-      fit();
-    for (const std::string& file : {backup, best}) expect_finite_weights(file);
+    for (const bool allowed : {true, false}) {
+      const std::string folder = make_folder();
+      std::vector<CallbackPtr> all = {
+          diverge(), callbacks::BackupAndRestore(folder, {.save_freq = 1}),
+          callbacks::ModelCheckpoint(folder + "/last"),
+          callbacks::ModelCheckpoint(folder + "/best",
+                                     {.monitor = "loss", .save_best_only = true})};
+      if (terminates) all.push_back(callbacks::TerminateOnNaN());
+      auto model = classifier();
+      const auto fit = [&] {
+        model.fit(points(40).batch(8), {.epochs = 3,
+                                        .callbacks = all,
+                                        .verbose = Verbose::kSilent,
+                                        .allow_nan_loss = allowed});
+      };
+      if (terminates || !allowed)
+        EXPECT_THROW(fit(), Error);
+      else
+        fit();
+      for (const char* file : {"/backup.safetensors", "/last", "/best"})
+        expect_finite_weights(folder + file);
+    }
   }
 }
 

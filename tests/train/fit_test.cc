@@ -35,6 +35,58 @@ TEST(Fit, TensorsAreShuffledBatchedAndSplit) {
   EXPECT_EQ(history["val_loss"].size(), 2u);
 }
 
+TEST(Fit, TensorsOfValidationAreBatchedByASizeOfTheirOwn) {
+  const auto train = *points(12).batch(12).iterate().next(),
+             test = *points(10, /*seed=*/8).batch(10).iterate().next();
+  const auto batches_of = [](const ValidationData& data, std::optional<int64_t> batch_size) {
+    std::vector<int64_t> rows;
+    const data::Dataset batches = data.batches(batch_size);
+    auto iterator = batches.iterate();
+    while (const auto batch = iterator.next()) rows.push_back(batch->rows());
+    return rows;
+  };
+  const ValidationData tensors(test["x"], test["label"]);
+  EXPECT_EQ(batches_of(tensors, 4), (std::vector<int64_t>{4, 4, 2}));
+  EXPECT_EQ(batches_of(tensors, std::nullopt), (std::vector<int64_t>{10}));
+  EXPECT_EQ(batches_of(points(6).batch(5), std::nullopt), (std::vector<int64_t>{5, 1}));
+
+  // The first two batches alone count, of a size that is its own, training's, or the default.
+  const auto val_loss = [&](const FitOptions& options) {
+    auto model = classifier(/*learning_rate=*/0);
+    return model.fit(train["x"], train["label"], options)["val_loss"].at(0);
+  };
+  const auto expected = [&](int64_t rows) {
+    return classifier().evaluate(points(10, 8).take(rows).batch(rows)).at("loss");
+  };
+  FitOptions options{
+      .validation_data = tensors, .validation_steps = 2, .verbose = kSilent, .batch_size = 3};
+  EXPECT_NEAR(val_loss(options), expected(6), 1e-6);
+  options.validation_batch_size = 4;
+  EXPECT_NEAR(val_loss(options), expected(8), 1e-6);
+  auto model = classifier(/*learning_rate=*/0);
+  options.batch_size.reset();
+  EXPECT_NEAR(model.fit(points(8).batch(4), options)["val_loss"].at(0), expected(8), 1e-6)
+      << "beside a dataset for training";
+  const FitOptions split{.validation_steps = 1,
+                         .verbose = kSilent,
+                         .validation_batch_size = 2,
+                         .validation_split = 0.5};
+  EXPECT_NEAR(val_loss(split),
+              classifier().evaluate(points(12).skip(6).take(2).batch(2)).at("loss"), 1e-6);
+}
+
+TEST(Fit, TensorsOfValidationMayHaveWeights) {
+  const auto rows = *points(2).batch(2).iterate().next();
+  const auto val_loss = [&](const ValidationData& data) {
+    return classifier(/*learning_rate=*/0)
+        .fit(points(4).batch(4), {.validation_data = data, .verbose = kSilent})["val_loss"]
+        .at(0);
+  };
+  const double first = val_loss({rows["x"].slice_rows(0, 1), rows["label"].slice_rows(0, 1)});
+  EXPECT_NEAR(val_loss({rows["x"], rows["label"], Tensor::from<float>({1, 0}, {2})}), first / 2,
+              1e-6);
+}
+
 TEST(Fit, TheSameProgramTwiceGivesTheSameBits) {
   const auto train = points(70).shuffle(70, {.seed = 5}).batch(16);
   auto a = classifier(), b = classifier();
@@ -116,14 +168,14 @@ TEST(Fit, WeightsGoWithTheirRowsToTheReplicas) {
   const FitOptions options{.epochs = 3, .verbose = kSilent, .class_weight = {{1, 0.5}}};
   auto one = classifier();
   const auto alone = one.fit(train, options);
-  const Tensor a = one.predict(all["x"], 5);
+  const Tensor a = one.predict(all["x"], {.batch_size = 5});
   set_logical_cpus(3, 1);
   MirroredStrategy strategy;
   const auto scope = strategy.scope();
   auto three = classifier();
   const auto together = three.fit(train, options);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(together["loss"][i], alone["loss"][i], 1e-6);
-  const Tensor b = three.predict(all["x"], 5);
+  const Tensor b = three.predict(all["x"], {.batch_size = 5});
   ASSERT_EQ(a.shape(), b.shape());
   for (int64_t i = 0; i < a.num_elements(); ++i)
     EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], 1e-5);
@@ -341,6 +393,10 @@ TEST(Fit, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_EQ(fit({.steps_per_epoch = 0}), "fit: steps_per_epoch must be at least 1, got 0");
   EXPECT_EQ(fit({.callbacks = {nullptr}}), "fit: one of the callbacks is null");
   EXPECT_NE(fit({.batch_size = 4}).find("are for tensors"), std::string::npos);
+  EXPECT_EQ(fit({.validation_batch_size = 0}),
+            "fit: validation_batch_size must be at least 1, got 0");
+  EXPECT_EQ(fit({.validation_data = points(4).batch(2), .validation_batch_size = 4}),
+            "fit: validation_data: validation_batch_size is for tensors; a dataset has batch()");
   const auto all = *points(4).batch(4).iterate().next();
   EXPECT_EQ(error_of([&] { model.fit(all["x"], all["label"], {.validation_split = 1}); }),
             "fit: validation_split must be in [0, 1), got 1");

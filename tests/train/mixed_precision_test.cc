@@ -102,8 +102,10 @@ TEST(MixedFloat16, ALossThatIsNoNumberIsAnErrorAsEver) {
   EXPECT_THAT(error_of([&] { model.fit(rows, quietly(1, {callbacks::TerminateOnNaN()})); },
                        Code::kOutOfRange),
               HasSubstr("the loss is nan"));
-  // Who does not ask for that trains no further than the lowest scale.
-  EXPECT_THAT(error_of([&] { model.fit(rows, quietly(100)); }, Code::kOutOfRange),
+  // Who allows it trains no further than the lowest scale.
+  FitOptions on_and_on = quietly(100);
+  on_and_on.allow_nan_loss = true;
+  EXPECT_THAT(error_of([&] { model.fit(rows, on_and_on); }, Code::kOutOfRange),
               HasSubstr("gradients are not finite, even with the lowest loss scale"));
   EXPECT_EQ(model.optimizer().loss_scale(), 1);
   EXPECT_THAT(values(model, "dense/kernel"), Each(0.0f)) << "nothing was updated";

@@ -52,6 +52,25 @@ TEST(Model, EvaluateAndPredictSayThatADatasetIsEmpty) {
   }
 }
 
+TEST(Model, PredictTakesSteps) {
+  auto model = classifier();
+  const auto all = *points(20).batch(20).iterate().next();
+  const Tensor whole = model.predict(all["x"]);
+  const auto expect_first = [&](const Tensor& found, int64_t rows) {
+    ASSERT_EQ(found.shape(), (Shape{rows, 2}));
+    for (int64_t i = 0; i < found.num_elements(); ++i)
+      EXPECT_NEAR(found.data<float>()[i], whole.data<float>()[i], 1e-6);
+  };
+  expect_first(model.predict(points(20).batch(6), {.steps = 2}), 12);
+  expect_first(model.predict(points(20).batch(6), {.steps = 9}), 20);
+  expect_first(model.predict(points(20).batch(6).repeat(), {.steps = 3}), 18);
+  expect_first(model.predict(all["x"], {.steps = 1, .batch_size = 8}), 8);
+  EXPECT_EQ(error_of([&] { model.predict(all["x"], {.steps = 0}); }),
+            "predict: steps must be at least 1, got 0");
+  EXPECT_EQ(error_of([&] { model.predict(points(4).batch(2), {.batch_size = 2}); }),
+            "predict: batch_size is for tensors; a dataset has batch()");
+}
+
 TEST(Model, PredictRefusesBatchesWhoseResultsAreNoRowsOfOneTensor) {
   auto model = nn::Sequential({nn::Dense(1)});
   const auto batches = data::generator([] {
@@ -69,7 +88,7 @@ TEST(Model, PredictRefusesBatchesWhoseResultsAreNoRowsOfOneTensor) {
 
 TEST(Model, PredictKeepsTheOrderOfRowsOverBatchesAndReplicas) {
   const auto all = *points(23).batch(23).iterate().next();
-  const Tensor alone = classifier().predict(all["x"], /*batch_size=*/23);
+  const Tensor alone = classifier().predict(all["x"], {.batch_size = 23});
   ASSERT_EQ(alone.shape(), (Shape{23, 2}));
   set_logical_cpus(3, 1);
   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1", "cpu:2"}});
@@ -101,14 +120,14 @@ TEST(Model, PredictsUnderAStrategyWhatItsSavedWeightsDoWithoutOne) {
     auto model = make();
     model.fit(rows.batch(4), {.epochs = 2, .verbose = Verbose::kSilent});
     for (const int64_t batch_size : {1, 4, 11})
-      predicted.push_back(model.predict(all["x"], batch_size));
+      predicted.push_back(model.predict(all["x"], {.batch_size = batch_size}));
     evaluated = model.evaluate(rows.batch(4));
     model.save_weights(path);
   }
   set_logical_cpus(1);
   auto alone = make();
   alone.load_weights(path);
-  const Tensor expected = alone.predict(all["x"], 11);
+  const Tensor expected = alone.predict(all["x"], {.batch_size = 11});
   for (const Tensor& found : predicted) {
     ASSERT_EQ(found.shape(), expected.shape());
     for (int64_t i = 0; i < expected.num_elements(); ++i)

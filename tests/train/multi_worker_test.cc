@@ -1,4 +1,5 @@
 // Training by several workers, each a thread with a strategy of its own.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -305,6 +306,21 @@ TEST(MultiWorkerTraining, WhatACallbackThrowsThatIsNoErrorIsToldToAll) {
   EXPECT_THAT(train([] { throw std::bad_alloc(); }),
               Each(AllOf(HasSubstr("RESOURCE_EXHAUSTED: "), HasSubstr("std::bad_alloc"),
                          HasSubstr("(peer worker:0)"))));
+}
+
+// The loss is that of all rows, so all see it in the same epoch, whoever has the row at fault.
+TEST(MultiWorkerTraining, ALossThatIsNoNumberIsTheSameErrorOnAll) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const bool breaks = !worker.is_chief();
+    const auto rows = points(40).map([breaks, n = 0](data::Element e) mutable {
+      if (breaks && ++n >= 10) e.set("x", Tensor::full(DType::kFloat32, {2}, std::nan("")));
+      return e;
+    });
+    const auto scope = worker.scope();
+    auto model = classifier();
+    model.fit(rows.batch(8), quietly());
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("OUT_OF_RANGE: fit: epoch 1: the loss is")));
 }
 
 // --- Saving

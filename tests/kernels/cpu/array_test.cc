@@ -141,19 +141,23 @@ TEST(Identity, CopiesOrRunsInPlace) {
 
 TEST(Require, CopiesOrFailsWithItsMessage) {
   const Attributes attributes = {{"message", std::string("not like this")}};
-  const Tensor x = random_tensor(DType::kFloat64, {3}, -1, 1);
-  for (int in_place : {-1, 0})
-    expect_same_bytes(x,
-                      run_kernel("Require", {x, Tensor::scalar(true)}, {x.spec()}, attributes,
-                                 {.in_place_output = in_place, .in_place_input = 0})[0],
-                      "Require");
-  try {
-    run_kernel("Require", {x, Tensor::scalar(false)}, {x.spec()}, attributes);
-    FAIL() << "went on";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kOutOfRange);
-    EXPECT_EQ(error.message(), "not like this");
-  }
+  for (DType dtype : kSizes)
+    for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 0, 2}, Shape{7}, Shape{3, 41, 277}}) {
+      const Tensor x = random_tensor(dtype, shape, 0, 255);
+      for (int in_place : {-1, 0})
+        expect_same_bytes(
+            x,
+            run_kernel("Require", {x, Tensor::scalar(true)}, {x.spec()}, attributes,
+                       {.threads = 2, .in_place_output = in_place, .in_place_input = 0})[0],
+            str("Require of ", x.spec()));
+      try {
+        run_kernel("Require", {x, Tensor::scalar(false)}, {x.spec()}, attributes);
+        ADD_FAILURE() << "went on with " << x.spec();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kOutOfRange);
+        EXPECT_EQ(error.message(), "not like this");
+      }
+    }
 }
 
 }  // namespace

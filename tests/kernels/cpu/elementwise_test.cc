@@ -237,6 +237,22 @@ TEST(Elementwise, SelectTakesABoolConditionOfItsOwnShape) {
           dtype, 0);
 }
 
+TEST(Elementwise, SelectBroadcastsEachOperand) {
+  const Shape cases[][3] = {
+      {{}, {}, {}},          {{0}, {1}, {}},          {{}, {0, 3}, {3}},
+      {{2, 0, 3}, {3}, {1}}, {{1}, {1}, {1}},         {{7}, {7}, {7}},
+      {{7}, {}, {1}},        {{1}, {5}, {5, 1}},      {{3, 1}, {1, 5}, {3, 5}},
+      {{1025}, {1}, {1025}}, {{2, 1, 3}, {4, 1}, {}}, {{17, 1025}, {1025}, {17, 1}}};
+  for (const auto& [condition, a, b] : cases)
+    for (int i = 0; i < kNumDTypes; ++i) {
+      const auto dtype = static_cast<DType>(i);
+      check(Scalar::kSelect,
+            {random_tensor(DType::kFloat32, condition, 0, 2).cast(DType::kInt32).cast(DType::kBool),
+             random_tensor(dtype, a, 1, 9, 1), random_tensor(dtype, b, 11, 19, 2)},
+            dtype, 0);
+    }
+}
+
 TEST(Elementwise, IntegerArithmeticIsExactAndWraps) {
   for (DType dtype : kIntegers)
     for (Scalar op : {Scalar::kAdd, Scalar::kSub, Scalar::kMul, Scalar::kMaximum, Scalar::kMinimum,

@@ -30,10 +30,12 @@ Tensors matmul_reference(const Tensors& inputs, const Attributes& attributes) {
   return {y};
 }
 
+// Rows, columns and what is summed over; odd ones, and none.
+const int64_t kSizes[][3] = {{1, 1, 1},  {3, 5, 7}, {33, 17, 65}, {16, 64, 32}, {1, 40, 9},
+                             {40, 1, 9}, {0, 3, 2}, {3, 0, 2},    {3, 4, 0},    {0, 0, 0}};
+
 TEST(MatMul, MultipliesInAllFourTranspositions) {
-  const int64_t sizes[][3] = {{1, 1, 1},  {3, 5, 7}, {33, 17, 65}, {16, 64, 32}, {1, 40, 9},
-                              {40, 1, 9}, {0, 3, 2}, {3, 0, 2},    {3, 4, 0},    {0, 0, 0}};
-  for (const auto& [m, n, k] : sizes)
+  for (const auto& [m, n, k] : kSizes)
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         check_kernel("MatMul",
@@ -68,6 +70,28 @@ TEST(FusedMatMul, AddsBiasAndActivates) {
           {random_tensor({2, 6, k}, 1), random_tensor({k, 11}, 2), random_tensor({11}, 3)},
           {{"transpose_a", false}, {"transpose_b", false}, {"activation", std::string(activation)}},
           matmul_reference);
+}
+
+TEST(FusedMatMul, TakesWhatMatMulTakes) {
+  for (const char* activation : {"", "Relu", "Gelu"})
+    for (const auto& [m, n, k] : kSizes)
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true})
+          check_kernel(
+              "FusedMatMul",
+              {random_tensor(ta ? Shape{k, m} : Shape{m, k}, 1),
+               random_tensor(tb ? Shape{n, k} : Shape{k, n}, 2), random_tensor({n}, 3)},
+              {{"transpose_a", ta}, {"transpose_b", tb}, {"activation", std::string(activation)}},
+              matmul_reference);
+}
+
+TEST(FusedMatMul, MultipliesEachBatch) {
+  for (const int64_t batch : {0, 1, 3})
+    check_kernel(
+        "FusedMatMul",
+        {random_tensor({batch, 6, 5}, 1), random_tensor({batch, 5, 7}, 2), random_tensor({7}, 3)},
+        {{"transpose_a", false}, {"transpose_b", false}, {"activation", std::string("Relu")}},
+        matmul_reference);
 }
 
 TEST(FusedMatMul, ReluPassesNaNOnAndGivesExactZeros) {

@@ -1,0 +1,299 @@
+#!/usr/bin/env -S python3 -B
+"""What ./dev says, runs and ends with, in a tree of its own where apt-get, dpkg-query, bazel and so on only note their call."""
+
+import os
+import pathlib
+import pty
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
+import cases  # pylint: disable=wrong-import-position
+
+_DEADLINE = 60  # seconds
+_NOBODY = 65534
+
+_DEPENDENCIES = """\
+# Dependencies
+
+## Build and test
+
+- `compiler`: makes programs
+- `library`: the products
+
+## Format and lint
+
+- `formatter`: keeps one style
+
+## Elsewhere
+
+- `peer`: is never installed
+"""
+
+_MISSING = "Missing Debian packages:\n"
+_COMPILER = "compiler: makes programs\n"
+_LIBRARY = "library: the products\n"
+_FORMATTER = "formatter: keeps one style\n"
+
+
+class Dev(unittest.TestCase):
+    def setUp(self):
+        # Not in Bazel's folders, into which other users cannot look.
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.folder.chmod(0o777)
+        self.tree = self.folder / "tree"
+        self.write("tree/dev", (_ROOT / "dev").read_text(encoding="utf-8"), 0o755)
+        self.write("tree/docs/dependencies.md", _DEPENDENCIES)
+        for name in ("second", "first"):
+            self.write(f"tree/examples/{name}.cc", "")
+        self.write("calls", "", 0o666)
+        note = f'echo "${{0##*/}} $*" >>{self.folder}/calls'
+        for name in ("apt-get", "sudo", "clang-tidy"):
+            self.write_program(name, f"{note}\nexit ${{{name.replace('-', '_').upper()}_STATUS:-0}}")
+        self.write_program("bazel", note)
+        # Debian's, as far as it is asked; it fails where a package is unknown to it, and tells of the others.
+        self.write_program(
+            "dpkg-query",
+            'status=0\nfor package in "${@:3}"; do\n'
+            '  if [[ " $MISSING " == *" $package "* ]]; then status=1; else echo "installed $package "; fi\n'
+            "done\nexit $status",
+        )
+
+    def write(self, path, text, mode=0o644):
+        path = self.folder / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in path.relative_to(self.folder).parents[:-1]:
+            (self.folder / parent).chmod(0o755)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+
+    def write_program(self, name, body):
+        self.write(f"bin/{name}", f"#!/usr/bin/env bash\n{body}\n", 0o755)
+
+    def environment(self, missing, more):
+        return {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "MISSING": missing,
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            **more,
+        }
+
+    def dev(self, *arguments, missing="", user=None, cwd=None, **more):
+        """What ./dev ends with, has written to stdout and to stderr, without a terminal."""
+        try:
+            result = subprocess.run(
+                [self.tree / "dev", *arguments],
+                env=self.environment(missing, more),
+                cwd=cwd or self.folder,
+                user=user,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_DEADLINE,
+                check=False,
+            )
+        except PermissionError as error:
+            self.skipTest(f"there is no other user to be here: {error}")
+        return result.returncode, result.stdout, result.stderr
+
+    def dev_on_terminal(self, answer, *arguments, missing="", **more):
+        """What a user who is not root sees of ./dev, which is answered; and what it ends with."""
+        master, slave = pty.openpty()
+        os.write(master, answer.encode())
+        try:
+            with subprocess.Popen(
+                [self.tree / "dev", *arguments],
+                env=self.environment(missing, more),
+                cwd=self.folder,
+                user=self.ordinary_user(),
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+            ) as process:
+                os.close(slave)
+                seen = b""
+                try:
+                    while part := os.read(master, 4096):
+                        seen += part
+                except OSError:  # the other side is closed
+                    pass
+                status = process.wait(timeout=_DEADLINE)
+        except PermissionError as error:
+            self.skipTest(f"there is no other user to be here: {error}")
+        finally:
+            os.close(master)
+        return status, seen.decode().replace("\r\n", "\n")
+
+    def calls(self):
+        return (self.folder / "calls").read_text(encoding="utf-8").splitlines()
+
+    @staticmethod
+    def ordinary_user():
+        return _NOBODY if os.geteuid() == 0 else None
+
+    def require_root(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root installs without being asked")
+
+
+class Setup(Dev):
+    def test_is_silent_where_nothing_is_missing(self):
+        self.assertEqual(self.dev("setup"), (0, "", ""))
+        self.assertEqual(self.calls(), [])
+
+    def test_as_root_says_what_is_missing_and_why_and_installs_it(self):
+        self.require_root()
+        status, out, said = self.dev("setup", missing="library formatter peer")
+        command = "apt-get update && apt-get install --yes --no-install-recommends library formatter"
+        self.assertEqual((status, out), (0, ""))
+        self.assertEqual(said, f"{_MISSING}{_LIBRARY}{_FORMATTER}Running: {command}\n")
+        self.assertEqual(self.calls(), command.split(" && "))
+
+    def test_as_root_ends_as_the_installation_that_fails(self):
+        self.require_root()
+        status, _, said = self.dev("build", missing="compiler", APT_GET_STATUS="100")
+        self.assertEqual(status, 100)
+        self.assertIn(_MISSING + _COMPILER, said)
+        self.assertEqual(self.calls(), ["apt-get update"])
+
+    def test_as_another_user_without_a_terminal_tells_how_and_installs_nothing(self):
+        status, out, said = self.dev("setup", missing="compiler", user=self.ordinary_user())
+        self.assertEqual((status, out), (3, ""))
+        self.assertEqual(
+            said,
+            f"{_MISSING}{_COMPILER}To install them: sudo sh -c 'apt-get update && apt-get install --yes "
+            "--no-install-recommends compiler'\n",
+        )
+        self.assertEqual(self.calls(), [])
+
+    def test_as_another_user_on_a_terminal_asks(self):
+        for answer in ("n\n", "\n", "yes, please\n"):
+            status, seen = self.dev_on_terminal(answer, "setup", missing="compiler")
+            self.assertEqual(status, 3, seen)
+            self.assertIn(_COMPILER, seen)
+            self.assertIn("Run this now? [y/N]", seen)
+            self.assertEqual(self.calls(), [])
+        status, seen = self.dev_on_terminal("y\n", "setup", missing="compiler")
+        self.assertEqual(status, 0, seen)
+        self.assertEqual(
+            self.calls(),
+            ["sudo sh -c apt-get update && apt-get install --yes --no-install-recommends compiler"],
+        )
+
+    def test_comes_before_the_other_commands(self):
+        user = self.ordinary_user()
+        for command in (["build"], ["test"], ["run", "first"]):
+            status, _, said = self.dev(*command, missing="library formatter", user=user)
+            self.assertEqual(status, 3, command)
+            self.assertIn(_MISSING + _LIBRARY + "To install them", said, "the formatter is not needed for that")
+        self.assertEqual(self.dev("format", missing="formatter", user=user)[0], 3)
+        self.assertEqual(self.calls(), [])
+
+
+class Commands(Dev):
+    def test_are_listed(self):
+        for arguments in ([], ["help"]):
+            status, out, said = self.dev(*arguments)
+            self.assertEqual((status, said), (0, ""))
+            for command in ("setup", "build", "run", "test", "bench", "format", "lint", "clean"):
+                self.assertIn(f"\n  {command} ", out)
+        status, out, said = self.dev("tset")
+        self.assertEqual((status, out), (2, ""))
+        self.assertTrue(said.endswith("unknown command: tset\n"), said)
+        self.assertIn("usage: ./dev COMMAND", said)
+
+    def test_build_takes_flags_and_targets(self):
+        self.assertEqual(self.dev("build", "//core/base", "--config=asan")[0], 0)
+        self.assertEqual(self.dev("build")[0], 0)
+        one, everything = self.calls()
+        self.assertTrue(one.startswith(f"bazel build --disk_cache={self.folder}/.cache/cohort/bazel "), one)
+        self.assertTrue(one.endswith(" --config=asan -- //core/base"), one)
+        self.assertTrue(everything.endswith(" -- //..."), everything)
+
+    def test_run_names_the_examples_that_there_are(self):
+        choose = "choose one of:\n  first\n  second\n"
+        self.assertEqual(self.dev("run", "third"), (2, "", f"no such program: examples/third.cc; {choose}"))
+        self.assertEqual(self.dev("run"), (2, "", choose))
+        self.assertEqual(self.dev("run", "third", missing="compiler")[0], 2, "before anything is installed")
+        self.assertEqual(self.calls(), [])
+
+    def test_run_becomes_the_program_in_the_callers_folder(self):
+        self.write("tree/bazel-bin/examples/first", '#!/usr/bin/env bash\necho "$PWD $*"\nexit 7\n', 0o755)
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        status, out, _ = self.dev("run", "first", "--epochs=2", "x y", cwd=elsewhere)
+        self.assertEqual((status, out), (7, f"{elsewhere.resolve()} --epochs=2 x y\n"))
+        self.assertTrue(self.calls()[0].endswith(" //examples:first"))
+
+
+class Lint(Dev):
+    def setUp(self):
+        super().setUp()
+        self.git("init", "--quiet", "--initial-branch=work")
+        self.commits = [self.commit(name) for name in ("a", "b", "c")]
+
+    def git(self, *arguments):
+        identity = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+        result = subprocess.run(
+            ["git", *identity, *arguments],
+            env=self.environment("", {}),
+            cwd=self.tree,
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE,
+            check=True,
+        )
+        return result.stdout.strip()
+
+    def commit(self, name):
+        self.write(f"tree/core/{name}.cc", "")
+        self.git("add", f"core/{name}.cc")
+        self.git("commit", "--quiet", "--message", name)
+        return self.git("rev-parse", "HEAD")
+
+    def linted(self, *arguments, **environment):
+        """The files that clang-tidy was given."""
+        self.write("calls", "", 0o666)
+        status, out, said = self.dev("lint", *arguments, **environment)
+        self.assertEqual(status, 0, out + said)
+        return sorted(call.split()[-1] for call in self.calls() if call.startswith("clang-tidy"))
+
+    def test_takes_what_the_last_commit_changed_and_later_edits(self):
+        self.git("add", "examples", "dev", "docs")
+        self.git("commit", "--quiet", "--amend", "--no-edit")
+        self.assertEqual(self.linted(), ["core/c.cc", "examples/first.cc", "examples/second.cc"])
+        self.write("tree/core/new.cc", "")
+        self.write("tree/core/a.cc", "// edited\n")
+        self.assertEqual(
+            self.linted(), ["core/a.cc", "core/c.cc", "core/new.cc", "examples/first.cc", "examples/second.cc"]
+        )
+        self.assertEqual(self.linted("core/b.cc"), ["core/b.cc"])
+
+    def test_takes_what_has_changed_since_a_base(self):
+        examples = ["examples/first.cc", "examples/second.cc"]  # of which git knows nothing
+        self.assertEqual(self.linted(), ["core/c.cc", *examples])
+        self.git("update-ref", "refs/remotes/origin/main", self.commits[0])
+        self.assertEqual(self.linted(), ["core/b.cc", "core/c.cc", *examples], "since origin/main was left")
+        self.assertEqual(self.linted(CI_BASE=self.commits[1]), ["core/c.cc", *examples])
+        self.git("update-ref", "refs/remotes/origin/main", self.commits[2])
+        self.assertEqual(self.linted(), ["core/c.cc", *examples], "on main itself")
+        self.assertEqual(self.linted(CI_BASE=self.commits[0]), ["core/b.cc", "core/c.cc", *examples])
+
+    def test_refuses_a_base_that_is_no_commit(self):
+        status, _, said = self.dev("lint", CI_BASE="nowhere")
+        self.assertEqual((status, said), (2, "lint: there is no commit CI_BASE=nowhere here\n"))
+        self.assertEqual(self.calls(), [])
+
+    def test_fails_where_clang_tidy_does(self):
+        self.assertNotEqual(self.dev("lint", CLANG_TIDY_STATUS="1")[0], 0)
+
+
+if __name__ == "__main__":
+    sys.exit(cases.run())
