@@ -103,6 +103,8 @@ class Stopwatch {
 // silent before it counts as dead; beyond that, for what a process prints beside others on two
 // cores.
 constexpr double kNamed = 3, kFrozen = 5, kTurns = 1;
+// Within how many seconds of a death all processes train again, and make a few steps.
+constexpr double kRecovered = 10;
 
 // By the two others of three.
 void expect_named(const Finished& run, int victim) {
@@ -318,6 +320,21 @@ TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
   }
 }
 
+TEST_P(Loops, AJobIsAtItsEndSoonAfterOneOfItIsKilled) {
+  for (const int victim : {0, 1}) {
+    const TemporaryFolder folder("backup");
+    Launched launched(
+        launch_of({.workers = 3,
+                   .flags = {"--loop=" + GetParam(), "--harm=kill", "--step=8", victim_flag(victim),
+                             "--save_freq=3", "--backup=" + folder.path()},
+                   .restarts = 1}));
+    launched.wait_for_errors("harm\n");
+    const Stopwatch stopwatch;
+    EXPECT_EQ(launched.wait(), 0) << launched.errors();
+    EXPECT_LT(stopwatch.seconds(), kRecovered) << launched.errors();
+  }
+}
+
 // An attempt comes four steps far, of which the last is lost: with what is saved, it takes four of
 // them to make the twelve steps, and without, no number.
 TEST(MultiWorker, AJobThatIsKilledAgainAndAgainEndsWithTheSameBits) {
@@ -355,6 +372,15 @@ TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
   for (const int rank : {0, 1}) EXPECT_THAT(last_error(run, rank), HasSubstr(said));
   EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
   EXPECT_EQ(weights_of({.workers = 2, .flags = {loop, backup}}), expected);
+}
+
+TEST_P(Loops, APreemptedWorkerStopsAllAtOneStepWhereNothingIsSaved) {
+  const Finished run = finish(
+      launch_of({.workers = 3, .flags = {"--loop=" + GetParam(), "--harm=term", "--step=4"}}));
+  EXPECT_EQ(run.code, 42) << run.errors;
+  EXPECT_THAT(last_error(run, 0), HasSubstr("interrupted"));
+  for (const int rank : {1, 2}) EXPECT_EQ(last_error(run, rank), last_error(run, 0));
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(said(run, rank, "weights"), "nothing");
 }
 
 TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {
