@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -301,22 +302,26 @@ TEST(MultiWorker, AWorkerThatIsFrozenBeforeThereAreVariablesIsNamed) {
         victim);
 }
 
+// Between two saves, and in one.
 TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
   const std::string loop = "--loop=" + GetParam();
   for (const std::string backend : {"auto", "tcp"}) {
     Job job{.workers = 3, .flags = {loop}, .environment = {{"COHORT_COLLECTIVE_BACKEND", backend}}};
     const std::string expected = weights_of(job);
     job.restarts = 1;
-    for (const int victim : {0, 2}) {
-      const TemporaryFolder folder("backup");
-      job.flags = {loop,
-                   "--harm=kill",
-                   "--step=8",
-                   "--victim=" + std::to_string(victim),
-                   "--save_freq=3",
-                   "--backup=" + folder.path()};
-      EXPECT_EQ(weights_of(job), expected) << backend;
-    }
+    for (const auto& [at, step] :
+         {std::pair("--at=step", "--step=8"), std::pair("--at=save", "--step=9")})
+      for (const int victim : {0, 2}) {
+        const TemporaryFolder folder("backup");
+        job.flags = {loop,
+                     "--harm=kill",
+                     at,
+                     step,
+                     victim_flag(victim),
+                     "--save_freq=3",
+                     "--backup=" + folder.path()};
+        EXPECT_EQ(weights_of(job), expected) << backend << " " << at << " of " << victim;
+      }
   }
 }
 
