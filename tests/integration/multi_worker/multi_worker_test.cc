@@ -196,9 +196,10 @@ void expect_frozen_and_named(Launch launch, int victim) {
   EXPECT_NE(run.code, 0);
   expect_named(run, victim);
   for (int rank = 0; rank < 3; ++rank)
-    if (rank != victim)
+    if (rank != victim) {
       EXPECT_THAT(run.errors, ContainsRegex(str("\\[worker:", rank, "\\] [^\n]*worker:", victim,
                                                 " [(][^\n]*[)][^\n]* has been silent for")));
+    }
 }
 
 std::string victim_flag(int victim) { return str("--victim=", victim); }
