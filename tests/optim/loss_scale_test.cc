@@ -85,6 +85,22 @@ TEST_P(LossScaleReplicasTest, EndsWithAnErrorAtTheLowestScale) {
   }
 }
 
+TEST(LossScale, DoublesAfterTwoThousandUpdatesInARow) {
+  const auto weight = make_weight("w", {1});
+  const Optimizer sgd = SGD(1e-6, {.gradients = {.loss_scale = LossScale{}}});
+  const Function step = testing::step_along_input(sgd, weight);
+  const auto update = [&](int times, double gradient) {
+    for (int i = 0; i < times; ++i) step({testing::vector({gradient})});
+  };
+  update(1999, 1);
+  update(1, kInfinity);
+  EXPECT_EQ(sgd.loss_scale(), 0x1p14) << "counted anew";
+  update(1999, 1);
+  EXPECT_EQ(sgd.loss_scale(), 0x1p14);
+  update(1, 1);
+  EXPECT_EQ(sgd.loss_scale(), 0x1p15);
+}
+
 // An update of four steps is left out as a whole, and the scale stays the same within it.
 TEST_P(LossScaleReplicasTest, SkipsWhatWasAccumulated) {
   MirroredStrategy strategy(first_cpus(GetParam()));

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
 import cases  # pylint: disable=wrong-import-position
@@ -139,14 +140,16 @@ class Collectives(unittest.TestCase):
             self.assertIn(f"[worker:0] {line}\n", text)
 
 
+def benchmark(name, *flags):
+    """What a benchmark has printed."""
+    return programs.run(os.path.join("benchmarks", name), *flags, environment={"OMP_NUM_THREADS": "1"}).stdout
+
+
 class Benchmarks(unittest.TestCase):
     """What the benchmarks of servers and workers print; never how fast they are."""
 
-    def lines(self, benchmark, *flags):
-        text = programs.run(
-            os.path.join("benchmarks", benchmark), *flags, environment={"OMP_NUM_THREADS": "1"}
-        ).stdout
-        return text.splitlines()
+    def lines(self, name, *flags):
+        return benchmark(name, *flags).splitlines()
 
     def expect_lines(self, expected, found):
         """Each line is of its pattern, where N is a number that is more than 0."""
@@ -156,6 +159,32 @@ class Benchmarks(unittest.TestCase):
             self.assertIsNotNone(match, f"{line} is not {pattern}")
             for number in match.groups():
                 self.assertGreater(float(number), 0, line)
+
+    def test_allreduce_times_ranks_that_are_processes(self):
+        sizes = (65536, 1048576)
+        small = ("--np=2,4", f"--bytes={sizes[0]},{sizes[1]}", "--rounds=1", "--repetitions=3")
+        for name, *flags in (
+            ("shm", "--backend=shm"),
+            ("shm-own", "--backend=shm", "--buffers=own"),
+            ("tcp", "--backend=tcp"),
+            ("tcp-tls", "--backend=tcp", "--tls"),
+            ("two-level", "--backend=two-level"),
+        ):
+            self.expect_lines(
+                [f"cohort-{name} np={np} bytes={size} median_us=N algbw_GBs=N" for np in (2, 4) for size in sizes],
+                self.lines("allreduce", *flags, *small),
+            )
+
+    def test_multiworker_sets_processes_beside_one(self):
+        flags = ("--model=mlp", "--workers=2", "--threads=2", "--batch=8", "--steps=2", "--rounds=1")
+        self.expect_lines(
+            [
+                "cohort mlp processes=1 threads=2 global_batch=8 median_ms=N examples_per_s=N",
+                "cohort mlp processes=2 threads_each=1 global_batch=8 median_ms=N examples_per_s=N",
+                "ratio mlp processes=2/1 speed=N (median of 1 alternating rounds)",
+            ],
+            self.lines("multiworker", *flags),
+        )
 
     def test_ps_times_pushes_and_pulls(self):
         for transport in ("memory", "direct", "grpc"):
@@ -196,9 +225,70 @@ class Benchmarks(unittest.TestCase):
         )
 
     def test_refuse_what_they_cannot_measure(self):
-        for benchmark, flag in (("ps", "--bytes=6"), ("ps", "--transport=pigeon"), ("schedule", "--workers=0")):
-            refused = programs.run(os.path.join("benchmarks", benchmark), flag, status=2)
+        for name, flag in (
+            ("allreduce", "--bytes=6"),
+            ("allreduce", "--backend=pigeon"),
+            ("multiworker", "--workers=0"),
+            ("ps", "--bytes=6"),
+            ("ps", "--transport=pigeon"),
+            ("scaling", "--workers=2,1"),
+            ("schedule", "--workers=0"),
+        ):
+            refused = programs.run(os.path.join("benchmarks", name), flag, status=2)
             self.assertIn(flag.partition("=")[0], refused.stderr)
+
+
+class Scaling(Case):
+    _SMALL = ("--model=mlp", "--batch=8", "--steps=2", "--rounds=1", "--max_workers=8")
+
+    @staticmethod
+    def rows(pattern, text):
+        """The numbers of each line of a table, where N in the pattern is one."""
+        return re.findall("(?m)^ +" + pattern.replace("N", r"(-?[0-9.]+)") + "$", text)
+
+    def check_measured(self, text):
+        share = " +N %"
+        rows = self.rows(" +".join("NNNN") + " +N %[ *]" + 5 * share, text)
+        self.assertEqual([row[:2] for row in rows], [("1", "8"), ("2", "16")], text)
+        self.assertEqual(rows[0][4], "100")
+        for row in rows:
+            _, examples, milliseconds, per_second, _, *shares = map(float, row)
+            self.assertAlmostEqual(per_second, 1e3 * examples / milliseconds, delta=0.1 * per_second)
+            self.assertAlmostEqual(sum(shares), 100, delta=1)
+
+    def check_predicted(self, text):
+        rows = self.rows("N +N +N +N % +N +N  (.*)", text.partition("PREDICTED from\n")[2])
+        self.assertEqual([int(row[0]) for row in rows], [1, 2, 4, 8], text)
+        self.assertEqual(rows[0][-1], "-")
+        for row in rows[1:]:
+            self.assertIn(row[-1], ("ring", "tree"))
+            self.assertGreater(float(row[4]), 0, "communication")
+        efficiencies = [float(row[3]) for row in rows]
+        self.assertEqual(efficiencies, sorted(efficiencies, reverse=True))
+
+    def check_chart(self, path):
+        chart = ElementTree.parse(path).getroot()
+        svg = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(chart.tag, svg + "svg")
+        self.assertEqual(len(chart.findall(svg + "polyline")), 2, "linear scaling and the model")
+        self.assertGreaterEqual(len(chart.findall(svg + "circle")), 3, "both measurements and a legend")
+        texts = {element.text for element in chart.findall(svg + "text")}
+        self.assertLessEqual(
+            {"mlp, weak scaling: 8 rows a worker, 1 thread a worker", "workers", "linear", "cost model", "8"}, texts
+        )
+
+    def test_measures_and_predicts_and_draws_both(self):
+        chart = self.folder / "scaling.svg"
+        text = benchmark("scaling", *self._SMALL, "--workers=1,2", f"--svg={chart}")
+        self.check_measured(text)
+        self.check_predicted(text)
+        self.assertIn(f"\nchart: {chart}\n", text)
+        self.check_chart(chart)
+
+    def test_predicts_nothing_from_one_worker(self):
+        text = benchmark("scaling", *self._SMALL, "--workers=1", "--svg=")
+        self.assertIn("No prediction: it takes 2 workers or more", text)
+        self.assertNotIn("chart", text)
 
 
 def parents():

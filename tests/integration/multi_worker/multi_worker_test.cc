@@ -8,11 +8,14 @@
 #include <filesystem>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/error.h"
 #include "core/base/temporary_folder.h"
+#include "core/train/safetensors.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
@@ -20,6 +23,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -100,6 +104,8 @@ class Stopwatch {
 // silent before it counts as dead; beyond that, for what a process prints beside others on two
 // cores.
 constexpr double kNamed = 3, kFrozen = 5, kTurns = 1;
+// Within how many seconds of a death all processes train again, and make a few steps.
+constexpr double kRecovered = 10;
 
 // By the two others of three.
 void expect_named(const Finished& run, int victim) {
@@ -163,36 +169,107 @@ TEST(MultiWorker, TrainingOverTlsHasTheSameBits) {
   EXPECT_EQ(weights_of(job), plain);
 }
 
-TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
-  for (const int victim : {0, 1, 2}) {
-    Launched launched(launch_of({.workers = 3,
-                                 .flags = {"--loop=" + GetParam(), "--harm=kill",
-                                           "--victim=" + std::to_string(victim), "--epochs=50"}}));
-    launched.wait_for_errors("harm\n");
-    const Stopwatch stopwatch;
-    launched.wait_for_errors("] error: ");
-    EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
-    const Finished run{launched.wait(), launched.output(), launched.errors()};
-    EXPECT_EQ(run.code, 128 + 9) << run.errors;
-    expect_named(run, victim);
-  }
+// Of three workers, of which one is killed.
+void expect_killed_and_named(const Launch& launch, int victim) {
+  Launched launched(launch);
+  launched.wait_for_errors("harm\n");
+  const Stopwatch stopwatch;
+  launched.wait_for_errors("] error: ");
+  EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
+  const Finished run{launched.wait(), launched.output(), launched.errors()};
+  EXPECT_EQ(run.code, 128 + 9) << run.errors;
+  expect_named(run, victim);
 }
 
-TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
-  Launch launch =
-      launch_of({.workers = 3, .flags = {"--loop=" + GetParam(), "--harm=stop", "--epochs=1000"}});
+// Of three workers, of which one is frozen: each of the others says so, first of its silence and
+// then of its death.
+void expect_frozen_and_named(Launch launch, int victim) {
   launch.flags[2] = "--grace=5";  // the leader waits for farewells before it ends
   Launched launched(launch);
   launched.wait_for_errors("harm\n");
   const Stopwatch stopwatch;
   launched.wait_for_errors("has been silent for");
   EXPECT_LT(stopwatch.seconds(), kNamed + kTurns) << launched.errors();
-  EXPECT_THAT(launched.errors(), ContainsRegex("worker:1 [(].*[)] has been silent for"));
   launched.wait_for_errors("] error: ");
   EXPECT_LT(stopwatch.seconds(), kFrozen + kTurns) << launched.errors();
   const Finished run{launched.wait(), launched.output(), launched.errors()};
   EXPECT_NE(run.code, 0);
-  expect_named(run, 1);
+  expect_named(run, victim);
+  for (int rank = 0; rank < 3; ++rank)
+    if (rank != victim) {
+      EXPECT_THAT(run.errors, ContainsRegex(str("\\[worker:", rank, "\\] [^\n]*worker:", victim,
+                                                " [(][^\n]*[)][^\n]* has been silent for")));
+    }
+}
+
+std::string victim_flag(int victim) { return str("--victim=", victim); }
+
+TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
+  for (const int victim : {0, 1, 2})
+    expect_killed_and_named(launch_of({.workers = 3,
+                                       .flags = {"--loop=" + GetParam(), "--harm=kill",
+                                                 victim_flag(victim), "--epochs=50"}}),
+                            victim);
+}
+
+TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
+  for (const int victim : {0, 1})
+    expect_frozen_and_named(launch_of({.workers = 3,
+                                       .flags = {"--loop=" + GetParam(), "--harm=stop",
+                                                 victim_flag(victim), "--epochs=1000"}}),
+                            victim);
+}
+
+// A job of twelve steps that saves after every third, and where one comes to harm in the save after
+// the ninth: the chief when it has written a part of the file.
+class Saves : public Loops {
+ protected:
+  Job job(const std::string& folder) const {
+    return {.workers = 3, .flags = {"--loop=" + GetParam(), "--save_freq=3", "--backup=" + folder}};
+  }
+  Launch launch_harmed(const std::string& folder, const std::string& harm, int victim) const {
+    Job harmed = job(folder);
+    harmed.flags.push_back("--harm=" + harm);
+    harmed.flags.push_back("--at=save");
+    harmed.flags.push_back("--step=9");
+    harmed.flags.push_back(victim_flag(victim));
+    return launch_of(harmed);
+  }
+  // What is left is the checkpoint of the sixth step, from which the job goes on.
+  void expect_checkpoint_of_before(const std::string& folder, int victim) const {
+    if (GetParam() == "own") {
+      EXPECT_EQ(read_safetensors(folder + "/loop.safetensors").metadata.at("steps"), "6");
+    } else {
+      // The newest is put aside before the next is written.
+      const std::string name = folder + "/backup.safetensors";
+      const std::string position =
+          read_safetensors(victim == 0 ? name + ".previous" : name).metadata.at("training");
+      EXPECT_THAT(position, AllOf(HasSubstr(R"("epoch":1)"), HasSubstr(R"("step":0)")));
+    }
+    EXPECT_EQ(std::filesystem::exists(folder + "/backup.safetensors"),
+              GetParam() == "fit" && victim != 0);
+    EXPECT_EQ(weights_of(job(folder)), undisturbed_);
+  }
+
+ private:
+  const std::string undisturbed_ = weights_of({.workers = 3, .flags = {"--loop=" + GetParam()}});
+};
+INSTANTIATE_TEST_SUITE_P(MultiWorker, Saves, ::testing::Values("fit", "own"));
+
+TEST_P(Saves, AWorkerThatIsKilledIsNamedAndTheCheckpointOfBeforeIsWhole) {
+  for (const int victim : {0, 1, 2}) {
+    const TemporaryFolder folder("backup");
+    expect_killed_and_named(launch_harmed(folder.path(), "kill", victim), victim);
+    expect_checkpoint_of_before(folder.path(), victim);
+  }
+}
+
+TEST_P(Saves, AWorkerThatIsFrozenIsNamedAndTheCheckpointOfBeforeIsWhole) {
+  for (const int victim : {0, 1}) {
+    const TemporaryFolder folder("backup");
+    expect_frozen_and_named(launch_harmed(folder.path(), "stop", victim), victim);
+    expect_checkpoint_of_before(folder.path(), victim);
+  }
 }
 
 TEST_P(Loops, AnErrorOfOneWorkerEndsAll) {
@@ -211,33 +288,56 @@ TEST(MultiWorker, AWorkerKilledAtTheStartEndsTheOthers) {
 }
 
 TEST_P(Loops, AWorkerKilledBeforeThereAreVariablesIsNamed) {
-  for (const int victim : {0, 1}) {
-    const Finished run =
-        finish(launch_of({.workers = 3,
-                          .flags = {"--loop=" + GetParam(), "--harm=kill", "--at=joined",
-                                    "--victim=" + std::to_string(victim), "--epochs=50"}}));
-    EXPECT_EQ(run.code, 128 + 9) << run.errors;
-    expect_named(run, victim);
-  }
+  for (const int victim : {0, 1})
+    expect_killed_and_named(
+        launch_of({.workers = 3,
+                   .flags = {"--loop=" + GetParam(), "--harm=kill", "--at=joined",
+                             victim_flag(victim), "--epochs=50"}}),
+        victim);
 }
 
-// The others are in the collective of a save when the victim of a fit dies.
+TEST(MultiWorker, AWorkerThatIsFrozenBeforeThereAreVariablesIsNamed) {
+  for (const int victim : {0, 1})
+    expect_frozen_and_named(
+        launch_of({.workers = 3, .flags = {"--harm=stop", "--at=joined", victim_flag(victim)}}),
+        victim);
+}
+
+// Between two saves, and in one.
 TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
   const std::string loop = "--loop=" + GetParam();
   for (const std::string backend : {"auto", "tcp"}) {
     Job job{.workers = 3, .flags = {loop}, .environment = {{"COHORT_COLLECTIVE_BACKEND", backend}}};
     const std::string expected = weights_of(job);
     job.restarts = 1;
-    for (const int victim : {0, 2}) {
-      const TemporaryFolder folder("backup");
-      job.flags = {loop,
-                   "--harm=kill",
-                   "--step=8",
-                   "--victim=" + std::to_string(victim),
-                   "--save_freq=3",
-                   "--backup=" + folder.path()};
-      EXPECT_EQ(weights_of(job), expected) << backend;
-    }
+    for (const auto& [at, step] :
+         {std::pair("--at=step", "--step=8"), std::pair("--at=save", "--step=9")})
+      for (const int victim : {0, 2}) {
+        const TemporaryFolder folder("backup");
+        job.flags = {loop,
+                     "--harm=kill",
+                     at,
+                     step,
+                     victim_flag(victim),
+                     "--save_freq=3",
+                     "--backup=" + folder.path()};
+        EXPECT_EQ(weights_of(job), expected) << backend << " " << at << " of " << victim;
+      }
+  }
+}
+
+TEST_P(Loops, AJobIsAtItsEndSoonAfterOneOfItIsKilled) {
+  for (const int victim : {0, 1}) {
+    const TemporaryFolder folder("backup");
+    Launched launched(
+        launch_of({.workers = 3,
+                   .flags = {"--loop=" + GetParam(), "--harm=kill", "--step=8", victim_flag(victim),
+                             "--save_freq=3", "--backup=" + folder.path()},
+                   .restarts = 1}));
+    launched.wait_for_errors("harm\n");
+    const Stopwatch stopwatch;
+    EXPECT_EQ(launched.wait(), 0) << launched.errors();
+    EXPECT_LT(stopwatch.seconds(), kRecovered) << launched.errors();
   }
 }
 
@@ -278,6 +378,15 @@ TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
   for (const int rank : {0, 1}) EXPECT_THAT(last_error(run, rank), HasSubstr(said));
   EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
   EXPECT_EQ(weights_of({.workers = 2, .flags = {loop, backup}}), expected);
+}
+
+TEST_P(Loops, APreemptedWorkerStopsAllAtOneStepWhereNothingIsSaved) {
+  const Finished run = finish(
+      launch_of({.workers = 3, .flags = {"--loop=" + GetParam(), "--harm=term", "--step=4"}}));
+  EXPECT_EQ(run.code, 42) << run.errors;
+  EXPECT_THAT(last_error(run, 0), HasSubstr("interrupted"));
+  for (const int rank : {1, 2}) EXPECT_EQ(last_error(run, rank), last_error(run, 0));
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(said(run, rank, "weights"), "nothing");
 }
 
 TEST(MultiWorker, APreemptionInAValidationStopsItAndTheJobGoesOn) {

@@ -194,10 +194,11 @@ class Network(unittest.TestCase):
             hosts.ip(f"link set {name} type bridge_slave isolated {'on' if on else 'off'}")
 
     @staticmethod
-    def drop_one_way(processes):
-        """What worker:1 sends to worker:2 goes to a station that there is not."""
+    def drop_one_way(processes, sender=1, receiver=2):
+        """What one sends to the other goes to a station that there is not."""
         hosts.ip_on_host_of(
-            processes[1].pid, f"neigh replace {_ADDRESSES[2]} lladdr 02:00:00:00:00:99 dev eth0 nud permanent"
+            processes[sender].pid,
+            f"neigh replace {_ADDRESSES[receiver]} lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
         )
 
     def expect_pair_named(self, printed):
@@ -219,6 +220,18 @@ class Network(unittest.TestCase):
     def test_a_network_that_drops_what_one_sends_another(self):
         processes = self.train_for_a_while(loop="own")
         self.expect_pair_named(self.cut_off(processes, lambda: self.drop_one_way(processes)))
+
+    def drop_one_way_at_the_leader(self, sender, receiver):
+        """All end in time, by an error about one of the two: which, depends on who is the first to give up."""
+        processes = self.train_for_a_while()
+        for text in self.cut_off(processes, lambda: self.drop_one_way(processes, sender, receiver)).values():
+            self.assertRegex(text, r"error: UNAVAILABLE: .*\(peer worker:[01]\)")
+
+    def test_a_network_that_drops_what_the_leader_sends(self):
+        self.drop_one_way_at_the_leader(0, 1)
+
+    def test_a_network_that_drops_what_is_sent_to_the_leader(self):
+        self.drop_one_way_at_the_leader(1, 0)
 
     def test_no_route_between_two_workers(self):
         processes = self.train_for_a_while()
@@ -261,6 +274,15 @@ class Network(unittest.TestCase):
             hosts.ip(f"link set {victim} master cluster")
             self.weights("a1", processes)
             shutil.rmtree(self.backup("a1"))
+
+    def test_a_flapping_cable_of_the_leader_is_no_failure(self):
+        processes = self.train_for_a_while(epochs=100)
+        for _ in range(6):
+            hosts.ip(f"link set {NAMES[0]} nomaster")
+            time.sleep(0.5)  # without it
+            hosts.ip(f"link set {NAMES[0]} master cluster")
+            time.sleep(0.5)  # with it
+        self.weights("a1", processes)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
 #include "cohort.h"
 #include "core/base/crc32c.h"
+#include "core/base/system_error.h"
 
 using namespace cohort;
 
@@ -34,9 +36,10 @@ Settings parse(int argc, char** argv) {
   s.harm = flags.text("harm", "none", "what happens to the victim",
                       {.choices = {"none", "kill", "stop", "pause", "term", "throw", "sleep"}});
   s.at = flags.text("at", "step",
-                    "when: before or after it joins, after a step, in the first validation (which "
-                    "there is only then), or at the end",
-                    {.choices = {"start", "joined", "step", "validation", "end"}});
+                    "when: before or after it joins, after a step, in the save that follows a step "
+                    "(with --harm=kill or stop), in the first validation (which there is only "
+                    "then), or at the end",
+                    {.choices = {"start", "joined", "step", "save", "validation", "end"}});
   s.victim = flags.integer("victim", 1, "its rank");
   s.step = flags.integer("step", 5, "after which step of the attempt");
   s.again = flags.boolean("again", false,
@@ -80,11 +83,25 @@ void come_to_harm(const Settings& s) {
   if (s.harm == "throw") fail(Code::kResourceExhausted, "the victim has run out of luck");
 }
 
+// To be called before a save: the chief comes to harm in the middle of the file, and another worker
+// at once, while the others save.
+void come_to_harm_in_save(const Settings& s, bool is_chief) {
+  if (!is_chief) return come_to_harm(s);
+  static const Settings settings = s;
+  std::signal(SIGXFSZ, [](int) { come_to_harm(settings); });
+  const rlimit most_bytes{4096, 4096};  // of a file that is to have more than twice as many
+  if (setrlimit(RLIMIT_FSIZE, &most_bytes) != 0) fail_errno("limit", "files");
+}
+
 class Harm : public Callback {
  public:
   explicit Harm(const Settings& settings) : settings_(settings) {}
-  void on_batch_end(Training&) override {
-    if (++steps_ == settings_.step) come_to_harm(settings_);
+  void on_batch_end(Training& training) override {
+    if (++steps_ != settings_.step) return;
+    if (settings_.at == "save")
+      come_to_harm_in_save(settings_, training.model().strategy().is_chief());
+    else
+      come_to_harm(settings_);
   }
 
  private:
@@ -114,7 +131,8 @@ double fit(const Settings& s, Model& model, const data::Dataset& train, bool har
   FitOptions options{.epochs = s.epochs, .verbose = Verbose::kSilent};
   if (s.at == "validation")
     options.validation_data = harming(data::synthetic_digits(360), s, harmed).batch(12);
-  if (harmed && s.at == "step") options.callbacks.push_back(std::make_shared<Harm>(s));
+  if (harmed && (s.at == "step" || s.at == "save"))
+    options.callbacks.push_back(std::make_shared<Harm>(s));
   if (!s.backup.empty())
     options.callbacks.push_back(callbacks::BackupAndRestore(
         s.backup, {.save_freq = s.save_freq, .grace_seconds = static_cast<double>(s.grace)}));
@@ -153,6 +171,8 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
         save(steps);
         fail(Code::kCancelled, "interrupted after step ", steps);
       }
+      if (steps - saved == s.step && harmed && s.at == "save")
+        come_to_harm_in_save(s, strategy.is_chief());
       if (steps % s.save_freq == 0) save(steps);
       if (steps - saved == s.step && harmed && s.at == "step") come_to_harm(s);
     }
@@ -166,7 +186,7 @@ int main(int argc, char** argv) {
     const Settings s = parse(argc, argv);
     const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
-    if ((s.at == "step" || s.at == "joined") &&
+    if ((s.at == "step" || s.at == "save" || s.at == "joined") &&
         (s.harm == "kill" || s.harm == "stop" || s.harm == "throw"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);

@@ -4,6 +4,7 @@
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/tcp_fault_proxy.h"
+#include "tests/testing/trials.h"
 
 // Workers whose connection to the server fails. Every push adds 1 to every element, so that the
 // value is the number of pushes that were applied.
@@ -72,11 +73,10 @@ class FaultyServer {
 };
 
 TEST(ParameterServerFaults, DelaysAndBrokenConnectionsChangeNothing) {
-  constexpr uint64_t kSeed = 99;
-  std::printf("seed %d\n", static_cast<int>(kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, count] = trials(99, 8);
+  RandomStream random(seed);
   for (const Kind kind : {Kind::kDelay, Kind::kReset, Kind::kClose, Kind::kHalfClose})
-    for (int i = 0; i < 8; ++i) {
+    for (uint64_t i = 0; i < count; ++i) {
       FaultyServer server(kTransports[i % 2]);
       for (int connection = 0; connection < 3; ++connection)
         server.proxy().add({.kind = kind,
@@ -120,12 +120,11 @@ TEST(ParameterServerFaults, AServerThatCannotBeReachedAnyMoreIsNamedWhenTheTimeI
 
 // Without encryption there is no check but that of TCP; what must not happen is a crash or a hang.
 TEST(ParameterServerFaults, AFlippedBitIsNeverAWrongNumberWhereThereIsEncryption) {
-  constexpr uint64_t kSeed = 7;
-  std::printf("seed %d\n", static_cast<int>(kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, count] = trials(7, 16);
+  RandomStream random(seed);
   const Certificates certificates;
   for (const bool encrypted : {true, false})
-    for (int i = 0; i < 16; ++i) {
+    for (uint64_t i = 0; i < count; ++i) {
       FaultyServer server(kTransports[i % 4 / 2], encrypted ? certificates.files() : TlsFiles{});
       const NetworkFault fault{
           .kind = Kind::kFlip,

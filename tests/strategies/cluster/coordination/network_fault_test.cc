@@ -6,6 +6,7 @@
 #include "tests/strategies/cluster/coordination/job.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/tcp_fault_proxy.h"
+#include "tests/testing/trials.h"
 
 // Members whose connection to the leader fails: right values, or one failure that all know of.
 namespace cohort::testing {
@@ -125,23 +126,24 @@ TEST(CoordinationFaults, ABrokenConnectionIsAFailureThatAllKnowOf) {
 }
 
 TEST(CoordinationFaults, ATaskWhoseConnectionBreaksWhileItJoinsTriesAgain) {
-  constexpr uint64_t kSeed = 4711;
-  RandomStream random(kSeed);
-  for (const Kind kind : {Kind::kReset, Kind::kClose, Kind::kHalfClose})
-    for (const Direction direction : kDirections) {
-      const auto after = static_cast<int64_t>(random.below(200));
-      SCOPED_TRACE(str("kind ", static_cast<int>(kind), " direction ", static_cast<int>(direction),
-                       " after ", after));
-      FaultyJob job({}, seconds(5));
-      job.proxy().add({.kind = kind, .direction = direction, .after = after});
-      job.run(rounds_of_calls);
-      EXPECT_TRUE(job.proxy().is_over());
-      // One who had joined all but for knowing it is gone.
-      if (job.errors()[0].empty())
-        job.expect_fine();
-      else
-        job.expect_failure();
-    }
+  const auto [seed, count] = trials(4711, 1);
+  RandomStream random(seed);
+  for (uint64_t i = 0; i < count; ++i)
+    for (const Kind kind : {Kind::kReset, Kind::kClose, Kind::kHalfClose})
+      for (const Direction direction : kDirections) {
+        const auto after = static_cast<int64_t>(random.below(200));
+        SCOPED_TRACE(str("kind ", static_cast<int>(kind), " direction ",
+                         static_cast<int>(direction), " after ", after));
+        FaultyJob job({}, seconds(5));
+        job.proxy().add({.kind = kind, .direction = direction, .after = after});
+        job.run(rounds_of_calls);
+        EXPECT_TRUE(job.proxy().is_over());
+        // One who had joined all but for knowing it is gone.
+        if (job.errors()[0].empty())
+          job.expect_fine();
+        else
+          job.expect_failure();
+      }
 }
 
 TEST(CoordinationFaults, AStalledTaskIsNamedWhenItDoesNotJoin) {
@@ -153,12 +155,11 @@ TEST(CoordinationFaults, AStalledTaskIsNamedWhenItDoesNotJoin) {
 
 // Without encryption there is no check but that of TCP; what must not happen is a crash or a hang.
 TEST(CoordinationFaults, AFlippedBitIsNeverAWrongValueWhereThereIsEncryption) {
-  constexpr uint64_t kSeed = 1234;
-  std::printf("seed %d\n", static_cast<int>(kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, count] = trials(1234, 6);
+  RandomStream random(seed);
   const Certificates certificates;
   for (const bool encrypted : {true, false})
-    for (int i = 0; i < 6; ++i) {
+    for (uint64_t i = 0; i < count; ++i) {
       const NetworkFault fault{.kind = Kind::kFlip,
                                .direction = kDirections[random.below(2)],
                                .after = static_cast<int64_t>(random.below(8000)),

@@ -184,6 +184,40 @@ TEST_F(Processes, ATaskThatDiesWhileOthersWaitCanComeAgain) {
   }
 }
 
+// A task that is frozen while tasks gather counts as dead soon, and its place is free again.
+class FrozenWhileJoining : public Processes {
+ protected:
+  // worker:1 is frozen after it was let in; worker:2 comes when that has been noticed.
+  void freeze(const std::string& join_limit) {
+    job_ = std::make_unique<LocalJob>(3);
+    arguments_ = {"heartbeat=100", "suspect=700", "dead=2000", join_limit};
+    for (const int rank : {0, 1}) tasks_.push_back(start_task(rank));
+    tasks_[1]->wait_for("waiting for worker:2");
+    tasks_[1]->send(SIGSTOP);
+    tasks_[0]->wait_for(str("waiting for worker:1 (", job_->address(1), ")"));
+    tasks_.push_back(start_task(2));
+  }
+};
+
+TEST_F(FrozenWhileJoining, JoinsWhenItWakesUp) {
+  freeze("join=60000");
+  tasks_[2]->wait_for(str("waiting for worker:1 (", job_->address(1), ")"));
+  tasks_[1]->send(SIGCONT);
+  for (const auto& task : tasks_) {
+    EXPECT_THAT(task->wait_for("joined "), Not(HasSubstr("failed UNAVAILABLE")));
+  }
+}
+
+TEST_F(FrozenWhileJoining, IsNamedByTheOthersWhenTheTimeIsOver) {
+  freeze("join=15000");
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(tasks_[rank]->wait(), exit_code(Code::kDeadlineExceeded));
+    EXPECT_THAT(tasks_[rank]->output(),
+                AllOf(HasSubstr(str("waited 15 s for worker:1 (", job_->address(1), ")")),
+                      HasSubstr("(peer worker:1)")));
+  }
+}
+
 // Connects and says nothing, until it is destroyed.
 class IdleConnections {
  public:

@@ -1,10 +1,13 @@
 #include "strategies/cluster/coordination/security.h"
 
+#include <atomic>
+
 #include <gmock/gmock.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "core/base/file.h"
 #include "proto/coordination.grpc.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "tests/strategies/cluster/coordination/job.h"
@@ -81,6 +84,78 @@ TEST_F(SecurityTest, ALeaderOfAnotherNameIsRefused) {
   files.leader_name = "somebody.example";
   EXPECT_THAT(refused(files),
               AllOf(HasSubstr("for the leader, worker:0"), HasSubstr("somebody.example")));
+}
+
+// Speaks for a leader, and counts how often it is asked to.
+class CountingService final : public proto::Coordination::CallbackService {
+ public:
+  using proto::Coordination::CallbackService::Attend;
+  grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader>* Attend(
+      grpc::CallbackServerContext*) override {
+    class Ended final : public grpc::ServerBidiReactor<proto::FromMember, proto::FromLeader> {
+     public:
+      Ended() { Finish(grpc::Status::OK); }
+      void OnDone() override { delete this; }
+    };
+    ++calls_;
+    return new Ended;
+  }
+  int calls() const { return calls_; }
+
+ private:
+  std::atomic<int> calls_ = 0;
+};
+
+// A server with a leader's credentials.
+class CountingServer {
+ public:
+  explicit CountingServer(const TlsFiles& files) {
+    coordination::keep_grpc();
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(
+        "127.0.0.1:0",
+        coordination::server_credentials(coordination::Security(files, false, environment({}))),
+        &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  // Whether a call with these credentials has been served.
+  bool serves(const std::shared_ptr<grpc::ChannelCredentials>& credentials) const {
+    const auto stub =
+        proto::Coordination::NewStub(grpc::CreateChannel(str("127.0.0.1:", port_), credentials));
+    grpc::ClientContext context;
+    // Who is refused may try again until then.
+    context.set_deadline(std::chrono::system_clock::now() + seconds(2));
+    const auto stream = stub->Attend(&context);
+    proto::FromLeader answer;
+    while (stream->Read(&answer)) continue;
+    return stream->Finish().ok();
+  }
+  int calls() const { return service_.calls(); }
+
+ private:
+  CountingService service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(SecurityTest, StrangersAreRefusedBeforeTheirCallsAreHeard) {
+  const CountingServer server(certificates_.files());
+  const std::string authority = read_file(certificates_.path("ca.pem"));
+  const auto of = [&](const std::string& task) {
+    return grpc::SslCredentials({authority, read_file(certificates_.path(task + ".key")),
+                                 read_file(certificates_.path(task + ".pem"))});
+  };
+  const std::pair<const char*, std::shared_ptr<grpc::ChannelCredentials>> strangers[] = {
+      {"expired", of("expired")},
+      {"of another authority", of("stranger")},
+      {"without a certificate", grpc::SslCredentials({.pem_root_certs = authority})},
+      {"in plain text", grpc::InsecureChannelCredentials()}};
+  for (const auto& [what, credentials] : strangers)
+    EXPECT_FALSE(server.serves(credentials)) << what;
+  EXPECT_EQ(server.calls(), 0);
+  EXPECT_TRUE(server.serves(of("task")));
+  EXPECT_EQ(server.calls(), 1);
 }
 
 // Whoever has a certificate for another task, at once and without harm to the job.

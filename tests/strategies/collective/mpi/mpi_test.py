@@ -98,18 +98,27 @@ class Conformance(unittest.TestCase):
         self.assertEqual(output.count("[  PASSED  ]"), ranks, output)
         self.assertGreater(int(re.search(r"PASSED  \] (\d+) test", output)[1]), 40)
 
-    # What depends on the size is MPI's own, but for the first rank, the last one, and those between.
+    # More than there are cores, odd and even; what else depends on the size is MPI's own.
     def test_1_rank(self):
         self.conform(1)
 
     def test_2_ranks(self):
         self.conform(2)
 
+    def test_3_ranks(self):
+        self.conform(3)
+
     def test_4_ranks(self):
         self.conform(4)
 
     def test_5_ranks(self):
         self.conform(5)
+
+    def test_7_ranks(self):
+        self.conform(7)
+
+    def test_8_ranks(self):
+        self.conform(8)
 
 
 class Results(Act):

@@ -8,6 +8,7 @@
 #include "tests/strategies/collective/tcp/tcp_group.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/tcp_fault_proxy.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -284,11 +285,10 @@ TEST(TcpFaults, AFlippedBitInAHeaderIsAnErrorOnAllRanks) {
 
 // With checks. Without them, a wrong number is the only harm.
 TEST(TcpFaults, AFlippedBitAnywhereIsNeverAWrongNumberWhereThereAreChecks) {
-  constexpr uint64_t kSeed = 20'240'607;
-  std::printf("seed %d\n", static_cast<int>(kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, count] = trials(20'240'607, 24);
+  RandomStream random(seed);
   for (const bool check_payloads : {true, false})
-    for (int i = 0; i < 24; ++i) {
+    for (uint64_t i = 0; i < count; ++i) {
       const NetworkFault fault{.kind = Kind::kFlip,
                                .direction = kDirections[random.below(2)],
                                .after = kGreeting + static_cast<int64_t>(random.below(400'000)),
@@ -333,11 +333,10 @@ TEST(TcpFaults, TheEnvironmentCanAskForChecks) {
 // TLS finds every one, without checks of our own.
 TEST(TcpFaults, AFlippedBitAnywhereIsAnErrorOnAllRanksOverTls) {
   const Certificates certificates;
-  constexpr uint64_t kSeed = 20'261'121;
-  std::printf("seed %d\n", static_cast<int>(kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, count] = trials(20'261'121, 12);
+  RandomStream random(seed);
   constexpr int64_t kHandshake = 4000;  // more than each end sends in it
-  for (int i = 0; i < 12; ++i) {
+  for (uint64_t i = 0; i < count; ++i) {
     const NetworkFault fault{.kind = Kind::kFlip,
                              .direction = kDirections[random.below(2)],
                              .after = kHandshake + static_cast<int64_t>(random.below(200'000)),
