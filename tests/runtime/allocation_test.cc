@@ -17,8 +17,8 @@
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
 #include "core/runtime/plan.h"
-#include "core/runtime/signature.h"
 #include "core/runtime/variable.h"
+#include "core/tensor/specs_of.h"
 
 // Counts the allocations of this process: C++'s through operator new, the tensors' through
 // aligned_alloc.
@@ -120,7 +120,7 @@ TEST(AllocationTest, NorDoesOneInWhichAdamTrainsATransformer) {
   for (int64_t i = 0; i < kBatch * kLength; ++i)
     feeds[0].data<int32_t>()[i] = static_cast<int32_t>(i % kVocabulary);
 
-  Plan plan(step.trace(signature_of(feeds)), {});
+  Plan plan(step.trace(specs_of(feeds)), {});
   std::vector<Tensor> outputs;
   plan.run(feeds, {}, outputs);
   const double first = outputs[0].item();
