@@ -233,8 +233,8 @@ TEST(MultiHeadAttentionTest, LooksForKeysOfTheirOwn) {
   const Tensor x = random_tensor({1, 5, 6}), values = random_tensor({1, 3, 6}, 1),
                keys = random_tensor({1, 3, 7}, 2);
   const Layer layer = MultiHeadAttention(2, 4);
-  expect_near(run(layer, {x, values, keys}),
-              attend(layer, to_vector(x), to_vector(values), to_vector(keys), 2, 4, false));
+  const Tensor y = run(layer, {x, values, keys});
+  expect_near(y, attend(layer, to_vector(x), to_vector(values), to_vector(keys), 2, 4, false));
 }
 
 TEST(MultiHeadAttentionTest, AddsBiasesWhereItHasThem) {
@@ -242,10 +242,12 @@ TEST(MultiHeadAttentionTest, AddsBiasesWhereItHasThem) {
   const auto in = to_vector(x);
   const Layer with =
       MultiHeadAttention(2, 4, {.bias_initializer = initializers::random_uniform(-1, 1)});
-  expect_near(run(with, {x}), attend(with, in, in, in, 2, 4, false));
+  const Tensor y_with = run(with, {x});
+  expect_near(y_with, attend(with, in, in, in, 2, 4, false));
   EXPECT_EQ(with.variables().size(), 8u);
   const Layer without = MultiHeadAttention(2, 4, {.use_bias = false});
-  expect_near(run(without, {x}), attend(without, in, in, in, 2, 4, false));
+  const Tensor y_without = run(without, {x});
+  expect_near(y_without, attend(without, in, in, in, 2, 4, false));
   EXPECT_EQ(without.variables().size(), 4u);
 }
 

@@ -205,6 +205,8 @@ class Benchmarks(unittest.TestCase):
                 f"cohort-ps op={op} bytes=32000 median_us=N GBs=N transport=memory shards=3 workers=1",
                 f"cohort-ps op={op} rows=1000 of 10000 Mrows_per_s=N",
             ]
+        for op in ("push_rows_floor", "pull_rows_floor"):
+            expected.append(f"cohort-ps op={op} rows=1000 of 10000 Mrows_per_s=N")
         self.expect_lines(expected, self.lines("ps", *flags))
 
     def test_schedule_counts_functions(self):
@@ -335,6 +337,9 @@ class Faults(Case):
                 "server_killed",
                 "slow_worker",
                 "synchronous_slow_worker",
+                "attack",
+                "attack",
+                "flood",
             ],
         )
         for _, numbers in found:
@@ -343,10 +348,14 @@ class Faults(Case):
         self.assertEqual([numbers["log"] for _, numbers in found[2:4]], ["none", "written"])
         self.assertEqual(found[3][1]["lost"], "0")
         self.assertGreaterEqual(float(found[5][1]["named_after_steps"]), 5, "not by chance")
+        self.assertEqual([numbers["target"] for _, numbers in found[6:8]], ["server", "leader"])
+        for _, numbers in found[6:8]:
+            self.assertGreater(int(numbers["refused"]), 0)
+        self.assertEqual(found[8][1]["answered"], "0")
 
     def test_measures_one_fault(self):
         self.assertEqual([row for row, _ in self.figures("--row=slow_worker")], ["slow_worker"])
-        refused = programs.run(self._PROGRAM, "--row=flood", status=2)
+        refused = programs.run(self._PROGRAM, "--row=storm", status=2)
         self.assertIn("worker_killed", refused.stderr)
 
     def test_leaves_no_process_when_it_is_killed(self):
