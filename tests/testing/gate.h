@@ -36,4 +36,16 @@ class Gate {
   int waiting_ = 0;
 };
 
+// Opens a gate when it is destroyed, so that a test that fails does not wait at it in its end.
+class OpenInTheEnd {
+ public:
+  explicit OpenInTheEnd(Gate& gate) : gate_(gate) {}
+  ~OpenInTheEnd() { gate_.open(); }
+  OpenInTheEnd(const OpenInTheEnd&) = delete;
+  OpenInTheEnd& operator=(const OpenInTheEnd&) = delete;
+
+ private:
+  Gate& gate_;
+};
+
 }  // namespace cohort::testing

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <optional>
 #include <regex>
 #include <sstream>
@@ -15,17 +14,14 @@
 
 #include "core/base/file.h"
 #include "core/base/notice.h"
-#include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
 namespace {
 
 using cohort::testing::classifier;
-using cohort::testing::contents;
 using cohort::testing::die_after;
 using cohort::testing::error_of;
-using cohort::testing::FileSizeLimit;
 using cohort::testing::fit;
 using cohort::testing::Hooks;
 using cohort::testing::make_folder;
@@ -294,24 +290,6 @@ TEST(ModelCheckpoint, SavesWeightsAloneAfterSoManyBatches) {
   EXPECT_FALSE(std::filesystem::exists(folder + "/5"));
 }
 
-TEST(ModelCheckpoint, ASaveThatFailsKeepsTheFileOfBeforeAndLeavesNoOther) {
-  const std::string folder = make_folder();
-  std::map<std::string, std::string> of_the_first_epoch;
-  const auto train = [&] {
-    std::optional<FileSizeLimit> full;
-    auto hooks = std::make_shared<Hooks>();
-    hooks->epoch_begin = [&](Training& training) {
-      if (training.epoch() == 0) return;
-      of_the_first_epoch = contents(folder);
-      full.emplace(256);
-    };
-    fit(classifier(), 3, {hooks, callbacks::ModelCheckpoint(folder + "/model.safetensors")});
-  };
-  EXPECT_NE(error_of(train, Code::kResourceExhausted).find(folder), std::string::npos);
-  EXPECT_EQ(of_the_first_epoch.size(), 1u);
-  EXPECT_EQ(contents(folder), of_the_first_epoch);
-}
-
 TEST(CSVLogger, WritesALineForEachEpoch) {
   const std::string path = make_folder() + "/log.csv";
   const auto logger = [&](bool append) { return callbacks::CSVLogger(path, {.append = append}); };
@@ -434,15 +412,6 @@ TEST(TerminateOnNaN, EndsTrainingAtOnceWithAnError) {
                 },
                 Code::kOutOfRange),
             "fit: epoch 2, step 3: the loss is nan after step 2");
-}
-
-TEST(TerminateOnNaN, EndsTrainingAlsoWhereSuchALossIsAllowed) {
-  EXPECT_THROW(
-      classifier().fit(points(40).batch(8), {.epochs = 3,
-                                             .callbacks = {diverge(), callbacks::TerminateOnNaN()},
-                                             .verbose = Verbose::kSilent,
-                                             .allow_nan_loss = true}),
-      Error);
 }
 
 // Whoever trains with several replicas sees the loss of all of them.

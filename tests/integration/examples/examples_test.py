@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -103,15 +104,14 @@ class Mnist(Case):
             self.assertAlmostEqual(float(one), float(two), delta=2e-4, msg="of four digits printed")
 
     def test_a_test_set_alone_is_split_into_8000_images_and_2000(self):
-        write_digits(self.folder, "t10k", 10_000)
-        # The last 2,000 are other digits than they look, which those before teach nobody.
-        labels = self.folder / "t10k-labels-idx1-ubyte"
-        content = labels.read_bytes()
-        labels.write_bytes(content[:-2000] + bytes((label + 1) % 10 for label in content[-2000:]))
-        text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=1", "--batch=50")
-        self.assertIn("\n160/160 [", text, "8,000 images in batches of 50")
+        # Black images, as small as the network takes; the last 2,000 are of a digit that those before teach nobody.
+        images, labels = (self.folder / f"t10k-{name}-ubyte" for name in ("images-idx3", "labels-idx1"))
+        images.write_bytes(struct.pack(">IIII", 0x803, 10_000, 10, 10) + bytes(10_000 * 10 * 10))
+        labels.write_bytes(struct.pack(">II", 0x801, 10_000) + b"\3" * 8000 + b"\4" * 2000)
+        text = self.succeed("mnist_cnn", f"--data_dir={self.folder}", "--epochs=1", "--batch=500")
+        self.assertIn("\n16/16 [", text, "8,000 images in batches of 500")
         self.assertGreater(float(re.search(r" - accuracy: ([0-9.]+)", text).group(1)), 0.4)
-        self.assertLess(self.number("test_accuracy", text), 0.2)
+        self.assertEqual(self.number("test_accuracy", text), 0)
 
     def test_data_that_is_not_as_it_should_be(self):
         write_digits(self.folder, "train", 40)
@@ -194,9 +194,7 @@ class Resnet(Case):
         text = self.succeed("resnet_cifar10", f"--data_dir={self.folder}", "--depth=8", "--epochs=6", "--batch=20")
         self.assertGreater(self.number("test_accuracy", text), 0.2)  # of ten classes
 
-    def test_is_as_deep_as_asked_for(self):
-        text = self.succeed("resnet_cifar10", "--depth=56", "--epochs=1", "--images=5")
-        self.assertLessEqual(self.number("test_accuracy", text), 1)
+    def test_a_depth_that_no_blocks_give_is_refused(self):
         self.fail_with(_WRONG_INPUT, ["--depth=57", "6 n + 2"], "resnet_cifar10", "--depth=57")
 
     def test_a_label_that_cifar10_does_not_have_is_named(self):

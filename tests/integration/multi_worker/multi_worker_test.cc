@@ -105,7 +105,7 @@ class Stopwatch {
 // cores.
 constexpr double kNamed = 3, kFrozen = 5, kTurns = 1;
 // Within how many seconds of a death all processes train again, and make a few steps.
-constexpr double kRecovered = 10;
+constexpr double kRecovered = 30;
 
 // By the two others of three.
 void expect_named(const Finished& run, int victim) {
@@ -212,12 +212,13 @@ TEST_P(Loops, SurvivorsOfAKilledWorkerNameIt) {
                             victim);
 }
 
+// Each takes ten seconds: the leader in one loop, another worker in the other.
 TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
-  for (const int victim : {0, 1})
-    expect_frozen_and_named(launch_of({.workers = 3,
-                                       .flags = {"--loop=" + GetParam(), "--harm=stop",
-                                                 victim_flag(victim), "--epochs=1000"}}),
-                            victim);
+  const int victim = GetParam() == "fit" ? 1 : 0;
+  expect_frozen_and_named(launch_of({.workers = 3,
+                                     .flags = {"--loop=" + GetParam(), "--harm=stop",
+                                               victim_flag(victim), "--epochs=1000"}}),
+                          victim);
 }
 
 // A job of twelve steps that saves after every third, and where one comes to harm in the save after
@@ -248,16 +249,21 @@ class Saves : public Loops {
     }
     EXPECT_EQ(std::filesystem::exists(folder + "/backup.safetensors"),
               GetParam() == "fit" && victim != 0);
-    EXPECT_EQ(weights_of(job(folder)), undisturbed_);
+    EXPECT_EQ(weights_of(job(folder)), undisturbed());
   }
 
  private:
-  const std::string undisturbed_ = weights_of({.workers = 3, .flags = {"--loop=" + GetParam()}});
+  static const std::string& undisturbed() {
+    static std::map<std::string, std::string> weights;  // by loop
+    std::string& of_loop = weights[GetParam()];
+    if (of_loop.empty()) of_loop = weights_of({.workers = 3, .flags = {"--loop=" + GetParam()}});
+    return of_loop;
+  }
 };
 INSTANTIATE_TEST_SUITE_P(MultiWorker, Saves, ::testing::Values("fit", "own"));
 
 TEST_P(Saves, AWorkerThatIsKilledIsNamedAndTheCheckpointOfBeforeIsWhole) {
-  for (const int victim : {0, 1, 2}) {
+  for (const int victim : {0, 2}) {
     const TemporaryFolder folder("backup");
     expect_killed_and_named(launch_harmed(folder.path(), "kill", victim), victim);
     expect_checkpoint_of_before(folder.path(), victim);
@@ -265,11 +271,10 @@ TEST_P(Saves, AWorkerThatIsKilledIsNamedAndTheCheckpointOfBeforeIsWhole) {
 }
 
 TEST_P(Saves, AWorkerThatIsFrozenIsNamedAndTheCheckpointOfBeforeIsWhole) {
-  for (const int victim : {0, 1}) {
-    const TemporaryFolder folder("backup");
-    expect_frozen_and_named(launch_harmed(folder.path(), "stop", victim), victim);
-    expect_checkpoint_of_before(folder.path(), victim);
-  }
+  const int victim = GetParam() == "fit" ? 0 : 1;
+  const TemporaryFolder folder("backup");
+  expect_frozen_and_named(launch_harmed(folder.path(), "stop", victim), victim);
+  expect_checkpoint_of_before(folder.path(), victim);
 }
 
 TEST_P(Loops, AnErrorOfOneWorkerEndsAll) {
@@ -296,49 +301,40 @@ TEST_P(Loops, AWorkerKilledBeforeThereAreVariablesIsNamed) {
         victim);
 }
 
-TEST(MultiWorker, AWorkerThatIsFrozenBeforeThereAreVariablesIsNamed) {
-  for (const int victim : {0, 1})
-    expect_frozen_and_named(
-        launch_of({.workers = 3, .flags = {"--harm=stop", "--at=joined", victim_flag(victim)}}),
-        victim);
+// With a restart, and soon.
+void expect_to_go_on(Job job, const std::string& expected) {
+  const TemporaryFolder folder("backup");
+  job.flags.insert(job.flags.end(), {"--harm=kill", "--save_freq=3", "--backup=" + folder.path()});
+  job.restarts = 1;
+  Launched launched(launch_of(job));
+  launched.wait_for_errors("harm\n");
+  const Stopwatch stopwatch;
+  const Finished run{launched.wait(), launched.output(), launched.errors()};
+  EXPECT_LT(stopwatch.seconds(), kRecovered) << run.errors;
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(common(run, job.workers, "weights"), expected);
 }
 
-// Between two saves, and in one.
 TEST_P(Loops, AJobGoesOnWithTheSameBitsAfterAnyOfItIsKilled) {
-  const std::string loop = "--loop=" + GetParam();
   for (const std::string backend : {"auto", "tcp"}) {
-    Job job{.workers = 3, .flags = {loop}, .environment = {{"COHORT_COLLECTIVE_BACKEND", backend}}};
+    const Job job{.workers = 3,
+                  .flags = {"--loop=" + GetParam()},
+                  .environment = {{"COHORT_COLLECTIVE_BACKEND", backend}}};
     const std::string expected = weights_of(job);
-    job.restarts = 1;
-    for (const auto& [at, step] :
-         {std::pair("--at=step", "--step=8"), std::pair("--at=save", "--step=9")})
-      for (const int victim : {0, 2}) {
-        const TemporaryFolder folder("backup");
-        job.flags = {loop,
-                     "--harm=kill",
-                     at,
-                     step,
-                     victim_flag(victim),
-                     "--save_freq=3",
-                     "--backup=" + folder.path()};
-        EXPECT_EQ(weights_of(job), expected) << backend << " " << at << " of " << victim;
-      }
+    for (const int victim : {0, 2}) {
+      SCOPED_TRACE(str(backend, ", worker:", victim));
+      Job harmed = job;
+      harmed.flags.insert(harmed.flags.end(), {"--step=8", victim_flag(victim)});
+      expect_to_go_on(harmed, expected);
+    }
   }
 }
 
-TEST_P(Loops, AJobIsAtItsEndSoonAfterOneOfItIsKilled) {
-  for (const int victim : {0, 1}) {
-    const TemporaryFolder folder("backup");
-    Launched launched(
-        launch_of({.workers = 3,
-                   .flags = {"--loop=" + GetParam(), "--harm=kill", "--step=8", victim_flag(victim),
-                             "--save_freq=3", "--backup=" + folder.path()},
-                   .restarts = 1}));
-    launched.wait_for_errors("harm\n");
-    const Stopwatch stopwatch;
-    EXPECT_EQ(launched.wait(), 0) << launched.errors();
-    EXPECT_LT(stopwatch.seconds(), kRecovered) << launched.errors();
-  }
+TEST(MultiWorker, AJobGoesOnWithTheSameBitsAfterItsChiefIsKilledInASave) {
+  Job job{.workers = 3, .environment = {{"COHORT_COLLECTIVE_BACKEND", "tcp"}}};
+  const std::string expected = weights_of(job);
+  job.flags = {"--at=save", "--step=9", victim_flag(0)};
+  expect_to_go_on(job, expected);
 }
 
 // An attempt comes four steps far, of which the last is lost: with what is saved, it takes four of

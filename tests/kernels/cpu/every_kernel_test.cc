@@ -1,4 +1,5 @@
-// Which kernels there are, and which of them tests of this folder compare with a reference.
+// Whether each kernel has a test in this folder: its op's name, in quotes, anywhere in their text.
+// That the test compares the kernel with a reference is for its author to see to.
 #include <filesystem>
 #include <set>
 

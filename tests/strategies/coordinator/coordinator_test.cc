@@ -235,8 +235,7 @@ TEST(ClusterCoordinator, ADatasetWithoutMemoryIsAnErrorOfWhoUsesIt) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
   const auto greedy = coordinator->create_per_worker_dataset("greedy").iterate();
-  const auto sum = default_strategy().function(
-      [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, "sum");
+  const auto sum = summing();
   const RemoteValue value = coordinator->schedule(sum, greedy);
   EXPECT_ERROR(value.fetch(kPatience), Code::kResourceExhausted, "no memory");
   EXPECT_ERROR(coordinator->join(kPatience), Code::kResourceExhausted, "no memory");

@@ -10,21 +10,6 @@
 namespace cohort::testing {
 namespace {
 
-// A dataset without end of batches of a 1, of which none comes before `gate` is open. It is
-// registered for good, and the gate is to stay as long.
-void register_behind(Gate& gate, const std::string& name) {
-  gate.close();
-  register_dataset(name, [&gate](const InputContext&) {
-    return data::generator([&gate]() -> data::NextFunction {
-             return [&gate]() -> std::optional<data::Element> {
-               gate.pass();
-               return data::Element{{"value", Tensor::scalar(1.0f)}};
-             };
-           })
-        .batch(1);
-  });
-}
-
 TEST(ClusterCoordinator, TheFirstErrorIsThrownOnceAndAllElseIsStopped) {
   TestCluster cluster(2);
   const auto coordinator = cluster.coordinator();
@@ -140,9 +125,7 @@ TEST(ClusterCoordinator, SchedulingGivesUpAQueueThatStaysFull) {
   TestCluster cluster(1);
   const auto coordinator =
       cluster.coordinator({.max_queued = 1, .schedule_timeout = milliseconds(20)});
-  const struct Release {
-    ~Release() { gate.open(); }
-  } however_this_ends;  // else the coordinator and the cluster would wait when they go
+  const OpenInTheEnd guard(gate);
   const auto batches = coordinator->create_per_worker_dataset("endless").iterate();
   const auto sum = summing("waiting");
   const RemoteValue first = coordinator->schedule(sum, batches);

@@ -14,6 +14,7 @@
 #include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/coordinator/fake_worker.h"
 #include "tests/strategies/coordinator/job.h"
+#include "tests/testing/gate.h"
 
 namespace cohort::testing {
 namespace {
@@ -30,7 +31,7 @@ class Summing {
         sgd_(optim::SGD(1.0, {.gradients = {.accumulation_steps = accumulation_steps}})),
         step_(strategy.function(
             [this](const BatchValues& batch) {
-              const Value x = ops::reduce_sum(batch["x"]);
+              const Value x = ops::reduce_sum(batch["value"]);
               sgd_.minimize(0.0 - weight_->read() * x, {weight_});
               return x;
             },
@@ -39,7 +40,7 @@ class Summing {
   }
 
   RemoteValue schedule(ClusterCoordinator& coordinator, float x) {
-    return coordinator.schedule(step_, data::Batch({{"x", floats({x})}}));
+    return coordinator.schedule(step_, data::Batch({{"value", floats({x})}}));
   }
   RemoteValue schedule(ClusterCoordinator& coordinator, const PerWorkerIterator& batches) {
     return coordinator.schedule(step_, batches);
@@ -228,20 +229,10 @@ TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
   EXPECT_NEAR(summing.weight(), 14, 1e-5);
 }
 
-// A dataset whose elements wait until they are released.
-std::atomic<bool> released = false;
-
 TEST(LostSums, AreMadeAgainWhereEveryOtherWorkerIsInTheMiddleOfOne) {
   constexpr int64_t kMany = 1 << 20;
-  register_dataset("gated", [](const InputContext&) {
-    return data::generator([]() -> data::NextFunction {
-             return []() -> std::optional<data::Element> {
-               eventually([] { return released.load(); });
-               return data::Element{{"x", Tensor::scalar(1000.0f)}};
-             };
-           })
-        .batch(1);
-  });
+  static Gate gate;
+  register_behind(gate, "gated", 1000);
   Job job(2);
   const auto strategy = job.strategy();
   const auto scope = strategy->scope();
@@ -255,6 +246,7 @@ TEST(LostSums, AreMadeAgainWhereEveryOtherWorkerIsInTheMiddleOfOne) {
     const std::vector<double> sums = summing.waiting(*coordinator);
     return sums[0] > 0 && sums[1] > 0;
   }));
+  const OpenInTheEnd guard(gate);
   const auto batches = coordinator->create_per_worker_dataset("gated").iterate();
   const RemoteValue gated = summing.schedule(*coordinator, batches);
   ASSERT_TRUE(eventually([&] { return coordinator->statistics().in_flight == 1; }));
@@ -268,7 +260,7 @@ TEST(LostSums, AreMadeAgainWhereEveryOtherWorkerIsInTheMiddleOfOne) {
   }
   std::thread stopping([&] { job.cluster.stop(lost); });
   EXPECT_TRUE(eventually([&] { return coordinator->statistics().worker_failures == 1; }));
-  released = true;
+  gate.open();
   stopping.join();
   coordinator->join(kPatience);
   EXPECT_EQ(gated.get().item(), 1000);

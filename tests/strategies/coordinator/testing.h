@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/gate.h"
 
 namespace cohort::testing {
 
@@ -99,6 +101,21 @@ inline Function doubled() {
 inline auto summing(const std::string& name = "sum") {
   return default_strategy().function(
       [](const BatchValues& batch) { return ops::reduce_sum(batch["value"]); }, name);
+}
+
+// A dataset without end of batches of one row with `value` as its "value", of which none comes
+// before `gate` is open. It is registered for good, and the gate is to stay as long.
+inline void register_behind(Gate& gate, const std::string& name, float value = 1) {
+  gate.close();
+  register_dataset(name, [&gate, value](const InputContext&) {
+    return data::generator([&gate, value]() -> data::NextFunction {
+             return [&gate, value]() -> std::optional<data::Element> {
+               gate.pass();
+               return data::Element{{"value", Tensor::scalar(value)}};
+             };
+           })
+        .batch(1);
+  });
 }
 
 // A number on each worker, 0 at first.

@@ -209,11 +209,11 @@ TEST_F(FrozenWhileJoining, JoinsWhenItWakesUp) {
 }
 
 TEST_F(FrozenWhileJoining, IsNamedByTheOthersWhenTheTimeIsOver) {
-  freeze("join=15000");
+  freeze("join=30000");
   for (const int rank : {0, 2}) {
     EXPECT_EQ(tasks_[rank]->wait(), exit_code(Code::kDeadlineExceeded));
     EXPECT_THAT(tasks_[rank]->output(),
-                AllOf(HasSubstr(str("waited 15 s for worker:1 (", job_->address(1), ")")),
+                AllOf(HasSubstr(str("waited 30 s for worker:1 (", job_->address(1), ")")),
                       HasSubstr("(peer worker:1)")));
   }
 }

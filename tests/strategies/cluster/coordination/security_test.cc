@@ -119,13 +119,12 @@ class CountingServer {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
-  // Whether a call with these credentials has been served.
-  bool serves(const std::shared_ptr<grpc::ChannelCredentials>& credentials) const {
+  // Whether a call with these credentials has been served; who is refused tries again for `limit`.
+  bool serves(const std::shared_ptr<grpc::ChannelCredentials>& credentials, seconds limit) const {
     const auto stub =
         proto::Coordination::NewStub(grpc::CreateChannel(str("127.0.0.1:", port_), credentials));
     grpc::ClientContext context;
-    // Who is refused may try again until then.
-    context.set_deadline(std::chrono::system_clock::now() + seconds(2));
+    context.set_deadline(std::chrono::system_clock::now() + limit);
     const auto stream = stub->Attend(&context);
     proto::FromLeader answer;
     while (stream->Read(&answer)) continue;
@@ -152,9 +151,9 @@ TEST_F(SecurityTest, StrangersAreRefusedBeforeTheirCallsAreHeard) {
       {"without a certificate", grpc::SslCredentials({.pem_root_certs = authority})},
       {"in plain text", grpc::InsecureChannelCredentials()}};
   for (const auto& [what, credentials] : strangers)
-    EXPECT_FALSE(server.serves(credentials)) << what;
+    EXPECT_FALSE(server.serves(credentials, seconds(2))) << what;
   EXPECT_EQ(server.calls(), 0);
-  EXPECT_TRUE(server.serves(of("task")));
+  EXPECT_TRUE(server.serves(of("task"), kPlenty));
   EXPECT_EQ(server.calls(), 1);
 }
 
