@@ -30,7 +30,7 @@ TEST(ClosureRunner, MayBeStoppedWhileItForgets) {
     Answers answers;
     std::atomic<uint64_t> executed = 0;
     ClosureRunner runner(Attach{.job_id = "job", .task = "chief:0", .worker = "worker:0"},
-                         {Device{}, Device{}}, kMaxBytes, nullptr, answers, executed);
+                         {Device{}}, kMaxBytes, nullptr, answers, executed);
     std::vector<Command> commands{
         Create{.resource = 1,
                .what = CreateVariable{.name = "sum",
