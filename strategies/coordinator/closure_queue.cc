@@ -19,7 +19,7 @@ void ClosureQueue::put(ClosurePtr closure) {
   wait_to_put(lock);
   raise(lock, kNever);
   waiting_.push_back(std::move(closure));
-  if (idle_ > 0) work_.notify_one();
+  if (idle_ > 0) offer();
 }
 
 void ClosureQueue::wait_to_put(std::unique_lock<std::mutex>& lock) {
@@ -81,7 +81,9 @@ void ClosureQueue::raise(std::unique_lock<std::mutex>& lock, Time end) {
   if (!wait_interruptibly(lock, changed_, end, [&] { return in_flight_ == 0; }))
     overdue(lock, begin);
   cancel_waiting();
+  abandoned_ = false;
   const Error error = *std::exchange(error_, std::nullopt);
+  work_.notify_all();  // for what has been executed before, and is to be again
   throw error;
 }
 
@@ -107,14 +109,24 @@ size_t ClosureQueue::num_queued() const {
 
 void ClosureQueue::cancel_waiting() {
   std::deque<ClosurePtr> all;
-  for (auto& [worker, rest] : of_worker_) std::ranges::move(rest, std::back_inserter(all));
-  for (auto& unit : units_) std::ranges::move(unit, std::back_inserter(all));
+  const auto dissolve = [&](std::deque<ClosurePtr>& unit) {
+    if (std::ranges::none_of(unit, [&](const ClosurePtr& one) { return is_cancelled(*one); }))
+      return;
+    std::ranges::move(unit, std::back_inserter(all));
+    unit.clear();
+  };
+  for (auto& [worker, rest] : of_worker_) dissolve(rest);
+  for (auto& unit : units_) dissolve(unit);
+  std::erase_if(of_worker_, [](const auto& of_worker) { return of_worker.second.empty(); });
+  std::erase_if(units_, [](const auto& unit) { return unit.empty(); });
   std::ranges::move(waiting_, std::back_inserter(all));
-  of_worker_.clear();
-  units_.clear();
   waiting_.clear();
   for (ClosurePtr& closure : all)
     if (retry(closure, PutBack::kReturned)) waiting_.push_back(std::move(closure));
+}
+
+bool ClosureQueue::is_cancelled(const Closure& closure) const {
+  return stopped_ || (error_ && (abandoned_ || !closure.executed));
 }
 
 void ClosureQueue::cancel(ClosurePtr closure) {
@@ -180,9 +192,16 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until
   }
   if (source != &waiting_ && source->empty()) of_worker_.erase(taker.worker);
   in_flight_ += taken.size();
-  if (others > 0 && !waiting_.empty()) work_.notify_one();
+  if (others > 0 && !waiting_.empty()) offer();
   if (was_full) changed_.notify_all();
   return taken;
+}
+
+void ClosureQueue::offer() {
+  if (units_.empty())
+    work_.notify_one();
+  else
+    work_.notify_all();
 }
 
 void ClosureQueue::wake() {
@@ -198,14 +217,17 @@ void ClosureQueue::landed(size_t count) {
 
 void ClosureQueue::finish(std::vector<ClosurePtr> closures) {
   const std::lock_guard lock(mutex_);
-  for (const ClosurePtr& closure : closures) free_lanes_.push_back(closure->lane);
-  counts_.executed += closures.size();
+  for (const ClosurePtr& closure : closures) {
+    free_lanes_.push_back(closure->lane);
+    count(*closure, counts_.executed);
+  }
   landed(closures.size());
 }
 
 void ClosureQueue::hold(size_t count, size_t first) {
   const std::lock_guard lock(mutex_);
   counts_.executed += first;
+  counts_.again += count - first;
   landed(count);
 }
 
@@ -233,11 +255,12 @@ void ClosureQueue::lose(int worker, std::vector<ClosurePtr> held, std::vector<Cl
   };
   auto rest = of_worker_.extract(worker);
   is_unit |= !in_flight.empty() || !rest.empty();
+  const size_t total = held.size() + in_flight.size() + (rest.empty() ? 0 : rest.mapped().size());
   add(held, PutBack::kReturned);
   add(in_flight, PutBack::kLost);
   if (!rest.empty()) add(rest.mapped(), PutBack::kReturned);
   if (again.empty()) return;
-  if (is_unit && !error_) {
+  if (is_unit && again.size() == total) {
     ++last_unit_;
     for (const ClosurePtr& closure : again) closure->unit = last_unit_;
     units_.push_back(std::move(again));
@@ -257,15 +280,18 @@ void ClosureQueue::fail(ClosurePtr closure, const Error& error) {
   closure->result->set(error);
   const std::lock_guard lock(mutex_);
   free_lanes_.push_back(closure->lane);
-  ++counts_.failed;
+  count(*closure, counts_.failed);
   landed(1);
   keep(error);
 }
 
+void ClosureQueue::count(const Closure& closure, uint64_t& first) {
+  ++(closure.executed ? counts_.again : first);
+}
+
 bool ClosureQueue::retry(ClosurePtr& closure, PutBack why) {
   closure->unit = 0;
-  // What an error cancels is what has not been executed.
-  if (stopped_ || (error_ && !closure->executed)) {
+  if (is_cancelled(*closure)) {
     cancel(std::move(closure));
     return false;
   }
@@ -280,7 +306,7 @@ bool ClosureQueue::retry(ClosurePtr& closure, PutBack why) {
           closure->attempts,
           " workers when they were lost: it is given up, for it may be what ends them"));
   free_lanes_.push_back(closure->lane);
-  ++counts_.failed;
+  count(*closure, counts_.failed);
   closure->result->set(error);
   keep(error);
   return false;
@@ -296,6 +322,13 @@ void ClosureQueue::put_back(std::vector<ClosurePtr> closures, PutBack why) {
 
 void ClosureQueue::fail(const Error& error) {
   const std::lock_guard lock(mutex_);
+  keep(error);
+}
+
+void ClosureQueue::abandon(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (num_queued() == 0) return;
+  abandoned_ = true;
   keep(error);
 }
 

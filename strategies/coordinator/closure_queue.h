@@ -37,6 +37,7 @@ class ClosureQueue {
   using Timeout = std::optional<std::chrono::milliseconds>;
   struct Counts {
     uint64_t queued = 0, in_flight = 0, executed = 0, failed = 0, cancelled = 0, retried = 0;
+    uint64_t again = 0;    // executed, or failed, that had been executed before
     uint64_t putting = 0;  // threads that wait in put()
   };
 
@@ -93,6 +94,9 @@ class ClosureQueue {
 
   // An error that is no closure's.
   void fail(const Error& error);
+  // The same where something is queued and nobody there to execute it: what was executed, and would
+  // be again, is given up, too.
+  void abandon(const Error& error);
   // Whether somebody waits in take() in vain.
   bool is_anybody_idle() const { return idle_ > 0; }
   Counts counts() const;
@@ -119,8 +123,14 @@ class ClosureQueue {
   std::deque<ClosurePtr>* claim(int worker);
   // Whether it is to be executed once more; if not, it has got its error.
   bool retry(ClosurePtr& closure, PutBack why);
-  // Of everything that waits: what has not been executed.
+  // Of everything that waits: what has not been executed. Units of which nothing is stay units.
   void cancel_waiting();
+  // An error cancels what has not been executed.
+  bool is_cancelled(const Closure& closure) const;
+  // Where it has been executed before, it counts as that, else as what `first` counts.
+  void count(const Closure& closure, uint64_t& first);
+  // Something more waits. While there is a unit, not everybody may take it.
+  void offer();
   void landed(size_t count);
   void keep(const Error& error);
 
@@ -135,6 +145,7 @@ class ClosureQueue {
   Counts counts_;
   std::optional<Error> error_;
   bool raising_ = false, stopped_ = false;
+  bool abandoned_ = false;  // with the error
   int joining_ = 0;
   std::atomic<int> idle_ = 0;
   std::vector<uint64_t> free_lanes_, lane_sequences_;  // sequences by lane

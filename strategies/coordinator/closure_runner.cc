@@ -237,17 +237,30 @@ void ClosureRunner::answer(uint64_t id, const F& f) {
     result.values = std::move(*values);
     ++executed_;
   } catch (...) {
-    result.error = present_error();
-    result.returned = cancelled_ && result.error->code() == Code::kCancelled;
-    if (result.returned) result.error.reset();
+    set_error(result, present_error());
   }
-  if (called_ != nullptr)
-    for (const auto& [resource, count] : called_->counts)
-      result.counts[resource] = count->value().item() != 0;
+  if (called_ != nullptr) add_counts(result);
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   const std::lock_guard lock(mutex_);
   outgoing_.busy_us += static_cast<uint64_t>(us.count());
   outgoing_.results.push_back(std::move(result));
+}
+
+void ClosureRunner::add_counts(Result& result) const {
+  for (const auto& [resource, count] : called_->counts) {
+    try {
+      result.counts[resource] = count->value().item() != 0;
+    } catch (...) {
+      // Something may wait in it.
+      result.counts[resource] = true;
+      if (!result.error && !result.returned) set_error(result, present_error());
+    }
+  }
+}
+
+void ClosureRunner::set_error(Result& result, const Error& error) const {
+  result.returned = cancelled_ && error.code() == Code::kCancelled;
+  if (!result.returned) result.error = error;
 }
 
 // --- Functions
@@ -375,6 +388,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& opt
 PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Ready& ready) {
   if (compiled.error) throw *compiled.error;
   called_ = &compiled;
+  if (not_forgotten_ && !compiled.counts.empty()) throw *not_forgotten_;
   const RunOptions options{.seed = ready.seed,
                            .step = static_cast<int64_t>(ready.number),
                            .precision = compiled.precision,
@@ -498,11 +512,16 @@ void ClosureRunner::execute(Cancel) {
 }
 
 void ClosureRunner::execute(Forget) {
-  for (auto& [id, resource] : resources_) {
-    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    if (variable == nullptr || resource.kept == KeptApart::kState) continue;
-    const TensorSpec& spec = (*variable)->spec();
-    (*variable)->assign(Tensor::zeros(spec.dtype, spec.shape));
+  not_forgotten_.reset();
+  try {
+    for (auto& [id, resource] : resources_) {
+      const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
+      if (variable == nullptr || resource.kept == KeptApart::kState) continue;
+      const TensorSpec& spec = (*variable)->spec();
+      (*variable)->assign(Tensor::zeros(spec.dtype, spec.shape));
+    }
+  } catch (...) {
+    not_forgotten_ = present_error();
   }
 }
 

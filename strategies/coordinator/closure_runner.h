@@ -131,6 +131,10 @@ class ClosureRunner {
   // Calls `f`, whose results or error become the answer to `id`; nothing is none yet.
   template <typename F>
   void answer(uint64_t id, const F& f);
+  // Those of the function that was called. Where one cannot be read, that is the result's error.
+  void add_counts(Result& result) const;
+  // Of a closure that was cancelled, which is returned, it is none.
+  void set_error(Result& result, const Error& error) const;
   void give_back(bool cancelled);
   // Both: REQUIRES mutex_ held.
   void cancel_closures();
@@ -163,6 +167,8 @@ class ClosureRunner {
   std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;
   std::vector<Ready> unknown_;        // that wait for their function, or for those before them
   const Compiled* called_ = nullptr;  // by the closure that is being answered
+  // Of the last Forget: an error of what sums, until one is carried out.
+  std::optional<Error> not_forgotten_;
   std::unique_ptr<LocalReplicas> replicas_;  // where there are several
 
   std::thread thread_;

@@ -371,7 +371,7 @@ class ClusterCoordinator::Impl {
     while (!changed_.wait_for(lock, kWatchInterval, [&] { return stopping_; })) {
       lock.unlock();  // `notice` is the user's, and may wait
       const ClosureQueue::Counts counts = queue_.counts();
-      const uint64_t count = counts.executed + counts.failed + counts.cancelled;
+      const uint64_t count = counts.executed + counts.failed + counts.cancelled + counts.again;
       const auto now = Clock::now();
       if (count != std::exchange(last_count, count) || counts.queued + counts.in_flight == 0)
         last_progress = now;
@@ -385,8 +385,7 @@ class ClusterCoordinator::Impl {
       if (!alone) {
         next_report = kFirstReport;
       } else if (*alone > options_.worker_timeout) {
-        if (counts.queued > 0)
-          queue_.fail(Error(Code::kUnavailable, str("there is no worker; ", describe())));
+        queue_.abandon(Error(Code::kUnavailable, str("there is no worker; ", describe())));
       } else if (*alone > next_report) {
         next_report *= 2;
         options_.notice(str("coordinator: waiting for workers; ", describe()));

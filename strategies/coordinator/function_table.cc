@@ -68,8 +68,8 @@ class UsedVariables {
   const std::set<std::string>& server_variables() const { return server_variables_; }
   // Whether there are such that each worker has apart.
   bool any_apart() const { return any_apart_; }
-  // And that count what waits in sums.
-  bool any_count() const { return any_count_; }
+  // Of those, the resources that count what waits in sums.
+  const std::set<uint64_t>& counts() const { return counts_; }
 
   // One of the functions, as bytes, with these names.
   Tensor serialised(const GraphFunction& function) const {
@@ -98,8 +98,9 @@ class UsedVariables {
     if (own == nullptr) return;
     if (own->is_apart()) {
       any_apart_ = true;
-      any_count_ |= own->kept() == KeptApart::kCount;
-      rename(*resource, copies.of(own).name);
+      const WorkerCopies::Copies& of_workers = copies.of(own);
+      if (own->kept() == KeptApart::kCount) counts_.insert(of_workers.handle->id());
+      rename(*resource, of_workers.name);
     } else {
       on_servers_.emplace(resource, own->share());
     }
@@ -111,7 +112,8 @@ class UsedVariables {
   std::map<std::shared_ptr<Resource>, std::shared_ptr<ServerVariable>> on_servers_;
   std::set<std::string> server_variables_;
   std::map<const Resource*, std::shared_ptr<Resource>> aliases_;
-  bool any_apart_ = false, any_count_ = false;
+  bool any_apart_ = false;
+  std::set<uint64_t> counts_;
 };
 
 }  // namespace
@@ -134,11 +136,20 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   definition->server_variables.assign(variables.server_variables().begin(),
                                       variables.server_variables().end());
   if (variables.any_apart()) keeps_on_workers_ = true;
-  if (variables.any_count()) sums_on_workers_ = true;
+  if (!variables.counts().empty()) {
+    const std::lock_guard counts_lock(counts_mutex_);
+    counts_.insert(variables.counts().begin(), variables.counts().end());
+    sums_on_workers_ = true;
+  }
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();
   return definitions_.emplace_back(std::move(definition));
+}
+
+bool FunctionFamily::is_count(uint64_t resource) const {
+  const std::lock_guard lock(counts_mutex_);
+  return counts_.contains(resource);
 }
 
 std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, const std::string& name,

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,8 @@ class FunctionFamily {
   bool keeps_on_workers() const { return keeps_on_workers_; }
   // Whether that sums gradients on workers over several calls.
   bool sums_on_workers() const { return sums_on_workers_; }
+  // Whether that uses a resource that counts what waits in such a sum.
+  bool is_count(uint64_t resource) const;
 
  private:
   const uint64_t id_;
@@ -57,6 +60,8 @@ class FunctionFamily {
   const Precision precision_;
   std::atomic<int64_t> trace_us_ = 0;
   std::atomic<bool> keeps_on_workers_ = false, sums_on_workers_ = false;
+  mutable std::mutex counts_mutex_;  // apart from that which is held while it is traced
+  std::set<uint64_t> counts_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
 };

@@ -20,6 +20,7 @@ using parameter_server::Targets;
 constexpr size_t kInlineBytes = 1024, kMaxInlineBytes = 1 << 20;
 constexpr size_t kMaxTextBytes = 4096;
 constexpr size_t kMaxTensors = 1 << 20;  // of a message
+constexpr size_t kMaxCounts = 1024;      // of a result
 
 // --- Writing
 
@@ -411,6 +412,8 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
     Result& result = message.results.emplace_back();
     result.id = in.id();
     result.returned = in.returned();
+    if (in.counts().size() > kMaxCounts)
+      invalid("a result has ", in.counts().size(), " counts; the limit is ", kMaxCounts);
     result.counts = {in.counts().begin(), in.counts().end()};
     if (in.has_fault()) result.error = read_fault(in.fault());
     for (const proto::Value& value : in.values()) result.values.push_back(reader.read(value));

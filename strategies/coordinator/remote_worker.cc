@@ -31,6 +31,19 @@ double seconds(RemoteWorker::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
+// Returns how many.
+size_t append(std::vector<ClosurePtr> more, std::vector<ClosurePtr>& all) {
+  std::ranges::move(more, std::back_inserter(all));
+  return more.size();
+}
+
+// A count that a result has and its function has not.
+std::optional<uint64_t> unknown_count(const Result& result, const Closure& closure) {
+  for (const auto& [count, waits] : result.counts)
+    if (!closure.function->is_count(count)) return count;
+  return std::nullopt;
+}
+
 }  // namespace
 
 RemoteWorker::RemoteWorker(WorkerContext& context, int index, std::string task,
@@ -201,7 +214,9 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
   std::vector<ClosurePtr> finished, returned, settled;
   size_t num_held = 0, first = 0;
   std::vector<std::pair<ClosurePtr, Error>> failed;
-  std::optional<uint64_t> unknown;
+  std::string refused;  // an error once the others have gone their ways
+  size_t num_unsent = 0;
+  bool exceeds = false;
   {
     const std::lock_guard lock(mutex_);
     size_t executed = 0;
@@ -213,19 +228,23 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
       }
       const auto entry = in_flight_.find(result.id);
       if (entry == in_flight_.end()) {
-        unknown = result.id;  // an error once the others have gone their ways
+        refused = str("with number ", result.id, ", and was not given such a closure");
+        continue;
+      }
+      if (const auto count = unknown_count(result, *entry->second.closure)) {
+        refused = str("of \"", entry->second.closure->function->name(), "\" with a count ", *count,
+                      ", which that does not have");
         continue;
       }
       ClosurePtr closure = std::move(entry->second.closure);
       in_flight_.erase(entry);
       bytes_in_flight_ -= closure->bytes;
-      for (const auto& [count, waits] : result.counts) {
-        if (waits)
-          sums_.insert(count);
-        else
-          sums_.erase(count);
-      }
-      dirty_ |= !result.counts.empty() && (result.returned || result.error);
+      const bool breaks_off = !result.counts.empty() && (result.returned || result.error);
+      if (breaks_off) append(held_.take_settled(), settled);
+      held_.note(result.counts);
+      // It has completed sums, and has perhaps not sent them.
+      if (breaks_off) num_unsent += append(held_.take_settled(), settled);
+      dirty_ |= breaks_off;
       if (result.returned) {
         recalled_ = false;
         returned.push_back(std::move(closure));
@@ -243,11 +262,12 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
       } else {
         ++num_held;
         if (!std::exchange(closure->executed, true)) ++first;
-        held_.push_back({std::move(closure), std::move(result.counts)});
+        held_.add(std::move(closure), std::move(result.counts));
       }
     }
     if (in_flight_.empty()) recalled_ = false;
-    settled = take_settled();
+    append(held_.take_settled(), settled);
+    if (append(held_.take_excess(), settled) > 0) exceeds = !std::exchange(has_exceeded_, true);
     last_progress_ = Clock::now();
     if (executed > 0) {
       const double us = static_cast<double>(busy_us) / static_cast<double>(executed);
@@ -267,41 +287,13 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
   }
   if (!returned.empty())
     context_.queue.put_back(std::move(returned), ClosureQueue::PutBack::kReturned);
-  if (unknown)
-    invalid("it has sent a result with number ", *unknown, ", and was not given such a closure");
-}
-
-bool RemoteWorker::is_mixed() const {
-  return std::ranges::any_of(held_, [](const Held& held) {
-    return std::ranges::any_of(held.counts, [](const auto& count) { return !count.second; });
-  });
-}
-
-std::vector<ClosurePtr> RemoteWorker::take_settled() {
-  std::set<uint64_t> live = sums_;
-  const auto is_live = [&](const Held& held) {
-    return std::ranges::any_of(held.counts,
-                               [&](const auto& count) { return live.contains(count.first); });
-  };
-  for (size_t before = 0; before != live.size();) {
-    before = live.size();
-    for (const Held& held : held_)
-      if (is_live(held))
-        for (const auto& [count, waits] : held.counts) live.insert(count);
-  }
-  std::vector<ClosurePtr> settled;
-  for (Held& held : held_)
-    if (!is_live(held)) settled.push_back(std::move(held.closure));
-  std::erase_if(held_, [](const Held& held) { return held.closure == nullptr; });
-  return settled;
-}
-
-std::vector<ClosurePtr> RemoteWorker::take_held() {
-  std::vector<ClosurePtr> closures;
-  for (Held& held : held_) closures.push_back(std::move(held.closure));
-  held_.clear();
-  sums_.clear();
-  return closures;
+  if (num_unsent > 0)
+    context_.notice(str("coordinator: a call that would have sent them has failed on ", task_,
+                        ": gradients of ", num_unsent, " executed calls may not have been sent"));
+  if (exceeds)
+    context_.notice(str("coordinator: more than ", HeldCalls::kMost, " executed calls have waited ",
+                        "in sums of ", task_, ": where that is lost, not all are executed again"));
+  if (!refused.empty()) invalid("it has sent a result ", refused);
 }
 
 void RemoteWorker::drained() {
@@ -406,16 +398,13 @@ void RemoteWorker::serve() {
         bytes = window_bytes() - std::min(window_bytes(), bytes_in_flight_);
         max_bytes = max_bytes_;
         taker.is_idle = in_flight_.empty();
-        taker.is_mixed = is_mixed();
+        taker.is_mixed = held_.is_mixed();
       }
     }
     if (most > 0) {
-      const bool busy = [&] {
-        const std::lock_guard lock(mutex_);
-        return in_flight_.size() > 1;
-      }();
+      // Often while something is in flight: when that has ended, it may take a unit.
       auto closures = context_.queue.take(
-          most, bytes, Clock::now() + (busy ? kBusyLook : kIdleLook), events_, taker);
+          most, bytes, Clock::now() + (taker.is_idle ? kIdleLook : kBusyLook), events_, taker);
       add_news(message);
       hand_out(fitting(std::move(closures), max_bytes), message, runs);
     }
@@ -546,8 +535,8 @@ void RemoteWorker::forget_sums(const std::vector<ClosurePtr>& closures, ToWorker
     else if (!dirty_ || closures.empty() || !in_flight_.empty())
       return;
     dirty_ = false;
-    is_lost = is_mixed();
-    displaced = take_held();
+    is_lost = held_.is_mixed();
+    displaced = held_.take_all();
   }
   runs.commands.push_back(Forget{});
   if (!is_lost) return context_.queue.execute_again(std::move(displaced));
@@ -587,8 +576,8 @@ void RemoteWorker::lose() {
     in_flight_.clear();
     bytes_in_flight_ = 0;
     is_to_end = is_to_end_;
-    is_unit = is_mixed();
-    held = take_held();
+    is_unit = held_.is_mixed();
+    held = held_.take_all();
     if (std::exchange(attached_, false)) {
       lost_since_ = Clock::now();
       if (!stopping_ && !is_to_end_) {

@@ -22,6 +22,7 @@
 #include "strategies/coordinator/client_stream.h"
 #include "strategies/coordinator/closure_queue.h"
 #include "strategies/coordinator/function_table.h"
+#include "strategies/coordinator/held_calls.h"
 #include "strategies/coordinator/resource_table.h"
 
 namespace cohort::coordinator {
@@ -81,11 +82,6 @@ class RemoteWorker final : public ClientStream::Listener {
     ClosurePtr closure;
     Clock::time_point sent;
   };
-  // A closure that was executed, and waits in sums of the worker, or belongs to one that does.
-  struct Held {
-    ClosurePtr closure;
-    std::map<uint64_t, bool> counts;  // as Result has them
-  };
 
   void received(const parameter_server::MessageReader& part) override;
   void drained() override;
@@ -112,13 +108,6 @@ class RemoteWorker final : public ClientStream::Listener {
   void hand_out(std::vector<ClosurePtr> closures, ToWorker& definitions, ToWorker& runs);
   Run as_run(const Closure& closure);
   bool should_recall();
-  // REQUIRES, of these three: mutex_ held. Whether something of what is held has been sent already,
-  // so that it cannot be summed otherwise: by one of several optimizers of different
-  // accumulation_steps.
-  bool is_mixed() const;
-  // Takes out what is held and waits in no sum, nor shares one with what does.
-  std::vector<ClosurePtr> take_settled();
-  std::vector<ClosurePtr> take_held();
   // Where closures of a new unit are among these, or the sums are not those of what is held, the
   // worker is to forget these before.
   void forget_sums(const std::vector<ClosurePtr>& closures, ToWorker& runs);
@@ -146,8 +135,8 @@ class RemoteWorker final : public ClientStream::Listener {
   std::vector<Missing> missing_;
   std::vector<Command> questions_;
   std::unordered_map<uint64_t, InFlight> in_flight_;
-  std::vector<Held> held_;      // as they were executed
-  std::set<uint64_t> sums_;     // the counts that are not 0
+  HeldCalls held_;
+  bool has_exceeded_ = false;   // what is held at most; there is a line of it
   bool dirty_ = false;          // something has ended in the middle, and may be in the sums or not
   uint64_t unit_ = 0;           // that it was given last
   bool recalled_ = false;       // and what that returns is not known

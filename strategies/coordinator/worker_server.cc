@@ -84,7 +84,7 @@ class Worker {
   const std::function<void()> shut_down_;
   const uint64_t incarnation_;
   std::atomic<uint64_t> executed_ = 0, refused_ = 0;
-  parameter_server::Roster roster_;
+  parameter_server::Roster roster_{parameter_server::kMaxTasks, "tasks"};
   mutable std::mutex mutex_;
   size_t calls_ = 0;
   std::weak_ptr<CoordinatorCall> present_;

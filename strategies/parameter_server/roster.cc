@@ -5,7 +5,6 @@
 namespace cohort::parameter_server {
 namespace {
 
-constexpr size_t kMaxTasks = 65536;
 constexpr size_t kMaxRetired = 1024;  // of a task; the oldest are not told apart from new ones
 
 [[noreturn]] void refuse_retired(const std::string& task) {
@@ -18,8 +17,8 @@ constexpr size_t kMaxRetired = 1024;  // of a task; the oldest are not told apar
 
 std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
-  if (tasks_.size() >= kMaxTasks && !tasks_.contains(task))
-    fail(Code::kResourceExhausted, "more than ", kMaxTasks, " tasks");
+  if (tasks_.size() >= most_ && !tasks_.contains(task))
+    fail(Code::kResourceExhausted, "more than ", most_, ' ', what_);
   Task& entry = tasks_[task];
   if (entry.present && entry.present->incarnation == incarnation) return entry.present;
   if (entry.retired.contains(incarnation)) refuse_retired(task);

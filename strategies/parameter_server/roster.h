@@ -1,12 +1,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort::parameter_server {
@@ -19,11 +21,18 @@ struct Start {
   std::atomic<bool> retired = false;  // a later start has taken its place
 };
 
+inline constexpr size_t kMaxTasks = 65536;  // more than any job has
+// Each closure that is in flight, or waits in a sum of a worker, has a lane.
+inline constexpr size_t kMaxLanes = 1 << 20;
+
 // Which start of each task is the present one: the last that has come. Thread-safe.
 class Roster {
  public:
+  // Of `most` tasks; `what` are they, for messages.
+  Roster(size_t most, std::string what) : most_(most), what_(std::move(what)) {}
+
   // The present start; `incarnation` becomes it when it is new. kFailedPrecondition where a later
-  // start has been seen, and kResourceExhausted for more tasks than any job has.
+  // start has been seen, and kResourceExhausted for more tasks than there may be.
   std::shared_ptr<Start> enter(const std::string& task, uint64_t incarnation);
   // Whether anybody has come.
   bool anybody() const;
@@ -33,6 +42,8 @@ class Roster {
     std::shared_ptr<Start> present;
     std::set<uint64_t> retired;
   };
+  const size_t most_;
+  const std::string what_;
   mutable std::mutex mutex_;
   std::map<std::string, Task> tasks_;
 };

@@ -119,6 +119,12 @@ void RowTable::make(std::span<const int64_t> rows) {
 void RowTable::make_room(int64_t rows) {
   require_room(rows);
   add_slabs(rows);
+  reserved_ = rows;
+}
+
+void RowTable::drop_room() {
+  reserved_ = 0;
+  drop_slabs(rows_in_use());
 }
 
 void RowTable::replace(std::span<const int64_t> rows) {
@@ -152,7 +158,7 @@ void RowTable::add_slabs(int64_t rows) {
 }
 
 void RowTable::drop_slabs(int64_t rows) {
-  const size_t wanted = slabs_for(rows);
+  const size_t wanted = slabs_for(std::max(rows, reserved_));
   for (auto& slabs : slabs_) slabs.resize(std::min(slabs.size(), wanted));
   memory_.give_back((paid_ - wanted) * slab_cost());
   paid_ = wanted;

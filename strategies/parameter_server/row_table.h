@@ -27,10 +27,10 @@ class RowTable {
   // Makes those of the rows that are not there, which may come more than once. kResourceExhausted
   // beyond the spec's number of rows, and beyond the budget: then none is made.
   void make(std::span<const int64_t> rows);
-  // Takes memory for so many rows in all, with which replace() does not fail. Throws as make does.
-  // drop_room() gives back what the rows in use do not need.
+  // Takes memory for so many rows in all, with which replace() does not fail until drop_room(),
+  // which gives back what the rows in use do not need. Throws as make does.
   void make_room(int64_t rows);
-  void drop_room() { drop_slabs(rows_in_use()); }
+  void drop_room();
   // Has these rows and no others from now on, in the memory of those before; what is in them is for
   // the caller to write. Where it throws, as make does, all is as it was.
   void replace(std::span<const int64_t> rows);
@@ -51,7 +51,7 @@ class RowTable {
   size_t slab_cost() const;
   // Makes memory for so many rows in all.
   void add_slabs(int64_t rows);
-  // Gives back the memory that so many rows do not need.
+  // Gives back the memory that so many rows, and those that room was made for, do not need.
   void drop_slabs(int64_t rows);
   char* address(int part, int64_t place) const;
 
@@ -59,6 +59,7 @@ class RowTable {
   const int64_t slab_rows_;
   std::unordered_map<int64_t, int64_t> places_;  // by row
   std::vector<std::vector<Tensor>> slabs_;       // by part; each has slab_rows_ rows
+  int64_t reserved_ = 0;                         // rows that room was made for
   size_t paid_ = 0;     // slabs of each part that memory_ is for: also those that could not be made
   BudgetShare memory_;  // of the slabs, and of the places in them
 };

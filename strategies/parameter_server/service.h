@@ -103,6 +103,8 @@ class Service {
   // many. All of them or, where it is refused, none: kNotFound where there is no snapshot,
   // kInvalidArgument where a shard is another one in it, kResourceExhausted where there is no
   // memory for the rows of all tables; that of rows which go is free for others only afterwards.
+  // Only where a file cannot be read any more after it has been checked (kDataLoss), the shards
+  // before it are restored: restore again.
   int64_t restore(const std::string& folder);
 
   // --- For exchanges
@@ -188,7 +190,11 @@ class Service {
   const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
   mutable std::shared_mutex shards_mutex_;
   std::map<std::string, std::shared_ptr<Shard>> shards_;
-  Roster roster_, lanes_;  // who calls, and for whom functions push
+  Roster roster_{kMaxTasks, "tasks"};  // who calls
+  // For whom functions push.
+  Roster lanes_{
+      kMaxLanes,
+      "lanes: so many calls are in flight, or wait in sums of workers (accumulation_steps)"};
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
   std::map<std::string, ClockTable::Time> named_slow_;  // of the same mutex

@@ -409,6 +409,76 @@ TEST_F(Queue, AnErrorCancelsNothingThatHasBeenExecuted) {
   join();
 }
 
+TEST_F(Queue, AUnitOfWhatHasBeenExecutedOutlivesTheErrorsOfOthers) {
+  for (int i = 0; i < 4; ++i) put();
+  auto units = hold(take(3));
+  ClosurePtr failing = take_one();
+  std::vector<ClosurePtr> later;
+  later.push_back(std::move(units.back()));
+  units.pop_back();
+  queue_.lose(0, std::move(units), {}, true);
+  queue_.fail(std::move(failing), Error(Code::kInternal, "bad"));
+  queue_.lose(1, std::move(later), {}, true);
+  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  EXPECT_EQ(taken_by({.worker = 2, .is_idle = false}), Numbers{});
+  EXPECT_EQ(taken_by({.worker = 2}, 1), Numbers{1});
+  EXPECT_EQ(taken_by({.worker = 3}), Numbers{3});
+  EXPECT_EQ(taken_by({.worker = 2, .is_idle = false}), Numbers{2});
+  EXPECT_EQ(taken_[0]->unit, taken_[2]->unit);
+  EXPECT_NE(taken_[0]->unit, 0u);
+  EXPECT_NE(taken_[0]->unit, taken_[1]->unit);
+  queue_.finish(std::move(taken_));
+  join();
+}
+
+TEST_F(Queue, WhatAWorkerIsStillToGetOfAUnitOutlivesAnError) {
+  for (int i = 0; i < 4; ++i) put();
+  queue_.lose(0, hold(take(3)), {}, true);
+  EXPECT_EQ(taken_by({.worker = 1}, 1), Numbers{1});
+  const uint64_t unit = taken_[0]->unit;
+  EXPECT_EQ(taken_by({.worker = 2}), Numbers{4});
+  queue_.fail(std::move(taken_[1]), Error(Code::kInternal, "bad"));
+  taken_.pop_back();
+  queue_.finish(std::exchange(taken_, {}));
+  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  EXPECT_EQ(taken_by({.worker = 2}), Numbers{}) << "it is the other one's";
+  EXPECT_EQ(taken_by({.worker = 1}), (Numbers{2, 3}));
+  EXPECT_EQ(taken_[0]->unit, unit);
+  queue_.finish(std::move(taken_));
+  join();
+}
+
+TEST_F(Queue, WithNobodyThereItGivesUpWhatWasExecutedToo) {
+  for (int i = 0; i < 4; ++i) put();
+  const Error nobody(Code::kUnavailable, "nobody");
+  auto unit = hold(take(2));
+  queue_.execute_again(hold(take()));
+  queue_.lose(0, std::move(unit), {}, true);
+  queue_.abandon(nobody);
+  EXPECT_ERROR(join(), Code::kUnavailable, "nobody");
+  EXPECT_EQ(queue_.counts().cancelled, 1u) << "of the others, the results are known";
+  EXPECT_EQ(queue_.counts().queued, 0u);
+  queue_.abandon(nobody);
+  join();
+  put();
+  queue_.finish(take());
+  join();
+}
+
+TEST_F(Queue, CountsWhatItHasExecutedOnceMoreApart) {
+  for (int i = 0; i < 3; ++i) put();
+  queue_.execute_again(hold(take(3)));
+  queue_.finish(take());
+  auto held = take();
+  queue_.hold(1, 0);
+  queue_.settle(std::move(held));
+  queue_.fail(take_one(), Error(Code::kInternal, "bad"));
+  EXPECT_EQ(queue_.counts().executed, 3u);
+  EXPECT_EQ(queue_.counts().failed, 0u);
+  EXPECT_EQ(queue_.counts().again, 3u);
+  EXPECT_ERROR(join(), Code::kInternal, "bad");
+}
+
 TEST_F(Queue, FinishingWhatWasNotTakenIsABugOfOurs) {
   EXPECT_ERROR(queue_.finish(list(closure())), Code::kInternal, "in_flight_");
 }
@@ -523,62 +593,83 @@ TEST_F(HastyQueue, PutGivesUpWaitingForJoin) {
   join();
 }
 
+class TirelessQueue : public Queue {
+ protected:
+  TirelessQueue() : Queue(16, kPatience, kPatience, 1 << 30) {}
+
+  // What a worker does, at random, until nobody schedules and nothing is queued.
+  void work(int worker, const std::atomic<int>& scheduling) {
+    RandomStream random(kSeed + 100 + static_cast<uint64_t>(worker));
+    std::vector<ClosurePtr> held;
+    while (scheduling > 0 || queue_.counts().queued > 0) {
+      std::vector<ClosurePtr> taken = queue_.take(
+          3, SIZE_MAX, std::chrono::steady_clock::now() + milliseconds(1), never_,
+          {.worker = worker, .is_idle = random.below(2) == 0, .is_mixed = random.below(4) == 0});
+      if (random.below(20) == 0)
+        queue_.lose(worker, std::exchange(held, {}), std::exchange(taken, {}),
+                    random.below(2) == 0);
+      for (ClosurePtr& one : taken) land(std::move(one), held, random);
+      if (random.below(5) == 0)
+        queue_.settle(std::exchange(held, {}));
+      else if (random.below(10) == 0)
+        queue_.execute_again(std::exchange(held, {}));
+      if (random.below(10) == 0) swallow([&] { queue_.done(); });
+    }
+    queue_.settle(std::move(held));
+  }
+
+  void land(ClosurePtr closure, std::vector<ClosurePtr>& held, RandomStream& random) {
+    const uint64_t way = random.below(20);
+    if (way == 0) return queue_.fail(std::move(closure), Error(Code::kInternal, "bad"));
+    if (way == 1) return queue_.put_back(list(std::move(closure)), PutBack::kReturned);
+    if (way == 2) return queue_.put_back(list(std::move(closure)), PutBack::kLost);
+    if (way < 10) return queue_.finish(list(std::move(closure)));
+    const bool first = !std::exchange(closure->executed, true);
+    held.push_back(std::move(closure));
+    queue_.hold(1, first ? 1 : 0);
+  }
+
+  // False where it threw one of the errors above.
+  template <typename F>
+  bool swallow(const F& f) {
+    try {
+      f();
+      return true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInternal) << error.what();
+      return false;
+    }
+  }
+
+  static constexpr uint64_t kSeed = 7;
+};
+
 // Ten threads do at random what schedulers and workers do.
-TEST_F(Queue, EndsCleanWhateverTenThreadsDo) {
-  constexpr uint64_t kSeed = 7;
+TEST_F(TirelessQueue, EndsCleanWhateverTenThreadsDo) {
   SCOPED_TRACE(str("seed ", kSeed));
   std::atomic<int> scheduling = 4;
+  std::atomic<uint64_t> scheduled = 0;
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       RandomStream random(kSeed + t);
       for (int i = 0; i < 50; ++i) {
-        try {
-          if (random.below(10) == 0) join();
-          auto made = std::make_unique<Closure>();
-          made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
-          made->result = std::make_shared<RemoteResult>();
-          queue_.put(std::move(made));
-        } catch (const Error& error) {
-          EXPECT_EQ(error.code(), Code::kInternal);
-        }
+        if (random.below(10) == 0) swallow([&] { join(); });
+        auto made = std::make_unique<Closure>();
+        made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
+        made->result = std::make_shared<RemoteResult>();
+        if (swallow([&] { queue_.put(std::move(made)); })) ++scheduled;
       }
       --scheduling;
     });
-  for (uint64_t t = 0; t < 6; ++t)
-    threads.emplace_back([&, t] {
-      RandomStream random(kSeed + 100 + t);
-      while (scheduling > 0 || queue_.counts().queued > 0) {
-        for (ClosurePtr& taken : queue_.take(
-                 3, SIZE_MAX, std::chrono::steady_clock::now() + milliseconds(1), never_, {})) {
-          switch (random.below(20)) {
-            case 0:
-              queue_.fail(std::move(taken), Error(Code::kInternal, "bad"));
-              break;
-            case 1:
-              queue_.put_back(list(std::move(taken)), PutBack::kReturned);
-              break;
-            default:
-              queue_.finish(list(std::move(taken)));
-          }
-        }
-        if (random.below(10) == 0) {
-          try {
-            queue_.done();
-          } catch (const Error&) {
-            // One of those above.
-          }
-        }
-      }
-    });
+  for (int t = 0; t < 6; ++t) threads.emplace_back([&, t] { work(t, scheduling); });
   for (std::thread& thread : threads) thread.join();
-  try {
-    join();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kInternal);
-  }
+  swallow([&] { join(); });
   EXPECT_TRUE(queue_.done());
-  EXPECT_EQ(queue_.counts().in_flight, 0u);
+  const ClosureQueue::Counts counts = queue_.counts();
+  EXPECT_EQ(counts.in_flight, 0u);
+  EXPECT_EQ(counts.executed + counts.failed + counts.cancelled, scheduled)
+      << "each of them is one, once";
 }
 
 }  // namespace

@@ -300,6 +300,17 @@ TEST(Messages, HaveBoolsThatAreZeroOrOne) {
               std::string(value.bytes(), '\1'));
 }
 
+TEST(Messages, HaveAThousandCountsOfAResultAtMost) {
+  FromWorker message;
+  Result& result = message.results.emplace_back();
+  for (uint64_t i = 1; i <= 1024; ++i) result.counts[i] = true;
+  const auto received = decode_from_worker(encode(message).header, kMaxBytes);
+  EXPECT_EQ(received.message.results.at(0).counts, result.counts);
+  result.counts[1025] = true;
+  EXPECT_ERROR(decode_from_worker(encode(message).header, kMaxBytes), Code::kInvalidArgument,
+               "1025 counts");
+}
+
 TEST(Messages, OutliveAnyDamage) {
   constexpr uint64_t kSeed = 13;
   SCOPED_TRACE(str("seed ", kSeed));

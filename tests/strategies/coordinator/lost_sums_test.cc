@@ -148,6 +148,58 @@ TEST(LostSums, OfAWorkerAgainAndAgainGoToTheOthers) {
   }
 }
 
+Options options_of(const std::vector<std::string>& workers, const TestServer (&servers)[2]) {
+  Options options;
+  options.job_id = "job";
+  options.resolver = std::make_shared<LiteralResolver>(
+      ClusterSpec(
+          ClusterSpec::Jobs{{"chief", {"127.0.0.1:1"}},
+                            {"worker", workers},
+                            {"ps", {servers[0].address().text(), servers[1].address().text()}}}),
+      LiteralResolverOptions{.task_type = "chief", .task_id = 0});
+  return options;
+}
+
+// The number of the count that a worker is to create; 0: another command.
+uint64_t count_of(const coordinator::Command& command) {
+  const auto* create = std::get_if<coordinator::Create>(&command);
+  if (create == nullptr) return 0;
+  const auto* own = std::get_if<coordinator::CreateVariable>(&create->what);
+  return own != nullptr && own->kept == KeptApart::kCount ? create->resource : 0;
+}
+
+TEST(LostSums, ThatAFailedCallMayNotHaveSentAreSpokenOf) {
+  TestServer servers[2];
+  uint64_t count = 0;
+  int runs = 0;
+  const FakeWorker fake(
+      [&](const coordinator::ToWorker& message) -> std::optional<coordinator::FromWorker> {
+        coordinator::FromWorker answer;
+        for (const coordinator::Command& command : message.commands) {
+          if (const uint64_t created = count_of(command)) count = created;
+          const auto* run = std::get_if<coordinator::Run>(&command);
+          if (run == nullptr) continue;
+          coordinator::Result& result = answer.results.emplace_back();
+          result.id = run->id;
+          result.values = {Tensor::scalar(0.0f)};
+          result.counts = {{count, ++runs < 3}};
+          if (runs == 3) result.error = Error(Code::kUnavailable, "no server");
+        }
+        return answer;
+      });
+  ParameterServerStrategy strategy(options_of({fake.address()}, servers));
+  const auto scope = strategy.scope();
+  Summing summing(strategy, 3);
+  Lines lines;
+  ClusterCoordinator coordinator(strategy, {.notice = lines.writer()}, no_environment);
+  for (const float x : {3.0f, 6.0f}) summing.schedule(coordinator, x);
+  coordinator.join(kPatience);
+  summing.schedule(coordinator, 12.0f);
+  EXPECT_ERROR(coordinator.join(kPatience), Code::kUnavailable, "no server");
+  EXPECT_TRUE(eventually(
+      [&] { return lines.has("gradients of 2 executed calls may not have been sent"); }));
+}
+
 // It has sent the sum that a call has completed, and is lost before it says so.
 TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
   TestServer servers[2];
@@ -182,9 +234,7 @@ TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
         for (const coordinator::Command& command : message.commands) {
           if (const auto* define = std::get_if<coordinator::Define>(&command))
             variables = define->server_variables;
-          if (const auto* create = std::get_if<coordinator::Create>(&command))
-            if (const auto* own = std::get_if<coordinator::CreateVariable>(&create->what))
-              if (own->kept == KeptApart::kCount) count = create->resource;
+          if (const uint64_t created = count_of(command)) count = created;
           const auto* run = std::get_if<coordinator::Run>(&command);
           if (run == nullptr) continue;
           if (++runs == 3)
@@ -199,15 +249,8 @@ TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
         if (answer.results.empty()) return std::nullopt;
         return answer;
       });
-  Options options;
-  options.job_id = "job";
-  options.resolver = std::make_shared<LiteralResolver>(
-      ClusterSpec(
-          ClusterSpec::Jobs{{"chief", {"127.0.0.1:1"}},
-                            {"worker", {cluster.address(0).text(), fake->address()}},
-                            {"ps", {servers[0].address().text(), servers[1].address().text()}}}),
-      LiteralResolverOptions{.task_type = "chief", .task_id = 0});
-  ParameterServerStrategy strategy(options);
+  ParameterServerStrategy strategy(
+      options_of({cluster.address(0).text(), fake->address()}, servers));
   const auto scope = strategy.scope();
   Summing summing(strategy, 3);
   ClusterCoordinator coordinator(strategy, {.notice = cluster.lines.writer()}, no_environment);

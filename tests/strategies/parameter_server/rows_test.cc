@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/base/random.h"
+#include "strategies/parameter_server/memory_budget.h"
 #include "strategies/parameter_server/row_gradient.h"
+#include "strategies/parameter_server/row_table.h"
 #include "strategies/parameter_server/shard.h"
 #include "tests/strategies/parameter_server/testing.h"
 
@@ -173,6 +176,25 @@ TEST(LazyRows, AreWrittenOnceByEachRequest) {
   EXPECT_EQ(write(1, 1, true), 1);
   EXPECT_EQ(write(2, 2, false), 2);
   EXPECT_EQ(write(1, 1, true), 2);
+}
+
+TEST(LazyRows, KeepTheRoomThatIsMadeForMoreWhateverReplacesThemMeanwhile) {
+  constexpr int64_t kMany = 20'000;  // of several slabs
+  const ShardSpec spec = lazy_table(1 << 20, 1, {.max_rows = kMany});
+  parameter_server::MemoryBudget budget(size_t{1} << 26);
+  parameter_server::RowTable table(spec, &budget);
+  table.make_room(kMany);
+  table.replace(Rows{1, 2});
+  budget.take(budget.left(), "another");
+  Rows many(kMany);
+  std::iota(many.begin(), many.end(), int64_t{0});
+  table.replace(many);
+  EXPECT_EQ(table.rows_in_use(), kMany);
+  table.replace(Rows{1, 2});
+  EXPECT_EQ(budget.left(), 0u);
+  table.drop_room();
+  EXPECT_GT(budget.left(), 0u) << "what two rows do not need";
+  EXPECT_EQ(table.ids(), (Rows{1, 2}));
 }
 
 TEST(LazyRows, AreNormalWhereAsked) {

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "strategies/coordinator/closure.h"
+
+namespace cohort::coordinator {
+
+// The closures that a worker has executed and that wait in its sums, or share one with those that
+// do, in the order in which they were. Not synchronised.
+class HeldCalls {
+ public:
+  // So many are held at most. Sums of which one or another always waits would hold all for ever.
+  static constexpr size_t kMost = 4096;
+  using Counts = std::map<uint64_t, bool>;  // as Result has them
+
+  // What a result says of the sums.
+  void note(const Counts& counts);
+  void add(ClosurePtr closure, Counts counts);
+  size_t size() const { return held_.size(); }
+  // Whether something of what is held has been sent already, so that it cannot be summed
+  // otherwise: by one of several optimizers of different accumulation_steps.
+  bool is_mixed() const;
+  // Takes out what waits in no sum, nor shares one with what does.
+  std::vector<ClosurePtr> take_settled();
+  // Takes out all where there is more than kMost, else nothing. What waits in the sums is known on.
+  std::vector<ClosurePtr> take_excess();
+  // Takes out all; the sums are gone, or will be.
+  std::vector<ClosurePtr> take_all();
+
+ private:
+  struct Held {
+    ClosurePtr closure;
+    Counts counts;
+  };
+  std::vector<ClosurePtr> take();
+
+  std::vector<Held> held_;
+  std::set<uint64_t> sums_;  // the counts that are not 0
+};
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,20 @@
+#include "strategies/parameter_server/roster.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+TEST(Roster, HasALimitThatItsErrorNames) {
+  parameter_server::Roster lanes(2, "lanes: too many");
+  lanes.enter("a", 1);
+  lanes.enter("b", 1);
+  EXPECT_ERROR(lanes.enter("c", 1), Code::kResourceExhausted, "more than 2 lanes: too many");
+  EXPECT_EQ(lanes.enter("a", 2)->incarnation, 2u) << "another start is no other task";
+  EXPECT_ERROR(lanes.enter("a", 1), Code::kFailedPrecondition, "started again since");
+}
+
+}  // namespace
+}  // namespace cohort::testing
