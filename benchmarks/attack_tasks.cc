@@ -50,9 +50,10 @@ constexpr std::chrono::seconds kAnswerTime(5);
 
 // --- Clients
 
-void call_again_and_again(milliseconds pause, const std::function<void()>& call) {
+void call_again_and_again(milliseconds pause, const std::function<void()>& call,
+                          const std::function<bool()>& is_over = interrupted) {
   const CatchTermination catching;
-  while (!interrupted()) {
+  while (!is_over()) {
     std::this_thread::sleep_for(pause);
     const auto begin = Clock::now();
     call();
@@ -109,11 +110,17 @@ struct Hostility {
   const char* method;
   std::vector<std::string> messages;
   bool (*is_refusal)(const std::string& answer);  // where a call ends well
+  // As they are but for what is wrong with them: accepted. Empty where there is no such message.
+  std::string flawless = {};
 };
 
 void attack(const Address& server, const Hostility& hostility, milliseconds pause) {
   coordination::keep_grpc();
   const auto channel = grpc::CreateChannel(server.text(), grpc::InsecureChannelCredentials());
+  if (!hostility.flawless.empty() &&
+      answer_to(hostility.flawless, hostility.method, channel).code != grpc::StatusCode::OK)
+    fail(Code::kInternal,
+         "a message without a flaw was refused, so that it says nothing that others are");
   for (size_t i = 0;; i = (i + 1) % hostility.messages.size()) {
     const Answer answer = answer_to(hostility.messages[i], hostility.method, channel);
     if (!answer.is_there()) fail(Code::kInternal, "hostile message ", i, " was not answered");
@@ -136,6 +143,7 @@ pb::RequestMessage request() {
   return message;
 }
 
+// Of zeros, which change nothing.
 std::string push(const std::function<void(pb::Push&)>& spoil) {
   pb::RequestMessage message = request();
   pb::Push& push = *message.mutable_header()->mutable_update()->add_pushes();
@@ -143,7 +151,8 @@ std::string push(const std::function<void(pb::Push&)>& spoil) {
   push.set_sequence(1);
   push.set_learning_rate(1);
   push.set_rows(-1);
-  push.set_payload_bytes(kElements * sizeof(float));
+  message.set_payload(std::string(kElements * sizeof(float), '\0'));
+  push.set_payload_bytes(message.payload().size());
   spoil(push);
   return message.SerializeAsString();
 }
@@ -157,7 +166,8 @@ std::string create(const std::vector<int64_t>& shape, int dtype) {
   for (const int64_t extent : shape) create.add_shape(extent);
   create.set_rows(shape[0]);
   create.set_row_block(1);
-  create.set_payload_bytes(kElements * sizeof(float));
+  message.set_payload(std::string(kElements * sizeof(float), '\0'));
+  create.set_payload_bytes(message.payload().size());
   return message.SerializeAsString();
 }
 
@@ -175,7 +185,8 @@ Hostility hostile_requests() {
                    push([](pb::Push& p) { p.set_rows(INT64_MAX); }),
                    push([](pb::Push& p) { p.set_encoding(77); }), create({-4}, kFloat32),
                    create({kHuge, kHuge}, kFloat32), create({kHuge}, kFloat32), create({4}, 99)},
-      .is_refusal = [](const std::string&) { return false; }};
+      .is_refusal = [](const std::string&) { return false; },
+      .flawless = push([](pb::Push&) {})};
 }
 
 // --- And to a leader
@@ -221,12 +232,10 @@ std::shared_ptr<grpc::ChannelCredentials> credentials_of(const TlsFiles& files) 
       coordination::Security(files, false, process_environment));
 }
 
-net::Descriptor connect(const Address& leader) {
-  net::Descriptor socket =
-      net::start_connecting(net::InternetAddress::parse(leader.text(), "the leader"));
+// Once it has had its time.
+bool is_connected(const net::Descriptor& socket) {
   pollfd polled{socket.get(), POLLOUT, 0};
-  poll(&polled, 1, 1000);
-  return socket;
+  return poll(&polled, 1, 1000) == 1 && net::connection_error(socket.get()) == 0;
 }
 
 void send_random_bytes(const net::Descriptor& socket, RandomStream& random) {
@@ -296,7 +305,10 @@ void train_encrypted(const ClusterSpec& cluster, int rank, const TlsFiles& tls) 
   for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
   constexpr char kModel[] = "mlp";
   MirroredTrainer trainer({.model = kModel, .batch = usual_batch(kModel), .several_workers = true});
-  call_again_and_again(milliseconds(0), [&] { trainer.run(1); });
+  // All end after the same step.
+  call_again_and_again(
+      milliseconds(0), [&] { trainer.run(1); },
+      [&] { return trainer.strategy().workers().stop_requested(); });
 }
 
 void attack_parameter_server(const Address& server, milliseconds pause) {
@@ -320,17 +332,20 @@ void flood_leader(const Address& leader, const TlsFiles& own, const TlsFiles& st
                                                                  credentials_of(stranger)};
   const std::chrono::nanoseconds interval(std::chrono::seconds(1));
   RandomStream random(1);
+  const auto address = net::InternetAddress::parse(leader.text(), "the leader");
   std::deque<net::Descriptor> held;
   auto next = Clock::now();
   for (uint64_t i = 0;; ++i) {
+    bool connected = true;
     if (i % 4 < 2) {
-      held.push_back(connect(leader));
+      held.push_back(net::start_connecting(address));
+      connected = is_connected(held.back());
       if (i % 4 == 1) send_random_bytes(held.back(), random);
       if (held.size() > kHeld) held.pop_front();
     } else if (call_leader_once(leader, unwelcome[i % 2]).is_there()) {
       say("answered");
     }
-    say("connected");
+    if (connected) say("connected");
     std::this_thread::sleep_until(next += interval / connections_per_s);
   }
 }

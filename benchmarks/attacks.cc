@@ -152,6 +152,7 @@ Attacked leader_under_flood(const AttackOptions& options) {
                  options.connections_per_s);
   });
   result.message_bytes = coordination::kMaxMessageBytes;
+  served.tasks.end("the workers have ended", served.clients);
   return result;
 }
 

@@ -4,10 +4,12 @@
 import os
 import pathlib
 import pty
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -105,8 +107,11 @@ class Dev(unittest.TestCase):
 
     def dev_on_terminal(self, answer, *arguments, missing="", **more):
         """What a user who is not root sees of ./dev, which is answered; and what it ends with."""
-        master, slave = pty.openpty()
+        ends = list(pty.openpty())
+        master, slave = ends
         os.write(master, answer.encode())
+        seen = b""
+        deadline = time.monotonic() + _DEADLINE
         try:
             with subprocess.Popen(
                 [self.tree / "dev", *arguments],
@@ -117,18 +122,20 @@ class Dev(unittest.TestCase):
                 stdout=slave,
                 stderr=slave,
             ) as process:
-                os.close(slave)
-                seen = b""
+                os.close(ends.pop())
                 try:
-                    while part := os.read(master, 4096):
-                        seen += part
+                    while select.select([master], [], [], max(0, deadline - time.monotonic()))[0]:
+                        seen += os.read(master, 4096)
+                    process.kill()
+                    self.fail(f"./dev does not end; it has said {seen}")
                 except OSError:  # the other side is closed
                     pass
                 status = process.wait(timeout=_DEADLINE)
         except PermissionError as error:
             self.skipTest(f"there is no other user to be here: {error}")
         finally:
-            os.close(master)
+            for end in ends:
+                os.close(end)
         return status, seen.decode().replace("\r\n", "\n")
 
     def calls(self):

@@ -238,12 +238,17 @@ std::optional<Error> find_mistake(const Call& call, int rank, int size) {
 
 bool same(const Call& a, const Call& b) { return fingerprint(a, 0) == fingerprint(b, 0); }
 
-Error mismatch(uint64_t collective, int rank_a, std::string_view a, int rank_b,
+Error mismatch(std::optional<uint64_t> collective, int rank_a, std::string_view a, int rank_b,
                std::string_view b) {
-  return Error(
-      Code::kInvalidArgument,
-      str("the ranks of a group must make the same calls, but in its collective ", collective,
-          " rank ", rank_a, " asks for ", a, " and rank ", rank_b, " for ", b));
+  return mismatch(collective, rank_a, a, str("rank ", rank_b, " for ", b));
+}
+
+Error mismatch(std::optional<uint64_t> collective, int rank, std::string_view call,
+               std::string_view others) {
+  return Error(Code::kInvalidArgument,
+               str("the ranks of a group must make the same calls, but ",
+                   collective ? str("in its collective ", *collective, " ") : "", "rank ", rank,
+                   " asks for ", call, " and ", others));
 }
 
 Fingerprint fingerprint(const Call& call, uint64_t sequence) {

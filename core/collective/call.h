@@ -123,8 +123,13 @@ std::optional<Error> find_mistake(const Call& call, int rank, int size);
 // Whether two ranks may make these calls together, as far as they must be equal.
 bool same(const Call& a, const Call& b);
 // "the ranks of a group must make the same calls, but in its collective 3 rank 0 asks for ... and
-// rank 1 for ...", of the descriptions of what they ask for. Collectives are counted from 1.
-Error mismatch(uint64_t collective, int rank_a, std::string_view a, int rank_b, std::string_view b);
+// rank 1 for ...", of the descriptions of what they ask for. Collectives are counted from 1; none
+// is named by who does not count them all.
+Error mismatch(std::optional<uint64_t> collective, int rank_a, std::string_view a, int rank_b,
+               std::string_view b);
+// The same where `others` says who asks for what else: "another rank for something else".
+Error mismatch(std::optional<uint64_t> collective, int rank, std::string_view call,
+               std::string_view others);
 
 // 16 bytes that are equal where `same` is true and the calls have the same place in the sequence of
 // their group, for ranks that cannot look at each other's calls.

@@ -23,7 +23,7 @@ struct Distribution {
   std::vector<Device> devices;  // of this process's replicas
   int64_t prefetch;
   Workers& workers;  // who are told of errors
-  bool must_agree;   // on which steps have data, which they do not know
+  bool must_agree;   // on which steps have rows, which is not known beforehand
 };
 
 namespace {
@@ -313,7 +313,7 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
   const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
                                 static_cast<int>(devices().size()), context.independent};
   auto batches = data::pipeline_batches(dataset, options, pipeline);
-  const bool must_agree = pipeline.count > 1 && batches->cardinality() == data::kUnknown;
+  const bool must_agree = batches->cardinality() == data::kUnknown;
   return data::DistributedDataset(std::make_shared<data::Distribution>(
       std::move(batches), data::Distribution::Kind::kSplit, devices(), checked_prefetch(options),
       workers(), must_agree));
@@ -328,7 +328,7 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   data::require_batches(dataset);
   return data::DistributedDataset(std::make_shared<data::Distribution>(
       dataset.source(), data::Distribution::Kind::kDeal, devices(), checked_prefetch(options),
-      workers(), workers().size() > 1));
+      workers(), /*must_agree=*/true));
 }
 
 }  // namespace cohort

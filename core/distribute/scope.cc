@@ -65,21 +65,28 @@ void require_innermost(Stack<Entry>& stack, const std::shared_ptr<Entry>& entry)
          " is not the innermost one: leave those entered inside it first");
 }
 
+// The innermost of the other kind where it was entered inside `entry`, else null.
+template <typename Other>
+std::shared_ptr<Other> inside(Stack<Other>& others, const Entered& entry) {
+  auto open = innermost(others);
+  return open != nullptr && open->number > entry.number ? open : nullptr;
+}
+
 // Refuses to leave `entry` where one of the other kind, entered inside it, is still open.
 template <typename Other>
 void require_none_inside(Stack<Other>& others, const Entered& entry, const std::string& text) {
-  const auto open = innermost(others);
-  if (open != nullptr && open->number > entry.number)
+  if (const auto open = inside(others, entry))
     fail(Code::kFailedPrecondition, text, " is left while ", open->text(),
          ", entered inside it, is still open");
 }
 
 // For destructors.
-template <typename Entry>
-void leave_in_any_order(Stack<Entry>& stack, const std::shared_ptr<Entry>& entry) {
+template <typename Entry, typename Other>
+void leave_in_any_order(Stack<Entry>& stack, Stack<Other>& others,
+                        const std::shared_ptr<Entry>& entry) {
   if (entry->left) return;
   const bool here = entry->thread == std::this_thread::get_id();
-  if (!here || innermost(stack) != entry)
+  if (!here || innermost(stack) != entry || inside(others, *entry) != nullptr)
     print_notice(str("warning: ", entry->text(),
                      " is left in another order, or on another thread, than it was entered\n"));
   entry->left = true;
@@ -118,7 +125,7 @@ void Strategy::Scope::exit() {
   t_scopes.pop_back();
 }
 
-Strategy::Scope::~Scope() { leave_in_any_order(t_scopes, entry_); }
+Strategy::Scope::~Scope() { leave_in_any_order(t_scopes, t_colocations, entry_); }
 
 Strategy::Colocation Strategy::colocate_vars_with(const std::shared_ptr<Variable>& variable) {
   return {*this, variable};
@@ -149,7 +156,7 @@ void Strategy::Colocation::exit() {
   t_colocations.pop_back();
 }
 
-Strategy::Colocation::~Colocation() { leave_in_any_order(t_colocations, entry_); }
+Strategy::Colocation::~Colocation() { leave_in_any_order(t_colocations, t_scopes, entry_); }
 
 ReplicaScope::ReplicaScope(Strategy& strategy)
     : scope_(strategy), context_(strategy), previous_(t_replica) {

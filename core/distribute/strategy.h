@@ -238,7 +238,7 @@ struct ColocationEntry;
 class Strategy::Scope {
  public:
   explicit Scope(Strategy& strategy);
-  // Leaves the scope. Out of order, it prints a warning and leaves when the inner ones have.
+  // Leaves the scope. Out of order, it prints a warning and leaves when the inner scopes have.
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
@@ -256,7 +256,7 @@ class Strategy::Scope {
 class Strategy::Colocation {
  public:
   Colocation(Strategy& strategy, const std::shared_ptr<Variable>& variable);
-  // Ends it. Out of order, as ~Scope() does.
+  // Ends it. Out of order, it prints a warning and ends when the inner colocations have.
   ~Colocation();
   Colocation(const Colocation&) = delete;
   Colocation& operator=(const Colocation&) = delete;

@@ -1,5 +1,7 @@
 #include "core/distribute/workers.h"
 
+#include <utility>
+
 #include "core/base/program.h"
 
 namespace cohort {
@@ -20,6 +22,18 @@ Error error_for_others(const std::exception& thrown) {
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)
     return Error(Code::kResourceExhausted, str("there is no memory: ", thrown.what()));
   return Error(Code::kAborted, thrown.what());
+}
+
+void tell_once(Workers& workers, const std::exception& thrown) {
+  using Told = std::pair<const Workers*, std::exception_ptr>;
+  thread_local Told told;  // keeps the exception, so that no other one has its address
+  const Told own(&workers, std::current_exception());
+  if (own == told) return;
+  told = own;
+  try {
+    workers.fail(error_for_others(thrown));
+  } catch (const Error&) {  // what the others throw
+  }
 }
 
 std::string from_chief(Workers& workers, const std::string& topic,

@@ -52,6 +52,10 @@ std::string from_chief(Workers& workers, const std::string& topic,
 // no memory, else kAborted, with its text.
 Error error_for_others(const std::exception& thrown);
 
+// Makes the others throw the exception that is being handled, `thrown`, as of the first call for
+// it: it may pass through several together().
+void tell_once(Workers& workers, const std::exception& thrown);
+
 // Calls `work` on every worker. What it throws on one is thrown by all: as an Error, with the name
 // of that worker. Only an exception of the user's own arrives there as it was thrown.
 template <typename Work>
@@ -65,10 +69,7 @@ auto together(Workers& workers, const Work& work) {
     workers.fail(error_for_others(error));
     throw;
   } catch (const std::exception& error) {
-    try {
-      workers.fail(error_for_others(error));
-    } catch (const Error&) {  // what the others throw
-    }
+    tell_once(workers, error);
     throw;
   }
 }

@@ -162,8 +162,9 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
   } catch (const Error& error) {
     if (!built_) weights_.clear();
     if (error.message().starts_with(kLayer)) throw;  // the layer inside has said it
-    throw error.with_context(str(described(NameScope::current(), type_), " of ",
-                                 comma_separated(specs_of_given(inputs))));
+    const std::string given = comma_separated(specs_of_given(inputs));
+    throw error.with_context(
+        str(described(NameScope::current(), type_), given.empty() ? "" : " of ", given));
   }
 }
 

@@ -73,11 +73,11 @@ struct BackupAndRestoreOptions {
 // bits as without the break, where callbacks of one's own say what they keep (Callback::state). But
 // what several replicas each have their own of (Synchronization::kOnRead: moving statistics,
 // gradients that are accumulated) is kept as one merged value, and shared out again: that agrees up
-// to rounding. Nor are there bits to repeat where workers update asynchronously. The backup before
-// it is kept too: where the newest turns out to be damaged, a warning says so, and training
-// continues from the older one. Under ParameterServerStrategy it is the chief's: its place in its
-// data, and the variables where those on the servers have had fewer updates; else a line says how
-// many they have had. Once the loss or a weight is no finite number, the last backup stays as it
+// to rounding. The backup before it is kept too: where the newest turns out to be damaged, a
+// warning says so, and training continues from the older one. Under ParameterServerStrategy it is
+// the chief's: its place in its data, and the variables where those on the servers have had fewer
+// updates; else a line says how many they have had. Where its workers update asynchronously, there
+// are no bits to repeat. Once the loss or a weight is no finite number, the last backup stays as it
 // is, and a warning says so.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 

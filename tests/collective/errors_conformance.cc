@@ -151,8 +151,10 @@ TEST_P(CommunicatorConformanceTest, SizesThatTwoRanksExchangeMustAgree) {
     std::vector<int64_t> out(static_cast<size_t>(size()), 8), in = out;
     if (rank == 0) out[1] = 4;
     std::vector<char> source(1000, 'x'), target(1000);
+    communicator.barrier();
     const Error error = refused(communicator, AllToAllCall{source.data(), out, target.data(), in});
-    for (const std::string part : {"rank 0", "rank 1", "an all-to-all that sends"})
+    for (const std::string part :
+         {"in its collective 2", "rank 0", "rank 1", "an all-to-all that sends"})
       EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
     expect_ended(communicator, error);
   });

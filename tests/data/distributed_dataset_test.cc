@@ -103,6 +103,15 @@ TEST(DistributeDataset, SplitsBatchesOfAnySizeThatAFunctionMakes) {
   EXPECT_EQ(split(batches_from_a_generator({1, 5}), 2), (Steps{{{0}, {}}, {{1, 2, 3}, {4, 5}}}));
 }
 
+TEST(DistributeDataset, WhatHasNoRowIsNoStep) {
+  const std::vector<int64_t> sizes = {0, 0, 3, 0, 0, 0, 1, 2, 0, 0};
+  EXPECT_EQ(split(batches_from_a_generator(sizes), 2),
+            (Steps{{{0, 1}, {2}}, {{3}, {}}, {{4}, {5}}}));
+  const auto dealt = Worker(2).distribute_datasets_from_function(
+      [&](const InputContext&) { return batches_from_a_generator(sizes); });
+  EXPECT_EQ(steps(dealt), (Steps{{{0, 1, 2}, {}}, {{3}, {4, 5}}}));
+}
+
 TEST(DistributeDataset, EmptyPartsHaveTheSpecOfTheOthers) {
   const Dataset dataset = from_tensor_slices({{"x", Tensor::zeros(DType::kFloat64, {1, 3, 2})},
                                               {"label", Tensor::zeros(DType::kInt32, {1})}})

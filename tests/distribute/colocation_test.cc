@@ -94,6 +94,17 @@ TEST_F(ColocationTest, ExitOutOfOrderIsRefusedAndNamesWhatIsOpen) {
   EXPECT_FALSE(has_strategy());
 }
 
+TEST_F(ColocationTest, AScopeDestroyedBeforeOneInsideItWarns) {
+  auto scope = std::make_unique<Strategy::Scope>(mirrored);
+  const auto inside = mirrored.colocate_vars_with(make("inside"));
+  ::testing::internal::CaptureStderr();
+  scope.reset();
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                "the scope of MirroredStrategy is left in another order"),
+            std::string::npos);
+  EXPECT_FALSE(has_strategy());
+}
+
 TEST_F(ColocationTest, OneDestroyedOutOfOrderWarnsAndEndsWithTheInnerOne) {
   const auto outer_variable = make("outer"), inner_variable = make("inner");
   const auto owners = outer_variable.use_count();

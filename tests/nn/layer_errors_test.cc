@@ -151,6 +151,11 @@ TEST(LayerErrors, NameTheLayerItsInputsAndWhatItsWeightsAre) {
   }
 }
 
+TEST(LayerErrors, OfALayerWithoutInputsNameNone) {
+  EXPECT_THAT(error_of([] { Add("x").output_spec({}); }),
+              StartsWith("layer \"x\" (Add): adds at least 2 inputs, got 0"));
+}
+
 // A network that was not given a name has none to tell.
 TEST(LayerErrors, OfANetworkWithoutANameTellItsType) {
   const Symbol x = Input({2});

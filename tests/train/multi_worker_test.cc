@@ -199,6 +199,25 @@ TEST(MultiWorkerInput, ItsErrorInALoopOfOnesOwnIsThrownByAll) {
                                  HasSubstr("(peer worker:1)"))));
 }
 
+// Each is told once, on its way out of next() and of what is around it, as fit is: the next call
+// meets none of them.
+TEST(MultiWorkerInput, OtherExceptionsOnSeveralWorkersLeaveThemInOrder) {
+  on_good_workers(2, [](Worker& worker) {
+    const std::string own = str("the pen of worker ", worker.workers().rank(), " is empty");
+    const auto rows = range(40).map([own, n = 0](const data::Element& e) mutable {
+      if (++n > 10) throw std::runtime_error(own);
+      return e;
+    });
+    try {
+      together(worker.workers(), [&] { read_all(worker.distribute_dataset(rows.batch(8))); });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), own) << "as it was thrown";
+    }
+    EXPECT_EQ(worker.workers().exchange("what is left", own).size(), 2u);
+  });
+}
+
 // --- fit, evaluate, predict
 
 TEST(MultiWorkerTraining, HistoriesAndResultsAreThoseOfAllRowsOnEveryWorker) {

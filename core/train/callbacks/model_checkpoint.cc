@@ -92,9 +92,10 @@ class ModelCheckpointCallback : public Callback {
     written_.clear();
     // What has no value was the best when it was written, as older backups have it.
     const double best = monitor_.best().value_or(0);
+    const std::vector<Tensor> values = list_in(state, kValues);
     for (const Tensor& path : list_in(state, kWritten)) {
-      const auto value = number_in(state, str(kValues, "/", written_.size()));
-      written_.push_back({text_of(path), value.value_or(best)});
+      const size_t i = written_.size();
+      written_.push_back({text_of(path), i < values.size() ? values[i].item() : best});
     }
   }
 

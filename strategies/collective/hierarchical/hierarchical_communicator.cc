@@ -172,7 +172,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   void work(const Call&, const C& own) { levels_->run(own); }
   template <typename C>
   void work(const Call& call, const C&) {
-    flat_->run(call);
+    run_tcp_collective(*flat_, call, agreed_);
   }
 
   const std::optional<milliseconds> limit_;

@@ -92,7 +92,6 @@ class SharedCardCollectives final : public DeviceCollectives {
   // Behind the gate each rank's stream has passed what it was handed before.
   void start(const Call& call, Stream& stream, const void*) override {
     const auto& own = std::get<AllReduceCall>(call);
-    ++started_;
     for (const Segment& s : own.segments)
       stream.copy_within_device(s.source, s.target, bytes_of(s.count, own.dtype));
     stream.synchronize();
@@ -119,7 +118,7 @@ class SharedCardCollectives final : public DeviceCollectives {
     const Call first = meeting_->calls[0];
     for (int r = 1; r < size_; ++r)
       if (const Call other = meeting_->calls[static_cast<size_t>(r)]; !same(first, other))
-        throw mismatch(started_, 0, describe(first), r, describe(other));
+        throw mismatch(std::nullopt, 0, describe(first), r, describe(other));
   }
 
   // Where this rank's share of `count` elements begins and ends.
@@ -159,7 +158,6 @@ class SharedCardCollectives final : public DeviceCollectives {
   const Device device_;
   const std::optional<std::chrono::milliseconds> limit_;
   const std::shared_ptr<LaunchGate> gate_;
-  uint64_t started_ = 0;
   std::map<std::pair<DType, std::vector<int64_t>>, std::unique_ptr<Sum>> sums_;  // made so far
 };
 

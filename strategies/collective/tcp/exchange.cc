@@ -233,8 +233,7 @@ void Exchange::diagnose(bool timed_out) {
     poll_once(until, false);
     control_.check(sequence_);
   }
-  const Error error = verdict(timed_out);
-  if (timed_out || is_wrong_ || error.code() == Code::kInvalidArgument) throw error;
+  if (const auto error = verdict(timed_out)) throw *error;
 }
 
 void Exchange::warn() {
@@ -247,7 +246,8 @@ void Exchange::warn() {
     stall_.say(control_.name(rank()), describe(*call_), names(missing));
 }
 
-Error Exchange::verdict(bool timed_out) const {
+std::optional<Error> Exchange::verdict(bool timed_out) const {
+  const uint64_t number = number_.value_or(sequence_);
   std::vector<std::optional<Notice>> reports;
   for (int p = 0; p < size(); ++p) reports.push_back(control_.report_of(p, sequence_));
   const std::optional<Notice>* first = nullptr;
@@ -255,7 +255,7 @@ Error Exchange::verdict(bool timed_out) const {
     if (!report) continue;
     if (first == nullptr) first = &report;
     if (report->content != (*first)->content)
-      return mismatch(sequence_, static_cast<int>(first - reports.data()), (*first)->text,
+      return mismatch(number, static_cast<int>(first - reports.data()), (*first)->text,
                       static_cast<int>(&report - reports.data()), report->text);
   }
   for (auto& report : reports) {
@@ -264,14 +264,12 @@ Error Exchange::verdict(bool timed_out) const {
       continue;
     const auto& sender = reports[static_cast<size_t>(report->sender)];
     const auto& receiver = reports[static_cast<size_t>(report->receiver)];
-    return mismatch(sequence_, report->sender, sender ? sender->text : "other sizes",
-                    report->receiver, receiver ? receiver->text : "other sizes");
+    return mismatch(number, report->sender, sender ? sender->text : "other sizes", report->receiver,
+                    receiver ? receiver->text : "other sizes");
   }
+  if (!timed_out && !is_wrong_) return std::nullopt;
   if (!timed_out)
-    return Error(is_wrong_ ? Code::kInvalidArgument : Code::kUnknown,
-                 str("the ranks of a group must make the same calls, but in its collective ",
-                     sequence_, " rank ", rank(), " asks for ", describe(*call_),
-                     " and another rank for something else"));
+    return mismatch(number, rank(), describe(*call_), "another rank for something else");
   const std::vector<int> missing = control_.missing_reports(sequence_);
   std::vector<int> awaited;
   for (int p = 0; p < size(); ++p)

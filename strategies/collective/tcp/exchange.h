@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/collective/call.h"
@@ -50,6 +51,8 @@ class Exchange final : private Receiver {
   // `blocks`: what the rounds carry, size() blocks of as many bytes, of which the first is this
   // rank's and block b will be that of rank (rank + b) % size; or null.
   void run(const Call& call, Operation& operation, const Memory* blocks = nullptr);
+  // What errors call the collectives that follow; without it, what sequence() does.
+  void set_number(std::optional<uint64_t> number) { number_ = number; }
   // When the first frame of the last collective came: no rank was waited for any more by then, or
   // data moved already.
   Clock::time_point first_heard() const { return first_heard_; }
@@ -81,7 +84,7 @@ class Exchange final : private Receiver {
   void diagnose(bool timed_out);
   // Finds out who does not come, and says so.
   void warn();
-  Error verdict(bool timed_out) const;
+  std::optional<Error> verdict(bool timed_out) const;
   std::string names(const std::vector<int>& peers) const;
   void send_rounds();
   int rounds() const;
@@ -101,6 +104,7 @@ class Exchange final : private Receiver {
   const Memory* blocks_ = nullptr;
   Fingerprint fingerprint_;
   uint64_t sequence_ = 0;
+  std::optional<uint64_t> number_;
   int sent_rounds_ = 0;
   uint32_t heard_rounds_ = 0;  // a bit each
   int sender_ = -1, receiver_ = -1;

@@ -103,6 +103,12 @@ class TcpCommunicator final : public Communicator {
     queue_->drain();
     run_now(call);
   }
+  void run(const Call& call, uint64_t number) {
+    queue_->drain();
+    exchange_.set_number(number);
+    run_now(call);
+    exchange_.set_number(std::nullopt);
+  }
   int64_t start(const Call& call) override { return queue_->start(call); }
   int64_t start_send(const SendCall& call) override {
     check_send(call, rank(), size());
@@ -401,6 +407,12 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const T
   });
 }
 
+TcpCommunicator& known(Communicator& communicator) {
+  auto* const tcp = dynamic_cast<TcpCommunicator*>(&communicator);
+  if (tcp == nullptr) invalid("a communicator that is used as one over TCP is not one");
+  return *tcp;
+}
+
 void check_address(const net::InternetAddress& endpoint, const coordination::Security& security,
                    const std::string& whose) {
   if (endpoint.is_unspecified())
@@ -494,11 +506,14 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
 std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,
                                                      std::chrono::milliseconds timeout,
                                                      const std::vector<int>& numbers) {
-  auto* const tcp = dynamic_cast<tcp::TcpCommunicator*>(&whole);
-  if (tcp == nullptr) invalid("a communicator that is split as one over TCP is not one");
-  TcpOptions options = tcp->options();
+  tcp::TcpCommunicator& own = tcp::known(whole);
+  TcpOptions options = own.options();
   options.timeout = timeout;
-  return tcp->split(color, key, options, numbers);
+  return own.split(color, key, options, numbers);
+}
+
+void run_tcp_collective(Communicator& group, const Call& call, uint64_t number) {
+  tcp::known(group).run(call, number);
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -76,5 +77,9 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
 std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,
                                                      std::chrono::milliseconds timeout,
                                                      const std::vector<int>& numbers = {});
+
+// `group.run(call)`, of a communicator made by one of the above that has several ranks. `number` is
+// what errors call the collective.
+void run_tcp_collective(Communicator& group, const Call& call, uint64_t number);
 
 }  // namespace cohort
