@@ -303,6 +303,8 @@ void train_encrypted(const ClusterSpec& cluster, int rank, const TlsFiles& tls) 
                                                            {"COHORT_TLS_KEY", tls.key},
                                                            {"COHORT_TLS_CA", tls.authority}};
   for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
+  // The last signal may come when another worker's has ended the steps, or later still.
+  static const CatchTermination until_the_end;
   constexpr char kModel[] = "mlp";
   MirroredTrainer trainer({.model = kModel, .batch = usual_batch(kModel), .several_workers = true});
   // All end after the same step.

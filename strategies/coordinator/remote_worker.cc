@@ -292,7 +292,8 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
                         ": gradients of ", num_unsent, " executed calls may not have been sent"));
   if (exceeds)
     context_.notice(str("coordinator: more than ", HeldCalls::kMost, " executed calls have waited ",
-                        "in sums of ", task_, ": where that is lost, not all are executed again"));
+                        "in sums of ", task_,
+                        ": where that is lost, or begins new sums, not all are executed again"));
   if (!refused.empty()) invalid("it has sent a result ", refused);
 }
 

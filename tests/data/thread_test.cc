@@ -1,6 +1,7 @@
 // map, filter, cache and prefetch: when, where and how often elements are made.
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 
 #include "core/base/threads.h"
@@ -101,6 +102,14 @@ TEST_P(ErrorsInThreads, AreThrownByNextAfterTheElementsBefore) {
   Iterator iterator = GetParam().iterate();
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(value_of(*iterator.next()), i);
   expect_error([&] { iterator.next(); }, Code::kInvalidArgument, {"element 3 is bad"});
+}
+
+TEST(Prefetch, ThrowsWhatIsNoErrorOnceAndThenSaysSo) {
+  const auto fail = [](const Element&) -> Element { throw std::runtime_error("no ink"); };
+  Iterator stream = range(9).map(fail).prefetch(2).iterate();
+  EXPECT_THROW(stream.next(), std::runtime_error);
+  for (int i = 0; i < 2; ++i)
+    expect_error([&] { stream.next(); }, Code::kAborted, {"failed before", "no ink"});
 }
 
 TEST(Prefetch, YieldsTheSameElements) {

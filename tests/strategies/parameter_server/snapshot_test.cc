@@ -498,7 +498,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, SavedTables, ::testing::Bool());
 
 class LargeServer : public ::testing::Test {
  protected:
-  static constexpr int kShards = 12;
+  static constexpr int kShards = 16;
   static constexpr int64_t kShardBytes = 8 << 20;
 
   struct Memory {
