@@ -542,7 +542,7 @@ void RemoteWorker::forget_sums(const std::vector<ClosurePtr>& closures, ToWorker
   runs.commands.push_back(Forget{});
   if (!is_lost) return context_.queue.execute_again(std::move(displaced));
   context_.notice(str("coordinator: ", task_, " (", address_.text(),
-                      ") begins new sums; gradients ", "of ", displaced.size(),
+                      ") begins new sums; gradients of ", displaced.size(),
                       " closures, of which some had been sent, are gone"));
   context_.queue.settle(std::move(displaced));
 }

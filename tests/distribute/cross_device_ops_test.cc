@@ -5,11 +5,13 @@
 
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
+#include "tests/distribute/counting_ops.h"
 #include "tests/distribute/testing.h"
 
 namespace cohort {
 namespace {
 
+using testing::Counting;
 using testing::elements;
 using testing::expect_error;
 using testing::first_cpus;
@@ -106,29 +108,6 @@ TEST_P(CrossDeviceOpsTest, TwoStrategiesMayShareOneWay) {
 }
 
 // --- A way of one's own
-
-// Counts what it is asked for.
-class Counting final : public CrossDeviceOps {
- public:
-  std::string name() const override { return "Counting"; }
-  std::vector<std::unique_ptr<Communicator>> make_communicators(
-      const std::vector<Device>& devices) override {
-    ++groups;
-    if (replicas_missing) return {};
-    return SharedMemoryAllReduce()->make_communicators(devices);
-  }
-  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& values) override {
-    ++reductions;
-    return CrossDeviceOps::reduce(op, values);
-  }
-  Tensor gather(const PerReplica<Tensor>& values, int64_t axis) override {
-    ++gathers;
-    return CrossDeviceOps::gather(values, axis);
-  }
-
-  int groups = 0, reductions = 0, gathers = 0;
-  bool replicas_missing = false;
-};
 
 using OwnCrossDeviceOpsTest = testing::DevicesTest;
 

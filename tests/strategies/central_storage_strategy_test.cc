@@ -4,11 +4,12 @@
 
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
+#include "tests/distribute/counting_ops.h"
 
 namespace cohort {
 namespace {
 
-class CentralStorageStrategyTest : public testing::Test {
+class CentralStorageStrategyTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { set_logical_cpus(4, 1); }
   static void TearDownTestSuite() { set_logical_cpus(1); }
@@ -88,28 +89,8 @@ TEST_F(CentralStorageStrategyTest, VariablesThatAreNotSynchronisedOnWriteHaveACo
   for (int r = 0; r < 4; ++r) EXPECT_EQ(values[r].data<float>()[0], 2 * r);
 }
 
-class CountingOps final : public CrossDeviceOps {
- public:
-  std::string name() const override { return "CountingOps"; }
-  std::vector<std::unique_ptr<Communicator>> make_communicators(
-      const std::vector<Device>& devices) override {
-    ++groups;
-    return make_in_process_communicators(static_cast<int>(devices.size()));
-  }
-  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& values) override {
-    ++reductions;
-    return CrossDeviceOps::reduce(op, values);
-  }
-  Tensor gather(const PerReplica<Tensor>& values, int64_t axis) override {
-    ++gathers;
-    return CrossDeviceOps::gather(values, axis);
-  }
-
-  int groups = 0, reductions = 0, gathers = 0;
-};
-
 TEST_F(CentralStorageStrategyTest, CombinesValuesAsTheProgramSays) {
-  const auto counting = std::make_shared<CountingOps>();
+  const auto counting = std::make_shared<testing::Counting>();
   CentralStorageStrategy strategy({.cross_device_ops = counting});
   const auto step = strategy.function([](Value x) {
     return get_replica_context()->all_reduce(ReduceOp::kSum, ops::reshape(x, {1}));

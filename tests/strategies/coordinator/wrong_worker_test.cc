@@ -15,55 +15,59 @@ using coordinator::ToWorker;
 
 constexpr uint64_t kUnknownResult = 999'999;
 
-// 7 for each closure, and the result of one that there is not.
-std::optional<FromWorker> with_one_result_more(const ToWorker& message) {
+// 7 for each closure.
+FromWorker sevens(const ToWorker& message) {
   FromWorker answer;
   for (const Command& command : message.commands)
     if (const auto* run = std::get_if<coordinator::Run>(&command))
       answer.results.push_back({.id = run->id, .error = {}, .values = {Tensor::scalar(7.0f)}});
+  return answer;
+}
+
+// And the result of one that there is not.
+std::optional<FromWorker> with_one_result_more(const ToWorker& message) {
+  FromWorker answer = sevens(message);
   if (!answer.results.empty())
     answer.results.push_back({.id = kUnknownResult, .error = {}, .values = {}});
   return answer;
 }
 
-TEST(WrongWorker, AResultOfNoClosureEndsTheCallAndTheOthersCount) {
+// A coordinator that has one closure executed by the worker.
+struct OneClosure {
   Lines lines;
+  const ClusterSpec cluster;
+  ClusterCoordinator coordinator;
+
+  explicit OneClosure(const FakeWorker& worker)
+      : cluster(ClusterSpec::Jobs{{"worker", {worker.address()}}}),
+        coordinator(cluster, {.job_id = "job", .notice = lines.writer()}, no_environment) {
+    const RemoteValue value = coordinator.schedule(doubled(), 1.0f);
+    coordinator.join(kPatience);
+    EXPECT_EQ(value.get(kPatience).item(), 7);
+    EXPECT_EQ(coordinator.statistics().executed, 1u);
+  }
+};
+
+TEST(WrongWorker, AResultOfNoClosureEndsTheCallAndTheOthersCount) {
   const FakeWorker worker(with_one_result_more);
-  const ClusterSpec cluster(ClusterSpec::Jobs{{"worker", {worker.address()}}});
-  ClusterCoordinator coordinator(cluster, {.job_id = "job", .notice = lines.writer()},
-                                 no_environment);
-  const RemoteValue value = coordinator.schedule(doubled(), 1.0f);
-  coordinator.join(kPatience);
-  EXPECT_EQ(value.get(kPatience).item(), 7);
-  EXPECT_TRUE(eventually([&] { return lines.has(str("a result with number ", kUnknownResult)); }));
-  EXPECT_EQ(coordinator.statistics().executed, 1u);
-  EXPECT_EQ(coordinator.statistics().in_flight, 0u);
+  OneClosure job(worker);
+  EXPECT_TRUE(
+      eventually([&] { return job.lines.has(str("a result with number ", kUnknownResult)); }));
+  EXPECT_EQ(job.coordinator.statistics().executed, 1u);
+  EXPECT_EQ(job.coordinator.statistics().in_flight, 0u);
 }
 
 TEST(WrongWorker, ACountThatItsFunctionDoesNotHaveEndsTheCall) {
   std::atomic<int> runs = 0;
   const FakeWorker worker([&](const ToWorker& message) -> std::optional<FromWorker> {
-    FromWorker answer;
-    for (const Command& command : message.commands) {
-      const auto* run = std::get_if<coordinator::Run>(&command);
-      if (run == nullptr) continue;
-      coordinator::Result& result = answer.results.emplace_back();
-      result.id = run->id;
-      result.values = {Tensor::scalar(7.0f)};
+    FromWorker answer = sevens(message);
+    for (coordinator::Result& result : answer.results)
       if (++runs == 1) result.counts = {{5, true}};
-    }
     return answer;
   });
-  Lines lines;
-  const ClusterSpec cluster(ClusterSpec::Jobs{{"worker", {worker.address()}}});
-  ClusterCoordinator coordinator(cluster, {.job_id = "job", .notice = lines.writer()},
-                                 no_environment);
-  const RemoteValue value = coordinator.schedule(doubled(), 1.0f);
-  coordinator.join(kPatience);
-  EXPECT_EQ(value.get(kPatience).item(), 7);
+  OneClosure job(worker);
   EXPECT_EQ(runs, 2) << "it is executed again";
-  EXPECT_TRUE(lines.has("a result of \"doubled\" with a count 5, which"));
-  EXPECT_EQ(coordinator.statistics().executed, 1u);
+  EXPECT_TRUE(job.lines.has("a result of \"doubled\" with a count 5, which"));
 }
 
 }  // namespace
