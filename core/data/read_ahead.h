@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "core/base/cancellation.h"
-#include "core/base/error.h"
 #include "core/data/background.h"
 #include "core/data/position.h"
 
@@ -31,15 +30,14 @@ class ReadAhead {
   ReadAhead(std::function<std::optional<T>()> make, std::function<Position()> save, int64_t count)
       : make_(std::move(make)), save_(std::move(save)), count_(count) {}
 
-  // Also throws what `make` threw, and with every later call an Error that says so: who tells
-  // others of an exception does so once.
+  // Also throws what `make` threw, again with every later call.
   std::optional<T> next() {
     start();
     std::unique_lock lock(mutex_);
     while (!filled_.wait_for(lock, kCancelInterval, [&] { return !ready_.empty(); }))
       check_cancelled();
     Ready& front = ready_.front();
-    if (front.error) std::rethrow_exception(std::exchange(front.error, again(front.error)));
+    if (front.error) std::rethrow_exception(front.error);
     if (!front.value) return std::nullopt;
     std::optional<T> value = std::move(front.value);
     position_ = std::move(front.after);
@@ -58,17 +56,6 @@ class ReadAhead {
     std::exception_ptr error;
     Position after;
   };
-
-  static std::exception_ptr again(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error&) {
-      return error;
-    } catch (const std::exception& thrown) {
-      return std::make_exception_ptr(
-          Error(Code::kAborted, str("the input has failed before: ", thrown.what())));
-    }
-  }
 
   void start() {
     if (position_) return;

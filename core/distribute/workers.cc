@@ -6,6 +6,13 @@
 
 namespace cohort {
 
+namespace {
+// Of TogetherScope. Keeps the exception, so that no other one has its address meanwhile.
+using Told = std::pair<const Workers*, std::exception_ptr>;
+thread_local int t_depth = 0;
+thread_local Told t_told;
+}  // namespace
+
 std::string Workers::name(int rank) const { return str("worker:", rank); }
 
 std::vector<std::string> Workers::exchange(const std::string&, std::string_view value) {
@@ -24,12 +31,16 @@ Error error_for_others(const std::exception& thrown) {
   return Error(Code::kAborted, thrown.what());
 }
 
-void tell_once(Workers& workers, const std::exception& thrown) {
-  using Told = std::pair<const Workers*, std::exception_ptr>;
-  thread_local Told told;  // keeps the exception, so that no other one has its address
+TogetherScope::TogetherScope() { ++t_depth; }
+
+TogetherScope::~TogetherScope() {
+  if (--t_depth == 0) t_told = {};
+}
+
+void TogetherScope::tell_once(Workers& workers, const std::exception& thrown) const {
   const Told own(&workers, std::current_exception());
-  if (own == told) return;
-  told = own;
+  if (own == t_told) return;
+  t_told = own;
   try {
     workers.fail(error_for_others(thrown));
   } catch (const Error&) {  // what the others throw

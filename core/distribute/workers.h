@@ -52,14 +52,25 @@ std::string from_chief(Workers& workers, const std::string& topic,
 // no memory, else kAborted, with its text.
 Error error_for_others(const std::exception& thrown);
 
-// Makes the others throw the exception that is being handled, `thrown`, as of the first call for
-// it: it may pass through several together().
-void tell_once(Workers& workers, const std::exception& thrown);
+// The calls of together() that this thread is in, one inside the other: an exception may leave
+// several. What they have told is forgotten with the outermost.
+class TogetherScope {
+ public:
+  TogetherScope();
+  ~TogetherScope();
+  TogetherScope(const TogetherScope&) = delete;
+  TogetherScope& operator=(const TogetherScope&) = delete;
+
+  // Makes the others throw the exception that is being handled, `thrown`, unless a call inside this
+  // one has.
+  void tell_once(Workers& workers, const std::exception& thrown) const;
+};
 
 // Calls `work` on every worker. What it throws on one is thrown by all: as an Error, with the name
 // of that worker. Only an exception of the user's own arrives there as it was thrown.
 template <typename Work>
 auto together(Workers& workers, const Work& work) {
+  const TogetherScope scope;
   try {
     return work();
   } catch (const Error& error) {
@@ -69,7 +80,7 @@ auto together(Workers& workers, const Work& work) {
     workers.fail(error_for_others(error));
     throw;
   } catch (const std::exception& error) {
-    tell_once(workers, error);
+    scope.tell_once(workers, error);
     throw;
   }
 }
