@@ -232,8 +232,7 @@ class Strategy {
   std::unique_ptr<State> state_;
 };
 
-struct ScopeEntry;
-struct ColocationEntry;
+struct Entered;
 
 class Strategy::Scope {
  public:
@@ -249,7 +248,7 @@ class Strategy::Scope {
   void exit();
 
  private:
-  std::shared_ptr<ScopeEntry> entry_;
+  std::shared_ptr<Entered> entry_;
 };
 
 // What Strategy::colocate_vars_with returns.
@@ -266,7 +265,7 @@ class Strategy::Colocation {
   void exit();
 
  private:
-  std::shared_ptr<ColocationEntry> entry_;
+  std::shared_ptr<Entered> entry_;
 };
 
 // The strategy of the innermost scope on this thread, or the default strategy.

@@ -78,7 +78,8 @@ TEST_F(ColocationTest, ExitOutOfOrderIsRefusedAndNamesWhatIsOpen) {
   auto outer = mirrored.colocate_vars_with(make("outer"));
   auto inner = mirrored.colocate_vars_with(make("inner"));
   auto again = mirrored.scope();
-  expect_error(Code::kFailedPrecondition, {"\"outer\"", "not the innermost"},
+  expect_error(Code::kFailedPrecondition,
+               {"\"outer\"", "not the innermost", "the scope of MirroredStrategy"},
                [&] { outer.exit(); });
   expect_error(Code::kFailedPrecondition, {"\"inner\"", "the scope of MirroredStrategy"},
                [&] { inner.exit(); });
