@@ -80,9 +80,9 @@ Model::Model(nn::Layer network)
     : state_(new State{
           network,
           current_strategy(),
-          Function(
-              [network](const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
-              "predict"),
+          Function([network = std::move(network)](
+                       const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
+                   "predict"),
           nullptr,
           false,
           {}}) {}

@@ -333,7 +333,7 @@ void Training::for_each_state(const F& f) const {
 Snapshot Training::backup() const {
   Tensors states;
   for_each_state([&](const std::string& owner, const Callback& callback) {
-    for (const auto& [name, tensor] : callback.state()) states[owner + ": " + name] = tensor;
+    for (const auto& [name, tensor] : callback.state()) states[str(owner, ": ", name)] = tensor;
   });
   return Snapshot(model_.checkpoint_variables(), {{kPositionKey, save_position()}},
                   model_.strategy().workers(), states);

@@ -215,7 +215,7 @@ void ClosureQueue::landed(size_t count) {
   if (in_flight_ == 0) changed_.notify_all();
 }
 
-void ClosureQueue::finish(std::vector<ClosurePtr> closures) {
+void ClosureQueue::finish(const std::vector<ClosurePtr>& closures) {
   const std::lock_guard lock(mutex_);
   for (const ClosurePtr& closure : closures) {
     free_lanes_.push_back(closure->lane);
@@ -231,7 +231,7 @@ void ClosureQueue::hold(size_t count, size_t first) {
   landed(count);
 }
 
-void ClosureQueue::settle(std::vector<ClosurePtr> held) {
+void ClosureQueue::settle(const std::vector<ClosurePtr>& held) {
   const std::lock_guard lock(mutex_);
   for (const ClosurePtr& closure : held) free_lanes_.push_back(closure->lane);
 }

@@ -75,11 +75,11 @@ class ClosureQueue {
   std::vector<ClosurePtr> take(size_t most, size_t bytes, Time until,
                                const std::atomic<bool>& wanted_elsewhere, const Taker& taker);
   void wake();
-  void finish(std::vector<ClosurePtr> closures);
+  void finish(const std::vector<ClosurePtr>& closures);
   // So many have been executed, and are held; `first` of them for the first time.
   void hold(size_t count, size_t first);
   // What was held is so no more: it has had its effect, or is given up.
-  void settle(std::vector<ClosurePtr> held);
+  void settle(const std::vector<ClosurePtr>& held);
   // The effect of what was held is gone, and nothing of it was sent.
   void execute_again(std::vector<ClosurePtr> held);
   // A worker is lost, with what it held and those in flight that sum, as it was given them.

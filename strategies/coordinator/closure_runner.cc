@@ -214,8 +214,8 @@ void ClosureRunner::work() {
           std::holds_alternative<Run>(command) || std::holds_alternative<Define>(command);
     }
     std::visit(
-        [this](auto&& c) {
-          if constexpr (requires { execute(std::move(c)); }) execute(std::move(c));
+        [this]<typename C>(C&& c) {
+          if constexpr (requires { execute(std::forward<C>(c)); }) execute(std::forward<C>(c));
         },
         std::move(command));
     forget_cancelling();
@@ -333,7 +333,7 @@ void ClosureRunner::compile(const Define& define, Compiled& compiled) {
                                                              .precision = define.precision});
 }
 
-void ClosureRunner::execute(Define define) {
+void ClosureRunner::execute(const Define& define) {
   Compiled compiled{
       .signature = define.signature, .precision = define.precision, .error = define.error};
   try {

@@ -96,7 +96,7 @@ class ClosureRunner {
   };
 
   void work();
-  void execute(Define define);
+  void execute(const Define& define);
   void execute(Create create);
   void execute(Drop drop);
   void execute(Run run);

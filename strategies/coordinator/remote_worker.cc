@@ -278,9 +278,9 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
     }
     changed_.notify_all();
   }
-  if (!finished.empty()) context_.queue.finish(std::move(finished));
+  if (!finished.empty()) context_.queue.finish(finished);
   if (num_held > 0) context_.queue.hold(num_held, first);
-  if (!settled.empty()) context_.queue.settle(std::move(settled));
+  if (!settled.empty()) context_.queue.settle(settled);
   for (auto& [closure, error] : failed) {
     const std::string what = str('"', closure->function->name(), "\" on ", task_);
     context_.queue.fail(std::move(closure), error.with_context(what));
@@ -544,7 +544,7 @@ void RemoteWorker::forget_sums(const std::vector<ClosurePtr>& closures, ToWorker
   context_.notice(str("coordinator: ", task_, " (", address_.text(),
                       ") begins new sums; gradients of ", displaced.size(),
                       " closures, of which some had been sent, are gone"));
-  context_.queue.settle(std::move(displaced));
+  context_.queue.settle(displaced);
 }
 
 bool RemoteWorker::should_recall() {

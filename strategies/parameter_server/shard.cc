@@ -48,6 +48,7 @@ bool waits_for_others(const ShardSpec& spec, const Shard::Environment& environme
 // thread before ours, which reading the count does not.
 bool is_free(const Tensor& tensor) {
   if (!tensor.defined() || tensor.use_count() > 1) return false;
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the owner that is counted
   [[maybe_unused]] const Tensor owner = tensor;
   return true;
 }

@@ -103,7 +103,7 @@ TEST_F(Queue, IsDoneAtFirstAndAfterAllHasBeenExecuted) {
   EXPECT_FALSE(queue_.done());
   auto taken = take();
   EXPECT_FALSE(queue_.done()) << "it is in flight";
-  queue_.finish(std::move(taken));
+  queue_.finish(taken);
   EXPECT_TRUE(queue_.done());
   join();
 }
@@ -117,7 +117,7 @@ TEST_F(Queue, HandsOutTheFirstAndAsManyBytesAsAreWanted) {
   for (const size_t expected : {1u, 2u, 2u}) {
     auto taken = queue_.take(100, 7, std::chrono::steady_clock::now(), never_, {});
     EXPECT_EQ(taken.size(), expected);
-    queue_.finish(std::move(taken));
+    queue_.finish(taken);
   }
   EXPECT_TRUE(queue_.done());
 }
@@ -341,7 +341,7 @@ TEST_F(Queue, WhatIsHeldKeepsItsLaneAndIsExecutedAgainWhereItsEffectIsGone) {
   EXPECT_EQ(again[0]->lane, lane);
   EXPECT_EQ(again[0]->lane_sequence, sequence);
   queue_.hold(2, 0);
-  queue_.settle(std::move(again));
+  queue_.settle(again);
   EXPECT_EQ(queue_.counts().executed, 3u);
   join();
 }
@@ -357,7 +357,7 @@ TEST_F(Queue, AUnitGoesInItsOrderToTheFirstWorkerThatIsIdle) {
   EXPECT_EQ(taken_by({.worker = 2, .is_idle = false}), (Numbers{2, 3, 4}));
   for (const size_t i : {0u, 2u, 3u, 4u}) EXPECT_EQ(taken_[i]->unit, taken_[0]->unit);
   EXPECT_EQ(taken_[1]->unit, 0u);
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
   EXPECT_TRUE(queue_.done());
 }
 
@@ -373,7 +373,7 @@ TEST_F(Queue, AUnitWhoseWorkerIsLostTooStaysInItsOrder) {
   queue_.lose(1, hold(std::move(held)), std::move(in_flight), false);
   EXPECT_EQ(taken_by({.worker = 2}), (Numbers{2, 3, 4})) << "also what it had not been given";
   EXPECT_NE(taken_[0]->unit, unit) << "sums begin anew";
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
   EXPECT_TRUE(queue_.done());
 }
 
@@ -382,7 +382,7 @@ TEST_F(Queue, WhatWasOnlyHeldGoesToAnyWorker) {
   queue_.lose(0, hold(take()), {}, false);
   EXPECT_EQ(taken_by({.worker = 1, .is_idle = false}), Numbers{1});
   EXPECT_EQ(taken_[0]->unit, 0u);
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
 }
 
 TEST_F(Queue, AWorkerWhoseSumsCannotBeMadeAgainTakesAUnitWhenNothingElseWaits) {
@@ -391,7 +391,7 @@ TEST_F(Queue, AWorkerWhoseSumsCannotBeMadeAgainTakesAUnitWhenNothingElseWaits) {
   const ClosureQueue::Taker mixed{.worker = 1, .is_idle = true, .is_mixed = true};
   EXPECT_EQ(taken_by(mixed), Numbers{2});
   EXPECT_EQ(taken_by(mixed), Numbers{1});
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
 }
 
 TEST_F(Queue, AnErrorCancelsNothingThatHasBeenExecuted) {
@@ -405,7 +405,7 @@ TEST_F(Queue, AnErrorCancelsNothingThatHasBeenExecuted) {
   EXPECT_ERROR(waiting.fetch(), Code::kCancelled, "schedule it again");
   EXPECT_EQ(queue_.counts().cancelled, 2u);
   EXPECT_EQ(taken_by({.worker = 1, .is_idle = false}), Numbers{1});
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
   join();
 }
 
@@ -427,7 +427,7 @@ TEST_F(Queue, AUnitOfWhatHasBeenExecutedOutlivesTheErrorsOfOthers) {
   EXPECT_EQ(taken_[0]->unit, taken_[2]->unit);
   EXPECT_NE(taken_[0]->unit, 0u);
   EXPECT_NE(taken_[0]->unit, taken_[1]->unit);
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
   join();
 }
 
@@ -444,7 +444,7 @@ TEST_F(Queue, WhatAWorkerIsStillToGetOfAUnitOutlivesAnError) {
   EXPECT_EQ(taken_by({.worker = 2}), Numbers{}) << "it is the other one's";
   EXPECT_EQ(taken_by({.worker = 1}), (Numbers{2, 3}));
   EXPECT_EQ(taken_[0]->unit, unit);
-  queue_.finish(std::move(taken_));
+  queue_.finish(std::exchange(taken_, {}));
   join();
 }
 
