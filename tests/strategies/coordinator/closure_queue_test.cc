@@ -471,7 +471,7 @@ TEST_F(Queue, CountsWhatItHasExecutedOnceMoreApart) {
   queue_.finish(take());
   auto held = take();
   queue_.hold(1, 0);
-  queue_.settle(std::move(held));
+  queue_.settle(held);
   queue_.fail(take_one(), Error(Code::kInternal, "bad"));
   EXPECT_EQ(queue_.counts().executed, 3u);
   EXPECT_EQ(queue_.counts().failed, 0u);
@@ -615,7 +615,7 @@ class TirelessQueue : public Queue {
         queue_.execute_again(std::exchange(held, {}));
       if (random.below(10) == 0) swallow([&] { queue_.done(); });
     }
-    queue_.settle(std::move(held));
+    queue_.settle(held);
   }
 
   void land(ClosurePtr closure, std::vector<ClosurePtr>& held, RandomStream& random) {
