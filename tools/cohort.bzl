@@ -1,6 +1,7 @@
 """The C++ targets of the project: one place for warnings, visibility and defaults."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load("//tools/precompiled:precompiled_header.bzl", "UNOPTIMISED")
 
 # -Wno-missing-field-initializers: options are aggregates, set by designated initialisers.
 # -Wno-error=...: these depend on the optimiser, and GCC 12 has false positives in all of them.
@@ -61,10 +62,9 @@ def cohort_test(name, srcs = None, deps = [], copts = [], size = "small", **kwar
     cc_test(
         name = name,
         srcs = srcs or [name + ".cc"],
-        # A quarter of the time to compile less; what they test is optimised all the same.
-        copts = _copts(["-O1"] + copts, deps, "testing_O1"),
+        copts = _copts(UNOPTIMISED + copts, deps, "testing"),
         size = size,
-        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers", "//tools/precompiled:testing_O1"],
+        deps = deps + ["//third_party:gtest_main", "//tools:sanitizers", "//tools/precompiled:testing"],
         **kwargs
     )
 
