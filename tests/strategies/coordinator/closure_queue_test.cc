@@ -261,6 +261,33 @@ TEST_F(Queue, OfSeveralThreadsOneIsTold) {
   EXPECT_EQ(told, 1);
 }
 
+// An error is thrown by one of four threads, and leaves something that is executed again.
+TEST_F(Queue, WhoIsNotToldOfAnErrorStillWaitsForAll) {
+  for (int i = 0; i < 3; ++i) put();
+  auto held = hold(take());
+  ClosurePtr bad = take_one(), slow = take_one();
+  queue_.execute_again(std::move(held));
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  std::atomic<int> begun = 0, told = 0;
+  std::atomic<uint64_t> left = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      ++begun;
+      if (error_of([&] { join(); }).code() == Code::kInternal)
+        ++told;
+      else
+        left += queue_.counts().queued;
+    });
+  EXPECT_TRUE(eventually([&] { return begun == 4 && cancelled_; }));
+  queue_.finish(list(std::move(slow)));
+  EXPECT_TRUE(eventually([&] { return told == 1; }));
+  queue_.finish(take());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(left, 0u);
+}
+
 TEST_F(Queue, WhatIsPutBackComesFirstAndInOrder) {
   for (int i = 0; i < 4; ++i) put();
   auto taken = take(3);
@@ -532,6 +559,31 @@ TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
   queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
   putting.join();
   EXPECT_TRUE(queue_.done());
+}
+
+TEST_F(SmallQueue, PutThatIsNotToldOfAnErrorStillWaitsForRoom) {
+  for (int i = 0; i < 2; ++i) put();
+  auto held = hold(take(2));
+  for (int i = 0; i < 2; ++i) put();
+  ClosurePtr bad = take_one(), slow = take_one();
+  queue_.execute_again(std::move(held));
+  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  std::vector<ClosurePtr> closures;
+  for (int i = 0; i < 4; ++i) closures.push_back(closure());
+  std::atomic<int> begun = 0, told = 0;
+  std::vector<std::thread> threads;
+  for (ClosurePtr& one : closures)
+    threads.emplace_back([&] {
+      ++begun;
+      if (error_of([&] { queue_.put(std::move(one)); }).code() == Code::kInternal) ++told;
+    });
+  EXPECT_TRUE(eventually([&] { return begun == 4 && cancelled_; }));
+  queue_.finish(list(std::move(slow)));
+  EXPECT_TRUE(eventually([&] { return told == 1 && queue_.counts().putting == 3; }));
+  EXPECT_EQ(queue_.counts().queued, 2u);
+  for (int i = 0; i < 5; ++i) queue_.finish(take());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, 1);
 }
 
 TEST_F(SmallQueue, PutWaitsForJoin) {
