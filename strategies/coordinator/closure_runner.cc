@@ -171,7 +171,9 @@ void ClosureRunner::give_back(bool cancelled) {
     outgoing_.results.push_back({.id = run->id, .error = {}, .values = {}, .returned = true});
   }
   waiting_ = std::move(kept);
-  if (cancelled) waiting_.push_back(Cancel{});  // for what waits for its function
+  // For what waits for its function: before that comes.
+  const bool is_first = !waiting_.empty() && std::holds_alternative<Cancel>(waiting_.front());
+  if (cancelled && !is_first) waiting_.push_front(Cancel{});
   // Sent by the thread at the latest, when it has done what it is at.
   if (!stopping_ && !outgoing_.results.empty()) send_answers();
 }

@@ -4,33 +4,84 @@
 #include <atomic>
 #include <vector>
 
+#include "strategies/coordinator/dataset_registry.h"
 #include "tests/strategies/coordinator/testing.h"
+#include "tests/testing/gate.h"
 
 namespace cohort::testing {
 namespace {
 
 using namespace coordinator;
 
-// Those to Fetch are counted.
+// They are counted.
 class Answers final : public ClosureRunner::Answers {
  public:
-  void send(const FromWorker& message) override { results_ += message.results.size(); }
+  void send(const FromWorker& message) override {
+    missing_ += message.missing.size();
+    for (const Result& result : message.results) ++(result.returned ? returned_ : results_);
+  }
   bool is_drained() const override { return true; }
   size_t results() const { return results_; }
+  size_t returned() const { return returned_; }
+  size_t missing() const { return missing_; }
 
  private:
-  std::atomic<size_t> results_ = 0;
+  std::atomic<size_t> results_ = 0, returned_ = 0, missing_ = 0;
 };
+
+constexpr size_t kMaxBytes = 1 << 20;
+
+Attach attach() { return {.job_id = "job", .task = "chief:0", .worker = "worker:0"}; }
+
+// Its thread is at something until the gate opens.
+class BusyRunner : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    register_dataset("made late", [](const InputContext&) {
+      gate_.pass();
+      return data::range(1);
+    });
+  }
+
+  void begin() {
+    gate_.close();
+    runner_.take({Create{.resource = 1, .what = CreateIterator{"made late"}}});
+    EXPECT_TRUE(eventually([] { return gate_.holds_somebody(); }));
+  }
+
+  static inline Gate gate_;
+  Answers answers_;
+  std::atomic<uint64_t> executed_ = 0;
+  ClosureRunner runner_{attach(), {Device{}}, kMaxBytes, nullptr, answers_, executed_};
+  const OpenInTheEnd guard_{gate_};  // last: the others end after it
+};
+
+TEST_F(BusyRunner, CancelsWhatWaitsForItsFunctionBeforeThatComes) {
+  runner_.take({Run{.id = 1, .function = 7}});
+  ASSERT_TRUE(eventually([&] { return answers_.missing() == 1; }));
+  begin();
+  runner_.take({Define{.function = 7, .error = Error(Code::kInternal, "it was called")}});
+  runner_.take({Cancel{}});
+  gate_.open();
+  EXPECT_TRUE(eventually([&] { return answers_.returned() + answers_.results() == 1; }));
+  EXPECT_EQ(answers_.results(), 0u);
+}
+
+TEST_F(BusyRunner, KeepsOneOfAFloodOfCancels) {
+  begin();
+  runner_.take(std::vector<Command>((1 << 16) + 1, Cancel{}));
+  EXPECT_NO_THROW(runner_.take({Fetch{.id = 1, .resource = 9}}));
+  gate_.open();
+  EXPECT_TRUE(eventually([&] { return answers_.results() == 1; }));
+}
 
 // What is summed over replicas is set by a function, which a cancelled thread does not finish.
 TEST(ClosureRunner, MayBeStoppedWhileItForgets) {
   constexpr int kStops = 20, kForgets = 1000;
-  constexpr size_t kMaxBytes = 1 << 20;
   for (int i = 0; i < kStops; ++i) {
     Answers answers;
     std::atomic<uint64_t> executed = 0;
-    ClosureRunner runner(Attach{.job_id = "job", .task = "chief:0", .worker = "worker:0"},
-                         {Device{}}, kMaxBytes, nullptr, answers, executed);
+    ClosureRunner runner(attach(), {Device{}}, kMaxBytes, nullptr, answers, executed);
     std::vector<Command> commands{
         Create{.resource = 1,
                .what = CreateVariable{.name = "sum",
