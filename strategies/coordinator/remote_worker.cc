@@ -60,8 +60,8 @@ RemoteWorker::~RemoteWorker() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    interrupt();
   }
-  interrupt();
   thread_.join();
 }
 
@@ -74,18 +74,14 @@ void RemoteWorker::interrupt() {
 }
 
 void RemoteWorker::cancel() {
-  {
-    const std::lock_guard lock(mutex_);
-    wants_cancel_ = !in_flight_.empty();
-  }
+  const std::lock_guard lock(mutex_);
+  wants_cancel_ = !in_flight_.empty();
   interrupt();
 }
 
 void RemoteWorker::shut_down() {
-  {
-    const std::lock_guard lock(mutex_);
-    wants_shut_down_ = is_to_end_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  wants_shut_down_ = is_to_end_ = true;
   interrupt();
 }
 
@@ -103,12 +99,10 @@ static void lose_all(Promises& promises, const Error& error) {
 std::future<Result> RemoteWorker::fetch(uint64_t resource) {
   std::promise<Result> promise;
   auto future = promise.get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    const uint64_t id = ++last_id_;
-    fetches_.emplace(id, std::move(promise));
-    questions_.push_back(Fetch{id, resource});
-  }
+  const std::lock_guard lock(mutex_);
+  const uint64_t id = ++last_id_;
+  fetches_.emplace(id, std::move(promise));
+  questions_.push_back(Fetch{id, resource});
   interrupt();
   return future;
 }
@@ -116,12 +110,10 @@ std::future<Result> RemoteWorker::fetch(uint64_t resource) {
 std::future<Status> RemoteWorker::ask_status() {
   std::promise<Status> promise;
   auto future = promise.get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    const uint64_t id = ++last_id_;
-    statuses_.emplace(id, std::move(promise));
-    questions_.push_back(AskStatus{id});
-  }
+  const std::lock_guard lock(mutex_);
+  const uint64_t id = ++last_id_;
+  statuses_.emplace(id, std::move(promise));
+  questions_.push_back(AskStatus{id});
   interrupt();
   return future;
 }
@@ -192,8 +184,7 @@ void RemoteWorker::received(const parameter_server::MessageReader& part) {
   }
   if (!message->missing.empty()) {
     std::ranges::move(message->missing, std::back_inserter(missing_));
-    events_ = true;
-    context_.queue.wake();
+    return interrupt();
   }
   changed_.notify_all();
 }
@@ -303,11 +294,9 @@ void RemoteWorker::drained() {
 }
 
 void RemoteWorker::closed(const Error& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    reason_ = reason.message();
-  }
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  reason_ = reason.message();
   interrupt();
 }
 
@@ -512,8 +501,9 @@ void RemoteWorker::hand_out(std::vector<ClosurePtr> closures, ToWorker& definiti
     if (closure->definition) add_definition(closure->definition, definitions);
   forget_sums(closures, runs);
   const std::lock_guard lock(mutex_);
-  // The error that was the reason is over when there are closures again.
-  if (!closures.empty()) wants_cancel_ = false;
+  // Where there are closures again, the error that was the reason is over; but not where they were
+  // taken before it.
+  if (!closures.empty()) wants_cancel_ = context_.queue.is_cancelling();
   if (in_flight_.empty()) last_progress_ = now;
   for (ClosurePtr& closure : closures) {
     Run run = as_run(*closure);

@@ -115,6 +115,8 @@ class RemoteWorker final : public ClientStream::Listener {
   // Functions would be traced for others: that is an error of all that is scheduled.
   void require_replicas(int replicas);
   void take_results(std::vector<Result> results, uint64_t busy_us);
+  // Has the thread look at what is asked of it. REQUIRES: mutex_ held, else the thread might begin
+  // to wait between its look and this.
   void interrupt();
 
   WorkerContext& context_;
