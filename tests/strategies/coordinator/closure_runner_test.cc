@@ -57,7 +57,7 @@ class BusyRunner : public ::testing::Test {
 };
 
 TEST_F(BusyRunner, CancelsWhatWaitsForItsFunctionBeforeThatComes) {
-  runner_.take({Run{.id = 1, .function = 7}});
+  runner_.take({coordinator::Run{.id = 1, .function = 7}});
   ASSERT_TRUE(eventually([&] { return answers_.missing() == 1; }));
   begin();
   runner_.take({Define{.function = 7, .error = Error(Code::kInternal, "it was called")}});
