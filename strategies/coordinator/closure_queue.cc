@@ -176,7 +176,7 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until
                                            const Taker& taker) {
   std::vector<ClosurePtr> taken;
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return stopped_ || wanted_elsewhere || source_of(taker) != nullptr; };
+  const auto ready = [&] { return wanted_elsewhere || source_of(taker) != nullptr; };
   ++idle_;
   work_.wait_until(lock, until, ready);
   const auto others = static_cast<size_t>(--idle_);
@@ -348,7 +348,6 @@ void ClosureQueue::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   cancel_waiting();
-  work_.notify_all();
 }
 
 }  // namespace cohort::coordinator

@@ -70,8 +70,8 @@ class ClosureQueue {
     bool is_mixed = false;  // of what it holds, something has been sent
   };
   // Up to `most` closures, sharing what there is with the others who wait: the first one, and more
-  // as long as the arguments of all have no more than `bytes`. Empty at `until`, when
-  // `wanted_elsewhere` is set and wake() called, and when nothing is to be executed any more.
+  // as long as the arguments of all have no more than `bytes`. Empty at `until`, and when
+  // `wanted_elsewhere` is set and wake() called.
   std::vector<ClosurePtr> take(size_t most, size_t bytes, Time until,
                                const std::atomic<bool>& wanted_elsewhere, const Taker& taker);
   void wake();

@@ -235,8 +235,8 @@ TEST_F(Queue, AnInterruptEndsAllWaitsAndLeavesTheErrorForLater) {
   EXPECT_EQ(queue_.counts().in_flight, 1u);
   queue_.finish(list(std::move(stuck)));
   expect_join_fails();
-  request_stop(StopRequest::kInterrupt);
-  EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted") << "also where nothing waits";
+  request_stop(StopRequest::kInterrupt);  // also where nothing waits
+  EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted");
   init();
 }
 
@@ -482,7 +482,9 @@ TEST_F(Queue, FinishingWhatWasNotTakenIsABugOfOurs) {
 TEST_F(Queue, StoppingCancelsWhatWaits) {
   const RemoteValue value = put();
   queue_.stop();
-  EXPECT_TRUE(take().empty());
+  const auto until = std::chrono::steady_clock::now() + milliseconds(20);
+  EXPECT_TRUE(queue_.take(1, SIZE_MAX, until, never_, {}).empty());
+  EXPECT_GE(std::chrono::steady_clock::now(), until) << "whoever asks again does not do so at once";
   EXPECT_ERROR(value.fetch(), Code::kCancelled, "the coordinator has ended");
 }
 
