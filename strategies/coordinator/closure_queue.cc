@@ -16,8 +16,8 @@ constexpr ClosureQueue::Time kNever = ClosureQueue::Time::max();
 void ClosureQueue::put(ClosurePtr closure) {
   check_interrupted();  // of a loop that schedules and never waits, too
   std::unique_lock lock(mutex_);
-  wait_to_put(lock);
-  raise(lock, kNever);
+  // Where another thread has thrown the error, there need not be room yet.
+  for (wait_to_put(lock); error_; wait_to_put(lock)) raise(lock, kNever);
   waiting_.push_back(std::move(closure));
   if (idle_ > 0) offer();
 }
@@ -48,8 +48,12 @@ void ClosureQueue::join(Timeout timeout) {
       queue.changed_.notify_all();
     }
   } joining(*this);
-  const bool ready = wait_interruptibly(lock, changed_, end, [&] { return error_ || is_done(); });
-  raise(lock, end);
+  const auto wait = [&] {
+    return wait_interruptibly(lock, changed_, end, [&] { return error_ || is_done(); });
+  };
+  bool ready = wait();
+  // Where another thread has thrown the error, something may be left that is executed again.
+  for (; error_; ready = wait()) raise(lock, end);
   if (!ready) overdue(lock, begin);
 }
 
@@ -172,7 +176,7 @@ std::vector<ClosurePtr> ClosureQueue::take(size_t most, size_t bytes, Time until
                                            const Taker& taker) {
   std::vector<ClosurePtr> taken;
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return stopped_ || wanted_elsewhere || source_of(taker) != nullptr; };
+  const auto ready = [&] { return wanted_elsewhere || source_of(taker) != nullptr; };
   ++idle_;
   work_.wait_until(lock, until, ready);
   const auto others = static_cast<size_t>(--idle_);
@@ -344,7 +348,6 @@ void ClosureQueue::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   cancel_waiting();
-  work_.notify_all();
 }
 
 }  // namespace cohort::coordinator

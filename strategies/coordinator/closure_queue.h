@@ -70,8 +70,8 @@ class ClosureQueue {
     bool is_mixed = false;  // of what it holds, something has been sent
   };
   // Up to `most` closures, sharing what there is with the others who wait: the first one, and more
-  // as long as the arguments of all have no more than `bytes`. Empty at `until`, when
-  // `wanted_elsewhere` is set and wake() called, and when nothing is to be executed any more.
+  // as long as the arguments of all have no more than `bytes`. Empty at `until`, and when
+  // `wanted_elsewhere` is set and wake() called.
   std::vector<ClosurePtr> take(size_t most, size_t bytes, Time until,
                                const std::atomic<bool>& wanted_elsewhere, const Taker& taker);
   void wake();
@@ -99,6 +99,9 @@ class ClosureQueue {
   void abandon(const Error& error);
   // Whether somebody waits in take() in vain.
   bool is_anybody_idle() const { return idle_ > 0; }
+  // Whether what is in flight is to be given up for an error: from before `cancel` until all has
+  // been. What take() has handed out, and `cancel` has not found yet, is to be given up, too.
+  bool is_cancelling() const { return raising_; }
   Counts counts() const;
   // Cancels what waits; take() returns nothing from now on.
   void stop();
@@ -144,7 +147,8 @@ class ClosureQueue {
   size_t in_flight_ = 0;
   Counts counts_;
   std::optional<Error> error_;
-  bool raising_ = false, stopped_ = false;
+  std::atomic<bool> raising_ = false;
+  bool stopped_ = false;
   bool abandoned_ = false;  // with the error
   int joining_ = 0;
   std::atomic<int> idle_ = 0;

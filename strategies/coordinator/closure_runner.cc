@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <new>
-#include <set>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
-#include "core/graph/serialization.h"
-#include "core/runtime/trace.h"
-#include "strategies/coordinator/dataset_registry.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
-#include "strategies/variables/mirrored_variable.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -22,7 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxWaiting = 1 << 16;
 constexpr size_t kMaxUnknown = 4096;
-constexpr size_t kMaxValueBytes = size_t{1} << 40;  // of one value in a function
 
 size_t bytes_of(const std::vector<Tensor>& tensors) {
   size_t bytes = 0;
@@ -53,37 +50,6 @@ std::vector<Tensor> flattened(const PerReplica<std::vector<Tensor>>& results) {
   return all;
 }
 
-void require_small(const GraphFunction& function) {
-  for (const auto& node : function.graph->nodes()) {
-    // Of a table whose rows are made on first use, only rows ever come here.
-    const auto* variable = dynamic_cast<const ServerVariable*>(node->resource());
-    if (variable != nullptr && variable->is_lazy()) continue;
-    for (const TensorSpec& spec : node->outputs())
-      if (static_cast<size_t>(spec.shape.num_elements()) > kMaxValueBytes / dtype_size(spec.dtype))
-        fail(Code::kResourceExhausted, "node \"", node->name(), "\" is ", spec, "; the limit is ",
-             kMaxValueBytes, " bytes");
-  }
-}
-
-// What each replica runs: the graph that takes its inputs. They have to communicate alike, so that
-// none waits for another for ever.
-std::vector<const GraphFunction*> graphs_on_replicas(const std::vector<GraphFunction>& graphs,
-                                                     const std::vector<Signature>& signatures) {
-  std::vector<const GraphFunction*> found;
-  for (const Signature& signature : signatures) {
-    const auto graph = std::ranges::find_if(graphs, [&](const GraphFunction& one) {
-      return std::ranges::equal(one.graph->inputs(), signature, {},
-                                [](const Value& input) { return input.spec(); });
-    });
-    if (graph == graphs.end())
-      invalid("a function is sent without a graph for the inputs of replica ", found.size());
-    if (common_effects(*graph->graph) != common_effects(*graphs[0].graph))
-      invalid("a function is sent with graphs that do not communicate alike");
-    found.push_back(&*graph);
-  }
-  return found;
-}
-
 // What is being thrown, also by a user's dataset. To be called while it is caught.
 Error present_error() {
   try {
@@ -110,6 +76,8 @@ ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
       servers_(std::move(servers)),
       answers_(answers),
       executed_(executed),
+      resources_(attach_, devices_),
+      functions_(attach_, devices_, servers_, resources_),
       replicas_(devices_.size() > 1
                     ? std::make_unique<LocalReplicas>(devices_, nullptr, CommunicationOptions{})
                     : nullptr),
@@ -171,7 +139,9 @@ void ClosureRunner::give_back(bool cancelled) {
     outgoing_.results.push_back({.id = run->id, .error = {}, .values = {}, .returned = true});
   }
   waiting_ = std::move(kept);
-  if (cancelled) waiting_.push_back(Cancel{});  // for what waits for its function
+  // For what waits for its function: before that comes.
+  const bool is_first = !waiting_.empty() && std::holds_alternative<Cancel>(waiting_.front());
+  if (cancelled && !is_first) waiting_.push_front(Cancel{});
   // Sent by the thread at the latest, when it has done what it is at.
   if (!stopping_ && !outgoing_.results.empty()) send_answers();
 }
@@ -265,89 +235,19 @@ void ClosureRunner::set_error(Result& result, const Error& error) const {
 
 // --- Functions
 
-std::map<std::string, std::shared_ptr<ServerVariable>> ClosureRunner::attach_variables(
-    const Define& define) {
-  if (!define.server_variables.empty() && servers_ == nullptr)
-    fail(Code::kFailedPrecondition, "a function uses variables of parameter servers, and ",
-         attach_.worker, " has been told of none");
-  std::map<std::string, std::shared_ptr<ServerVariable>> by_name;
-  for (const std::string& description : define.server_variables) {
-    const auto info = ServerVariableInfo::unpack(description, servers_->num_servers());
-    // Functions may have different names for one.
-    ServerVariableInfo nameless = info;
-    nameless.name.clear();
-    std::shared_ptr<ServerVariable>& variable = server_variables_[nameless.pack()];
-    if (variable == nullptr)
-      variable = std::make_shared<ServerVariable>(info, servers_, num_replicas());
-    by_name.emplace(info.name, variable);
-  }
-  return by_name;
-}
-
-std::shared_ptr<Variable> ClosureRunner::own_variable(const std::string& name) const {
-  for (const auto& [id, resource] : resources_) {
-    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    if (variable != nullptr && resource.name == name) return *variable;
-  }
-  return nullptr;
-}
-
-GraphFunction ClosureRunner::import(const Define& define, const Tensor& graph) {
-  if (!graph.defined() || graph.dtype() != DType::kUInt8 || graph.shape().rank() != 1)
-    invalid("a function is sent as a tensor of bytes");
-  const auto on_servers = attach_variables(define);
-  const std::string_view bytes(static_cast<const char*>(graph.raw()), graph.bytes());
-  GraphFunction function =
-      import_function(bytes, [&](const std::string& name) -> std::shared_ptr<cohort::Resource> {
-        if (const auto found = on_servers.find(name); found != on_servers.end())
-          return found->second;
-        return own_variable(name);
-      });
-  require_small(function);
-  return function;
-}
-
-void ClosureRunner::find_counts(Compiled& compiled) const {
-  std::set<const cohort::Resource*> used;
-  for (const GraphFunction& graph : compiled.graphs)
-    for (const auto& node : graph.graph->nodes()) used.insert(node->resource());
-  for (const auto& [id, resource] : resources_) {
-    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-    if (variable != nullptr && resource.kept == KeptApart::kCount && used.contains(variable->get()))
-      compiled.counts.emplace(id, *variable);
-  }
-}
-
-void ClosureRunner::compile(const Define& define, Compiled& compiled) {
-  for (const Tensor& graph : define.graphs) compiled.graphs.push_back(import(define, graph));
-  const auto of_replicas =
-      graphs_on_replicas(compiled.graphs, signatures_on_replicas(define.signature, num_replicas()));
-  find_counts(compiled);
-  if (!define.server_variables.empty()) {
-    compiled.server_function = std::make_unique<ServerFunction>(of_replicas, servers_);
-    return;
-  }
-  for (size_t r = 0; r < devices_.size(); ++r)
-    compiled.plans.emplace_back(*of_replicas[r], PlanOptions{.device = devices_[r],
-                                                             .local_replica = static_cast<int>(r),
-                                                             .precision = define.precision});
-}
-
 void ClosureRunner::execute(const Define& define) {
-  Compiled compiled{
+  CompiledFunction compiled{
       .signature = define.signature, .precision = define.precision, .error = define.error};
   try {
-    if (!compiled.error) compile(define, compiled);
+    if (!compiled.error) functions_.compile(define, compiled);
   } catch (...) {
     compiled.error = present_error();
   }
-  auto& known = functions_[define.function];
-  std::erase_if(known, [&](const Compiled& c) { return c.signature == compiled.signature; });
-  known.push_back(std::move(compiled));
+  functions_.add(define.function, std::move(compiled));
   num_functions_ = functions_.size();
   std::vector<Ready> still_unknown;
   for (Ready& ready : unknown_) {
-    if (Compiled* found = find_due(ready, !still_unknown.empty())) {
+    if (CompiledFunction* found = find_due(ready, !still_unknown.empty())) {
       answer(ready.id, [&] { return std::optional(flattened(call(*found, ready))); });
     } else {
       still_unknown.push_back(std::move(ready));
@@ -356,16 +256,8 @@ void ClosureRunner::execute(const Define& define) {
   unknown_ = std::move(still_unknown);
 }
 
-ClosureRunner::Compiled* ClosureRunner::find(const Ready& ready) {
-  const auto family = functions_.find(ready.function);
-  if (family == functions_.end()) return nullptr;
-  for (Compiled& compiled : family->second)
-    if (compiled.signature == ready.signature) return &compiled;
-  return nullptr;
-}
-
-ClosureRunner::Compiled* ClosureRunner::find_due(const Ready& ready, bool others_wait) {
-  Compiled* const found = find(ready);
+CompiledFunction* ClosureRunner::find_due(const Ready& ready, bool others_wait) {
+  CompiledFunction* const found = functions_.find(ready.function, ready.signature);
   return found != nullptr && others_wait && !found->counts.empty() ? nullptr : found;
 }
 
@@ -385,7 +277,8 @@ PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& opt
   return outputs;
 }
 
-PerReplica<std::vector<Tensor>> ClosureRunner::call(Compiled& compiled, const Ready& ready) {
+PerReplica<std::vector<Tensor>> ClosureRunner::call(CompiledFunction& compiled,
+                                                    const Ready& ready) {
   if (compiled.error) throw *compiled.error;
   called_ = &compiled;
   if (not_forgotten_ && !compiled.counts.empty()) throw *not_forgotten_;
@@ -422,29 +315,13 @@ void ClosureRunner::Ready::add(const TensorSpec& whole, const PerReplica<Tensor>
   for (size_t r = 0; r < parts.size(); ++r) inputs[r].push_back(parts[r]);
 }
 
-data::Element ClosureRunner::next_of(const std::string& dataset, data::Iterator& iterator) const {
-  std::optional<data::Element> element;
-  try {
-    element = iterator.next();
-  } catch (const Error& error) {
-    throw error.with_context(str("dataset \"", dataset, '"'));
-  }
-  if (!element)
-    throw Error(Code::kOutOfRange, str("dataset \"", dataset, "\" is at its end"), attach_.worker);
-  return std::move(*element);
-}
-
 void ClosureRunner::gather(const Argument& argument, Ready& ready) {
   Parameter& parameter = ready.signature.parameters.emplace_back(argument.parameter);
   if (argument.resource == 0) {
     for (const Tensor& tensor : argument.tensors) ready.add(tensor);
     return;
   }
-  const auto found = resources_.find(argument.resource);
-  if (found == resources_.end())
-    fail(Code::kNotFound, attach_.worker, " has no resource ", argument.resource);
-  NamedResource& resource = found->second;
-  if (const auto* error = std::get_if<Error>(&resource.what)) throw *error;
+  WorkerResources::Kept& resource = resources_.get(argument.resource);
   const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
   if (variable != nullptr) return ready.add((*variable)->value());
   parameter.per_replica = num_replicas() > 1;
@@ -453,7 +330,7 @@ void ClosureRunner::gather(const Argument& argument, Ready& ready) {
   if (!parameter.is_batch)
     invalid("dataset \"", resource.name, "\" is given to a parameter that takes one tensor");
   std::vector<Tensor> batch;
-  for (const data::Field& field : next_of(resource.name, std::get<data::Iterator>(resource.what))) {
+  for (const data::Field& field : resources_.next_of(resource)) {
     parameter.names.push_back(field.name);
     batch.push_back(field.tensor);
   }
@@ -485,11 +362,11 @@ ClosureRunner::Ready ClosureRunner::gather(const Run& run) {
 void ClosureRunner::execute(Run run) {
   answer(run.id, [&]() -> std::optional<std::vector<Tensor>> {
     Ready ready = gather(run);
-    if (Compiled* compiled = find_due(ready, !unknown_.empty()))
+    if (CompiledFunction* compiled = find_due(ready, !unknown_.empty()))
       return flattened(call(*compiled, ready));
     if (unknown_.size() >= kMaxUnknown)
       fail(Code::kResourceExhausted, kMaxUnknown, " closures wait for their functions");
-    if (find(ready) == nullptr) ask_for(ready);
+    if (functions_.find(ready.function, ready.signature) == nullptr) ask_for(ready);
     unknown_.push_back(std::move(ready));
     return std::nullopt;
   });
@@ -514,12 +391,7 @@ void ClosureRunner::execute(Cancel) {
 void ClosureRunner::execute(Forget) {
   not_forgotten_.reset();
   try {
-    for (auto& [id, resource] : resources_) {
-      const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-      if (variable == nullptr || resource.kept == KeptApart::kState) continue;
-      const TensorSpec& spec = (*variable)->spec();
-      (*variable)->assign(Tensor::zeros(spec.dtype, spec.shape));
-    }
+    resources_.forget_sums();
   } catch (...) {
     not_forgotten_ = present_error();
   }
@@ -527,30 +399,13 @@ void ClosureRunner::execute(Forget) {
 
 // --- Resources
 
-ClosureRunner::Resource ClosureRunner::make(const Create& create) {
-  if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
-    // It is read, and written, without a coordinator that would get the error.
-    if (variable->kept != KeptApart::kState && variable->aggregation == Aggregation::kNone)
-      invalid("a sum, or its count, has no value");
-    if (variable->kept == KeptApart::kCount && variable->value.num_elements() != 1)
-      invalid("a count is ", variable->value.spec());
-    return make_mirrored_variable({.name = variable->name,
-                                   .spec = variable->value.spec(),
-                                   .initial_value = [&] { return variable->value; },
-                                   .synchronization = variable->synchronization,
-                                   .aggregation = variable->aggregation},
-                                  devices_);
-  }
-  if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
-    const data::Dataset dataset =
-        make_registered_dataset(iterator->dataset, {.num_input_pipelines = attach_.num_workers,
-                                                    .input_pipeline_id = attach_.worker_index,
-                                                    .num_replicas_in_sync = attach_.num_workers});
-    // Made ahead: while others compute, and so that a wait for an element can be cancelled.
-    return dataset.prefetch(1).iterate();
-  }
+WorkerResources::What ClosureRunner::make(const Create& create) {
+  if (const auto* variable = std::get_if<CreateVariable>(&create.what))
+    return resources_.make(*variable);
+  if (const auto* iterator = std::get_if<CreateIterator>(&create.what))
+    return resources_.make(*iterator);
   const Ready ready = gather(std::get<Run>(create.what));
-  Compiled* compiled = find(ready);
+  CompiledFunction* compiled = functions_.find(ready.function, ready.signature);
   if (compiled == nullptr) invalid("the function of a value is not defined");
   PerReplica<Tensor> values(devices_.size());
   const auto results = call(*compiled, ready);
@@ -570,28 +425,24 @@ void ClosureRunner::execute(Create create) {
     kept = variable->kept;
   }
   if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) name = iterator->dataset;
-  std::optional<Resource> resource;
+  std::optional<WorkerResources::What> what;
   try {
-    resource = make(create);
+    what = make(create);
   } catch (...) {
-    resource = present_error().with_context(name);
+    what = present_error().with_context(name);
   }
-  resources_.insert_or_assign(create.resource, NamedResource{name, std::move(*resource), kept});
+  resources_.keep(create.resource, {name, std::move(*what), kept});
   num_resources_ = resources_.size();
 }
 
 void ClosureRunner::execute(Drop drop) {
-  resources_.erase(drop.resource);
+  resources_.drop(drop.resource);
   num_resources_ = resources_.size();
 }
 
 void ClosureRunner::execute(Fetch fetch) {
   answer(fetch.id, [&]() -> std::optional<std::vector<Tensor>> {
-    const auto found = resources_.find(fetch.resource);
-    if (found == resources_.end())
-      fail(Code::kNotFound, attach_.worker, " has no resource ", fetch.resource);
-    const Resource& what = found->second.what;
-    if (const auto* error = std::get_if<Error>(&what)) throw *error;
+    const WorkerResources::What& what = resources_.get(fetch.resource).what;
     if (const auto* values = std::get_if<PerReplica<Tensor>>(&what)) return values->values();
     if (const auto* variable = std::get_if<std::shared_ptr<Variable>>(&what))
       return std::vector{(*variable)->value()};

@@ -5,25 +5,20 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
-#include <variant>
 #include <vector>
 
-#include "core/data/dataset.h"
 #include "core/device/device.h"
 #include "core/distribute/per_replica.h"
-#include "core/distribute/remote_updates.h"
 #include "core/runtime/plan.h"
-#include "core/runtime/variable.h"
 #include "strategies/coordinator/messages.h"
+#include "strategies/coordinator/worker_functions.h"
+#include "strategies/coordinator/worker_resources.h"
 #include "strategies/local_replicas.h"
-#include "strategies/parameter_server/server_function.h"
-#include "strategies/parameter_server/server_variable.h"
+#include "strategies/parameter_server/server_session.h"
 
 namespace cohort::coordinator {
 
@@ -62,18 +57,6 @@ class ClosureRunner {
   bool has_ended() const { return ended_; }
 
  private:
-  // One function for one signature: compiled, or, where it uses variables of parameter servers,
-  // with what pulls these and pushes to them.
-  struct Compiled {
-    CallSignature signature;
-    Precision precision = Precision::kFloat32;
-    std::vector<GraphFunction> graphs;
-    std::vector<Plan> plans;  // by replica
-    std::unique_ptr<ServerFunction> server_function;
-    // By resource, those of its variables that are KeptApart::kCount.
-    std::map<uint64_t, std::shared_ptr<Variable>> counts;
-    std::optional<Error> error;  // instead
-  };
   // A closure with the tensors that it is given, which waits for its function.
   struct Ready {
     uint64_t id = 0, function = 0;
@@ -85,14 +68,6 @@ class ClosureRunner {
     // One more input: the same for every replica, or what each of them gets of it.
     void add(const Tensor& tensor);
     void add(const TensorSpec& whole, const PerReplica<Tensor>& parts);
-  };
-  // What a closure is given; the error if it could not be made.
-  using Resource =
-      std::variant<data::Iterator, PerReplica<Tensor>, std::shared_ptr<Variable>, Error>;
-  struct NamedResource {
-    std::string name;
-    Resource what;
-    KeptApart kept = KeptApart::kState;  // of a variable
   };
 
   void work();
@@ -106,23 +81,13 @@ class ClosureRunner {
 
   Ready gather(const Run& run);
   void gather(const Argument& argument, Ready& ready);
-  // The next batch of a pass over a dataset.
-  data::Element next_of(const std::string& dataset, data::Iterator& iterator) const;
-  Resource make(const Create& create);
-  void compile(const Define& define, Compiled& compiled);
-  GraphFunction import(const Define& define, const Tensor& graph);
-  // The variables of parameter servers that a function uses, by its names for them.
-  std::map<std::string, std::shared_ptr<ServerVariable>> attach_variables(const Define& define);
-  // The variable of this worker that has a name; null where there is none.
-  std::shared_ptr<Variable> own_variable(const std::string& name) const;
-  void find_counts(Compiled& compiled) const;
+  WorkerResources::What make(const Create& create);
   void ask_for(const Ready& ready);
   // The function of a closure, if it may begin: what sums does not overtake what waits, so that
   // sums have the same calls wherever closures are given in the same order.
-  Compiled* find_due(const Ready& ready, bool others_wait);
-  Compiled* find(const Ready& ready);
+  CompiledFunction* find_due(const Ready& ready, bool others_wait);
   // The results of each replica.
-  PerReplica<std::vector<Tensor>> call(Compiled& compiled, const Ready& ready);
+  PerReplica<std::vector<Tensor>> call(CompiledFunction& compiled, const Ready& ready);
   // Calls `work` for each replica: on this thread where there is one, else on theirs.
   using ReplicaWork = std::function<std::vector<Tensor>(size_t replica, const PlanOptions& plan,
                                                         const StepInfo& step)>;
@@ -161,12 +126,10 @@ class ClosureRunner {
   std::atomic<bool> ended_ = false;
 
   // The thread's own.
-  std::map<uint64_t, std::vector<Compiled>> functions_;
-  std::map<uint64_t, NamedResource> resources_;
-  // By description, but for the name.
-  std::map<std::string, std::shared_ptr<ServerVariable>> server_variables_;
-  std::vector<Ready> unknown_;        // that wait for their function, or for those before them
-  const Compiled* called_ = nullptr;  // by the closure that is being answered
+  WorkerResources resources_;
+  WorkerFunctions functions_;
+  std::vector<Ready> unknown_;  // that wait for their function, or for those before them
+  const CompiledFunction* called_ = nullptr;  // by the closure that is being answered
   // Of the last Forget: an error of what sums, until one is carried out.
   std::optional<Error> not_forgotten_;
   std::unique_ptr<LocalReplicas> replicas_;  // where there are several

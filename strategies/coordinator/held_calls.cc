@@ -1,6 +1,7 @@
 #include "strategies/coordinator/held_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace cohort::coordinator {
@@ -15,7 +16,17 @@ void HeldCalls::note(const Counts& counts) {
 }
 
 void HeldCalls::add(ClosurePtr closure, Counts counts) {
+  note(counts);
   held_.push_back({std::move(closure), std::move(counts)});
+}
+
+size_t HeldCalls::break_off(const Counts& counts, std::vector<ClosurePtr>& settled) {
+  is_dirty_ = true;
+  std::ranges::move(take_settled(), std::back_inserter(settled));
+  note(counts);
+  std::vector<ClosurePtr> unsent = take_settled();
+  std::ranges::move(unsent, std::back_inserter(settled));
+  return unsent.size();
 }
 
 bool HeldCalls::is_mixed() const {
@@ -49,6 +60,7 @@ std::vector<ClosurePtr> HeldCalls::take_excess() {
 
 std::vector<ClosurePtr> HeldCalls::take_all() {
   sums_.clear();
+  is_dirty_ = false;
   return take();
 }
 

@@ -18,9 +18,13 @@ class HeldCalls {
   static constexpr size_t kMost = 4096;
   using Counts = std::map<uint64_t, bool>;  // as Result has them
 
-  // What a result says of the sums.
-  void note(const Counts& counts);
+  // A call has been executed, and moves these counts.
   void add(ClosurePtr closure, Counts counts);
+  // One that moves these has ended in its middle. Adds to `settled` what is so; returns how much of
+  // that is by this call: sums that it has completed, and has perhaps not sent.
+  size_t break_off(const Counts& counts, std::vector<ClosurePtr>& settled);
+  // Whether, after that, the sums may have more in them than what is held.
+  bool is_dirty() const { return is_dirty_; }
   size_t size() const { return held_.size(); }
   // Whether something of what is held has been sent already, so that it cannot be summed
   // otherwise: by one of several optimizers of different accumulation_steps.
@@ -37,10 +41,12 @@ class HeldCalls {
     ClosurePtr closure;
     Counts counts;
   };
+  void note(const Counts& counts);
   std::vector<ClosurePtr> take();
 
   std::vector<Held> held_;
   std::set<uint64_t> sums_;  // the counts that are not 0
+  bool is_dirty_ = false;
 };
 
 }  // namespace cohort::coordinator

@@ -6,16 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/coordinator/assembler.h"
@@ -23,7 +22,12 @@
 #include "strategies/coordinator/closure_queue.h"
 #include "strategies/coordinator/function_table.h"
 #include "strategies/coordinator/held_calls.h"
+#include "strategies/coordinator/in_flight_calls.h"
+#include "strategies/coordinator/messages.h"
+#include "strategies/coordinator/questions.h"
 #include "strategies/coordinator/resource_table.h"
+#include "strategies/coordinator/worker_briefing.h"
+#include "strategies/coordinator/worker_window.h"
 
 namespace cohort::coordinator {
 
@@ -78,9 +82,21 @@ class RemoteWorker final : public ClientStream::Listener {
   PushCounts take_pushes();
 
  private:
-  struct InFlight {
-    ClosurePtr closure;
-    Clock::time_point sent;
+  // What results make of the closures that were in flight, and of those that are held.
+  struct Landed {
+    std::vector<ClosurePtr> finished, returned, settled;
+    std::vector<std::pair<ClosurePtr, Error>> failed;
+    size_t held = 0, first = 0;  // that are held now, and of these, executed for the first time
+    size_t unsent = 0;           // of the settled ones, that may not have been sent
+    bool exceeds = false;        // for the first time, more than may be was held
+    std::string refused;         // an error once the others have gone their ways
+
+    size_t executed() const { return finished.size() + failed.size() + held; }
+  };
+  // What the worker may be given.
+  struct Allowance {
+    size_t closures = 0, bytes = 0, max_message_bytes = 0;
+    ClosureQueue::Taker taker = {};
   };
 
   void received(const parameter_server::MessageReader& part) override;
@@ -94,15 +110,18 @@ class RemoteWorker final : public ClientStream::Listener {
   bool attach();
   void serve();
   void lose();
+  // Nothing of the call is left; what is to be said of its end. `in_flight` and `held` are how many
+  // were. REQUIRES: mutex_ held.
+  std::string detach(size_t in_flight, size_t held);
+  // After a wait where it may not be given any now; none, and no wait, where it is to be told
+  // something else first. Nothing: the call is over.
+  std::optional<Allowance> allowance(bool may_wait);
   // How many more closures the worker may be given now. REQUIRES: mutex_ held.
   size_t room() const;
   // How many bytes of arguments it may have at a time, but for one closure more. REQUIRES: as
   // above.
   size_t window_bytes() const;
   ToWorker urgent();
-  void add_definition(const std::shared_ptr<const Definition>& definition, ToWorker& message);
-  void add_news(ToWorker& message);
-  void add_missing(ToWorker& message);
   // Those whose arguments fit into a message of `max_bytes`; the others fail.
   std::vector<ClosurePtr> fitting(std::vector<ClosurePtr> closures, size_t max_bytes);
   void hand_out(std::vector<ClosurePtr> closures, ToWorker& definitions, ToWorker& runs);
@@ -115,7 +134,15 @@ class RemoteWorker final : public ClientStream::Listener {
   // Functions would be traced for others: that is an error of all that is scheduled.
   void require_replicas(int replicas);
   void take_results(std::vector<Result> results, uint64_t busy_us);
+  // REQUIRES: mutex_ held.
+  void take_result(Result result, Landed& landed);
+  // To the queue, with lines for people.
+  void hand_on(Landed landed);
+  // Has the thread look at what is asked of it. REQUIRES: mutex_ held, else the thread might begin
+  // to wait between its look and this.
   void interrupt();
+  // "worker:1 (host:port)".
+  std::string name() const;
 
   WorkerContext& context_;
   const int index_;
@@ -133,28 +160,23 @@ class RemoteWorker final : public ClientStream::Listener {
   std::string reason_ = "not reached yet";
   Clock::time_point lost_since_;
   std::vector<Missing> missing_;
-  std::vector<Command> questions_;
-  std::unordered_map<uint64_t, InFlight> in_flight_;
+  Questions questions_;
+  InFlightCalls in_flight_;
   HeldCalls held_;
-  bool has_exceeded_ = false;   // what is held at most; there is a line of it
-  bool dirty_ = false;          // something has ended in the middle, and may be in the sums or not
-  uint64_t unit_ = 0;           // that it was given last
-  bool recalled_ = false;       // and what that returns is not known
-  size_t bytes_in_flight_ = 0;  // of their arguments
-  size_t max_bytes_ = 0;        // that the worker takes in a message
-  std::unordered_map<uint64_t, std::promise<Result>> fetches_;
-  std::unordered_map<uint64_t, std::promise<Status>> statuses_;
+  bool has_exceeded_ = false;  // what is held at most; there is a line of it
+  uint64_t unit_ = 0;          // that it was given last
+  bool recalled_ = false;      // and what that returns is not known
+  size_t max_bytes_ = 0;       // that the worker takes in a message
   uint64_t last_id_ = 0, failures_ = 0;
-  double busy_seconds_ = 0, us_per_closure_ = 0;
+  double busy_seconds_ = 0;
   PushCounts pushes_;
-  size_t window_ = 1;
+  WorkerWindow window_;
   Clock::time_point last_progress_;
 
   // Of the present call.
   std::unique_ptr<Assembler<FromWorker>> assembler_;
   std::unique_ptr<ClientStream> stream_;
-  std::set<const Definition*> defined_;
-  uint64_t last_resource_ = 0;
+  WorkerBriefing briefing_;
 
   std::thread thread_;
 };

@@ -73,6 +73,7 @@ class Worker {
   std::shared_ptr<ServerSession> servers_of(const Attach& attach) const;
   // Makes `call` the one of the coordinator, and ends the one before it.
   void attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>& call);
+  // A call has ended, perhaps before it was attached, or had a runner.
   void detach(const CoordinatorCall& call, std::unique_ptr<ClosureRunner> runner);
   // Whether it is time to end, and in words why.
   std::optional<std::string> is_orphaned() const;
@@ -140,10 +141,8 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   void OnCancel() override { finish(grpc::Status::CANCELLED); }
 
   void OnDone() override {
-    if (runner_) {
-      runner_->stop();
-      worker_.detach(*this, std::move(runner_));
-    }
+    if (runner_) runner_->stop();
+    worker_.detach(*this, std::move(runner_));
     if (counted_) worker_.close();
     const std::shared_ptr<CoordinatorCall> last = std::move(self_);
   }
@@ -270,9 +269,9 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>
 
 void Worker::detach(const CoordinatorCall& call, std::unique_ptr<ClosureRunner> runner) {
   const std::lock_guard lock(mutex_);
-  ending_.push_back(std::move(runner));
+  if (runner) ending_.push_back(std::move(runner));
   const std::shared_ptr<CoordinatorCall> present = present_.lock();
-  if (present && present.get() != &call) return;
+  if (present.get() != &call) return;
   attached_ = false;
   left_alone_since_ = Clock::now();
 }

@@ -2,11 +2,8 @@
 // where the coordination service finds its own.
 #include "tests/testing/certificates.h"
 
-#include "core/distribute/strategy.h"
-#include "strategies/cluster/literal_resolver.h"
 #include "strategies/parameter_server/server.h"
-#include "strategies/parameter_server_strategy.h"
-#include "tests/strategies/coordinator/testing.h"
+#include "tests/strategies/coordinator/job.h"
 
 namespace cohort::testing {
 namespace {
@@ -83,18 +80,13 @@ TEST_F(WithCertificates, ACoordinatorIsTheTaskThatItsCertificateNames) {
 
 TEST_F(WithCertificates, ACoordinatorThatExecutesIsOneTask) {
   const launcher::ReservedPort port;
-  const ClusterSpec cluster(
-      ClusterSpec::Jobs{{"worker", {port.address()}}, {"ps", {server_port_.address()}}});
   ParameterServerStrategy strategy(
-      {.resolver = std::make_shared<LiteralResolver>(
-           cluster, LiteralResolverOptions{.task_type = "worker", .task_id = 0}),
+      {.resolver =
+           resolver_of({{"worker", {port.address()}}, {"ps", {server_port_.address()}}}, "worker"),
        .job_id = "job",
        .tls = of_task("worker/0")});
   const auto scope = strategy.scope();
-  const auto variable =
-      create_variable({.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                         return Tensor::scalar(0.0f);
-                       }});
+  const auto variable = zero("v");
   const auto add = strategy.function([&](const Value& x) { return variable->assign_add(x); });
   ClusterCoordinator one(strategy, {.notice = lines_.writer()}, no_environment);
   for (int i = 0; i < 3; ++i) one.schedule(add, 2.0f);

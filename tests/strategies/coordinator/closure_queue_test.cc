@@ -46,6 +46,9 @@ class Queue : public ::testing::Test {
     queue_.put(std::move(made));
     return value;
   }
+  void put_many(size_t count) {
+    for (size_t i = 0; i < count; ++i) put();
+  }
   std::vector<ClosurePtr> take(size_t most = 1) {
     return queue_.take(most, SIZE_MAX, std::chrono::steady_clock::now() + kPatience, never_, {});
   }
@@ -78,6 +81,19 @@ class Queue : public ::testing::Test {
     return all;
   }
   void join() { queue_.join(kPatience); }
+  // The next one, executed, which ends all that waits.
+  void finish_last() {
+    queue_.finish(take());
+    join();
+  }
+  // The next one fails; the one after it is in flight meanwhile.
+  ClosurePtr fail_beside_another() {
+    ClosurePtr bad = take_one(), other = take_one();
+    fail(std::move(bad));
+    return other;
+  }
+  void fail(ClosurePtr closure) { queue_.fail(std::move(closure), Error(Code::kInternal, "bad")); }
+  void expect_join_fails() { EXPECT_ERROR(join(), Code::kInternal, "bad"); }
   // Has `work`, which puts one more, begin on a thread of its own; returns when that waits in
   // put().
   std::thread begin_to_put(std::function<void()> work) {
@@ -130,8 +146,7 @@ TEST_F(Queue, JoinSaysWhatItWaitedFor) {
 }
 
 TEST_F(Queue, PutAfterAFailureRaisesTheFirstErrorOnceAndIsCleanThen) {
-  put();
-  put();
+  put_many(2);
   const RemoteValue waiting = put();
   ClosurePtr first = take_one(), second = take_one();
   queue_.fail(std::move(first), Error(Code::kInvalidArgument, "the first"));
@@ -142,18 +157,16 @@ TEST_F(Queue, PutAfterAFailureRaisesTheFirstErrorOnceAndIsCleanThen) {
   EXPECT_ERROR(waiting.fetch(), Code::kCancelled, "schedule it again");
   EXPECT_TRUE(queue_.done());
   put();
-  queue_.finish(take());
-  join();
+  finish_last();
 }
 
 TEST_F(Queue, RaisesWhenNothingIsInFlightAnyMore) {
   put();
   const RemoteValue other = put();
-  ClosurePtr bad = take_one(), slow = take_one();
-  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  ClosurePtr slow = fail_beside_another();
   std::atomic<bool> raised = false;
   std::thread joining([&] {
-    EXPECT_ERROR(join(), Code::kInternal, "bad");
+    expect_join_fails();
     raised = true;
   });
   EXPECT_TRUE(eventually([&] { return cancelled_.load(); }));
@@ -165,10 +178,8 @@ TEST_F(Queue, RaisesWhenNothingIsInFlightAnyMore) {
 }
 
 TEST_F(Queue, JoinKeepsItsTimeLimitWhereSomethingDoesNotStopForAnError) {
-  put();
-  put();
-  ClosurePtr bad = take_one(), stuck = take_one();
-  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  put_many(2);
+  ClosurePtr stuck = fail_beside_another();
   const auto join_shortly = [&] { queue_.join(milliseconds(20)); };
   EXPECT_ERROR(join_shortly(), Code::kDeadlineExceeded,
                "1 in flight, and do not stop for the error");
@@ -189,8 +200,7 @@ class ImpatientQueue : public Queue {
 TEST_F(ImpatientQueue, NoWaitForWhatDoesNotStopForAnErrorIsWithoutEnd) {
   put();
   const RemoteValue other = put();
-  ClosurePtr bad = take_one(), stuck = take_one();
-  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  ClosurePtr stuck = fail_beside_another();
   const std::string why =
       "0 closures are queued and 1 in flight, and do not stop for the error of another (bad); "
       "worker:1: at it";
@@ -212,57 +222,53 @@ TEST_F(Queue, ATimeLimitBeyondTheClockIsNone) {
   finishing.join();
 }
 
-TEST_F(Queue, AnInterruptEndsDone) {
-  put();
-  put();
-  ClosurePtr bad = take_one(), stuck = take_one();
-  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+TEST_F(Queue, AnInterruptEndsAllWaitsAndLeavesTheErrorForLater) {
+  put_many(2);
+  ClosurePtr stuck = fail_beside_another();
   std::thread asking([&] { EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted"); });
   EXPECT_TRUE(eventually([&] { return cancelled_.load(); })) << "it waits from then on";
   request_stop(StopRequest::kInterrupt);
   asking.join();
+  EXPECT_ERROR(join(), Code::kCancelled, "interrupted");
+  EXPECT_ERROR(put(), Code::kCancelled, "interrupted");
   init();  // forgets it
   EXPECT_EQ(queue_.counts().in_flight, 1u);
   queue_.finish(list(std::move(stuck)));
-  EXPECT_ERROR(queue_.done(), Code::kInternal, "bad");
-  request_stop(StopRequest::kInterrupt);
+  expect_join_fails();
+  request_stop(StopRequest::kInterrupt);  // also where nothing waits
   EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted");
   init();
 }
 
-TEST_F(Queue, AnInterruptEndsAllWaitsAndLeavesTheErrorForLater) {
-  put();
-  put();
-  ClosurePtr bad = take_one(), stuck = take_one();
-  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
-  request_stop(StopRequest::kInterrupt);
-  EXPECT_ERROR(join(), Code::kCancelled, "interrupted");
-  EXPECT_ERROR(put(), Code::kCancelled, "interrupted");
-  EXPECT_ERROR(queue_.done(), Code::kCancelled, "interrupted");
-  init();  // forgets it
-  queue_.finish(list(std::move(stuck)));
-  EXPECT_ERROR(join(), Code::kInternal, "bad");
-}
-
-TEST_F(Queue, OfSeveralThreadsOneIsTold) {
-  put();
-  queue_.fail(take_one(), Error(Code::kInternal, "bad"));
-  std::atomic<int> told = 0;
+// An error is thrown by one of four threads, and leaves something that is executed again.
+TEST_F(Queue, WhoIsNotToldOfAnErrorStillWaitsForAll) {
+  put_many(3);
+  auto held = hold(take());
+  ClosurePtr bad = take_one(), slow = take_one();
+  queue_.execute_again(std::move(held));
+  fail(std::move(bad));
+  std::atomic<int> begun = 0, told = 0;
+  std::atomic<uint64_t> left = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
-      try {
-        join();
-      } catch (const Error&) {
+      ++begun;
+      if (error_of([&] { join(); }).code() == Code::kInternal)
         ++told;
-      }
+      else
+        left += queue_.counts().queued;
     });
+  EXPECT_TRUE(eventually([&] { return begun == 4 && cancelled_; }));
+  queue_.finish(list(std::move(slow)));
+  EXPECT_TRUE(eventually([&] { return told == 1; }));
+  queue_.finish(take());
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(told, 1);
+  EXPECT_EQ(left, 0u);
 }
 
 TEST_F(Queue, WhatIsPutBackComesFirstAndInOrder) {
-  for (int i = 0; i < 4; ++i) put();
+  put_many(4);
   auto taken = take(3);
   ASSERT_EQ(taken.size(), 3u);
   const uint64_t lane = taken[0]->lane, sequence = taken[0]->lane_sequence;
@@ -276,7 +282,7 @@ TEST_F(Queue, WhatIsPutBackComesFirstAndInOrder) {
 }
 
 TEST_F(Queue, ALaneHasOneClosureAtATimeWithGrowingNumbers) {
-  for (int i = 0; i < 3; ++i) put();
+  put_many(3);
   ClosurePtr a = take_one(), b = take_one();
   EXPECT_NE(a->lane, b->lane);
   const uint64_t lane = a->lane, sequence = a->lane_sequence;
@@ -285,14 +291,6 @@ TEST_F(Queue, ALaneHasOneClosureAtATimeWithGrowingNumbers) {
   EXPECT_EQ(c->lane, lane);
   EXPECT_GT(c->lane_sequence, sequence);
   queue_.finish(list(std::move(b)));
-}
-
-TEST_F(Queue, GivesUpWhatIsLostWithEveryWorker) {
-  const RemoteValue value = put();
-  for (int i = 0; i < 3; ++i) queue_.put_back(take(), PutBack::kLost);
-  EXPECT_ERROR(value.fetch(), Code::kAborted, "3 workers");
-  EXPECT_ERROR(join(), Code::kAborted, "given up");
-  join();
 }
 
 class LossyQueue : public Queue, public ::testing::WithParamInterface<int> {
@@ -315,13 +313,12 @@ TEST_P(LossyQueue, GivesUpAfterAsManyAttemptsAsItIsToldAndNotBefore) {
   EXPECT_ERROR(join(), Code::kAborted, "given up");
   join();
 }
-INSTANTIATE_TEST_SUITE_P(Attempts, LossyQueue, ::testing::Values(1, 2, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Attempts, LossyQueue, ::testing::Values(1, 2, 8));
 
 TEST_F(Queue, ReturnedClosuresMayComeBackAnyNumberOfTimes) {
   put();
   for (int i = 0; i < 10; ++i) queue_.put_back(take(), PutBack::kReturned);
-  queue_.finish(take());
-  join();
+  finish_last();
 }
 
 // --- What waits in sums of its worker
@@ -329,7 +326,7 @@ TEST_F(Queue, ReturnedClosuresMayComeBackAnyNumberOfTimes) {
 using Numbers = std::vector<uint64_t>;
 
 TEST_F(Queue, WhatIsHeldKeepsItsLaneAndIsExecutedAgainWhereItsEffectIsGone) {
-  for (int i = 0; i < 3; ++i) put();
+  put_many(3);
   auto held = hold(take(2));
   const uint64_t lane = held[0]->lane, sequence = held[0]->lane_sequence;
   queue_.finish(take());
@@ -347,7 +344,7 @@ TEST_F(Queue, WhatIsHeldKeepsItsLaneAndIsExecutedAgainWhereItsEffectIsGone) {
 }
 
 TEST_F(Queue, AUnitGoesInItsOrderToTheFirstWorkerThatIsIdle) {
-  for (int i = 0; i < 5; ++i) put();
+  put_many(5);
   auto held = hold(take(2)), in_flight = take(2);
   queue_.lose(0, std::move(held), std::move(in_flight), false);
   EXPECT_EQ(queue_.counts().queued, 5u);
@@ -362,7 +359,7 @@ TEST_F(Queue, AUnitGoesInItsOrderToTheFirstWorkerThatIsIdle) {
 }
 
 TEST_F(Queue, AUnitWhoseWorkerIsLostTooStaysInItsOrder) {
-  for (int i = 0; i < 4; ++i) put();
+  put_many(4);
   queue_.lose(0, {}, take(4), false);
   EXPECT_EQ(taken_by({.worker = 1}, 3), (Numbers{1, 2, 3}));
   const uint64_t unit = taken_[0]->unit;
@@ -386,7 +383,7 @@ TEST_F(Queue, WhatWasOnlyHeldGoesToAnyWorker) {
 }
 
 TEST_F(Queue, AWorkerWhoseSumsCannotBeMadeAgainTakesAUnitWhenNothingElseWaits) {
-  for (int i = 0; i < 2; ++i) put();
+  put_many(2);
   queue_.lose(0, {}, take(), false);
   const ClosureQueue::Taker mixed{.worker = 1, .is_idle = true, .is_mixed = true};
   EXPECT_EQ(taken_by(mixed), Numbers{2});
@@ -395,13 +392,13 @@ TEST_F(Queue, AWorkerWhoseSumsCannotBeMadeAgainTakesAUnitWhenNothingElseWaits) {
 }
 
 TEST_F(Queue, AnErrorCancelsNothingThatHasBeenExecuted) {
-  for (int i = 0; i < 3; ++i) put();
+  put_many(3);
   const RemoteValue waiting = put();
   auto held = hold(take());
   ClosurePtr failing = take_one();
   queue_.lose(0, std::move(held), take(), false);
-  queue_.fail(std::move(failing), Error(Code::kInternal, "bad"));
-  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  fail(std::move(failing));
+  expect_join_fails();
   EXPECT_ERROR(waiting.fetch(), Code::kCancelled, "schedule it again");
   EXPECT_EQ(queue_.counts().cancelled, 2u);
   EXPECT_EQ(taken_by({.worker = 1, .is_idle = false}), Numbers{1});
@@ -410,16 +407,16 @@ TEST_F(Queue, AnErrorCancelsNothingThatHasBeenExecuted) {
 }
 
 TEST_F(Queue, AUnitOfWhatHasBeenExecutedOutlivesTheErrorsOfOthers) {
-  for (int i = 0; i < 4; ++i) put();
+  put_many(4);
   auto units = hold(take(3));
   ClosurePtr failing = take_one();
   std::vector<ClosurePtr> later;
   later.push_back(std::move(units.back()));
   units.pop_back();
   queue_.lose(0, std::move(units), {}, true);
-  queue_.fail(std::move(failing), Error(Code::kInternal, "bad"));
+  fail(std::move(failing));
   queue_.lose(1, std::move(later), {}, true);
-  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  expect_join_fails();
   EXPECT_EQ(taken_by({.worker = 2, .is_idle = false}), Numbers{});
   EXPECT_EQ(taken_by({.worker = 2}, 1), Numbers{1});
   EXPECT_EQ(taken_by({.worker = 3}), Numbers{3});
@@ -432,15 +429,15 @@ TEST_F(Queue, AUnitOfWhatHasBeenExecutedOutlivesTheErrorsOfOthers) {
 }
 
 TEST_F(Queue, WhatAWorkerIsStillToGetOfAUnitOutlivesAnError) {
-  for (int i = 0; i < 4; ++i) put();
+  put_many(4);
   queue_.lose(0, hold(take(3)), {}, true);
   EXPECT_EQ(taken_by({.worker = 1}, 1), Numbers{1});
   const uint64_t unit = taken_[0]->unit;
   EXPECT_EQ(taken_by({.worker = 2}), Numbers{4});
-  queue_.fail(std::move(taken_[1]), Error(Code::kInternal, "bad"));
+  fail(std::move(taken_[1]));
   taken_.pop_back();
   queue_.finish(std::exchange(taken_, {}));
-  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  expect_join_fails();
   EXPECT_EQ(taken_by({.worker = 2}), Numbers{}) << "it is the other one's";
   EXPECT_EQ(taken_by({.worker = 1}), (Numbers{2, 3}));
   EXPECT_EQ(taken_[0]->unit, unit);
@@ -449,7 +446,7 @@ TEST_F(Queue, WhatAWorkerIsStillToGetOfAUnitOutlivesAnError) {
 }
 
 TEST_F(Queue, WithNobodyThereItGivesUpWhatWasExecutedToo) {
-  for (int i = 0; i < 4; ++i) put();
+  put_many(4);
   const Error nobody(Code::kUnavailable, "nobody");
   auto unit = hold(take(2));
   queue_.execute_again(hold(take()));
@@ -461,22 +458,21 @@ TEST_F(Queue, WithNobodyThereItGivesUpWhatWasExecutedToo) {
   queue_.abandon(nobody);
   join();
   put();
-  queue_.finish(take());
-  join();
+  finish_last();
 }
 
 TEST_F(Queue, CountsWhatItHasExecutedOnceMoreApart) {
-  for (int i = 0; i < 3; ++i) put();
+  put_many(3);
   queue_.execute_again(hold(take(3)));
   queue_.finish(take());
   auto held = take();
   queue_.hold(1, 0);
   queue_.settle(held);
-  queue_.fail(take_one(), Error(Code::kInternal, "bad"));
+  fail(take_one());
   EXPECT_EQ(queue_.counts().executed, 3u);
   EXPECT_EQ(queue_.counts().failed, 0u);
   EXPECT_EQ(queue_.counts().again, 3u);
-  EXPECT_ERROR(join(), Code::kInternal, "bad");
+  expect_join_fails();
 }
 
 TEST_F(Queue, FinishingWhatWasNotTakenIsABugOfOurs) {
@@ -486,7 +482,9 @@ TEST_F(Queue, FinishingWhatWasNotTakenIsABugOfOurs) {
 TEST_F(Queue, StoppingCancelsWhatWaits) {
   const RemoteValue value = put();
   queue_.stop();
-  EXPECT_TRUE(take().empty());
+  const auto until = std::chrono::steady_clock::now() + milliseconds(20);
+  EXPECT_TRUE(queue_.take(1, SIZE_MAX, until, never_, {}).empty());
+  EXPECT_GE(std::chrono::steady_clock::now(), until) << "whoever asks again does not do so at once";
   EXPECT_ERROR(value.fetch(), Code::kCancelled, "the coordinator has ended");
 }
 
@@ -496,8 +494,7 @@ class SmallQueue : public Queue {
 };
 
 TEST_F(SmallQueue, PutWaitsWhileItIsFull) {
-  put();
-  put();
+  put_many(2);
   std::thread putting = begin_to_put();
   EXPECT_EQ(queue_.counts().queued, 2u);
   queue_.finish(take());
@@ -514,7 +511,7 @@ class EndlessQueue : public Queue {
 
 TEST_F(EndlessQueue, PutNeverWaits) {
   constexpr size_t kPut = 1000;
-  for (size_t i = 0; i < kPut; ++i) put();
+  put_many(kPut);
   EXPECT_EQ(queue_.counts().queued, kPut);
   queue_.finish(take(kPut / 2));
   put();
@@ -524,14 +521,38 @@ TEST_F(EndlessQueue, PutNeverWaits) {
 }
 
 TEST_F(SmallQueue, PutThatWaitsHearsOfAnError) {
-  put();
-  put();
+  put_many(2);
   ClosurePtr bad = take_one();
   put();
   std::thread putting = begin_to_put([&] { EXPECT_ERROR(put(), Code::kInternal, "bad"); });
-  queue_.fail(std::move(bad), Error(Code::kInternal, "bad"));
+  fail(std::move(bad));
   putting.join();
   EXPECT_TRUE(queue_.done());
+}
+
+TEST_F(SmallQueue, PutThatIsNotToldOfAnErrorStillWaitsForRoom) {
+  put_many(2);
+  auto held = hold(take(2));
+  put_many(2);
+  ClosurePtr bad = take_one(), slow = take_one();
+  queue_.execute_again(std::move(held));
+  fail(std::move(bad));
+  std::vector<ClosurePtr> closures;
+  for (int i = 0; i < 4; ++i) closures.push_back(closure());
+  std::atomic<int> begun = 0, told = 0;
+  std::vector<std::thread> threads;
+  for (ClosurePtr& one : closures)
+    threads.emplace_back([&] {
+      ++begun;
+      if (error_of([&] { queue_.put(std::move(one)); }).code() == Code::kInternal) ++told;
+    });
+  EXPECT_TRUE(eventually([&] { return begun == 4 && cancelled_; }));
+  queue_.finish(list(std::move(slow)));
+  EXPECT_TRUE(eventually([&] { return told == 1 && queue_.counts().putting == 3; }));
+  EXPECT_EQ(queue_.counts().queued, 2u);
+  for (int i = 0; i < 5; ++i) queue_.finish(take());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, 1);
 }
 
 TEST_F(SmallQueue, PutWaitsForJoin) {
@@ -558,8 +579,7 @@ class HastyQueue : public Queue {
 TEST_F(HastyQueue, PutGivesUpAFullQueueAndTheQueueGoesOn) {
   put();
   ClosurePtr running = take_one();
-  put();
-  put();
+  put_many(2);
   EXPECT_ERROR(put(), Code::kDeadlineExceeded, "the queue is full (2), and nothing has been");
   EXPECT_ERROR(put(), Code::kDeadlineExceeded,
                "2 closures are queued and 1 in flight; worker:1: at it");
@@ -589,8 +609,7 @@ TEST_F(HastyQueue, PutGivesUpWaitingForJoin) {
   EXPECT_TRUE(joining);
   queue_.finish(list(std::move(first)));
   put();
-  queue_.finish(take());
-  join();
+  finish_last();
 }
 
 class TirelessQueue : public Queue {
@@ -620,7 +639,7 @@ class TirelessQueue : public Queue {
 
   void land(ClosurePtr closure, std::vector<ClosurePtr>& held, RandomStream& random) {
     const uint64_t way = random.below(20);
-    if (way == 0) return queue_.fail(std::move(closure), Error(Code::kInternal, "bad"));
+    if (way == 0) return fail(std::move(closure));
     if (way == 1) return queue_.put_back(list(std::move(closure)), PutBack::kReturned);
     if (way == 2) return queue_.put_back(list(std::move(closure)), PutBack::kLost);
     if (way < 10) return queue_.finish(list(std::move(closure)));

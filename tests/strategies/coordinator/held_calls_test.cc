@@ -24,7 +24,6 @@ class Held : public ::testing::Test {
   void execute(const HeldCalls::Counts& counts) {
     auto closure = std::make_unique<Closure>();
     closure->number = ++last_number_;
-    held_.note(counts);
     held_.add(std::move(closure), counts);
   }
   static Numbers numbers(const std::vector<ClosurePtr>& closures) {
@@ -85,6 +84,19 @@ TEST_F(Held, HasABoundWhereSumsAreNeverAllComplete) {
   ASSERT_TRUE(first);
   execute({{kFirst, false}});
   EXPECT_EQ(settled().size(), left + 1);
+}
+
+TEST_F(Held, MayNotHaveBeenSentByACallThatFailed) {
+  execute({{kFirst, true}});
+  execute({{kSecond, true}});
+  execute({{kSecond, false}});
+  EXPECT_FALSE(held_.is_dirty());
+  std::vector<ClosurePtr> settled;
+  EXPECT_EQ(held_.break_off({{kFirst, false}}, settled), 1u);
+  EXPECT_EQ(numbers(settled), (Numbers{2, 3, 1})) << "what was sent before, and then its own";
+  EXPECT_TRUE(held_.is_dirty());
+  held_.take_all();
+  EXPECT_FALSE(held_.is_dirty());
 }
 
 TEST_F(Held, IsTakenWithItsSums) {

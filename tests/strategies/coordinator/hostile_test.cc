@@ -3,10 +3,12 @@
 #include <cstring>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <thread>
 #include <unistd.h>
 
 #include <grpcpp/grpcpp.h>
 
+#include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/graph/serialization.h"
 #include "proto/worker.pb.h"
@@ -161,6 +163,26 @@ TEST_F(Hostile, AnEarlierStartOfTheCoordinatorIsRefused) {
   expect_serving();  // by a coordinator that has come later
   EXPECT_REFUSED(second.wait_closed(), Code::kAborted, "taken its place");
   EXPECT_REFUSED(refusal(attach()), Code::kFailedPrecondition, "started again since");
+}
+
+// It has been taken for the coordinator's, and there is no way to what it names.
+TEST_F(Hostile, ACallThatCannotBeServedLeavesTheWorkerAlone) {
+  const launcher::ReservedPort port;
+  Lines lines;
+  WorkerServer worker(
+      Address::parse(port.address()),
+      {.job_id = "job", .orphaned_after = milliseconds(20), .notice = lines.writer()},
+      no_environment);
+  std::thread waiting([&] { worker.wait(); });
+  Stranger stranger(Address::parse(port.address()));
+  Attach nowhere = attach();
+  nowhere.servers = {"nowhere"};
+  stranger.send({.attach = nowhere, .commands = {}});
+  EXPECT_REFUSED(stranger.wait_closed(), Code::kInvalidArgument, "nowhere");
+  EXPECT_TRUE(eventually([&] { return lines.has("no coordinator for 20 ms; ending"); }));
+  request_stop(StopRequest::kInterrupt);  // else, where it does not end, neither does this
+  waiting.join();
+  init();
 }
 
 TEST_F(Hostile, BytesThatAreNoMessageEndTheCall) {

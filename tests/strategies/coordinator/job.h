@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/distribute/strategy.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "strategies/parameter_server_strategy.h"
 #include "tests/strategies/coordinator/testing.h"
@@ -12,6 +13,21 @@
 namespace cohort::testing {
 
 using Options = ParameterServerStrategy::Options;
+
+// That a task of a cluster has been told of it.
+inline std::shared_ptr<const ClusterResolver> resolver_of(const ClusterSpec::Jobs& jobs,
+                                                          const std::string& type = "chief",
+                                                          int index = 0) {
+  return std::make_shared<LiteralResolver>(
+      ClusterSpec(jobs), LiteralResolverOptions{.task_type = type, .task_id = index});
+}
+
+// A number, 0 at first, of the strategy whose scope this is in.
+inline std::shared_ptr<Variable> zero(const std::string& name = "w") {
+  return create_variable({.name = name, .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                            return Tensor::scalar(0.0f);
+                          }});
+}
 
 // A chief, two parameter servers and workers, all in this process.
 class Job {
@@ -28,8 +44,7 @@ class Job {
       for (const int id : cluster.spec().task_ids(job))
         jobs[job].push_back(cluster.spec().address(job, id).text());
     options.job_id = "job";
-    options.resolver = std::make_shared<LiteralResolver>(
-        ClusterSpec(jobs), LiteralResolverOptions{.task_type = task, .task_id = 0});
+    options.resolver = resolver_of(jobs, task);
     return std::make_unique<ParameterServerStrategy>(options);
   }
   std::unique_ptr<ClusterCoordinator> coordinator(Strategy& strategy,

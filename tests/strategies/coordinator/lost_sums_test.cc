@@ -25,9 +25,7 @@ class Summing {
  public:
   Summing(Strategy& strategy, int64_t accumulation_steps)
       : steps_(static_cast<double>(accumulation_steps)),
-        weight_(create_variable({.name = "w",
-                                 .spec = {DType::kFloat32, {}},
-                                 .initial_value = [] { return Tensor::scalar(0.0f); }})),
+        weight_(zero()),
         sgd_(optim::SGD(1.0, {.gradients = {.accumulation_steps = accumulation_steps}})),
         step_(strategy.function(
             [this](const BatchValues& batch) {
@@ -151,12 +149,10 @@ TEST(LostSums, OfAWorkerAgainAndAgainGoToTheOthers) {
 Options options_of(const std::vector<std::string>& workers, const TestServer (&servers)[2]) {
   Options options;
   options.job_id = "job";
-  options.resolver = std::make_shared<LiteralResolver>(
-      ClusterSpec(
-          ClusterSpec::Jobs{{"chief", {"127.0.0.1:1"}},
-                            {"worker", workers},
-                            {"ps", {servers[0].address().text(), servers[1].address().text()}}}),
-      LiteralResolverOptions{.task_type = "chief", .task_id = 0});
+  options.resolver =
+      resolver_of({{"chief", {"127.0.0.1:1"}},
+                   {"worker", workers},
+                   {"ps", {servers[0].address().text(), servers[1].address().text()}}});
   return options;
 }
 

@@ -29,12 +29,6 @@ std::shared_ptr<Variable> on_read(const std::string& name, Aggregation aggregati
                           .aggregation = aggregation});
 }
 
-std::shared_ptr<Variable> zero() {
-  return create_variable({.name = "w", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                            return Tensor::scalar(0.0f);
-                          }});
-}
-
 // What an optimizer keeps under a name.
 std::shared_ptr<Variable> variable_of(const optim::Optimizer& optimizer, const std::string& name) {
   for (const auto& variable : optimizer.variables())

@@ -1,11 +1,8 @@
 // The coordinator of a cluster without a chief: worker:0, which executes as well as schedules.
 #include <thread>
 
-#include "core/distribute/strategy.h"
-#include "strategies/cluster/literal_resolver.h"
 #include "strategies/coordinator/scheduler.h"
-#include "strategies/parameter_server_strategy.h"
-#include "tests/strategies/coordinator/testing.h"
+#include "tests/strategies/coordinator/job.h"
 
 namespace cohort::testing {
 namespace {
@@ -33,12 +30,11 @@ class WithoutAChief : public ::testing::Test {
                                             no_environment);
   }
   std::unique_ptr<ParameterServerStrategy> strategy(int index = 0) const {
-    const ClusterSpec cluster(
-        ClusterSpec::Jobs{{"worker", {ports_[0].address(), ports_[1].address()}},
-                          {"ps", {servers_[0].address().text(), servers_[1].address().text()}}});
-    return std::make_unique<ParameterServerStrategy>(ParameterServerStrategy::Options{
-        .resolver = std::make_shared<LiteralResolver>(
-            cluster, LiteralResolverOptions{.task_type = "worker", .task_id = index}),
+    return std::make_unique<ParameterServerStrategy>(Options{
+        .resolver =
+            resolver_of({{"worker", {ports_[0].address(), ports_[1].address()}},
+                         {"ps", {servers_[0].address().text(), servers_[1].address().text()}}},
+                        "worker", index),
         .job_id = "job"});
   }
   std::unique_ptr<ClusterCoordinator> coordinator(Strategy& strategy) {
@@ -47,9 +43,7 @@ class WithoutAChief : public ::testing::Test {
   }
   static std::shared_ptr<Variable> counted(Strategy& strategy) {
     const auto scope = strategy.scope();
-    return create_variable({.name = "counted", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                              return Tensor::scalar(0.0f);
-                            }});
+    return zero("counted");
   }
   static uint64_t executed_by(ClusterCoordinator& coordinator, size_t worker) {
     return coordinator.worker_statuses()[worker].executed;

@@ -6,10 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/distribute/strategy.h"
-#include "strategies/cluster/literal_resolver.h"
-#include "strategies/parameter_server_strategy.h"
-#include "tests/strategies/coordinator/testing.h"
+#include "tests/strategies/coordinator/job.h"
 #include "tests/testing/tcp_fault_proxy.h"
 
 namespace cohort::testing {
@@ -36,18 +33,13 @@ class StartOrder : public ::testing::TestWithParam<int> {
 
  private:
   double count() {
-    const ClusterSpec cluster(ClusterSpec::Jobs{{"chief", {"127.0.0.1:1"}},
-                                                {"worker", {worker_port_.address()}},
-                                                {"ps", {way_to_server_.endpoint().text()}}});
     ParameterServerStrategy strategy(
-        {.resolver = std::make_shared<LiteralResolver>(
-             cluster, LiteralResolverOptions{.task_type = "chief", .task_id = 0}),
+        {.resolver = resolver_of({{"chief", {"127.0.0.1:1"}},
+                                  {"worker", {worker_port_.address()}},
+                                  {"ps", {way_to_server_.endpoint().text()}}}),
          .job_id = "job"});
     const auto scope = strategy.scope();
-    const auto variable =
-        create_variable({.name = "counted", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                           return Tensor::scalar(0.0f);
-                         }});
+    const auto variable = zero("counted");
     const auto step = strategy.function([&](const Value& x) { return variable->assign_add(x); });
     ClusterCoordinator coordinator(strategy, CoordinatorOptions{.notice = lines_.writer()},
                                    no_environment);

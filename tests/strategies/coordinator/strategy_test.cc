@@ -227,9 +227,7 @@ class Descent {
  public:
   Descent(Job& job, Strategy& strategy) : coordinator_(job.coordinator(strategy)) {
     const auto scope = strategy.scope();
-    weight_ = create_variable({.name = "w", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                                 return Tensor::scalar(0.0f);
-                               }});
+    weight_ = zero();
     adam_.build({weight_});
     step_.emplace(strategy.function([this] {
       const Value error = weight_->read() - 3;

@@ -1,0 +1,60 @@
+#include "strategies/coordinator/worker_briefing.h"
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace cohort::coordinator {
+
+void WorkerBriefing::begin() {
+  defined_.clear();
+  last_resource_ = 0;
+}
+
+void WorkerBriefing::add_definition(const std::shared_ptr<const Definition>& definition,
+                                    ToWorker& message) {
+  if (!defined_.insert(definition.get()).second) return;
+  message.commands.push_back(Define{.function = definition->function,
+                                    .signature = definition->signature,
+                                    .graphs = definition->graphs,
+                                    .error = {},
+                                    .server_variables = definition->server_variables,
+                                    .precision = definition->precision});
+}
+
+void WorkerBriefing::add_news(ToWorker& message) {
+  const ResourceTable::News news = resources_.news(worker_, last_resource_);
+  for (const auto& spec : news.created) {
+    if (spec->definition) add_definition(spec->definition, message);
+    message.commands.push_back(spec->create);
+    last_resource_ = spec->create.resource;
+  }
+  for (const uint64_t id : news.dropped) message.commands.push_back(Drop{id});
+}
+
+void WorkerBriefing::add_missing(std::vector<Missing> missing, ToWorker& message) {
+  for (Missing& wanted : missing) {
+    std::optional<Error> error;
+    try {
+      const auto family = functions_.find(wanted.function);
+      if (family == nullptr) invalid("there is no function ", wanted.function);
+      const auto definition = family->definition(wanted.signature);
+      defined_.erase(definition.get());  // it asks, so it has lost it
+      add_news(message);                 // which may be variables that it uses
+      add_definition(definition, message);
+      continue;
+    } catch (const Error& thrown) {
+      error = thrown;
+    } catch (const std::exception& thrown) {  // the user's
+      error = Error(Code::kUnknown, thrown.what());
+    }
+    message.commands.push_back(Define{.function = wanted.function,
+                                      .signature = std::move(wanted.signature),
+                                      .graphs = {},
+                                      .error = error});
+  }
+}
+
+}  // namespace cohort::coordinator
