@@ -64,9 +64,9 @@ void call_again_and_again(milliseconds pause, const std::function<void()>& call,
 
 std::string shard_of(const std::string& task) { return "counter of " + task; }
 
-std::unique_ptr<Membership> join(const ClusterSpec& cluster, int rank) {
+std::unique_ptr<Membership> join(const ClusterSpec& cluster, int rank, const TlsFiles& tls = {}) {
   return Membership::join(LiteralResolver(cluster, {.task_type = "worker", .task_id = rank}),
-                          {.job_id = kJobId});
+                          {.tls = tls, .job_id = kJobId});
 }
 
 // --- Calls of attackers
@@ -248,6 +248,7 @@ void send_random_bytes(const net::Descriptor& socket, RandomStream& random) {
 
 void serve_parameters(const Address& address) {
   ParameterServer server(address, {.job_id = kJobId});
+  say("up");
   server.wait();
 }
 
@@ -275,9 +276,10 @@ void call_parameter_server(const Address& server, const std::string& task) {
       fail(Code::kDataLoss, name, " is ", count, " after ", pushes, " pushes");
 }
 
-void lead(const ClusterSpec& cluster) {
-  const auto member = join(cluster, 0);
+void attend(const ClusterSpec& cluster, int rank, const TlsFiles& tls) {
+  const auto member = join(cluster, rank, tls);
   const CatchTermination catching;
+  say("up");
   while (!interrupted()) std::this_thread::sleep_for(kPause);
   member->leave();
 }
