@@ -55,6 +55,8 @@ std::unique_ptr<grpc::Server> start(
       {GRPC_ARG_ALLOW_REUSEPORT, 0},
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
       {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
+      // A message grows a thousandfold before gRPC looks at its size. Ours are not compressed.
+      {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
       // Who connects has to say something soon, or is a waste of descriptors.
       {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, dead},
       {GRPC_ARG_MAX_CONNECTION_IDLE_MS, dead},

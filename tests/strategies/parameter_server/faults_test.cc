@@ -1,8 +1,12 @@
 // Servers as processes that run out of something, or have callers who mean no good.
 #include <algorithm>
 #include <cmath>
+#include <future>
+#include <memory>
 #include <sys/resource.h>
 #include <sys/socket.h>
+
+#include <grpcpp/generic/generic_stub.h>
 
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
@@ -160,6 +164,22 @@ TEST_F(FaultyServer, AStreamOfNonsenseLeavesItAsItWas) {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which keep what was freed
   EXPECT_LE(most, usual + 2 * size_t{kMaxMessageBytes});
 #endif
+  expect_well();
+}
+
+// What a compressed message would become has no limit: it is taken as it is, and is none.
+TEST_F(FaultyServer, DoesNotDecompress) {
+  grpc::GenericStub stub(grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  const grpc::Slice large(std::string(2 * size_t{parameter_server::kMaxMessageBytes}, 'x'));
+  const grpc::ByteBuffer asking(&large, 1);
+  grpc::ByteBuffer answer;
+  const auto ended = std::make_shared<std::promise<grpc::StatusCode>>();
+  stub.UnaryCall(&context, parameter_server::kMethod, grpc::StubOptions(), &asking, &answer,
+                 [ended](const grpc::Status& status) { ended->set_value(status.error_code()); });
+  EXPECT_EQ(ended->get_future().get(), grpc::StatusCode::INVALID_ARGUMENT);
   expect_well();
 }
 
