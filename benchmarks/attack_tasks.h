@@ -19,6 +19,8 @@ namespace cohort::benchmarks {
 void serve_parameters(const Address& address);
 // Each call pushes to a shard of the task's own, and pulls it.
 void call_parameter_server(const Address& server, const std::string& task);
+// Only has such a shard there. Says "up" then.
+void own_shard(const Address& server, const std::string& task);
 
 // Is in a job, which the first task leads, and does nothing else. Says "up" when all have come.
 void attend(const ClusterSpec& cluster, int rank, const TlsFiles& tls = {});

@@ -180,7 +180,9 @@ Attacked parameter_server_under_attack(const AttackOptions& options) {
                 control = Address::parse(control_port.address());
   Served served;
   served.server = &served.tasks.start("ps:0", [=] { serve_parameters(address); });
-  served.control = {&served.tasks.start("the control's ps:0", [=] { serve_parameters(control); })};
+  served.control = {
+      &served.tasks.start("the control's ps:0", [=] { serve_parameters(control); }),
+      &served.tasks.start("the control's worker:0", [=] { own_shard(control, "worker:0"); })};
   for (int i = 0; i < options.clients; ++i) {
     const std::string task = str("worker:", i);
     served.clients.push_back(
@@ -191,6 +193,7 @@ Attacked parameter_server_under_attack(const AttackOptions& options) {
   });
   result.message_bytes = parameter_server::kMaxMessageBytes;
   served.tasks.end("the clients have ended", served.clients);
+  served.tasks.end("the control's client has ended", {served.control[1]});
   served.tasks.end("the servers have ended", {served.server, served.control[0]});
   return result;
 }
