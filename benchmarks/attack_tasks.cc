@@ -63,10 +63,34 @@ void call_again_and_again(milliseconds pause, const std::function<void()>& call,
 }
 
 std::string shard_of(const std::string& task) { return "counter of " + task; }
+TensorSpec own_spec() { return {DType::kFloat32, {kElements}}; }
 
-std::unique_ptr<Membership> join(const ClusterSpec& cluster, int rank) {
+// That of a task, whose shard the server then has.
+std::unique_ptr<ParameterClient> with_own_shard(const Address& server, const std::string& task) {
+  auto client = std::make_unique<ParameterClient>(
+      server,
+      ParameterClientOptions{.task = task, .job_id = kJobId, .transport = Transport::kDirect});
+  const TensorSpec spec = own_spec();
+  const std::string name = shard_of(task);
+  client->create({.name = name,
+                  .variable = name,
+                  .whole = spec,
+                  .rows = kElements,
+                  .update = trace_update(optim::SGD(1.0).rule(), spec)},
+                 [&] { return Tensor::zeros(spec.dtype, spec.shape); });
+  return client;
+}
+
+// Until it is to end; leaves the cores to those who are measured.
+void idle() {
+  const CatchTermination catching;
+  say("up");
+  while (!interrupted()) std::this_thread::sleep_for(milliseconds(20));
+}
+
+std::unique_ptr<Membership> join(const ClusterSpec& cluster, int rank, const TlsFiles& tls = {}) {
   return Membership::join(LiteralResolver(cluster, {.task_type = "worker", .task_id = rank}),
-                          {.job_id = kJobId});
+                          {.tls = tls, .job_id = kJobId});
 }
 
 // --- Calls of attackers
@@ -248,26 +272,21 @@ void send_random_bytes(const net::Descriptor& socket, RandomStream& random) {
 
 void serve_parameters(const Address& address) {
   ParameterServer server(address, {.job_id = kJobId});
+  say("up");
   server.wait();
 }
 
 void call_parameter_server(const Address& server, const std::string& task) {
-  ParameterClient client(server, {.task = task, .job_id = kJobId, .transport = Transport::kDirect});
-  const TensorSpec spec{DType::kFloat32, {kElements}};
+  const auto client = with_own_shard(server, task);
+  const TensorSpec spec = own_spec();
   const std::string name = shard_of(task);
-  client.create({.name = name,
-                 .variable = name,
-                 .whole = spec,
-                 .rows = kElements,
-                 .update = trace_update(optim::SGD(1.0).rule(), spec)},
-                [&] { return Tensor::zeros(spec.dtype, spec.shape); });
   const Tensor value(spec.dtype, spec.shape);
   const ShardPush push{
       .shard = name, .gradient = Tensor::full(spec.dtype, spec.shape, -1), .learning_rate = 1};
   const ShardPull pull{.shard = name, .target = value};
   int64_t pushes = 0;
   call_again_and_again(kPause, [&] {
-    client.update({&push, 1}, {&pull, 1});
+    client->update({&push, 1}, {&pull, 1});
     ++pushes;
   });
   for (const float count : value.values<float>())
@@ -275,10 +294,14 @@ void call_parameter_server(const Address& server, const std::string& task) {
       fail(Code::kDataLoss, name, " is ", count, " after ", pushes, " pushes");
 }
 
-void lead(const ClusterSpec& cluster) {
-  const auto member = join(cluster, 0);
-  const CatchTermination catching;
-  while (!interrupted()) std::this_thread::sleep_for(kPause);
+void own_shard(const Address& server, const std::string& task) {
+  const auto client = with_own_shard(server, task);
+  idle();
+}
+
+void attend(const ClusterSpec& cluster, int rank, const TlsFiles& tls) {
+  const auto member = join(cluster, rank, tls);
+  idle();
   member->leave();
 }
 

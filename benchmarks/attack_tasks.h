@@ -15,11 +15,15 @@ namespace cohort::benchmarks {
 // their calls, a millisecond after the one before. kDataLoss when something of theirs was changed
 // by another.
 
+// Says "up" when it serves.
 void serve_parameters(const Address& address);
 // Each call pushes to a shard of the task's own, and pulls it.
 void call_parameter_server(const Address& server, const std::string& task);
+// Only has such a shard there. Says "up" then.
+void own_shard(const Address& server, const std::string& task);
 
-void lead(const ClusterSpec& cluster);
+// Is in a job, which the first task leads, and does nothing else. Says "up" when all have come.
+void attend(const ClusterSpec& cluster, int rank, const TlsFiles& tls = {});
 // Each call counts in the store that the leader keeps.
 void call_leader(const ClusterSpec& cluster, int rank);
 

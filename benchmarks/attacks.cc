@@ -1,9 +1,12 @@
 #include "benchmarks/attacks.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "benchmarks/attack_tasks.h"
 #include "benchmarks/task_group.h"
@@ -22,15 +25,47 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTurns = 2;
 constexpr std::chrono::milliseconds kLookInterval(10);  // at the server's memory
 
-// A server, and clients, at work.
+// A server, and clients, at work, and who is beside: first the control's victim, and others that it
+// needs.
 struct Served {
   TaskGroup tasks;
   TaskProcess* server = nullptr;
-  std::vector<TaskProcess*> clients;
+  std::vector<TaskProcess*> clients, control;
+};
+
+// An attacker, which is started anew for each of its times.
+class Attacker {
+ public:
+  Attacker(Served& served, std::string name, TaskProcess& victim, std::function<void()> attack)
+      : served_(served), name_(std::move(name)), victim_(victim), attack_(std::move(attack)) {}
+
+  // Attacks for so long; the most memory that the server of `served` had.
+  double run(std::chrono::nanoseconds window);
+  // Of all times so far.
+  AttackTimes times() const;
+
+ private:
+  void start();
+
+  Served& served_;
+  const std::string name_;
+  TaskProcess& victim_;
+  const std::function<void()> attack_;
+  TaskProcess* task_ = nullptr;
+  AttackTimes times_;
 };
 
 double resident_bytes(const TaskProcess& task) {
   return static_cast<double>(testing::resources_of(std::to_string(task.id())).resident_bytes);
+}
+
+// What a process has had of the cores so far.
+double processor_s(const TaskProcess& task) {
+  clockid_t clock = 0;
+  timespec time{};
+  if (clock_getcpuclockid(task.id(), &clock) != 0 || clock_gettime(clock, &time) != 0)
+    fail(Code::kInternal, "the system does not tell how long ", task.name(), " has been running");
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 int64_t count(const TaskProcess& task, const std::string& said) {
@@ -60,32 +95,58 @@ double watch(Served& served, std::chrono::nanoseconds window, std::vector<double
   return most;
 }
 
-Attacked measure(Served& served, std::chrono::nanoseconds window,
-                 const std::function<void()>& attack) {
-  served.tasks.wait_until("all clients are served", [&] {
-    return std::ranges::none_of(served.clients,
-                                [](const TaskProcess* client) { return client->said().empty(); });
+void Attacker::start() {
+  const size_t earlier = task_ == nullptr ? 0 : task_->said().size();
+  if (task_ == nullptr)
+    task_ = &served_.tasks.start(name_, attack_);
+  else
+    task_->start();
+  served_.tasks.wait_until(name_ + " has begun", [&] { return task_->said().size() > earlier; });
+}
+
+double Attacker::run(std::chrono::nanoseconds window) {
+  start();
+  const auto begin = Clock::now();
+  const double own = processor_s(*task_), its = processor_s(victim_);
+  const double most = watch(served_, window, times_.calls_us);
+  times_.attacker_processor_s += processor_s(*task_) - own;
+  times_.victim_processor_s += processor_s(victim_) - its;
+  times_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  task_->kill_now();
+  return most;
+}
+
+AttackTimes Attacker::times() const {
+  AttackTimes times = times_;
+  times.attempts = count(*task_, "refused") + count(*task_, "connected");
+  times.answered = count(*task_, "answered");
+  return times;
+}
+
+bool is_up(const TaskProcess* task) { return !task->said().empty(); }
+
+// Attacks the server, and the first of `served.control`, at their addresses.
+Attacked measure(Served& served, std::chrono::nanoseconds window, const Address& server,
+                 const Address& control, const std::function<void(const Address&)>& attack) {
+  served.tasks.wait_until("all clients are served, and the control is up", [&] {
+    return is_up(served.server) && std::ranges::all_of(served.clients, is_up) &&
+           std::ranges::all_of(served.control, is_up);
   });
   Attacked result;
-  TaskProcess* attacker = nullptr;
+  Attacker on_server(served, "the attacker", *served.server, [&] { attack(server); });
+  Attacker on_control(served, "the control's attacker", *served.control[0],
+                      [&] { attack(control); });
   double before = 0, most = 0;
   for (int turn = 0; turn < kTurns; ++turn) {
     const double quiet = watch(served, window, result.quiet_us);
     if (turn == 0) before = quiet;
-    const size_t earlier = attacker == nullptr ? 0 : attacker->said().size();
-    if (attacker == nullptr)
-      attacker = &served.tasks.start("the attacker", attack);
-    else
-      attacker->start();
-    served.tasks.wait_until("the attack has begun",
-                            [&] { return attacker->said().size() > earlier; });
-    const auto begin = Clock::now();
-    most = std::max(most, watch(served, window, result.attacked_us));
-    result.attack_s += std::chrono::duration<double>(Clock::now() - begin).count();
-    attacker->kill_now();
+    // Neither always follows the quiet.
+    std::array<Attacker*, 2> order = {&on_control, &on_server};
+    if (turn % 2 == 1) std::ranges::reverse(order);
+    for (Attacker* attacker : order) most = std::max(most, attacker->run(window));
   }
-  result.attempts = count(*attacker, "refused") + count(*attacker, "connected");
-  result.answered = count(*attacker, "answered");
+  result.control = on_control.times();
+  result.attack = on_server.times();
   result.growth_bytes = most - before;
   return result;
 }
@@ -100,59 +161,82 @@ std::vector<launcher::ReservedPort> ports_of(int tasks) {
   return std::vector<launcher::ReservedPort>(static_cast<size_t>(tasks));
 }
 
+// A job whose leader nobody asks for anything; one of a single task would have no leader.
+constexpr int kIdleTasks = 2;
+std::vector<TaskProcess*> start_idle_job(TaskGroup& tasks, const ClusterSpec& cluster,
+                                         const TlsFiles& tls) {
+  std::vector<TaskProcess*> started;
+  for (int rank = 0; rank < kIdleTasks; ++rank)
+    started.push_back(
+        &tasks.start(str("the control's worker:", rank), [=] { attend(cluster, rank, tls); }));
+  return started;
+}
+
 }  // namespace
 
 Attacked parameter_server_under_attack(const AttackOptions& options) {
-  const launcher::ReservedPort port;
-  const Address address = Address::parse(port.address());
+  const launcher::ReservedPort port, control_port;
+  const Address address = Address::parse(port.address()),
+                control = Address::parse(control_port.address());
   Served served;
-  served.server = &served.tasks.start("ps:0", [&] { serve_parameters(address); });
+  served.server = &served.tasks.start("ps:0", [=] { serve_parameters(address); });
+  served.control = {
+      &served.tasks.start("the control's ps:0", [=] { serve_parameters(control); }),
+      &served.tasks.start("the control's worker:0", [=] { own_shard(control, "worker:0"); })};
   for (int i = 0; i < options.clients; ++i) {
     const std::string task = str("worker:", i);
     served.clients.push_back(
         &served.tasks.start(task, [=] { call_parameter_server(address, task); }));
   }
-  Attacked result =
-      measure(served, options.window, [&] { attack_parameter_server(address, options.pause); });
+  Attacked result = measure(served, options.window, address, control, [&](const Address& victim) {
+    attack_parameter_server(victim, options.pause);
+  });
   result.message_bytes = parameter_server::kMaxMessageBytes;
   served.tasks.end("the clients have ended", served.clients);
-  served.tasks.end("the server has ended", {served.server});
+  served.tasks.end("the control's client has ended", {served.control[1]});
+  served.tasks.end("the servers have ended", {served.server, served.control[0]});
   return result;
 }
 
 Attacked leader_under_attack(const AttackOptions& options) {
-  const auto ports = ports_of(1 + options.clients);
-  const ClusterSpec cluster = cluster_of(ports);
+  const auto ports = ports_of(1 + options.clients), control_ports = ports_of(kIdleTasks);
+  const ClusterSpec cluster = cluster_of(ports), control = cluster_of(control_ports);
   Served served;
-  served.server = &served.tasks.start("the leader", [&] { lead(cluster); });
+  served.server = &served.tasks.start("the leader", [=] { attend(cluster, 0); });
+  served.control = start_idle_job(served.tasks, control, {});
   for (int rank = 1; rank <= options.clients; ++rank)
-    served.clients.push_back(&served.tasks.start(str("worker:", rank),
-                                                 [&cluster, rank] { call_leader(cluster, rank); }));
-  Attacked result = measure(served, options.window,
-                            [&] { attack_leader(cluster.address("worker", 0), options.pause); });
+    served.clients.push_back(
+        &served.tasks.start(str("worker:", rank), [=] { call_leader(cluster, rank); }));
+  Attacked result =
+      measure(served, options.window, cluster.address("worker", 0), control.address("worker", 0),
+              [&](const Address& victim) { attack_leader(victim, options.pause); });
   result.message_bytes = coordination::kMaxMessageBytes;
   std::vector<TaskProcess*> all = served.clients;
   all.push_back(served.server);
   served.tasks.end("all have left the job", all);
+  served.tasks.end("all have left the control's job", served.control);
   return result;
 }
 
 Attacked leader_under_flood(const AttackOptions& options) {
   const testing::Certificates certificates;
   certificates.sign("stranger", testing::Certificates::kNames, "other-ca");
-  const auto ports = ports_of(options.clients);
-  const ClusterSpec cluster = cluster_of(ports);
+  const TlsFiles own = certificates.files(), stranger = certificates.files("stranger");
+  const auto ports = ports_of(options.clients), control_ports = ports_of(kIdleTasks);
+  const ClusterSpec cluster = cluster_of(ports), control = cluster_of(control_ports);
   Served served;
   for (int rank = 0; rank < options.clients; ++rank)
-    served.clients.push_back(&served.tasks.start(
-        str("worker:", rank), [&, rank] { train_encrypted(cluster, rank, certificates.files()); }));
+    served.clients.push_back(
+        &served.tasks.start(str("worker:", rank), [=] { train_encrypted(cluster, rank, own); }));
   served.server = served.clients[0];
-  Attacked result = measure(served, options.window, [&] {
-    flood_leader(cluster.address("worker", 0), certificates.files(), certificates.files("stranger"),
-                 options.connections_per_s);
-  });
+  served.control = start_idle_job(served.tasks, control, own);
+  Attacked result = measure(served, options.window, cluster.address("worker", 0),
+                            control.address("worker", 0), [&](const Address& victim) {
+                              flood_leader(victim, own, stranger, options.connections_per_s);
+                            });
   result.message_bytes = coordination::kMaxMessageBytes;
   served.tasks.end("the workers have ended", served.clients);
+  served.tasks.end("all have left the control's job", served.control);
   return result;
 }
 

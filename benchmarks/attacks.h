@@ -15,18 +15,29 @@ struct AttackOptions {
   int connections_per_s = 100;          // of a flood
 };
 
-// What a server and its clients have come through: times without and with an attacker took turns.
+// Times in which an attacker was at work.
+struct AttackTimes {
+  std::vector<double> calls_us;  // what the clients' calls took
+  int64_t attempts = 0;          // of the attacker: messages, or connections
+  int64_t answered = 0;          // strangers who got as far as the handler of calls
+  double seconds = 0;            // of all these times
+  // Of the cores, in all these times, by the attacker and by its victim.
+  double attacker_processor_s = 0, victim_processor_s = 0;
+};
+
+// What a server and its clients have come through: quiet times, times of an attack and times of the
+// control took turns. In the control the same attacker sends the same to a victim of the same make
+// on this host that nobody uses: what others suffer then is of the cores that all share, and what
+// they suffer besides when their own server is attacked is the server's doing.
 struct Attacked {
-  std::vector<double> quiet_us, attacked_us;  // what the clients' calls took
-  int64_t attempts = 0;                       // of the attacker: messages, or connections
-  double attack_s = 0;                        // for so long
-  int64_t answered = 0;                       // strangers who got as far as the handler of calls
+  std::vector<double> quiet_us;  // what the clients' calls took
+  AttackTimes control, attack;
   double growth_bytes = 0;   // of the server's memory, from before the first attack to its most
   double message_bytes = 0;  // what one message to the server may have
 };
 
-// Each starts a server, clients and an attacker as processes of this host, and ends them. To be
-// used while this process has one thread; the errors are those of TaskGroup.
+// Each starts a server, clients, a victim for the control and attackers as processes of this host,
+// and ends them. To be used while this process has one thread; the errors are those of TaskGroup.
 //
 // Malformed and oversize messages of one client to a parameter server.
 Attacked parameter_server_under_attack(const AttackOptions& options);

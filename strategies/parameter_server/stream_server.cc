@@ -92,6 +92,8 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
         {GRPC_ARG_ALLOW_REUSEPORT, 0},
         {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
         {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
+        // A message grows a thousandfold before gRPC looks at its size. Ours are not compressed.
+        {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
         {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds},
         {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
         {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},

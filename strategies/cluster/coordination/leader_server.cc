@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,6 +17,10 @@
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/listener.h"
+#include "strategies/cluster/coordination/refusal_log.h"
+#include "strategies/cluster/net/arrivals.h"
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::coordination {
@@ -28,6 +33,8 @@ using std::chrono::seconds;
 const gpr_timespec kFarewell = gpr_time_from_seconds(2, GPR_TIMESPAN);
 constexpr int kMaxMetadataBytes = 4096;
 constexpr int kMaxCallsPerConnection = 4;
+// What a connection by TLS begins with.
+constexpr char kHandshake = 0x16;
 
 // How long a host may leave a heartbeat unanswered. The system counts from when it sends it again,
 // 0.2 to 0.4 s after the first time; together they are over soon after `suspect`.
@@ -55,6 +62,8 @@ std::unique_ptr<grpc::Server> start(
       {GRPC_ARG_ALLOW_REUSEPORT, 0},
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
       {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
+      // A message grows a thousandfold before gRPC looks at its size. Ours are not compressed.
+      {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
       // Who connects has to say something soon, or is a waste of descriptors.
       {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, dead},
       {GRPC_ARG_MAX_CONNECTION_IDLE_MS, dead},
@@ -92,20 +101,30 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
               ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
               "COHORT_TLS_KEY, COHORT_TLS_CA)");
     }
+    if (security.encrypted())
+      arrivals_.emplace([this](net::Descriptor socket, char first) {
+        if (first == kHandshake)
+          give_to_grpc(std::move(socket));
+        else
+          refuse_plain_text(socket);
+      });
     // A host that answers no longer is gone sooner than a process that says nothing: every
     // heartbeat goes out, and a frozen process has a system that answers for it.
     listener_ = std::make_unique<Listener>(address, endpoints, [this, timing](int descriptor) {
-      net::repeat_often(descriptor);
-      net::break_when_unanswered(descriptor, longest_unanswered(timing));
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = descriptor;
-      acceptor_->HandleNewConnection(&connection);
+      net::Descriptor socket(descriptor);
+      net::repeat_often(socket.get());
+      net::break_when_unanswered(socket.get(), longest_unanswered(timing));
+      if (arrivals_)
+        arrivals_->add(std::move(socket));
+      else
+        give_to_grpc(std::move(socket));
     });
     ticker_ = std::thread([this] { tick(); });
   }
 
   ~Service() override {
     listener_.reset();
+    arrivals_.reset();
     if (ticker_.joinable()) {
       {
         std::lock_guard lock(mutex_);
@@ -207,6 +226,28 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     bool ending_ = false, finished_ = false;
   };
 
+  void give_to_grpc(net::Descriptor socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket.release();
+    acceptor_->HandleNewConnection(&connection);
+  }
+
+  // Of somebody who is to speak TLS: he is known without the work of a handshake, and by his host,
+  // which gRPC does not tell.
+  void refuse_plain_text(const net::Descriptor& socket) {
+    const auto peer = net::InternetAddress::of_peer(socket);
+    std::optional<std::string> line;
+    {
+      std::lock_guard lock(mutex_);
+      line = refusals_.line(peer ? peer->host() : std::string(),
+                            Error(Code::kPermissionDenied,
+                                  "it does not speak TLS, as the tasks of this job do "
+                                  "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"),
+                            clock_.now());
+    }
+    if (line) notice_(*line);
+  }
+
   void received(const std::shared_ptr<Session>& session, const proto::FromMember& message) {
     std::vector<std::string> notices;
     {
@@ -245,9 +286,11 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   std::condition_variable wake_;
   RunningClock clock_;
   LeaderState state_;
+  RefusalLog refusals_;  // of whom the state never hears
   bool stopping_ = false;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<net::Arrivals> arrivals_;  // where calls are encrypted
   std::unique_ptr<Listener> listener_;
   std::thread ticker_;
 };

@@ -42,24 +42,22 @@ void Arrivals::add(Descriptor socket) {
   wake_.signal();
 }
 
-milliseconds Arrivals::look(std::vector<Waiting>& waiting) {
-  {
-    const std::lock_guard lock(mutex_);
-    std::ranges::move(added_, std::back_inserter(waiting));
-    added_.clear();
-  }
+void Arrivals::take_added(std::vector<Waiting>& waiting) {
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(added_, std::back_inserter(waiting));
+  added_.clear();
+}
+
+// Only those that have something to say cost a call of the system: others may be many.
+void Arrivals::look(std::vector<Waiting>& waiting, const std::vector<pollfd>& polled) {
   const auto now = Clock::now();
-  auto soonest = Clock::time_point::max();
+  auto found = polled.begin();
   std::erase_if(waiting, [&](Waiting& one) {
     char first = 0;
-    const Came came = peek(one.socket, first);
+    const Came came = (found++)->revents == 0 ? Came::kNothing : peek(one.socket, first);
     if (came == Came::kByte) arrived_(std::move(one.socket), first);
-    if (came != Came::kNothing || one.until <= now) return true;
-    soonest = std::min(soonest, one.until);
-    return false;
+    return came != Came::kNothing || one.until <= now;
   });
-  if (waiting.empty()) return milliseconds(-1);
-  return std::chrono::ceil<milliseconds>(soonest - now);
 }
 
 void Arrivals::run() {
@@ -67,10 +65,16 @@ void Arrivals::run() {
   std::vector<pollfd> polled;
   while (!stopping_) {
     wake_.clear();
-    const milliseconds limit = look(waiting);
-    polled.assign(1, {.fd = wake_.fd(), .events = POLLIN});
+    take_added(waiting);
+    polled.clear();
     for (const Waiting& one : waiting) polled.push_back({.fd = one.socket.get(), .events = POLLIN});
+    polled.push_back({.fd = wake_.fd(), .events = POLLIN});
+    milliseconds limit(-1);
+    if (!waiting.empty())  // in the order in which they have come
+      limit = std::max(milliseconds(0),
+                       std::chrono::ceil<milliseconds>(waiting[0].until - Clock::now()));
     poll(polled.data(), polled.size(), static_cast<int>(limit.count()));
+    look(waiting, polled);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <poll.h>
 #include <thread>
 #include <vector>
 
@@ -33,8 +34,10 @@ class Arrivals {
   };
 
   void run();
-  // Takes what was added; how long the next one may still be silent.
-  std::chrono::milliseconds look(std::vector<Waiting>& waiting);
+  void take_added(std::vector<Waiting>& waiting);
+  // Lets go of those that have arrived, have gone, or have been silent for too long; `polled` is
+  // what was found of each.
+  void look(std::vector<Waiting>& waiting, const std::vector<pollfd>& polled);
 
   const Arrived arrived_;
   const WakeUp wake_;

@@ -350,8 +350,16 @@ class Faults(Case):
         self.assertGreaterEqual(float(found[5][1]["named_after_steps"]), 5, "not by chance")
         self.assertEqual([numbers["target"] for _, numbers in found[6:8]], ["server", "leader"])
         for _, numbers in found[6:8]:
-            self.assertGreater(int(numbers["refused"]), 0)
+            for name in ("p99_us", "p99_us_control", "p99_us_attacked", "ratio_to_control"):
+                self.assertGreater(float(numbers[name]), 0, name)
+            for name in ("refused", "refused_by_control"):
+                self.assertGreater(int(numbers[name]), 0, name)
+        for name in ("step_ms", "step_ms_control", "step_ms_flooded", "connected_per_s_control"):
+            self.assertGreater(float(found[8][1][name]), 0, name)
         self.assertEqual(found[8][1]["answered"], "0")
+        for _, numbers in found[6:]:
+            for name in ("cores_of_attacker", "cores_of_control"):
+                self.assertGreater(float(numbers[name]), 0, name)
 
     def test_measures_one_fault(self):
         self.assertEqual([row for row, _ in self.figures("--row=slow_worker")], ["slow_worker"])

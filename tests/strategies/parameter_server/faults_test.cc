@@ -1,8 +1,14 @@
 // Servers as processes that run out of something, or have callers who mean no good.
 #include <algorithm>
 #include <cmath>
+#include <future>
+#include <memory>
 #include <sys/resource.h>
 #include <sys/socket.h>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
@@ -160,6 +166,52 @@ TEST_F(FaultyServer, AStreamOfNonsenseLeavesItAsItWas) {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which keep what was freed
   EXPECT_LE(most, usual + 2 * size_t{kMaxMessageBytes});
 #endif
+  expect_well();
+}
+
+// Pushes of nothing take two bytes of a header each, and more than a hundred once it is parsed.
+TEST_F(FaultyServer, TakesNoMemoryForACrowdOfPushes) {
+  constexpr int kPushes = 3 << 20;
+  std::string header = request().SerializeAsString();
+  {
+    google::protobuf::io::StringOutputStream bytes(&header);
+    google::protobuf::io::CodedOutputStream out(&bytes);
+    out.WriteTag((Request::kUpdateFieldNumber << 3) | 2);
+    out.WriteVarint32(2 * kPushes);
+    for (int i = 0; i < kPushes; ++i) {
+      out.WriteTag((parameter_server::proto::Update::kPushesFieldNumber << 3) | 2);
+      out.WriteVarint32(0);
+    }
+  }
+  client_->statistics();
+  const size_t before = memory("VmHWM");
+  const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
+  Link link(channel, Link::Unconnected::kWait);
+  ASSERT_TRUE(link.connect(soon()));
+  EXPECT_EQ(error_of([&] {
+              link.send({.header = header, .payload = {}}, soon());
+              link.receive(
+                  {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
+                  soon());
+            }).code(),
+            Code::kResourceExhausted);
+  EXPECT_LT(memory("VmHWM"), before + 100 * kMiB);
+  expect_well();
+}
+
+// What a compressed message would become has no limit: it is taken as it is, and is none.
+TEST_F(FaultyServer, DoesNotDecompress) {
+  grpc::GenericStub stub(grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  const grpc::Slice large(std::string(2 * size_t{parameter_server::kMaxMessageBytes}, 'x'));
+  const grpc::ByteBuffer asking(&large, 1);
+  grpc::ByteBuffer answer;
+  const auto ended = std::make_shared<std::promise<grpc::StatusCode>>();
+  stub.UnaryCall(&context, parameter_server::kMethod, grpc::StubOptions(), &asking, &answer,
+                 [ended](const grpc::Status& status) { ended->set_value(status.error_code()); });
+  EXPECT_EQ(ended->get_future().get(), grpc::StatusCode::INVALID_ARGUMENT);
   expect_well();
 }
 

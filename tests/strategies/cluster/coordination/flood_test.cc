@@ -50,17 +50,12 @@ class Flood : public ::testing::Test {
     return most;
   }
   Resources leader_resources() const { return resources_of(std::to_string(leader_.pid())); }
-
-  const LocalJob job_{2};
-  // Each thread would take memory of its own.
-  TaskProcess leader_{Variables{{"TF_CONFIG", tf_config(job_)}, {"MALLOC_ARENA_MAX", "1"}}};
-  const std::unique_ptr<Membership> member_ = join(job_.resolver(1));
-
- private:
   // Of a call with these bytes as its only message.
-  grpc::StatusCode outcome(const std::string& bytes) {
+  grpc::StatusCode outcome(const std::string& bytes,
+                           grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kPlenty);
+    context.set_compression_algorithm(compression);
     const grpc::Slice slice(bytes);
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ByteBuffer response;
@@ -73,6 +68,18 @@ class Flood : public ::testing::Test {
     return code;
   }
 
+  void leave() {
+    leader_.tell("leave 60000");
+    EXPECT_TRUE(member_->leave());
+    leader_.wait_for("done leave");
+  }
+
+  const LocalJob job_{2};
+  // Each thread would take memory of its own.
+  TaskProcess leader_{Variables{{"TF_CONFIG", tf_config(job_)}, {"MALLOC_ARENA_MAX", "1"}}};
+  const std::unique_ptr<Membership> member_ = join(job_.resolver(1));
+
+ private:
   const std::vector<std::string> nonsense_ = nonsense();
   grpc::GenericStub stub_{grpc::CreateChannel(job_.address(0), grpc::InsecureChannelCredentials())};
   int64_t served_ = 0;
@@ -89,9 +96,16 @@ TEST_F(Flood, OfNonsenseLeavesTheLeaderAsItWas) {
   EXPECT_LE(leader_resources().descriptors, descriptors + 8) << "of 400 calls";
   EXPECT_EQ(member_->store().get("kept", kPlenty), "value");
   EXPECT_FALSE(member_->failure());
-  leader_.tell("leave 60000");
-  EXPECT_TRUE(member_->leave());
-  leader_.wait_for("done leave");
+  leave();
+}
+
+// What it would become has no limit.
+TEST_F(Flood, ACompressedMessageIsNotDecompressed) {
+  EXPECT_NE(outcome(std::string(16 * kMaxMessageBytes, 'x'), GRPC_COMPRESS_GZIP),
+            grpc::StatusCode::RESOURCE_EXHAUSTED)
+      << "which it is once it has been, and was small before";
+  EXPECT_EQ(member_->store().add("served", 1), 1);
+  leave();
 }
 
 }  // namespace

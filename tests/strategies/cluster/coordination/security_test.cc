@@ -1,6 +1,8 @@
 #include "strategies/cluster/coordination/security.h"
 
 #include <atomic>
+#include <mutex>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <grpc/support/log.h>
@@ -77,6 +79,27 @@ TEST_F(SecurityTest, StrangersAreRefused) {
   EXPECT_THAT(refused(certificates_.files("stranger", "other-ca")),
               HasSubstr("certificate verify failed"));
   EXPECT_THAT(refused({}), HasSubstr("for the leader, worker:0"));  // plain text
+}
+
+TEST_F(SecurityTest, TheLeaderTellsOnceWhoSpeaksPlainText) {
+  LocalJob job(2);
+  std::mutex mutex;
+  std::string told;
+  const auto tell = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    told += line + "\n";
+  };
+  const auto errors = on_threads(2, [&](int rank) {
+    if (rank == 0)
+      join(job.resolver(0),
+           {.join_timeout = milliseconds(1500), .tls = certificates_.files(), .notice = tell});
+    else
+      join(job.resolver(1), {.join_timeout = milliseconds(1500)});
+  });
+  EXPECT_THAT(errors[0], HasSubstr("1 of 2 tasks have joined"));
+  const std::string refusal = "refuses a task at 127.0.0.1";
+  EXPECT_THAT(told, AllOf(HasSubstr(refusal), HasSubstr("it does not speak TLS")));
+  EXPECT_EQ(told.find(refusal), told.rfind(refusal)) << told;
 }
 
 TEST_F(SecurityTest, ALeaderOfAnotherNameIsRefused) {
