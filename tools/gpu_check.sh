@@ -81,9 +81,9 @@ suites() {  # PROGRAM
 }
 
 # A line of the table for one suite. Each test has a process of its own: it loses nothing when another one hangs or breaks the
-# device's context. A program without a list does not start, and says why.
+# device's context. A program without a list does not start, and says why. Threads of the host do not spin: others want the cores.
 check_suite() {  # PROGRAM TOOL SUITE TESTS...
-  local program=$1 tool=$2 suite=$3 run=("${ours[@]}") name log begin note="" test passed=0 skipped=0 failed=0 result
+  local program=$1 tool=$2 suite=$3 run=("${ours[@]}" OMP_WAIT_POLICY=passive) name log begin note="" test passed=0 skipped=0 failed=0 result
   name=${program#bin/}${suite:+ ${suite%.}}${tool:+, $tool}
   [[ -z $tool ]] || run+=(compute-sanitizer "--tool=$tool" --error-exitcode=1)
   log=logs/${name//[^[:alnum:]_]/_}
