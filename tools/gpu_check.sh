@@ -167,6 +167,12 @@ measure_peer() {  # WHO MODEL PRECISION FLAGS...
   show_benchmark "  PyTorch, $1" "$3" "$log" "$status" "$times"
 }
 
+measure_buckets() {  # LOG FLAGS...
+  local log=logs/$1.txt
+  limited "$log" "${ours[@]}" ./nccl_allreduce "${@:2}" || grep -q 'no GPU' "$log" || touch logs/failed
+  cat "$log"
+}
+
 run_benchmarks() {
   local model precision flags torch
   # shellcheck disable=SC2086  # PYTHON may be several words
@@ -175,10 +181,10 @@ run_benchmarks() {
   show_versions
   printf 'PyTorch %s\n' "${torch:=-}"
 
-  # What buckets of gradients cost, with one rank and with a card for each.
+  # What buckets of gradients cost, with one rank and with a card for each, and between two processes that share the first card.
   printf '\nall-reduces by NCCL\n'
-  limited logs/nccl_allreduce.txt "${ours[@]}" ./nccl_allreduce || grep -q 'no GPU' logs/nccl_allreduce.txt || touch logs/failed
-  cat logs/nccl_allreduce.txt
+  measure_buckets nccl_allreduce
+  measure_buckets nccl_processes --processes=2
 
   # Training steps on the first card: float32 with and without TF32, and 16-bit products with float32 weights; beside PyTorch where
   # Python has one that sees the card. What is asked about most comes first, for the time may not suffice for all.
