@@ -184,7 +184,8 @@ run_benchmarks() {
   # What buckets of gradients cost, with one rank and with a card for each, and between two processes that share the first card.
   printf '\nall-reduces by NCCL\n'
   measure_buckets nccl_allreduce
-  measure_buckets nccl_processes --processes=2
+  # Contexts take turns on a card, so that these wait long for each other.
+  measure_buckets nccl_processes --processes=2 --buckets=1 --repetitions=3
 
   # Training steps on the first card: float32 with and without TF32, and 16-bit products with float32 weights; beside PyTorch where
   # Python has one that sees the card. What is asked about most comes first, for the time may not suffice for all.
