@@ -1,18 +1,28 @@
 // Measures all-reduces of gradient buckets between GPUs by NCCL: what a bucket takes the host to
-// start, and the cards to be done with. One rank shows what it costs where nothing is exchanged.
+// start, and the cards to be done with. One rank shows what it costs where nothing is exchanged,
+// and --processes that processes reach each other, also where there is one card.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "benchmarks/statistics.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
+#include "core/base/temporary_folder.h"
 #include "core/device/device.h"
+#include "strategies/collective/make_communicators.h"
 #include "strategies/collective/nccl/device_group.h"
+#include "tests/strategies/collective/directory_store.h"
 
 namespace cohort::benchmarks {
 namespace {
@@ -24,7 +34,7 @@ constexpr int64_t kWarmUp = 5;
 constexpr auto kLimit = std::chrono::milliseconds(60'000);
 
 struct Settings {
-  int64_t ranks, buckets, repetitions;
+  int64_t ranks, processes, buckets, repetitions;
 };
 
 Settings parse(int argc, char** argv) {
@@ -32,9 +42,12 @@ Settings parse(int argc, char** argv) {
   Settings s;
   s.ranks = flags.integer("ranks", 0, "GPUs; 0: one, and all where there are several",
                           {.min = 0, .max = 1024});
+  s.processes = flags.integer("processes", 0, "processes that share the first GPU; 0: this alone",
+                              {.min = 0, .max = 16});
   s.buckets = flags.integer("buckets", 8, "buckets of a step", {.min = 1, .max = 1024});
   s.repetitions = flags.integer("repetitions", 51, "steps measured of each size", {.min = 1});
   flags.finish();
+  if (s.ranks > 0 && s.processes > 0) invalid("--processes have one rank each, not --ranks");
   return s;
 }
 
@@ -83,23 +96,44 @@ Times time_buckets(DeviceCollectives& device, Stream& stream, const Settings& s,
   return times;
 }
 
-// A thread, a GPU and a stream for each rank.
+// Ones add up to the number of ranks.
+void verify(DeviceCollectives& device, Stream& stream, int ranks) {
+  DeviceBackend& backend = device_backend(DeviceType::kGpu);
+  std::vector<float> values(size_t{1} << 20, 1.0F);
+  const size_t bytes = values.size() * sizeof(float);
+  const auto memory = backend.allocate(stream.device(), bytes, "the sums of a benchmark");
+  backend.copy_from_host(stream.device(), values.data(), memory->data, bytes);
+  const Segment bucket{memory->data, memory->data, static_cast<int64_t>(values.size())};
+  device.start(AllReduceCall{{&bucket, 1}, DType::kFloat32, ReduceOp::kSum}, stream, memory->data);
+  device.wait(memory->data, stream);
+  stream.synchronize();
+  device.check();
+  backend.copy_to_host(stream.device(), memory->data, values.data(), bytes);
+  for (const float sum : values)
+    if (sum != static_cast<float>(ranks))
+      fail(Code::kInternal, "wrong sum: ", sum, " instead of ", ranks);
+}
+
+// A thread, a GPU and a stream for each rank of this process.
 class Ranks {
  public:
-  explicit Ranks(int size) {
+  explicit Ranks(std::vector<std::unique_ptr<Communicator>> host) {
     std::vector<Device> devices;
-    for (int r = 0; r < size; ++r) {
-      devices.push_back({DeviceType::kGpu, r});
+    for (size_t r = 0; r < host.size(); ++r) {
+      devices.push_back({DeviceType::kGpu, static_cast<int>(r)});
       streams_.push_back(device_backend(DeviceType::kGpu).make_stream(devices.back()));
     }
-    DeviceGroup group =
-        add_device_collectives(make_in_process_communicators(size),
-                               {.library = nccl_library(), .devices = devices, .limit = kLimit});
+    DeviceGroup group = add_device_collectives(
+        std::move(host), {.library = nccl_library(), .devices = devices, .limit = kLimit});
     if (!group.missing.empty()) fail(Code::kUnavailable, "NCCL has no group: ", group.missing);
     communicators_ = std::move(group.communicators);
   }
 
-  // The first rank's.
+  // Of all processes.
+  int size() const { return communicators_[0]->size(); }
+  bool is_first() const { return communicators_[0]->rank() == 0; }
+
+  // The first one's here.
   Times run(const Settings& s, int64_t bytes) {
     Times times;
     std::vector<std::optional<Error>> errors(streams_.size());
@@ -107,7 +141,9 @@ class Ranks {
     for (size_t r = 0; r < streams_.size(); ++r)
       threads.emplace_back([&, r] {
         try {
-          auto own = time_buckets(*communicators_[r]->on_device(), *streams_[r], s, bytes);
+          DeviceCollectives& device = *communicators_[r]->on_device();
+          verify(device, *streams_[r], size());
+          auto own = time_buckets(device, *streams_[r], s, bytes);
           if (r == 0) times = std::move(own);
         } catch (const Error& error) {
           errors[r] = error;
@@ -125,28 +161,74 @@ class Ranks {
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 
-void measure(const Settings& s, int size) {
-  Ranks ranks(size);
+void measure(const Settings& s, Ranks ranks) {
   for (const int64_t bytes : kSizes) {
     const Times times = ranks.run(s, bytes);
+    if (!ranks.is_first()) continue;
+    const int size = ranks.size();
     const double whole = median(times.whole);
     // What passes each card's link both ways.
     const double bus = 2.0 * (size - 1) / size * static_cast<double>(bytes) / whole / 1e3;
     std::printf(
-        "cohort-nccl ranks=%d buckets=%lld bytes=%lld start_us=%.1f bucket_us=%.1f "
+        "cohort-nccl ranks=%d processes=%lld buckets=%lld bytes=%lld start_us=%.1f bucket_us=%.1f "
         "bus_GBs=%.1f\n",
-        size, static_cast<long long>(s.buckets), static_cast<long long>(bytes), median(times.start),
+        size, static_cast<long long>(std::max<int64_t>(s.processes, 1)),
+        static_cast<long long>(s.buckets), static_cast<long long>(bytes), median(times.start),
         whole, bus);
     std::fflush(stdout);
   }
 }
 
+// One of several processes on one card, which NCCL takes for as many hosts.
+void be_process(const Settings& s, int process, const std::string& folder) {
+  count_gpus();
+  setenv("NCCL_HOSTID", str("process ", process).c_str(), 1);
+  testing::DirectoryStore store(folder);
+  auto group = make_communicators({.store = &store,
+                                   .name = "benchmark",
+                                   .process = process,
+                                   .processes = static_cast<int>(s.processes),
+                                   .backend = CommunicationBackend::kSharedMemory});
+  measure(s, Ranks(std::move(group.communicators)));
+}
+
+// Forks them before anything asks CUDA, which does not survive that.
+void measure_processes(const Settings& s) {
+  const TemporaryFolder folder("nccl_allreduce");
+  std::vector<pid_t> processes;
+  for (int p = 0; p < static_cast<int>(s.processes); ++p) {
+    const pid_t pid = fork();
+    if (pid < 0) fail(Code::kResourceExhausted, "cannot fork");
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      try {
+        be_process(s, p, folder.path());
+      } catch (const Error& error) {
+        std::fprintf(stderr, "process %d: %s\n", p, error.what());
+        _exit(1);
+      }
+      _exit(0);
+    }
+    processes.push_back(pid);
+  }
+  bool good = true;
+  for (const pid_t pid : processes) {
+    int status = 0;
+    good = waitpid(pid, &status, 0) == pid && status == 0 && good;
+  }
+  if (!good) fail(Code::kUnavailable, "a process of the benchmark has failed");
+}
+
 void measure(const Settings& s) {
+  if (s.processes > 0) return measure_processes(s);
   const int gpus = count_gpus();
   if (s.ranks > gpus) invalid("--ranks=", s.ranks, ": this process has ", gpus, " GPUs");
-  if (s.ranks > 0) return measure(s, static_cast<int>(s.ranks));
-  measure(s, 1);
-  if (gpus > 1) measure(s, gpus);
+  const auto on_gpus = [&](int64_t ranks) {
+    measure(s, Ranks(make_in_process_communicators(static_cast<int>(ranks))));
+  };
+  if (s.ranks > 0) return on_gpus(s.ranks);
+  on_gpus(1);
+  if (gpus > 1) on_gpus(gpus);
 }
 
 }  // namespace

@@ -1,112 +1,128 @@
 #!/usr/bin/env bash
-# Runs the packed GPU tests and benchmarks (./dev gpu-check) and prints one table. Needs a driver and the libraries of CUDA 13, but
-# neither Bazel nor packages: everything else is in this folder. --sanitizer: the tests alone, three times, by the tools of
-# compute-sanitizer, which is slow. GPU_CHECK_SECONDS limits each line of the table.
+# Runs the packed GPU tests and benchmarks (./dev gpu-check) and prints one table. Needs a driver, the libraries of CUDA 13, bash,
+# tar and gzip, but neither Bazel nor packages: everything else is in this folder. --tests, --benchmarks: these alone.
+# --sanitizer[=TOOL]: the tests alone, by all three tools of compute-sanitizer or by one, which is slow. GPU_CHECK_SECONDS limits each
+# process, GPU_CHECK_TOTAL_SECONDS all of them, and GPU_CHECK_JOBS tests run at once; GPU_CHECK_MODELS and GPU_CHECK_PRECISIONS are
+# what is measured, and PYTHON is the interpreter that has PyTorch.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" || exit
-
-# The folders that may have the CUDA libraries: the toolkit's, and those of Python's nvidia-* packages.
-cuda_folders() {
-  echo "${CUDA_PATH:-/usr/local/cuda}/lib64"
-  python3 - 2>/dev/null <<'EOF'
-import glob, os, site, sys
-for root in {*site.getsitepackages(), *sys.path}:
-    for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib"))):
-        print(folder)
-EOF
-}
-LD_LIBRARY_PATH=$PWD/lib:$(cuda_folders | sort -u | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export LD_LIBRARY_PATH
-
-count() {  # KIND LOG: of gtest's closing lines, "[  PASSED  ] 7 tests."
-  sed -n "s/^\[  $1 *\] \([0-9]*\) test.*/\1/p" "$2" | tail -n 1 | grep . || echo 0
-}
-
-field() {  # NAME LOG: of train's line, "median_ms=1.25"
-  sed -n "s/.* $1=\([0-9.]*\).*/\1/p" "$2" | tail -n 1 | grep . || echo -
-}
-
-limit=${GPU_CHECK_SECONDS:-1500}
-
-suites() {  # PROGRAM: of gtest's list, whose suites are "Conv." or "Conv/0.  # TypeParam = float"
-  "$1" --gtest_list_tests 2>/dev/null | sed -n 's/^\([^ ]*\.\)\( .*\)\{0,1\}$/\1/p'
-}
-
-# A line for one suite of a test program; a suite of its own process loses nothing when another one hangs.
-check_suite() {  # PROGRAM SUITE [TOOL]
-  local program=$1 suite=$2 tool=${3:-} sanitizer=() name log begin seconds result note=
-  name=${program#bin/}${suite:+ ${suite%.}}
-  if [[ -n $tool ]]; then
-    name+=", $tool"
-    sanitizer=(compute-sanitizer "--tool=$tool" --error-exitcode=1)
-  fi
-  log=logs/${name//[^[:alnum:]_]/_}.txt
-  begin=$(date +%s.%N)
-  timeout "$limit" "${sanitizer[@]}" "$program" "--gtest_filter=$suite*" >"$log" 2>&1
-  result=$?
-  seconds=$(printf '%.1f' "$(awk "BEGIN { print $(date +%s.%N) - $begin }")")
-  if grep -q '^\[  SKIPPED' "$log"; then
-    note=$(grep -A 1 -E 'Skipped$' "$log" | grep -vE 'Skipped$|^--' | head -n 1)
-  fi
-  if ((result == 124)); then
-    note="not done in $limit s"
-  elif ((result)); then
-    note="status $result: $(grep -E 'Failure|=+ +(Invalid|Error|Race|Barrier)|error while loading|ERROR|terminate' "$log" | head -n 1)"
-  fi
-  printf '%-52s %7s %8s %7s %8s  %s\n' "$name" "$(count PASSED "$log")" "$(count SKIPPED "$log")" \
-    "$(count FAILED "$log")" "$seconds" "$note"
-  return "$((result != 0))"
-}
-
-check_programs() {  # [TOOL]
-  local program suite found failed=0
-  for program in bin/*; do
-    mapfile -t found < <(suites "$program")
-    # What has no list does not start: the whole program says why.
-    for suite in "${found[@]-}"; do
-      check_suite "$program" "$suite" "$@" || failed=1
-    done
-  done
-  return "$failed"
-}
-
-tools=()
-if [[ ${1:-} == --sanitizer ]]; then
-  tools=(memcheck racecheck synccheck)
+wanted=${1:-all}
+case $wanted in
+  all | --tests | --benchmarks) tools=("") ;;
+  --sanitizer) tools=(memcheck racecheck synccheck) ;;
+  --sanitizer=?*) tools=("${wanted#*=}") ;;
+  *)
+    echo "usage: $0 [--tests | --benchmarks | --sanitizer[=TOOL]]" >&2
+    exit 2
+    ;;
+esac
+if [[ $wanted == --sanitizer* ]]; then
   PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
   if ! command -v compute-sanitizer >/dev/null; then
     echo "there is no compute-sanitizer in PATH, nor in ${CUDA_PATH:-/usr/local/cuda}/bin" >&2
     exit 2
   fi
 fi
-mkdir -p logs
-status=0
-printf '%-52s %7s %8s %7s %8s  %s\n' "program and suite" passed skipped failed seconds note
-if ((${#tools[@]})); then
-  for tool in "${tools[@]}"; do
-    check_programs "$tool" || status=1
-  done
-  echo "details: $PWD/logs"
-  exit "$status"
+if [[ -f programs.tar.gz ]]; then
+  tar --extract --gzip --no-same-owner --file programs.tar.gz || exit
 fi
-check_programs || status=1
-# Training steps on the first card: float32 with and without TF32, and 16-bit products with float32 weights; beside PyTorch where
-# Python has one that sees the card. GPU_CHECK_MODELS are the models, all by default.
-benchmark() {  # WHO PRECISION LOG COMMAND...
-  local log=logs/$3.txt result note
-  timeout "$limit" "${@:4}" >"$log" 2>&1
-  result=$?
-  note=$(sed -n 's/^ratio.* \(cohort.torch=[0-9.]*\).*/\1/p' "$log")
-  if ((result)); then
-    # Without a card there is nothing to measure, as tests are skipped then.
-    note="status $result: $(grep -E 'error|Error|ERROR|terminate|no device' "$log" | head -n 1)"
-    grep -q 'no GPU' "$log" || status=1
+mkdir -p logs
+rm -f logs/failed
+
+limit=${GPU_CHECK_SECONDS:-240} total=${GPU_CHECK_TOTAL_SECONDS:-570}
+jobs=${GPU_CHECK_JOBS:-$((($(nproc) + 1) / 2))}
+
+# The folders that may have the CUDA libraries: the toolkit's, and those of Python's nvidia-* packages.
+cuda_folders() {
+  echo "${CUDA_PATH:-/usr/local/cuda}/lib64"
+  python3 - 2>/dev/null <<'PYTHON'
+import glob, os, site, sys
+for root in {*site.getsitepackages(), *sys.path}:
+    for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib"))):
+        print(folder)
+PYTHON
+}
+# For our programs alone: others have libraries of their own.
+ours=(env "LD_LIBRARY_PATH=$PWD/lib:$(cuda_folders | sort -u | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+
+# Runs a process as long as it may. What does not end when it is told to is killed.
+limited() {  # LOG COMMAND...
+  local seconds=$((total - SECONDS)) result
+  ((seconds < limit)) || seconds=$limit
+  if ((seconds <= 0)); then
+    echo "no time left: GPU_CHECK_TOTAL_SECONDS is $total" >"$1"
+    return 124
   fi
-  printf '%-28s %14s %10s %12s  %s\n' "$1" "$2" "$(field median_ms "$log")" "$(field examples_per_s "$log")" "$note"
+  # The shell tells of what a signal ends on its own standard error.
+  { timeout --kill-after=5 "$seconds" "${@:2}" >"$1" 2>&1; } 2>/dev/null
+  result=$?
+  ((result != 124 && result != 137)) || echo "not done in $seconds s" >>"$1"
+  return "$result"
 }
 
-versions() {  # of the libraries that the programs find
-  python3 - 2>/dev/null <<'EOF'
+count() {  # KIND LOG: of gtest's closing lines, "[  PASSED  ] 7 tests."
+  sed -n "s/^\[  $1 *\] \([0-9]*\) test.*/\1/p" "$2" | tail -n 1 | grep . || echo 0
+}
+
+field() {  # NAME LOG: of a line like train's, "median_ms=1.25"
+  sed -n "s/.* $1=\([0-9.]*\).*/\1/p" "$2" 2>/dev/null | tail -n 1 | grep . || echo -
+}
+
+# What went wrong first, in one line.
+reason() {  # LOG
+  local pattern='^no time left|^not done in|Failure$|=+ +(Invalid|Error|Race|Barrier)|not found|rror|ERROR|terminate'
+  grep -v '^\[' "$1" | grep -m 1 -A 2 -E "$pattern" | tr -s '\n ' ' ' | cut -c 1-240
+}
+
+# A line for each suite of gtest's list, with its tests: "Conv. SamePadding Strides".
+suites() {  # PROGRAM
+  "${ours[@]}" "$1" --gtest_list_tests 2>/dev/null |
+    awk '/^[^ ]+\.( |$)/ { printf "%s%s", end, $1; end = "\n" } /^  / { printf " %s", $1 } END { printf "%s", end }'
+}
+
+# A line of the table for one suite. Each test has a process of its own: it loses nothing when another one hangs or breaks the
+# device's context. A program without a list does not start, and says why. Threads of the host do not spin: others want the cores.
+check_suite() {  # PROGRAM TOOL SUITE TESTS...
+  local program=$1 tool=$2 suite=$3 run=("${ours[@]}" OMP_WAIT_POLICY=passive) name log begin note="" test passed=0 skipped=0 failed=0 result
+  name=${program#bin/}${suite:+ ${suite%.}}${tool:+, $tool}
+  [[ -z $tool ]] || run+=(compute-sanitizer "--tool=$tool" --error-exitcode=1)
+  log=logs/${name//[^[:alnum:]_]/_}
+  begin=$SECONDS
+  : >"$log.txt"
+  shift 3
+  for test in "${@:-*}"; do
+    limited "$log.part" "${run[@]}" "$program" "--gtest_filter=$suite$test"
+    result=$?
+    cat "$log.part" >>"$log.txt"
+    skipped=$((skipped + $(count SKIPPED "$log.part")))
+    if ((result == 0)); then
+      passed=$((passed + $(count PASSED "$log.part")))
+      [[ -n $note ]] || note=$(grep -A 1 -E 'Skipped$' "$log.part" | sed -n 2p)
+    else
+      ((failed)) || note="$test: status $result: $(reason "$log.part")"
+      failed=$((failed + 1))
+    fi
+  done
+  rm -f "$log.part"
+  printf '%-52s %7s %8s %7s %8s  %s\n' "$name" "$passed" "$skipped" "$failed" "$((SECONDS - begin))" "$note"
+  ((failed == 0)) || touch logs/failed
+}
+
+check_programs() {  # TOOL
+  local program lines words line
+  for program in bin/*; do
+    mapfile -t lines < <(suites "$program")
+    for line in "${lines[@]:-}"; do
+      read -r -a words <<<"$line"
+      while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done
+      check_suite "$program" "$1" "${words[0]:-}" "${words[@]:1}" &
+    done
+  done
+  wait
+}
+
+show_versions() {  # of the libraries that the programs find
+  "${ours[@]}" python3 - 2>/dev/null <<'PYTHON'
 import ctypes
 for name, file, function in (("cuBLASLt", "libcublasLt.so.13", "cublasLtGetVersion"),
                              ("cuDNN", "libcudnn.so.9", "cudnnGetVersion"), ("NCCL", "libnccl.so.2", "ncclGetVersion")):
@@ -116,34 +132,83 @@ for name, file, function in (("cuBLASLt", "libcublasLt.so.13", "cublasLtGetVersi
         print(name, number.value if call(ctypes.byref(number)) == 0 else call())
     except OSError:
         print(name, "-")
-EOF
+PYTHON
 }
 
-printf '\ndriver %s\n' "$(nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo -)"
-versions
-
-# What buckets of gradients cost, with one rank and with a card for each.
-printf '\nall-reduces by NCCL\n'
-timeout "$limit" ./nccl_allreduce >logs/nccl_allreduce.txt 2>&1 || {
-  grep -q 'no GPU' logs/nccl_allreduce.txt || status=1
+# A line of the table for one way to train a model.
+show_benchmark() {  # WHO PRECISION LOG STATUS NOTE
+  local note=$5 warning
+  if (($4)); then
+    note="status $4: $(reason "$3")"
+    # Without a card there is nothing to measure, as tests are skipped then.
+    grep -q 'no GPU' "$3" || touch logs/failed
+  elif warning=$(grep -m 1 warning: "$3"); then
+    note+=" $warning"
+  fi
+  printf '%-28s %14s %10s %12s  %s\n' "$1" "$2" "$(field median_ms "$3")" "$(field examples_per_s "$3")" "$note"
 }
-cat logs/nccl_allreduce.txt
 
-# PyTorch brings libraries of its own.
-export PYTHON=${PYTHON:-env -u LD_LIBRARY_PATH python3}
-has_torch=$($PYTHON -c 'import torch; print(int(torch.cuda.is_available()))' 2>/dev/null)
-printf '\n%-28s %14s %10s %12s  %s\n' benchmark precision ms/step examples/s note
-for model in ${GPU_CHECK_MODELS:-mlp cnn resnet20 gpt resnet50 gpt2}; do
-  for precision in float32 tf32 mixed_bfloat16 mixed_float16; do
-    flags=(--device=gpu:0 "--model=$model" "--precision=${precision/#tf32/float32}")
+measure_ours() {  # MODEL PRECISION FLAGS...
+  local log=logs/train_$1_$2.txt
+  limited "$log" "${ours[@]}" ./train --device=gpu:0 "--model=$1" "${@:3}"
+  show_benchmark "train $1 gpu:0" "$2" "$log" "$?" ""
+}
+
+# On the batch that ours had, right after it.
+measure_peer() {  # WHO MODEL PRECISION FLAGS...
+  local own=logs/train_$2_$3.txt log=logs/$1_$2_$3.txt batch times status
+  batch=$(field local_batch "$own")
+  [[ $batch != - ]] || return
+  # shellcheck disable=SC2086  # PYTHON may be several words
+  limited "$log" $python torch_train.py --device=cuda:0 "--model=$2" "--batch=$batch" --channels-last "${@:4}"
+  status=$?
+  times=$(awk -v own="$(field median_ms "$own")" -v peer="$(field median_ms "$log")" \
+    'BEGIN { if (own > 0 && peer > 0) printf "cohort/torch=%.2f", peer / own }')
+  show_benchmark "  PyTorch, $1" "$3" "$log" "$status" "$times"
+}
+
+measure_buckets() {  # LOG FLAGS...
+  local log=logs/$1.txt
+  limited "$log" "${ours[@]}" ./nccl_allreduce "${@:2}" || grep -q 'no GPU' "$log" || touch logs/failed
+  cat "$log"
+}
+
+run_benchmarks() {
+  local model precision flags torch
+  # shellcheck disable=SC2086  # PYTHON may be several words
+  torch=$(timeout 120 $python -c 'import torch; print(torch.__version__ if torch.cuda.is_available() else "-")' 2>/dev/null)
+  printf '\ndriver %s\n' "$(nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo -)"
+  show_versions
+  printf 'PyTorch %s\n' "${torch:=-}"
+
+  # What buckets of gradients cost, with one rank and with a card for each, and between two processes that share the first card.
+  printf '\nall-reduces by NCCL\n'
+  measure_buckets nccl_allreduce
+  # Contexts take turns on a card, so that these wait long for each other.
+  measure_buckets nccl_processes --processes=2 --buckets=1 --repetitions=3
+
+  # Training steps on the first card: float32 with and without TF32, and 16-bit products with float32 weights; beside PyTorch where
+  # Python has one that sees the card. What is asked about most comes first, for the time may not suffice for all.
+  printf '\n%-28s %14s %10s %12s  %s\n' benchmark precision ms/step examples/s note
+  for precision in ${GPU_CHECK_PRECISIONS:-mixed_bfloat16 tf32 float32 mixed_float16}; do
+    flags=("--precision=${precision/#tf32/float32}")
     [[ $precision != tf32 ]] || flags+=(--tf32)
-    benchmark "train $model gpu:0" "$precision" "train_${model}_$precision" ./train "${flags[@]}"
-    [[ $has_torch == 1 ]] || continue
-    # The last line of times is the peer's.
-    flags+=(--vs-torch --rounds=1 "--peer=$PWD/torch_train.py" --channels-last)
-    benchmark "  PyTorch, eager" "$precision" "torch_${model}_$precision" ./train "${flags[@]}"
-    benchmark "  PyTorch, compiled" "$precision" "compiled_${model}_$precision" ./train "${flags[@]}" --compile
+    for model in ${GPU_CHECK_MODELS:-gpt2 resnet50 gpt resnet20 cnn mlp}; do
+      measure_ours "$model" "$precision" "${flags[@]}"
+      [[ $torch != - ]] || continue
+      measure_peer eager "$model" "$precision" "${flags[@]}"
+      measure_peer compiled "$model" "$precision" "${flags[@]}" --compile
+    done
   done
-done
+}
+
+python=${PYTHON:-python3}
+if [[ $wanted != --benchmarks ]]; then
+  printf '%-52s %7s %8s %7s %8s  %s\n' "program and suite" passed skipped failed seconds note
+  for tool in "${tools[@]}"; do
+    check_programs "$tool"
+  done
+fi
+[[ $wanted != all && $wanted != --benchmarks ]] || run_benchmarks
 echo "details: $PWD/logs"
-exit "$status"
+[[ ! -e logs/failed ]]

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/base/cancellation.h"
+#include "core/base/notice.h"
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
 #include "core/collective/device_collectives.h"
@@ -120,7 +121,7 @@ struct Plan::Impl {
   PlanStats stats;
   // On a device with memory of its own.
   std::optional<DeviceIo> io;
-  int64_t runs = 0;
+  bool prepared = false;  // all of its kernels have been handed over once
   std::unique_ptr<Recording> recording;
 
   void compile(const GraphFunction& traced) {
@@ -262,8 +263,8 @@ struct Plan::Impl {
     }
   }
 
-  // The first run prepares what kernels prepare late; the second is recorded, and replayed by all
-  // from then on.
+  // The first run that comes to its end prepares what kernels prepare late; the next one is
+  // recorded, and replayed by all from then on.
   void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
     Profiler* profiler = Profiler::active();
     std::optional<DeviceTimes> times;
@@ -273,11 +274,11 @@ struct Plan::Impl {
         DeviceCollectives* collectives = collectives_of(info);
         times.emplace(io->stream(), collectives == nullptr ? nullptr : collectives->stream());
         hand_over(info, &*times);
-      } else if (!stats.recorded || runs++ == 0) {
-        hand_over(info);
-      } else {
-        if (recording == nullptr) record(info);
+      } else if (can_replay(info)) {
         io->stream().replay(*recording);
+      } else {
+        hand_over(info);
+        prepared = true;
       }
     } catch (...) {
       drain();
@@ -315,19 +316,31 @@ struct Plan::Impl {
     io->fetch(result_sources);
   }
 
+  // Records a step where that is to be done now.
+  bool can_replay(const StepInfo& info) {
+    if (stats.recorded && prepared && recording == nullptr) record(info);
+    return recording != nullptr;
+  }
+
+  // What cannot be recorded after all, as where a library waits for the device, goes on without.
+  // Nothing of it has been done.
   void record(const StepInfo& info) {
+    std::string failure;
     io->stream().begin_recording();
     try {
       hand_over(info);
-    } catch (...) {
-      stats.recorded = false;  // it goes on without
-      try {
-        io->stream().end_recording();
-      } catch (const Error&) {
-      }
-      throw;
+    } catch (const std::exception& error) {
+      failure = error.what();
     }
-    recording = io->stream().end_recording();
+    try {
+      recording = io->stream().end_recording();
+    } catch (const Error& error) {
+      if (failure.empty()) failure = error.what();
+    }
+    if (failure.empty()) return;
+    recording = nullptr;
+    stats.recorded = false;
+    print_notice(str("warning: steps on ", options.device, " cannot be recorded: ", failure, "\n"));
   }
 
   void run_step(Step& step, const StepInfo& info) {

@@ -34,7 +34,8 @@ struct PlanStats {
   size_t unshared_bytes = 0;  // what they would take without sharing
   size_t scratch_bytes = 0;   // the largest kernel's working memory
   // On a device with memory of its own: ops that have no kernel for it, which the host runs between
-  // copies; and whether steps are replayed from a recording (not while the host runs any).
+  // copies; and whether steps are replayed from a recording (not while the host runs any, nor once
+  // the device has refused to record one, which is warned of).
   std::vector<std::string> host_ops;
   bool recorded = false;
 };

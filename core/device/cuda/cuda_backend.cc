@@ -5,6 +5,7 @@
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
+#include "core/device/memory_ledger.h"
 
 namespace cohort {
 namespace {
@@ -21,7 +22,11 @@ class CudaBackend final : public DeviceBackend {
   std::shared_ptr<Buffer> allocate_staging(Device device, size_t bytes) override {
     enter_gpu(device);
     void* data = nullptr;
-    COHORT_CUDA(device, cudaMallocHost(&data, std::max<size_t>(bytes, 1)));
+    try {
+      COHORT_CUDA(device, cudaMallocHost(&data, std::max<size_t>(bytes, 1)));
+    } catch (const Error& error) {
+      throw error.with_context(format_bytes(bytes) + " of host memory for copies");
+    }
     return {new Buffer{data, bytes}, [](Buffer* buffer) {
               cudaFreeHost(buffer->data);
               delete buffer;

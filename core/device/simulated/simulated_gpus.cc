@@ -19,6 +19,7 @@ namespace {
 using Work = std::function<void()>;
 
 std::atomic<size_t> given_for_staging = 0;
+std::atomic<bool> refuses_recordings = false;
 
 // All device memory there is, readable and writable only inside `access`.
 class DeviceMemory {
@@ -101,6 +102,7 @@ class SimulatedStream final : public TimedStream {
     recording_ = false;
     auto recorded = std::make_unique<RecordedWork>(std::move(work_));
     work_ = std::move(before_);
+    if (refuses_recordings) fail(Code::kInternal, device_, ": the recording was refused");
     return recorded;
   }
   void replay(Recording& recording) override {
@@ -194,6 +196,8 @@ void use_simulated_gpus(int count, size_t memory_limit) {
 }
 
 size_t staging_bytes() { return given_for_staging; }
+
+void refuse_recordings(bool refuse) { refuses_recordings = refuse; }
 
 void submit(Stream& stream, Work work) {
   static_cast<SimulatedStream&>(stream).add(std::move(work));

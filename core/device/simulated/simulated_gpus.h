@@ -16,6 +16,10 @@ void use_simulated_gpus(int count, size_t memory_limit = 0);
 // What allocate_staging has given out so far.
 size_t staging_bytes();
 
+// Whether streams refuse from now on what they have recorded, as a GPU's do where something was
+// called that a recording does not take.
+void refuse_recordings(bool refuse);
+
 // Hands over what a kernel does. `stream` must be a simulated GPU's.
 void submit(Stream& stream, std::function<void()> work);
 

@@ -1,5 +1,3 @@
-#include <cstdlib>
-
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cpu/tested_device.h"
@@ -15,9 +13,7 @@ class NeedsGpu : public ::testing::EmptyTestEventListener {
   }
 };
 
-// Kernels are loaded before a stream records: loading one meanwhile is not allowed.
 const bool kPrepared = [] {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   ::testing::UnitTest::GetInstance()->listeners().Append(new NeedsGpu);
   return true;
 }();

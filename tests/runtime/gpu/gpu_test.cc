@@ -78,6 +78,7 @@ TEST_F(Gpu, RunsAPlanAgainAndAgainWithNewFeeds) {
       for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-6) << "run " << run;
     }
   }
+  EXPECT_TRUE(on_gpu.stats().recorded) << "a recording was refused";
 }
 
 // What the device has already stays what it was, whatever is done to the host's memory.
