@@ -69,7 +69,6 @@ EngineNotes notes_of(const CudnnDescriptor& configuration) {
     notes.narrows_operands |= found[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     notes.narrow_sums |= found[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     notes.nondeterministic |= found[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    notes.keeps_nan |= found[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
   }
   return notes;
 }
