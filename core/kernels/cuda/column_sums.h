@@ -8,8 +8,9 @@
 namespace cohort::cuda {
 
 // Sums over the rows of a matrix for each of its columns, in two launches: each thread adds up a
-// chunk of rows of one column, neighbouring threads neighbouring columns; then the chunks are added
-// in float64. Chunks depend on the sizes only, hence so do the bits.
+// chunk of rows of one column, neighbouring threads neighbouring columns; then a team for each
+// column adds the chunks in float64: few columns have thousands. Chunks depend on the sizes only,
+// hence so do the bits.
 struct ColumnChunks {
   int64_t rows, columns, chunk_rows, chunks;
 
@@ -53,16 +54,22 @@ void sum_chunks(Stream& stream, const ColumnChunks& chunks, Pair<T>* partial, F 
   });
 }
 
-// The totals of column c.
+// Calls f(team, c) on the device for each column c, with a team for its chunks.
+template <typename F>
+void for_each_column(Stream& stream, const ColumnChunks& chunks, F f) {
+  for_each_row(stream, chunks.columns, chunks.chunks, f);
+}
+
+// The totals of column c, on every thread of its team.
 template <typename T>
-COHORT_DEVICE inline Pair<double> add_chunks(const ColumnChunks& chunks, const Pair<T>* partial,
-                                             int64_t c) {
+COHORT_DEVICE inline Pair<double> add_chunks(const Team& team, const ColumnChunks& chunks,
+                                             const Pair<T>* partial, int64_t c) {
   Pair<double> total;
-  for (int64_t chunk = 0; chunk < chunks.chunks; ++chunk) {
+  for (int64_t chunk = team.rank(); chunk < chunks.chunks; chunk += team.size()) {
     total.a += partial[chunk * chunks.columns + c].a;
     total.b += partial[chunk * chunks.columns + c].b;
   }
-  return total;
+  return {team.sum(total.a), team.sum(total.b)};
 }
 
 }  // namespace cohort::cuda

@@ -33,11 +33,9 @@ ConvTask::ConvTask(const ConvSizes& s, ConvResult result, std::array<DType, 3> d
 
 std::optional<ConvProblem> with_epilogue(const ConvProblem& problem, const KernelSpec& spec) {
   if (spec.inputs.size() != 3 || spec.inputs[2].dtype != problem.y.dtype) return std::nullopt;
-  const auto activation = spec.attributes.get_or<std::string>("activation", "");
-  if (!activation.empty() && activation != "Relu") return std::nullopt;
+  if (!spec.attributes.get_or<std::string>("activation", "").empty()) return std::nullopt;
   ConvProblem whole = problem;
   whole.bias = true;
-  whole.relu = !activation.empty();
   return whole;
 }
 

@@ -32,9 +32,8 @@ struct ConvProblem {
   ConvResult result;
   ConvTensor x, filter, y;
   std::array<int64_t, 2> padding, strides, dilations;
-  bool tf32;  // of float32, which may be rounded to it
-  // Behind y: a bias for each of its channels, of its dtype, and then ReLU, which leaves NaN.
-  bool bias = false, relu = false;
+  bool tf32;          // of float32, which may be rounded to it
+  bool bias = false;  // behind y: one for each of its channels, of its dtype
 
   auto operator<=>(const ConvProblem&) const = default;
 };
@@ -52,7 +51,8 @@ struct ConvTask {
 };
 
 // `problem`, of y, with all that follows the product of `spec`; none where nothing does, or
-// something that a ConvProblem has no words for.
+// something that a ConvProblem has no words for, as is ReLU: of cuDNN's engines only the slowest
+// keeps NaN.
 std::optional<ConvProblem> with_epilogue(const ConvProblem& problem, const KernelSpec& spec);
 
 // The tensors of a ConvProblem, laid out as it says.

@@ -26,6 +26,14 @@ Dims dense(const Dims& dims) {
 // With the last two axes exchanged.
 Dims turned(const Dims& of) { return {of[0], of[1], of[3], of[2]}; }
 
+// What scores of keys become that a query does not see. Engines took the lowest number for it until
+// 9.10, and take the infinite one since.
+float unseen_score() {
+  constexpr size_t kInfinite = 91000;
+  return cudnnGetVersion() < kInfinite ? std::numeric_limits<float>::lowest()
+                                       : -std::numeric_limits<float>::infinity();
+}
+
 // The forms of a gradient's graph that engines know: with delta, the sums of dout * out, in memory
 // of its own between the two kernels that there are, and the mask over the differences of scores
 // and lse; or, as engines had it at first, with delta between operations and the mask over the
@@ -159,9 +167,9 @@ class AttentionGraph {
     operations_.push_back(operation.finish());
     return y;
   }
-  // With the last two axes exchanged, in 16 bits, as products take it.
-  Part turn(const Part& x) {
-    const Part y = between(type_, turned(x.dims), turned(x.strides));
+  // With the last two axes exchanged.
+  Part turn(const Part& x, cudnnDataType_t type) {
+    const Part y = between(type, turned(x.dims), turned(x.strides));
     CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.tensor)
         .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.tensor);
@@ -180,7 +188,7 @@ class AttentionGraph {
   Part scaled_scores(const Part& q, const Part& k_turned, const Part& scale) {
     return apply(CUDNN_POINTWISE_MUL, scores(q, k_turned), scale);
   }
-  // The lowest number where a query does not see the key.
+  // unseen_score() where a query does not see the key.
   Part mask(const Part& scores) {
     if (!p_.causal) return scores;
     Part row = index_along(2, scores);
@@ -192,9 +200,9 @@ class AttentionGraph {
     const Part visible = between(CUDNN_DATA_BOOLEAN, scores.dims, scores.strides);
     add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN), row, &column,
                   nullptr, visible);
-    const Part lowest = number(std::numeric_limits<float>::lowest());
+    const Part unseen = number(unseen_score());
     const Part masked = between(scores.dims);
-    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &lowest,
+    add_pointwise(cudnn_pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), scores, &unseen,
                   &visible, masked);
     return masked;
   }
@@ -232,7 +240,7 @@ class AttentionGraph {
     const Part weights =
         apply(CUDNN_POINTWISE_EXP,
               mask(apply(CUDNN_POINTWISE_SUB, scaled_scores(g.q, g.k_turned, scale), g.lse)));
-    multiply(turn(weights), g.dout, g.dv);
+    multiply(turn(weights, type_), g.dout, g.dv);
     finish_gradient(g, weights, scores(g.dout, g.v_turned), delta, scale);
   }
 
@@ -243,7 +251,7 @@ class AttentionGraph {
     const Part weights =
         apply(CUDNN_POINTWISE_EXP,
               apply(CUDNN_POINTWISE_SUB, mask(scaled_scores(g.q, g.k_turned, scale)), g.lse));
-    multiply(turn(weights), g.dout, g.dv);
+    multiply(turn(weights, type_), g.dout, g.dv);
     const Part dweights = apply(CUDNN_POINTWISE_MUL, scores(g.dout, g.v_turned), one);
     finish_gradient(g, weights, dweights, delta, scale);
   }
@@ -253,14 +261,15 @@ class AttentionGraph {
     return reduce(CUDNN_REDUCE_TENSOR_ADD, apply(CUDNN_POINTWISE_MUL, a, b));
   }
 
-  // The gradients of scores, and of the products that they are: dk and dq.
+  // The gradients of scores, and of the products that they are: dk and dq. Engines know the product
+  // for dq with both of its operands in float32, and those for dk and dv with both in 16 bits.
   void finish_gradient(const GradientParts& g, const Part& weights, const Part& dweights,
                        const Part& delta, const Part& scale) {
     const Part difference = apply(CUDNN_POINTWISE_SUB, dweights, delta);
     const Part dscores =
         apply(CUDNN_POINTWISE_MUL, apply(CUDNN_POINTWISE_MUL, difference, weights), scale);
-    multiply(turn(dscores), g.q, g.dk);
-    multiply(dscores, turn(g.k_turned), g.dq);
+    multiply(turn(dscores, type_), g.q, g.dk);
+    multiply(dscores, turn(g.k_turned, CUDNN_DATA_FLOAT), g.dq);
   }
 
   const AttentionProblem p_;

@@ -3,11 +3,11 @@
 #include "core/kernels/cuda/cudnn_graph.h"
 #include "core/kernels/cuda/plan_cache.h"
 
-// Convolutions as graphs of one operation, with those behind it that the problem names.
+// Convolutions as graphs of one operation, with a bias behind it where the problem has one.
 namespace cohort::cuda {
 namespace {
 
-enum TensorId : int64_t { kX = 1, kFilter = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6 };
+enum TensorId : int64_t { kX = 1, kFilter = 2, kY = 3, kBias = 4, kProduct = 5 };
 
 CudnnDescriptor describe(TensorId id, const ConvTensor& tensor) {
   return cudnn_tensor(id, cudnn_type(tensor.dtype), tensor.dims, tensor.strides);
@@ -84,19 +84,12 @@ CudnnDescriptor bias(const ConvTensor& y) {
 std::vector<CudnnDescriptor> operations(const ConvProblem& p) {
   const CudnnDescriptor y = describe(kY, p.y);
   if (!p.bias) return {operation(p, y)};
-  const auto between = [&](TensorId id) {
-    return cudnn_tensor(id, CUDNN_DATA_FLOAT, p.y.dims, p.y.strides, CudnnTensorKind::kVirtual);
-  };
-  const CudnnDescriptor product = between(kProduct), addend = bias(p.y),
-                        sum = p.relu ? between(kSum) : y;
-  std::vector<CudnnDescriptor> all = {
-      operation(p, product),
-      cudnn_pointwise_operation(cudnn_pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), product,
-                                &addend, nullptr, sum)};
-  if (p.relu)
-    all.push_back(cudnn_pointwise_operation(
-        cudnn_pointwise(CUDNN_POINTWISE_RELU_FWD, CUDNN_DATA_FLOAT), sum, nullptr, nullptr, y));
-  return all;
+  const CudnnDescriptor product = cudnn_tensor(kProduct, CUDNN_DATA_FLOAT, p.y.dims, p.y.strides,
+                                               CudnnTensorKind::kVirtual),
+                        addend = bias(p.y);
+  return {operation(p, product),
+          cudnn_pointwise_operation(cudnn_pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT), product,
+                                    &addend, nullptr, y)};
 }
 
 class CudnnConvPlan final : public ConvPlan {
@@ -104,9 +97,7 @@ class CudnnConvPlan final : public ConvPlan {
   CudnnConvPlan(const ConvProblem& problem, Device device)
       : tensors_(problem.bias ? 4 : 3),
         plan_(device, operations(problem),
-              {.float32 = problem.x.dtype == DType::kFloat32,
-               .tf32 = problem.tf32,
-               .keeps_nan = problem.relu}) {}
+              {.float32 = problem.x.dtype == DType::kFloat32, .tf32 = problem.tf32}) {}
 
   size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
   void run(Stream& stream, const ConvMemory& memory, void* workspace) override {

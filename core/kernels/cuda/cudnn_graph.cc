@@ -28,15 +28,18 @@ int64_t get(const CudnnDescriptor& from, cudnnBackendAttributeName_t name,
   return count;
 }
 
-// The engines that cuDNN proposes, best first; none where it knows none in this mode.
-std::vector<CudnnDescriptor> propose(const CudnnDescriptor& graph, cudnnBackendHeurMode_t mode) {
+// The engines that cuDNN proposes, best first; none where it refuses to in this mode, which `why`
+// then says unless it says something already.
+std::vector<CudnnDescriptor> propose(const CudnnDescriptor& graph, cudnnBackendHeurMode_t mode,
+                                     std::string& why) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   try {
     heuristic.finish();
   } catch (const Error& error) {
-    if (error.code() != Code::kUnimplemented) throw;
+    if (error.code() == Code::kResourceExhausted) throw;
+    if (why.empty()) why = error.message();
     return {};
   }
   const int64_t count =
@@ -66,21 +69,20 @@ EngineNotes notes_of(const CudnnDescriptor& configuration) {
     notes.narrows_operands |= found[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     notes.narrow_sums |= found[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     notes.nondeterministic |= found[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    notes.keeps_nan |= found[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
   }
   return notes;
 }
 
-// The plan of one engine; none where it turns out that it cannot, or cannot be compiled.
-std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescriptor& configuration) {
+// The plan of one engine; none where it turns out that it cannot, or cannot be compiled, whatever
+// cuDNN calls that: another engine may. `why` as above.
+std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescriptor& configuration,
+                                       std::string& why) {
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
       .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
   const cudnnStatus_t status = cudnnBackendFinalize(plan.get());
   if (status == CUDNN_STATUS_SUCCESS) return plan;
-  const bool next = is_unsupported(status) || (status >= CUDNN_STATUS_INTERNAL_ERROR &&
-                                               status < CUDNN_STATUS_EXECUTION_FAILED);
-  if (!next) check_cudnn(status, "cudnnBackendFinalize of a plan");
+  if (why.empty()) why = words_of(status, "cudnnBackendFinalize of a plan");
   return std::nullopt;
 }
 
@@ -97,14 +99,15 @@ CudnnDescriptor choose_plan(cudnnHandle_t handle, const std::vector<CudnnDescrip
       .set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
       .finish();
   PlanChoice<CudnnDescriptor> choice;
+  std::string why;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (const CudnnDescriptor& configuration : propose(graph, mode)) {
+    for (const CudnnDescriptor& configuration : propose(graph, mode, why)) {
       if (!rules.allow(notes_of(configuration))) continue;
-      const auto plan = plan_of(handle, configuration);
+      const auto plan = plan_of(handle, configuration, why);
       if (plan && choice.offer(*plan, workspace_of(*plan))) return *plan;
     }
   if (choice.chosen()) return *choice.chosen();
-  fail(Code::kUnimplemented, "no engine of cuDNN takes it");
+  fail(Code::kUnimplemented, "no engine of cuDNN takes it", why.empty() ? "" : ": ", why);
 }
 
 }  // namespace

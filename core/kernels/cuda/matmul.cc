@@ -137,7 +137,6 @@ class MatMulKernel final : public Kernel {
   // By epilogue_. The choice of an algorithm asks the bias's address for its alignment alone.
   void describe_epilogue(const KernelSpec& spec) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, !epilogue_.bias  ? CUBLASLT_EPILOGUE_DEFAULT
-                                       : epilogue_.relu ? CUBLASLT_EPILOGUE_RELU_BIAS
                                        : epilogue_.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS
                                                         : CUBLASLT_EPILOGUE_BIAS);
     const uintptr_t bias = epilogue_.bias ? kBufferAlignment : 0;
@@ -174,6 +173,10 @@ class MatMulKernel final : public Kernel {
                                                                   sizeof(value)));
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);
+    // Parts of a product are added up in float32: others than this are rounded to y's type first.
+    if (dtype_size(y_.dtype) < sizeof(float))
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+             static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto operand :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})

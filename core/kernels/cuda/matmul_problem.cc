@@ -31,9 +31,8 @@ MatMulEpilogue choose_epilogue(const KernelSpec& spec) {
   const DType y = spec.outputs[0].dtype;
   // The libraries have epilogues for what tensor cores compute.
   epilogue.bias = y != DType::kFloat64 && spec.inputs[2].dtype == y;
-  epilogue.relu = epilogue.bias && activation == "Relu";
   epilogue.gelu = epilogue.bias && activation == "GeluTanh";
-  epilogue.complete = epilogue.bias && (activation.empty() || epilogue.relu || epilogue.gelu);
+  epilogue.complete = epilogue.bias && (activation.empty() || epilogue.gelu);
   return epilogue;
 }
 

@@ -25,10 +25,11 @@ struct MatMulProblem {
   explicit MatMulProblem(const KernelSpec& spec);
 };
 
-// What the library adds and applies itself; the rest is an elementwise program behind it.
+// What the library adds and applies itself; the rest is an elementwise program behind it. That is
+// ReLU too: the library's makes 0 of NaN.
 struct MatMulEpilogue {
-  bool bias = false, relu = false, gelu = false;  // gelu: by tanh
-  bool complete = true;                           // nothing is left to do
+  bool bias = false, gelu = false;  // gelu: by tanh
+  bool complete = true;             // nothing is left to do
 };
 // Of a fused product of `dtype`s as in the spec.
 MatMulEpilogue choose_epilogue(const KernelSpec& spec);

@@ -30,21 +30,23 @@ void merge_chunks(const KernelContext& context, const ColumnChunks& chunks, doub
   T *means = context.output<T>(1), *variances = context.output<T>(2);
   const int64_t n = chunks.columns;
   const double divisor = static_cast<double>(std::max<int64_t>(chunks.rows, 1));
-  for_each_element(*context.stream, n, [=] COHORT_DEVICE(int64_t c) {
+  for_each_column(*context.stream, chunks, [=] COHORT_DEVICE(const Team& team, int64_t c) {
     double total = 0, squares = 0;
-    for (int64_t k = 0; k < chunks.chunks; ++k) {
+    for (int64_t k = team.rank(); k < chunks.chunks; k += team.size()) {
       const int64_t first = chunks.first_row(k);
       const double rows = static_cast<double>(chunks.first_row(k + 1) - first);
       total += partial[k * n + c].a + rows * x[first * n + c];
     }
-    const double center = total / divisor;
-    for (int64_t k = 0; k < chunks.chunks; ++k) {
+    const double center = team.sum(total) / divisor;
+    for (int64_t k = team.rank(); k < chunks.chunks; k += team.size()) {
       const int64_t first = chunks.first_row(k);
       const double rows = static_cast<double>(chunks.first_row(k + 1) - first);
       const double sum = partial[k * n + c].a;
       const double distance = sum / rows + x[first * n + c] - center;
       squares += partial[k * n + c].b - sum * sum / rows + rows * distance * distance;
     }
+    squares = team.sum(squares);
+    if (team.rank() != 0) return;
     means[c] = static_cast<T>(center);
     variances[c] = static_cast<T>((squares > 0 ? squares : 0) / divisor);
     scales[c] = static_cast<T>(gamma[c] / std::sqrt(variances[c] + epsilon));
@@ -112,8 +114,9 @@ void finish_sums(const KernelContext& context, const ColumnChunks& chunks, doubl
   const T *gamma = context.input<T>(2), *variances = context.input<T>(4);
   T *dgamma = context.output<T>(1), *dbeta = context.output<T>(2);
   const double rows = static_cast<double>(std::max<int64_t>(chunks.rows, 1));
-  for_each_element(*context.stream, chunks.columns, [=] COHORT_DEVICE(int64_t c) {
-    const Pair<double> total = add_chunks(chunks, partial, c);
+  for_each_column(*context.stream, chunks, [=] COHORT_DEVICE(const Team& team, int64_t c) {
+    const Pair<double> total = add_chunks(team, chunks, partial, c);
+    if (team.rank() != 0) return;
     const double rstd = 1 / std::sqrt(variances[c] + epsilon);
     dbeta[c] = static_cast<T>(total.a);
     dgamma[c] = static_cast<T>(total.b * rstd);

@@ -60,8 +60,9 @@ void parameter_gradients(const KernelContext& context, const ColumnChunks& chunk
                   const T d = dy[row * n + c], mean = means == nullptr ? T(0) : means[row];
                   return {d * (x[row * n + c] - mean) * rstds[row], d};
                 });
-  for_each_element(*context.stream, n, [=] COHORT_DEVICE(int64_t c) {
-    const Pair<double> total = add_chunks(chunks, partial, c);
+  for_each_column(*context.stream, chunks, [=] COHORT_DEVICE(const Team& team, int64_t c) {
+    const Pair<double> total = add_chunks(team, chunks, partial, c);
+    if (team.rank() != 0) return;
     dgamma[c] = static_cast<T>(total.a);
     if (dbeta != nullptr) dbeta[c] = static_cast<T>(total.b);
   });

@@ -7,7 +7,7 @@
 namespace cohort::cuda {
 
 // Chooses among plans that are offered the quickest first: the first whose workspace is not large,
-// and where all are, the one with the smallest.
+// and where all are, the first, unless a later one takes less than half of what it does.
 template <typename Plan>
 class PlanChoice {
  public:
@@ -15,11 +15,12 @@ class PlanChoice {
 
   // True when no other plan need be offered.
   bool offer(Plan plan, size_t workspace_bytes) {
-    if (!chosen_ || workspace_bytes < workspace_bytes_) {
+    const bool is_large = workspace_bytes > kLargeWorkspace;
+    if (!chosen_ || !is_large || workspace_bytes < workspace_bytes_ / 2) {
       chosen_ = std::move(plan);
       workspace_bytes_ = workspace_bytes;
     }
-    return workspace_bytes <= kLargeWorkspace;
+    return !is_large;
   }
 
   const std::optional<Plan>& chosen() const { return chosen_; }  // none where none was offered

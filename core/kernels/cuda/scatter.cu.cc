@@ -1,5 +1,6 @@
 #include "core/kernels/common/convert.h"
 #include "core/kernels/common/functors.h"
+#include "core/kernels/cuda/fill.h"
 #include "core/kernels/cuda/update_lists.h"
 #include "core/tensor/scatter_op.h"
 
@@ -48,8 +49,12 @@ void change_rows(const KernelContext& context, ScatterOp op, int64_t count, int6
   });
 }
 
+// Word by word, as far as there are whole ones.
 void clear(Stream& stream, char* target, int64_t bytes) {
-  for_each_element(stream, bytes, [=] COHORT_DEVICE(int64_t i) { target[i] = 0; });
+  constexpr int64_t kWord = sizeof(uint64_t);
+  const int64_t rest = bytes % kWord;
+  fill(stream, reinterpret_cast<uint64_t*>(target), bytes / kWord, uint64_t{0});
+  fill(stream, target + (bytes - rest), rest, char{0});
 }
 
 class ScatterKernel final : public Kernel {

@@ -7,6 +7,8 @@ double activate(const std::string& name, double x) {
   if (name == "Relu") return x < 0 ? 0 : x;
   if (name == "Tanh") return std::tanh(x);
   if (name == "Gelu") return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+  if (name == "GeluTanh")
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   return x;
 }
 
@@ -63,7 +65,7 @@ TEST(MatMul, SharesOneMatrixAmongBatches) {
 }
 
 TEST(FusedMatMul, AddsBiasAndActivates) {
-  for (const char* activation : {"", "Relu", "Tanh", "Gelu"})
+  for (const char* activation : {"", "Relu", "Tanh", "Gelu", "GeluTanh"})
     for (const int64_t k : {0, 9})
       check_kernel(
           "FusedMatMul",

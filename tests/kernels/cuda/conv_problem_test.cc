@@ -89,16 +89,16 @@ std::optional<ConvProblem> fused(const std::string& activation, DType bias) {
   return with_epilogue(task({0, 0, 0, 0}).problem, spec);
 }
 
-TEST(ConvProblem, HasWordsForABiasAndRelu) {
-  const ConvProblem alone = task({0, 0, 0, 0}).problem, sum = fused("", DType::kFloat32).value(),
-                    relu = fused("Relu", DType::kFloat32).value();
-  EXPECT_TRUE(sum.bias && !sum.relu && relu.bias && relu.relu);
-  EXPECT_EQ((std::set<ConvProblem>{alone, sum, relu}).size(), 3u);
+TEST(ConvProblem, HasWordsForABias) {
+  const ConvProblem alone = task({0, 0, 0, 0}).problem, sum = fused("", DType::kFloat32).value();
+  EXPECT_TRUE(sum.bias);
+  EXPECT_NE(alone, sum);
 }
 
-TEST(ConvProblem, HasNoWordsForOtherActivationsAndTypes) {
+TEST(ConvProblem, HasNoWordsForActivationsAndOtherTypes) {
+  EXPECT_FALSE(fused("Relu", DType::kFloat32)) << "of NaN";
   EXPECT_FALSE(fused("Sigmoid", DType::kFloat32));
-  EXPECT_FALSE(fused("Relu", DType::kBFloat16));
+  EXPECT_FALSE(fused("", DType::kBFloat16));
 }
 
 TEST(ConvProblem, OfAConvolutionAloneHasNoEpilogue) {

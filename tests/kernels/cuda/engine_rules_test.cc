@@ -28,11 +28,5 @@ TEST(EngineRules, AskForNoOrderOfSumsThatTheGraphGives) {
   EXPECT_FALSE(rules.allow({.narrow_sums = true, .nondeterministic = true}));
 }
 
-TEST(EngineRules, WantNanKeptWhereItMustStay) {
-  EXPECT_FALSE(EngineRules{.keeps_nan = true}.allow({}));
-  EXPECT_TRUE(EngineRules{.keeps_nan = true}.allow({.keeps_nan = true}));
-  EXPECT_TRUE(EngineRules{}.allow({}));
-}
-
 }  // namespace
 }  // namespace cohort::cuda

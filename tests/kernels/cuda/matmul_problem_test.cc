@@ -100,15 +100,16 @@ MatMulEpilogue epilogue(DType dtype, DType bias, const std::string& activation) 
                           1});
 }
 
-TEST(MatMulEpilogue, OfTheLibraryHasBiasReluAndTheTanhGelu) {
+TEST(MatMulEpilogue, OfTheLibraryHasBiasAndTheTanhGelu) {
   EXPECT_TRUE(epilogue(DType::kFloat32, DType::kFloat32, "").complete);
-  EXPECT_TRUE(epilogue(DType::kBFloat16, DType::kFloat32, "Relu").relu);
+  EXPECT_TRUE(epilogue(DType::kBFloat16, DType::kFloat32, "").bias);
   EXPECT_TRUE(epilogue(DType::kFloat16, DType::kFloat16, "GeluTanh").gelu);
 }
 
 TEST(MatMulEpilogue, LeavesWhatTheLibraryLacks) {
   EXPECT_FALSE(epilogue(DType::kFloat32, DType::kFloat32, "Gelu").complete) << "that by erf";
   EXPECT_FALSE(epilogue(DType::kFloat32, DType::kFloat32, "Silu").complete);
+  EXPECT_FALSE(epilogue(DType::kFloat32, DType::kFloat32, "Relu").complete) << "that of NaN";
   EXPECT_FALSE(epilogue(DType::kFloat64, DType::kFloat64, "").complete);
 }
 

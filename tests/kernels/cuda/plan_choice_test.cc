@@ -22,7 +22,14 @@ TEST(PlanChoice, PassesLargePlansOver) {
   EXPECT_EQ(choice.chosen(), 3);
 }
 
-TEST(PlanChoice, TakesTheSmallestOfLargePlansAlone) {
+TEST(PlanChoice, TakesTheQuickestOfLargePlansThatAreNearlyAlike) {
+  Choice choice;
+  EXPECT_FALSE(choice.offer(1, 4 * kLarge));
+  EXPECT_FALSE(choice.offer(2, 4 * kLarge - 128));
+  EXPECT_EQ(choice.chosen(), 1);
+}
+
+TEST(PlanChoice, TakesAMuchSmallerOneOfLargePlansAlone) {
   Choice choice;
   EXPECT_FALSE(choice.chosen());
   for (const size_t gibibytes : {5, 2, 4, 2})
