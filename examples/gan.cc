@@ -85,7 +85,8 @@ int main(int argc, char** argv) {
     };
     const auto points = strategy.distribute_dataset(ring(10'000).shuffle(10'000).batch(batch));
     const auto rate = optim::schedules::CosineDecay(
-        0.001, static_cast<double>(epochs * points.cardinality()));  // settles both opponents
+        0.001, static_cast<double>(epochs) *
+                   static_cast<double>(points.cardinality()));  // settles both opponents
     const optim::Optimizer generator_optimizer = optim::Adam(rate, {.beta_1 = 0.5}),
                            critic_optimizer = optim::Adam(rate, {.beta_1 = 0.5});
 

@@ -100,7 +100,8 @@ int main(int argc, char** argv) {
     const auto heads = flags.integer("heads", 4, "attention heads of a block", {.min = 1});
     const auto width =
         flags.integer("width", 64, "of the residual stream, a multiple of heads", {.min = 1});
-    const auto context = flags.integer("context", 64, "bytes that the model sees", {.min = 1});
+    const auto context =
+        flags.integer("context", 64, "bytes that the model sees", {.min = 1, .max = 1 << 20});
     const auto epochs = flags.integer("epochs", 5, "passes over the text", {.min = 1});
     const auto batch =
         flags.integer("batch", 32, "windows in a step, over all replicas", {.min = 1});

@@ -125,8 +125,11 @@ void Flags::finish() {
         described_.begin(), described_.end(), [&](const Described& a, const Described& b) {
           return edit_distance(name, a.name) < edit_distance(name, b.name);
         });
-    invalid("unknown flag --", name,
-            nearest == described_.end() ? "" : str("; did you mean --", nearest->name, "?"),
+    // What has nothing in common with any flag is no slip of the pen.
+    const bool is_near =
+        nearest != described_.end() &&
+        edit_distance(name, nearest->name) <= static_cast<int>(nearest->name.size() / 2);
+    invalid("unknown flag --", name, is_near ? str("; did you mean --", nearest->name, "?") : "",
             " (--help lists the flags)");
   }
 }

@@ -4,9 +4,11 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <mutex>
 
 #include "core/base/error.h"
+#include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
@@ -31,9 +33,24 @@ int exit_code_of(const Error& error) {
   return is_preempted ? kExitResumable : exit_code(error.code());
 }
 
+// A standard stream that the caller has closed would be the next file or connection to be opened,
+// which then got what the program prints.
+void open_standard_streams() {
+  for (const int stream : {0, 1, 2})
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0)
+      fail_errno("open", "/dev/null");
+}
+
+// What a program prints last is its result, which must not be lost in silence on a full disk.
+void flush_output() {
+  if (std::fflush(stdout) != 0) fail_errno("write", "standard output");
+  if (std::ferror(stdout) != 0) fail(Code::kUnknown, "standard output was not written as a whole");
+}
+
 }  // namespace
 
 void init() {
+  open_standard_streams();
   the_request = StopRequest::kNone;
   const auto action = once([](int) { the_request = StopRequest::kInterrupt; });
   sigaction(SIGINT, &action, nullptr);
@@ -63,6 +80,7 @@ int run_main(const std::function<void()>& body) {
   try {
     init();
     body();
+    flush_output();
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

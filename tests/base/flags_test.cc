@@ -94,6 +94,16 @@ TEST(Flags, AnUnknownFlagSuggestsTheNearest) {
             "unknown flag --epcohs; did you mean --epochs? (--help lists the flags)");
 }
 
+TEST(Flags, AnUnknownFlagThatIsLikeNoneSuggestsNothing) {
+  for (const std::string unknown : {"--", "--zzz"}) {
+    Flags flags = parse({unknown});
+    flags.integer("epochs", 1, "");
+    flags.text("logs", "", "");
+    EXPECT_EQ(error_of([&] { flags.finish(); }),
+              "unknown flag " + unknown + " (--help lists the flags)");
+  }
+}
+
 TEST(Flags, AnArgumentThatIsNoFlagIsRefused) {
   Flags flags = parse({"train"});
   EXPECT_EQ(error_of([&] { flags.finish(); }), "unexpected argument \"train\"");

@@ -1,7 +1,10 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 
@@ -279,6 +282,27 @@ TEST(RunMain, TurnsErrorsIntoExitCodes) {
   EXPECT_EQ(run_main([] { invalid("wrong"); }), 2);
   EXPECT_EQ(run_main([] { fail(Code::kNotFound, "no file"); }), 15);
   EXPECT_EQ(run_main([] { throw std::runtime_error("other"); }), 1);
+}
+
+TEST(RunMain, OutputThatCannotBeWrittenIsAnError) {
+  const auto print_to_full_disk = [] {
+    if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(1);
+    std::_Exit(run_main([] { std::printf("test_accuracy=0.98\n"); }));
+  };
+  EXPECT_EXIT(print_to_full_disk(), ::testing::ExitedWithCode(18),
+              "RESOURCE_EXHAUSTED: cannot write standard output: No space left on device");
+}
+
+TEST(RunMain, FilesDoNotTakeThePlaceOfClosedStreams) {
+  const auto write_without_streams = [] {
+    for (const int stream : {0, 1}) ::close(stream);
+    std::_Exit(run_main([] {
+      const int file = ::open("/dev/zero", O_RDONLY);
+      if (file < 3) invalid("a file is stream ", file);
+      std::printf("not for that file\n");
+    }));
+  };
+  EXPECT_EXIT(write_without_streams(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
