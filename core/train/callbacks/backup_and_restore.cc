@@ -4,6 +4,7 @@
 #include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
+#include "core/train/callbacks/folder.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
@@ -24,6 +25,7 @@ class BackupAndRestoreCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     saved_in_grace_.reset();
+    prepare_folder(training, "BackupAndRestore", path_.parent_path());
     const Strategy& strategy = training.model().strategy();
     // The same request ends parameter servers at once.
     if (options_.grace_seconds > 0 && !strategy.input_context().independent)
