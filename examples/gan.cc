@@ -114,11 +114,13 @@ int main(int argc, char** argv) {
         const auto losses = strategy.run(step, share);
         critic_loss = strategy.reduce("sum", losses[0]).item();
         generator_loss = strategy.reduce("sum", losses[1]).item();
+        if (interrupted()) fail(Code::kCancelled, "interrupted in epoch ", epoch);
       }
       match = compare(strategy.gather(strategy.run(sample), 0));
-      if (epoch % 20 == 0 || epoch == epochs)
-        std::printf("epoch %ld: critic_loss=%.3f generator_loss=%.3f near=%.3f modes=%zu\n",
-                    static_cast<long>(epoch), critic_loss, generator_loss, match.near, match.modes);
+      if (epoch % 20 != 0 && epoch != epochs) continue;
+      std::printf("epoch %ld: critic_loss=%.3f generator_loss=%.3f near=%.3f modes=%zu\n",
+                  static_cast<long>(epoch), critic_loss, generator_loss, match.near, match.modes);
+      std::fflush(stdout);  // into a pipe, too
     }
     std::printf("near=%.3f modes=%zu of %ld\n", match.near, match.modes, static_cast<long>(kModes));
   });

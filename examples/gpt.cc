@@ -78,6 +78,7 @@ std::string continue_text(Model& model, std::string text, int64_t bytes, int64_t
                           double temperature) {
   RandomStream random(/*seed=*/2);
   for (int64_t i = 0; i < bytes; ++i) {
+    if (interrupted()) fail(Code::kCancelled, "interrupted after writing ", i, " bytes");
     const int64_t known = std::min<int64_t>(std::ssize(text), context);
     Tensor window = Tensor::zeros(DType::kInt32, {1, context});
     for (int64_t j = 0; j < known; ++j) {

@@ -1,11 +1,14 @@
 #include "core/base/program.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <fcntl.h>
 #include <mutex>
+#include <string_view>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/system_error.h"
@@ -15,6 +18,18 @@ namespace {
 
 std::atomic<StopRequest> the_request = StopRequest::kNone;
 static_assert(std::atomic<StopRequest>::is_always_lock_free, "a signal handler stores to it");
+
+// Who looks at a terminal is told, since what does not train may not look for requests to stop.
+void on_interrupt(int) {
+  constexpr std::string_view kSaid =
+      "\ninterrupt: training stops after its present step; another one ends the program at once\n";
+  the_request = StopRequest::kInterrupt;
+  const int error = errno;
+  if (::isatty(STDERR_FILENO) != 0) {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+  }
+  errno = error;
+}
 
 struct sigaction once(void (*handler)(int)) {
   struct sigaction action {};
@@ -52,7 +67,7 @@ void flush_output() {
 void init() {
   open_standard_streams();
   the_request = StopRequest::kNone;
-  const auto action = once([](int) { the_request = StopRequest::kInterrupt; });
+  const auto action = once(on_interrupt);
   sigaction(SIGINT, &action, nullptr);
 }
 

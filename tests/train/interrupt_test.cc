@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <pty.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -32,6 +34,27 @@ TEST(Interrupt, EndsFitAfterTheStepWithTheCallbacksCalled) {
                 Code::kCancelled),
             "fit: interrupted in epoch 1 after step 2");
   EXPECT_TRUE(ended);
+}
+
+TEST(Interrupt, SaysOnATerminalWhatItDoes) {
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    init();
+    raise(SIGINT);
+    std::_Exit(interrupted() ? 0 : 1);
+  }
+  std::string said;
+  char part[256];
+  for (ssize_t count; (count = ::read(terminal, part, sizeof(part))) > 0;) said.append(part, count);
+  ::close(terminal);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(said.find("interrupt: training stops after its present step; another one ends"),
+            std::string::npos)
+      << said;
 }
 
 TEST(Interrupt, LeavesABackupToContinueFrom) {
