@@ -86,6 +86,11 @@ class Quickstart(Case):
         self.assertEqual(temporary, [])
         self.check_left(text, logs, weights)
 
+    def test_a_folder_cannot_be_the_file_of_weights(self):
+        save = f"--save={self.folder}"
+        self.assertNotIn("Epoch", run("quickstart", save).stdout, "it trains")
+        self.fail_with(_WRONG_INPUT, [save, "is a folder"], "quickstart", save)
+
 
 class Mnist(Case):
     def train(self, *arguments):
