@@ -34,6 +34,7 @@ std::vector<double> MirroredTrainer::run(int64_t steps) {
     const auto begin = std::chrono::steady_clock::now();
     step(input_, label_);
     times.push_back(milliseconds_since(begin));
+    if (interrupted()) fail(Code::kCancelled, "interrupted after step ", i + 1, " of ", steps);
   }
   return times;
 }

@@ -88,6 +88,7 @@ class Trainer {
       times.push_back(milliseconds_since(begin));
       if (!std::isfinite(loss))
         fail(Code::kInternal, "the loss became ", loss, " after ", count_, " steps");
+      if (interrupted()) fail(Code::kCancelled, "interrupted after ", count_, " steps");
     }
     return times;
   }

@@ -85,7 +85,8 @@ int main(int argc, char** argv) {
     };
     const auto points = strategy.distribute_dataset(ring(10'000).shuffle(10'000).batch(batch));
     const auto rate = optim::schedules::CosineDecay(
-        0.001, static_cast<double>(epochs * points.cardinality()));  // settles both opponents
+        0.001, static_cast<double>(epochs) *
+                   static_cast<double>(points.cardinality()));  // settles both opponents
     const optim::Optimizer generator_optimizer = optim::Adam(rate, {.beta_1 = 0.5}),
                            critic_optimizer = optim::Adam(rate, {.beta_1 = 0.5});
 
@@ -113,11 +114,13 @@ int main(int argc, char** argv) {
         const auto losses = strategy.run(step, share);
         critic_loss = strategy.reduce("sum", losses[0]).item();
         generator_loss = strategy.reduce("sum", losses[1]).item();
+        if (interrupted()) fail(Code::kCancelled, "interrupted in epoch ", epoch);
       }
       match = compare(strategy.gather(strategy.run(sample), 0));
-      if (epoch % 20 == 0 || epoch == epochs)
-        std::printf("epoch %ld: critic_loss=%.3f generator_loss=%.3f near=%.3f modes=%zu\n",
-                    static_cast<long>(epoch), critic_loss, generator_loss, match.near, match.modes);
+      if (epoch % 20 != 0 && epoch != epochs) continue;
+      std::printf("epoch %ld: critic_loss=%.3f generator_loss=%.3f near=%.3f modes=%zu\n",
+                  static_cast<long>(epoch), critic_loss, generator_loss, match.near, match.modes);
+      std::fflush(stdout);  // into a pipe, too
     }
     std::printf("near=%.3f modes=%zu of %ld\n", match.near, match.modes, static_cast<long>(kModes));
   });

@@ -78,6 +78,7 @@ std::string continue_text(Model& model, std::string text, int64_t bytes, int64_t
                           double temperature) {
   RandomStream random(/*seed=*/2);
   for (int64_t i = 0; i < bytes; ++i) {
+    if (interrupted()) fail(Code::kCancelled, "interrupted after writing ", i, " bytes");
     const int64_t known = std::min<int64_t>(std::ssize(text), context);
     Tensor window = Tensor::zeros(DType::kInt32, {1, context});
     for (int64_t j = 0; j < known; ++j) {
@@ -100,7 +101,8 @@ int main(int argc, char** argv) {
     const auto heads = flags.integer("heads", 4, "attention heads of a block", {.min = 1});
     const auto width =
         flags.integer("width", 64, "of the residual stream, a multiple of heads", {.min = 1});
-    const auto context = flags.integer("context", 64, "bytes that the model sees", {.min = 1});
+    const auto context =
+        flags.integer("context", 64, "bytes that the model sees", {.min = 1, .max = 1 << 20});
     const auto epochs = flags.integer("epochs", 5, "passes over the text", {.min = 1});
     const auto batch =
         flags.integer("batch", 32, "windows in a step, over all replicas", {.min = 1});

@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
          nn::Dense(128, {.activation = nn::gelu_tanh}), nn::Dense(10)});
     // The rate rises over the first tenth of the steps and falls to 0 along half a cosine.
     const Mnist mnist = load_mnist(data_dir);
-    const double steps = static_cast<double>(epochs * ((mnist.train_images + batch - 1) / batch));
+    const auto train = mnist.train.shuffle(mnist.train_images).batch(batch);
+    const double steps = static_cast<double>(epochs) * static_cast<double>(train.cardinality());
     const auto rate = optim::schedules::CosineDecay(
         0, 0.9 * steps, {.warmup_target = 0.05, .warmup_steps = 0.1 * steps});
     model.compile({.optimizer = optim::SGD(rate, {.momentum = 0.9}),
@@ -46,7 +47,7 @@ int main(int argc, char** argv) {
     FitOptions options{
         .epochs = epochs, .validation_data = test, .callbacks = {callbacks::TerminateOnNaN()}};
     if (!backup_dir.empty()) options.callbacks.push_back(callbacks::BackupAndRestore(backup_dir));
-    model.fit(mnist.train.shuffle(mnist.train_images).batch(batch), options);
+    model.fit(train, options);
     const double accuracy = model.evaluate(test).at("accuracy");
     if (strategy.is_chief()) std::printf("test_accuracy=%.4f\n", accuracy);
   });

@@ -1,6 +1,8 @@
 // Trains a small CNN on generated handwritten digits with two replicas, which share this machine's
 // cores.
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "cohort.h"
 
@@ -14,6 +16,9 @@ int main(int argc, char** argv) {
     auto save =
         flags.text("save", "", "file for the weights; empty: one in a new temporary folder");
     flags.finish();
+    std::error_code unknown;  // then saving tells
+    if (std::filesystem::is_directory(save, unknown))
+      invalid("--save=", save, " is a folder, not a file");
     const std::string folder =
         logs.empty() || save.empty() ? make_temporary_folder("quickstart") : "";
     if (logs.empty()) logs = folder + "/logs";

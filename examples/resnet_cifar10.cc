@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     const auto train = all.take(images).shuffle(50'000).batch(batch);
     const auto test = held_out.batch(500);
 
-    const double steps = static_cast<double>(epochs * train.cardinality());
+    const double steps = static_cast<double>(epochs) * static_cast<double>(train.cardinality());
     auto model = resnet(depth);
     model.compile({.optimizer = optim::SGD(optim::schedules::PiecewiseConstantDecay(
                                                {steps / 2, steps * 3 / 4}, {0.1, 0.01, 0.001}),

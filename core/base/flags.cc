@@ -27,6 +27,16 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// ", at least 1, at most 64".
+template <typename Range>
+std::string limits(const Range& range) {
+  constexpr Range unlimited{};
+  std::string limits;
+  if (range.min != unlimited.min) limits += str(", at least ", range.min);
+  if (range.max != unlimited.max) limits += str(", at most ", range.max);
+  return limits;
+}
+
 template <typename T, typename Range>
 T parse(const std::string& name, const std::string& text, std::string_view kind,
         const Range& range) {
@@ -34,11 +44,7 @@ T parse(const std::string& name, const std::string& text, std::string_view kind,
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
   if (whole && value >= range.min && value <= range.max) return value;
-  constexpr Range unlimited{};
-  std::string allowed(kind);
-  if (range.min != unlimited.min) allowed += str(", at least ", range.min);
-  if (range.max != unlimited.max) allowed += str(", at most ", range.max);
-  invalid("--", name, "=", text, " is not allowed: expected ", allowed);
+  invalid("--", name, "=", text, " is not allowed: expected ", kind, limits(range));
 }
 
 }  // namespace
@@ -78,14 +84,14 @@ bool Flags::take(const std::string& name, const std::string& alone, std::string&
 
 int64_t Flags::integer(const std::string& name, int64_t fallback, const std::string& help,
                        IntegerRange range) {
-  described_.push_back({name, str(fallback), help});
+  described_.push_back({name, str(fallback), help + limits(range)});
   std::string value;
   return take(name, "", value) ? parse<int64_t>(name, value, "an integer", range) : fallback;
 }
 
 double Flags::number(const std::string& name, double fallback, const std::string& help,
                      NumberRange range) {
-  described_.push_back({name, str(fallback), help});
+  described_.push_back({name, str(fallback), help + limits(range)});
   std::string value;
   return take(name, "", value) ? parse<double>(name, value, "a number", range) : fallback;
 }
@@ -125,8 +131,11 @@ void Flags::finish() {
         described_.begin(), described_.end(), [&](const Described& a, const Described& b) {
           return edit_distance(name, a.name) < edit_distance(name, b.name);
         });
-    invalid("unknown flag --", name,
-            nearest == described_.end() ? "" : str("; did you mean --", nearest->name, "?"),
+    // What has nothing in common with any flag is no slip of the pen.
+    const bool is_near =
+        nearest != described_.end() &&
+        edit_distance(name, nearest->name) <= static_cast<int>(nearest->name.size() / 2);
+    invalid("unknown flag --", name, is_near ? str("; did you mean --", nearest->name, "?") : "",
             " (--help lists the flags)");
   }
 }

@@ -1,18 +1,35 @@
 #include "core/base/program.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <mutex>
+#include <string_view>
+#include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
 
 std::atomic<StopRequest> the_request = StopRequest::kNone;
 static_assert(std::atomic<StopRequest>::is_always_lock_free, "a signal handler stores to it");
+
+// Who looks at a terminal is told, since what does not train may not look for requests to stop.
+void on_interrupt(int) {
+  constexpr std::string_view kSaid =
+      "\ninterrupt: training stops after its present step; another one ends the program at once\n";
+  the_request = StopRequest::kInterrupt;
+  const int error = errno;
+  if (::isatty(STDERR_FILENO) != 0) {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+  }
+  errno = error;
+}
 
 struct sigaction once(void (*handler)(int)) {
   struct sigaction action {};
@@ -31,11 +48,26 @@ int exit_code_of(const Error& error) {
   return is_preempted ? kExitResumable : exit_code(error.code());
 }
 
+// A standard stream that the caller has closed would be the next file or connection to be opened,
+// which then got what the program prints.
+void open_standard_streams() {
+  for (const int stream : {0, 1, 2})
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0)
+      fail_errno("open", "/dev/null");
+}
+
+// What a program prints last is its result, which must not be lost in silence on a full disk.
+void flush_output() {
+  if (std::fflush(stdout) != 0) fail_errno("write", "standard output");
+  if (std::ferror(stdout) != 0) fail(Code::kUnknown, "standard output was not written as a whole");
+}
+
 }  // namespace
 
 void init() {
+  open_standard_streams();
   the_request = StopRequest::kNone;
-  const auto action = once([](int) { the_request = StopRequest::kInterrupt; });
+  const auto action = once(on_interrupt);
   sigaction(SIGINT, &action, nullptr);
 }
 
@@ -63,6 +95,7 @@ int run_main(const std::function<void()>& body) {
   try {
     init();
     body();
+    flush_output();
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

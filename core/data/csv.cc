@@ -1,14 +1,17 @@
 #include "core/data/csv.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "core/base/comma_separated.h"
 #include "core/base/file.h"
 #include "core/data/csv_records.h"
 #include "core/data/table.h"
+#include "core/tensor/half.h"
 
 namespace cohort::data {
 namespace {
@@ -35,8 +38,17 @@ bool is_within(double value) {
   return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
 }
 
+// Whether a number becomes infinite as a T.
+template <typename T>
+bool overflows(double value) {
+  return std::isfinite(value) && !std::isfinite(static_cast<float>(T(static_cast<float>(value))));
+}
+
 // REQUIRES: a value for int64 is below kExact.
 bool fits(double value, DType dtype) {
+  if (dtype == DType::kFloat32) return !overflows<float>(value);
+  if (dtype == DType::kBFloat16) return !overflows<bfloat16>(value);
+  if (dtype == DType::kFloat16) return !overflows<float16>(value);
   if (is_floating(dtype)) return true;
   if (value != std::trunc(value)) return false;
   if (dtype == DType::kInt32) return is_within<int32_t>(value);
@@ -72,18 +84,33 @@ class Reader {
  private:
   void find_label() {
     if (options_.label_column.empty()) return;
-    label_ = columns_;
-    for (size_t i = 0; i < names_.size(); ++i)
-      if (trimmed(names_[i]) == options_.label_column) label_ = i;
-    if (label_ < columns_) return;
+    for (size_t i = 0; i < names_.size(); ++i) {
+      if (trimmed(names_[i]) != options_.label_column) continue;
+      if (label_ != kNoLabel)
+        invalid(place(0), "columns ", label_ + 1, " and ", i + 1, " are both called ",
+                shown(options_.label_column), "; give the label's number, from 0");
+      label_ = i;
+    }
+    if (label_ != kNoLabel) return;
     int64_t number = 0;
     const char* end = options_.label_column.data() + options_.label_column.size();
     const auto [stop, error] = std::from_chars(options_.label_column.data(), end, number);
     const int64_t columns = static_cast<int64_t>(columns_);
     if (error != std::errc() || stop != end || number < -columns || number >= columns)
-      fail(Code::kNotFound, place(0), "there is no column \"", options_.label_column,
-           "\" among the ", columns_);
+      fail(Code::kNotFound, place(0), "there is no column ", shown(options_.label_column),
+           " among the ", columns_, list_of_names(),
+           "; give a name of the header, or a number from ", -columns, " to ", columns - 1);
     label_ = static_cast<size_t>(number < 0 ? number + columns : number);
+  }
+
+  // " ("a", "b", "c")", or fewer of them where there are many; empty without a header.
+  std::string list_of_names() const {
+    constexpr size_t kMost = 10;
+    std::vector<std::string> some;
+    for (size_t i = 0; i < std::min(kMost, names_.size()); ++i)
+      some.push_back(shown(trimmed(names_[i])));
+    if (some.empty()) return "";
+    return str(" (", comma_separated(some), names_.size() > kMost ? ", ...)" : ")");
   }
 
   void add(const std::vector<std::string>& fields) {

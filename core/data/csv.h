@@ -23,8 +23,8 @@ struct CsvOptions {
 // {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
 // kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes counted from 0, the others from 1) for
 // what is not a number or does not fit the dtype, a record of another length, a label out of range,
-// and a file without records; kNotFound when there is no such label column; kInvalidArgument for
-// such a delimiter; else as core/base/file.h says.
+// and a file without records; kNotFound when there is no such label column; kInvalidArgument when
+// two columns have its name, and for such a delimiter; else as core/base/file.h says.
 Dataset csv(const std::string& path, CsvOptions options = {});
 
 }  // namespace cohort::data

@@ -11,6 +11,12 @@ namespace {
 constexpr uint64_t kMaxGzipRatio = 1032;
 constexpr size_t kFirstChunk = size_t{1} << 20;
 
+// Without the path, which zlib puts in front.
+std::string_view problem_in(std::string_view message, const std::string& path) {
+  if (message.starts_with(path + ": ")) message.remove_prefix(path.size() + 2);
+  return message;
+}
+
 bool is_gzip(const std::string& path) {
   InputFile file(path);
   unsigned char magic[2] = {};
@@ -36,7 +42,7 @@ size_t DataFile::read_some(void* to, size_t bytes) {
     const char* message = gzerror(gzip_.get(), &error);
     if (error != Z_OK && error != Z_STREAM_END)
       cohort::fail(Code::kDataLoss, path(), ": byte ", gzoffset(gzip_.get()), " of ", file_.size(),
-                   ": the gzip file is truncated or corrupt: ", message);
+                   ": the gzip file is truncated or corrupt: ", problem_in(message, path()));
     if (count <= 0) break;
     done += static_cast<size_t>(count);
   }

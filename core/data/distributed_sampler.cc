@@ -68,6 +68,13 @@ std::vector<int64_t> DistributedSampler::indices(uint64_t epoch) const {
 
 namespace {
 
+// Tells lists of rows apart (FNV-1a).
+int64_t order_of(const std::vector<int64_t>& rows) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int64_t row : rows) hash = (hash ^ static_cast<uint64_t>(row)) * 0x100000001b3;
+  return static_cast<int64_t>(hash);
+}
+
 class SamplerStream : public Stream {
  public:
   SamplerStream(std::shared_ptr<const Table> table, const DistributedSampler& sampler,
@@ -81,11 +88,16 @@ class SamplerStream : public Stream {
     return Item{.table = table_, .row = rows_[at_++]};
   }
   Position save() const override {
-    return {"sampler", {static_cast<int64_t>(at_), static_cast<int64_t>(epoch_)}, {}};
+    return {"sampler", {static_cast<int64_t>(at_), static_cast<int64_t>(epoch_), order_}, {}};
   }
   void restore(const Position& position) override {
-    position.expect("sampler", 2, 0);
+    const bool has_order = position.numbers.size() != 2;  // older ones have none
+    position.expect("sampler", has_order ? 3 : 2, 0);
     begin(static_cast<uint64_t>(position.numbers[1]));
+    if (has_order && position.numbers[2] != order_)
+      fail(Code::kFailedPrecondition,
+           "this position was saved with another DistributedSampler: in the list of this one, rows "
+           "would be left out and repeated");
     at_ = static_cast<size_t>(position.number(0, static_cast<int64_t>(rows_.size())));
   }
 
@@ -93,12 +105,14 @@ class SamplerStream : public Stream {
   void begin(uint64_t epoch) {
     epoch_ = epoch;
     rows_ = sampler_.indices(epoch);
+    order_ = order_of(rows_);
   }
 
   std::shared_ptr<const Table> table_;
   const DistributedSampler& sampler_;
   uint64_t epoch_ = 0;
   std::vector<int64_t> rows_;
+  int64_t order_ = 0;  // of these
   size_t at_ = 0;
 };
 

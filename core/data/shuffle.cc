@@ -32,12 +32,13 @@ class ShuffleStream : public Stream {
  public:
   // `most` is an upper bound of the elements of `input`, which may be ordered (Source).
   ShuffleStream(std::unique_ptr<Stream> input, bool is_ordered, int64_t most, int64_t buffer_size,
-                RandomStream random)
+                uint64_t seed, uint64_t epoch)
       : input_(std::move(input)),
         is_ordered_(is_ordered),
         most_(most),
         buffer_size_(buffer_size),
-        random_(random) {}
+        order_(static_cast<int64_t>(mix(seed, epoch))),
+        random_(seed, epoch) {}
 
   std::optional<Item> next() override {
     while (!input_ended_ && static_cast<int64_t>(buffer_.size()) < buffer_size_) read();
@@ -48,14 +49,21 @@ class ShuffleStream : public Stream {
 
   Position save() const override {
     const Note note = notes_.empty() ? Note{read_, input_->save()} : notes_.front();
-    return {"shuffle", {buffer_size_, drawn_, read_, note.number}, {note.position}, is_ordered_};
+    return {"shuffle",
+            {buffer_size_, drawn_, read_, note.number, order_},
+            {note.position},
+            is_ordered_};
   }
 
   void restore(const Position& position) override {
-    position.expect("shuffle", 4, 1);
+    const bool has_order = position.numbers.size() != 4;  // older ones have none
+    position.expect("shuffle", has_order ? 5 : 4, 1);
     if (position.number(0) != buffer_size_)
       fail(Code::kFailedPrecondition, "this position was saved with shuffle(", position.number(0),
            "); this pipeline has shuffle(", buffer_size_, ")");
+    if (has_order && position.numbers[4] != order_)
+      fail(Code::kFailedPrecondition, "this position was saved with another seed of shuffle(",
+           buffer_size_, "): in another order, elements would be left out and repeated");
     read_ = position.number(2, most_);
     drawn_ = position.number(1, read_);
     std::vector<int64_t> numbers = replay_draws(position);
@@ -122,6 +130,7 @@ class ShuffleStream : public Stream {
   std::unique_ptr<Stream> input_;
   const bool is_ordered_;
   const int64_t most_, buffer_size_;
+  const int64_t order_;  // tells orders apart
   RandomStream random_;
   std::vector<Slot> buffer_;
   std::deque<Note> notes_;  // the first is not after any element in the buffer
@@ -139,10 +148,10 @@ class ShuffleSource : public Decorator<ShuffleSource> {
         global_seed_(global_seed()) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     const uint64_t seed = options_.seed ? *options_.seed : mix(global_seed_, pass.place);
-    const RandomStream random(seed, options_.reshuffle_each_iteration ? pass.epoch : 0);
+    const uint64_t epoch = options_.reshuffle_each_iteration ? pass.epoch : 0;
     const int64_t most = cardinality() < 0 ? INT64_MAX : cardinality();
     return std::make_unique<ShuffleStream>(input().open(pass.branch(0)), input().is_ordered(), most,
-                                           buffer_size_, random);
+                                           buffer_size_, seed, epoch);
   }
 
  private:

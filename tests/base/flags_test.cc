@@ -94,6 +94,16 @@ TEST(Flags, AnUnknownFlagSuggestsTheNearest) {
             "unknown flag --epcohs; did you mean --epochs? (--help lists the flags)");
 }
 
+TEST(Flags, AnUnknownFlagThatIsLikeNoneSuggestsNothing) {
+  for (const std::string unknown : {"--", "--zzz"}) {
+    Flags flags = parse({unknown});
+    flags.integer("epochs", 1, "");
+    flags.text("logs", "", "");
+    EXPECT_EQ(error_of([&] { flags.finish(); }),
+              "unknown flag " + unknown + " (--help lists the flags)");
+  }
+}
+
 TEST(Flags, AnArgumentThatIsNoFlagIsRefused) {
   Flags flags = parse({"train"});
   EXPECT_EQ(error_of([&] { flags.finish(); }), "unexpected argument \"train\"");
@@ -101,9 +111,12 @@ TEST(Flags, AnArgumentThatIsNoFlagIsRefused) {
 
 TEST(Flags, HelpListsFlagsAndWinsOverErrors) {
   Flags flags = parse({"--help", "--epochs=x"});
-  EXPECT_EQ(flags.integer("epochs", 5, "passes over the data"), 5);
+  EXPECT_EQ(flags.integer("epochs", 5, "passes over the data", {.min = 1, .max = 9}), 5);
+  EXPECT_EQ(flags.number("rate", 0.5, "of learning"), 0.5);
   EXPECT_EQ(flags.help(),
-            "Trains.\n\nUsage: trainer [flags]\n\n  --epochs  passes over the data; default 5\n");
+            "Trains.\n\nUsage: trainer [flags]\n\n"
+            "  --epochs  passes over the data, at least 1, at most 9; default 5\n"
+            "  --rate  of learning; default 0.5\n");
   EXPECT_EXIT(flags.finish(), testing::ExitedWithCode(0), "");
 }
 

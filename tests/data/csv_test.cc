@@ -33,10 +33,16 @@ TEST_F(Csv, FindsTheLabelByNumberToo) {
             "int32[1] {3}");
   EXPECT_EQ(to_string(read("0,1\n5,6\n", {.label_column = "1"})["label"]), "int32[1] {6}");
   expect_error([&] { read("a,b\n1,2\n", {.label_column = "c"}); }, Code::kNotFound,
-               {"f.csv:1: byte 0: ", "\"c\""});
+               {"f.csv:1: byte 0: ", "\"c\" among the 2 (\"a\", \"b\")", "from -2 to 1"});
   expect_error([&] { read("a,b\n1,2\n", {.label_column = "2"}); }, Code::kNotFound,
                {"\"2\" among the 2"});
   expect_error([&] { read("a,b\n1,2\n", {.label_column = "-3"}); }, Code::kNotFound, {"\"-3\""});
+}
+
+TEST_F(Csv, TheNameOfTheLabelIsThatOfOneColumn) {
+  expect_error([&] { read("a,b,a\n1,2,3\n", {.label_column = "a"}); }, Code::kInvalidArgument,
+               {"f.csv:1: byte 0: columns 1 and 3 are both called \"a\""});
+  EXPECT_EQ(to_string(read("a,b,a\n1,2,3\n", {.label_column = "0"})["label"]), "int32[1] {1}");
 }
 
 TEST_F(Csv, HasNoLabelUnlessAsked) {
@@ -91,6 +97,10 @@ TEST_F(Csv, RefusesValuesThatDoNotFit) {
   expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n3e9\n", {"\"3e9\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});
+  expect_bad("y\n1e39\n", {"f.csv:2", "\"1e39\" is not a value of float32"});
+  expect_bad("y\n-1e5\n", {"\"-1e5\" is not a value of float16"}, {.dtype = DType::kFloat16});
+  expect_bad("y\n3.4e38\n", {"is not a value of bfloat16"}, {.dtype = DType::kBFloat16});
+  EXPECT_EQ(to_string(read("y,z\n3e38,inf\n")["features"]), "float32[1,2] {3e+38, inf}");
   expect_bad("y\n256\n", {"uint8"}, {.dtype = DType::kUInt8});
   expect_bad("y\nnan\n", {"int64"}, {.dtype = DType::kInt64});
   expect_bad(

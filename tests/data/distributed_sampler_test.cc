@@ -153,6 +153,24 @@ TEST(FromSampler, YieldsTheRowsThatTheSamplerNames) {
     EXPECT_EQ(element["square"].item(), element["value"].item() * element["value"].item());
 }
 
+TEST(FromSampler, RefusesThePositionOfAnotherSampler) {
+  const auto dataset = [](uint64_t seed, int64_t rank) {
+    return from_sampler(squares(20),
+                        DistributedSampler(20, {.num_replicas = 2, .rank = rank, .seed = seed}));
+  };
+  Iterator iterator = dataset(1, 0).iterate({.epoch = 3});
+  iterator.next();
+  const std::string position = iterator.save();
+  Iterator same = dataset(1, 0).iterate({.epoch = 0});
+  same.restore(position);
+  EXPECT_EQ(remaining(same), remaining(iterator));
+  const auto restore = [&](uint64_t seed, int64_t rank) {
+    return [=] { dataset(seed, rank).iterate({.epoch = 3}).restore(position); };
+  };
+  for (const auto& other : {restore(2, 0), restore(1, 1)})
+    expect_error(other, Code::kFailedPrecondition, {"another DistributedSampler"});
+}
+
 TEST(FromSampler, FollowsTheEpochThatIsSet) {
   DistributedSampler sampler(20, {.num_replicas = 2});
   const Dataset dataset = from_sampler(squares(20), sampler).batch(4);

@@ -110,7 +110,7 @@ TEST(ReadIdx, NoticesADamagedGzipFile) {
   std::string bad_checksum = good;
   bad_checksum[good.size() - 5] ^= 1;
   expect_error([&] { read_idx(dir.write("f.gz", bad_checksum)); }, Code::kDataLoss,
-               {dir.path("f.gz") + ": byte ", "gzip", "incorrect"});
+               {dir.path("f.gz") + ": byte ", "gzip file is truncated or corrupt: incorrect"});
   expect_error([&] { read_idx(dir.write("f.gz", good.substr(0, good.size() - 6))); },
                Code::kDataLoss, {dir.path("f.gz") + ": byte ", "gzip"});
 }

@@ -234,6 +234,31 @@ TEST(RestartOfShuffle, RefusesAnotherBuffer) {
                {"shuffle(3)", "shuffle(4)"});
 }
 
+TEST(RestartOfShuffle, RefusesAnotherOrder) {
+  const auto shuffled = [](uint64_t seed) { return range(9).shuffle(3, {.seed = seed}); };
+  Iterator iterator = shuffled(1).iterate({.epoch = 4});
+  iterator.next();
+  const std::string position = iterator.save();
+  EXPECT_NO_THROW(shuffled(1).iterate({.epoch = 5}).restore(position)) << "it has its epoch";
+  expect_error([&] { shuffled(2).iterate({.epoch = 4}).restore(position); },
+               Code::kFailedPrecondition, {"another seed of shuffle(3)"});
+}
+
+// The first release's, which do not tell the order.
+TEST(RestartOfShuffle, ContinuesOlderPositions) {
+  const Dataset dataset = range(9).shuffle(3, {.seed = 1});
+  Iterator iterator = dataset.iterate({.epoch = 0});
+  iterator.next();
+  std::string position = iterator.save();
+  const size_t list = position.find('[', position.find("\"shuffle\"")),
+               end = position.find(']', list);
+  const size_t order = position.rfind(',', end);
+  position.erase(order, end - order);
+  Iterator continued = dataset.iterate({.epoch = 0});
+  continued.restore(position);
+  EXPECT_EQ(rest(continued), rest(iterator));
+}
+
 TEST(Restore, RefusesThePositionOfAnotherPipeline) {
   const std::string position = range(9).shuffle(3).batch(2).iterate().save();
   expect_error([&] { range(9).batch(2).iterate().restore(position); }, Code::kFailedPrecondition,

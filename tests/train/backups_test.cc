@@ -311,6 +311,32 @@ TEST(Backups, HoldTheTimeThatTheEpochHasTaken) {
   EXPECT_EQ(is_long, (std::vector<bool>{true, true, true, false, false, false, false, false}));
 }
 
+// As after a slip in the number of epochs.
+TEST(Backups, StayWhereFewerEpochsAreAskedFor) {
+  const std::string folder = make_folder(), file = folder + "/backup.safetensors";
+  const auto train = [&](int64_t epochs, int64_t die) {
+    auto model = classifier();
+    model.fit(points(40).batch(8),
+              {.epochs = epochs,
+               .callbacks = {callbacks::BackupAndRestore(folder, {.save_freq = 1}), die_after(die)},
+               .verbose = Verbose::kSilent});
+    return cohort::testing::bits(model);
+  };
+  const std::string expected = train(4, -1);
+  for (const int64_t asked : {1, 2}) {
+    EXPECT_THROW(train(4, 12), Error);  // in the third epoch
+    const std::string backup = read_file(file);
+    ::testing::internal::CaptureStderr();
+    train(asked, -1);
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                  str(" is of epoch 3, beyond the last one asked for, ", asked)),
+              std::string::npos);
+    EXPECT_EQ(read_file(file), backup);
+    EXPECT_EQ(train(4, -1), expected);
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+}
+
 // Where a fit that is stopped in its third epoch is continued: the bits of the final weights.
 class DamagedBackups : public ::testing::Test {
  protected:

@@ -443,6 +443,25 @@ TEST(Divergence, EndsTrainingWithItsEpochUnlessItIsAllowed) {
   set_logical_cpus(1);
 }
 
+TEST(Callbacks, APathThatCannotBeWrittenToIsFoundBeforeTheFirstStep) {
+  const std::string folder = make_folder(), file = folder + "/file";
+  std::ofstream(file) << "not a folder";
+  const std::map<std::string, CallbackPtr> all = {
+      {"BackupAndRestore", callbacks::BackupAndRestore(file)},
+      {"ModelCheckpoint", callbacks::ModelCheckpoint(file + "/{epoch}/weights")},
+      {"TensorBoard", callbacks::TensorBoard(file + "/logs")}};
+  for (const auto& [name, callback] : all) {
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_begin = [](Training&) { ADD_FAILURE() << "it trains"; };
+    const std::string error = error_of(
+        [&] {
+          fit(classifier(), 1, {hooks, callback});
+        },
+        Code::kNotFound);
+    EXPECT_TRUE(error.starts_with(name + ": cannot create the folder " + file)) << error;
+  }
+}
+
 // What was saved before the loss was no number any more is still there, and whole.
 TEST(Divergence, LosesNothingThatWasSaved) {
   for (const bool terminates : {true, false}) {

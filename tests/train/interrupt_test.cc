@@ -1,7 +1,12 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 
@@ -29,6 +34,27 @@ TEST(Interrupt, EndsFitAfterTheStepWithTheCallbacksCalled) {
                 Code::kCancelled),
             "fit: interrupted in epoch 1 after step 2");
   EXPECT_TRUE(ended);
+}
+
+TEST(Interrupt, SaysOnATerminalWhatItDoes) {
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    init();
+    raise(SIGINT);
+    std::_Exit(interrupted() ? 0 : 1);
+  }
+  std::string said;
+  char part[256];
+  for (ssize_t count; (count = ::read(terminal, part, sizeof(part))) > 0;) said.append(part, count);
+  ::close(terminal);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(said.find("interrupt: training stops after its present step; another one ends"),
+            std::string::npos)
+      << said;
 }
 
 TEST(Interrupt, LeavesABackupToContinueFrom) {
@@ -279,6 +305,27 @@ TEST(RunMain, TurnsErrorsIntoExitCodes) {
   EXPECT_EQ(run_main([] { invalid("wrong"); }), 2);
   EXPECT_EQ(run_main([] { fail(Code::kNotFound, "no file"); }), 15);
   EXPECT_EQ(run_main([] { throw std::runtime_error("other"); }), 1);
+}
+
+TEST(RunMain, OutputThatCannotBeWrittenIsAnError) {
+  const auto print_to_full_disk = [] {
+    if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(1);
+    std::_Exit(run_main([] { std::printf("test_accuracy=0.98\n"); }));
+  };
+  EXPECT_EXIT(print_to_full_disk(), ::testing::ExitedWithCode(18),
+              "RESOURCE_EXHAUSTED: cannot write standard output: No space left on device");
+}
+
+TEST(RunMain, FilesDoNotTakeThePlaceOfClosedStreams) {
+  const auto write_without_streams = [] {
+    for (const int stream : {0, 1}) ::close(stream);
+    std::_Exit(run_main([] {
+      const int file = ::open("/dev/zero", O_RDONLY);
+      if (file < 3) invalid("a file is stream ", file);
+      std::printf("not for that file\n");
+    }));
+  };
+  EXPECT_EXIT(write_without_streams(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

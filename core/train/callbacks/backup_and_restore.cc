@@ -4,6 +4,7 @@
 #include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
+#include "core/train/callbacks/folder.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
@@ -24,6 +25,7 @@ class BackupAndRestoreCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     saved_in_grace_.reset();
+    prepare_folder(training, "BackupAndRestore", path_.parent_path());
     const Strategy& strategy = training.model().strategy();
     // The same request ends parameter servers at once.
     if (options_.grace_seconds > 0 && !strategy.input_context().independent)
@@ -56,12 +58,24 @@ class BackupAndRestoreCallback : public Callback {
   void on_train_end(Training& training) override {
     if (training.interrupted()) {
       if (saved_in_grace_ != training.total_steps()) save_if_possible(training);
+    } else if (is_beyond_the_end(training)) {
+      if (training.model().strategy().is_chief() && exists(path_))
+        print_notice(str("warning: the backup ", path_.string(), " is of epoch ",
+                         training.epoch() + (training.step() > 0 ? 1 : 0),
+                         ", beyond the last one asked for, ", training.options().epochs,
+                         ": nothing is trained, and it stays\n"));
     } else if (options_.delete_checkpoint && !has_diverged_at_last(training)) {
       remove(training);
     }
   }
 
  private:
+  // Whether what was restored is more than was asked for, so that somebody may still want to go on.
+  static bool is_beyond_the_end(const Training& training) {
+    const int64_t last = training.options().epochs;
+    return training.epoch() > last || (training.epoch() == last && training.step() > 0);
+  }
+
   // What is there may be of use then. An epoch that a callback has stopped was not saved, so that
   // nobody has looked.
   bool has_diverged_at_last(Training& training) {

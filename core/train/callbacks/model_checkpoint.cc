@@ -7,6 +7,7 @@
 
 #include "core/distribute/workers.h"
 #include "core/train/callbacks/divergence.h"
+#include "core/train/callbacks/folder.h"
 #include "core/train/callbacks/monitor.h"
 
 namespace cohort::callbacks {
@@ -59,6 +60,7 @@ class ModelCheckpointCallback : public Callback {
 
   void on_train_begin(Training& training) override {
     guard_.begin();
+    prepare_folder(training, "ModelCheckpoint", known_folder());
     if (options_.save_best_only) monitor_.warn_if_missing(training, "ModelCheckpoint");
   }
   void on_batch_end(Training& training) override {
@@ -126,6 +128,13 @@ class ModelCheckpointCallback : public Callback {
     if (value) monitor_.improves(*value);
     snapshot->save(path);
     if (model.strategy().is_chief()) forget_others({path, value.value_or(0)});
+  }
+
+  // The folder of all files, as far as it has no fields.
+  std::filesystem::path known_folder() const {
+    auto folder = std::filesystem::path(path_).parent_path();
+    while (folder.string().find('{') != std::string::npos) folder = folder.parent_path();
+    return folder;
   }
 
   std::string path_for(const Training& training, Logs values) const {

@@ -1,6 +1,7 @@
 #include <optional>
 
 #include "core/train/callbacks.h"
+#include "core/train/callbacks/folder.h"
 #include "core/train/event_file.h"
 #include "core/train/training.h"
 
@@ -11,6 +12,10 @@ class TensorBoardCallback : public Callback {
  public:
   TensorBoardCallback(std::string directory, const TensorBoardOptions& options)
       : directory_(std::move(directory)), options_(options) {}
+
+  void on_train_begin(Training& training) override {
+    prepare_folder(training, "TensorBoard", directory_);
+  }
 
   void on_batch_end(Training& training) override {
     const int64_t step = training.total_steps();

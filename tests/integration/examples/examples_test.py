@@ -6,10 +6,12 @@ import math
 import os
 import pathlib
 import re
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import unittest.mock
 
@@ -19,7 +21,8 @@ from digits import digit, write_digits  # pylint: disable=wrong-import-position
 
 _DEADLINE = 120  # seconds
 # As README.md has them.
-_WRONG_INPUT, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _UNAVAILABLE, _DATA_LOSS = 2, 15, 16, 21, 24, 25
+_WRONG_INPUT, _CANCELLED, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _UNAVAILABLE = 2, 11, 15, 16, 21, 24
+_DATA_LOSS = 25
 
 
 def run(program, *arguments, folder="examples", cwd=None):
@@ -82,6 +85,11 @@ class Quickstart(Case):
         text, temporary = self.train("--epochs=1", f"--logs={logs}", f"--save={weights}")
         self.assertEqual(temporary, [])
         self.check_left(text, logs, weights)
+
+    def test_a_folder_cannot_be_the_file_of_weights(self):
+        save = f"--save={self.folder}"
+        self.assertNotIn("Epoch", run("quickstart", save).stdout, "it trains")
+        self.fail_with(_WRONG_INPUT, [save, "is a folder"], "quickstart", save)
 
 
 class Mnist(Case):
@@ -233,6 +241,18 @@ class Gan(Case):
         self.assertAlmostEqual(float(line[0]), 1.386, delta=0.5)
         self.assertAlmostEqual(float(line[1]), 0.693, delta=0.4)
         self.assertRegex(text, r"(?m)^near=[01][.0-9]+ modes=[0-8] of 8$")
+
+    def test_an_interrupt_ends_it_after_the_step(self):
+        command = [os.path.abspath("examples/gan"), "--epochs=1000000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            deadline = threading.Timer(_DEADLINE, process.kill)
+            deadline.start()
+            self.addCleanup(deadline.cancel)
+            self.assertRegex(process.stdout.readline(), "^epoch 20: ")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate()
+        self.assertEqual(process.returncode, _CANCELLED, said)
+        self.assertIn("CANCELLED: interrupted in epoch ", said)
 
 
 class ReplicaBenchmarks(Case):

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "core/train/training.h"
+
+namespace cohort::callbacks {
+
+// When training begins, so that a path that cannot be written to does not cost an epoch: makes
+// `folder` where it is missing, on the chief, which alone writes. Where that fails, or it may not
+// be written to, an Error begins with `callback`. "" is the current folder.
+void prepare_folder(Training& training, std::string_view callback,
+                    const std::filesystem::path& folder);
+
+}  // namespace cohort::callbacks
