@@ -51,7 +51,11 @@ class WorkerCollectives final : public CrossDeviceOps {
 std::shared_ptr<const ClusterResolver> resolver_of(
     const MultiWorkerMirroredStrategy::Options& options) {
   if (options.link != nullptr) return nullptr;
-  return options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+  auto resolver = options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+  if (resolver->task_type() == "ps" && !resolver->cluster_spec().empty())
+    invalid("MultiWorkerMirroredStrategy has no use for parameter servers, and this task is one: ",
+            "leave out the job ps (cohort-run --ps), or train by ParameterServerStrategy");
+  return resolver;
 }
 
 // Those that the program names, else this task's GPUs, else all CPUs.

@@ -58,6 +58,15 @@ bool is_ipv4(std::string_view text) {
   return inet_pton(AF_INET, std::string(text).c_str(), &bytes) == 1;
 }
 
+// Whether it means all addresses of a host: the system's resolver also knows 0.0.0.0 as "0" or
+// "0x0", and as an IPv6 address.
+bool is_every_address(const std::string& canonical) {
+  in_addr bytes{};
+  if (inet_aton(canonical.c_str(), &bytes) != 0) return bytes.s_addr == INADDR_ANY;
+  const std::string without_zone = canonical.substr(0, canonical.find('%'));
+  return without_zone == "::" || without_zone == "::ffff:0.0.0.0";
+}
+
 std::string canonical_host(std::string_view host, std::string_view whole, std::string_view place) {
   std::string canonical(host);
   if (host.find(':') != std::string_view::npos) {
@@ -73,7 +82,7 @@ std::string canonical_host(std::string_view host, std::string_view whole, std::s
   }
   std::transform(canonical.begin(), canonical.end(), canonical.begin(),
                  [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
-  if (canonical == "0.0.0.0" || canonical == "::") {
+  if (is_every_address(canonical)) {
     refuse(place, str(quote(whole), ", on which a task can listen but not be reached"),
            "the address under which the others reach this task", kExample);
   }

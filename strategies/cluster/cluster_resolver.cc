@@ -2,8 +2,33 @@
 
 #include "core/base/error.h"
 #include "strategies/cluster/cluster_roles.h"
+#include "strategies/cluster/parsing.h"
 
 namespace cohort {
+namespace {
+
+// Where a resolver has read a task's address.
+std::string place_of(const ClusterFacts& facts, const std::string& task) {
+  for (const Fact& fact : facts.facts) {
+    if (fact.name == task) return fact.source;
+  }
+  return facts.launcher;
+}
+
+// Ranks follow from the numbers of workers, which must have no gap.
+void check_numbers(const ClusterFacts& facts) {
+  const auto workers = facts.spec.task_ids("worker");
+  const int count = static_cast<int>(workers.size());
+  if (workers.empty() || workers.back() == count - 1) return;
+  const std::string last = str("worker:", workers.back());
+  config::refuse(
+      place_of(facts, last),
+      str(last, " among workers that are numbered ", facts.spec.describe_task_ids("worker")),
+      count == 1 ? "the number 0" : str("the numbers 0 to ", count - 1),
+      R"("worker": ["host0:2222", "host1:2222"])");
+}
+
+}  // namespace
 
 std::string ClusterResolver::master(const std::optional<std::string>& task_type,
                                     std::optional<int> task_id,
@@ -25,14 +50,11 @@ World ClusterResolver::world() const {
   if (spec.empty() || facts_.task_type == "evaluator") return {};
   if (facts_.task_type.empty() || !facts_.task_id) {
     if (spec.num_tasks() == 1) return {};
-    invalid(launcher(), " names a cluster of ", spec.num_tasks(),
-            " tasks but not which of them this is");
+    config::refuse(launcher(),
+                   str("a cluster of ", spec.num_tasks(), " tasks and not which of them this is"),
+                   "its type and index", R"("task": {"type": "worker", "index": 0})");
   }
-  const auto workers = spec.task_ids("worker");
-  if (!workers.empty() && workers.back() != static_cast<int>(workers.size()) - 1) {
-    invalid("the workers of the cluster are numbered ", spec.describe_task_ids("worker"),
-            "; to train together they must be 0 to ", workers.size() - 1);
-  }
+  check_numbers(facts_);
   return {.rank = id_in_cluster(spec, facts_.task_type, *facts_.task_id),
           .size = worker_count(spec, facts_.task_type)};
 }

@@ -56,6 +56,11 @@ std::string hint(const Environment& environment) {
     return "; this is a pod of an indexed Job, which needs COHORT_KUBERNETES_SERVICE and "
            "COHORT_KUBERNETES_PODS to be a cluster";
   }
+  if (environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
+    const bool rank = environment("RANK").has_value();
+    return str("; ", rank ? "RANK" : "WORLD_SIZE", " is set, which needs ",
+               rank ? "WORLD_SIZE" : "RANK", " beside it to be a cluster");
+  }
   return "";
 }
 

@@ -338,7 +338,8 @@ class RecordingCommunicator final : public ForwardingCommunicator {
   }
   void abort(const Error& error) override {
     inner().abort(error);
-    recorder_->explain(rank_, error, false);
+    // An end that was asked for, as by SIGTERM, needs no explanation.
+    if (error.code() != Code::kCancelled) recorder_->explain(rank_, error, false);
   }
 
  private:

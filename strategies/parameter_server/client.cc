@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -33,7 +35,28 @@ using Clock = std::chrono::steady_clock;
 
 // The server's own deadline comes first: its error says what was waited for.
 constexpr milliseconds kGrace(300);
-constexpr milliseconds kConnectTime(2000);  // for one attempt, before its error is looked at
+constexpr milliseconds kConnectTime(2000);        // for one attempt, before its error is looked at
+constexpr std::chrono::seconds kBetweenLines(5);  // that say who is waited for
+
+// How long the server of a call has been away.
+class Absence {
+ public:
+  // An attempt has failed, before the server was reached or after. The seconds that it has been
+  // away, where it is time to say so.
+  std::optional<int64_t> line_due(bool reached) {
+    const auto now = Clock::now();
+    if (std::exchange(is_first_, false) && reached) since_ = now;
+    const auto away = now - since_;
+    if (away < next_line_) return {};
+    next_line_ = away + kBetweenLines;
+    return std::chrono::floor<std::chrono::seconds>(away).count();
+  }
+
+ private:
+  bool is_first_ = true;
+  Clock::time_point since_ = Clock::now();
+  Clock::duration next_line_ = kBetweenLines;
+};
 
 Piece piece_of(const std::vector<int64_t>& numbers) {
   auto copy = std::make_shared<const std::vector<int64_t>>(numbers);
@@ -99,6 +122,8 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
             options_.patience.count(), " ms");
   if (options_.job_id.empty()) options_.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options_.incarnation == 0) options_.incarnation = coordination::random_incarnation();
+  if (!options_.notice)
+    options_.notice = [](const std::string& line) { print_notice(line + "\n"); };
 }
 
 ParameterClient::~ParameterClient() {
@@ -242,14 +267,16 @@ void ParameterClient::give_back(std::unique_ptr<Link> link) {
   idle_.push_back(std::move(link));
 }
 
-Error ParameterClient::named(const Error& error) const {
+std::string ParameterClient::described_server() const {
   const std::string address = server_.text();
-  const std::string& task = options_.server;
-  const std::string server = task.empty() ? address : task;
-  return Error(
-      error.code(),
-      str("parameter server ", server, task.empty() ? "" : " at " + address, ": ", error.message()),
-      error.peer().empty() ? server : error.peer());
+  return str("parameter server ",
+             options_.server.empty() ? address : str(options_.server, " at ", address));
+}
+
+Error ParameterClient::named(const Error& error) const {
+  const std::string server = options_.server.empty() ? server_.text() : options_.server;
+  return Error(error.code(), str(described_server(), ": ", error.message()),
+               error.peer().empty() ? server : error.peer());
 }
 
 void ParameterClient::introduce(pb::Request& request, Time deadline) const {
@@ -266,7 +293,7 @@ template <typename F>
 void ParameterClient::call(pb::Request& request, const Payload& payload, Time deadline,
                            const F& receive) {
   milliseconds pause = parameter_server::kFirstPause;
-  for (;;) {
+  for (Absence absence;;) {
     introduce(request, deadline);
     std::unique_ptr<Link> link;
     try {
@@ -284,6 +311,12 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
         may_upgrade_ = options_.transport != Transport::kGrpc;
       }
       if (!again || Clock::now() + pause >= deadline) throw named(error);
+      if (const auto seconds = absence.line_due(link != nullptr)) {
+        lock.unlock();
+        options_.notice(str("cohort: ", options_.task, ": waiting for ", described_server(),
+                            " since ", *seconds, " s: ", error.message()));
+        lock.lock();
+      }
       wake_.wait_for(lock, pause, [this] { return cancelled_; });
       pause = std::min(2 * pause, parameter_server::kLongestPause);
     }

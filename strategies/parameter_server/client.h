@@ -60,6 +60,9 @@ struct ParameterClientOptions {
   Transport transport = Transport::kSharedMemory;
   TlsFiles tls = {};
   bool allow_plaintext = false;
+  // Gets lines for people, without a newline, such as for which server a call has been waiting for
+  // some seconds; where empty, they go to standard error. May be called from any thread.
+  std::function<void(const std::string& line)> notice = {};
 };
 
 // A gradient for a shard.
@@ -212,6 +215,8 @@ class ParameterClient {
   void beat_regularly();
   void introduce(parameter_server::proto::Request& request, Time deadline) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
+  // "parameter server ps:0 at 10.0.0.7:2222".
+  std::string described_server() const;
   // As whoever has made the call is told: with the server's name and address.
   Error named(const Error& error) const;
   ShardVersion version_at_hand(const std::string& shard);

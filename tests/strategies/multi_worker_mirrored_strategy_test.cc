@@ -14,6 +14,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
+#include "strategies/cluster/literal_resolver.h"
 #include "tests/strategies/on_workers.h"
 #include "tests/strategies/variables_testing.h"
 
@@ -103,6 +104,20 @@ TEST_F(MultiWorkerTest, WorkersWithDifferentNumbersOfDevicesAreNamed) {
   for (auto& thread : threads) thread.join();
   EXPECT_THAT(errors, Each("every worker needs the same number of devices, but worker:0 has 1 and "
                            "worker:1 has 2"));
+}
+
+TEST(MultiWorkerMirroredStrategyTest, AParameterServerIsToldWhereItBelongs) {
+  const ClusterSpec cluster({{"worker", {"a:1", "b:1"}}, {"ps", {"c:1"}}});
+  Options options;
+  options.resolver = std::make_shared<LiteralResolver>(
+      cluster, LiteralResolverOptions{.task_type = "ps", .task_id = 0});
+  try {
+    const MultiWorkerMirroredStrategy strategy(options);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_THAT(error.message(), HasSubstr("ParameterServerStrategy"));
+  }
 }
 
 // --- Values between steps

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "core/base/file.h"
 #include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
@@ -33,6 +34,8 @@ class BackupAndRestoreCallback : public Callback {
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (strategy.input_context().independent && !strategy.is_chief()) return;
     const auto find = [&] {
+      // One that cannot be had is an error now, not after the first epoch.
+      create_folders(path_.parent_path().string());
       return std::string(exists(path_) ? "newest" : exists(previous_) ? "previous" : "none");
     };
     const std::string found =

@@ -46,6 +46,14 @@ class Errors {
   std::map<std::string, Told> places_;
 };
 
+// One line that a terminal shows as it is: some errors quote what a stranger has sent.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
+}
+
 void print(gpr_log_func_args* said) {
   static Errors& errors = *new Errors;  // gRPC's threads may outlive static objects
   const std::string place = str(said->file, ":", said->line);
@@ -55,7 +63,7 @@ void print(gpr_log_func_args* said) {
     if (!untold) return;
     since = *untold;
   }
-  print_notice(str("gRPC: ", said->message, " [", place, "]",
+  print_notice(str("gRPC: ", printable(said->message), " [", place, "]",
                    since > 0 ? str(" (and ", since, " times since this was last said)") : "",
                    "\n"));
 }

@@ -4,10 +4,13 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+
+#include "core/base/error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -34,8 +37,10 @@ bool takes_more(int descriptor) {
 
 }  // namespace
 
-OutputSink::OutputSink(int descriptor)
-    : descriptor_(descriptor), has_colours_(wants_colours(descriptor)) {}
+OutputSink::OutputSink(int descriptor, std::shared_ptr<OutputSink> notices)
+    : descriptor_(descriptor),
+      notices_(std::move(notices)),
+      has_colours_(wants_colours(descriptor)) {}
 
 void OutputSink::write_some() {
   while (!is_empty() && takes_more(descriptor_)) {
@@ -46,16 +51,26 @@ void OutputSink::write_some() {
     } else if (errno == EAGAIN) {
       break;  // somebody else made the descriptor non-blocking
     } else if (errno != EINTR) {
-      broken_ = true;
-      written_ = queue_.size();
+      lose(errno);
     }
   }
   if (is_empty() || written_ > kCapacity) queue_.erase(0, std::exchange(written_, 0));
 }
 
-Console::Console() : output(std::make_shared<OutputSink>(STDOUT_FILENO)) {
-  errors = is_same_file(STDOUT_FILENO, STDERR_FILENO) ? output
-                                                      : std::make_shared<OutputSink>(STDERR_FILENO);
+void OutputSink::lose(int error) {
+  broken_ = error == EPIPE || error == ECONNRESET;
+  written_ = queue_.size();
+  if (broken_ || !notices_) return;
+  std::exchange(notices_, nullptr)
+      ->append(str("cohort-run: cannot write the standard output: ", std::strerror(error),
+                   "; what it does not take is lost\n"));
+}
+
+Console::Console() {
+  const bool one_file = is_same_file(STDOUT_FILENO, STDERR_FILENO);
+  if (!one_file) errors = std::make_shared<OutputSink>(STDERR_FILENO);
+  output = std::make_shared<OutputSink>(STDOUT_FILENO, errors);
+  if (one_file) errors = output;
 }
 
 }  // namespace cohort::launcher

@@ -7,10 +7,12 @@
 namespace cohort::launcher {
 
 // Where lines of many tasks go: a queue before an inherited descriptor, written only as fast as the
-// other end reads, so that a reader who pauses never blocks the supervisor.
+// other end reads, so that a reader who pauses never blocks the supervisor. What a full disk does
+// not take is lost, as it would be without a launcher, and said once in `notices`, where there is
+// one.
 class OutputSink {
  public:
-  explicit OutputSink(int descriptor);
+  explicit OutputSink(int descriptor, std::shared_ptr<OutputSink> notices = nullptr);
 
   int descriptor() const { return descriptor_; }
   // Whether a person looks at it and may like colours (NO_COLOR and TERM=dumb say no).
@@ -29,7 +31,10 @@ class OutputSink {
  private:
   static constexpr size_t kCapacity = 1 << 20;
 
+  void lose(int error);
+
   int descriptor_;
+  std::shared_ptr<OutputSink> notices_;
   bool has_colours_;
   bool broken_ = false;
   std::string queue_;

@@ -73,6 +73,10 @@ TEST(Address, RefusesWhatCannotBeReached) {
       {std::string("a\0b:80", 6), "\\x00"},
       {"0.0.0.0:80", "not be reached"},
       {"[::]:80", "not be reached"},
+      {"[::ffff:0.0.0.0]:80", "not be reached"},
+      {"[::%eth0]:80", "not be reached"},
+      {"0:80", "not be reached"},
+      {"0x0:80", "not be reached"},
   };
   for (const auto& [text, part] : cases) {
     EXPECT_THAT(cohort::testing::refusal([&] { Address::parse(text, "the place"); }),

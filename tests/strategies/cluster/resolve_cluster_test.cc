@@ -77,6 +77,10 @@ TEST(ResolveCluster, OutsideAStepTheReasonSaysWhatIsMissing) {
               HasSubstr("srun"));
   EXPECT_THAT(resolve_cluster(environment({{"JOB_COMPLETION_INDEX", "0"}})).reason,
               HasSubstr("COHORT_KUBERNETES_SERVICE"));
+  EXPECT_THAT(resolve_cluster(environment({{"RANK", "0"}, {"MASTER_ADDR", "a"}})).reason,
+              HasSubstr("RANK is set, which needs WORLD_SIZE"));
+  EXPECT_THAT(resolve_cluster(environment({{"WORLD_SIZE", "2"}})).reason,
+              HasSubstr("WORLD_SIZE is set, which needs RANK"));
 }
 
 TEST(ResolveCluster, AMistakeIsNotPassedOver) {

@@ -111,7 +111,19 @@ TEST(TFConfigResolver, SparseJobs) {
   const auto sparse = resolver(
       R"({"cluster": {"ps": ["p:1"], "worker": {"4": "w4:1"}}, "task": {"type": "worker", "index": 4}})");
   EXPECT_EQ(sparse.master(), "w4:1");
-  EXPECT_THAT(refusal([&] { sparse.world(); }), HasSubstr("numbered 4"));
+  EXPECT_EQ(
+      refusal([&] { sparse.world(); }),
+      "TF_CONFIG.cluster.worker.4: found worker:4 among workers that are numbered 4; expected "
+      "the number 0, as in \"worker\": [\"host0:2222\", "
+      "\"host1:2222\"]");
+}
+
+TEST(TFConfigResolver, SeveralTasksNeedToKnowWhichThisIs) {
+  const auto nobody = with_cluster("");
+  EXPECT_EQ(
+      refusal([&] { nobody.world(); }),
+      "TF_CONFIG: found a cluster of 5 tasks and not which of them this is; expected its type "
+      "and index, as in \"task\": {\"type\": \"worker\", \"index\": 0}");
 }
 
 TEST(TFConfigResolver, WorldCountsChiefAndWorkers) {

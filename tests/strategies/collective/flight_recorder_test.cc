@@ -128,9 +128,9 @@ TEST(FlightRecorderTest, KeepsTheLastOperationsOnly) {
     communicator.wait(operation);
   }
   for (int i = 0; i < 930; ++i) communicator.barrier();
-  communicator.abort(Error(Code::kCancelled, "enough"));
-  EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kCancelled);
-  EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kCancelled);
+  communicator.abort(Error(Code::kAborted, "enough"));
+  EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kAborted);
+  EXPECT_EQ(error_of([&] { communicator.barrier(); }).code(), Code::kAborted);
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_THAT(tables[0], AllOf(HasSubstr("1000 collectives"), HasSubstr("enough"),
                                ContainsRegex("collective 1000 +Barrier"),
@@ -150,6 +150,17 @@ TEST(FlightRecorderTest, AnAbortShowsWhatWasUnderWay) {
   EXPECT_THAT(tables[0], HasSubstr("enough"));
   EXPECT_THAT(of_rank(tables[0], 0), ContainsRegex("AllReduce +float32 +4 bytes  WAITING"));
   EXPECT_THAT(of_rank(tables[0], 1), HasSubstr("has begun 0 collectives"));
+}
+
+TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
+  std::vector<std::string> tables;
+  const Group group = record_flights(make_in_process_communicators(1),
+                                     {.notice = [&](const auto& t) { tables.push_back(t); }});
+  group[0]->barrier();
+  group[0]->abort(Error(Code::kCancelled, "interrupted after step 7"));
+  EXPECT_THAT(tables, ::testing::IsEmpty());
+  EXPECT_EQ(error_of([&] { group[0]->barrier(); }).code(), Code::kCancelled);
+  EXPECT_EQ(tables.size(), 1u) << "of a call that came after it";
 }
 
 TEST(FlightRecorderTest, RecordsPartsToo) {

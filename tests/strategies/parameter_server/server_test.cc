@@ -1,6 +1,8 @@
 #include "strategies/parameter_server/server.h"
 
 #include <atomic>
+#include <future>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -354,6 +356,32 @@ TEST(ParameterServer, NamesTheServerThatIsNotThere) {
   server.stop();
   EXPECT_ERROR(server.client("worker:0", milliseconds(300))->statistics(), Code::kUnavailable,
                address);
+}
+
+TEST(ParameterClient, SaysForWhichServerItHasBeenWaiting) {
+  TestServer server;
+  const std::string address = server.address().text();
+  server.stop();
+  std::promise<std::string> promise;
+  std::once_flag said;
+  ParameterClient client(server.address(),
+                         {.task = "worker:1",
+                          .job_id = "job",
+                          .server = "ps:0",
+                          .transport = transport(),
+                          .notice =
+                              [&](const std::string& line) {
+                                std::call_once(said, [&] { promise.set_value(line); });
+                              }},
+                         no_environment);
+  std::thread waiting([&] { EXPECT_THROW(client.statistics(), Error); });
+  auto line = promise.get_future();
+  const auto status = line.wait_for(std::chrono::seconds(50));
+  client.cancel();
+  waiting.join();
+  ASSERT_EQ(status, std::future_status::ready);
+  EXPECT_TRUE(line.get().starts_with(
+      str("cohort: worker:1: waiting for parameter server ps:0 at ", address, " since ")));
 }
 
 // However requests travel, and whatever is said.

@@ -1,5 +1,10 @@
-// What a program wants to be told by gRPC stays as it wants it.
+// What a program wants to be told by gRPC stays as it wants it, and what is printed of it is
+// harmless.
+#include "strategies/cluster/coordination/grpc_log.h"
+
+#include <algorithm>
 #include <atomic>
+#include <string>
 
 #include <grpc/support/log.h>
 #include <gtest/gtest.h>
@@ -18,6 +23,15 @@ TEST(GrpcLog, AFunctionOfTheProgramIsNotReplaced) {
   keep_grpc();
   gpr_log(GPR_ERROR, "a mistake");
   EXPECT_EQ(g_lines, 1);
+}
+
+TEST(GrpcLog, WhatAStrangerHasSentIsShownHarmless) {
+  limit_grpc_errors();
+  ::testing::internal::CaptureStderr();
+  gpr_log(GPR_ERROR, "value=%s", "\x1b[2J\r\ncohort: all is well \xff\x7f");
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(printed.starts_with("gRPC: value=?[2J??cohort: all is well ?? [")) << printed;
+  EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 1) << printed;
 }
 
 }  // namespace

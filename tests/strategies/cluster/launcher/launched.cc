@@ -105,7 +105,7 @@ Launched::Launched(const Launch& launch) : mark_(fresh_mark()), deadline_(now() 
   if (pipe2(errors, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
   pid_ = fork();
   if (pid_ == 0) {
-    dup2(output[1], STDOUT_FILENO);
+    dup2(launch.full_disk ? open("/dev/full", O_WRONLY | O_CLOEXEC) : output[1], STDOUT_FILENO);
     dup2(launch.one_stream || launch.on_terminal ? output[1] : errors[1], STDERR_FILENO);
     if (launch.ignored_signal) std::signal(launch.ignored_signal, SIG_IGN);
     execve(arguments[0].c_str(), pointers(arguments).data(), pointers(environment).data());

@@ -14,6 +14,7 @@ struct Launch {
   std::map<std::string, std::string> environment = {};  // added to a plain one
   bool one_stream = false;   // standard error goes where standard output goes
   bool on_terminal = false;  // both are a terminal
+  bool full_disk = false;    // standard output is a file on a disk without space
   int ignored_signal = 0;    // as nohup does
   std::string program;       // instead of the actor
 };

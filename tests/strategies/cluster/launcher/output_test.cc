@@ -13,6 +13,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
@@ -108,6 +109,18 @@ TEST(LauncherOutput, ThatNobodyReadsEndsTheTasksAsItWouldWithoutLauncher) {
   launched.stop_reading();
   EXPECT_EQ(launched.wait(), 128 + SIGPIPE);
   EXPECT_THAT(launched.errors(), HasSubstr("was killed by SIGPIPE"));
+}
+
+TEST(LauncherOutput, ThatADiskDoesNotTakeIsLostWhileTasksGoOn) {
+  const Finished run = finish({.flags = {"--workers=2"},
+                               .actions = {"flood=20000"},
+                               .environment = {{"OMP_NUM_THREADS", "1"}},
+                               .full_disk = true});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.output, "");
+  EXPECT_THAT(lines_of(run.errors, "cohort-run: "),
+              ElementsAre("cannot write the standard output: No space left on device; what it does "
+                          "not take is lost"));
 }
 
 TEST(LauncherOutput, MayWaitForItsReaderWhileSignalsDoNot) {
