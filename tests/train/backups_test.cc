@@ -289,21 +289,6 @@ TEST_F(MisfitBackups, AreOfAnotherPipelineAndNamed) {
   EXPECT_NE(message.find("another pipeline"), std::string::npos) << message;
 }
 
-TEST(Backups, NeedAFolderBeforeTheFirstStep) {
-  const std::string file = make_folder() + "/file";
-  write_file_atomically(file, "");
-  int64_t steps = 0;
-  auto hooks = std::make_shared<Hooks>();
-  hooks->batch_end = [&](Training&) { ++steps; };
-  const std::string message = error_of(
-      [&] {
-        fit(classifier(), 2, {hooks, callbacks::BackupAndRestore(file)});
-      },
-      Code::kNotFound);
-  EXPECT_TRUE(message.starts_with("cannot create the folder " + file)) << message;
-  EXPECT_EQ(steps, 0);
-}
-
 // Rates and remaining time follow from it, and from all steps of the epoch.
 TEST(Backups, HoldTheTimeThatTheEpochHasTaken) {
   const std::string folder = make_folder(), file = folder + "/backup.safetensors";

@@ -1,7 +1,6 @@
 #include <chrono>
 #include <filesystem>
 
-#include "core/base/file.h"
 #include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
@@ -26,7 +25,7 @@ class BackupAndRestoreCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     saved_in_grace_.reset();
-    prepare_folder(training, "BackupAndRestore", path_.parent_path());
+    require_folder_of_chief(training, "BackupAndRestore", path_.parent_path());
     const Strategy& strategy = training.model().strategy();
     // The same request ends parameter servers at once.
     if (options_.grace_seconds > 0 && !strategy.input_context().independent)
@@ -34,8 +33,6 @@ class BackupAndRestoreCallback : public Callback {
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (strategy.input_context().independent && !strategy.is_chief()) return;
     const auto find = [&] {
-      // One that cannot be had is an error now, not after the first epoch.
-      create_folders(path_.parent_path().string());
       return std::string(exists(path_) ? "newest" : exists(previous_) ? "previous" : "none");
     };
     const std::string found =

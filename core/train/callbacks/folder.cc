@@ -9,9 +9,7 @@
 
 namespace cohort::callbacks {
 
-void prepare_folder(Training& training, std::string_view callback,
-                    const std::filesystem::path& folder) {
-  if (!training.model().strategy().is_chief()) return;
+void require_folder(std::string_view callback, const std::filesystem::path& folder) {
   const std::string path = folder.empty() ? "." : folder.string();
   try {
     create_folders(path);
@@ -19,6 +17,17 @@ void prepare_folder(Training& training, std::string_view callback,
   } catch (const Error& error) {
     throw error.with_context(callback);
   }
+}
+
+void require_folder_of_chief(Training& training, std::string_view callback,
+                             const std::filesystem::path& folder) {
+  const Strategy& strategy = training.model().strategy();
+  // These do not wait for one another.
+  if (strategy.input_context().independent && !strategy.is_chief()) return;
+  from_chief(strategy.workers(), str("a folder for ", callback), [&] {
+    require_folder(callback, folder);
+    return std::string();
+  });
 }
 
 }  // namespace cohort::callbacks

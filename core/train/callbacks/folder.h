@@ -8,9 +8,12 @@
 namespace cohort::callbacks {
 
 // When training begins, so that a path that cannot be written to does not cost an epoch: makes
-// `folder` where it is missing, on the chief, which alone writes. Where that fails, or it may not
-// be written to, an Error begins with `callback`. "" is the current folder.
-void prepare_folder(Training& training, std::string_view callback,
-                    const std::filesystem::path& folder);
+// `folder` where it is missing. Where that fails, or it may not be written to, an Error begins with
+// `callback`. "" is the current folder.
+void require_folder(std::string_view callback, const std::filesystem::path& folder);
+
+// The same on the chief, which alone writes; all workers, which have to call it, throw its error.
+void require_folder_of_chief(Training& training, std::string_view callback,
+                             const std::filesystem::path& folder);
 
 }  // namespace cohort::callbacks

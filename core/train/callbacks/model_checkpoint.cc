@@ -60,7 +60,7 @@ class ModelCheckpointCallback : public Callback {
 
   void on_train_begin(Training& training) override {
     guard_.begin();
-    prepare_folder(training, "ModelCheckpoint", known_folder());
+    require_folder_of_chief(training, "ModelCheckpoint", known_folder());
     if (options_.save_best_only) monitor_.warn_if_missing(training, "ModelCheckpoint");
   }
   void on_batch_end(Training& training) override {

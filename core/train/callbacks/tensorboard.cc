@@ -14,7 +14,7 @@ class TensorBoardCallback : public Callback {
       : directory_(std::move(directory)), options_(options) {}
 
   void on_train_begin(Training& training) override {
-    prepare_folder(training, "TensorBoard", directory_);
+    if (training.model().strategy().is_chief()) require_folder("TensorBoard", directory_);
   }
 
   void on_batch_end(Training& training) override {
