@@ -3,8 +3,10 @@
 
 extern "C" {
 
+// NOLINTBEGIN(bugprone-reserved-identifier): theirs
 const char* __lsan_default_suppressions();
 const char* __tsan_default_suppressions();
+// NOLINTEND(bugprone-reserved-identifier)
 
 // Open MPI's name server keeps some of what it copies.
 const char* __lsan_default_suppressions() { return "leak:libpmix.so\n"; }
