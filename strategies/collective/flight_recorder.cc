@@ -268,7 +268,9 @@ class Recorder {
     std::string table;
     for (const auto& [rank, text] : texts) table += str("  rank ", rank, ' ', text);
     if (const size_t others = static_cast<size_t>(size_) - texts.size(); others > 0)
-      table += str("  ", others, " ranks are in other processes, which tell of them\n");
+      table += others == 1
+                   ? "  1 rank is in another process, which tells of it\n"
+                   : str("  ", others, " ranks are in other processes, which tell of them\n");
     return table;
   }
   std::string answer_of(int rank, KeyValueStore& store, Clock::time_point until) const {

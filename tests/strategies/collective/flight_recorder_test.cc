@@ -243,7 +243,7 @@ TEST(FlightRecorderTest, WithoutAStoreKnowsOfItsOwnRanks) {
   EXPECT_EQ(error_of([&] { group.ranks[0]->barrier(); }).code(), Code::kCancelled);
   ASSERT_EQ(group.tables[0].size(), 1u);
   EXPECT_THAT(of_rank(group.tables[0][0], 0), HasSubstr("Barrier"));
-  EXPECT_THAT(group.tables[0][0], HasSubstr("1 ranks are in other processes"));
+  EXPECT_THAT(group.tables[0][0], HasSubstr("1 rank is in another process"));
   EXPECT_EQ(of_rank(group.tables[0][0], 1), "");
 }
 
