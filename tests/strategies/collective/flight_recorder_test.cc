@@ -163,6 +163,22 @@ TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
   EXPECT_EQ(tables.size(), 1u) << "of a call that came after it";
 }
 
+TEST(FlightRecorderTest, AFileThatCannotBeWrittenNeedsNoTableWhileNothingIsUnderWay) {
+  for (const bool under_way : {false, true}) {
+    std::vector<std::string> tables;
+    const Group group = record_flights(make_in_process_communicators(2),
+                                       {.notice = [&](const auto& t) { tables.push_back(t); }});
+    float value = 1;
+    const Segment segment{&value, &value, 1};
+    int64_t sum = -1;
+    if (under_way) sum = group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    group[1]->abort(Error(Code::kResourceExhausted, "the disk is full"));
+    EXPECT_EQ(tables.size(), under_way ? 1u : 0u);
+    if (!under_way) continue;
+    EXPECT_EQ(error_of([&] { group[0]->wait(sum); }).code(), Code::kResourceExhausted);
+  }
+}
+
 TEST(FlightRecorderTest, RecordsPartsToo) {
   std::vector<std::string> tables;
   const Group group =
