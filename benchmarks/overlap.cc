@@ -73,6 +73,8 @@ Communication communication_of(const Profiler& profiler, const Settings& s) {
 }
 
 void measure(const Settings& s) {
+  // What cannot be written is better told before the measuring than after it.
+  if (!s.profile.empty()) write_file_atomically(s.profile, "");
   auto without_overlap = s.trainer;
   without_overlap.bytes_per_pack = kOneBucket;
   MirroredTrainer overlapped(s.trainer), blocking(without_overlap);

@@ -122,6 +122,8 @@ void report(const Settings& s, const Trainer& trainer, double milliseconds) {
 }
 
 void measure(const Settings& s) {
+  // What cannot be written is better told before the measuring than after it.
+  if (!s.profile.empty()) write_file_atomically(s.profile, "");
   set_logical_cpus(1, static_cast<int>(s.threads));
   allow_tf32(s.tf32);
   Trainer trainer(s);

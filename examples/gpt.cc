@@ -97,10 +97,10 @@ int main(int argc, char** argv) {
   return run_main([&] {
     Flags flags(argc, argv, "Trains a small GPT on a text and lets it write.");
     const auto path = flags.text("text", "", "file to learn; empty: generated sums in words");
-    const auto layers = flags.integer("layers", 2, "transformer blocks", {.min = 1});
+    const auto layers = flags.integer("layers", 2, "transformer blocks", {.min = 1, .max = 1000});
     const auto heads = flags.integer("heads", 4, "attention heads of a block", {.min = 1});
-    const auto width =
-        flags.integer("width", 64, "of the residual stream, a multiple of heads", {.min = 1});
+    const auto width = flags.integer("width", 64, "of the residual stream, a multiple of heads",
+                                     {.min = 1, .max = 1 << 16});
     const auto context =
         flags.integer("context", 64, "bytes that the model sees", {.min = 1, .max = 1 << 20});
     const auto epochs = flags.integer("epochs", 5, "passes over the text", {.min = 1});

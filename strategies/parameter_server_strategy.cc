@@ -1,14 +1,17 @@
 #include "strategies/parameter_server_strategy.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <list>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "core/base/crc32c.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/update_rule.h"
 #include "strategies/cluster/launcher/reserved_port.h"
@@ -33,6 +36,8 @@ constexpr int64_t kMinShardBytes = 256 << 10;
 constexpr int64_t kLazyShardBytes = 1 << 20;
 // For telling servers that this process ends, which they notice without, only later.
 constexpr std::chrono::milliseconds kFarewell(2000);
+// How long a server that is asked to stop waits for the connections of ended tasks to end.
+constexpr std::chrono::milliseconds kTimeToHangUp(500), kLookInterval(10);
 
 // Who this process is among those of the job.
 struct Task {
@@ -116,6 +121,16 @@ struct OwnServer {
   OwnServer(const Options& options, const Task& task)
       : server(Address::parse(port.address()), server_options(options, task)) {}
 };
+
+// Tasks that have ended are not connected any more, which a server may take a moment to see.
+bool is_in_use(const ParameterServer& server) {
+  const auto end = std::chrono::steady_clock::now() + kTimeToHangUp;
+  while (server.statistics().sessions > 0) {
+    if (std::chrono::steady_clock::now() > end) return true;
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  return false;
+}
 
 // This worker alone, with its rank among all.
 class IndependentWorker final : public Workers {
@@ -432,6 +447,8 @@ bool run_parameter_server(const Options& options) {
   ParameterServer server(task.servers.at(static_cast<size_t>(task.index)),
                          server_options(options, task));
   server.wait();
+  if (stop_request() == StopRequest::kTermination && is_in_use(server))
+    fail(Code::kCancelled, task.name(), " was asked to stop while others are connected to it");
   return true;
 }
 

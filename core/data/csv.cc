@@ -4,11 +4,13 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/base/comma_separated.h"
 #include "core/base/file.h"
+#include "core/base/notice.h"
 #include "core/data/csv_records.h"
 #include "core/data/table.h"
 #include "core/tensor/half.h"
@@ -28,6 +30,28 @@ std::string_view trimmed(std::string_view field) {
   const size_t first = field.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
   return field.substr(first, field.find_last_not_of(" \t") - first + 1);
+}
+
+// What a whole field says as a number, if it does.
+std::optional<double> number_of(std::string_view field) {
+  std::string_view digits = trimmed(field);
+  if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+// Whether a header may be a record that was meant to be read: it has numbers, and not those by
+// which tables without names number their columns.
+bool looks_like_record(const std::vector<std::string>& names) {
+  bool counts = true;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::optional<double> value = number_of(names[i]);
+    if (!value) return false;
+    counts &= *value == static_cast<double>(i);
+  }
+  return !counts;
 }
 
 // Below it the integers of a float64, as which numbers are read, are exact.
@@ -73,6 +97,9 @@ class Reader {
     first_line_ = records_.line();
     if (options_.has_header) names_ = fields;
     find_label();
+    if (looks_like_record(names_))
+      print_notice(str("warning: ", place(0), "only numbers are in what is taken for the header, ",
+                       "and not read; where it is a record, say has_header = false\n"));
     if (options_.has_header) more = records_.next(fields);
     for (; more; more = records_.next(fields)) add(fields);
     if (rows_ == 0)
@@ -135,16 +162,12 @@ class Reader {
   }
 
   double number(size_t column, const std::string& field, DType dtype) const {
-    std::string_view digits = trimmed(field);
-    if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.remove_prefix(1);
-    double value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size())
-      fail_field(column, str(shown(field), " is not a number"));
-    if (dtype == DType::kInt64 && std::abs(value) >= kExact)
+    const std::optional<double> value = number_of(field);
+    if (!value) fail_field(column, str(shown(field), " is not a number"));
+    if (dtype == DType::kInt64 && std::abs(*value) >= kExact)
       fail_field(column, str(shown(field), " is not below 2^53, so that it may not be exact"));
-    if (!fits(value, dtype)) fail_field(column, str(shown(field), " is not a value of ", dtype));
-    return value;
+    if (!fits(*value, dtype)) fail_field(column, str(shown(field), " is not a value of ", dtype));
+    return *value;
   }
 
   [[noreturn]] void fail_field(size_t column, std::string_view problem) const {

@@ -11,7 +11,8 @@ struct CsvOptions {
   // The column that is the label: a name from the header, or a number from 0, counted from the end
   // when negative. Empty: there is no label.
   std::string label_column;
-  bool has_header = true;              // the first record holds names
+  bool has_header = true;              // the first record holds names; a warning where these are
+                                       // numbers other than 0, 1, 2, ...
   char delimiter = ',';                // not a quote or a line end
   DType dtype = DType::kFloat32;       // of the features
   DType label_dtype = DType::kInt32;   // float32 for regression
@@ -19,7 +20,8 @@ struct CsvOptions {
 };
 
 // A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold
-// delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped.
+// delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped. "nan" and
+// "inf" are numbers where the dtype has them; an empty field is none.
 // {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
 // kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes counted from 0, the others from 1) for
 // what is not a number or does not fit the dtype, a record of another length, a label out of range,

@@ -19,6 +19,7 @@ Element without_rows(const Element& batch) {
 }
 
 struct PipelineBatchOptions {
+  int64_t batch;  // the n of batch(n)
   StepSchedule schedule;
   bool drop_remainder;
   SourcePtr whole;  // the global batches
@@ -40,9 +41,16 @@ class PipelineBatchStream : public Stream {
     ++step_;
     return Item{.element = *std::move(batch)};
   }
-  Position save() const override { return {"pipeline_batch", {step_, read_}, {input_->save()}}; }
+  Position save() const override {
+    return {"pipeline_batch", {step_, read_, options_.batch}, {input_->save()}};
+  }
   void restore(const Position& position) override {
-    position.expect("pipeline_batch", 2, 1);
+    const bool has_batch = position.numbers.size() != 2;  // older ones have none
+    position.expect("pipeline_batch", has_batch ? 3 : 2, 1);
+    if (has_batch && position.number(2) != options_.batch)
+      fail(Code::kFailedPrecondition, "this position was saved with batch(", position.number(2),
+           "); this pipeline has batch(", options_.batch,
+           "): the rows of its steps are counted otherwise");
     const int64_t steps = options_.schedule.steps();
     step_ = position.number(0, steps < 0 ? INT64_MAX : steps);
     read_ = position.number(1);
@@ -93,10 +101,12 @@ SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShar
   std::vector<int64_t> counts;
   for (int index = 0; index < pipeline.count; ++index)
     counts.push_back(share(index)->cardinality());
-  const int64_t rows = *batch.batch_size() * (pipeline.independent ? pipeline.count : 1);
+  const int64_t size = *batch.batch_size();
+  const int64_t rows = size * (pipeline.independent ? pipeline.count : 1);
   return std::make_shared<PipelineBatchSource>(
       share(pipeline.index),
-      PipelineBatchOptions{StepSchedule(rows, batch.drop_remainder(), pipeline, std::move(counts)),
+      PipelineBatchOptions{size,
+                           StepSchedule(rows, batch.drop_remainder(), pipeline, std::move(counts)),
                            batch.drop_remainder(), whole});
 }
 

@@ -231,14 +231,21 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& options) {
   check_steps("predict", options.steps);
   if (options.batch_size) invalid("predict: batch_size is for tensors; a dataset has batch()");
+  const CatchTermination catch_termination;
+  Workers& workers = strategy().workers();
+  // As of evaluate().
+  const bool interruptible = !state_->is_fitting && !workers.stop_requested();
   std::vector<Tensor> outputs;
-  together(strategy().workers(), [&] {
+  together(workers, [&] {
     try {
       build_for(dataset);
       Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
                 {.keep_order = true});
       feed.begin_epoch(0);
-      while (const auto batch = feed.next()) outputs.push_back(predict_batch(*batch));
+      while (const auto batch = feed.next()) {
+        outputs.push_back(predict_batch(*batch));
+        if (interruptible && workers.stop_requested()) fail(Code::kCancelled, "interrupted");
+      }
     } catch (const Error& error) {
       throw error.with_context("predict");
     }

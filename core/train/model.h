@@ -136,7 +136,8 @@ class Model {
   Logs evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options = {});
 
   // The network's output for all rows, one below the other in the order of the dataset. Labels and
-  // weights are passed over.
+  // weights are passed over. A stop that is asked for meanwhile, as of fit(), ends it with
+  // kCancelled, but in a callback of fit().
   Tensor predict(const data::Dataset& dataset, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
 

@@ -101,12 +101,22 @@ class Flight {
   }
 
   std::string text() const;
+  bool has_under_way() const {
+    const std::lock_guard lock(lock_);
+    return count_under_way() > 0;
+  }
 
  private:
   Record* find(uint64_t place) { return begun_ - place <= records_.size() ? &at(place) : nullptr; }
   // Most often the last operation is asked for.
   Record& at(uint64_t place) {
     return records_[place + 1 == begun_ ? last_slot_ : place % records_.size()];
+  }
+  uint64_t count_under_way() const {
+    uint64_t count = 0;
+    for (uint64_t i = first_kept(); i < begun_; ++i)
+      count += records_[i % records_.size()].state == State::kUnderWay ? 1 : 0;
+    return count;
   }
   uint64_t first_kept() const { return begun_ > records_.size() ? begun_ - records_.size() : 0; }
   static void finish_locked(Record& record, State state) {
@@ -153,11 +163,8 @@ std::string Flight::text() const {
   const std::lock_guard lock(lock_);
   const auto now = Clock::now();
   const uint64_t first = first_kept();
-  uint64_t waiting = 0;
-  for (uint64_t i = first; i < begun_; ++i)
-    waiting += records_[i % records_.size()].state == State::kUnderWay ? 1 : 0;
   std::string text = str("has begun ", collectives_, " collectives and ", messages_, " messages; ",
-                         waiting, " under way\n");
+                         count_under_way(), " under way\n");
   for (uint64_t i = first; i < begun_; ++i) {
     const Record& record = records_[i % records_.size()];
     if (record.state == State::kUnderWay || begun_ - i <= kShown) text += line_of(record, now);
@@ -193,6 +200,18 @@ class Recorder {
 
   Flight& flight(int rank) { return flights_.at(rank); }
   const FlightRecorderOptions& options() const { return options_; }
+
+  // An end that was asked for, as by SIGTERM, needs no explanation; nor does what the system has
+  // refused, as the saving of a file, while no rank of this process is in an operation.
+  bool has_to_explain_abort(const Error& error) const {
+    if (error.code() == Code::kCancelled) return false;
+    const bool is_of_system = error.code() == Code::kResourceExhausted ||
+                              error.code() == Code::kPermissionDenied ||
+                              error.code() == Code::kNotFound;
+    return !is_of_system || std::ranges::any_of(flights_, [](const auto& rank_and_flight) {
+      return rank_and_flight.second.has_under_way();
+    });
+  }
 
   // Makes the table of this process, the first time.
   void explain(int rank, const Error& error, bool of_call) noexcept {
@@ -268,7 +287,9 @@ class Recorder {
     std::string table;
     for (const auto& [rank, text] : texts) table += str("  rank ", rank, ' ', text);
     if (const size_t others = static_cast<size_t>(size_) - texts.size(); others > 0)
-      table += str("  ", others, " ranks are in other processes, which tell of them\n");
+      table += others == 1
+                   ? "  1 rank is in another process, which tells of it\n"
+                   : str("  ", others, " ranks are in other processes, which tell of them\n");
     return table;
   }
   std::string answer_of(int rank, KeyValueStore& store, Clock::time_point until) const {
@@ -337,9 +358,9 @@ class RecordingCommunicator final : public ForwardingCommunicator {
     return group == nullptr ? nullptr : recorded_part(std::move(group));
   }
   void abort(const Error& error) override {
+    const bool has_to_explain = recorder_->has_to_explain_abort(error);
     inner().abort(error);
-    // An end that was asked for, as by SIGTERM, needs no explanation.
-    if (error.code() != Code::kCancelled) recorder_->explain(rank_, error, false);
+    if (has_to_explain) recorder_->explain(rank_, error, false);
   }
 
  private:

@@ -23,7 +23,8 @@ class ParameterServer {
  public:
   // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this
   // host, or plain text would go beyond this host without permission; kInvalidArgument for options
-  // and certificates; kDataLoss for a snapshot that cannot be read.
+  // and certificates; kDataLoss for a snapshot that cannot be read; as core/base/file.h says where
+  // its folder cannot be made or written to.
   explicit ParameterServer(const Address& address, const ParameterServerOptions& options = {},
                            const Environment& environment = process_environment);
   ~ParameterServer();

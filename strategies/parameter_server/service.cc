@@ -487,11 +487,7 @@ void Service::count_lost(const std::string& task, uint64_t pushes, const std::st
 
 void Service::keep_ledger(bool anew) {
   const std::lock_guard lock(ledger_mutex_);
-  try {
-    ledger_ = std::make_unique<PushLedger>(options_.snapshot_folder, anew);
-  } catch (const Error& error) {
-    return end_ledger(error);
-  }
+  ledger_ = std::make_unique<PushLedger>(options_.snapshot_folder, anew);
   for (const auto& [key, last] : ledger_->marks()) {
     const auto shard = find(key.shard);
     if (shard == nullptr) continue;

@@ -94,6 +94,8 @@ class Service {
   // With a snapshot folder, after restoring, or `anew`: writes down from now on what is
   // acknowledged. What the server before this one has written down and the snapshot has not is
   // lost: it is counted when its worker pushes again, has left, or has not come back for long.
+  // Errors, as of core/base/file.h, where the folder cannot be made or written to: nor could a
+  // snapshot.
   void keep_ledger(bool anew);
   // Counts what is lost of a task, or of all, that has not been counted before.
   void give_up_lost(const std::optional<std::string>& task = {});

@@ -45,6 +45,19 @@ TEST_F(Csv, TheNameOfTheLabelIsThatOfOneColumn) {
   EXPECT_EQ(to_string(read("a,b,a\n1,2,3\n", {.label_column = "0"})["label"]), "int32[1] {1}");
 }
 
+TEST_F(Csv, WarnsWhereTheHeaderMayBeARecord) {
+  const auto said = [&](std::string_view content) {
+    ::testing::internal::CaptureStderr();
+    read(content);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string warning = said("5.1, 3.5,nan\n4.9,3,1\n");
+  EXPECT_NE(warning.find("f.csv:1: byte 0: only numbers are in what is taken for the header"),
+            std::string::npos)
+      << warning;
+  for (const char* content : {"a,2\n3,4\n", "0,1\n3,4\n"}) EXPECT_EQ(said(content), "") << content;
+}
+
 TEST_F(Csv, HasNoLabelUnlessAsked) {
   const Element rows = read("a,b\n1,2\n");
   EXPECT_EQ(rows.names(), std::vector<std::string>{"features"});
@@ -102,6 +115,7 @@ TEST_F(Csv, RefusesValuesThatDoNotFit) {
   expect_bad("y\n3.4e38\n", {"is not a value of bfloat16"}, {.dtype = DType::kBFloat16});
   EXPECT_EQ(to_string(read("y,z\n3e38,inf\n")["features"]), "float32[1,2] {3e+38, inf}");
   expect_bad("y\n256\n", {"uint8"}, {.dtype = DType::kUInt8});
+  EXPECT_EQ(to_string(read("y\nnan\n")["features"]), "float32[1,1] {nan}");
   expect_bad("y\nnan\n", {"int64"}, {.dtype = DType::kInt64});
   expect_bad(
       "y\n3\n",

@@ -467,6 +467,26 @@ TEST(DistributedIterator, ContinuesWithAnotherNumberOfReplicas) {
   EXPECT_EQ(rest(three).size(), 2u);
 }
 
+TEST(DistributedIterator, RefusesThePositionOfAnotherSizeOfBatches) {
+  const auto iterate = [](int64_t batch) {
+    return Worker(1, 2, 1).distribute_dataset(range(24).batch(batch)).iterate();
+  };
+  DistributedIterator six = iterate(6);
+  six.next();
+  std::string position = six.save();
+  DistributedIterator same = iterate(6);
+  same.restore(position);
+  const Steps expected = rest(six);
+  EXPECT_EQ(rest(same), expected);
+  expect_error([&] { iterate(4).restore(position); }, Code::kFailedPrecondition,
+               {"saved with batch(6)", "has batch(4)"});
+  const size_t size = position.find(",6]");
+  ASSERT_NE(size, std::string::npos) << position;
+  DistributedIterator older = iterate(6);
+  older.restore(position.erase(size, 2));
+  EXPECT_EQ(rest(older), expected) << "those of older versions do not name the size";
+}
+
 TEST(DistributedIterator, RefusesWhatIsNoPositionOfIt) {
   DistributedIterator iterator = Worker(2).distribute_dataset(range(9).batch(2)).iterate();
   expect_error([&] { iterator.restore("nonsense"); }, Code::kDataLoss, {"position"});

@@ -249,6 +249,19 @@ TEST(Interrupt, EndsAnEvaluationThatBeganBefore) {
   init();
 }
 
+TEST(Interrupt, EndsAPredictionThatBeganBefore) {
+  auto model = testing::classifier();
+  std::atomic<int64_t> read = 0;
+  init();
+  EXPECT_EQ(
+      testing::error_of([&] { model.predict(asking_to_stop(8, read).batch(4)); }, Code::kCancelled),
+      "predict: interrupted");
+  EXPECT_LT(read, 5'000);
+  // One that is begun nevertheless goes on to its end.
+  EXPECT_EQ(model.predict(asking_to_stop(-1, read).batch(4)).shape().dim(0), 10'000);
+  init();
+}
+
 TEST(Interrupt, DoesNotEndAnEvaluationOfACallbackBeforeFitHasSaved) {
   const std::string folder = testing::make_folder();
   auto model = testing::classifier();

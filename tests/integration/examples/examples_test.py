@@ -190,6 +190,10 @@ class Gpt(Case):
         self.fail_with(_WRONG_INPUT, [f"--text={self.folder}", "not a regular file"], "gpt", f"--text={self.folder}")
         self.fail_with(_NOT_FOUND, ["--text=/nowhere", "No such file"], "gpt", "--text=/nowhere")
 
+    def test_a_network_without_end_is_refused(self):
+        layers = "--layers=100000000"
+        self.fail_with(_WRONG_INPUT, [layers, "at most 1000"], "gpt", layers)
+
 
 class Resnet(Case):
     def test_learns_from_cifar10s_files(self):
@@ -267,6 +271,12 @@ class ReplicaBenchmarks(Case):
         )
         self.assertEqual(lines, [("1", "2"), ("2", "1")])
         self.assertRegex(text, r"(?m)^ratio mlp replicas=2/replicas=1 speed=[0-9.]+ \(median of 1 alternating rounds\)$")
+
+    def test_a_trace_that_cannot_be_written_is_told_before_anything_is_measured(self):
+        trace = f"{self.folder}/none/trace.json"
+        flags = (f"--profile={trace}", "--batch=1000000000000000")  # of which no memory holds the rows
+        for program in ("overlap", "train"):
+            self.fail_with(_NOT_FOUND, [trace], program, *flags, folder="benchmarks")
 
     def test_overlap_prints_what_was_hidden(self):
         trace = self.folder / "trace.json"

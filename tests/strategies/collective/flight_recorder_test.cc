@@ -163,6 +163,22 @@ TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
   EXPECT_EQ(tables.size(), 1u) << "of a call that came after it";
 }
 
+TEST(FlightRecorderTest, AFileThatCannotBeWrittenNeedsNoTableWhileNothingIsUnderWay) {
+  for (const bool under_way : {false, true}) {
+    std::vector<std::string> tables;
+    const Group group = record_flights(make_in_process_communicators(2),
+                                       {.notice = [&](const auto& t) { tables.push_back(t); }});
+    float value = 1;
+    const Segment segment{&value, &value, 1};
+    int64_t sum = -1;
+    if (under_way) sum = group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    group[1]->abort(Error(Code::kResourceExhausted, "the disk is full"));
+    EXPECT_EQ(tables.size(), under_way ? 1u : 0u);
+    if (!under_way) continue;
+    EXPECT_EQ(error_of([&] { group[0]->wait(sum); }).code(), Code::kResourceExhausted);
+  }
+}
+
 TEST(FlightRecorderTest, RecordsPartsToo) {
   std::vector<std::string> tables;
   const Group group =
@@ -243,7 +259,7 @@ TEST(FlightRecorderTest, WithoutAStoreKnowsOfItsOwnRanks) {
   EXPECT_EQ(error_of([&] { group.ranks[0]->barrier(); }).code(), Code::kCancelled);
   ASSERT_EQ(group.tables[0].size(), 1u);
   EXPECT_THAT(of_rank(group.tables[0][0], 0), HasSubstr("Barrier"));
-  EXPECT_THAT(group.tables[0][0], HasSubstr("1 ranks are in other processes"));
+  EXPECT_THAT(group.tables[0][0], HasSubstr("1 rank is in another process"));
   EXPECT_EQ(of_rank(group.tables[0][0], 1), "");
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/base/program.h"
 #include "core/base/random.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/strategies/parameter_server/process.h"
@@ -99,6 +100,24 @@ TEST(Job, AKilledServerComesBackFromItsSnapshotAndTrainingGoesOn) {
   const double iterations = job.said(0, "iterations");
   EXPECT_LE(iterations, 2 * 60 * kStepsOfAnEpoch);
   EXPECT_GT(iterations, 60 * kStepsOfAnEpoch);
+}
+
+TEST(Job, AServerThatIsStoppedWhileOthersTrainIsToBeStartedAgain) {
+  const TemporaryFolder snapshots("ps");
+  const Job job({"--epochs=60", "--snapshots=" + snapshots.path()});
+  std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};
+  const auto first = job.start("worker", 0), second = job.start("worker", 1);
+  ASSERT_TRUE(first->wait_for_lines("step", 60)) << job.all();
+  servers[1]->send(SIGTERM);
+  EXPECT_EQ(servers[1]->join(), kExitResumable) << job.all();
+  servers[1] = job.start("ps", 1);
+  EXPECT_EQ(first->join(), 0) << job.all();
+  EXPECT_EQ(second->join(), 0) << job.all();
+  EXPECT_EQ(job.said(0, "lost_by_report"), 0) << job.all();
+  for (const auto& server : servers) {
+    server->send(SIGTERM);
+    EXPECT_EQ(server->join(), 0) << "the job is done\n" << job.all();
+  }
 }
 
 TEST(Job, RunsUnderCohortRun) {

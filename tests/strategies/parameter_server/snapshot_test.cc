@@ -288,6 +288,14 @@ TEST_F(Damaged, IsFoundByteByByte) {
   EXPECT_EQ(parameter_server::read_snapshot(folder_.path()).size(), 1u);
 }
 
+TEST(Snapshot, NeedsAFolderThatCanBeHad) {
+  const TemporaryFolder folder("ps");
+  const std::string file = folder.path() + "/file";
+  write_file_atomically(file, "");
+  const Error error = error_of([&] { TestServer({.snapshot_folder = file + "/ps-0"}); });
+  EXPECT_NE(error.message().find(file), std::string::npos) << error.what();
+}
+
 TEST(Snapshot, IsNotFoundWhereThereIsNone) {
   const TemporaryFolder folder("ps");
   TestServer server;
