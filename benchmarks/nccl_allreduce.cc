@@ -203,7 +203,7 @@ void measure_processes(const Settings& s) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       try {
         be_process(s, p, folder.path());
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         std::fprintf(stderr, "process %d: %s\n", p, error.what());
         _exit(1);
       }

@@ -30,7 +30,10 @@ mkdir -p logs
 rm -f logs/failed
 
 limit=${GPU_CHECK_SECONDS:-240} total=${GPU_CHECK_TOTAL_SECONDS:-570}
+[[ $wanted != --sanitizer* ]] || total=${GPU_CHECK_TOTAL_SECONDS:-14400}
 jobs=${GPU_CHECK_JOBS:-$((($(nproc) + 1) / 2))}
+((jobs > 0)) || jobs=1
+trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 
 # The folders that may have the CUDA libraries: the toolkit's, and those of Python's nvidia-* packages.
 cuda_folders() {
@@ -54,7 +57,11 @@ limited() {  # LOG COMMAND...
     return 124
   fi
   # The shell tells of what a signal ends on its own standard error.
-  { timeout --kill-after=5 "$seconds" "${@:2}" >"$1" 2>&1; } 2>/dev/null
+  {
+    timeout --kill-after=5 "$seconds" "${@:2}" >"$1" 2>&1 &
+    process=$!
+    wait "$process"
+  } 2>/dev/null
   result=$?
   ((result != 124 && result != 137)) || echo "not done in $seconds s" >>"$1"
   return "$result"
@@ -76,13 +83,15 @@ reason() {  # LOG
 
 # A line for each suite of gtest's list, with its tests: "Conv. SamePadding Strides".
 suites() {  # PROGRAM
-  "${ours[@]}" "$1" --gtest_list_tests 2>/dev/null |
+  "${ours[@]}" timeout --kill-after=5 "$limit" "$1" --gtest_list_tests 2>/dev/null |
     awk '/^[^ ]+\.( |$)/ { printf "%s%s", end, $1; end = "\n" } /^  / { printf " %s", $1 } END { printf "%s", end }'
 }
 
 # A line of the table for one suite. Each test has a process of its own: it loses nothing when another one hangs or breaks the
 # device's context. A program without a list does not start, and says why. Threads of the host do not spin: others want the cores.
 check_suite() {  # PROGRAM TOOL SUITE TESTS...
+  # Processes in the background hear nothing of the keyboard: told to end, they tell what they run.
+  trap 'kill "${process:-}" 2>/dev/null; exit 143' TERM
   local program=$1 tool=$2 suite=$3 run=("${ours[@]}" OMP_WAIT_POLICY=passive) name log begin note="" test passed=0 skipped=0 failed=0 result
   name=${program#bin/}${suite:+ ${suite%.}}${tool:+, $tool}
   [[ -z $tool ]] || run+=(compute-sanitizer "--tool=$tool" --error-exitcode=1)
@@ -98,6 +107,7 @@ check_suite() {  # PROGRAM TOOL SUITE TESTS...
     if ((result == 0)); then
       passed=$((passed + $(count PASSED "$log.part")))
       [[ -n $note ]] || note=$(grep -A 1 -E 'Skipped$' "$log.part" | sed -n 2p)
+      [[ -n $note ]] || note=$(grep -m 1 warning: "$log.part")
     else
       ((failed)) || note="$test: status $result: $(reason "$log.part")"
       failed=$((failed + 1))
@@ -174,12 +184,14 @@ measure_buckets() {  # LOG FLAGS...
 }
 
 run_benchmarks() {
-  local model precision flags torch
+  local model precision flags torch=-
   # shellcheck disable=SC2086  # PYTHON may be several words
-  torch=$(timeout 120 $python -c 'import torch; print(torch.__version__ if torch.cuda.is_available() else "-")' 2>/dev/null)
+  if limited logs/torch.txt $python -c 'import torch; print(torch.__version__ if torch.cuda.is_available() else "-")'; then
+    torch=$(tail -n 1 logs/torch.txt)
+  fi
   printf '\ndriver %s\n' "$(nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null | head -n 1 | grep . || echo -)"
   show_versions
-  printf 'PyTorch %s\n' "${torch:=-}"
+  printf 'PyTorch %s\n' "$torch"
 
   # What buckets of gradients cost, with one rank and with a card for each, and between two processes that share the first card.
   printf '\nall-reduces by NCCL\n'

@@ -3,13 +3,7 @@
 
 extern "C" {
 
-// NOLINTBEGIN(bugprone-reserved-identifier): theirs
-const char* __lsan_default_suppressions();
 const char* __tsan_default_suppressions();
-// NOLINTEND(bugprone-reserved-identifier)
-
-// Open MPI's name server keeps some of what it copies.
-const char* __lsan_default_suppressions() { return "leak:libpmix.so\n"; }
 
 // Debian's libraries are not built for ThreadSanitizer, which sees their memory traffic through the
 // C library but not the atomics that order it. Our own code stays under watch wherever it is called

@@ -22,7 +22,8 @@ static_assert(std::atomic<StopRequest>::is_always_lock_free, "a signal handler s
 // Who looks at a terminal is told, since what does not train may not look for requests to stop.
 void on_interrupt(int) {
   constexpr std::string_view kSaid =
-      "\ninterrupt: training stops after its present step; another one ends the program at once\n";
+      "\ninterrupt: what trains stops after its present step; another one ends the program at "
+      "once\n";
   the_request = StopRequest::kInterrupt;
   const int error = errno;
   if (::isatty(STDERR_FILENO) != 0) {

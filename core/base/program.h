@@ -9,7 +9,9 @@ namespace cohort {
 enum class StopRequest { kNone, kInterrupt, kTermination };
 
 // Prepares the process: from now on the first interrupt (SIGINT) asks whatever trains to stop after
-// its present step; the second ends the process at once, as without init().
+// its present step, of which a terminal is told; the second ends the process at once, as without
+// init(). Standard streams that the caller has closed become /dev/null, so that no file takes their
+// place: where that cannot be had, an Error of the system's.
 void init();
 
 // While one is alive, the first SIGTERM is such a request too, and the second ends the process. For
@@ -35,8 +37,9 @@ bool interrupted();
 inline constexpr int kExitResumable = 42;
 
 // The body of main(): calls init() and `body`, and returns the exit code of the process. A
-// cohort::Error is printed as one line on stderr and gives exit_code(error.code()), or
-// kExitResumable for kCancelled after SIGTERM; any other exception gives 1.
+// cohort::Error is printed as one line on stderr and gives exit_code(error.code()) (so does
+// standard output that cannot be written), or kExitResumable for kCancelled after SIGTERM; any
+// other exception gives 1.
 int run_main(const std::function<void()>& body);
 
 }  // namespace cohort

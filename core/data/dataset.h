@@ -76,7 +76,8 @@ class Iterator {
   // the same pipeline over the same data, in this process or another. User functions must depend on
   // their arguments alone. A shuffle reads its buffer anew, generator() and an unfilled cache()
   // replay what came before.
-  // kFailedPrecondition when another pipeline saved the position, kDataLoss when the text is
+  // kFailedPrecondition when another pipeline saved the position, or the same one with another seed
+  // or another part of the data, kDataLoss when the text is
   // corrupt or the data has changed; the iterator is then as it was.
   void restore(std::string_view position);
 

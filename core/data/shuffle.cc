@@ -63,7 +63,9 @@ class ShuffleStream : public Stream {
            "); this pipeline has shuffle(", buffer_size_, ")");
     if (has_order && position.numbers[4] != order_)
       fail(Code::kFailedPrecondition, "this position was saved with another seed of shuffle(",
-           buffer_size_, "): in another order, elements would be left out and repeated");
+           buffer_size_,
+           "), or in another place of a pipeline: in another order, elements would be left out and "
+           "repeated");
     read_ = position.number(2, most_);
     drawn_ = position.number(1, read_);
     std::vector<int64_t> numbers = replay_draws(position);

@@ -325,22 +325,25 @@ struct Plan::Impl {
   // What cannot be recorded after all, as where a library waits for the device, goes on without.
   // Nothing of it has been done.
   void record(const StepInfo& info) {
-    std::string failure;
-    io->stream().begin_recording();
+    std::optional<std::string> failure;
+    bool begun = false;
     try {
+      io->stream().begin_recording();
+      begun = true;
       hand_over(info);
     } catch (const std::exception& error) {
       failure = error.what();
     }
     try {
-      recording = io->stream().end_recording();
+      if (begun) recording = io->stream().end_recording();
     } catch (const Error& error) {
-      if (failure.empty()) failure = error.what();
+      if (!failure) failure = error.what();
     }
-    if (failure.empty()) return;
+    if (!failure) return;
     recording = nullptr;
     stats.recorded = false;
-    print_notice(str("warning: steps on ", options.device, " cannot be recorded: ", failure, "\n"));
+    print_notice(
+        str("warning: steps on ", options.device, " cannot be recorded: ", *failure, "\n"));
   }
 
   void run_step(Step& step, const StepInfo& info) {

@@ -55,8 +55,8 @@ struct ModelCheckpointOptions {
 // replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
 // nothing, and says so, once the loss or a weight is no finite number. One of the best files is not
 // overwritten by a worse one of the same name. Backups hold the best value, and which files it
-// wrote. kInvalidArgument for save_best_only with save_freq and a monitor "val_...", which no batch
-// has.
+// wrote. Its folder is made when training begins, and one that cannot be had is an error then.
+// kInvalidArgument for save_best_only with save_freq and a monitor "val_...", which no batch has.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {
@@ -78,7 +78,7 @@ struct BackupAndRestoreOptions {
 // the chief's: its place in its data, and the variables where those on the servers have had fewer
 // updates; else a line says how many they have had. Where its workers update asynchronously, there
 // are no bits to repeat. Once the loss or a weight is no finite number, the last backup stays as it
-// is, and a warning says so.
+// is, and a warning says so. The folder is made as ModelCheckpoint's is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
@@ -117,7 +117,8 @@ struct TensorBoardOptions {
   std::optional<int64_t> update_freq;  // also batch_loss and so on, after every so many batches
 };
 // Writes results as scalars to `directory`/train and `directory`/validation, tags "epoch_loss" and
-// so on, and the strategy's histograms (Strategy::take_report).
+// so on, and the strategy's histograms (Strategy::take_report). The folder is made as
+// ModelCheckpoint's is.
 CallbackPtr TensorBoard(std::string directory, const TensorBoardOptions& options = {});
 
 }  // namespace cohort::callbacks

@@ -52,7 +52,7 @@ TEST(Interrupt, SaysOnATerminalWhatItDoes) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_NE(said.find("interrupt: training stops after its present step; another one ends"),
+  EXPECT_NE(said.find("interrupt: what trains stops after its present step; another one ends"),
             std::string::npos)
       << said;
 }

@@ -404,9 +404,8 @@ TEST(MultiWorkerSaving, OfOtherThingsIsAnError) {
     if (worker.is_chief()) all.push_back(callbacks::ModelCheckpoint(folder + "/best"));
     model.fit(points(24).batch(8), quietly(all));
   });
-  EXPECT_THAT(savers,
-              Each(HasSubstr("worker:0 is at whether what ModelCheckpoint saves are numbers "
-                             "and worker:1 at whether what BackupAndRestore saves")));
+  EXPECT_THAT(savers, Each(HasSubstr("worker:0 is at a folder for ModelCheckpoint "
+                                     "and worker:1 at a folder for BackupAndRestore")));
   EXPECT_FALSE(std::filesystem::exists(folder + "/best"));
 }
 

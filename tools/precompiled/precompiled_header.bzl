@@ -3,7 +3,8 @@
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-# How test programs are compiled: in three quarters of the time; what they test is optimised all the same.
+# How test programs are compiled: in three quarters of the time; what they test is in libraries, which are
+# optimised, but for inline functions and templates, of which the test may have the copy that all use.
 # (_FORTIFY_SOURCE needs an optimiser.)
 UNOPTIMISED = ["-O0", "-U_FORTIFY_SOURCE"]
 

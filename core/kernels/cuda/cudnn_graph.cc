@@ -73,6 +73,11 @@ EngineNotes notes_of(const CudnnDescriptor& configuration) {
   return notes;
 }
 
+bool is_memory(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+         status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+}
+
 // The plan of one engine; none where it turns out that it cannot, or cannot be compiled, whatever
 // cuDNN calls that: another engine may. `why` as above.
 std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescriptor& configuration,
@@ -82,6 +87,7 @@ std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescript
       .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
   const cudnnStatus_t status = cudnnBackendFinalize(plan.get());
   if (status == CUDNN_STATUS_SUCCESS) return plan;
+  if (is_memory(status)) check_cudnn(status, "cudnnBackendFinalize of a plan");
   if (why.empty()) why = words_of(status, "cudnnBackendFinalize of a plan");
   return std::nullopt;
 }
@@ -114,10 +120,8 @@ CudnnDescriptor choose_plan(cudnnHandle_t handle, const std::vector<CudnnDescrip
 
 void check_cudnn(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  const bool no_memory = status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
-                         status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
   fail(is_unsupported(status) ? Code::kUnimplemented
-       : no_memory            ? Code::kResourceExhausted
+       : is_memory(status)    ? Code::kResourceExhausted
                               : Code::kInternal,
        "cuDNN: ", words_of(status, call));
 }

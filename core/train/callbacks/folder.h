@@ -12,7 +12,8 @@ namespace cohort::callbacks {
 // `callback`. "" is the current folder.
 void require_folder(std::string_view callback, const std::filesystem::path& folder);
 
-// The same on the chief, which alone writes; all workers, which have to call it, throw its error.
+// The same on the chief, which alone writes; all workers that train in step, which have to call it,
+// throw its error.
 void require_folder_of_chief(Training& training, std::string_view callback,
                              const std::filesystem::path& folder);
 

@@ -8,8 +8,7 @@ namespace cohort::launcher {
 
 // Where lines of many tasks go: a queue before an inherited descriptor, written only as fast as the
 // other end reads, so that a reader who pauses never blocks the supervisor. What a full disk does
-// not take is lost, as it would be without a launcher, and said once in `notices`, where there is
-// one.
+// not take is lost, and said once in `notices`, where there is one.
 class OutputSink {
  public:
   explicit OutputSink(int descriptor, std::shared_ptr<OutputSink> notices = nullptr);
