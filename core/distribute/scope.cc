@@ -55,10 +55,12 @@ const Entered* innermost(bool is_colocation) {
 
 void require_innermost(const Entered& entry) {
   if (entry.left) fail(Code::kFailedPrecondition, entry.text(), " was left already");
-  if (entry.thread != std::this_thread::get_id())
+  const Entered* open = innermost();
+  // The thread may have ended, and this one have its number.
+  if (entry.thread != std::this_thread::get_id() || open == nullptr)
     fail(Code::kFailedPrecondition, entry.text(),
          " was entered on another thread, and can be left only there");
-  if (const Entered* open = innermost(); open != &entry)
+  if (open != &entry)
     fail(Code::kFailedPrecondition, entry.text(), " is not the innermost one: leave ", open->text(),
          ", entered inside it, first");
 }

@@ -37,7 +37,7 @@ TogetherScope::~TogetherScope() {
   if (--t_depth == 0) t_told = {};
 }
 
-void TogetherScope::tell_once(Workers& workers, const std::exception& thrown) const {
+void TogetherScope::tell_once(Workers& workers, const std::exception& thrown) {
   const Told own(&workers, std::current_exception());
   if (own == t_told) return;
   t_told = own;

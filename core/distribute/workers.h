@@ -63,7 +63,7 @@ class TogetherScope {
 
   // Makes the others throw the exception that is being handled, `thrown`, unless a call inside this
   // one has.
-  void tell_once(Workers& workers, const std::exception& thrown) const;
+  static void tell_once(Workers& workers, const std::exception& thrown);
 };
 
 // Calls `work` on every worker. What it throws on one is thrown by all: as an Error, with the name

@@ -99,8 +99,9 @@ class ClosureQueue {
   void abandon(const Error& error);
   // Whether somebody waits in take() in vain.
   bool is_anybody_idle() const { return idle_ > 0; }
-  // Whether what is in flight is to be given up for an error: from before `cancel` until all has
-  // been. What take() has handed out, and `cancel` has not found yet, is to be given up, too.
+  // Whether what is in flight is to be given up for an error: from before `cancel`, for as long as
+  // somebody waits for that. What take() has handed out, and `cancel` has not found yet, is to be
+  // given up, too.
   bool is_cancelling() const { return raising_; }
   Counts counts() const;
   // Cancels what waits; take() returns nothing from now on.

@@ -6,6 +6,7 @@
 #include "core/tensor/bool_bytes.h"
 #include "proto/worker.pb.h"
 #include "strategies/cluster/coordination/fault.h"
+#include "strategies/parameter_server/message_parts.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -297,6 +298,7 @@ class Reader {
 
 template <typename Header>
 Header parse(const std::string& bytes) {
+  parameter_server::check_parts(bytes, *Header::descriptor());
   Header header;
   if (!header.ParseFromString(bytes)) invalid("the header of a message cannot be read");
   return header;

@@ -80,14 +80,16 @@ void RemoteWorker::wait_for_end(Clock::time_point deadline) {
 
 std::future<Result> RemoteWorker::fetch(uint64_t resource) {
   const std::lock_guard lock(mutex_);
+  auto future = questions_.fetch(++last_id_, resource);
   interrupt();
-  return questions_.fetch(++last_id_, resource);
+  return future;
 }
 
 std::future<Status> RemoteWorker::ask_status() {
   const std::lock_guard lock(mutex_);
+  auto future = questions_.ask_status(++last_id_);
   interrupt();
-  return questions_.ask_status(++last_id_);
+  return future;
 }
 
 bool RemoteWorker::is_attached() const {

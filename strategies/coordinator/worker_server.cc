@@ -237,7 +237,8 @@ std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
                              .timeout = options_.server_timeout,
                              .compression = attach.compression,
                              .tls = options_.tls,
-                             .allow_plaintext = options_.allow_plaintext},
+                             .allow_plaintext = options_.allow_plaintext,
+                             .notice = options_.notice},
       ConsistencyOptions{}, environment_);
 }
 

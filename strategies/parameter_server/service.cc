@@ -11,7 +11,7 @@
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/parameter_server/lane.h"
-#include "strategies/parameter_server/request_size.h"
+#include "strategies/parameter_server/message_parts.h"
 #include "strategies/parameter_server/requests.h"
 #include "strategies/parameter_server/reshard.h"
 #include "strategies/parameter_server/same_shard.h"
@@ -176,7 +176,7 @@ std::shared_ptr<Start> Service::require_present(const std::string& source, uint6
 
 std::shared_ptr<Exchange> Service::open(std::string_view header,
                                         const std::shared_ptr<Caller>& caller, Session& session) {
-  check_size(header);
+  check_parts(header, *proto::Request::descriptor());
   proto::Request request;
   if (!request.ParseFromArray(header.data(), static_cast<int>(header.size())))
     invalid("the header of a request cannot be read");

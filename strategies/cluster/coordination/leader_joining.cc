@@ -118,9 +118,12 @@ void LeaderState::judge_claims(Time now) {
   }
 }
 
+void LeaderState::refused(const std::string& host, const Error& error, Time now) {
+  if (auto line = refusals_.line(host, error, now)) notices_.push_back(std::move(*line));
+}
+
 void LeaderState::refuse(const ConnectionPtr& connection, const Error& error, Time now) {
-  if (auto line = refusals_.line(connection->host(), error, now))
-    notices_.push_back(std::move(*line));
+  refused(connection->host(), error, now);
   proto::FromLeader message;
   write_fault(error, message.mutable_refused()->mutable_fault());
   connection->send(message);

@@ -17,7 +17,6 @@
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/listener.h"
-#include "strategies/cluster/coordination/refusal_log.h"
 #include "strategies/cluster/net/arrivals.h"
 #include "strategies/cluster/net/descriptor.h"
 #include "strategies/cluster/net/internet_address.h"
@@ -236,16 +235,15 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   // which gRPC does not tell.
   void refuse_plain_text(const net::Descriptor& socket) {
     const auto peer = net::InternetAddress::of_peer(socket);
-    std::optional<std::string> line;
     {
       std::lock_guard lock(mutex_);
-      line = refusals_.line(peer ? peer->host() : std::string(),
-                            Error(Code::kPermissionDenied,
-                                  "it does not speak TLS, as the tasks of this job do "
-                                  "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"),
-                            clock_.now());
+      state_.refused(peer ? peer->host() : std::string(),
+                     Error(Code::kPermissionDenied,
+                           "it does not speak TLS, as the tasks of this job do "
+                           "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"),
+                     clock_.now());
     }
-    if (line) notice_(*line);
+    wake_.notify_all();
   }
 
   void received(const std::shared_ptr<Session>& session, const proto::FromMember& message) {
@@ -286,7 +284,6 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   std::condition_variable wake_;
   RunningClock clock_;
   LeaderState state_;
-  RefusalLog refusals_;  // of whom the state never hears
   bool stopping_ = false;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;

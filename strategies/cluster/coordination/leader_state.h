@@ -58,6 +58,8 @@ class LeaderState {
   void received(const ConnectionPtr& from, const proto::FromMember& message, Time now);
   // The connection has ended, whoever ended it.
   void closed(const ConnectionPtr& connection);
+  // Somebody at `host`, "" when it is not known, has been refused before there was a connection.
+  void refused(const std::string& host, const Error& error, Time now);
   // What the passing of time brings about: heartbeats, deadlines, deaths.
   void tick(Time now);
   // When tick() is due, if nothing arrives before.

@@ -14,6 +14,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience(5000);
+// All of them are looked at whenever one has something to say.
+constexpr ptrdiff_t kMostWaiting = 4096;
 
 // Whether a connection is one no longer, or has said something: then the first byte of it.
 enum class Came { kNothing, kByte, kEnd };
@@ -46,18 +48,22 @@ void Arrivals::take_added(std::vector<Waiting>& waiting) {
   const std::lock_guard lock(mutex_);
   std::ranges::move(added_, std::back_inserter(waiting));
   added_.clear();
+  // Who has come first has had the most time.
+  if (waiting.size() > kMostWaiting) waiting.erase(waiting.begin(), waiting.end() - kMostWaiting);
 }
 
-// Only those that have something to say cost a call of the system: others may be many.
 void Arrivals::look(std::vector<Waiting>& waiting, const std::vector<pollfd>& polled) {
   const auto now = Clock::now();
-  auto found = polled.begin();
-  std::erase_if(waiting, [&](Waiting& one) {
+  std::vector<Waiting> still;
+  for (size_t i = 0; i < waiting.size(); ++i) {
     char first = 0;
-    const Came came = (found++)->revents == 0 ? Came::kNothing : peek(one.socket, first);
-    if (came == Came::kByte) arrived_(std::move(one.socket), first);
-    return came != Came::kNothing || one.until <= now;
-  });
+    const Came came = polled[i].revents == 0 ? Came::kNothing : peek(waiting[i].socket, first);
+    if (came == Came::kByte)
+      arrived_(std::move(waiting[i].socket), first);
+    else if (came == Came::kNothing && waiting[i].until > now)
+      still.push_back(std::move(waiting[i]));
+  }
+  waiting = std::move(still);
 }
 
 void Arrivals::run() {

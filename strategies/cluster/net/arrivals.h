@@ -34,6 +34,7 @@ class Arrivals {
   };
 
   void run();
+  // Of too many the oldest are hung up on.
   void take_added(std::vector<Waiting>& waiting);
   // Lets go of those that have arrived, have gone, or have been silent for too long; `polled` is
   // what was found of each.

@@ -42,10 +42,13 @@ Attach attach() { return {.job_id = "job", .task = "chief:0", .worker = "worker:
 class BusyRunner : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    register_dataset("made late", [](const InputContext&) {
-      gate_.pass();
-      return data::range(1);
-    });
+    [[maybe_unused]] static const bool once = [] {
+      register_dataset("made late", [](const InputContext&) {
+        gate_.pass();
+        return data::range(1);
+      });
+      return true;
+    }();
   }
 
   void begin() {

@@ -169,32 +169,45 @@ TEST_F(FaultyServer, AStreamOfNonsenseLeavesItAsItWas) {
   expect_well();
 }
 
-// Pushes of nothing take two bytes of a header each, and more than a hundred once it is parsed.
-TEST_F(FaultyServer, TakesNoMemoryForACrowdOfPushes) {
-  constexpr int kPushes = 3 << 20;
-  std::string header = request().SerializeAsString();
+// A request whose field of this number is a message of nothing but empty fields `inner`.
+std::string crowded(std::string header, int field, int inner) {
+  constexpr int kParts = 3 << 20;
   {
     google::protobuf::io::StringOutputStream bytes(&header);
     google::protobuf::io::CodedOutputStream out(&bytes);
-    out.WriteTag((Request::kUpdateFieldNumber << 3) | 2);
-    out.WriteVarint32(2 * kPushes);
-    for (int i = 0; i < kPushes; ++i) {
-      out.WriteTag((parameter_server::proto::Update::kPushesFieldNumber << 3) | 2);
+    out.WriteTag((field << 3) | 2);
+    out.WriteVarint32(2 * kParts);
+    for (int i = 0; i < kParts; ++i) {
+      out.WriteTag((inner << 3) | 2);
       out.WriteVarint32(0);
     }
   }
+  return header;
+}
+
+TEST_F(FaultyServer, TakesNoMemoryForCrowdsOfParts) {
+  const std::string good = request().SerializeAsString();
+  const std::vector<std::pair<std::string, Code>> headers = {
+      {crowded(good, Request::kUpdateFieldNumber,
+               parameter_server::proto::Update::kPushesFieldNumber),
+       Code::kResourceExhausted},
+      {crowded(good, Request::kCallerFieldNumber, 15), Code::kResourceExhausted},  // unknown ones
+      // Groups of nothing but groups, none of which there is.
+      {good + std::string(3 << 20, '\x7b') + std::string(3 << 20, '\x7c'), Code::kInvalidArgument}};
   client_->statistics();
   const size_t before = memory("VmHWM");
   const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
-  Link link(channel, Link::Unconnected::kWait);
-  ASSERT_TRUE(link.connect(soon()));
-  EXPECT_EQ(error_of([&] {
-              link.send({.header = header, .payload = {}}, soon());
-              link.receive(
-                  {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
-                  soon());
-            }).code(),
-            Code::kResourceExhausted);
+  for (const auto& [header, code] : headers) {
+    Link link(channel, Link::Unconnected::kWait);
+    ASSERT_TRUE(link.connect(soon()));
+    EXPECT_EQ(error_of([&, &header = header] {
+                link.send({.header = header, .payload = {}}, soon());
+                link.receive({.begin = [](const std::string&, size_t) {},
+                              .take = [](const char*, size_t) {}},
+                             soon());
+              }).code(),
+              code);
+  }
   EXPECT_LT(memory("VmHWM"), before + 100 * kMiB);
   expect_well();
 }

@@ -1,7 +1,6 @@
 #include "strategies/cluster/coordination/security.h"
 
 #include <atomic>
-#include <mutex>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -83,23 +82,19 @@ TEST_F(SecurityTest, StrangersAreRefused) {
 
 TEST_F(SecurityTest, TheLeaderTellsOnceWhoSpeaksPlainText) {
   LocalJob job(2);
-  std::mutex mutex;
-  std::string told;
-  const auto tell = [&](const std::string& line) {
-    const std::lock_guard lock(mutex);
-    told += line + "\n";
-  };
+  Notices told;
   const auto errors = on_threads(2, [&](int rank) {
     if (rank == 0)
       join(job.resolver(0),
-           {.join_timeout = milliseconds(1500), .tls = certificates_.files(), .notice = tell});
+           {.join_timeout = seconds(6), .tls = certificates_.files(), .notice = told.sink()});
     else
-      join(job.resolver(1), {.join_timeout = milliseconds(1500)});
+      join(job.resolver(1), {.join_timeout = seconds(6)});
   });
   EXPECT_THAT(errors[0], HasSubstr("1 of 2 tasks have joined"));
   const std::string refusal = "refuses a task at 127.0.0.1";
-  EXPECT_THAT(told, AllOf(HasSubstr(refusal), HasSubstr("it does not speak TLS")));
-  EXPECT_EQ(told.find(refusal), told.rfind(refusal)) << told;
+  const std::string text = told.text();
+  EXPECT_THAT(text, AllOf(HasSubstr(refusal), HasSubstr("it does not speak TLS")));
+  EXPECT_EQ(text.find(refusal), text.rfind(refusal)) << text;
 }
 
 TEST_F(SecurityTest, ALeaderOfAnotherNameIsRefused) {

@@ -34,7 +34,8 @@ class ArrivalsTest : public ::testing::Test {
     return caller;
   }
   static void say(const Descriptor& caller, const std::string& text) {
-    EXPECT_EQ(write(caller.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    EXPECT_EQ(send(caller.get(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
   }
   // Once there are so many.
   std::string first_bytes(size_t count) {

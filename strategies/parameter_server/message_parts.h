@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string_view>
+
+#include <google/protobuf/descriptor.h>
+
+namespace cohort::parameter_server {
+
+// To be called before a message of a stranger is parsed. Protobuf makes objects of some hundred
+// bytes of parts that take two on the wire, such as a push of nothing. kResourceExhausted for a
+// message of `type` with more of them, at any depth, than anybody needs; kInvalidArgument for a
+// group, which no message of ours has.
+void check_parts(std::string_view bytes, const google::protobuf::Descriptor& type);
+
+}  // namespace cohort::parameter_server
