@@ -31,10 +31,12 @@ MirroredTrainer::MirroredTrainer(const Options& options)
 std::vector<double> MirroredTrainer::run(int64_t steps) {
   std::vector<double> times;
   for (int64_t i = 0; i < steps; ++i) {
+    // On all workers alike.
+    if (i > 0 && strategy_->workers().stop_requested())
+      fail(Code::kCancelled, "interrupted after step ", i, " of ", steps);
     const auto begin = std::chrono::steady_clock::now();
     step(input_, label_);
     times.push_back(milliseconds_since(begin));
-    if (interrupted()) fail(Code::kCancelled, "interrupted after step ", i + 1, " of ", steps);
   }
   return times;
 }

@@ -26,7 +26,8 @@ class MirroredTrainer {
   // Changes the logical CPUs; warms up.
   explicit MirroredTrainer(const Options& options);
 
-  // Milliseconds of each step. kInternal when the loss is no longer finite.
+  // Milliseconds of each step. kInternal when the loss is no longer finite, kCancelled when an
+  // interrupt comes before the last one.
   std::vector<double> run(int64_t steps);
   // One step with each local replica's rows. The same errors.
   void step(const PerReplica<Tensor>& input, const PerReplica<Tensor>& label);
