@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 

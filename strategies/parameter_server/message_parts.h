@@ -2,7 +2,9 @@
 
 #include <string_view>
 
-#include <google/protobuf/descriptor.h>
+namespace google::protobuf {
+class Descriptor;
+}
 
 namespace cohort::parameter_server {
 
