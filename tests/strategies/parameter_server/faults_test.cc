@@ -195,7 +195,7 @@ TEST_F(FaultyServer, TakesNoMemoryForCrowdsOfParts) {
       // Groups of nothing but groups, none of which there is.
       {good + std::string(3 << 20, '\x7b') + std::string(3 << 20, '\x7c'), Code::kInvalidArgument}};
   client_->statistics();
-  const size_t before = memory("VmHWM");
+  [[maybe_unused]] const size_t before = memory("VmHWM");
   const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
   for (const auto& [header, code] : headers) {
     Link link(channel, Link::Unconnected::kWait);
@@ -208,7 +208,9 @@ TEST_F(FaultyServer, TakesNoMemoryForCrowdsOfParts) {
               }).code(),
               code);
   }
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which keep what was freed
   EXPECT_LT(memory("VmHWM"), before + 100 * kMiB);
+#endif
   expect_well();
 }
 
