@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/crc32c.h"
 #include "core/data/source.h"
 
 namespace cohort::data {
@@ -68,13 +69,6 @@ std::vector<int64_t> DistributedSampler::indices(uint64_t epoch) const {
 
 namespace {
 
-// Tells lists of rows apart (FNV-1a).
-int64_t order_of(const std::vector<int64_t>& rows) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const int64_t row : rows) hash = (hash ^ static_cast<uint64_t>(row)) * 0x100000001b3;
-  return static_cast<int64_t>(hash);
-}
-
 class SamplerStream : public Stream {
  public:
   SamplerStream(std::shared_ptr<const Table> table, const DistributedSampler& sampler,
@@ -105,14 +99,15 @@ class SamplerStream : public Stream {
   void begin(uint64_t epoch) {
     epoch_ = epoch;
     rows_ = sampler_.indices(epoch);
-    order_ = order_of(rows_);
+    order_ =
+        crc32c({reinterpret_cast<const char*>(rows_.data()), rows_.size() * sizeof(rows_.front())});
   }
 
   std::shared_ptr<const Table> table_;
   const DistributedSampler& sampler_;
   uint64_t epoch_ = 0;
   std::vector<int64_t> rows_;
-  int64_t order_ = 0;  // of these
+  int64_t order_ = 0;  // tells these from other lists
   size_t at_ = 0;
 };
 
