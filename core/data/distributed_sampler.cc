@@ -25,8 +25,10 @@ void shuffle(std::vector<int64_t>& list, uint64_t seed) {
 }  // namespace
 
 struct DistributedSampler::State {
-  int64_t rows;
-  Options options;
+  State(int64_t rows, const Options& options) : rows(rows), options(options) {}
+
+  const int64_t rows;
+  const Options options;
   std::mutex mutex;
   std::optional<uint64_t> epoch;  // guarded by mutex
 };
