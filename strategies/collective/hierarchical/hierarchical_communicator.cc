@@ -132,8 +132,10 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
     HostCommunicator& host = levels_->host();
     host.set_limit(limit_);
     host.agree(call, ++agreed_);
-    host.set_limit(later(limit_, kForFirstRank));
     int32_t odd = leaders_ != nullptr ? find_odd_host(call) : 0;
+    // The first rank waits for those who only wait for it, as above: were it as patient as they
+    // are, a rank that stops here would have its host's first rank blamed by the other hosts.
+    host.set_limit(leaders_ != nullptr ? limit_ : later(limit_, kForFirstRank));
     if (host.size() > 1) host.broadcast(&odd, &odd, sizeof odd, 0);
     if (odd != 0) refuse(call, odd);
   }
