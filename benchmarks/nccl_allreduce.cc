@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "benchmarks/statistics.h"
@@ -32,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kSizes[] = {4 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20};
 constexpr int64_t kWarmUp = 5;
 constexpr auto kLimit = std::chrono::milliseconds(60'000);
+constexpr auto kLookInterval = std::chrono::milliseconds(20);
 
 struct Settings {
   int64_t ranks, processes, buckets, repetitions;
@@ -192,6 +194,26 @@ void be_process(const Settings& s, int process, const std::string& folder) {
   measure(s, Ranks(std::move(group.communicators)));
 }
 
+// Until they have ended, which an interrupt has them do at once: they would wait for each other.
+void wait_for(std::vector<pid_t> processes) {
+  bool good = true;
+  while (!processes.empty()) {
+    if (interrupted())
+      for (const pid_t pid : processes) kill(pid, SIGKILL);
+    std::erase_if(processes, [&](pid_t pid) {
+      int status = 0;
+      const pid_t ended = waitpid(pid, &status, WNOHANG);
+      if (ended == 0) return false;
+      good &= ended == pid && status == 0;
+      return true;
+    });
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  if (good) return;
+  if (interrupted()) fail(Code::kCancelled, "interrupted");
+  fail(Code::kUnavailable, "a process of the benchmark has failed");
+}
+
 // Forks them before anything asks CUDA, which does not survive that.
 void measure_processes(const Settings& s) {
   const TemporaryFolder folder("nccl_allreduce");
@@ -201,6 +223,7 @@ void measure_processes(const Settings& s) {
     if (pid < 0) fail(Code::kResourceExhausted, "cannot fork");
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      std::signal(SIGINT, SIG_IGN);  // its parent looks after interrupts
       try {
         be_process(s, p, folder.path());
       } catch (const std::exception& error) {
@@ -211,12 +234,7 @@ void measure_processes(const Settings& s) {
     }
     processes.push_back(pid);
   }
-  bool good = true;
-  for (const pid_t pid : processes) {
-    int status = 0;
-    good = waitpid(pid, &status, 0) == pid && status == 0 && good;
-  }
-  if (!good) fail(Code::kUnavailable, "a process of the benchmark has failed");
+  wait_for(std::move(processes));
 }
 
 void measure(const Settings& s) {

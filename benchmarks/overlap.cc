@@ -6,6 +6,7 @@
 
 #include "benchmarks/mirrored_trainer.h"
 #include "benchmarks/statistics.h"
+#include "benchmarks/step_trace.h"
 
 namespace cohort::benchmarks {
 namespace {
@@ -16,7 +17,7 @@ constexpr int64_t kOneBucket = int64_t{1} << 50;
 struct Settings {
   MirroredTrainer::Options trainer;
   int64_t steps, rounds;
-  std::string profile;
+  StepTrace trace;
 };
 
 Settings parse(int argc, char** argv) {
@@ -32,8 +33,7 @@ Settings parse(int argc, char** argv) {
       flags.integer("bytes_per_pack", 0, "size of a gradient bucket; 0 chooses", {.min = 0});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
   s.rounds = flags.integer("rounds", 5, "rounds, alternating with and without overlap", {.min = 1});
-  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file",
-                         {.choices = {}, .alone = "trace.json"});
+  s.trace = StepTrace(flags);
   flags.finish();
   return s;
 }
@@ -73,8 +73,7 @@ Communication communication_of(const Profiler& profiler, const Settings& s) {
 }
 
 void measure(const Settings& s) {
-  // What cannot be written is better told before the measuring than after it.
-  if (!s.profile.empty()) write_file_atomically(s.profile, "");
+  s.trace.check();
   auto without_overlap = s.trainer;
   without_overlap.bytes_per_pack = kOneBucket;
   MirroredTrainer overlapped(s.trainer), blocking(without_overlap);
@@ -89,11 +88,7 @@ void measure(const Settings& s) {
     overlapped.run(s.steps);
     c = communication_of(profiler, s);
   }
-  if (!s.profile.empty()) {
-    const Profiler profiler;
-    overlapped.run(1);
-    profiler.write(s.profile);
-  }
+  s.trace.record([&] { overlapped.run(1); });
   const double hidden = c.moving > 0 ? 1 - c.exposed / c.moving : 0;
   std::printf(
       "cohort-overlap model=%s replicas=%d buckets=%.0f communication_us=%.0f exposed_us=%.0f "

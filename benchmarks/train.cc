@@ -7,6 +7,7 @@
 
 #include "benchmarks/models.h"
 #include "benchmarks/statistics.h"
+#include "benchmarks/step_trace.h"
 #include "benchmarks/torch_peer.h"
 #include "cohort.h"
 
@@ -19,7 +20,8 @@ struct Settings {
   std::string model, device;
   int64_t batch, threads, steps, rounds;
   Precision precision;
-  std::string profile, peer;
+  StepTrace trace;
+  std::string peer;
   bool vs_torch, tf32, compile, channels_last;
 };
 
@@ -34,8 +36,7 @@ Settings parse(int argc, char** argv) {
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
   s.precision = precision_from_name(
       flags.text("precision", "float32", "float32, mixed_bfloat16 or mixed_float16"));
-  s.profile = flags.text("profile", "", "writes a Chrome trace of one step to this file",
-                         {.choices = {}, .alone = "trace.json"});
+  s.trace = StepTrace(flags);
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
   s.tf32 = flags.boolean("tf32", false, "lets float32 products on GPUs read operands in TF32");
   s.compile = flags.boolean("compile", false, "with --vs-torch: by torch.compile");
@@ -122,17 +123,11 @@ void report(const Settings& s, const Trainer& trainer, double milliseconds) {
 }
 
 void measure(const Settings& s) {
-  // What cannot be written is better told before the measuring than after it.
-  if (!s.profile.empty()) write_file_atomically(s.profile, "");
+  s.trace.check();
   set_logical_cpus(1, static_cast<int>(s.threads));
   allow_tf32(s.tf32);
   Trainer trainer(s);
-  if (!s.profile.empty()) {
-    Profiler profiler;
-    trainer.run(1);
-    profiler.write(s.profile);
-    std::fputs(profiler.summary().c_str(), stdout);
-  }
+  std::fputs(s.trace.record([&] { trainer.run(1); }).c_str(), stdout);
   const TorchPeer peer{.program = s.peer,
                        .model = s.model,
                        .batch = s.batch,

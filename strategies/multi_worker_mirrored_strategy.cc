@@ -6,6 +6,7 @@
 #include <exception>
 #include <set>
 
+#include "core/base/fnv1a.h"
 #include "core/base/notice.h"
 #include "core/base/random.h"
 #include "core/distribute/packing.h"
@@ -232,7 +233,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   packer.add(static_cast<int64_t>(options.precision));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
-  const StepNote own{.inputs = hash_of(packer.bytes()),
+  const StepNote own{.inputs = fnv1a(packer.bytes()),
                      .program = program_,
                      .is_connected = replicas_->is_connected()};
   std::vector<uint64_t> inputs, programs;

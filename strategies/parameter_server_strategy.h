@@ -144,8 +144,8 @@ class ParameterServerStrategy final : public Strategy {
 
 // Where this task is a parameter server: serves until the job asks it to end, or has left it alone,
 // and returns true. Elsewhere returns false at once. `options` as for the strategy of the workers.
-// kCancelled, after the last snapshot, where SIGTERM has ended it while others were connected: by
-// run_main, exit code 42, so that the launcher starts it again, or the job.
+// kCancelled, after the last snapshot, where SIGTERM or SIGHUP has ended it while others were
+// connected: by run_main, exit code 42, so that the launcher starts it again, or the job.
 bool run_parameter_server(const ParameterServerStrategy::Options& options = {});
 
 }  // namespace cohort

@@ -46,6 +46,11 @@ void write_all(int descriptor, std::string_view content, const std::string& path
 // of each other's way. As long as somebody writes it, it is locked.
 constexpr std::string_view kAside = ".tmp";
 
+std::string new_aside_of(const std::string& path) {
+  static std::atomic<uint64_t> serial{0};
+  return str(path, ".", ::getpid(), ".", serial++, kAside);
+}
+
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
@@ -136,9 +141,8 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
-  static std::atomic<uint64_t> serial{0};
   remove_left_aside(path);
-  const std::string aside = str(path, ".", ::getpid(), ".", serial++, kAside);
+  const std::string aside = new_aside_of(path);
   Descriptor file = create_aside(aside);
   try {
     write_all(file.get(), content, aside);
@@ -150,6 +154,17 @@ void write_file_atomically(const std::string& path, std::string_view content) {
     throw;
   }
   sync_folder_of(path);
+}
+
+void check_writable(const std::string& path) {
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
+    errno = EISDIR;
+    fail_errno("replace", path);
+  }
+  remove_left_aside(path);
+  const std::string aside = new_aside_of(path);
+  const Descriptor file = create_aside(aside);
+  ::unlink(aside.c_str());
 }
 
 void create_folders(const std::string& path) {

@@ -41,6 +41,11 @@ std::string read_file(const std::string& path,
 // crash `path` holds either the old content or the new one, whole. The folder must exist.
 void write_file_atomically(const std::string& path, std::string_view content);
 
+// For who computes for long before there is something to write: fails where
+// write_file_atomically() would now, short of a full disk. `path` and what it holds stay as they
+// are.
+void check_writable(const std::string& path);
+
 // Creates a folder, and those above it, where they are missing; "" is the current one.
 void create_folders(const std::string& path);
 

@@ -32,16 +32,24 @@ void on_interrupt(int) {
   errno = error;
 }
 
-struct sigaction once(void (*handler)(int)) {
+void on_termination(int) { the_request = StopRequest::kTermination; }
+
+struct sigaction always(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  action.sa_flags = SA_RESTART;
+  return action;
+}
+
+struct sigaction once(void (*handler)(int)) {
+  struct sigaction action = always(handler);
+  action.sa_flags |= static_cast<int>(SA_RESETHAND);
   return action;
 }
 
 std::mutex termination_mutex;  // guards what follows
 int termination_catchers = 0;
-struct sigaction termination_before;
+struct sigaction termination_before, hangup_before;
 
 int exit_code_of(const Error& error) {
   const bool is_preempted =
@@ -75,13 +83,20 @@ void init() {
 CatchTermination::CatchTermination() {
   const std::lock_guard lock(termination_mutex);
   if (termination_catchers++ > 0) return;
-  const auto action = once([](int) { the_request = StopRequest::kTermination; });
-  sigaction(SIGTERM, &action, &termination_before);
+  const auto first = once(on_termination);
+  sigaction(SIGTERM, &first, &termination_before);
+  sigaction(SIGHUP, nullptr, &hangup_before);
+  if (hangup_before.sa_handler == SIG_IGN) return;
+  // When a terminal closes, both the system and the shell send it.
+  const auto each = always(on_termination);
+  sigaction(SIGHUP, &each, nullptr);
 }
 
 CatchTermination::~CatchTermination() {
   const std::lock_guard lock(termination_mutex);
-  if (--termination_catchers == 0) sigaction(SIGTERM, &termination_before, nullptr);
+  if (--termination_catchers > 0) return;
+  sigaction(SIGTERM, &termination_before, nullptr);
+  sigaction(SIGHUP, &hangup_before, nullptr);
 }
 
 StopRequest stop_request() { return the_request; }

@@ -4,8 +4,8 @@
 
 namespace cohort {
 
-// What has asked the process to stop: a person (SIGINT, Ctrl-C), or a scheduler that takes its
-// machine away (SIGTERM).
+// What has asked the process to stop: a person (SIGINT, Ctrl-C), or the end of what it runs on, a
+// machine that a scheduler takes away (SIGTERM) or a terminal that closes (SIGHUP).
 enum class StopRequest { kNone, kInterrupt, kTermination };
 
 // Prepares the process: from now on the first interrupt (SIGINT) asks whatever trains to stop after
@@ -14,9 +14,10 @@ enum class StopRequest { kNone, kInterrupt, kTermination };
 // place: where that cannot be had, an Error of the system's.
 void init();
 
-// While one is alive, the first SIGTERM is such a request too, and the second ends the process. For
-// code that looks at stop_request() again and again, as fit() does; at all other times SIGTERM ends
-// the process. Thread-safe.
+// While one is alive, the first SIGTERM is such a request too, and the second ends the process.
+// SIGHUP is one however often it comes, unless it was ignored, as by nohup: then it stays so. For
+// code that looks at stop_request() again and again, as fit() does; at all other times each of them
+// ends the process. Thread-safe.
 class CatchTermination {
  public:
   CatchTermination();
@@ -32,14 +33,14 @@ void request_stop(StopRequest request);
 // Whether there is any.
 bool interrupted();
 
-// The exit code of a program that SIGTERM has stopped: it has ended in good order, and can be
-// started again to continue from what it has saved.
+// The exit code of a program that SIGTERM or SIGHUP has stopped: it has ended in good order, and
+// can be started again to continue from what it has saved.
 inline constexpr int kExitResumable = 42;
 
 // The body of main(): calls init() and `body`, and returns the exit code of the process. A
 // cohort::Error is printed as one line on stderr and gives exit_code(error.code()) (so does
-// standard output that cannot be written), or kExitResumable for kCancelled after SIGTERM; any
-// other exception gives 1.
+// standard output that cannot be written), or kExitResumable for kCancelled after one of these
+// two; any other exception gives 1.
 int run_main(const std::function<void()>& body);
 
 }  // namespace cohort

@@ -172,7 +172,7 @@ struct Fault {
 
 class Hash {
  public:
-  // FNV-1a over words, with a stronger mix (splitmix64's).
+  // As FNV-1a, but of whole words, so that it also brings high bits down.
   void add(uint64_t word) {
     value_ = (value_ ^ word) * 0x9E3779B97F4A7C15u;
     value_ ^= value_ >> 29;

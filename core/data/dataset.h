@@ -77,8 +77,8 @@ class Iterator {
   // their arguments alone. A shuffle reads its buffer anew, generator() and an unfilled cache()
   // replay what came before.
   // kFailedPrecondition when another pipeline saved the position, or the same one with another seed
-  // or another part of the data, kDataLoss when the text is
-  // corrupt or the data has changed; the iterator is then as it was.
+  // or another part of the data, kDataLoss when the text is corrupt or the data has changed; the
+  // iterator is then as it was.
   void restore(std::string_view position);
 
  private:

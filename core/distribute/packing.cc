@@ -89,10 +89,4 @@ Tensor Unpacker::tensor() {
   return tensor;
 }
 
-uint64_t hash_of(std::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace cohort

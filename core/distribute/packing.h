@@ -45,7 +45,4 @@ class Unpacker {
   std::string_view rest_;
 };
 
-// A number that differs for different bytes, as good as always; the same on every machine.
-uint64_t hash_of(std::string_view bytes);
-
 }  // namespace cohort

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/comma_separated.h"
+#include "core/base/fnv1a.h"
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
@@ -61,13 +62,6 @@ std::string standalone_name(const std::string& base) {
   return number == 0 ? base : str(base, "_", number);
 }
 
-// FNV-1a: the same number on every machine, as std::hash is not.
-uint64_t name_hash(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 // Of the inputs that there are: a value without a node stands for none.
 std::vector<TensorSpec> specs_of_given(const std::vector<Value>& inputs) {
   std::vector<TensorSpec> specs;
@@ -116,7 +110,7 @@ void Weight::create() {
   if (variable_ != nullptr) return;
   const std::string full_name = str(NameScope::current(), "/", name_);
   const auto initial_value = [this, full_name] {
-    return options_.initializer(spec_, mix(global_seed(), name_hash(full_name)));
+    return options_.initializer(spec_, mix(global_seed(), fnv1a(full_name)));
   };
   variable_ = create_variable({.name = name_,
                                .spec = spec_,

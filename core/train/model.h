@@ -125,9 +125,9 @@ class Model {
   // kFailedPrecondition while fit() runs.
   void compile(CompileOptions options);
 
-  // Trains. Errors name the epoch and step, or its validation. After SIGINT (see init()) or
-  // SIGTERM, on any worker, it stops with the step or the batch of validation under way, calls
-  // on_train_end, and throws kCancelled.
+  // Trains. Errors name the epoch and step, or its validation. After SIGINT (see init()), SIGTERM
+  // or SIGHUP (see CatchTermination), on any worker, it stops with the step or the batch of
+  // validation under way, calls on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/fnv1a.h"
 #include "strategies/cluster/json_document.h"
 #include "strategies/cluster/parsing.h"
 
@@ -139,11 +140,6 @@ std::string ClusterSpec::json() const {
   return json.dump();
 }
 
-uint64_t ClusterSpec::hash() const {
-  // FNV-1a.
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char byte : json()) hash = (hash ^ byte) * 0x100000001b3;
-  return hash;
-}
+uint64_t ClusterSpec::hash() const { return fnv1a(json()); }
 
 }  // namespace cohort

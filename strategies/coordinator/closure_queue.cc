@@ -11,6 +11,18 @@ namespace {
 
 constexpr ClosureQueue::Time kNever = ClosureQueue::Time::max();
 
+// One more, for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(uint64_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  uint64_t& count_;
+};
+
 }  // namespace
 
 void ClosureQueue::put(ClosurePtr closure) {
@@ -25,11 +37,7 @@ void ClosureQueue::put(ClosurePtr closure) {
 void ClosureQueue::wait_to_put(std::unique_lock<std::mutex>& lock) {
   const auto ready = [&] { return error_ || (!is_full() && joining_ == 0); };
   if (ready()) return;
-  struct Putting {
-    Counts& counts;
-    explicit Putting(Counts& c) : counts(c) { ++counts.putting; }
-    ~Putting() { --counts.putting; }
-  } putting(counts_);
+  const Counted putting(counts_.putting);
   const Time begin = std::chrono::steady_clock::now();
   if (wait_interruptibly(lock, changed_, deadline_after(options_.put_timeout), ready)) return;
   const std::string why = is_full() ? str("the queue is full (", options_.capacity, ")")
@@ -49,6 +57,7 @@ void ClosureQueue::join(Timeout timeout) {
     }
   } joining(*this);
   const auto wait = [&] {
+    const Counted joining(counts_.joining);
     return wait_interruptibly(lock, changed_, end, [&] { return error_ || is_done(); });
   };
   bool ready = wait();
@@ -148,6 +157,8 @@ void ClosureQueue::give_lane(Closure& closure) {
   if (free_lanes_.empty()) {
     free_lanes_.push_back(lane_sequences_.size());
     lane_sequences_.push_back(0);
+    // So that all may come back where there is no memory left.
+    free_lanes_.reserve(lane_sequences_.capacity());
   }
   closure.lane = free_lanes_.back();
   free_lanes_.pop_back();

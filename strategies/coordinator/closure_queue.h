@@ -37,8 +37,9 @@ class ClosureQueue {
   using Timeout = std::optional<std::chrono::milliseconds>;
   struct Counts {
     uint64_t queued = 0, in_flight = 0, executed = 0, failed = 0, cancelled = 0, retried = 0;
-    uint64_t again = 0;    // executed, or failed, that had been executed before
-    uint64_t putting = 0;  // threads that wait in put()
+    uint64_t again = 0;  // executed, or failed, that had been executed before
+    // Threads that wait in put() or join(), but not for an error to be thrown.
+    uint64_t putting = 0, joining = 0;
   };
 
   struct Options {

@@ -19,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxWaiting = 1 << 16;
+constexpr size_t kMaxUnread = 1 << 16;
 constexpr size_t kMaxUnknown = 4096;
 
 size_t bytes_of(const std::vector<Tensor>& tensors) {
@@ -99,6 +100,7 @@ void ClosureRunner::stop() {
 void ClosureRunner::take(std::vector<Command> commands) {
   const std::lock_guard lock(mutex_);
   for (Command& command : commands) {
+    require_reader();
     if (std::holds_alternative<Cancel>(command)) {
       give_back(true);
       if (executes_closures_) cancel_closures();
@@ -106,6 +108,7 @@ void ClosureRunner::take(std::vector<Command> commands) {
       give_back(false);
     } else if (const auto* ask = std::get_if<AskStatus>(&command)) {
       if (stopping_) continue;
+      ++unread_;
       const auto is_run = [](const Command& c) { return std::holds_alternative<Run>(c); };
       answers_.send({.attached = {},
                      .results = {},
@@ -146,7 +149,16 @@ void ClosureRunner::give_back(bool cancelled) {
   if (!stopping_ && !outgoing_.results.empty()) send_answers();
 }
 
+void ClosureRunner::require_reader() {
+  const size_t unread = unread_ + outgoing_.results.size();
+  if (unread <= kMaxUnread) return;
+  if (!answers_.is_drained())
+    fail(Code::kResourceExhausted, unread, " answers wait to be read; the limit is ", kMaxUnread);
+  unread_ = 0;
+}
+
 void ClosureRunner::send_answers() {
+  unread_ += outgoing_.results.size() + outgoing_.missing.size();
   if (servers_) outgoing_.pushes = servers_->take_counts();
   answers_.send(std::exchange(outgoing_, FromWorker{}));
 }
@@ -154,6 +166,7 @@ void ClosureRunner::send_answers() {
 void ClosureRunner::flush() {
   const std::lock_guard lock(mutex_);
   if (stopping_ || !answers_.is_drained()) return;
+  unread_ = 0;
   if (!outgoing_.results.empty() || !outgoing_.missing.empty()) send_answers();
 }
 

@@ -47,7 +47,8 @@ class ClosureRunner {
 
   // Commands in order; all but ShutDown. Cancel ends the closure that is being executed, too, where
   // it computes, or waits for servers or for elements that a dataset makes ahead; it is then
-  // returned. kResourceExhausted when more wait than any coordinator sends.
+  // returned. kResourceExhausted when more wait than any coordinator sends, and when the
+  // coordinator does not read the answers.
   void take(std::vector<Command> commands);
   // The answers so far have been handed to the network.
   void drained() { flush(); }
@@ -101,8 +102,9 @@ class ClosureRunner {
   // Of a closure that was cancelled, which is returned, it is none.
   void set_error(Result& result, const Error& error) const;
   void give_back(bool cancelled);
-  // Both: REQUIRES mutex_ held.
+  // All three: REQUIRES mutex_ held.
   void cancel_closures();
+  void require_reader();
   void send_answers();
   void forget_cancelling();
   void flush();
@@ -122,6 +124,7 @@ class ClosureRunner {
   bool executes_closures_ = false;       // the command that is being executed
   std::atomic<bool> cancelled_ = false;  // its closures are
   FromWorker outgoing_;                  // answers that have not been sent
+  size_t unread_ = 0;                    // answers that were, since the network had taken all
   std::atomic<size_t> num_functions_ = 0, num_resources_ = 0;
   std::atomic<bool> ended_ = false;
 

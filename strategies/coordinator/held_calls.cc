@@ -1,7 +1,6 @@
 #include "strategies/coordinator/held_calls.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace cohort::coordinator {
@@ -15,18 +14,18 @@ void HeldCalls::note(const Counts& counts) {
   }
 }
 
-void HeldCalls::add(ClosurePtr closure, Counts counts) {
+ClosurePtr& HeldCalls::add(Counts counts) {
   note(counts);
-  held_.push_back({std::move(closure), std::move(counts)});
+  return held_.emplace_back(Held{nullptr, std::move(counts)}).closure;
 }
 
 size_t HeldCalls::break_off(const Counts& counts, std::vector<ClosurePtr>& settled) {
   is_dirty_ = true;
-  std::ranges::move(take_settled(), std::back_inserter(settled));
+  take_settled(settled);
+  const size_t sent = settled.size();
   note(counts);
-  std::vector<ClosurePtr> unsent = take_settled();
-  std::ranges::move(unsent, std::back_inserter(settled));
-  return unsent.size();
+  take_settled(settled);
+  return settled.size() - sent;
 }
 
 bool HeldCalls::is_mixed() const {
@@ -35,7 +34,7 @@ bool HeldCalls::is_mixed() const {
   });
 }
 
-std::vector<ClosurePtr> HeldCalls::take_settled() {
+void HeldCalls::take_settled(std::vector<ClosurePtr>& settled) {
   std::set<uint64_t> live = sums_;
   const auto is_live = [&](const Held& held) {
     return std::ranges::any_of(held.counts,
@@ -47,28 +46,28 @@ std::vector<ClosurePtr> HeldCalls::take_settled() {
       if (is_live(held))
         for (const auto& [count, waits] : held.counts) live.insert(count);
   }
-  std::vector<ClosurePtr> settled;
+  settled.reserve(settled.size() + held_.size());
   for (Held& held : held_)
     if (!is_live(held)) settled.push_back(std::move(held.closure));
   std::erase_if(held_, [](const Held& held) { return held.closure == nullptr; });
-  return settled;
 }
 
-std::vector<ClosurePtr> HeldCalls::take_excess() {
-  return held_.size() > kMost ? take() : std::vector<ClosurePtr>();
+void HeldCalls::take_excess(std::vector<ClosurePtr>& excess) {
+  if (held_.size() > kMost) take(excess);
 }
 
 std::vector<ClosurePtr> HeldCalls::take_all() {
   sums_.clear();
   is_dirty_ = false;
-  return take();
+  std::vector<ClosurePtr> all;
+  take(all);
+  return all;
 }
 
-std::vector<ClosurePtr> HeldCalls::take() {
-  std::vector<ClosurePtr> closures;
-  for (Held& held : held_) closures.push_back(std::move(held.closure));
+void HeldCalls::take(std::vector<ClosurePtr>& taken) {
+  taken.reserve(taken.size() + held_.size());
+  for (Held& held : held_) taken.push_back(std::move(held.closure));
   held_.clear();
-  return closures;
 }
 
 }  // namespace cohort::coordinator

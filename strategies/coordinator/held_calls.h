@@ -11,15 +11,17 @@
 namespace cohort::coordinator {
 
 // The closures that a worker has executed and that wait in its sums, or share one with those that
-// do, in the order in which they were. Not synchronised.
+// do, in the order in which they were. Whatever throws, for lack of memory, takes nothing out. Not
+// synchronised.
 class HeldCalls {
  public:
   // So many are held at most. Sums of which one or another always waits would hold all for ever.
   static constexpr size_t kMost = 4096;
   using Counts = std::map<uint64_t, bool>;  // as Result has them
 
-  // A call has been executed, and moves these counts.
-  void add(ClosurePtr closure, Counts counts);
+  // A call has been executed, and moves these counts. Its closure is to be put into the place that
+  // is returned, at once.
+  ClosurePtr& add(Counts counts);
   // One that moves these has ended in its middle. Adds to `settled` what is so; returns how much of
   // that is by this call: sums that it has completed, and has perhaps not sent.
   size_t break_off(const Counts& counts, std::vector<ClosurePtr>& settled);
@@ -29,10 +31,10 @@ class HeldCalls {
   // Whether something of what is held has been sent already, so that it cannot be summed
   // otherwise: by one of several optimizers of different accumulation_steps.
   bool is_mixed() const;
-  // Takes out what waits in no sum, nor shares one with what does.
-  std::vector<ClosurePtr> take_settled();
-  // Takes out all where there is more than kMost, else nothing. What waits in the sums is known on.
-  std::vector<ClosurePtr> take_excess();
+  // Moves what waits in no sum, nor shares one with what does.
+  void take_settled(std::vector<ClosurePtr>& settled);
+  // Moves all where there is more than kMost, else nothing. What waits in the sums is known on.
+  void take_excess(std::vector<ClosurePtr>& excess);
   // Takes out all; the sums are gone, or will be.
   std::vector<ClosurePtr> take_all();
 
@@ -42,7 +44,7 @@ class HeldCalls {
     Counts counts;
   };
   void note(const Counts& counts);
-  std::vector<ClosurePtr> take();
+  void take(std::vector<ClosurePtr>& taken);
 
   std::vector<Held> held_;
   std::set<uint64_t> sums_;  // the counts that are not 0

@@ -19,6 +19,8 @@ class Outbox {
   // written, or there is none.
   const grpc::ByteBuffer* next();
   void written() { writing_ = false; }
+  // What waits will not be sent.
+  void drop() { waiting_.clear(); }
 
  private:
   std::deque<parameter_server::MessageCutter> waiting_;

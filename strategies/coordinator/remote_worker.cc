@@ -1,6 +1,7 @@
 #include "strategies/coordinator/remote_worker.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -165,15 +166,22 @@ void RemoteWorker::require_replicas(int replicas) {
 }
 
 void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
-  Landed landed;
+  LandedResults landed(results.size());
+  std::exception_ptr wrong;  // ends the call once the other results have gone their ways
+  const auto attempt = [&](const auto& take) {
+    try {
+      take();
+    } catch (...) {
+      wrong = std::current_exception();
+    }
+  };
   {
     const std::lock_guard lock(mutex_);
-    for (Result& result : results) take_result(std::move(result), landed);
-    std::ranges::move(held_.take_settled(), std::back_inserter(landed.settled));
-    std::vector<ClosurePtr> excess = held_.take_excess();
-    landed.exceeds = !excess.empty() && !std::exchange(has_exceeded_, true);
-    std::ranges::move(excess, std::back_inserter(landed.settled));
-    if (in_flight_.empty()) recalled_ = false;
+    for (Result& result : results) attempt([&] { take_result(std::move(result), landed); });
+    attempt([&] { landed.settle(held_); });
+    if (landed.exceeds) landed.exceeds = !std::exchange(has_exceeded_, true);
+    if (in_flight_.empty() || !landed.returned.empty()) recalled_ = false;
+    keeps_ |= landed.keeps;
     last_progress_ = Clock::now();
     if (landed.executed() > 0) {
       window_.learn(landed.executed(), busy_us);
@@ -181,47 +189,22 @@ void RemoteWorker::take_results(std::vector<Result> results, uint64_t busy_us) {
     }
     changed_.notify_all();
   }
-  const std::string refused = std::move(landed.refused);
   hand_on(std::move(landed));
-  if (!refused.empty()) invalid("it has sent a result ", refused);
+  if (wrong) std::rethrow_exception(wrong);
 }
 
-void RemoteWorker::take_result(Result result, Landed& landed) {
+void RemoteWorker::take_result(Result result, LandedResults& landed) {
   if (questions_.answer(result)) return;
   const Closure* const found = in_flight_.find(result.id);
-  if (found == nullptr) {
-    landed.refused = str("with number ", result.id, ", and was not given such a closure");
-    return;
-  }
-  if (const auto count = unknown_count(result, *found)) {
-    landed.refused = str("of \"", found->function->name(), "\" with a count ", *count,
-                         ", which that does not have");
-    return;
-  }
-  ClosurePtr closure = in_flight_.take(result.id);
-  if (!result.counts.empty() && (result.returned || result.error))
-    landed.unsent += held_.break_off(result.counts, landed.settled);
-  if (result.returned) {
-    recalled_ = false;
-    landed.returned.push_back(std::move(closure));
-    return;
-  }
-  keeps_ |= closure->function->keeps_on_workers();
-  if (result.error) {
-    landed.failed.emplace_back(std::move(closure), *result.error);
-    return;
-  }
-  closure->result->set(std::move(result.values));
-  if (result.counts.empty()) {
-    landed.finished.push_back(std::move(closure));
-    return;
-  }
-  ++landed.held;
-  if (!std::exchange(closure->executed, true)) ++landed.first;
-  held_.add(std::move(closure), std::move(result.counts));
+  if (found == nullptr)
+    invalid("it has sent a result with number ", result.id, ", and was not given such a closure");
+  if (const auto count = unknown_count(result, *found))
+    invalid("it has sent a result of \"", found->function->name(), "\" with a count ", *count,
+            ", which that does not have");
+  landed.take(std::move(result), in_flight_, held_);
 }
 
-void RemoteWorker::hand_on(Landed landed) {
+void RemoteWorker::hand_on(LandedResults landed) {
   ClosureQueue& queue = context_.queue;
   if (!landed.finished.empty()) queue.finish(landed.finished);
   if (landed.held > 0) queue.hold(landed.held, landed.first);

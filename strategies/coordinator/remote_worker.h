@@ -23,6 +23,7 @@
 #include "strategies/coordinator/function_table.h"
 #include "strategies/coordinator/held_calls.h"
 #include "strategies/coordinator/in_flight_calls.h"
+#include "strategies/coordinator/landed_results.h"
 #include "strategies/coordinator/messages.h"
 #include "strategies/coordinator/questions.h"
 #include "strategies/coordinator/resource_table.h"
@@ -82,17 +83,6 @@ class RemoteWorker final : public ClientStream::Listener {
   PushCounts take_pushes();
 
  private:
-  // What results make of the closures that were in flight, and of those that are held.
-  struct Landed {
-    std::vector<ClosurePtr> finished, returned, settled;
-    std::vector<std::pair<ClosurePtr, Error>> failed;
-    size_t held = 0, first = 0;  // that are held now, and of these, executed for the first time
-    size_t unsent = 0;           // of the settled ones, that may not have been sent
-    bool exceeds = false;        // for the first time, more than may be was held
-    std::string refused;         // an error once the others have gone their ways
-
-    size_t executed() const { return finished.size() + failed.size() + held; }
-  };
   // What the worker may be given.
   struct Allowance {
     size_t closures = 0, bytes = 0, max_message_bytes = 0;
@@ -134,10 +124,10 @@ class RemoteWorker final : public ClientStream::Listener {
   // Functions would be traced for others: that is an error of all that is scheduled.
   void require_replicas(int replicas);
   void take_results(std::vector<Result> results, uint64_t busy_us);
-  // REQUIRES: mutex_ held.
-  void take_result(Result result, Landed& landed);
+  // Where it throws, the closure of the result is in flight as before. REQUIRES: mutex_ held.
+  void take_result(Result result, LandedResults& landed);
   // To the queue, with lines for people.
-  void hand_on(Landed landed);
+  void hand_on(LandedResults landed);
   // Has the thread look at what is asked of it. REQUIRES: mutex_ held, else the thread might begin
   // to wait between its look and this.
   void interrupt();

@@ -205,7 +205,9 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 
   void finish(const grpc::Status& status) {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(status);
+    if (std::exchange(finished_, true)) return;
+    outbox_.drop();  // the call lasts for as long as the coordinator does not read
+    Finish(status);
   }
 
   Worker& worker_;

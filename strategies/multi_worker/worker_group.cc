@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/fnv1a.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/distribute/packing.h"
@@ -89,7 +90,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   }
   std::string detail = failure.error == nullptr ? topic : pack(*failure.error);
   detail.resize(std::min(detail.size(), 2 * kLongestDetail));
-  Record own{.topic = hash_of(topic),
+  Record own{.topic = fnv1a(topic),
              .flags = failure.error == nullptr ? 0u : Record::kFailed,
              .detail_bytes = static_cast<uint32_t>(detail.size()),
              .computed = computed.count(),

@@ -107,5 +107,23 @@ TEST(WriteFileAtomically, RemovesWhatKilledWritersOfThePathHaveLeft) {
   close(held);
 }
 
+TEST(CheckWritable, ChangesNothing) {
+  const TempDir dir;
+  check_writable(dir.path("none"));
+  EXPECT_EQ(files_in(dir.root()), 0u);
+  check_writable(dir.write("f", "whole"));
+  EXPECT_EQ(read_file(dir.path("f")), "whole");
+  EXPECT_EQ(files_in(dir.root()), 1u);
+}
+
+TEST(CheckWritable, FailsWhereTheFileCouldNotBeWritten) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir.path("folder"));
+  for (const std::string& path : {dir.path("none/f"), dir.path("folder")}) {
+    const Error later = data::error_of([&] { write_file_atomically(path, ""); });
+    expect_error([&] { check_writable(path); }, later.code(), {path});
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -287,12 +287,13 @@ TEST(Interrupt, DoesNotEndAnEvaluationOfACallbackBeforeFitHasSaved) {
   init();
 }
 
-// Exits with what run_main returns.
-void train_until_terminated(int signals) {
+// Exits with what run_main returns. `before` is how the signal is handled at first.
+void train_until_terminated(int signal, int times, void (*before)(int) = SIG_DFL) {
+  std::signal(signal, before);
   auto hooks = std::make_shared<testing::Hooks>();
   hooks->batch_begin = [&](Training& training) {
     if (training.step() != 1) return;
-    for (int i = 0; i < signals; ++i) raise(SIGTERM);
+    for (int i = 0; i < times; ++i) raise(signal);
   };
   std::_Exit(run_main([&] {
     auto model = testing::classifier();
@@ -301,16 +302,34 @@ void train_until_terminated(int signals) {
 }
 
 TEST(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
-  EXPECT_EXIT(train_until_terminated(1), ::testing::ExitedWithCode(kExitResumable),
-              "CANCELLED: fit: interrupted in epoch 1 after step 2");
+  for (const int signal : {SIGTERM, SIGHUP})
+    EXPECT_EXIT(train_until_terminated(signal, 1), ::testing::ExitedWithCode(kExitResumable),
+                "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
 TEST(Termination, TheSecondTimeEndsTheProcessAtOnce) {
-  EXPECT_EXIT(train_until_terminated(2), ::testing::KilledBySignal(SIGTERM), "");
+  EXPECT_EXIT(train_until_terminated(SIGTERM, 2), ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(Termination, ByATerminalThatClosesMayComeSeveralTimes) {
+  EXPECT_EXIT(train_until_terminated(SIGHUP, 3), ::testing::ExitedWithCode(kExitResumable),
+              "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
 TEST(Termination, OutsideFitItEndsTheProcess) {
-  EXPECT_EXIT(std::_Exit(run_main([] { raise(SIGTERM); })), ::testing::KilledBySignal(SIGTERM), "");
+  const auto raise_after_fit = [](int signal) {
+    std::signal(signal, SIG_DFL);
+    std::_Exit(run_main([&] {
+      { const CatchTermination fit; }
+      raise(signal);
+    }));
+  };
+  for (const int signal : {SIGTERM, SIGHUP})
+    EXPECT_EXIT(raise_after_fit(signal), ::testing::KilledBySignal(signal), "");
+}
+
+TEST(Termination, AHangUpThatIsIgnoredStaysSo) {
+  EXPECT_EXIT(train_until_terminated(SIGHUP, 1, SIG_IGN), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(RunMain, TurnsErrorsIntoExitCodes) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "strategies/cluster/launcher/cannot_run.h"
 #include "strategies/cluster/launcher/pipe.h"
 #include "strategies/cluster/launcher/system_error.h"
 
@@ -64,7 +65,7 @@ Child start(const Program& program, const net::Descriptor& inherited, const Sign
   int error = 0;
   if (read(failure.read_end.get(), &error, sizeof(error)) == sizeof(error)) {
     waitpid(pid, nullptr, 0);
-    fail_system_with(error, "cannot run ", program.path);
+    fail_to_run(error, program.path);
   }
   do_not_block(output.read_end);
   do_not_block(errors.read_end);

@@ -1,10 +1,12 @@
 #include "strategies/cluster/launcher/launch.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "strategies/cluster/launcher/cannot_run.h"
 #include "strategies/cluster/launcher/cores.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/guard.h"
@@ -32,7 +34,7 @@ namespace {
   for (const auto& text : options.command) arguments.push_back(const_cast<char*>(text.c_str()));
   arguments.push_back(nullptr);
   execvp(program.c_str(), arguments.data());
-  fail_system("cannot run ", program);
+  fail_to_run(errno, program);
 }
 
 // So that no pipe takes the place of a standard stream that the caller closed.

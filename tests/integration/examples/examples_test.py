@@ -278,6 +278,15 @@ class ReplicaBenchmarks(Case):
         for program in ("overlap", "train"):
             self.fail_with(_NOT_FOUND, [trace], program, *flags, folder="benchmarks")
 
+    def test_an_older_trace_stays_until_there_is_another(self):
+        trace = self.folder / "trace.json"
+        trace.write_text("older", encoding="utf-8")
+        flags = (f"--profile={trace}", "--batch=1000000000000000")  # of which no memory holds the rows
+        for program in ("overlap", "train"):
+            self.assertNotEqual(run(program, *flags, folder="benchmarks").returncode, 0)
+            self.assertEqual(trace.read_text(encoding="utf-8"), "older")
+            self.assertEqual(list(self.folder.iterdir()), [trace])
+
     def test_overlap_prints_what_was_hidden(self):
         trace = self.folder / "trace.json"
         text = self.succeed("overlap", *self._SMALL, f"--profile={trace}", folder="benchmarks")

@@ -28,16 +28,18 @@ using parameter_server::Message;
 
 constexpr size_t kMaxBytes = 1 << 20;
 
-// A caller that sends what it likes.
+// A caller that sends what it likes, and reads while `reading` is open.
 class Stranger : public ClientStream::Listener {
  public:
-  explicit Stranger(const Address& worker) {
+  explicit Stranger(const Address& worker, Gate* reading = nullptr) : reading_(reading) {
     const coordination::Security security({}, false, no_environment);
     stream_ =
         std::make_unique<ClientStream>(parameter_server::open_channel(worker, security), *this);
   }
   void send(Message message) { stream_->send(std::move(message)); }
   void send(const ToWorker& message) { send(encode(message)); }
+  // Whether all of that has been handed to the network.
+  bool has_sent() const { return stream_->is_drained(); }
   // Why the worker has ended the call.
   Error wait_closed() {
     EXPECT_TRUE(eventually([&] {
@@ -66,6 +68,7 @@ class Stranger : public ClientStream::Listener {
   }
 
   void received(const parameter_server::MessageReader& part) override {
+    if (reading_ != nullptr) reading_->pass();
     auto message = assembler_.take(part);
     const std::lock_guard lock(mutex_);
     if (!message) return;
@@ -79,6 +82,7 @@ class Stranger : public ClientStream::Listener {
   }
 
  private:
+  Gate* const reading_;
   std::mutex mutex_;
   std::vector<Result> results_;
   bool is_attached_ = false;
@@ -256,6 +260,24 @@ TEST_F(Hostile, CommandsThatDoNotFitAreAnsweredWithErrors) {
     EXPECT_TRUE(result.error || result.returned) << result.id;
   stranger.send({.attach = {}, .commands = {AskStatus{1}}});
   expect_serving();
+}
+
+// Questions cost it nothing, and their answers stay with the worker.
+TEST_F(Hostile, WhoDoesNotReadTheAnswersIsNotServedForEver) {
+  Gate reading;
+  Stranger stranger(cluster_.address(0), &reading);
+  const OpenInTheEnd guard(reading);
+  stranger.send({.attach = attach(), .commands = {}});
+  ASSERT_TRUE(stranger.wait_attached());
+  reading.close();
+  const ToWorker questions{.attach = {}, .commands = std::vector<Command>(20'000, AskStatus{1})};
+  EXPECT_TRUE(eventually([&] {
+    if (stranger.has_sent()) stranger.send(questions);
+    return cluster_.worker(0).refused() == 1;
+  }));
+  expect_serving();
+  reading.open();
+  EXPECT_REFUSED(stranger.wait_closed(), Code::kResourceExhausted, "answers wait to be read");
 }
 
 TEST_F(Hostile, MalformedCommandsEndTheCall) {

@@ -584,11 +584,25 @@ TEST(LauncherFlags, HelpNamesThemAll) {
 TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
   const TemporaryFolder folder("launcher");
   const std::string path = folder.path() + "/script";
-  std::ofstream(path) << "#!/no/such/interpreter\n";
-  chmod(path.c_str(), 0755);
-  const Finished run = finish({.flags = {"--workers=2"}, .program = path});
-  EXPECT_EQ(run.code, 15);
-  EXPECT_THAT(run.errors, HasSubstr("cannot run " + path + ": No such file or directory"));
+  const auto expect = [&](const std::string& text, const std::string& why) {
+    SCOPED_TRACE(text);
+    std::ofstream(path) << text;
+    chmod(path.c_str(), 0755);
+    const Finished run = finish({.flags = {"--workers=2"}, .program = path});
+    EXPECT_EQ(run.code, 15);
+    EXPECT_THAT(run.errors, HasSubstr("cannot run " + path + why + "\n"));
+  };
+  expect("#!/no/such/interpreter\n", ": its interpreter /no/such/interpreter is missing");
+  expect("#! \t/no/such/interpreter -u\n", ": its interpreter /no/such/interpreter is missing");
+  expect("#!/no/such/interpreter", ": its interpreter /no/such/interpreter is missing");
+  expect("#!/bin/sh\r\nexit 0\r\n",
+         ": its interpreter /bin/sh is missing, for its lines end as on Windows, with a carriage "
+         "return");
+  // An interpreter that is there, and whose own is not.
+  const std::string other = folder.path() + "/other";
+  std::ofstream(other) << "#!/no/such/interpreter\n";
+  chmod(other.c_str(), 0755);
+  expect("#!" + other + "\n", ": No such file or directory");
 }
 
 }  // namespace

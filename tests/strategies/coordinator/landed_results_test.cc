@@ -1,0 +1,126 @@
+// What becomes of the closures that a message has results of, also where there is no memory.
+#include "strategies/coordinator/landed_results.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/tensor/tensor.h"
+
+namespace {
+// So many allocations of this thread succeed, and the next one fails; negative: none does.
+thread_local int64_t t_left = -1;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  const bool fails = t_left == 0;
+  if (t_left >= 0) --t_left;
+  void* const memory = fails ? nullptr : std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace cohort::testing {
+namespace {
+
+using coordinator::Closure;
+using coordinator::ClosurePtr;
+using coordinator::FunctionFamily;
+using coordinator::HeldCalls;
+using coordinator::InFlightCalls;
+using coordinator::LandedResults;
+using coordinator::RemoteResult;
+using coordinator::Result;
+
+constexpr uint64_t kCount = 9;
+
+class Landing : public ::testing::Test {
+ protected:
+  static ClosurePtr closure() {
+    auto made = std::make_unique<Closure>();
+    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
+    made->result = std::make_shared<RemoteResult>();
+    return made;
+  }
+  // One of each kind, for closures that are in flight here.
+  std::vector<Result> results() {
+    std::vector<Result> all;
+    const auto add = [&](Result result) {
+      result.id = ++last_id_;
+      in_flight_.add(result.id, closure(), {});
+      all.push_back(std::move(result));
+    };
+    add({.values = {Tensor::scalar(1.0f)}});
+    add({.error = Error(Code::kInternal, std::string(100, 'x'))});
+    add({.values = {}, .returned = true});
+    add({.values = {Tensor::scalar(2.0f)}, .counts = {{kCount, true}}});
+    add({.values = {Tensor::scalar(3.0f)}, .counts = {{kCount, true}}});
+    add({.error = Error(Code::kInternal, "y"), .counts = {{kCount, false}}});
+    return all;
+  }
+  // That are somewhere, of those above.
+  size_t known(const LandedResults& landed) const {
+    return in_flight_.size() + holding_.size() + landed.finished.size() + landed.failed.size() +
+           landed.returned.size() + landed.settled.size();
+  }
+
+  InFlightCalls in_flight_;
+  HeldCalls holding_;
+  uint64_t last_id_ = 0;
+};
+
+TEST_F(Landing, SortsTheClosures) {
+  std::vector<Result> all = results();
+  const auto first = in_flight_.find(1)->result;
+  LandedResults landed(all.size());
+  for (Result& result : all) landed.take(std::move(result), in_flight_, holding_);
+  landed.settle(holding_);
+  EXPECT_TRUE(in_flight_.empty());
+  EXPECT_EQ(landed.finished.size(), 1u);
+  EXPECT_EQ(first->wait({}).at(0).item(), 1);
+  ASSERT_EQ(landed.failed.size(), 2u);
+  EXPECT_EQ(landed.failed[0].second.message(), std::string(100, 'x'));
+  EXPECT_EQ(landed.returned.size(), 1u);
+  EXPECT_EQ(landed.held, 2u);
+  EXPECT_EQ(landed.first, 2u);
+  EXPECT_EQ(landed.executed(), 5u);
+  EXPECT_EQ(landed.settled.size(), 2u) << "the last one has broken their sum off";
+  EXPECT_EQ(landed.unsent, 2u);
+  EXPECT_EQ(holding_.size(), 0u);
+}
+
+// Whichever allocation fails.
+TEST_F(Landing, LosesNoClosureForLackOfMemory) {
+  bool has_failed = true;
+  for (int64_t allocations = 0; has_failed; ++allocations) {
+    ASSERT_LT(allocations, 1000);
+    SCOPED_TRACE(allocations);
+    in_flight_ = {};
+    holding_ = {};
+    std::vector<Result> all = results();
+    LandedResults landed(all.size());
+    has_failed = false;
+    t_left = allocations;
+    for (Result& result : all) {
+      try {
+        landed.take(std::move(result), in_flight_, holding_);
+      } catch (const std::bad_alloc&) {
+        has_failed = true;
+      }
+    }
+    t_left = -1;
+    EXPECT_EQ(known(landed), all.size());
+    EXPECT_EQ(in_flight_.empty(), !has_failed) << "what it failed for will be executed again";
+  }
+}
+
+}  // namespace
+}  // namespace cohort::testing

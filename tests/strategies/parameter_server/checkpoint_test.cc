@@ -1,0 +1,219 @@
+// Snapshots of several servers, which are restored by others.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strategies/parameter_server/partitioner.h"
+#include "strategies/parameter_server/reshard.h"
+#include "strategies/parameter_server/service.h"
+#include "strategies/parameter_server/snapshot.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+const TensorSpec kFour{DType::kFloat32, {4}};
+
+// Saved by some servers with some shards, restored by others with others, Adam's slots too.
+TEST(Checkpoint, FitsAnyNumberOfShardsAndServers) {
+  struct Layout {
+    int64_t shards, servers;
+  };
+  const TensorSpec whole{DType::kFloat32, {13, 3}};
+  const auto make = [&](int64_t shards, int64_t part) {
+    const RowRange rows = shard_rows(13, shards)[static_cast<size_t>(part)];
+    ShardSpec spec{.name = str("w/part_", part),
+                   .variable = "w",
+                   .whole = whole,
+                   .begin = rows.begin,
+                   .rows = rows.rows()};
+    spec.update = trace_update(optim::Adam(0.1).rule(), spec.spec());
+    return spec;
+  };
+  const std::vector<Layout> layouts = {{4, 2}, {1, 1}, {5, 3}, {2, 2}};
+  for (const Layout& from : layouts)
+    for (const Layout& to : layouts) {
+      SCOPED_TRACE(str(from.shards, " -> ", to.shards));
+      const TemporaryFolder folder("ps");
+      const auto value_at = [](int64_t i, int part) { return static_cast<float>(100 * part + i); };
+      {
+        std::vector<std::unique_ptr<TestServer>> servers;
+        for (int64_t s = 0; s < from.servers; ++s)
+          servers.push_back(std::make_unique<TestServer>());
+        for (int64_t n = 0; n < from.shards; ++n) {
+          const ShardSpec spec = make(from.shards, n);
+          const auto client = servers[static_cast<size_t>(n % from.servers)]->client();
+          client->create(spec, [&] { return Tensor::zeros(DType::kFloat32, spec.spec().shape); });
+          for (int part = 0; part < 3; ++part) {
+            Tensor value(DType::kFloat32, spec.spec().shape);
+            for (int64_t i = 0; i < value.num_elements(); ++i)
+              value.data<float>()[i] = value_at(3 * spec.begin + i, part);
+            client->assign(spec.name, value, part);
+          }
+        }
+        for (int64_t s = 0; s < from.servers; ++s)
+          servers[static_cast<size_t>(s)]->client()->snapshot(str(folder.path(), "/ps-", s));
+      }
+      std::vector<std::unique_ptr<TestServer>> servers;
+      for (int64_t s = 0; s < to.servers; ++s) servers.push_back(std::make_unique<TestServer>());
+      for (int64_t n = 0; n < to.shards; ++n) {
+        const ShardSpec spec = make(to.shards, n);
+        const auto client = servers[static_cast<size_t>(n % to.servers)]->client();
+        client->create(spec, [&] { return Tensor::zeros(DType::kFloat32, spec.spec().shape); });
+        EXPECT_EQ(client->restore(folder.path()), n / to.servers + 1);
+        for (int part = 0; part < 3; ++part) {
+          const auto values = values_of(fetch(*client, spec, part));
+          for (size_t i = 0; i < values.size(); ++i)
+            ASSERT_EQ(values[i], value_at(3 * spec.begin + static_cast<int64_t>(i), part));
+        }
+      }
+    }
+}
+
+TEST(Checkpoint, IsNotMadeOfSnapshotsOfDifferentTimes) {
+  const TemporaryFolder folder("ps");
+  const std::string first = folder.path() + "/ps-0", second = folder.path() + "/ps-1";
+  const ShardSpec spec = whole_shard("w", kFour);
+  parameter_server::ShardState half{.spec = spec, .parts = {floats({7, 8})}};
+  half.spec.name = "w/part_1";
+  half.spec.begin = half.spec.rows = 2;
+  const auto write = [](const std::string& path, const parameter_server::ShardState& state) {
+    parameter_server::SnapshotWriter writer(path);
+    writer.add(state);
+    writer.commit();
+  };
+  write(first, {.spec = spec, .parts = {floats({1, 2, 3, 4})}});
+  write(second, half);
+  TestServer server;
+  const auto client = server.client();
+  client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  EXPECT_ERROR(client->restore(folder.path()), Code::kInvalidArgument,
+               str(first, " and ", second, " both have row 2 of variable \"w\""));
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>(4)));
+  EXPECT_TRUE(parameter_server::remove_snapshot(second));
+  EXPECT_FALSE(std::filesystem::exists(second));
+  EXPECT_FALSE(parameter_server::remove_snapshot(second));
+  client->restore(folder.path());
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(Checkpoint, SaysWhichRowsItLacks) {
+  ShardSpec spec = whole_shard("w", kFour);
+  parameter_server::SavedShard half{.about = {.spec = spec}, .rows = 2, .load = nullptr};
+  half.about.spec.rows = 2;
+  EXPECT_ERROR(parameter_server::assemble(spec, {half}), Code::kInvalidArgument, "lacks row 2");
+  EXPECT_FALSE(parameter_server::assemble(whole_shard("v", kFour), {half}));
+  half.about.spec.whole.shape = Shape{5};
+  EXPECT_ERROR(parameter_server::assemble(spec, {half}), Code::kInvalidArgument, "[5]");
+}
+
+// Tables, some of whose rows are in use, are cut anew as well.
+TEST(Checkpoint, HasTheRowsInUseOfTablesThatAreCutAnew) {
+  const TemporaryFolder folder("ps");
+  const auto make = [](const std::string& name, int64_t begin, int64_t rows) {
+    ShardSpec spec = lazy_table(100, 2, {.a = 5});
+    spec.name = name;
+    spec.begin = begin;
+    spec.rows = rows;
+    return spec;
+  };
+  {
+    TestServer server;
+    const auto client = server.client();
+    for (const int64_t begin : {0, 50}) {
+      const std::string name = str("from ", begin);
+      client->create(make(name, begin, 50), [] { return Tensor(); });
+      client->assign_rows(name, {1, 20, 49}, Tensor::full(DType::kFloat32, {3, 2}, 1.0 + begin), 0,
+                          false);
+      client->assign_rows(name, {1, 20, 49}, Tensor::full(DType::kFloat32, {3, 2}, 2.0 + begin), 1,
+                          false);
+    }
+    client->snapshot(folder.path() + "/ps-0");
+  }
+  TestServer server;
+  const auto client = server.client();
+  client->create(make("middle", 10, 61), [] { return Tensor(); });  // rows 10 to 70
+  EXPECT_EQ(client->restore(folder.path()), 1);
+  EXPECT_EQ(client->rows_in_use("middle"), (std::vector<int64_t>{10, 39, 41, 60}));
+  const std::vector<int64_t> rows = {10, 39, 41, 60, 0};
+  for (const int part : {0, 1}) {
+    Tensor target(DType::kFloat32, {5, 2});
+    client->pull({.shard = "middle", .target = target, .rows = rows, .part = part});
+    const auto values = values_of(target);
+    const auto one = static_cast<float>(1 + part), other = static_cast<float>(51 + part);
+    EXPECT_EQ(std::vector<float>(values.begin(), values.begin() + 8),
+              (std::vector<float>{one, one, one, one, other, other, other, other}));
+    if (part == 0) {
+      EXPECT_EQ(values[8], 5) << "of a row that nobody has used";
+    }
+  }
+}
+
+// Two tables: as they were saved, and as parts of larger ones.
+class SavedTables : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr size_t kRowBytes = 2 << 20;  // value and slot
+  using Rows = std::vector<int64_t>;
+
+  SavedTables() {
+    parameter_server::SnapshotWriter writer(folder_.path());
+    writer.add(state_with(saved("a"), {1, 2}, 5));
+    writer.add(state_with(saved("b"), {1, 2, 3}, 5));
+    writer.commit();
+  }
+  static ShardSpec saved(const std::string& name) {
+    ShardSpec spec = wide_table(name);
+    if (GetParam()) spec.name += "/whole";
+    return spec;
+  }
+  static ShardSpec present(const std::string& name) {
+    ShardSpec spec = wide_table(name);
+    if (GetParam()) spec.rows /= 2;
+    return spec;
+  }
+  // A server with memory for so many rows, and one row of each table.
+  static std::unique_ptr<parameter_server::Service> server_with(size_t rows) {
+    auto service = std::make_unique<parameter_server::Service>(
+        ParameterServerOptions{.max_bytes = rows * kRowBytes + kRowBytes / 2,
+                               .notice = [](const std::string&) {}},
+        [] {});
+    for (const char* name : {"a", "b"}) {
+      service->create(present(name), Tensor());
+      service->shard(name)->restore(state_with(present(name), {7}, 6));
+    }
+    return service;
+  }
+  static float number_in(const parameter_server::Shard& shard, int64_t row) {
+    std::vector<float> values(kRowBytes / 2 / sizeof(float));
+    shard.pull_rows(0, Rows{row}, reinterpret_cast<char*>(values.data()));
+    return values.back();
+  }
+
+  const TemporaryFolder folder_{"ps"};
+};
+
+TEST_P(SavedTables, AreRestoredTogether) {
+  const auto server = server_with(5);
+  EXPECT_EQ(server->restore(folder_.path()), 2);
+  EXPECT_EQ(server->shard("a")->rows_after(-1, 10), (Rows{1, 2}));
+  EXPECT_EQ(server->shard("b")->rows_after(-1, 10), (Rows{1, 2, 3}));
+  EXPECT_EQ(number_in(*server->shard("b"), 3), 5);
+  EXPECT_LT(server->memory_left(), kRowBytes);
+}
+
+TEST_P(SavedTables, StayAsTheyAreWhereOneDoesNotFit) {
+  const auto server = server_with(4);
+  const size_t left = server->memory_left();
+  EXPECT_ERROR(server->restore(folder_.path()), Code::kResourceExhausted, "shard \"b\"");
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(server->shard(name)->rows_after(-1, 10), Rows{7}) << name;
+    EXPECT_EQ(number_in(*server->shard(name), 7), 6) << name;
+  }
+  EXPECT_EQ(server->memory_left(), left);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoint, SavedTables, ::testing::Bool());
+
+}  // namespace
+}  // namespace cohort::testing

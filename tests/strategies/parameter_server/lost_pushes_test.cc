@@ -1,0 +1,131 @@
+// Pushes that a server acknowledged and its snapshot does not have.
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/file.h"
+#include "strategies/parameter_server/push_ledger.h"
+#include "tests/strategies/parameter_server/testing.h"
+
+namespace cohort::testing {
+namespace {
+
+using parameter_server::Mark;
+using parameter_server::PushLedger;
+const TensorSpec kFour{DType::kFloat32, {4}};
+
+// Three pushes of a server that ends without having been asked to, after its snapshot.
+class Lost : public ::testing::Test {
+ protected:
+  Lost() {
+    for (const char* name : {"v", "w"})
+      worker_->create(whole_shard(name, kFour), [] { return floats({0, 0, 0, 0}); });
+    push(*worker_, "w");
+    server_->snapshot();
+    for (const char* name : {"w", "v", "v"}) push(*worker_, name);
+    server_.stop();
+    server_.start();
+  }
+  static void push(ParameterClient& client, const std::string& shard) {
+    client.push({.shard = shard, .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  }
+  bool is_lost(uint64_t pushes) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (server_->statistics().pushes_lost < pushes &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(milliseconds(1));
+    return server_->statistics().pushes_lost == pushes;
+  }
+
+  const TemporaryFolder folder_{"ps"};
+  TestServer server_{{.consistency = {.max_staleness = 3, .num_workers = 2},
+                      .snapshot_folder = folder_.path(),
+                      .worker_grace = milliseconds(50)}};
+  std::unique_ptr<ParameterClient> worker_ = server_.client("worker:1");
+};
+
+TEST_F(Lost, IsCountedOfAWorkerThatDoesNotComeBack) {
+  worker_ = nullptr;
+  EXPECT_TRUE(is_lost(3));
+  EXPECT_NE(server_.line("lost=3 pushes of worker:1 to 2 shards"), "");
+  server_->snapshot();
+  server_.stop();
+  server_.start();
+  server_.client("worker:1")->leave();
+  EXPECT_EQ(server_->statistics().pushes_lost, 0u) << "once";
+}
+
+TEST_F(Lost, IsCountedWhenItsWorkerLeaves) {
+  worker_->leave();
+  EXPECT_EQ(server_->statistics().pushes_lost, 3u);
+}
+
+TEST_F(Lost, IsCountedOnceOfAWorkerThatComesBackLate) {
+  EXPECT_TRUE(is_lost(3));
+  for (const char* name : {"v", "w"}) push(*worker_, name);
+  EXPECT_EQ(server_->statistics().pushes_lost, 3u);
+  EXPECT_EQ(values_of(fetch(*worker_, whole_shard("w", kFour))), (std::vector<float>(4, -2)));
+}
+
+TEST_F(Lost, IsCountedOfAWorkerThatIsStartedAgain) {
+  worker_ = server_.client("worker:1");
+  for (const char* name : {"v", "w"}) push(*worker_, name);
+  worker_->leave();
+  EXPECT_EQ(server_->statistics().pushes_lost, 3u);
+}
+
+TEST_F(Lost, IsNothingWhereTheServerWasAskedToEnd) {
+  worker_->leave();
+  push(*worker_, "w");
+  server_.client()->shut_down();
+  server_.stop();
+  server_.start();
+  server_.client("worker:1")->leave();
+  EXPECT_EQ(server_->statistics().pushes_lost, 0u);
+}
+
+TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
+  const TemporaryFolder folder("ps");
+  const PushLedger::Key one{"w", "worker:0"}, two{std::string("w\0x", 3), "worker:1"};
+  {
+    PushLedger ledger(folder.path(), true);
+    ledger.write(one, {.incarnation = 1, .sequence = 2});
+    ledger.write(two, {.incarnation = 3, .sequence = 4});
+    ledger.write(one, {.incarnation = 1, .sequence = 9});
+    ledger.write({std::string(500, 'x'), "worker:0"}, {.incarnation = 1, .sequence = 1});
+  }
+  const std::map<PushLedger::Key, Mark> expected = {{one, {1, 9}}, {two, {3, 4}}};
+  EXPECT_EQ(PushLedger(folder.path(), false).marks(), expected);
+  std::string text = read_file(folder.path() + "/pushes");
+  text[512 + 40] ^= 1;  // a name
+  write_file_atomically(folder.path() + "/pushes", text);
+  PushLedger damaged(folder.path(), false);
+  EXPECT_EQ(damaged.marks(), (std::map<PushLedger::Key, Mark>{{one, {1, 9}}}));
+  damaged.write(two, {.incarnation = 3, .sequence = 5});
+  EXPECT_EQ(PushLedger(folder.path(), false).marks().at(two), (Mark{3, 5}));
+  EXPECT_TRUE(PushLedger(folder.path(), true).marks().empty());
+}
+
+TEST(PushLedger, HasTheLastOfEachWhoeverWritesBeside) {
+  const TemporaryFolder folder("ps");
+  constexpr int kShards = 100, kWriters = 4;
+  constexpr uint64_t kPushes = 50;
+  {
+    PushLedger ledger(folder.path(), true);
+    std::vector<std::thread> writers;
+    for (int w = 0; w < kWriters; ++w)
+      writers.emplace_back([&, w] {
+        for (uint64_t i = 1; i <= kPushes; ++i)
+          for (int shard = 0; shard < kShards; ++shard)
+            ledger.write({str("w", shard), str("worker:", w)}, {.incarnation = 1, .sequence = i});
+      });
+    for (std::thread& writer : writers) writer.join();
+  }
+  const auto marks = PushLedger(folder.path(), false).marks();
+  EXPECT_EQ(marks.size(), static_cast<size_t>(kShards * kWriters));
+  for (const auto& [key, mark] : marks) EXPECT_EQ(mark, (Mark{1, kPushes})) << key.task;
+}
+
+}  // namespace
+}  // namespace cohort::testing

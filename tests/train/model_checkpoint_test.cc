@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/train/testing.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::classifier;
+using cohort::testing::die_after;
+using cohort::testing::error_of;
+using cohort::testing::fit;
+using cohort::testing::Hooks;
+using cohort::testing::make_folder;
+using cohort::testing::script;
+
+TEST(ModelCheckpoint, FillsInThePattern) {
+  const std::string folder = make_folder();
+  fit(classifier(), 2,
+      {script("val_loss", {0.25, 12}),
+       callbacks::ModelCheckpoint(folder + "/m-{epoch:02d}-{val_loss:.2f}-{batch}.safetensors")});
+  EXPECT_TRUE(std::filesystem::exists(folder + "/m-01-0.25-1.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/m-02-12.00-1.safetensors"));
+  EXPECT_NE(error_of([&] {
+              fit(classifier(), 1, {callbacks::ModelCheckpoint(folder + "/{acc}")});
+            }).find("\"acc\""),
+            std::string::npos);
+}
+
+TEST(ModelCheckpoint, FormatsNumbersAsTheyAre) {
+  const std::string folder = make_folder();
+  fit(classifier(), 3,
+      {script("val_loss", {0.25, 12, std::numeric_limits<double>::infinity()}),
+       callbacks::ModelCheckpoint(folder + "/{epoch:03}-{val_loss:.12f}-{val_loss}")});
+  EXPECT_TRUE(std::filesystem::exists(folder + "/001-0.250000000000-0.25"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/002-12.000000000000-12"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/003-inf-inf"));
+}
+
+TEST(ModelCheckpoint, RefusesAPatternThatItDoesNotKnow) {
+  for (const char* path :
+       {"m-{epoch:2s}", "m-{epoch", "m-epoch}", "{epoch:002d}", "{}", "{a:>3}"}) {
+    const std::string message =
+        error_of([&] { callbacks::ModelCheckpoint(path); }, Code::kInvalidArgument);
+    EXPECT_NE(message.find(str("ModelCheckpoint: ", path, ": braces are for")), std::string::npos)
+        << message;
+  }
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(ModelCheckpoint, KeepsTheNewest) {
+  const std::string folder = make_folder();
+  fit(classifier(), 5,
+      {script("val_loss", {1, 2, 3, 4, 5}),
+       callbacks::ModelCheckpoint(folder + "/{epoch}", {.keep = 2})});
+  EXPECT_EQ(files_in(folder), (std::vector<std::string>{"4", "5"}));
+}
+
+TEST(ModelCheckpoint, KeepsTheBest) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto kept = [](const std::vector<double>& values,
+                       const callbacks::ModelCheckpointOptions& options) {
+    const std::string folder = make_folder();
+    fit(classifier(), static_cast<int64_t>(values.size()),
+        {script(options.monitor, values),
+         callbacks::ModelCheckpoint(folder + "/{epoch}", options)});
+    return files_in(folder);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(kept({3, 2, 4, 1, 5}, {.save_best_only = true}), (Names{"1", "2", "4"}))
+      << "each when it was";
+  EXPECT_EQ(kept({3, 2, 4, 1, 5}, {.save_best_only = true, .keep = 1}), (Names{"4"}));
+  EXPECT_EQ(kept({1, 3, nan, 2, 5}, {.save_best_only = true, .keep = 3}), (Names{"1", "2", "4"}));
+  EXPECT_EQ(
+      kept({.1, .9, .5, .7, .6, .8},
+           {.monitor = "s", .save_best_only = true, .mode = callbacks::Mode::kMax, .keep = 3}),
+      (Names{"2", "4", "6"}));
+  EXPECT_EQ(kept({2, 2, 2}, {.save_best_only = true, .keep = 2}), (Names{"1", "2"}))
+      << "what is as good is no better";
+  EXPECT_EQ(kept({3, 1, 2.5}, {.save_best_only = true, .keep = 3, .initial_value_threshold = 2.75}),
+            (Names{"2", "3"}));
+}
+
+TEST(ModelCheckpoint, AWorseOneDoesNotTakeTheNameOfABetterOne) {
+  const std::string folder = make_folder();
+  auto model = classifier();
+  std::string best;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->epoch_end = [&](Training& training, Logs&) {
+    if (training.epoch() == 1) best = cohort::testing::bits(training.model());
+  };
+  fit(model, 4,
+      {script("val_loss", {3, 1, 2, 4}), hooks,
+       callbacks::ModelCheckpoint(folder + "/best", {.save_best_only = true, .keep = 3})});
+  model.load_checkpoint(folder + "/best");
+  EXPECT_EQ(cohort::testing::bits(model), best);
+}
+
+TEST(ModelCheckpoint, KnowsTheBestFilesAfterARestart) {
+  const std::string folder = make_folder();
+  const auto run = [&](int64_t die) {
+    fit(classifier(), 5,
+        {script("val_loss", {1, 4, 2, 3, 5}),
+         callbacks::ModelCheckpoint(folder + "/best/{epoch}", {.save_best_only = true, .keep = 2}),
+         die_after(die), callbacks::BackupAndRestore(folder + "/backup")});
+  };
+  EXPECT_THROW(run(3), Error);
+  EXPECT_EQ(files_in(folder + "/best"), (std::vector<std::string>{"1", "2"}));
+  run(-1);
+  EXPECT_EQ(files_in(folder + "/best"), (std::vector<std::string>{"1", "3"}));
+}
+
+TEST(ModelCheckpoint, SavesWhatIsBetterThanAThreshold) {
+  const std::string folder = make_folder();
+  fit(classifier(), 3,
+      {script("val_loss", {3, 2, 1.5}),
+       callbacks::ModelCheckpoint(folder + "/{epoch}",
+                                  {.save_best_only = true, .initial_value_threshold = 2})});
+  EXPECT_FALSE(std::filesystem::exists(folder + "/1"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/2"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/3"));
+}
+
+// A threshold is no value that was reached.
+TEST(ModelCheckpoint, KeepsTheBestValueWithoutTheThreshold) {
+  const std::string folder = make_folder();
+  const auto checkpoint = [&](double threshold) {
+    return callbacks::ModelCheckpoint(
+        folder + "/{epoch}", {.save_best_only = true, .initial_value_threshold = threshold});
+  };
+  const auto run = [&](double threshold, int64_t die) {
+    fit(classifier(), 3,
+        {script("val_loss", {3, 2, 4}), checkpoint(threshold), die_after(die),
+         callbacks::BackupAndRestore(folder)});
+  };
+  EXPECT_THROW(run(1, 2), Error);
+  run(2.5, -1);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/1"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/2"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/3"));
+}
+
+TEST(ModelCheckpoint, RefusesToWaitForAResultThatNoBatchHas) {
+  const std::string message = error_of(
+      [] { callbacks::ModelCheckpoint("best", {.save_best_only = true, .save_freq = 2}); });
+  EXPECT_NE(message.find("monitor \"val_loss\" is known after an epoch only"), std::string::npos)
+      << message;
+  callbacks::ModelCheckpoint("best", {.monitor = "loss", .save_best_only = true, .save_freq = 2});
+  callbacks::ModelCheckpoint("all", {.save_freq = 2});
+}
+
+TEST(ModelCheckpoint, SavesWeightsAloneAfterSoManyBatches) {
+  const std::string folder = make_folder();
+  fit(classifier(), 5,
+      {callbacks::ModelCheckpoint(folder + "/{epoch}",
+                                  {.save_weights_only = true, .save_freq = 2})});
+  EXPECT_EQ(read_safetensors(folder + "/4").tensors.size(), 4u);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/5"));
+}
+
+}  // namespace
+}  // namespace cohort
