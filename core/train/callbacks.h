@@ -85,9 +85,10 @@ struct CsvLoggerOptions {
   char separator = ',';
   bool append = false;  // to what the file holds
 };
-// A line for each epoch with the columns that the first epoch had; "NA" for what an epoch lacks.
-// The file's folder is made where it is missing. Backups hold the columns and the length of the
-// file, from which it goes on: lines of epochs that are trained again are cut off.
+// A line for each epoch. The columns are the results of the first epoch and, where fit() has
+// validation_data, of its validation, whether or not that epoch was validated; "NA" for what an
+// epoch lacks. The file's folder is made where it is missing. Backups hold the columns and the
+// length of the file, from which it goes on: lines of epochs that are trained again are cut off.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where

@@ -327,6 +327,20 @@ TEST(CSVLogger, GoesOnWhereABackupWasMade) {
     }
 }
 
+TEST(CSVLogger, HasColumnsForAValidationThatTheFirstEpochLacks) {
+  const std::string path = make_folder() + "/log.csv";
+  classifier().fit(points(8).batch(8), {.epochs = 2,
+                                        .validation_data = points(8).batch(8),
+                                        .validation_freq = 2,
+                                        .callbacks = {callbacks::CSVLogger(path)},
+                                        .verbose = Verbose::kSilent});
+  const std::string text = read_file(path), missing = ",NA,NA\n1,";
+  EXPECT_TRUE(text.starts_with("epoch,accuracy,loss,val_accuracy,val_loss\n0,")) << text;
+  const size_t second = text.find(missing);
+  ASSERT_NE(second, std::string::npos) << text;
+  EXPECT_EQ(text.find("NA", second + missing.size()), std::string::npos) << text;
+}
+
 TEST(CSVLogger, CanBeUsedAgainAfterAnError) {
   const std::string path = make_folder() + "/log.csv";
   auto breaks = std::make_shared<Hooks>();
