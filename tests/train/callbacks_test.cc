@@ -327,6 +327,14 @@ TEST(CSVLogger, GoesOnWhereABackupWasMade) {
     }
 }
 
+TEST(CSVLogger, SeparatesByTheCharacterAskedFor) {
+  const std::string path = make_folder() + "/log.csv";
+  auto only_a = std::make_shared<Hooks>();
+  only_a->epoch_end = [](Training&, Logs& logs) { logs = {{"a", 0.5}}; };
+  fit(classifier(), 1, {only_a, callbacks::CSVLogger(path, {.separator = ';'})});
+  EXPECT_EQ(read_file(path), "epoch;a\n0;0.5\n");
+}
+
 TEST(CSVLogger, HasColumnsForAValidationThatTheFirstEpochLacks) {
   const std::string path = make_folder() + "/log.csv";
   classifier().fit(points(8).batch(8), {.epochs = 2,
