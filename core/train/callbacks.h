@@ -60,8 +60,9 @@ struct ModelCheckpointOptions {
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {
-  std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
-  bool delete_checkpoint = true;     // once training has ended as planned
+  // It saves after each epoch and, where this is set, after every so many batches of an epoch.
+  std::optional<int64_t> save_freq;
+  bool delete_checkpoint = true;  // once training has ended as planned
   // For how many seconds a scheduler lets the process live after it has asked it to end (SIGTERM):
   // it saves at once, trains on, and saves again while there is time, or when the epoch ends. With
   // 0 training ends after the step under way.
