@@ -1,9 +1,8 @@
-// Measures all-reduces of float32 in place, alone or in alternation with other libraries, or with a
-// program that prints what the memory can do.
+// Measures all-reduces of float32 in place, alone or in alternation with other libraries and with
+// what the memory can do.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "benchmarks/allreduce_peers.h"
 #include "benchmarks/forked_ranks.h"
 #include "benchmarks/statistics.h"
+#include "core/base/comma_separated.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
 #include "core/base/threads.h"
@@ -27,7 +27,7 @@ struct Settings {
   int64_t repetitions, rounds;
   bool own_buffers, tls;
   std::vector<std::string> peers;
-  std::string peer_sources, memory_peer;
+  std::string peer_sources;
 };
 
 // A gibibyte altogether, within reason.
@@ -78,17 +78,14 @@ Settings parse(int argc, char** argv) {
   s.own_buffers = flags.text("buffers", "registered",
                              "memory that the communicator allocated, or the ranks' own",
                              {.choices = {"registered", "own"}}) == "own";
-  s.peers = split(flags.text("vs", "", "also runs these: openmpi, gloo"));
+  s.peers = split(flags.text("vs", "", "also runs these: openmpi, gloo, memory"));
   s.peer_sources = flags.text("peer-sources", str(argv[0], ".runfiles/cohort/benchmarks/peers"),
                               "where the programs of the peers are");
-  s.memory_peer = flags.text(
-      "peer", "",
-      "a program that prints lines like \"threads=2 add_GBs(of a)=10.0\" to compare with");
   flags.finish();
   for (const std::string& peer : s.peers)
-    if (const auto names = AllReducePeer::names();
+    if (const auto names = PeerProgram::names();
         std::find(names.begin(), names.end(), peer) == names.end())
-      invalid("--vs names openmpi and gloo, got ", peer);
+      invalid("--vs names some of ", comma_separated(names), ", got ", peer);
   return s;
 }
 
@@ -119,29 +116,6 @@ class ThreadRanks {
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 
-// Runs the peer, echoes its lines, and returns the add bandwidth for as many threads as there are
-// ranks, or the last one that it prints.
-double run_memory_peer(const Settings& s, int ranks) {
-  const auto close = [](FILE* f) { pclose(f); };
-  const std::unique_ptr<FILE, decltype(close)> pipe(popen(s.memory_peer.c_str(), "r"), close);
-  if (!pipe) fail(Code::kUnavailable, "cannot start ", s.memory_peer);
-  const std::string wanted = str("threads=", ranks, " ");
-  char line[512];
-  double bandwidth = 0;
-  bool found_wanted = false;
-  while (std::fgets(line, sizeof(line), pipe.get()) != nullptr) {
-    std::printf("peer %s", line);
-    const char* found = std::strstr(line, "add_GBs");
-    if (found == nullptr || found_wanted) continue;
-    if (const char* number = std::strchr(found, '=')) bandwidth = std::atof(number + 1);
-    found_wanted = std::strstr(line, wanted.c_str()) != nullptr;
-  }
-  if (bandwidth <= 0)
-    fail(Code::kUnavailable,
-         "the peer printed no line with \"add_GBs...=NUMBER\": ", s.memory_peer);
-  return bandwidth;
-}
-
 double gigabytes_per_second(int64_t bytes, double microseconds) {
   return static_cast<double>(bytes) / microseconds / 1e3;
 }
@@ -160,12 +134,18 @@ void report(const std::string& name, int ranks, const Rounds& rounds) {
                 gigabytes_per_second(bytes, median(medians)));
 }
 
+struct Peers {
+  std::vector<std::unique_ptr<AllReducePeer>> libraries;
+  std::optional<MemoryPeer> memory;
+};
+
 // `run(bytes, repetitions)` gives the microseconds of the ranks that are measured.
 template <typename Run>
 void measure(const Settings& s, int ranks, const std::string& name, const Run& run,
-             std::vector<std::unique_ptr<AllReducePeer>>& peers) {
+             const Peers& peers) {
   Rounds own, fastest;
-  std::vector<Rounds> others(peers.size());
+  const auto& libraries = peers.libraries;
+  std::vector<Rounds> others(libraries.size());
   std::vector<double> bandwidths;
   for (int64_t round = 0; round < s.rounds; ++round) {
     for (const int64_t bytes : s.bytes) {
@@ -173,18 +153,18 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
       own[bytes].push_back(median(times));
       fastest[bytes].push_back(*std::min_element(times.begin(), times.end()));
     }
-    for (size_t p = 0; p < peers.size(); ++p) add(others[p], peers[p]->run(ranks, s.bytes));
-    if (!s.memory_peer.empty()) bandwidths.push_back(run_memory_peer(s, ranks));
+    for (size_t p = 0; p < libraries.size(); ++p) add(others[p], libraries[p]->run(ranks, s.bytes));
+    if (peers.memory) bandwidths.push_back(peers.memory->run(ranks));
   }
   report(name, ranks, own);
-  for (size_t p = 0; p < peers.size(); ++p) {
-    report(peers[p]->name(), ranks, others[p]);
+  for (size_t p = 0; p < libraries.size(); ++p) {
+    report(libraries[p]->name(), ranks, others[p]);
     for (const auto& [bytes, medians] : own)
       std::printf("ratio np=%d bytes=%lld %s/%s=%.2f (medians of %zu alternating rounds)\n", ranks,
-                  static_cast<long long>(bytes), name.c_str(), peers[p]->name().c_str(),
+                  static_cast<long long>(bytes), name.c_str(), libraries[p]->name().c_str(),
                   median(others[p][bytes]) / median(medians), medians.size());
   }
-  // The peer prints the best of its repetitions, so it is held against the best here.
+  // Of memory the best of the repetitions is known, which is held against the best here.
   if (!bandwidths.empty())
     for (const auto& [bytes, times] : fastest)
       std::printf(
@@ -195,9 +175,13 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
 }
 
 void measure(const Settings& s) {
-  std::vector<std::unique_ptr<AllReducePeer>> peers;
-  for (const std::string& peer : s.peers)
-    peers.push_back(std::make_unique<AllReducePeer>(peer, s.peer_sources));
+  Peers peers;
+  for (const std::string& peer : s.peers) {
+    if (peer == kMemoryPeer)
+      peers.memory.emplace(s.peer_sources);
+    else
+      peers.libraries.push_back(std::make_unique<AllReducePeer>(peer, s.peer_sources));
+  }
   const int64_t most_bytes = *std::max_element(s.bytes.begin(), s.bytes.end());
   const std::string name =
       str("cohort-", s.backend, s.tls ? "-tls" : "", s.own_buffers ? "-own" : "");

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -53,7 +54,7 @@ class Dev(unittest.TestCase):
         self.write("tree/dev", (_ROOT / "dev").read_text(encoding="utf-8"), 0o755)
         self.write("tree/docs/dependencies.md", _DEPENDENCIES)
         for name in ("second", "first"):
-            self.write(f"tree/examples/{name}.cc", "")
+            self.write(f"tree/examples/{name}.cc", "int main() {}\n")
         self.write("calls", "", 0o666)
         note = f'echo "${{0##*/}} $*" >>{self.folder}/calls'
         for name in ("apt-get", "sudo", "clang-tidy"):
@@ -206,10 +207,12 @@ class Setup(Dev):
 
 class Commands(Dev):
     def test_are_listed(self):
+        known = re.findall(r"(?m)^  ([a-z-]+)\) ", (_ROOT / "dev").read_text(encoding="utf-8"))
+        self.assertLessEqual({"setup", "build", "run", "test", "bench", "format", "lint", "clean"}, set(known))
         for arguments in ([], ["help"]):
             status, out, said = self.dev(*arguments)
             self.assertEqual((status, said), (0, ""))
-            for command in ("setup", "build", "run", "test", "bench", "format", "lint", "clean"):
+            for command in known:
                 self.assertIn(f"\n  {command} ", out)
         status, out, said = self.dev("tset")
         self.assertEqual((status, out), (2, ""))
@@ -226,7 +229,9 @@ class Commands(Dev):
 
     def test_run_names_the_examples_that_there_are(self):
         choose = "choose one of:\n  first\n  second\n"
-        self.assertEqual(self.dev("run", "third"), (2, "", f"no such program: examples/third.cc; {choose}"))
+        self.write("tree/examples/part_of_first.cc", "void help() {}\n")
+        for name in ("third", "part_of_first"):
+            self.assertEqual(self.dev("run", name), (2, "", f"no such program: examples/{name}.cc; {choose}"))
         self.assertEqual(self.dev("run"), (2, "", choose))
         self.assertEqual(self.dev("run", "third", missing="compiler")[0], 2, "before anything is installed")
         self.assertEqual(self.calls(), [])

@@ -9,22 +9,27 @@ namespace {
 class ShardStream : public Stream {
  public:
   ShardStream(std::unique_ptr<Stream> input, int64_t num, int64_t index)
-      : input_(std::move(input)), num_(num), to_skip_(index) {}
+      : input_(std::move(input)), num_(num), index_(index), to_skip_(index) {}
 
   std::optional<Item> next() override {
     input_->skip(std::exchange(to_skip_, num_ - 1));
     return input_->next();
   }
-  Position save() const override { return {"shard", {to_skip_}, {input_->save()}}; }
+  Position save() const override { return {"shard", {to_skip_, num_, index_}, {input_->save()}}; }
   void restore(const Position& position) override {
-    position.expect("shard", 1, 1);
+    const bool has_shard = position.numbers.size() != 1;  // older ones have none
+    position.expect("shard", has_shard ? 3 : 1, 1);
+    if (has_shard && (position.number(1) != num_ || position.number(2) != index_))
+      fail(Code::kFailedPrecondition, "this position was saved with shard(", position.number(1),
+           ", ", position.number(2), "); this pipeline has shard(", num_, ", ", index_,
+           "): elements would be left out and repeated");
     to_skip_ = position.number(0, num_ - 1);
     input_->restore(position.inputs[0]);
   }
 
  private:
   std::unique_ptr<Stream> input_;
-  const int64_t num_;
+  const int64_t num_, index_;
   int64_t to_skip_;  // elements of other shards before our next one
 };
 

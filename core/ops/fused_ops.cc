@@ -1,9 +1,15 @@
+#include <iterator>
+
 #include "core/ops/shape_checks.h"
 #include "core/tensor/elementwise_program.h"
 
 // Made by the passes after gradients are taken, hence without gradients of their own.
 namespace cohort::ops {
 namespace {
+
+// Of one node. Groups and a program's outputs multiply, so that a short message may mean more of
+// them than there is memory for.
+constexpr int64_t kMaxOutputs = int64_t{1} << 20;
 
 ElementwiseProgram program_attribute(const InferenceContext& c) {
   auto program = ElementwiseProgram::decode(c.attributes.get<std::vector<int64_t>>("program"));
@@ -41,6 +47,9 @@ Specs infer_multi_elementwise(const InferenceContext& c) {
   if (c.inputs.size() % width != 0 || static_cast<int64_t>(c.inputs.size() / width) != groups ||
       groups == 0)
     invalid(groups, " groups of ", width, " inputs do not make ", c.inputs.size());
+  if (groups > kMaxOutputs / std::ssize(dtypes))
+    invalid(groups, " groups of ", dtypes.size(), " outputs are more than the limit of ",
+            kMaxOutputs);
   Specs outputs;
   for (size_t first = 0; first < c.inputs.size(); first += width) {
     Shape shape;

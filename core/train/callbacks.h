@@ -60,8 +60,9 @@ struct ModelCheckpointOptions {
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {
-  std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
-  bool delete_checkpoint = true;     // once training has ended as planned
+  // It saves after each epoch and, where this is set, after every so many batches of an epoch.
+  std::optional<int64_t> save_freq;
+  bool delete_checkpoint = true;  // once training has ended as planned
   // For how many seconds a scheduler lets the process live after it has asked it to end (SIGTERM):
   // it saves at once, trains on, and saves again while there is time, or when the epoch ends. With
   // 0 training ends after the step under way.
@@ -85,9 +86,10 @@ struct CsvLoggerOptions {
   char separator = ',';
   bool append = false;  // to what the file holds
 };
-// A line for each epoch with the columns that the first epoch had; "NA" for what an epoch lacks.
-// The file's folder is made where it is missing. Backups hold the columns and the length of the
-// file, from which it goes on: lines of epochs that are trained again are cut off.
+// A line for each epoch. The columns are the results of the first epoch and, where fit() has
+// validation_data, of its validation, whether or not that epoch was validated; "NA" for what an
+// epoch lacks. The file's folder is made where it is missing. Backups hold the columns and the
+// length of the file, from which it goes on: lines of epochs that are trained again are cut off.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where

@@ -145,18 +145,23 @@ class Reader {
     return header;
   }
 
-  // JSON would let a later tensor of the same name hide an earlier one: refused here.
+  // JSON would let a later tensor of the same name hide an earlier one, and take many times the
+  // memory of a text that is brackets: refused here.
   Json parse(const std::string& text) const {
+    using Event = Json::parse_event_t;
     std::set<std::string> names;
-    const auto refuse_duplicates = [&](int depth, Json::parse_event_t event, Json& value) {
-      if (depth == 1 && event == Json::parse_event_t::key &&
-          !names.insert(value.get<std::string>()).second) {
+    const auto check = [&](int depth, Event event, const Json& value) {
+      if (depth == 1 && event == Event::key && !names.insert(value.get<std::string>()).second)
         corrupt(kLengthBytes, "the header has \"", value.get<std::string>(), "\" twice");
-      }
+      const bool is_list = event == Event::array_start, is_object = event == Event::object_start;
+      if (depth == 0 && is_list) corrupt(kLengthBytes, "the header is not a JSON object");
+      const bool belongs = depth < 2 ? is_object : is_list && depth == 2;
+      if ((is_list || is_object) && !belongs)
+        corrupt(kLengthBytes, "the header has lists or objects where none belong");
       return true;
     };
     try {
-      return Json::parse(text, refuse_duplicates);
+      return Json::parse(text, check);
     } catch (const Json::parse_error& error) {
       corrupt(kLengthBytes + error.byte, "the header is not JSON: ", error.what());
     }

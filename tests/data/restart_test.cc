@@ -259,6 +259,23 @@ TEST(RestartOfShuffle, ContinuesOlderPositions) {
   EXPECT_EQ(rest(continued), rest(iterator));
 }
 
+TEST(RestartOfShard, RefusesAnotherShard) {
+  Iterator iterator = range(9).shard(2, 1).iterate();
+  iterator.next();
+  const std::string position = iterator.save();
+  expect_error([&] { range(9).shard(2, 0).iterate().restore(position); }, Code::kFailedPrecondition,
+               {"shard(2, 1)", "shard(2, 0)"});
+  expect_error([&] { range(9).shard(3, 1).iterate().restore(position); }, Code::kFailedPrecondition,
+               {"shard(2, 1)", "shard(3, 1)"});
+}
+
+// Which do not tell the shard.
+TEST(RestartOfShard, ContinuesOlderPositions) {
+  Iterator continued = range(9).shard(2, 1).iterate();
+  continued.restore(R"(["iterator",[0],["shard",[1],["rows",[4,9]]]])");
+  EXPECT_EQ(value_of(*continued.next()), 5);
+}
+
 TEST(Restore, RefusesThePositionOfAnotherPipeline) {
   const std::string position = range(9).shuffle(3).batch(2).iterate().save();
   expect_error([&] { range(9).batch(2).iterate().restore(position); }, Code::kFailedPrecondition,

@@ -261,6 +261,21 @@ TEST_F(HostileGraph, WithAttributesTwiceMissingOrEmpty) {
   expect_refused(Code::kInvalidArgument, "attribute \"value\" is missing");
 }
 
+TEST_F(HostileGraph, WithANodeOfMoreOutputsThanMemoryHolds) {
+  constexpr int64_t kMany = 2048;  // and many times as many
+  GraphFunction f;
+  const Value x = f.graph->add_input("x", {DType::kFloat32, {}});
+  const ElementwiseProgram program{.num_inputs = 1, .instructions = {}, .outputs = {0}};
+  f.graph->add(
+      "MultiElementwise", std::vector<Value>(kMany, x),
+      {{"program", program.encode()}, {"groups", kMany}, {"dtypes", std::vector<int64_t>{0}}});
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(f)));
+  for (auto& attribute : *node("MultiElementwise").mutable_attributes())
+    if (attribute.name() != "groups")
+      for (int64_t i = 1; i < kMany; ++i) attribute.mutable_integers()->add_values(0);
+  expect_refused(Code::kInvalidArgument, "2048 groups of 2048 outputs are more than the limit of");
+}
+
 TEST_F(HostileGraph, WithVariablesThatDoNotFit) {
   graph_.mutable_resources(0)->mutable_spec()->set_shape(0, 7);
   expect_refused(Code::kInvalidArgument,

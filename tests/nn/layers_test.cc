@@ -50,6 +50,16 @@ TEST(ConvolutionTest, KeepsChannelsApartWhenDepthwise) {
     for (size_t m = 0; m < 2; ++m) EXPECT_NEAR(y[c * 2 + m], in[c] * k[c * 2 + m] + 1, 1e-6);
 }
 
+TEST(ConvolutionTest, TakesDepthwiseKernelsAndTheirPenaltyAsGiven) {
+  const Layer layer = DepthwiseConv2D(1, {.use_bias = false,
+                                          .depthwise_initializer = initializers::constant(3),
+                                          .depthwise_regularizer = regularizers::l2(0.5)});
+  expect_near(run(layer, {Tensor::from<float>({1, -2}, {1, 1, 1, 2})}), {3, -6});
+  const Function penalty(
+      [&](const std::vector<Value>&) { return std::vector<Value>{layer.regularization_loss()}; });
+  expect_near(penalty({})[0], {9});
+}
+
 TEST(PoolingTest, PoolsWindowsAndWholeImages) {
   const Tensor x = Tensor::from<float>({1, 2, 3, 4}, {1, 2, 2, 1});
   expect_near(run(MaxPool2D(), {x}), {4});
@@ -153,6 +163,19 @@ TEST(EmbeddingTest, LooksUpRowsAndAddsPositions) {
               run(positions, {random_tensor({1, 5, 2})});
             }).find("of float32[1,5,2]: has 4 positions, the input has 5"),
             std::string::npos);
+}
+
+TEST(EmbeddingTest, BeginsWithTheTableAskedFor) {
+  const EmbeddingOptions options{.embeddings_initializer = initializers::constant(2)};
+  const Tensor ids = Tensor::from<int32_t>({1, 0}, {1, 2});
+  expect_near(run(Embedding(3, 1, options), {ids}), {2, 2});
+  expect_near(run(EmbeddingBag(3, 1,
+                               {.combiner = ops::Combiner::kSum,
+                                .embeddings_initializer = initializers::constant(2)}),
+                  {ids}),
+              {4});
+  expect_near(run(PositionEmbedding(2, options), {Tensor::zeros(DType::kFloat32, {1, 2, 1})}),
+              {2, 2});
 }
 
 TEST(EmbeddingTest, CombinesTheRowsOfABag) {

@@ -94,6 +94,17 @@ TEST(BinaryMetricsTest, AgreeWithCountingByHand) {
   EXPECT_NEAR(evaluate(AUC(), {{y, p, w}}), area, 1e-4) << "seed " << kSeed;
 }
 
+// Two thresholds tell nothing apart, three who is on which side of the middle.
+TEST(BinaryMetricsTest, OfAnAreaTakesItsThresholdsAndLogits) {
+  const Tensor y = Tensor::from<int32_t>({0, 0, 1, 1}, {4}),
+               p = Tensor::from<float>({0.1f, 0.6f, 0.3f, 0.9f}, {4}),
+               logits = Tensor::from<float>({-9, 1, -1, 9}, {4});
+  EXPECT_NEAR(evaluate(AUC({.num_thresholds = 2}), {{y, p}}), 0.5, 1e-6);
+  EXPECT_NEAR(evaluate(AUC({.num_thresholds = 3}), {{y, p}}), 0.5, 1e-6);
+  EXPECT_NEAR(evaluate(AUC(), {{y, p}}), 0.75, 1e-6);
+  EXPECT_NEAR(evaluate(AUC({.from_logits = true}), {{y, logits}}), 0.75, 1e-6);
+}
+
 TEST(BinaryMetricsTest, AreZeroWithoutAnythingToCount) {
   const Tensor none = Tensor::zeros(DType::kFloat32, {2});
   EXPECT_EQ(evaluate(Precision(), {{none, none}}), 0);

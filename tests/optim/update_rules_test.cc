@@ -142,6 +142,14 @@ TEST(RmspropTest, FollowsKeras) {
   });
 }
 
+TEST(RmspropTest, ForgetsAsQuicklyAsAsked) {
+  double v = 0;
+  expect_follows(RMSprop(0.01, {.rho = 0.5}), [&](double w, double g, int) {
+    v = 0.5 * v + 0.5 * g * g;
+    return w - 0.01 * g / std::sqrt(v + 1e-7);
+  });
+}
+
 TEST(RmspropTest, CentresAndKeepsMomentum) {
   double v = 0, a = 0, m = 0;
   expect_follows(RMSprop(0.01, {.momentum = 0.5, .centered = true}), [&](double w, double g, int) {

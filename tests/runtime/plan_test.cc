@@ -140,13 +140,15 @@ TEST(PlanTest, DoesNotFuseAcrossANodeInBetween) {
   EXPECT_NEAR(sum, 0, 1e-5);
 }
 
-TEST(PlanTest, FoldsConstantsAndMergesEqualNodes) {
+TEST(PlanTest, FoldsConstantsMergesEqualNodesAndDropsThoseThatNobodyNeeds) {
   const auto traced = trace({{DType::kFloat32, {2}}}, [](auto& x) {
     const Value c = ops::exp(ops::constant(1.0, DType::kFloat32));
+    ops::tanh(x[0]);
     return std::vector<Value>{ops::exp(x[0]) * c, ops::exp(x[0]) * c};
   });
-  Plan plan(traced, {});
+  Plan plan(traced, {}), plain(traced, {.optimize = false});
   EXPECT_EQ(plan.stats().kernels, 1);
+  EXPECT_EQ(plain.stats().kernels, 2) << "one exponential and one product, which are not fused";
   const auto out = plan.run(std::vector<Tensor>{Tensor::from<float>({0, 1}, {2})}, {});
   expect_near(out[0], Tensor::from<float>({std::exp(1.0f), std::exp(2.0f)}, {2}), 1e-5);
   expect_near(out[0], out[1], 0);

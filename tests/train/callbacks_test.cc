@@ -166,6 +166,28 @@ TEST(CSVLogger, GoesOnWhereABackupWasMade) {
     }
 }
 
+TEST(CSVLogger, SeparatesByTheCharacterAskedFor) {
+  const std::string path = make_folder() + "/log.csv";
+  auto only_a = std::make_shared<Hooks>();
+  only_a->epoch_end = [](Training&, Logs& logs) { logs = {{"a", 0.5}}; };
+  fit(classifier(), 1, {only_a, callbacks::CSVLogger(path, {.separator = ';'})});
+  EXPECT_EQ(read_file(path), "epoch;a\n0;0.5\n");
+}
+
+TEST(CSVLogger, HasColumnsForAValidationThatTheFirstEpochLacks) {
+  const std::string path = make_folder() + "/log.csv";
+  classifier().fit(points(8).batch(8), {.epochs = 2,
+                                        .validation_data = points(8).batch(8),
+                                        .validation_freq = 2,
+                                        .callbacks = {callbacks::CSVLogger(path)},
+                                        .verbose = Verbose::kSilent});
+  const std::string text = read_file(path), missing = ",NA,NA\n1,";
+  EXPECT_TRUE(text.starts_with("epoch,accuracy,loss,val_accuracy,val_loss\n0,")) << text;
+  const size_t second = text.find(missing);
+  ASSERT_NE(second, std::string::npos) << text;
+  EXPECT_EQ(text.find("NA", second + missing.size()), std::string::npos) << text;
+}
+
 TEST(CSVLogger, CanBeUsedAgainAfterAnError) {
   const std::string path = make_folder() + "/log.csv";
   auto breaks = std::make_shared<Hooks>();

@@ -55,6 +55,18 @@ TEST(EvaluateCheckpoints, LooksAtWeightsAloneAndAtAFileThatIsWrittenAgain) {
   EXPECT_NE(history["loss"][0], history["loss"][1]);
 }
 
+TEST(EvaluateCheckpoints, WritesItsResultsForTensorBoard) {
+  const std::string folder = make_folder(), logs = folder + "/logs";
+  Model model = classifier();
+  model.save_weights(folder + "/weights.safetensors");
+  evaluate_checkpoints(folder, model, points(40).batch(40),
+                       {.max_evaluations = 1, .idle_timeout = kLong, .log_directory = logs});
+  const auto files = contents(logs);
+  ASSERT_EQ(files.size(), 1u);
+  for (const char* tag : {"evaluation_loss", "evaluation_accuracy"})
+    EXPECT_NE(files.begin()->second.find(tag), std::string::npos) << tag;
+}
+
 TEST(EvaluateCheckpoints, EndsWhenNothingComes) {
   Model model = classifier();
   const History history = evaluate_checkpoints(

@@ -148,6 +148,16 @@ TEST(Safetensors, RefusesTensorsThatDoNotFitTheirData) {
             "no error");
 }
 
+// Before they are in memory as what they would be.
+TEST(Safetensors, RefusesListsAndObjectsWhereNoneBelong) {
+  const std::string deep(1'000'000, '[');
+  for (const std::string& header : {"{\"x\":" + deep, std::string(R"({"x":[{},{}]})"),
+                                    R"({"x":{"shape":)" + deep, std::string(R"({"x":{"y":{}}})")})
+    EXPECT_EQ(error_of(file_with(header, "")),
+              ": at byte 8: the header has lists or objects where none belong");
+  EXPECT_EQ(error_of(file_with(deep, "")), ": at byte 8: the header is not a JSON object");
+}
+
 TEST(Safetensors, RefusesNamesThatComeTwiceAndOverlaps) {
   const std::string x = R"("x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
   EXPECT_NE(error_of(file_with("{" + x + "," + x + "}", "ab")).find("\"x\" twice"),

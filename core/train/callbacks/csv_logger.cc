@@ -2,6 +2,7 @@
 #include <fstream>
 #include <iomanip>
 #include <limits>
+#include <set>
 
 #include "core/base/file.h"
 #include "core/train/callbacks.h"
@@ -33,7 +34,7 @@ class CsvLoggerCallback : public Callback {
 
   void on_epoch_end(Training& training, Logs& logs) override {
     if (!training.model().strategy().is_chief()) return;
-    if (columns_.empty()) begin_table(logs);
+    if (columns_.empty()) begin_table(training, logs);
     file_ << training.epoch();
     for (const std::string& column : columns_) {
       file_ << options_.separator;
@@ -83,10 +84,19 @@ class CsvLoggerCallback : public Callback {
       fail(Code::kPermissionDenied, "CSVLogger: cannot shorten ", path_, ": ", error.message());
   }
 
+  // Of validation, too, which the first epoch need not have.
+  static std::vector<std::string> columns_of(const Training& training, const Logs& logs) {
+    std::set<std::string> names;
+    for (const auto& [name, value] : logs) names.insert(name);
+    if (training.options().validation_data)
+      for (const auto& [name, value] : training.logs()) names.insert(str(kValidationPrefix, name));
+    return {names.begin(), names.end()};
+  }
+
   // What the file holds of before stays until there is a line, or a backup to go on from.
-  void begin_table(const Logs& logs) {
+  void begin_table(const Training& training, const Logs& logs) {
     if (!options_.append) cut(0);
-    for (const auto& [name, value] : logs) columns_.push_back(name);
+    columns_ = columns_of(training, logs);
     if (length() > 0) return;
     file_ << "epoch";
     for (const std::string& column : columns_) file_ << options_.separator << column;

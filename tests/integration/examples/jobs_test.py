@@ -175,6 +175,18 @@ class Benchmarks(unittest.TestCase):
                 self.lines("allreduce", *flags, *small),
             )
 
+    def test_allreduce_is_set_beside_what_the_memory_allows(self):
+        flags = ("--backend=threads", "--np=2", "--bytes=8388608", "--rounds=1", "--repetitions=3")
+        peers = f"--peer-sources={os.path.abspath('benchmarks/peers')}"
+        self.expect_lines(
+            [
+                "memory threads=2 copy_GBs=N add_GBs=N",
+                "cohort-threads np=2 bytes=8388608 median_us=N algbw_GBs=N",
+                "ratio np=2 bytes=8388608 cohort-threads/add=N (medians of the best of 1 alternating rounds)",
+            ],
+            self.lines("allreduce", *flags, "--vs=memory", peers),
+        )
+
     def test_multiworker_sets_processes_beside_one(self):
         flags = ("--model=mlp", "--workers=2", "--threads=2", "--batch=8", "--steps=2", "--rounds=1")
         self.expect_lines(
@@ -230,6 +242,7 @@ class Benchmarks(unittest.TestCase):
         for name, flag in (
             ("allreduce", "--bytes=6"),
             ("allreduce", "--backend=pigeon"),
+            ("allreduce", "--vs=pigeon"),
             ("multiworker", "--workers=0"),
             ("ps", "--bytes=6"),
             ("ps", "--transport=pigeon"),
