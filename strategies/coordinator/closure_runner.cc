@@ -10,6 +10,7 @@
 
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
+#include "core/base/program.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
 
@@ -229,7 +230,7 @@ void ClosureRunner::add_counts(Result& result) const {
 }
 
 void ClosureRunner::set_error(Result& result, const Error& error) const {
-  result.returned = cancelled_ && error.code() == Code::kCancelled;
+  result.returned = (cancelled_ || interrupted()) && error.code() == Code::kCancelled;
   if (!result.returned) result.error = error;
 }
 

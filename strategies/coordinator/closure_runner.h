@@ -98,7 +98,8 @@ class ClosureRunner {
   void answer(uint64_t id, const F& f);
   // Those of the function that was called. Where one cannot be read, that is the result's error.
   void add_counts(Result& result) const;
-  // Of a closure that was cancelled, which is returned, it is none.
+  // Of a closure that was cancelled, or did not wait because this process is to stop, it is none:
+  // that is returned.
   void set_error(Result& result, const Error& error) const;
   void give_back(bool cancelled);
   // Both: REQUIRES mutex_ held.

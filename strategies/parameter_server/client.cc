@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -37,6 +38,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kGrace(300);
 constexpr milliseconds kConnectTime(2000);        // for one attempt, before its error is looked at
 constexpr std::chrono::seconds kBetweenLines(5);  // that say who is waited for
+// For an answer without which nothing is wrong.
+constexpr milliseconds kFarewell(1000);
 
 // How long the server of a call has been away.
 class Absence {
@@ -310,6 +313,10 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
         idle_.clear();
         may_upgrade_ = options_.transport != Transport::kGrpc;
       }
+      if (again && interrupted())
+        throw named(
+            Error(Code::kCancelled,
+                  str("it is away, and this process has been asked to stop: ", error.message())));
       if (!again || Clock::now() + pause >= deadline) throw named(error);
       if (const auto seconds = absence.line_due(link != nullptr)) {
         lock.unlock();
@@ -557,6 +564,25 @@ void ParameterClient::snapshot(const std::string& folder) {
   pb::Request request;
   request.mutable_snapshot()->set_folder(folder);
   ask(request);
+}
+
+void ParameterClient::say_done() {
+  std::unique_ptr<Link> link;
+  {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return;
+    link = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  const Time deadline = Clock::now() + kFarewell;
+  pb::Request request;
+  introduce(request, deadline);
+  request.mutable_done();
+  try {
+    link->send({.header = request.SerializeAsString(), .payload = {}}, deadline);
+    receive_reply(*link, deadline);
+  } catch (const Error&) {  // the server has gone, too
+  }
 }
 
 int64_t ParameterClient::restore(const std::string& folder) {

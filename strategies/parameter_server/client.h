@@ -110,9 +110,10 @@ struct UpdateResult {
 
 // A worker's way to one parameter server. Connects by itself, in any order of starting, and again
 // after the server was away: a call waits until it is done, for the timeout at most
-// (kDeadlineExceeded or kUnavailable, which name the server). A push or write that is retried is
-// applied once. Errors of the server arrive with their code, and who they say is at fault; else
-// peer() is the server: its task, or its address where that is not known.
+// (kDeadlineExceeded or kUnavailable, which name the server). A process that has been asked to stop
+// (stop_request()) does not wait for a server that is away: that is kCancelled. A push or write
+// that is retried is applied once. Errors of the server arrive with their code, and who they say is
+// at fault; else peer() is the server: its task, or its address where that is not known.
 //
 // Thread-safe. Pushes of a client go one after the other, and so do assign() and assign_rows();
 // other calls side by side. Memory of
@@ -167,6 +168,11 @@ class ParameterClient {
   int64_t restore(const std::string& folder);  // returns the number of shards
   void shut_down();
   ServerStatistics statistics();
+
+  // Says that this task has done its work; to be called last. A server that is asked to stop when
+  // all tasks have said so need not be started again. Where there is no connection just now, or no
+  // answer within a second, nothing is said.
+  void say_done();
 
   // From now on pushes carry this mark too, so that work which is done again, perhaps by another
   // task, is applied once: its numbers grow, and what comes with one that is not greater than the

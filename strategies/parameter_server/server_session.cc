@@ -6,10 +6,12 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 
 namespace cohort {
 namespace {
@@ -81,6 +83,20 @@ ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClien
     clients_.push_back(std::make_unique<ParameterClient>(server, client, environment));
     client.incarnation = clients_.back()->incarnation();
   }
+}
+
+ServerSession::~ServerSession() {
+  if (interrupted() || std::uncaught_exceptions() > 0) return;
+  try {
+    on_all_servers([this](int server) { client(server).say_done(); });
+  } catch (const std::exception&) {  // no memory to say it
+  }
+}
+
+void ServerSession::on_all_servers(const std::function<void(int)>& work) {
+  std::vector<int> servers(clients_.size());
+  std::iota(servers.begin(), servers.end(), 0);
+  on_servers(servers, work);
 }
 
 void ServerSession::on_servers(const std::vector<int>& servers,

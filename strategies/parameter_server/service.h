@@ -84,6 +84,8 @@ class Service {
 
   ServerStatistics statistics() const;
   uint64_t sessions() const;
+  // Whether somebody has come, and all who have come have said that their work is done.
+  bool is_done() const { return roster_.all_done(); }
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
   std::optional<std::string> is_orphaned() const;
   // Writes all shards to a folder. The log ends with a snapshot in its own.

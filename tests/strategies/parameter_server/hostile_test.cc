@@ -390,6 +390,7 @@ TEST_F(Hostile, TasksThatAreNotTheLeader) {
       {true, [&](Request& r) { r.mutable_snapshot()->set_folder(folder.path()); }},
       {true, [&](Request& r) { r.mutable_restore()->set_folder(folder.path()); }},
       {true, [](Request& r) { r.mutable_shutdown(); }},
+      {false, [](Request& r) { r.mutable_done(); }},
       {false, [](Request& r) { r.mutable_stats(); }},
       {false, [](Request& r) { r.mutable_clock(); }},
       {false, [](Request& r) { r.mutable_upgrade(); }},

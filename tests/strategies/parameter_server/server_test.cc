@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "core/base/program.h"
 #include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server_session.h"
@@ -440,6 +441,40 @@ TEST(ParameterServer, RefusesThePortOfAnother) {
   TestServer server;
   EXPECT_ERROR(ParameterServer(server.address(), {}, no_environment), Code::kFailedPrecondition,
                "in use");
+}
+
+TEST(ParameterClient, DoesNotWaitForAServerThatIsAwayWhenItsProcessIsToStop) {
+  TestServer server;
+  const auto client = server.client();
+  client->statistics();
+  server.stop();
+  request_stop(StopRequest::kTermination);
+  EXPECT_ERROR(client->statistics(), Code::kCancelled, server.address().text());
+  server.start();
+  EXPECT_EQ(client->statistics().shards, 0u) << "it is there";
+  init();  // forgets it
+}
+
+TEST(ParameterServer, IsDoneWhenAllWhoHaveComeSayThatTheyAre) {
+  TestServer server;
+  const auto first = server.client(), second = server.client("worker:1");
+  first->say_done();
+  EXPECT_FALSE(server->is_done()) << "nobody has come";
+  for (ParameterClient* client : {first.get(), second.get()}) client->statistics();
+  EXPECT_FALSE(server->is_done());
+  first->say_done();
+  EXPECT_FALSE(server->is_done());
+  second->say_done();
+  EXPECT_TRUE(server->is_done());
+  server.client("worker:1")->statistics();
+  EXPECT_FALSE(server->is_done()) << "it was started again, and has ended without a word";
+}
+
+TEST(ParameterServer, IsDoneWhenTheJobEndsIt) {
+  TestServer server;
+  const auto client = server.client();
+  client->shut_down();
+  EXPECT_TRUE(server->is_done());
 }
 
 TEST(ParameterClient, CanBeCancelled) {
