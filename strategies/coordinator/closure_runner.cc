@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <new>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +10,7 @@
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
 #include "core/base/program.h"
+#include "strategies/coordinator/present_error.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
 
@@ -49,21 +49,6 @@ std::vector<Tensor> flattened(const PerReplica<std::vector<Tensor>>& results) {
     std::ranges::copy(results[r], std::back_inserter(all));
   }
   return all;
-}
-
-// What is being thrown, also by a user's dataset. To be called while it is caught.
-Error present_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::kResourceExhausted, "there is no memory for it");
-  } catch (const std::exception& error) {
-    return Error(Code::kUnknown, error.what());
-  } catch (...) {
-    return Error(Code::kUnknown, "something has been thrown that is no std::exception");
-  }
 }
 
 }  // namespace

@@ -255,6 +255,9 @@ TEST(ClusterCoordinator, ABodyThatThrowsDoesSoWhereItIsTraced) {
       [](const BatchValues& batch) { return ops::reduce_sum(batch["image"]); }, "sum");
   coordinator->schedule(sum, batches);
   EXPECT_ERROR(coordinator->join(kPatience), Code::kNotFound, "no tensor \"image\"");
+  const auto odd = default_strategy().function([](const BatchValues&) -> Value { throw 7; }, "odd");
+  coordinator->schedule(odd, batches);
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no std::exception");
 }
 
 TEST(ClusterCoordinator, NeedsNoMoreThanAShortQueue) {
