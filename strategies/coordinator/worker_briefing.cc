@@ -9,6 +9,7 @@ namespace cohort::coordinator {
 void WorkerBriefing::begin() {
   defined_.clear();
   last_resource_ = 0;
+  resources_.begin(worker_);
 }
 
 void WorkerBriefing::add_definition(const std::shared_ptr<const Definition>& definition,

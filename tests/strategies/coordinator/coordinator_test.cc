@@ -145,6 +145,18 @@ TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
   for (const Tensor& value : coordinator->fetch_per_worker(offsets)) EXPECT_EQ(value.item(), 42);
 }
 
+TEST(ClusterCoordinator, AWorkerIsNotToldOfWhatWasLetGoOfBeforeItCame) {
+  TestCluster cluster(1);
+  cluster.stop(0);
+  const auto coordinator = cluster.coordinator();
+  const auto numbers = coordinator->create_per_worker_dataset("range10");
+  // More than the commands that may wait at a worker.
+  for (int i = 0; i < 70'000; ++i) numbers.iterate();
+  cluster.start(0);
+  EXPECT_EQ(coordinator->schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator->statistics().worker_failures, 0u);
+}
+
 TEST(ClusterCoordinator, BatchesOfADatasetAreDividedOverTheWorkers) {
   register_dataset("range10", [](const InputContext& context) {
     return data::range(10).shard(context.num_input_pipelines, context.input_pipeline_id).batch(10);
