@@ -154,7 +154,7 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
       counts_.late += pushed.outcome == PushOutcome::kLate;
       const bool is_empty = call.pushes[i].rows && call.pushes[i].rows->empty();
       if (pushed.outcome == PushOutcome::kApplied && !consistency_.synchronous() && !is_empty)
-        ++counts_.staleness[static_cast<int64_t>(pushed.staleness)];
+        counts_.add_applied(static_cast<int64_t>(pushed.staleness));
     }
     counts_.lost += static_cast<int64_t>(lost);
   }
