@@ -282,22 +282,23 @@ Error ParameterClient::named(const Error& error) const {
                error.peer().empty() ? server : error.peer());
 }
 
-void ParameterClient::introduce(pb::Request& request, Time deadline) const {
+void ParameterClient::introduce(pb::Request& request, Time deadline, milliseconds wait) const {
   cohort::proto::Caller& caller = *request.mutable_caller();
   caller.set_protocol(parameter_server::kProtocolVersion);
   caller.set_job_id(options_.job_id);
   caller.set_task(options_.task);
   caller.set_incarnation(options_.incarnation);
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  const auto left =
+      std::min(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), wait);
   request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
 }
 
 template <typename F>
 void ParameterClient::call(pb::Request& request, const Payload& payload, Time deadline,
-                           const F& receive) {
+                           const F& receive, milliseconds wait) {
   milliseconds pause = parameter_server::kFirstPause;
   for (Absence absence;;) {
-    introduce(request, deadline);
+    introduce(request, deadline, wait);
     std::unique_ptr<Link> link;
     try {
       link = take_link(deadline);
@@ -359,7 +360,7 @@ ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
 
 UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
                                      std::span<const ShardPull> pulls,
-                                     std::optional<milliseconds> timeout) {
+                                     std::optional<milliseconds> timeout, milliseconds wait) {
   UpdateResult result;
   if (pushes.empty() && pulls.empty()) return result;
   const Time deadline = deadline_after(timeout);
@@ -403,10 +404,11 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   }
   std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
   std::vector<size_t> changed;
-  call(request, payload, deadline, [&](Link& link) {
+  const auto receive = [&](Link& link) {
     result = {};
     changed = receive_update(link, deadline, pulls, pushes.size(), result);
-  });
+  };
+  call(request, payload, deadline, receive, wait);
   if (!changed.empty()) pull_again(pulls, changed, deadline, result);
   for (size_t i = 0; i < pushes.size(); ++i) {
     Sequence& sequence = sequences_[pushes[i].shard];

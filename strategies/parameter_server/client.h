@@ -136,9 +136,12 @@ class ParameterClient {
   bool create(const ShardSpec& spec, const std::function<Tensor()>& initial);
 
   // Applies gradients on the server, then fetches values, in one call. Each push stands for itself:
-  // when one is refused, others of the call may have been applied.
+  // when one is refused, others of the call may have been applied. Versions (at_least) are waited
+  // for no longer than `wait`, which is less than what the call may take: then it is
+  // kDeadlineExceeded, too.
   UpdateResult update(std::span<const ShardPush> pushes, std::span<const ShardPull> pulls,
-                      std::optional<std::chrono::milliseconds> timeout = {});
+                      std::optional<std::chrono::milliseconds> timeout = {},
+                      std::chrono::milliseconds wait = std::chrono::milliseconds::max());
   ShardPushed push(const ShardPush& push) { return update({&push, 1}, {}).pushed[0]; }
   ShardPulled pull(const ShardPull& pull) { return update({}, {&pull, 1}).pulled[0]; }
 
@@ -196,10 +199,11 @@ class ParameterClient {
   using Payload = std::vector<parameter_server::Piece>;
 
   Time deadline_after(std::optional<std::chrono::milliseconds> timeout) const;
-  // Sends a request, and lets `receive` take the reply; both again after the server was away.
+  // Sends a request, and lets `receive` take the reply; both again after the server was away. What
+  // the server waits for, it does for `wait` at most.
   template <typename F>
   void call(parameter_server::proto::Request& request, const Payload& payload, Time deadline,
-            const F& receive);
+            const F& receive, std::chrono::milliseconds wait = std::chrono::milliseconds::max());
   // A request whose reply is one header.
   parameter_server::proto::Reply ask(parameter_server::proto::Request& request,
                                      const Payload& payload = {},
@@ -219,7 +223,8 @@ class ParameterClient {
                const std::function<std::unique_ptr<parameter_server::Link>()>& open, Time deadline);
   // Tells the server, over all connections that are not in use, that this process is there.
   void beat_regularly();
-  void introduce(parameter_server::proto::Request& request, Time deadline) const;
+  void introduce(parameter_server::proto::Request& request, Time deadline,
+                 std::chrono::milliseconds wait = std::chrono::milliseconds::max()) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
   // "parameter server ps:0 at 10.0.0.7:2222".
   std::string described_server() const;

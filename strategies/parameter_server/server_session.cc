@@ -125,19 +125,20 @@ UpdateResult ServerSession::update_one(int server, const Call& call) {
   const auto waits = [](const ShardPull& pull) { return pull.at_least > 0; };
   if (std::ranges::none_of(call.pulls, waits)) return client.update(call.pushes, call.pulls);
   const auto deadline = Clock::now() + timeout_;
+  const auto left = [&] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  };
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto time = left();
     try {
-      return client.update(call.pushes, call.pulls, std::min(left, kLookAgain));
+      return client.update(call.pushes, call.pulls, time, kLookAgain);
     } catch (const Error& error) {
-      const bool again =
-          error.code() == Code::kDeadlineExceeded || error.code() == Code::kUnavailable;
-      if (!again || left <= kLookAgain) throw;
+      if (error.code() != Code::kDeadlineExceeded || time <= kLookAgain || left().count() <= 0)
+        throw;
     }
     std::vector<ShardPull> present = call.pulls;
     for (ShardPull& pull : present) pull.at_least = 0;
-    UpdateResult result = client.update({}, present);
+    UpdateResult result = client.update({}, present, left());
     for (size_t i = 0; i < present.size(); ++i)
       if (waits(call.pulls[i]) && result.pulled[i].version.epoch != call.awaited_epochs[i])
         return result;
