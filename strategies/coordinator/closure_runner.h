@@ -111,6 +111,7 @@ class ClosureRunner {
   const Attach attach_;
   const std::vector<Device> devices_;
   const size_t max_message_bytes_;
+  const size_t max_answer_bytes_;                 // that the coordinator takes in a message
   const std::shared_ptr<ServerSession> servers_;  // null where there are none
   Answers& answers_;
   std::atomic<uint64_t>& executed_;

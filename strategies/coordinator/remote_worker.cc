@@ -315,7 +315,8 @@ bool RemoteWorker::attach() {
                                                  .worker_index = index_,
                                                  .num_workers = context_.num_workers,
                                                  .servers = context_.servers,
-                                                 .compression = context_.compression},
+                                                 .compression = context_.compression,
+                                                 .max_bytes = context_.max_message_bytes},
                                 .commands = {}}));
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kAttachTime, [&] { return attached_ || closed_ || stopping_; });
