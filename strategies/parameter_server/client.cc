@@ -327,6 +327,10 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
       }
       wake_.wait_for(lock, pause, [this] { return cancelled_; });
       pause = std::min(2 * pause, parameter_server::kLongestPause);
+    } catch (...) {  // there is no memory, and soon no link
+      const std::lock_guard lock(mutex_);
+      std::erase(busy_, link.get());
+      throw;
     }
   }
 }
