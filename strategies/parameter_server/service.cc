@@ -497,6 +497,11 @@ void Service::keep_ledger(bool anew) {
 }
 
 void Service::end_ledger(const Error& error) {
+  // What it says will not be the last.
+  try {
+    ledger_->clear();
+  } catch (const Error&) {  // the first error is the one to tell
+  }
   ledger_ = nullptr;
   options_.notice(str("parameter server: what is lost of workers that do not come back will not ",
                       "be known: ", error.what()));

@@ -162,7 +162,7 @@ class Service {
   int64_t make_shards(const std::vector<SavedShard>& saved);
   void replay();
   void remember(const Shard& shard);
-  // Its file cannot be written.
+  // Its file cannot be written. REQUIRES: there is one, and ledger_mutex_ held.
   void end_ledger(const Error& error);
   // Whether that the others wait for these is to be said.
   bool is_slow_news(const std::string& tasks);

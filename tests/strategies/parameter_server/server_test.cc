@@ -12,6 +12,7 @@
 #include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/file_size_limit.h"
 
 namespace cohort::testing {
 namespace {
@@ -349,6 +350,33 @@ TEST(ParameterServer, EndsWhenNobodyEverCame) {
   TestServer server({.unclaimed_after = milliseconds(100)});
   server->wait();
   EXPECT_NE(server.line("nobody has ever come"), "");
+}
+
+// Whoever has begun a new start since would be missed by its old number.
+TEST(ParameterServer, BelievesNoLedgerThatCouldNotBeWrittenOn) {
+  const TemporaryFolder folder("ps");
+  TestServer server({.snapshot_folder = folder.path()});
+  const ShardSpec spec = whole_shard("w", kFour);
+  const auto push = [](ParameterClient& client, int times) {
+    for (int i = 0; i < times; ++i)
+      client.push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  };
+  const auto first = server.client("worker:0"), second = server.client("worker:1");
+  for (ParameterClient* client : {first.get(), second.get()})
+    client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  push(*first, 3);
+  {
+    const FileSizeLimit full(512);  // a record
+    push(*second, 1);
+  }
+  EXPECT_NE(server.line("will not be known"), "");
+  push(*server.client("worker:0"), 2);
+  server->snapshot();
+  server.stop();
+  server.start();
+  const auto client = server.client();
+  client->leave();
+  EXPECT_EQ(server->statistics().pushes_lost, 0u) << server.line("lost=");
 }
 
 TEST(ParameterServer, NamesTheServerThatIsNotThere) {
