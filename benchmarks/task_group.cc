@@ -54,9 +54,8 @@ void TaskGroup::end(const std::string& what, const std::vector<TaskProcess*>& ta
     return std::ranges::all_of(tasks, [](TaskProcess* task) { return task->has_ended(); });
   });
   for (const TaskProcess* task : tasks)
-    if (task->exit_code() != 0)
-      fail(Code::kAborted, task->name(), " was asked to end, and did with code ", task->exit_code(),
-           notices());
+    if (const int code = task->exit_code(); code != 0 && code != kExitResumable)
+      fail(Code::kAborted, task->name(), " was asked to end, and did with code ", code, notices());
 }
 
 }  // namespace cohort::benchmarks

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <list>
 #include <map>
-#include <numeric>
 #include <thread>
 
 #include "core/base/crc32c.h"
@@ -36,8 +35,9 @@ constexpr int64_t kMinShardBytes = 256 << 10;
 constexpr int64_t kLazyShardBytes = 1 << 20;
 // For telling servers that this process ends, which they notice without, only later.
 constexpr std::chrono::milliseconds kFarewell(2000);
-// How long a server that is asked to stop waits for the connections of ended tasks to end.
-constexpr std::chrono::milliseconds kTimeToHangUp(500), kLookInterval(10);
+// Whoever is connected to a server that is asked to stop was perhaps asked, too: it is served for
+// so long at most while it ends its step and saves.
+constexpr std::chrono::milliseconds kTimeForCallers(5000), kLookInterval(10);
 
 // Who this process is among those of the job.
 struct Task {
@@ -122,14 +122,11 @@ struct OwnServer {
       : server(Address::parse(port.address()), server_options(options, task)) {}
 };
 
-// Tasks that have ended are not connected any more, which a server may take a moment to see.
-bool is_in_use(const ParameterServer& server) {
-  const auto end = std::chrono::steady_clock::now() + kTimeToHangUp;
-  while (server.statistics().sessions > 0) {
-    if (std::chrono::steady_clock::now() > end) return true;
+void let_callers_end(const ParameterServer& server) {
+  const auto end = std::chrono::steady_clock::now() + kTimeForCallers;
+  while (!server.is_done() && server.statistics().sessions > 0 &&
+         std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(kLookInterval);
-  }
-  return false;
 }
 
 // This worker alone, with its rank among all.
@@ -262,10 +259,12 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     if (!options.max_staleness) return;
     began = false;
     try {
+      const auto leave_one = [&](int server) { session->client(server).leave(timeout); };
       // Each has rounds of its own; one has the clocks of bounded staleness.
-      std::vector<int> servers = {0};
-      if (session->consistency().synchronous()) servers = all_servers();
-      session->on_servers(servers, [&](int server) { session->client(server).leave(timeout); });
+      if (session->consistency().synchronous())
+        session->on_all_servers(leave_one);
+      else
+        leave_one(0);
     } catch (const std::exception& error) {
       print_notice(str("warning: ", task.name(),
                        " cannot say that it has ended training: ", error.what(), "\n"));
@@ -320,12 +319,6 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     }
     std::vector<int> servers;
     for (int64_t i = 0; i < shards; ++i) servers.push_back(placement->place(each));
-    return servers;
-  }
-
-  std::vector<int> all_servers() const {
-    std::vector<int> servers(static_cast<size_t>(session->num_servers()));
-    std::iota(servers.begin(), servers.end(), 0);
     return servers;
   }
 
@@ -444,11 +437,14 @@ bool run_parameter_server(const Options& options) {
   const auto resolver = resolver_of(options);
   if (resolver->task_type() != "ps") return false;
   const Task task = find_task(*resolver);
+  const CatchTermination catching;  // until the last snapshot is written
   ParameterServer server(task.servers.at(static_cast<size_t>(task.index)),
                          server_options(options, task));
   server.wait();
-  if (stop_request() == StopRequest::kTermination && is_in_use(server))
-    fail(Code::kCancelled, task.name(), " was asked to stop while others are connected to it");
+  if (interrupted()) let_callers_end(server);
+  if (stop_request() == StopRequest::kTermination && !server.is_done())
+    fail(Code::kCancelled, task.name(),
+         " was asked to stop, and not all tasks have said that they are done");
   return true;
 }
 

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <iterator>
-#include <new>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
+#include "core/base/program.h"
+#include "strategies/coordinator/present_error.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
 
@@ -39,6 +41,28 @@ size_t bytes_of(const Command& command) {
   return run == nullptr ? 0 : bytes_of(run->arguments);
 }
 
+// Answers in as many messages as it takes, where each may have so many bytes in tensors. No result
+// has more.
+std::vector<FromWorker> cut(FromWorker answers, size_t max_bytes) {
+  const std::vector<Result> results = std::exchange(answers.results, {});
+  const uint64_t busy_us = std::exchange(answers.busy_us, 0);
+  std::vector<FromWorker> messages;
+  messages.push_back(std::move(answers));
+  size_t bytes = 0;
+  for (const Result& result : results) {
+    const size_t more = bytes_of(result.values);
+    if (more > max_bytes - std::min(max_bytes, bytes)) {
+      messages.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    messages.back().results.push_back(result);
+  }
+  for (FromWorker& message : messages)
+    if (!results.empty()) message.busy_us = busy_us * message.results.size() / results.size();
+  return messages;
+}
+
 // Of one replica after the other.
 std::vector<Tensor> flattened(const PerReplica<std::vector<Tensor>>& results) {
   std::vector<Tensor> all;
@@ -51,21 +75,6 @@ std::vector<Tensor> flattened(const PerReplica<std::vector<Tensor>>& results) {
   return all;
 }
 
-// What is being thrown, also by a user's dataset. To be called while it is caught.
-Error present_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::kResourceExhausted, "there is no memory for it");
-  } catch (const std::exception& error) {
-    return Error(Code::kUnknown, error.what());
-  } catch (...) {
-    return Error(Code::kUnknown, "something has been thrown that is no std::exception");
-  }
-}
-
 }  // namespace
 
 ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
@@ -74,6 +83,7 @@ ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
     : attach_(attach),
       devices_(std::move(devices)),
       max_message_bytes_(max_message_bytes),
+      max_answer_bytes_(attach.max_bytes > 0 ? attach.max_bytes : SIZE_MAX),
       servers_(std::move(servers)),
       answers_(answers),
       executed_(executed),
@@ -160,7 +170,8 @@ void ClosureRunner::require_reader() {
 void ClosureRunner::send_answers() {
   unread_ += outgoing_.results.size() + outgoing_.missing.size();
   if (servers_) outgoing_.pushes = servers_->take_counts();
-  answers_.send(std::exchange(outgoing_, FromWorker{}));
+  for (const FromWorker& message : cut(std::exchange(outgoing_, {}), max_answer_bytes_))
+    answers_.send(message);
 }
 
 void ClosureRunner::flush() {
@@ -217,6 +228,9 @@ void ClosureRunner::answer(uint64_t id, const F& f) {
   try {
     std::optional<std::vector<Tensor>> values = f();
     if (!values) return;
+    if (const size_t bytes = bytes_of(*values); bytes > max_answer_bytes_)
+      fail(Code::kResourceExhausted, "it returns tensors of ", bytes, " bytes, and ", attach_.task,
+           " takes ", max_answer_bytes_, " at most (CoordinatorOptions::max_bytes)");
     result.values = std::move(*values);
     ++executed_;
   } catch (...) {
@@ -242,7 +256,7 @@ void ClosureRunner::add_counts(Result& result) const {
 }
 
 void ClosureRunner::set_error(Result& result, const Error& error) const {
-  result.returned = cancelled_ && error.code() == Code::kCancelled;
+  result.returned = (cancelled_ || interrupted()) && error.code() == Code::kCancelled;
   if (!result.returned) result.error = error;
 }
 

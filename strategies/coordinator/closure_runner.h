@@ -99,7 +99,8 @@ class ClosureRunner {
   void answer(uint64_t id, const F& f);
   // Those of the function that was called. Where one cannot be read, that is the result's error.
   void add_counts(Result& result) const;
-  // Of a closure that was cancelled, which is returned, it is none.
+  // Of a closure that was cancelled, or did not wait because this process is to stop, it is none:
+  // that is returned.
   void set_error(Result& result, const Error& error) const;
   void give_back(bool cancelled);
   // All three: REQUIRES mutex_ held.
@@ -112,6 +113,7 @@ class ClosureRunner {
   const Attach attach_;
   const std::vector<Device> devices_;
   const size_t max_message_bytes_;
+  const size_t max_answer_bytes_;                 // that the coordinator takes in a message
   const std::shared_ptr<ServerSession> servers_;  // null where there are none
   Answers& answers_;
   std::atomic<uint64_t>& executed_;

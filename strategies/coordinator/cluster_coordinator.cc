@@ -141,7 +141,6 @@ class ClusterCoordinator::Impl {
                                      .who = [this] { return describe_all(); }}),
         context_{.security = security_,
                  .queue = queue_,
-                 .functions = functions_,
                  .resources = *resources_,
                  .job_id = options_.job_id,
                  .task = strategy ? task_of(*strategy) : kChief,

@@ -44,7 +44,7 @@ struct CoordinatorOptions {
   // Where no function has been executed for so long though some wait, lines say which worker is at
   // what; 0: never.
   std::chrono::milliseconds stuck_after = std::chrono::seconds(60);
-  // Of the tensors in one message of a worker.
+  // Of the tensors that a function returns, and of those in one message of a worker.
   size_t max_bytes = size_t{4} << 30;
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.
   TlsFiles tls = {};

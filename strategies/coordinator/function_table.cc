@@ -165,11 +165,6 @@ std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, cons
   return family;
 }
 
-std::shared_ptr<FunctionFamily> FunctionTable::find(uint64_t id) const {
-  const std::lock_guard lock(mutex_);
-  return id >= 1 && id <= families_.size() ? families_[id - 1] : nullptr;
-}
-
 int64_t FunctionTable::trace_us() const {
   const std::lock_guard lock(mutex_);
   int64_t total = 0;

@@ -77,8 +77,6 @@ class FunctionTable {
   std::shared_ptr<FunctionFamily> family(const void* identity, const std::string& name,
                                          const FunctionFamily::Trace& trace,
                                          Precision precision = Precision::kFloat32);
-  // Null where there is none of this number.
-  std::shared_ptr<FunctionFamily> find(uint64_t id) const;
   int64_t trace_us() const;
 
  private:

@@ -34,6 +34,13 @@ std::vector<ClosurePtr> InFlightCalls::take_all() {
   return closures;
 }
 
+std::shared_ptr<FunctionFamily> InFlightCalls::ask(uint64_t function) {
+  for (auto& [id, call] : calls_)
+    if (call.closure->function->id() == function && !std::exchange(call.has_asked, true))
+      return call.closure->function;
+  return nullptr;
+}
+
 bool InFlightCalls::any_of_unit() const {
   return std::ranges::any_of(calls_,
                              [](const auto& call) { return call.second.closure->unit != 0; });

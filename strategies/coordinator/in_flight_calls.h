@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class InFlightCalls {
   ClosurePtr take(uint64_t id);
   // In the order in which they were added.
   std::vector<ClosurePtr> take_all();
+  // The function of this number, for a closure of it that has not asked for it before; null where
+  // there is none. The worker lacks it for what it gives that one.
+  std::shared_ptr<FunctionFamily> ask(uint64_t function);
 
   bool empty() const { return calls_.empty(); }
   size_t size() const { return calls_.size(); }
@@ -38,6 +42,7 @@ class InFlightCalls {
   struct Call {
     ClosurePtr closure;
     Time sent;
+    bool has_asked = false;
   };
   std::map<uint64_t, Call> calls_;
   size_t bytes_ = 0;

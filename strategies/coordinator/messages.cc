@@ -330,6 +330,7 @@ Message encode(const ToWorker& message) {
     to.mutable_compression()->set_kind(static_cast<int>(attach->compression.kind));
     to.mutable_compression()->set_top_k(attach->compression.top_k);
     to.mutable_compression()->set_threshold(attach->compression.threshold);
+    to.set_max_bytes(attach->max_bytes);
   }
   for (const Command& command : message.commands) write(command, writer, *header.add_commands());
   return writer.finish(header);
@@ -394,6 +395,7 @@ Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
     message.attach->compression = {.kind = static_cast<Compression>(compression.kind()),
                                    .top_k = compression.top_k(),
                                    .threshold = compression.threshold()};
+    message.attach->max_bytes = in.max_bytes();
     if (in.worker_index() < 0 || in.worker_index() >= in.num_workers())
       invalid("a worker has number ", in.worker_index(), " of ", in.num_workers());
   }

@@ -23,7 +23,7 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 8;
+inline constexpr uint32_t kProtocolVersion = 9;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -51,6 +51,7 @@ struct Attach {
   int worker_index = 0, num_workers = 1;
   std::vector<std::string> servers = {};  // addresses of the parameter servers
   CompressionOptions compression = {};
+  uint64_t max_bytes = 0;  // of the tensors in one message to the coordinator; 0: any number
 };
 
 struct Define {

@@ -42,7 +42,7 @@ RemoteWorker::RemoteWorker(WorkerContext& context, int index, std::string task,
       address_(address),
       begins_(Clock::now() + std::min(index * context.start_delay, context.max_start_delay)),
       lost_since_(Clock::now()),
-      briefing_(context.functions, context.resources, index),
+      briefing_(context.resources, index),
       thread_([this] { run(); }) {}
 
 RemoteWorker::~RemoteWorker() {
@@ -134,9 +134,12 @@ void RemoteWorker::received(const parameter_server::MessageReader& part) {
   std::optional<FromWorker> message = assembler_->take(part);
   if (!message) return;
   if (message->attached) require_replicas(message->attached->replicas);
+  const bool asks = !message->missing.empty();
   {
-    // Before the results: whoever has these finds it counted.
     const std::lock_guard lock(mutex_);
+    // Before the results: of what has been cancelled since, these say so, and whoever has them
+    // finds the pushes counted.
+    take_missing(std::move(message->missing));
     pushes_.add(message->pushes);
   }
   if (!message->results.empty()) take_results(std::move(message->results), message->busy_us);
@@ -146,11 +149,17 @@ void RemoteWorker::received(const parameter_server::MessageReader& part) {
     attached_ = true;
   }
   if (message->status) questions_.answer(*message->status);
-  if (!message->missing.empty()) {
-    std::ranges::move(message->missing, std::back_inserter(missing_));
-    return interrupt();
-  }
+  if (asks) return interrupt();
   changed_.notify_all();
+}
+
+void RemoteWorker::take_missing(std::vector<Missing> missing) {
+  for (Missing& one : missing) {
+    auto function = in_flight_.ask(one.function);
+    if (function == nullptr)
+      invalid("it asks for function ", one.function, ", which no closure that it was given needs");
+    wanted_.push_back({std::move(function), std::move(one.signature)});
+  }
 }
 
 void RemoteWorker::require_replicas(int replicas) {
@@ -266,7 +275,7 @@ bool RemoteWorker::attach() {
     const std::lock_guard lock(mutex_);
     closed_ = false;
     is_to_end_ = wants_shut_down_;
-    missing_.clear();
+    wanted_.clear();
     keeps_ = recalled_ = false;
     unit_ = 0;
     window_.narrow();
@@ -289,7 +298,8 @@ bool RemoteWorker::attach() {
                                                  .worker_index = index_,
                                                  .num_workers = context_.num_workers,
                                                  .servers = context_.servers,
-                                                 .compression = context_.compression},
+                                                 .compression = context_.compression,
+                                                 .max_bytes = context_.max_message_bytes},
                                 .commands = {}}));
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kAttachTime, [&] { return attached_ || closed_ || stopping_; });
@@ -345,12 +355,12 @@ std::optional<RemoteWorker::Allowance> RemoteWorker::allowance(bool may_wait) {
 ToWorker RemoteWorker::urgent() {
   ToWorker message;
   events_ = false;
-  std::vector<Missing> missing;
+  std::vector<Wanted> wanted;
   {
     const std::lock_guard lock(mutex_);
-    missing.swap(missing_);
+    wanted.swap(wanted_);
   }
-  briefing_.add_missing(std::move(missing), message);
+  briefing_.add_wanted(std::move(wanted), message);
   briefing_.add_news(message);
   const std::lock_guard lock(mutex_);
   questions_.add_new(message);

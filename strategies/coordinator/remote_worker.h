@@ -20,7 +20,6 @@
 #include "strategies/coordinator/assembler.h"
 #include "strategies/coordinator/client_stream.h"
 #include "strategies/coordinator/closure_queue.h"
-#include "strategies/coordinator/function_table.h"
 #include "strategies/coordinator/held_calls.h"
 #include "strategies/coordinator/in_flight_calls.h"
 #include "strategies/coordinator/landed_results.h"
@@ -36,7 +35,6 @@ namespace cohort::coordinator {
 struct WorkerContext {
   const coordination::Security& security;
   ClosureQueue& queue;
-  FunctionTable& functions;
   ResourceTable& resources;
   std::string job_id, task;
   uint64_t incarnation = 0;
@@ -123,6 +121,8 @@ class RemoteWorker final : public ClientStream::Listener {
 
   // Functions would be traced for others: that is an error of all that is scheduled.
   void require_replicas(int replicas);
+  // REQUIRES: mutex_ held.
+  void take_missing(std::vector<Missing> missing);
   void take_results(std::vector<Result> results, uint64_t busy_us);
   // Where it throws, the closure of the result is in flight as before. REQUIRES: mutex_ held.
   void take_result(Result result, LandedResults& landed);
@@ -149,7 +149,7 @@ class RemoteWorker final : public ClientStream::Listener {
   bool keeps_ = false;      // what goes with the worker, in variables of its own
   std::string reason_ = "not reached yet";
   Clock::time_point lost_since_;
-  std::vector<Missing> missing_;
+  std::vector<Wanted> wanted_;
   Questions questions_;
   InFlightCalls in_flight_;
   HeldCalls held_;

@@ -16,12 +16,19 @@ std::shared_ptr<const ResourceHandle> ResourceTable::add(ResourceSpec spec) {
   return std::make_shared<const ResourceHandle>(weak_from_this(), id);
 }
 
+void ResourceTable::begin(int worker) {
+  const std::lock_guard lock(mutex_);
+  workers_[static_cast<size_t>(worker)] = {};
+}
+
 ResourceTable::News ResourceTable::news(int worker, uint64_t last) {
   const std::lock_guard lock(mutex_);
   News news;
   for (auto it = resources_.upper_bound(last); it != resources_.end(); ++it)
     news.created.push_back(it->second);
-  news.dropped = std::exchange(dropped_[static_cast<size_t>(worker)], {});
+  Worker& to = workers_[static_cast<size_t>(worker)];
+  to.told = last_;
+  news.dropped = std::exchange(to.dropped, {});
   return news;
 }
 
@@ -32,7 +39,8 @@ void ResourceTable::drop(uint64_t id) {
   if (found == resources_.end()) return;
   spec = std::move(found->second);
   resources_.erase(found);
-  for (auto& dropped : dropped_) dropped.push_back(id);
+  for (Worker& worker : workers_)
+    if (id <= worker.told) worker.dropped.push_back(id);
 }
 
 }  // namespace cohort::coordinator

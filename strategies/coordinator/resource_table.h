@@ -38,11 +38,13 @@ struct ResourceSpec {
 // What every worker has to have, in the order of making. Thread-safe.
 class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
  public:
-  explicit ResourceTable(int num_workers) : dropped_(static_cast<size_t>(num_workers)) {}
+  explicit ResourceTable(int num_workers) : workers_(static_cast<size_t>(num_workers)) {}
 
   // Gives the resource its number.
   std::shared_ptr<const ResourceHandle> add(ResourceSpec spec);
-  // What worker `worker`, who has all up to number `last`, has to do.
+  // Worker `worker` has nothing.
+  void begin(int worker);
+  // What it has to do, which has all up to number `last`.
   struct News {
     std::vector<std::shared_ptr<const ResourceSpec>> created;
     std::vector<uint64_t> dropped;
@@ -56,7 +58,11 @@ class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
   std::mutex mutex_;
   uint64_t last_ = 0;
   std::map<uint64_t, std::shared_ptr<const ResourceSpec>> resources_;
-  std::vector<std::vector<uint64_t>> dropped_;  // by worker, of which it has not been told
+  struct Worker {
+    uint64_t told = 0;              // the last that it may have
+    std::vector<uint64_t> dropped;  // of these, and it has not been told
+  };
+  std::vector<Worker> workers_;
 };
 
 }  // namespace cohort::coordinator

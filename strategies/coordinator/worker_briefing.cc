@@ -1,16 +1,15 @@
 #include "strategies/coordinator/worker_briefing.h"
 
-#include <exception>
-#include <optional>
 #include <utility>
 
-#include "core/base/error.h"
+#include "strategies/coordinator/present_error.h"
 
 namespace cohort::coordinator {
 
 void WorkerBriefing::begin() {
   defined_.clear();
   last_resource_ = 0;
+  resources_.begin(worker_);
 }
 
 void WorkerBriefing::add_definition(const std::shared_ptr<const Definition>& definition,
@@ -34,26 +33,19 @@ void WorkerBriefing::add_news(ToWorker& message) {
   for (const uint64_t id : news.dropped) message.commands.push_back(Drop{id});
 }
 
-void WorkerBriefing::add_missing(std::vector<Missing> missing, ToWorker& message) {
-  for (Missing& wanted : missing) {
-    std::optional<Error> error;
+void WorkerBriefing::add_wanted(std::vector<Wanted> wanted, ToWorker& message) {
+  for (Wanted& one : wanted) {
     try {
-      const auto family = functions_.find(wanted.function);
-      if (family == nullptr) invalid("there is no function ", wanted.function);
-      const auto definition = family->definition(wanted.signature);
+      const auto definition = one.function->definition(one.signature);
       defined_.erase(definition.get());  // it asks, so it has lost it
       add_news(message);                 // which may be variables that it uses
       add_definition(definition, message);
-      continue;
-    } catch (const Error& thrown) {
-      error = thrown;
-    } catch (const std::exception& thrown) {  // the user's
-      error = Error(Code::kUnknown, thrown.what());
+    } catch (...) {
+      message.commands.push_back(Define{.function = one.function->id(),
+                                        .signature = std::move(one.signature),
+                                        .graphs = {},
+                                        .error = present_error()});
     }
-    message.commands.push_back(Define{.function = wanted.function,
-                                      .signature = std::move(wanted.signature),
-                                      .graphs = {},
-                                      .error = error});
   }
 }
 

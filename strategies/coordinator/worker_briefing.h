@@ -11,12 +11,17 @@
 
 namespace cohort::coordinator {
 
+// A function that a worker lacks, for one signature.
+struct Wanted {
+  std::shared_ptr<FunctionFamily> function;
+  CallSignature signature;
+};
+
 // What a worker has been given of functions and resources in the present call, and is still to be
-// given. Not synchronised; the tables must stay longer.
+// given. Not synchronised; the table must stay longer.
 class WorkerBriefing {
  public:
-  WorkerBriefing(FunctionTable& functions, ResourceTable& resources, int worker)
-      : functions_(functions), resources_(resources), worker_(worker) {}
+  WorkerBriefing(ResourceTable& resources, int worker) : resources_(resources), worker_(worker) {}
 
   // A call begins: the worker has nothing.
   void begin();
@@ -24,10 +29,9 @@ class WorkerBriefing {
   void add_definition(const std::shared_ptr<const Definition>& definition, ToWorker& message);
   void add_news(ToWorker& message);
   // What the worker says that it lacks, traced where it has to be, or the error of that.
-  void add_missing(std::vector<Missing> missing, ToWorker& message);
+  void add_wanted(std::vector<Wanted> wanted, ToWorker& message);
 
  private:
-  FunctionTable& functions_;
   ResourceTable& resources_;
   const int worker_;
   std::set<const Definition*> defined_;

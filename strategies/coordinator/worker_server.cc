@@ -255,9 +255,12 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>
     fail(Code::kFailedPrecondition, "this is ", options_.task, ", the coordinator takes it for ",
          attach.worker);
   std::shared_ptr<CoordinatorCall> before;
+  std::list<std::unique_ptr<ClosureRunner>> ended;  // let go of outside the lock: that may wait
   {
     const std::lock_guard lock(mutex_);
-    ending_.remove_if([](const auto& runner) { return runner->has_ended(); });
+    const auto still = [](const auto& runner) { return !runner->has_ended(); };
+    ended.splice(ended.end(), ending_, std::partition(ending_.begin(), ending_.end(), still),
+                 ending_.end());
     if (ending_.size() >= kMaxEnding)
       fail(Code::kUnavailable, "this worker is still at the last closures of ", ending_.size(),
            " earlier calls");

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -37,6 +38,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kGrace(300);
 constexpr milliseconds kConnectTime(2000);        // for one attempt, before its error is looked at
 constexpr std::chrono::seconds kBetweenLines(5);  // that say who is waited for
+// For an answer without which nothing is wrong.
+constexpr milliseconds kFarewell(1000);
 
 // How long the server of a call has been away.
 class Absence {
@@ -279,22 +282,23 @@ Error ParameterClient::named(const Error& error) const {
                error.peer().empty() ? server : error.peer());
 }
 
-void ParameterClient::introduce(pb::Request& request, Time deadline) const {
+void ParameterClient::introduce(pb::Request& request, Time deadline, milliseconds wait) const {
   cohort::proto::Caller& caller = *request.mutable_caller();
   caller.set_protocol(parameter_server::kProtocolVersion);
   caller.set_job_id(options_.job_id);
   caller.set_task(options_.task);
   caller.set_incarnation(options_.incarnation);
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  const auto left =
+      std::min(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), wait);
   request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
 }
 
 template <typename F>
 void ParameterClient::call(pb::Request& request, const Payload& payload, Time deadline,
-                           const F& receive) {
+                           const F& receive, milliseconds wait) {
   milliseconds pause = parameter_server::kFirstPause;
   for (Absence absence;;) {
-    introduce(request, deadline);
+    introduce(request, deadline, wait);
     std::unique_ptr<Link> link;
     try {
       link = take_link(deadline);
@@ -310,6 +314,10 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
         idle_.clear();
         may_upgrade_ = options_.transport != Transport::kGrpc;
       }
+      if (again && interrupted())
+        throw named(
+            Error(Code::kCancelled,
+                  str("it is away, and this process has been asked to stop: ", error.message())));
       if (!again || Clock::now() + pause >= deadline) throw named(error);
       if (const auto seconds = absence.line_due(link != nullptr)) {
         lock.unlock();
@@ -319,6 +327,10 @@ void ParameterClient::call(pb::Request& request, const Payload& payload, Time de
       }
       wake_.wait_for(lock, pause, [this] { return cancelled_; });
       pause = std::min(2 * pause, parameter_server::kLongestPause);
+    } catch (...) {  // there is no memory, and soon no link
+      const std::lock_guard lock(mutex_);
+      std::erase(busy_, link.get());
+      throw;
     }
   }
 }
@@ -352,7 +364,7 @@ ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
 
 UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
                                      std::span<const ShardPull> pulls,
-                                     std::optional<milliseconds> timeout) {
+                                     std::optional<milliseconds> timeout, milliseconds wait) {
   UpdateResult result;
   if (pushes.empty() && pulls.empty()) return result;
   const Time deadline = deadline_after(timeout);
@@ -396,10 +408,11 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   }
   std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
   std::vector<size_t> changed;
-  call(request, payload, deadline, [&](Link& link) {
+  const auto receive = [&](Link& link) {
     result = {};
     changed = receive_update(link, deadline, pulls, pushes.size(), result);
-  });
+  };
+  call(request, payload, deadline, receive, wait);
   if (!changed.empty()) pull_again(pulls, changed, deadline, result);
   for (size_t i = 0; i < pushes.size(); ++i) {
     Sequence& sequence = sequences_[pushes[i].shard];
@@ -557,6 +570,25 @@ void ParameterClient::snapshot(const std::string& folder) {
   pb::Request request;
   request.mutable_snapshot()->set_folder(folder);
   ask(request);
+}
+
+void ParameterClient::say_done() {
+  std::unique_ptr<Link> link;
+  {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return;
+    link = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  const Time deadline = Clock::now() + kFarewell;
+  pb::Request request;
+  introduce(request, deadline);
+  request.mutable_done();
+  try {
+    link->send({.header = request.SerializeAsString(), .payload = {}}, deadline);
+    receive_reply(*link, deadline);
+  } catch (const Error&) {  // the server has gone, too
+  }
 }
 
 int64_t ParameterClient::restore(const std::string& folder) {

@@ -110,9 +110,10 @@ struct UpdateResult {
 
 // A worker's way to one parameter server. Connects by itself, in any order of starting, and again
 // after the server was away: a call waits until it is done, for the timeout at most
-// (kDeadlineExceeded or kUnavailable, which name the server). A push or write that is retried is
-// applied once. Errors of the server arrive with their code, and who they say is at fault; else
-// peer() is the server: its task, or its address where that is not known.
+// (kDeadlineExceeded or kUnavailable, which name the server). A process that has been asked to stop
+// (stop_request()) does not wait for a server that is away: that is kCancelled. A push or write
+// that is retried is applied once. Errors of the server arrive with their code, and who they say is
+// at fault; else peer() is the server: its task, or its address where that is not known.
 //
 // Thread-safe. Pushes of a client go one after the other, and so do assign() and assign_rows();
 // other calls side by side. Memory of
@@ -135,9 +136,12 @@ class ParameterClient {
   bool create(const ShardSpec& spec, const std::function<Tensor()>& initial);
 
   // Applies gradients on the server, then fetches values, in one call. Each push stands for itself:
-  // when one is refused, others of the call may have been applied.
+  // when one is refused, others of the call may have been applied. Versions (at_least) are waited
+  // for no longer than `wait`, which is less than what the call may take: then it is
+  // kDeadlineExceeded, too.
   UpdateResult update(std::span<const ShardPush> pushes, std::span<const ShardPull> pulls,
-                      std::optional<std::chrono::milliseconds> timeout = {});
+                      std::optional<std::chrono::milliseconds> timeout = {},
+                      std::chrono::milliseconds wait = std::chrono::milliseconds::max());
   ShardPushed push(const ShardPush& push) { return update({&push, 1}, {}).pushed[0]; }
   ShardPulled pull(const ShardPull& pull) { return update({}, {&pull, 1}).pulled[0]; }
 
@@ -168,6 +172,11 @@ class ParameterClient {
   void shut_down();
   ServerStatistics statistics();
 
+  // Says that this task has done its work; to be called last. A server that is asked to stop when
+  // all tasks have said so need not be started again. Where there is no connection just now, or no
+  // answer within a second, nothing is said.
+  void say_done();
+
   // From now on pushes carry this mark too, so that work which is done again, perhaps by another
   // task, is applied once: its numbers grow, and what comes with one that is not greater than the
   // last that a shard has is kRepeated. Nothing: they carry none.
@@ -190,10 +199,11 @@ class ParameterClient {
   using Payload = std::vector<parameter_server::Piece>;
 
   Time deadline_after(std::optional<std::chrono::milliseconds> timeout) const;
-  // Sends a request, and lets `receive` take the reply; both again after the server was away.
+  // Sends a request, and lets `receive` take the reply; both again after the server was away. What
+  // the server waits for, it does for `wait` at most.
   template <typename F>
   void call(parameter_server::proto::Request& request, const Payload& payload, Time deadline,
-            const F& receive);
+            const F& receive, std::chrono::milliseconds wait = std::chrono::milliseconds::max());
   // A request whose reply is one header.
   parameter_server::proto::Reply ask(parameter_server::proto::Request& request,
                                      const Payload& payload = {},
@@ -213,7 +223,8 @@ class ParameterClient {
                const std::function<std::unique_ptr<parameter_server::Link>()>& open, Time deadline);
   // Tells the server, over all connections that are not in use, that this process is there.
   void beat_regularly();
-  void introduce(parameter_server::proto::Request& request, Time deadline) const;
+  void introduce(parameter_server::proto::Request& request, Time deadline,
+                 std::chrono::milliseconds wait = std::chrono::milliseconds::max()) const;
   void give_back(std::unique_ptr<parameter_server::Link> link);
   // "parameter server ps:0 at 10.0.0.7:2222".
   std::string described_server() const;

@@ -88,12 +88,13 @@ std::shared_ptr<Buffer> BorrowedRegions::at(const Frame& frame) {
       frame.number < before || (before != 0 && frame.number % alignof(ValueGuard) != 0))
     invalid("the other side has ", frame.bytes, " bytes at ", frame.number, " of a region of ",
             region.bytes());
+  std::unique_ptr<Buffer> memory(new Buffer{region.data() + frame.number, frame.bytes});
   {
     const std::lock_guard lock(held_->mutex);
     ++held_->count;
   }
-  return {new Buffer{region.data() + frame.number, frame.bytes},
-          [held = held_, region = found->second](Buffer* buffer) {
+  // From here on it is returned, also where this throws.
+  return {memory.release(), [held = held_, region = found->second](Buffer* buffer) {
             delete buffer;
             const std::lock_guard lock(held->mutex);
             if (--held->count == 0) held->returned.notify_all();

@@ -1,9 +1,15 @@
 #include "strategies/parameter_server/push_counts.h"
 
+#include <algorithm>
+
 namespace cohort {
 
+void PushCounts::add_applied(int64_t value, int64_t times) {
+  staleness[std::clamp<int64_t>(value, 0, kMostStaleness)] += times;
+}
+
 void PushCounts::add(const PushCounts& others) {
-  for (const auto& [value, times] : others.staleness) staleness[value] += times;
+  for (const auto& [value, times] : others.staleness) add_applied(value, times);
   lost += others.lost;
   late += others.late;
 }

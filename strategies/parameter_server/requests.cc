@@ -294,6 +294,13 @@ proto::Reply upgraded(const Service::Offer& offer) {
   return reply;
 }
 
+proto::Reply done(Start& caller) {
+  caller.done = true;
+  proto::Reply reply;
+  reply.mutable_done();
+  return reply;
+}
+
 // What is written to disk or ends the server is for the tasks that lead the job.
 void require_leader(const std::string& task, const char* request) {
   if (task == "chief:0" || task == "worker:0") return;
@@ -341,6 +348,8 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
       return call([&service, start, host = request.upgrade().host()](const auto&) {
         return upgraded(service.offer(host, start));
       });
+    case proto::Request::kDone:
+      return call([start](const auto&) { return done(*start); });
     case proto::Request::kStats:
       return call([&service](const auto&) { return statistics(service); });
     case proto::Request::kShutdown:

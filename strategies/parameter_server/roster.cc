@@ -1,5 +1,7 @@
 #include "strategies/parameter_server/roster.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace cohort::parameter_server {
@@ -33,6 +35,14 @@ std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnati
 bool Roster::anybody() const {
   const std::lock_guard lock(mutex_);
   return !tasks_.empty();
+}
+
+bool Roster::all_done() const {
+  const std::lock_guard lock(mutex_);
+  return !tasks_.empty() && std::ranges::all_of(tasks_, [](const auto& entry) {
+    const std::shared_ptr<Start>& present = entry.second.present;
+    return present != nullptr && present->done;
+  });
 }
 
 void refuse_if_retired(const Start& start) {

@@ -19,6 +19,7 @@ struct Start {
   const std::string task;
   const uint64_t incarnation;
   std::atomic<bool> retired = false;  // a later start has taken its place
+  std::atomic<bool> done = false;     // it has said that its work is
 };
 
 inline constexpr size_t kMaxTasks = 65536;  // more than any job has
@@ -36,6 +37,8 @@ class Roster {
   std::shared_ptr<Start> enter(const std::string& task, uint64_t incarnation);
   // Whether anybody has come.
   bool anybody() const;
+  // Whether somebody has come, and the present starts of all have done their work.
+  bool all_done() const;
 
  private:
   struct Task {

@@ -71,14 +71,15 @@ ReceivedSegments::ReceivedSegments(size_t news_bytes, std::function<void()> news
 
 std::shared_ptr<Buffer> ReceivedSegments::add(std::shared_ptr<const void> area, char* data,
                                               size_t bytes) {
+  std::unique_ptr<Buffer> memory(new Buffer{data, bytes});
   uint64_t number = 0;
   {
     const std::lock_guard lock(state_->mutex);
     number = state_->first + state_->segments.size();
     state_->segments.push_back({.bytes = room_for(bytes)});
   }
-  return {new Buffer{data, bytes},
-          [state = state_, area = std::move(area), number](Buffer* buffer) {
+  // From here on it is released, also where this throws.
+  return {memory.release(), [state = state_, area = std::move(area), number](Buffer* buffer) {
             delete buffer;
             state->release(number);
           }};

@@ -259,6 +259,11 @@ class ParameterServer::Network {
     }
   }
 
+  bool is_done() const {
+    const std::lock_guard lock(mutex_);
+    return ending_ || service_.is_done();
+  }
+
   void snapshot() {
     if (options_.snapshot_folder.empty())
       fail(Code::kFailedPrecondition, "the server was started without a snapshot_folder");
@@ -316,7 +321,7 @@ class ParameterServer::Network {
   }
 
   const ParameterServerOptions options_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false, saves_at_end_ = false;
   const coordination::Security security_;
@@ -334,6 +339,8 @@ ParameterServer::ParameterServer(const Address& address, const ParameterServerOp
 ParameterServer::~ParameterServer() = default;
 
 void ParameterServer::wait() { network_->wait(); }
+
+bool ParameterServer::is_done() const { return network_->is_done(); }
 
 uint64_t ParameterServer::epoch() const { return network_->service().epoch(); }
 

@@ -35,6 +35,9 @@ class ParameterServer {
   // process has been asked to stop (stop_request()). Unless the job has asked for it, the server
   // takes a last snapshot at its end, if it has a folder for them.
   void wait();
+  // Whether the job needs the server no more: it has asked it to end, or all who have come have
+  // said that their work is done (ParameterClient::say_done), and somebody has come.
+  bool is_done() const;
   // Random, of this start.
   uint64_t epoch() const;
   ServerStatistics statistics() const;

@@ -6,10 +6,12 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 
 namespace cohort {
 namespace {
@@ -83,6 +85,20 @@ ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClien
   }
 }
 
+ServerSession::~ServerSession() {
+  if (interrupted() || std::uncaught_exceptions() > 0) return;
+  try {
+    on_all_servers([this](int server) { client(server).say_done(); });
+  } catch (const std::exception&) {  // no memory to say it
+  }
+}
+
+void ServerSession::on_all_servers(const std::function<void(int)>& work) {
+  std::vector<int> servers(clients_.size());
+  std::iota(servers.begin(), servers.end(), 0);
+  on_servers(servers, work);
+}
+
 void ServerSession::on_servers(const std::vector<int>& servers,
                                const std::function<void(int)>& work) {
   const auto all = std::make_shared<WorkForServers>(servers, work);
@@ -109,19 +125,20 @@ UpdateResult ServerSession::update_one(int server, const Call& call) {
   const auto waits = [](const ShardPull& pull) { return pull.at_least > 0; };
   if (std::ranges::none_of(call.pulls, waits)) return client.update(call.pushes, call.pulls);
   const auto deadline = Clock::now() + timeout_;
+  const auto left = [&] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  };
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto time = left();
     try {
-      return client.update(call.pushes, call.pulls, std::min(left, kLookAgain));
+      return client.update(call.pushes, call.pulls, time, kLookAgain);
     } catch (const Error& error) {
-      const bool again =
-          error.code() == Code::kDeadlineExceeded || error.code() == Code::kUnavailable;
-      if (!again || left <= kLookAgain) throw;
+      if (error.code() != Code::kDeadlineExceeded || time <= kLookAgain || left().count() <= 0)
+        throw;
     }
     std::vector<ShardPull> present = call.pulls;
     for (ShardPull& pull : present) pull.at_least = 0;
-    UpdateResult result = client.update({}, present);
+    UpdateResult result = client.update({}, present, left());
     for (size_t i = 0; i < present.size(); ++i)
       if (waits(call.pulls[i]) && result.pulled[i].version.epoch != call.awaited_epochs[i])
         return result;
@@ -138,7 +155,7 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
       counts_.late += pushed.outcome == PushOutcome::kLate;
       const bool is_empty = call.pushes[i].rows && call.pushes[i].rows->empty();
       if (pushed.outcome == PushOutcome::kApplied && !consistency_.synchronous() && !is_empty)
-        ++counts_.staleness[static_cast<int64_t>(pushed.staleness)];
+        counts_.add_applied(static_cast<int64_t>(pushed.staleness));
     }
     counts_.lost += static_cast<int64_t>(lost);
   }

@@ -24,6 +24,11 @@ class ServerSession {
   ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
                 const ConsistencyOptions& consistency,
                 const Environment& environment = process_environment);
+  // Says to all servers that the task has done its work (ParameterClient::say_done), unless the
+  // process has been asked to stop, or an error ends this: then the job is to go on.
+  ~ServerSession();
+  ServerSession(const ServerSession&) = delete;
+  ServerSession& operator=(const ServerSession&) = delete;
 
   int num_servers() const { return static_cast<int>(clients_.size()); }
   ParameterClient& client(int server) { return *clients_[static_cast<size_t>(server)]; }
@@ -32,6 +37,7 @@ class ServerSession {
   // Calls work(server) for these servers, at the same time where threads are free, and waits for
   // all. `work` may do the same. Throws what the first of those that failed has thrown.
   void on_servers(const std::vector<int>& servers, const std::function<void(int)>& work);
+  void on_all_servers(const std::function<void(int)>& work);
 
   // What goes to one server: gradients, or values wanted. A pull that waits (ShardPull::at_least)
   // does so for the server of the epoch in `awaited_epoch`, by pull: another one, which has been

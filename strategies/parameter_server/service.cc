@@ -31,7 +31,6 @@ constexpr int kGracesToName = 5;
 
 // A worker is slow when the others wait for it so much of their time: it takes twice as long.
 constexpr double kSlowShare = 0.5;
-constexpr std::chrono::minutes kSaySlowAgain(1);
 
 // A shard that is there, and what it gets of a snapshot.
 struct Restoring {
@@ -453,24 +452,23 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   return result;
 }
 
-WaitingRoom::Time Service::time_to_name_awaited() const {
-  return std::chrono::steady_clock::now() + kGracesToName * options_.worker_grace;
+WaitingRoom::Time Service::time_to_name_awaited(const Shard& shard) const {
+  // Whoever waits may have asked before.
+  const auto since = shard.round_began();
+  return since.value_or(std::chrono::steady_clock::now()) + kGracesToName * options_.worker_grace;
 }
 
 void Service::name_awaited(const Shard& shard) {
   const std::string awaited = awaited_by(shard);
   if (awaited.empty() || !is_slow_news(awaited)) return;
-  options_.notice(str("parameter server: the next update has been waiting for ",
+  options_.notice(str("parameter server: the next update has been waiting for more than ",
                       kGracesToName * options_.worker_grace.count(), " ms for gradients of ",
                       awaited));
 }
 
 bool Service::is_slow_news(const std::string& tasks) {
   const auto now = std::chrono::steady_clock::now();
-  return with_clocks([&](ClockTable&) {
-    const auto [last, is_first] = named_slow_.try_emplace(tasks, now);
-    return is_first || now - std::exchange(last->second, now) > kSaySlowAgain;
-  });
+  return with_clocks([&](ClockTable&) { return named_slow_.is_news(tasks, now); });
 }
 
 void Service::name_slow(const std::string& task, double share) {
@@ -499,6 +497,11 @@ void Service::keep_ledger(bool anew) {
 }
 
 void Service::end_ledger(const Error& error) {
+  // What it says will not be the last.
+  try {
+    ledger_->clear();
+  } catch (const Error&) {  // the first error is the one to tell
+  }
   ledger_ = nullptr;
   options_.notice(str("parameter server: what is lost of workers that do not come back will not ",
                       "be known: ", error.what()));

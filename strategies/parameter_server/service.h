@@ -23,6 +23,7 @@
 #include "strategies/parameter_server/memory_budget.h"
 #include "strategies/parameter_server/push_ledger.h"
 #include "strategies/parameter_server/roster.h"
+#include "strategies/parameter_server/said_lately.h"
 #include "strategies/parameter_server/server_options.h"
 #include "strategies/parameter_server/shard.h"
 #include "strategies/parameter_server/statistics.h"
@@ -84,6 +85,8 @@ class Service {
 
   ServerStatistics statistics() const;
   uint64_t sessions() const;
+  // Whether somebody has come, and all who have come have said that their work is done.
+  bool is_done() const { return roster_.all_done(); }
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
   std::optional<std::string> is_orphaned() const;
   // Writes all shards to a folder. The log ends with a snapshot in its own.
@@ -133,8 +136,8 @@ class Service {
   void leave(const std::string& task, int64_t trainings);
   // Who is waited for, for the next update of a shard.
   std::string awaited_by(const Shard& shard);
-  // Until then an update may be waited for without a word.
-  WaitingRoom::Time time_to_name_awaited() const;
+  // Until then the next update of a shard may be waited for without a word.
+  WaitingRoom::Time time_to_name_awaited(const Shard& shard) const;
   // Says who is waited for, for the next update of a shard, unless that was said a moment ago.
   void name_awaited(const Shard& shard);
   BufferCache& buffers() { return buffers_; }
@@ -159,9 +162,9 @@ class Service {
   int64_t make_shards(const std::vector<SavedShard>& saved);
   void replay();
   void remember(const Shard& shard);
-  // Its file cannot be written.
+  // Its file cannot be written. REQUIRES: there is one, and ledger_mutex_ held.
   void end_ledger(const Error& error);
-  // Whether that the others wait for these has not been said a moment ago; then it counts as said.
+  // Whether that the others wait for these is to be said.
   bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.
   void name_slow(const std::string& task, double share);
@@ -199,7 +202,7 @@ class Service {
       "lanes: so many calls are in flight, or wait in sums of workers (accumulation_steps)"};
   mutable std::mutex clock_mutex_;
   ClockTable clocks_;
-  std::map<std::string, ClockTable::Time> named_slow_;  // of the same mutex
+  SaidLately named_slow_;  // of the same mutex
   mutable std::mutex sessions_mutex_;
   uint64_t sessions_ = 0;
   std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known

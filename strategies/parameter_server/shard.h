@@ -130,6 +130,8 @@ class Shard {
   bool settle();
   // Who has contributed to the next update.
   std::set<std::string> contributors() const;
+  // When the first of them did; nothing where there is none.
+  std::optional<UpdateRound::Time> round_began() const;
 
   // The value. It is copied once for each version, whoever asks. `task` is remembered to have it.
   ShardValue pull(const std::string& task);

@@ -90,4 +90,9 @@ std::set<std::string> Shard::contributors() const {
   return tasks;
 }
 
+std::optional<UpdateRound::Time> Shard::round_began() const {
+  const std::shared_lock lock(mutex_);
+  return round_.began();
+}
+
 }  // namespace cohort::parameter_server

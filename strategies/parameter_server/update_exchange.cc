@@ -277,7 +277,8 @@ void UpdateExchange::settle() {
     if (!complete_ || running_ > 0 || std::exchange(answered_, true)) return;
   }
   if (error_) return caller_->refuse(*error_);
-  if (missing_version() == nullptr) return answer();
+  const Pull* const missing = missing_version();
+  if (missing == nullptr) return answer();
   const auto is_ready = [self = shared_from_this()] {
     return self->caller_->has_gone() || self->missing_version() == nullptr;
   };
@@ -293,7 +294,7 @@ void UpdateExchange::settle() {
         self->service_.name_awaited(*missing->shard);
     });
   };
-  if (const auto limit = service_.time_to_name_awaited(); limit < deadline)
+  if (const auto limit = service_.time_to_name_awaited(*missing->shard); limit < deadline)
     service_.waiting_room().wait({.is_ready = is_ready, .deadline = limit, .proceed = say});
   service_.waiting_room().wait({.is_ready = is_ready, .deadline = deadline, .proceed = proceed});
 }

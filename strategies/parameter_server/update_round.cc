@@ -44,6 +44,7 @@ void UpdateRound::add(const IncomingPush& push, Time now) {
   learning_rate_ = push.learning_rate;
   step_ = std::max(step_, push.step);
   latest_ = now;
+  if (!began_) began_ = now;
 }
 
 AppliedGradient UpdateRound::sum(IncomingPush* last, uint64_t number, int wanted) const {

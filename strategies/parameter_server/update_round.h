@@ -31,7 +31,8 @@ class UpdateRound {
   // Takes that back.
   void leave(const std::string& task) { tasks_.erase(task); }
   void add(const IncomingPush& push, Time now);
-  // When the last one was added.
+  // When the first one was added, if there is one, and the last.
+  std::optional<Time> began() const { return began_; }
   Time latest() const { return latest_; }
   // All that has come, with the gradient of `last`, where it is not null, which is written over: as
   // update `number`, or the later one that somebody has named. Where fewer than `wanted` have come,
@@ -44,6 +45,7 @@ class UpdateRound {
   std::vector<std::optional<std::vector<int64_t>>> rows_;  // of each
   double learning_rate_ = 0;
   uint64_t step_ = 0;
+  std::optional<Time> began_;
   Time latest_;
 };
 

@@ -27,7 +27,7 @@ class BackupAndRestoreCallback : public Callback {
     saved_in_grace_.reset();
     require_folder_of_chief(training, "BackupAndRestore", path_.parent_path());
     const Strategy& strategy = training.model().strategy();
-    // The same request ends parameter servers at once.
+    // The same request ends parameter servers soon.
     if (options_.grace_seconds > 0 && !strategy.input_context().independent)
       training.set_grace(std::chrono::duration<double>(options_.grace_seconds));
     // Each of them has a place of its own in its data, and the variables are those of all.

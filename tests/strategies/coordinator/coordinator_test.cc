@@ -116,6 +116,38 @@ TEST_F(SmallMessages, AnArgumentThatIsTooLargeIsAnErrorOfItsFunctionAlone) {
   EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
 }
 
+// A worker, and a coordinator that takes messages of 1 MiB.
+class SmallAnswers : public ::testing::Test {
+ protected:
+  // So many numbers.
+  static Function many(int64_t numbers) {
+    return function([=](Value x) { return ops::broadcast_to(x, Shape{numbers}); }, "many");
+  }
+
+  TestCluster cluster_{1};
+  const std::unique_ptr<ClusterCoordinator> coordinator_ =
+      cluster_.coordinator({.max_bytes = 1 << 20});
+};
+
+TEST_F(SmallAnswers, LargeResultsComeAFewAtATime) {
+  const Function large = many(150'000);
+  std::vector<RemoteValue> values;
+  for (int i = 0; i < 80; ++i)
+    values.push_back(coordinator_->schedule(large, static_cast<float>(i)));
+  coordinator_->join(kPatience);
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(values[i].get().data<float>()[0], static_cast<float>(i));
+  EXPECT_EQ(coordinator_->statistics().worker_failures, 0u);
+}
+
+TEST_F(SmallAnswers, AResultThatIsTooLargeIsAnErrorOfItsFunctionAlone) {
+  coordinator_->schedule(many(1 << 19), 1.0f);
+  EXPECT_ERROR(coordinator_->join(kPatience), Code::kResourceExhausted,
+               "it returns tensors of 2097152 bytes, and chief:0 takes 1048576 at most");
+  EXPECT_EQ(coordinator_->schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator_->statistics().worker_failures, 0u);
+}
+
 TEST(ClusterCoordinator, LargeConstantsTravelWithTheFunction) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
@@ -143,6 +175,18 @@ TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
   const Function sum = function([](Value x, Value y) { return x + y; }, "sum");
   EXPECT_EQ(coordinator->schedule(sum, offsets, 1.0f).get(kPatience).item(), 43);
   for (const Tensor& value : coordinator->fetch_per_worker(offsets)) EXPECT_EQ(value.item(), 42);
+}
+
+TEST(ClusterCoordinator, AWorkerIsNotToldOfWhatWasLetGoOfBeforeItCame) {
+  TestCluster cluster(1);
+  cluster.stop(0);
+  const auto coordinator = cluster.coordinator();
+  const auto numbers = coordinator->create_per_worker_dataset("range10");
+  // More than the commands that may wait at a worker.
+  for (int i = 0; i < 70'000; ++i) numbers.iterate();
+  cluster.start(0);
+  EXPECT_EQ(coordinator->schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator->statistics().worker_failures, 0u);
 }
 
 TEST(ClusterCoordinator, BatchesOfADatasetAreDividedOverTheWorkers) {
@@ -255,6 +299,9 @@ TEST(ClusterCoordinator, ABodyThatThrowsDoesSoWhereItIsTraced) {
       [](const BatchValues& batch) { return ops::reduce_sum(batch["image"]); }, "sum");
   coordinator->schedule(sum, batches);
   EXPECT_ERROR(coordinator->join(kPatience), Code::kNotFound, "no tensor \"image\"");
+  const auto odd = default_strategy().function([](const BatchValues&) -> Value { throw 7; }, "odd");
+  coordinator->schedule(odd, batches);
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no std::exception");
 }
 
 TEST(ClusterCoordinator, NeedsNoMoreThanAShortQueue) {

@@ -106,6 +106,32 @@ TEST_F(WithoutAChief, ShuttingDownEndsBothWorkersAndTheStrategyStays) {
   EXPECT_EQ(variable->value().item(), 3);
 }
 
+// Else a server that is asked to stop then would be started again.
+TEST_F(WithoutAChief, AServerIsDoneWhenBothWorkersHaveEnded) {
+  TestServer* server = nullptr;
+  {
+    const auto strategy = this->strategy();
+    const auto variable = counted(*strategy);
+    server = &servers_[dynamic_cast<ServerVariable&>(*variable).first_server()];
+    const auto step = strategy->function([&](const Value& x) { return variable->assign_add(x); });
+    const auto coordinator = this->coordinator(*strategy);
+    coordinator->wait_for_workers();
+    EXPECT_TRUE(eventually([&] {
+      for (int i = 0; i < 20; ++i) coordinator->schedule(step, 1.0f);
+      coordinator->join(kPatience);
+      return executed_by(*coordinator, 0) > 0 && executed_by(*coordinator, 1) > 0;
+    }));
+    std::thread ending([&] {
+      other_->wait();
+      other_.reset();
+    });
+    coordinator->shut_down();
+    ending.join();
+    EXPECT_FALSE((*server)->is_done()) << "worker:0 may go on";
+  }
+  EXPECT_TRUE((*server)->is_done());
+}
+
 TEST_F(WithoutAChief, TheStrategyEndsTheServers) {
   const auto strategy = this->strategy();
   std::vector<std::thread> serving;

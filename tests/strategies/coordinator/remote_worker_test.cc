@@ -26,7 +26,6 @@ using coordinator::Command;
 using coordinator::Definition;
 using coordinator::FromWorker;
 using coordinator::FunctionFamily;
-using coordinator::FunctionTable;
 using coordinator::RemoteResult;
 using coordinator::RemoteWorker;
 using coordinator::ResourceTable;
@@ -172,6 +171,27 @@ TEST(WrongWorker, ACountThatItsFunctionDoesNotHaveEndsTheCall) {
   EXPECT_TRUE(job.lines.has("a result of \"doubled\" with a count 5, which"));
 }
 
+// Tracing takes time, and what was traced stays.
+TEST(WrongWorker, AFunctionThatNoClosureOfItsOwnNeedsEndsTheCall) {
+  std::atomic<int> runs = 0;
+  const FakeWorker worker([&](const ToWorker& message) -> std::optional<FromWorker> {
+    FromWorker answer = sevens(message);
+    for (const Command& command : message.commands) {
+      const auto* run = std::get_if<coordinator::Run>(&command);
+      if (run == nullptr || ++runs > 2) continue;
+      answer.results.clear();
+      // At first another one, then for one closure twice.
+      if (runs == 2) answer.missing.push_back({.function = run->function, .signature = {}});
+      answer.missing.push_back({.function = run->function + (runs == 1 ? 1 : 0), .signature = {}});
+    }
+    return answer;
+  });
+  OneClosure job(worker);
+  EXPECT_EQ(runs, 3) << "it is executed again";
+  EXPECT_TRUE(job.lines.has("it asks for function 2, which no closure that it was given needs"));
+  EXPECT_TRUE(job.lines.has("it asks for function 1, which no closure that it was given needs"));
+}
+
 // --- It stops when it is told to
 
 // It executes the first closure at once, and returns the others when they are cancelled.
@@ -228,11 +248,9 @@ class Remote : public ::testing::Test {
                                                 },
                                             .who = [this] { return worker_->describe(); }}};
   const coordination::Security security_{{}, false, no_environment};
-  FunctionTable functions_{nullptr};
   ResourceTable resources_{1};
   coordinator::WorkerContext context_{.security = security_,
                                       .queue = queue_,
-                                      .functions = functions_,
                                       .resources = resources_,
                                       .job_id = "job",
                                       .task = "chief:0",

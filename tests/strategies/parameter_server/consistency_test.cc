@@ -468,6 +468,21 @@ TEST(Synchronous, NamesWhoIsThereAndSendsNothing) {
   EXPECT_EQ(rounds.server().line("gradients of worker:0"), "");
 }
 
+// As a session does, which looks in between whether the server is still the same.
+TEST(Synchronous, NamesWhoSendsNothingToThoseWhoAskAgainAndAgain) {
+  Rounds rounds(2, 0, milliseconds(60));
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  for (const int worker : {0, 1}) rounds.pull(worker);
+  rounds.push(0, 1);
+  Tensor value(DType::kFloat32, {1});
+  const ShardPull next{.shard = "w", .target = value, .at_least = 3};
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_ERROR(rounds[0].update({}, {&next, 1}, milliseconds(100)), Code::kDeadlineExceeded,
+                 "worker:1");
+    return !rounds.server().line("gradients of worker:1").empty();
+  }));
+}
+
 TEST(Synchronous, SaysWhatItWaitsFor) {
   Rounds rounds(2, 0);
   Tensor value(DType::kFloat32, {1});

@@ -8,7 +8,9 @@
 
 #include "core/base/random.h"
 #include "core/graph/serialization.h"
+#include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
 #include "core/ops/random_ops.h"
 #include "core/ops/state_ops.h"
 #include "proto/parameter_server.pb.h"
@@ -374,6 +376,17 @@ TEST_F(Hostile, Updates) {
   };
   refused(update([](Value w, Value) { return w + ops::random_uniform(kFour.shape); }),
           Code::kInvalidArgument, "not allowed");
+  // These would fail with some gradients, in the middle.
+  refused(update([](Value w, Value g) {
+            const Value one = ops::constant(1, DType::kFloat32);
+            return ops::require(w, ops::less(ops::reduce_max(g), one), "too large");
+          }),
+          Code::kInvalidArgument, "Require is not allowed");
+  refused(update([](Value w, Value g) {
+            const Value label = ops::cast(ops::reshape(ops::reduce_max(g), {1}), DType::kInt32);
+            return w + ops::sparse_softmax_cross_entropy(ops::reshape(w, {1, 4}), label);
+          }),
+          Code::kInvalidArgument, "SparseSoftmaxCrossEntropy is not allowed");
   refused(update([](Value w, Value) {
             const Value huge = ops::constant(Tensor::zeros(DType::kFloat32, {1 << 19, 1}));
             return w + ops::reduce_sum(huge + w);
@@ -390,6 +403,7 @@ TEST_F(Hostile, TasksThatAreNotTheLeader) {
       {true, [&](Request& r) { r.mutable_snapshot()->set_folder(folder.path()); }},
       {true, [&](Request& r) { r.mutable_restore()->set_folder(folder.path()); }},
       {true, [](Request& r) { r.mutable_shutdown(); }},
+      {false, [](Request& r) { r.mutable_done(); }},
       {false, [](Request& r) { r.mutable_stats(); }},
       {false, [](Request& r) { r.mutable_clock(); }},
       {false, [](Request& r) { r.mutable_upgrade(); }},

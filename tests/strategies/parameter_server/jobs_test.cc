@@ -1,7 +1,10 @@
 // Jobs with parameter servers whose tasks are processes, started in any order and killed.
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+
+#include <gmock/gmock.h>
 
 #include "core/base/program.h"
 #include "core/base/random.h"
@@ -11,6 +14,9 @@
 
 namespace cohort::testing {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Two servers and two workers, each of which may be started more than once.
 class Job {
@@ -108,15 +114,30 @@ TEST(Job, AServerThatIsStoppedWhileOthersTrainIsToBeStartedAgain) {
   std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};
   const auto first = job.start("worker", 0), second = job.start("worker", 1);
   ASSERT_TRUE(first->wait_for_lines("step", 60)) << job.all();
+  ASSERT_TRUE(second->wait_for_lines("step", 1)) << job.all();
+  second->freeze();  // else they may be done before the server has ended
   servers[1]->send(SIGTERM);
   EXPECT_EQ(servers[1]->join(), kExitResumable) << job.all();
   servers[1] = job.start("ps", 1);
+  second->send(SIGCONT);
   EXPECT_EQ(first->join(), 0) << job.all();
   EXPECT_EQ(second->join(), 0) << job.all();
   EXPECT_EQ(job.said(0, "lost_by_report"), 0) << job.all();
   for (const auto& server : servers) {
     server->send(SIGTERM);
     EXPECT_EQ(server->join(), 0) << "the job is done\n" << job.all();
+  }
+}
+
+TEST(Job, AServerThatIsStoppedWhenAWorkerWasKilledIsToBeStartedAgain) {
+  const Job job({"--epochs=1000000"});
+  std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};
+  const auto worker = job.start("worker", 0);
+  ASSERT_TRUE(worker->wait_for_lines("step", 1)) << job.all();
+  worker->kill_now();
+  for (const auto& server : servers) {
+    server->send(SIGTERM);
+    EXPECT_EQ(server->join(), kExitResumable) << "it may come back\n" << job.all();
   }
 }
 
@@ -132,6 +153,79 @@ TEST(Job, RunsUnderCohortRun) {
     ASSERT_EQ(losses.size(), 1u) << run.output;
     EXPECT_LT(std::stod(losses[0]), 0.2) << run.output;
   }
+}
+
+// Two workers and two servers under cohort-run, which train until they are stopped.
+class EndlessJob {
+ public:
+  explicit EndlessJob(std::vector<std::string> flags)
+      : launched_({.flags = with_tasks(std::move(flags)),
+                   .actions = {"--epochs=1000000", "--snapshots=" + snapshots_.path()},
+                   .environment = {{"OMP_NUM_THREADS", "1"}},
+                   .program = std::getenv("TRAINER")}) {}
+
+  // Until both workers have made a step since they were started so many times.
+  void wait_for_steps(int starts) {
+    for (const std::string worker : {"worker:0", "worker:1"}) {
+      launched_.wait_for_output(str("[", worker, "] started"), starts);
+      const std::string step = str("[", worker, "] ", worker, " step");
+      const auto made = static_cast<int>(lines_of(launched_.output(), step).size());
+      launched_.wait_for_output(step, made + 1);
+    }
+  }
+  // When it has been started once.
+  pid_t pid_of(const std::string& task) {
+    launched_.wait_for_output(str("[", task, "] started"));
+    return std::stoi(lines_of(launched_.output(), str("[", task, "] pid=")).at(0));
+  }
+  bool has_snapshot(int server) const {
+    return std::filesystem::exists(str(snapshots_.path(), "/ps-", server, "/snapshot.json"));
+  }
+  Launched& run() { return launched_; }
+
+ private:
+  static std::vector<std::string> with_tasks(std::vector<std::string> flags) {
+    for (const char* flag : {"--workers=2", "--ps=2", "--standalone"}) flags.emplace_back(flag);
+    return flags;
+  }
+
+  const TemporaryFolder snapshots_{"ps"};
+  Launched launched_;
+};
+
+constexpr char kResumable[] = " exited with code 42 (resumable)";
+
+TEST(JobUnderCohortRun, SavesItsStateWhenItIsStoppedAndIsToBeStartedAgain) {
+  EndlessJob job({"--restarts=1"});
+  job.wait_for_steps(1);
+  job.run().send(SIGTERM);
+  EXPECT_EQ(job.run().wait(), kExitResumable);
+  const std::string& errors = job.run().errors();
+  int resumable = 0;
+  for (size_t at = errors.find(kResumable); at != std::string::npos;
+       at = errors.find(kResumable, at + 1))
+    ++resumable;
+  EXPECT_EQ(resumable, 4) << errors;
+  EXPECT_THAT(errors, Not(HasSubstr("restarting")));
+  for (const int server : {0, 1}) EXPECT_TRUE(job.has_snapshot(server)) << errors;
+}
+
+TEST(JobUnderCohortRun, IsStartedAgainWhenAServerIsStopped) {
+  EndlessJob job({"--restarts=1", "--grace=8"});
+  job.wait_for_steps(1);
+  kill(job.pid_of("ps:1"), SIGTERM);
+  job.wait_for_steps(2);
+  job.run().send(SIGTERM);
+  EXPECT_EQ(job.run().wait(), kExitResumable);
+  const std::string& errors = job.run().errors();
+  const size_t restart = errors.find("restarting all tasks (restart 1 of 1)");
+  ASSERT_NE(restart, std::string::npos) << errors;
+  const std::string before = errors.substr(0, restart);
+  EXPECT_THAT(before,
+              HasSubstr(str("ps:1", kResumable, "; worker:0, worker:1, ps:0 may take 8 s")));
+  // They wait for ps:1 until they are asked to stop, too.
+  for (const char* task : {"worker:0", "worker:1", "ps:0"})
+    EXPECT_THAT(before, HasSubstr(str("then ", task, kResumable)));
 }
 
 }  // namespace

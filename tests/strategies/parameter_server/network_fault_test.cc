@@ -1,6 +1,7 @@
 #include <thread>
 
 #include "core/base/random.h"
+#include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/tcp_fault_proxy.h"
@@ -116,6 +117,33 @@ TEST(ParameterServerFaults, AServerThatCannotBeReachedAnyMoreIsNamedWhenTheTimeI
   EXPECT_TRUE(error.code() == Code::kDeadlineExceeded || error.code() == Code::kUnavailable)
       << error.what();
   EXPECT_EQ(error.peer(), server.proxy_address().text());
+}
+
+// As where it is large, and the network slow: it is the version that is waited for again and again.
+TEST(ParameterServerFaults, AnUpdateThatTakesLongToComeIsNotAskedForAgain) {
+  const ConsistencyOptions synchronous{.max_staleness = 0};
+  TestServer server({.consistency = synchronous});
+  TcpFaultProxy proxy(net::InternetAddress::parse(server.address().text(), "the server"));
+  ServerSession session({Address::parse(proxy.endpoint().text())},
+                        {.task = "worker:0",
+                         .job_id = "job",
+                         .patience = seconds(20),
+                         .transport = Transport::kDirect},
+                        synchronous, no_environment);
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {4}});
+  session.client(0).create(spec, [] { return floats({1, 2, 3, 4}); });
+  constexpr int kConnections = 2;  // the second without gRPC
+  ASSERT_EQ(proxy.connections(), kConnections);
+  proxy.add({.kind = Kind::kDelay,
+             .direction = Direction::kToClient,
+             .connection = kConnections - 1,
+             .delay = seconds(3)});
+  const Tensor value = Tensor::zeros(DType::kFloat32, {4});
+  const ShardPull pull{.shard = "w", .target = value, .at_least = 1};
+  session.update({{.pushes = {}, .pulls = {pull}, .awaited_epochs = {server->epoch()}}});
+  EXPECT_EQ(values_of(value), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(proxy.connections(), kConnections);
+  EXPECT_TRUE(proxy.is_over());
 }
 
 // Without encryption there is no check but that of TCP; what must not happen is a crash or a hang.

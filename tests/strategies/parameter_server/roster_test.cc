@@ -16,5 +16,18 @@ TEST(Roster, HasALimitThatItsErrorNames) {
   EXPECT_ERROR(lanes.enter("a", 1), Code::kFailedPrecondition, "started again since");
 }
 
+TEST(Roster, KnowsWhenTheLastStartsOfAllAreDone) {
+  parameter_server::Roster tasks(2, "tasks");
+  EXPECT_FALSE(tasks.all_done()) << "nobody has come";
+  tasks.enter("a", 1)->done = true;
+  EXPECT_TRUE(tasks.all_done());
+  tasks.enter("b", 1);
+  EXPECT_FALSE(tasks.all_done());
+  tasks.enter("b", 1)->done = true;
+  EXPECT_TRUE(tasks.all_done());
+  tasks.enter("a", 2);
+  EXPECT_FALSE(tasks.all_done()) << "it was started again";
+}
+
 }  // namespace
 }  // namespace cohort::testing

@@ -6,11 +6,13 @@
 #include <numeric>
 #include <thread>
 
+#include "core/base/program.h"
 #include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server_session.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/file_size_limit.h"
 
 namespace cohort::testing {
 namespace {
@@ -350,6 +352,33 @@ TEST(ParameterServer, EndsWhenNobodyEverCame) {
   EXPECT_NE(server.line("nobody has ever come"), "");
 }
 
+// Whoever has begun a new start since would be missed by its old number.
+TEST(ParameterServer, BelievesNoLedgerThatCouldNotBeWrittenOn) {
+  const TemporaryFolder folder("ps");
+  TestServer server({.snapshot_folder = folder.path()});
+  const ShardSpec spec = whole_shard("w", kFour);
+  const auto push = [](ParameterClient& client, int times) {
+    for (int i = 0; i < times; ++i)
+      client.push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  };
+  const auto first = server.client("worker:0"), second = server.client("worker:1");
+  for (ParameterClient* client : {first.get(), second.get()})
+    client->create(spec, [] { return floats({0, 0, 0, 0}); });
+  push(*first, 3);
+  {
+    const FileSizeLimit full(512);  // a record
+    push(*second, 1);
+  }
+  EXPECT_NE(server.line("will not be known"), "");
+  push(*server.client("worker:0"), 2);
+  server->snapshot();
+  server.stop();
+  server.start();
+  const auto client = server.client();
+  client->leave();
+  EXPECT_EQ(server->statistics().pushes_lost, 0u) << server.line("lost=");
+}
+
 TEST(ParameterServer, NamesTheServerThatIsNotThere) {
   TestServer server;
   const std::string address = server.address().text();
@@ -440,6 +469,40 @@ TEST(ParameterServer, RefusesThePortOfAnother) {
   TestServer server;
   EXPECT_ERROR(ParameterServer(server.address(), {}, no_environment), Code::kFailedPrecondition,
                "in use");
+}
+
+TEST(ParameterClient, DoesNotWaitForAServerThatIsAwayWhenItsProcessIsToStop) {
+  TestServer server;
+  const auto client = server.client();
+  client->statistics();
+  server.stop();
+  request_stop(StopRequest::kTermination);
+  EXPECT_ERROR(client->statistics(), Code::kCancelled, server.address().text());
+  server.start();
+  EXPECT_EQ(client->statistics().shards, 0u) << "it is there";
+  init();  // forgets it
+}
+
+TEST(ParameterServer, IsDoneWhenAllWhoHaveComeSayThatTheyAre) {
+  TestServer server;
+  const auto first = server.client(), second = server.client("worker:1");
+  first->say_done();
+  EXPECT_FALSE(server->is_done()) << "nobody has come";
+  for (ParameterClient* client : {first.get(), second.get()}) client->statistics();
+  EXPECT_FALSE(server->is_done());
+  first->say_done();
+  EXPECT_FALSE(server->is_done());
+  second->say_done();
+  EXPECT_TRUE(server->is_done());
+  server.client("worker:1")->statistics();
+  EXPECT_FALSE(server->is_done()) << "it was started again, and has ended without a word";
+}
+
+TEST(ParameterServer, IsDoneWhenTheJobEndsIt) {
+  TestServer server;
+  const auto client = server.client();
+  client->shut_down();
+  EXPECT_TRUE(server->is_done());
 }
 
 TEST(ParameterClient, CanBeCancelled) {

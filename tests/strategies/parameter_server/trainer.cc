@@ -1,6 +1,7 @@
 // A program for all roles of a job with parameter servers, to be killed: TF_CONFIG says which it
 // is.
 #include <cstdio>
+#include <unistd.h>
 
 #include "cohort.h"
 
@@ -45,6 +46,8 @@ void run(int argc, char** argv) {
   const auto max_staleness = flags.integer("max_staleness", -1, "-1: any", {.min = -1});
   const auto snapshots = flags.text("snapshots", "", "folder of the servers");
   flags.finish();
+  std::printf("pid=%d\nstarted\n", getpid());
+  std::fflush(stdout);
   set_global_seed(1);
   ParameterServerStrategy::Options options{.snapshot_folder = snapshots,
                                            .snapshot_interval = std::chrono::milliseconds(50)};

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "core/base/error.h"
+
+namespace cohort::coordinator {
+
+// What is being thrown, also by a user's function or dataset, which may be anything. To be called
+// while it is caught.
+Error present_error();
+
+}  // namespace cohort::coordinator

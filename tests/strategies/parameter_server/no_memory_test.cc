@@ -1,0 +1,84 @@
+// What an allocation that fails in the middle leaves behind: nothing that others wait for.
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <new>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "strategies/collective/host/process_identity.h"
+#include "strategies/collective/host/region_registry.h"
+#include "strategies/parameter_server/lent_memory.h"
+#include "strategies/parameter_server/segments.h"
+
+namespace {
+// So many allocations of this thread succeed, and the next one fails; negative: none does.
+thread_local int64_t t_left = -1;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  const bool fails = t_left == 0;
+  if (t_left >= 0) --t_left;
+  void* const memory = fails ? nullptr : std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace cohort::testing {
+namespace {
+
+using parameter_server::BorrowedRegions;
+using parameter_server::Frame;
+using parameter_server::LentRegions;
+using parameter_server::ReceivedSegments;
+
+// Calls `f` again and again: its first allocation fails, then the one after it, until none does.
+template <typename F>
+void with_each_allocation_failing(const F& f) {
+  for (int64_t succeed = 0;; ++succeed) {
+    bool has_failed = false;
+    t_left = succeed;
+    try {
+      f();
+    } catch (const std::bad_alloc&) {
+      has_failed = true;
+    }
+    t_left = -1;
+    if (!has_failed) return;
+  }
+}
+
+TEST(NoMemory, ASegmentThatCannotBeTakenIsFreeAgain) {
+  char byte = 0;
+  ReceivedSegments received(1, [] {});
+  with_each_allocation_failing([&] { received.add(nullptr, &byte, 1); });
+  EXPECT_GE(received.take_due(), 1u) << "the last one, behind all that failed";
+}
+
+TEST(NoMemory, LentMemoryThatCannotBeTakenCountsAsReturned) {
+  const auto memory = allocate_shared_buffer(4096);
+  LentRegions lent;
+  const auto borrowed = std::make_shared<BorrowedRegions>();
+  const auto place = lent.locate(memory->data, memory->bytes, [&](const Frame& frame) {
+    borrowed->change(frame, this_process());
+  });
+  ASSERT_TRUE(place);
+  with_each_allocation_failing(
+      [&] { borrowed->at({.region = place->region, .number = place->offset, .bytes = 1}); });
+  const auto returned = std::make_shared<std::promise<void>>();
+  auto seen = returned->get_future();
+  std::thread([borrowed, returned] {
+    borrowed->wait_until_returned();
+    returned->set_value();
+  }).detach();
+  EXPECT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,97 @@
+// What servers know of the end of their workers, and what a task ps:0 that is asked to stop ends
+// with.
+#include <functional>
+#include <future>
+#include <memory>
+
+#include "core/base/program.h"
+#include "strategies/cluster/literal_resolver.h"
+#include "tests/strategies/parameter_server/job.h"
+
+namespace cohort::testing {
+namespace {
+
+// A worker that has been to all servers.
+std::unique_ptr<ParameterServerStrategy> at_work(const Job& job, int worker) {
+  auto strategy = job.worker(worker);
+  strategy->session()->on_all_servers(
+      [&](int server) { strategy->session()->client(server).statistics(); });
+  return strategy;
+}
+
+TEST(EndOfAStrategy, IsToldToAllServers) {
+  const Job job(2, 2);
+  auto first = at_work(job, 0), second = at_work(job, 1);
+  first = nullptr;
+  for (const int server : {0, 1}) EXPECT_FALSE(job.server(server)->is_done());
+  second = nullptr;
+  for (const int server : {0, 1}) EXPECT_TRUE(job.server(server)->is_done());
+}
+
+TEST(EndOfAStrategy, IsNotTheEndOfTheWorkWhereAnErrorHasLedToIt) {
+  const Job job(1, 1);
+  const auto work = [&] {
+    const auto strategy = at_work(job, 0);
+    invalid("no more data");
+  };
+  EXPECT_ERROR(work(), Code::kInvalidArgument, "no more data");
+  EXPECT_FALSE(job.server(0)->is_done());
+}
+
+TEST(EndOfAStrategy, IsNotTheEndOfTheWorkWhereItIsToStop) {
+  const Job job(1, 1);
+  auto strategy = at_work(job, 0);
+  request_stop(StopRequest::kTermination);
+  strategy = nullptr;
+  init();  // forgets it
+  EXPECT_FALSE(job.server(0)->is_done());
+}
+
+// What ps:0 throws, or that it returns, when SIGTERM has come to it after this visit of worker:0.
+Error end_after(const std::function<void(std::unique_ptr<ParameterClient>& client)>& visit) {
+  const launcher::ReservedPort port;
+  const Options options{
+      .resolver = std::make_shared<LiteralResolver>(
+          ClusterSpec(ClusterSpec::Jobs{{"ps", {port.address()}}, {"worker", {"127.0.0.1:1"}}}),
+          LiteralResolverOptions{.task_type = "ps", .task_id = 0}),
+      .job_id = "job"};
+  auto served = std::async(std::launch::async, [&] {
+    return error_of([&] { EXPECT_TRUE(run_parameter_server(options)); });
+  });
+  auto client = std::make_unique<ParameterClient>(
+      Address::parse(port.address()), ParameterClientOptions{.task = "worker:0", .job_id = "job"},
+      no_environment);
+  visit(client);
+  request_stop(StopRequest::kTermination);
+  const Error end = served.get();
+  init();  // forgets it
+  return end;
+}
+
+TEST(StoppedServerTask, IsToBeStartedAgainUnlessAllAreDone) {
+  EXPECT_EQ(end_after([](auto&) {}).code(), Code::kCancelled) << "nobody has come";
+  EXPECT_EQ(end_after([](auto& client) {
+              client->statistics();
+              client = nullptr;
+            }).code(),
+            Code::kCancelled)
+      << "worker:0 has gone without a word";
+  EXPECT_EQ(end_after([](auto& client) {
+              client->statistics();
+              client->say_done();
+            }).message(),
+            "no error")
+      << "though it is connected";
+}
+
+TEST(StoppedServerTask, HasEndedWellWhenTheJobEndsItMeanwhile) {
+  const Error end = end_after([](auto& client) {
+    client->statistics();
+    request_stop(StopRequest::kTermination);
+    client->shut_down();
+  });
+  EXPECT_EQ(end.message(), "no error");
+}
+
+}  // namespace
+}  // namespace cohort::testing
