@@ -447,7 +447,13 @@ bool run_parameter_server(const Options& options) {
   ParameterServer server(task.servers.at(static_cast<size_t>(task.index)),
                          server_options(options, task));
   server.wait();
-  if (stop_request() == StopRequest::kTermination && is_in_use(server))
+  const bool is_awaited = stop_request() == StopRequest::kTermination && is_in_use(server);
+  try {
+    server.end();
+  } catch (const Error& error) {
+    throw error.with_context(str(task.name(), ": the last snapshot is not written"));
+  }
+  if (is_awaited)
     fail(Code::kCancelled, task.name(), " was asked to stop while others are connected to it");
   return true;
 }

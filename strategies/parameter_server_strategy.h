@@ -145,7 +145,8 @@ class ParameterServerStrategy final : public Strategy {
 // Where this task is a parameter server: serves until the job asks it to end, or has left it alone,
 // and returns true. Elsewhere returns false at once. `options` as for the strategy of the workers.
 // kCancelled, after the last snapshot, where SIGTERM has ended it while others were connected: by
-// run_main, exit code 42, so that the launcher starts it again, or the job.
+// run_main, exit code 42, so that the launcher starts it again, or the job. Where the last snapshot
+// cannot be written, the error of that, as core/base/file.h says.
 bool run_parameter_server(const ParameterServerStrategy::Options& options = {});
 
 }  // namespace cohort

@@ -35,6 +35,9 @@ class ParameterServer {
   // process has been asked to stop (stop_request()). Unless the job has asked for it, the server
   // takes a last snapshot at its end, if it has a folder for them.
   void wait();
+  // Stops serving and takes the last snapshot, with an Error where it cannot be written. Where this
+  // is not called the destructor does so, and such an error is a line.
+  void end();
   // Random, of this start.
   uint64_t epoch() const;
   ServerStatistics statistics() const;
