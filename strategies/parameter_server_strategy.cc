@@ -442,7 +442,13 @@ bool run_parameter_server(const Options& options) {
                          server_options(options, task));
   server.wait();
   if (interrupted()) let_callers_end(server);
-  if (stop_request() == StopRequest::kTermination && !server.is_done())
+  const bool is_awaited = stop_request() == StopRequest::kTermination && !server.is_done();
+  try {
+    server.end();
+  } catch (const Error& error) {
+    throw error.with_context(str(task.name(), ": the last snapshot is not written"));
+  }
+  if (is_awaited)
     fail(Code::kCancelled, task.name(),
          " was asked to stop, and not all tasks have said that they are done");
   return true;

@@ -9,6 +9,14 @@
 #include "core/train/callback.h"
 
 // The callbacks of Keras by their names, defaults and meanings.
+//
+// A write that the system refuses in the middle of training (no room, no permission, a disk at
+// fault) does not end it. A warning names the file, the reason and what was written before; a file
+// that was to be replaced is as it was, of the new one nothing is left, and the next write is made
+// as usual. "failed_saves" among the results of epochs counts the saves of ModelCheckpoint and
+// BackupAndRestore for which that is so. Where the last write of a callback was refused, fit()
+// throws its Error once training has ended, when the model has its weights; a path that cannot be
+// had at all is an error before the first step.
 namespace cohort::callbacks {
 
 // Which way a metric is better; kAuto: higher for names that end in "acc", "accuracy", "auc",
@@ -54,7 +62,8 @@ struct ModelCheckpointOptions {
 // Saves checkpoints to `path`, in which {epoch} (from 1), {batch} and names of results are
 // replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
 // nothing, and says so, once the loss or a weight is no finite number. One of the best files is not
-// overwritten by a worse one of the same name. Backups hold the best value, and which files it
+// overwritten by a worse one of the same name. The best value is that of what could be written, and
+// files are deleted when there is a new one. Backups hold the best value, and which files it
 // wrote. Its folder is made when training begins, and one that cannot be had is an error then.
 // kInvalidArgument for save_best_only with save_freq and a monitor "val_...", which no batch has.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
@@ -79,7 +88,11 @@ struct BackupAndRestoreOptions {
 // the chief's: its place in its data, and the variables where those on the servers have had fewer
 // updates; else a line says how many they have had. Where its workers update asynchronously, there
 // are no bits to repeat. Once the loss or a weight is no finite number, the last backup stays as it
-// is, and a warning says so. The folder is made as ModelCheckpoint's is.
+// is, and a warning says so. After a save that the system has refused there is one backup until the
+// next. An interrupt at which it refuses ends fit() with that error rather than kCancelled, which
+// says that the job may be started again. When training has ended as planned, a refused backup is
+// an error only where backups are to stay; they also stay where fit() throws the last write of
+// another callback. The folder is made as ModelCheckpoint's is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
@@ -90,6 +103,7 @@ struct CsvLoggerOptions {
 // validation_data, of its validation, whether or not that epoch was validated; "NA" for what an
 // epoch lacks. The file's folder is made where it is missing. Backups hold the columns and the
 // length of the file, from which it goes on: lines of epochs that are trained again are cut off.
+// Lines that the system refuses are written with the next one.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where
@@ -119,8 +133,8 @@ struct TensorBoardOptions {
   std::optional<int64_t> update_freq;  // also batch_loss and so on, after every so many batches
 };
 // Writes results as scalars to `directory`/train and `directory`/validation, tags "epoch_loss" and
-// so on, and the strategy's histograms (Strategy::take_report). The folder is made as
-// ModelCheckpoint's is.
+// so on, and the strategy's histograms (Strategy::take_report). Those that the system refuses are
+// left out. The folder is made as ModelCheckpoint's is.
 CallbackPtr TensorBoard(std::string directory, const TensorBoardOptions& options = {});
 
 }  // namespace cohort::callbacks

@@ -7,6 +7,7 @@
 #include "core/base/file.h"
 #include "core/distribute/packing.h"
 #include "core/distribute/row_variable.h"
+#include "core/train/try_write.h"
 
 namespace cohort {
 
@@ -111,6 +112,19 @@ Safetensors unpack(const std::string& bytes) {
   return content;
 }
 
+std::string pack_error(const Error& error) {
+  Packer packer;
+  packer.add(static_cast<int64_t>(error.code()));
+  packer.add(error.message());
+  return packer.bytes();
+}
+
+Error unpack_error(const std::string& bytes) {
+  Unpacker unpacker(bytes);
+  const auto code = static_cast<Code>(unpacker.number());
+  return Error(code, unpacker.text());
+}
+
 Safetensors read(const std::string& path, Workers& workers) {
   if (workers.size() == 1) return read_safetensors(path);
   return unpack(from_chief(workers, "the loading of variables",
@@ -134,13 +148,29 @@ const Tensor* Snapshot::find(const Variable& variable) const {
   return nullptr;
 }
 
+void Snapshot::write(const std::string& path) const {
+  create_folders(std::filesystem::path(path).parent_path().string());
+  write_safetensors(path, content_);
+}
+
+// Paths may differ between workers; what is saved may not.
+std::string Snapshot::topic() const { return str("the saving of ", num_variables_, " variables"); }
+
 void Snapshot::save(const std::string& path) const {
-  // Paths may differ between workers; what is saved may not.
-  from_chief(workers_, str("the saving of ", num_variables_, " variables"), [&] {
-    create_folders(std::filesystem::path(path).parent_path().string());
-    write_safetensors(path, content_);
+  from_chief(workers_, topic(), [&] {
+    write(path);
     return std::string();
   });
+}
+
+std::optional<Error> Snapshot::try_save(const std::string& path) const {
+  const std::string refusal = from_chief(workers_, topic(), [&] {
+    const auto refused = try_write([&] { write(path); });
+    return refused ? pack_error(*refused) : std::string();
+  });
+  if (refusal.empty()) return std::nullopt;
+  const Error error = unpack_error(refusal);
+  return workers_.size() > 1 ? Error(error.code(), error.message(), workers_.name(0)) : error;
 }
 
 void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,14 @@ class Snapshot {
   // Writes a safetensors file, atomically: a save that fails leaves the file of before. Folders are
   // made as needed. All workers make the call, the chief writes to its path, and all get its error.
   void save(const std::string& path) const;
+  // The same, for who goes on where the system refuses the file: all are returned what try_write()
+  // returns on the chief.
+  std::optional<Error> try_save(const std::string& path) const;
 
  private:
+  void write(const std::string& path) const;
+  std::string topic() const;
+
   size_t num_variables_;
   Workers& workers_;
   Safetensors content_;

@@ -10,7 +10,6 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
-#include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
@@ -107,14 +106,21 @@ std::string unique_file_name() {
              ".", host, ".", getpid(), ".", files_of_this_process++, ".v2");
 }
 
+std::string new_path(const std::string& directory) {
+  create_folders(directory);
+  return (std::filesystem::path(directory) / unique_file_name()).string();
+}
+
 }  // namespace
 
-EventFile::EventFile(const std::string& directory) {
-  create_folders(directory);
-  path_ = (std::filesystem::path(directory) / unique_file_name()).string();
-  file_.reset(std::fopen(path_.c_str(), "wbx"));
-  if (!file_) fail_errno("create", path_);
-  write_record(event_header() + bytes_field(3, "brain.Event:2"));
+EventFile::EventFile(const std::string& directory)
+    : file_(new_path(directory), /*must_be_new=*/true) {
+  try {
+    write_record(event_header() + bytes_field(3, "brain.Event:2"));
+  } catch (const Error&) {
+    ::unlink(path().c_str());
+    throw;
+  }
 }
 
 void EventFile::write_scalars(int64_t step, const std::map<std::string, double>& values) {
@@ -136,9 +142,7 @@ void EventFile::write_record(std::string_view data) {
   const std::string length = little_endian(static_cast<uint64_t>(data.size()));
   const std::string record = length + little_endian(masked_crc32c(length)) + std::string(data) +
                              little_endian(masked_crc32c(data));
-  if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() ||
-      std::fflush(file_.get()) != 0)
-    fail_errno("write to", path_);
+  file_.append(record);
 }
 
 }  // namespace cohort

@@ -164,6 +164,8 @@ History Training::run() {
   call(&Callback::on_train_end);
   if (interrupted_)
     fail(Code::kCancelled, "fit: interrupted in epoch ", epoch_ + 1, " after step ", step_);
+  if (error_at_end_)
+    throw error_at_end_->with_context("fit: training is complete, and its files are not");
   return history_;
 }
 
@@ -204,6 +206,14 @@ void Training::run_step(const data::DistributedBatch& batch, Clock::time_point s
   }
   call(&Callback::on_batch_end);
   if (in_grace() && !stopping() && !has_time_for_a_step()) interrupt();
+}
+
+void Training::add_failed_saves(Logs& logs) const {
+  if (failed_saves_) logs["failed_saves"] = static_cast<double>(*failed_saves_);
+}
+
+void Training::fail_at_end(const Error& error) {
+  if (!error_at_end_) error_at_end_ = error;
 }
 
 void Training::set_grace(std::chrono::duration<double> grace) {
@@ -248,6 +258,7 @@ void Training::end_epoch() {
   if (!options_.allow_nan_loss) require_finite(logs.at("loss"), epoch_ + 1);
   report_ = model_.strategy().take_report();
   for (const auto& [name, value] : report_.numbers) logs[name] = value;
+  add_failed_saves(logs);
   if (!validate(logs)) {
     epoch_ended_.reset();  // whoever goes on from here validates again
     return interrupt();

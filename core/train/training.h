@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/error.h"
 #include "core/train/feed.h"
 #include "core/train/model.h"
 #include "core/train/stepper.h"
@@ -43,6 +44,17 @@ class Training {
   void set_grace(std::chrono::duration<double> grace);
   // Whether a stop was asked for, and training goes on.
   bool in_grace() const { return end_by_.has_value() && !interrupted_; }
+
+  // For callbacks that save, in step on all workers: so many more saves have failed, and training
+  // goes on. From the first call on, be it of 0 in on_train_begin(), the results of epochs have
+  // "failed_saves", how many that were since training began; add_failed_saves() brings those of an
+  // epoch up to date.
+  void count_failed_saves(int64_t more) { failed_saves_ = failed_saves_.value_or(0) + more; }
+  void add_failed_saves(Logs& logs) const;
+  // For on_train_end(), of what was to be kept and is not: fit() throws the first such error where
+  // it would return, after on_train_end() of all callbacks, unless an interrupt has ended training.
+  void fail_at_end(const Error& error);
+  bool fails_at_end() const { return error_at_end_.has_value(); }
 
   // A checkpoint of the model that also holds where training stands, and what callbacks keep, and
   // going on from its file, which gives the same bits as never having stopped, as far as
@@ -111,6 +123,8 @@ class Training {
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
   bool interrupted_ = false;
+  std::optional<int64_t> failed_saves_;
+  std::optional<Error> error_at_end_;
   Clock::duration grace_{0};
   std::optional<Clock::time_point> end_by_;  // once a stop was asked for
   Clock::time_point step_began_;

@@ -618,6 +618,7 @@ ServerStatistics ParameterClient::statistics() {
                      .pushes_late = in.pushes_late(),
                      .pushes_lost = in.pushes_lost(),
                      .requests_refused = in.requests_refused(),
+                     .snapshots_failed = in.snapshots_failed(),
                      .received_bytes = in.received_bytes(),
                      .sent_bytes = in.sent_bytes(),
                      .sessions = in.sessions(),

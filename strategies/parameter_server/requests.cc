@@ -273,6 +273,7 @@ proto::Reply statistics(const Service& service) {
   out.set_pushes_late(s.pushes_late);
   out.set_pushes_lost(s.pushes_lost);
   out.set_requests_refused(s.requests_refused);
+  out.set_snapshots_failed(s.snapshots_failed);
   out.set_received_bytes(s.received_bytes);
   out.set_sent_bytes(s.sent_bytes);
   out.set_sessions(s.sessions);

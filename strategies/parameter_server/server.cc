@@ -1,7 +1,9 @@
 #include "strategies/parameter_server/server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -18,6 +20,7 @@
 #include "strategies/parameter_server/direct_server.h"
 #include "strategies/parameter_server/local_server.h"
 #include "strategies/parameter_server/service.h"
+#include "strategies/parameter_server/snapshot.h"
 #include "strategies/parameter_server/stream_server.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -226,14 +229,14 @@ class ParameterServer::Network {
   }
 
   ~Network() {
-    shut_down();
-    if (saver_.joinable()) saver_.join();
-    server_.reset();
-    service_.set_offering(nullptr);
-    local_.reset();
-    direct_.reset();
+    stop_serving();
     if (saves_at_end_) save();
     service_.give_up_lost();
+  }
+
+  void end() {
+    stop_serving();
+    if (std::exchange(saves_at_end_, false)) snapshot();
   }
 
   grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
@@ -295,6 +298,15 @@ class ParameterServer::Network {
     }
   }
 
+  void stop_serving() {
+    shut_down();
+    if (saver_.joinable()) saver_.join();
+    server_.reset();
+    service_.set_offering(nullptr);
+    local_.reset();
+    direct_.reset();
+  }
+
   void shut_down() {
     {
       const std::lock_guard lock(mutex_);
@@ -316,8 +328,19 @@ class ParameterServer::Network {
     try {
       snapshot();
     } catch (const std::exception& error) {  // also where there is no memory for one
-      options_.notice(str("parameter server: no snapshot: ", error.what()));
+      options_.notice(str("parameter server: no snapshot: ", error.what(), "; ", last_snapshot()));
     }
+  }
+
+  // What a server that is started again would find.
+  std::string last_snapshot() const {
+    using FileTime = std::filesystem::file_time_type;
+    std::error_code missing;
+    const FileTime written =
+        std::filesystem::last_write_time(options_.snapshot_folder + "/" + kSnapshotFile, missing);
+    if (missing) return "there is none of before";
+    const auto age = std::chrono::round<std::chrono::seconds>(FileTime::clock::now() - written);
+    return str("the last one, of ", age.count(), " s ago, is still there");
   }
 
   const ParameterServerOptions options_;
@@ -347,5 +370,7 @@ uint64_t ParameterServer::epoch() const { return network_->service().epoch(); }
 ServerStatistics ParameterServer::statistics() const { return network_->service().statistics(); }
 
 void ParameterServer::snapshot() { network_->snapshot(); }
+
+void ParameterServer::end() { network_->end(); }
 
 }  // namespace cohort

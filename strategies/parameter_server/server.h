@@ -38,6 +38,9 @@ class ParameterServer {
   // Whether the job needs the server no more: it has asked it to end, or all who have come have
   // said that their work is done (ParameterClient::say_done), and somebody has come.
   bool is_done() const;
+  // Stops serving and takes the last snapshot, with an Error where it cannot be written. Where this
+  // is not called the destructor does so, and such an error is a line.
+  void end();
   // Random, of this start.
   uint64_t epoch() const;
   ServerStatistics statistics() const;

@@ -249,6 +249,15 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
 void Service::snapshot(const std::string& folder) {
   require_folder(folder);
   const std::lock_guard lock(snapshot_mutex_);
+  try {
+    write_snapshot(folder);
+  } catch (const std::exception&) {
+    ++snapshots_failed_;
+    throw;
+  }
+}
+
+void Service::write_snapshot(const std::string& folder) {
   const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
   // What the files before it say, the shards have done.
   const int64_t goes_on = ends_log ? log_->begin_file() : 0;
@@ -584,6 +593,7 @@ ServerStatistics Service::statistics() const {
                      .pushes_late = late_,
                      .pushes_lost = lost_,
                      .requests_refused = refused_,
+                     .snapshots_failed = snapshots_failed_,
                      .received_bytes = received_,
                      .sent_bytes = sent_};
   for (const auto& shard : shards()) {

@@ -157,6 +157,7 @@ class Service {
 
  private:
   void identify(const proto::Request& request, Session& session);
+  void write_snapshot(const std::string& folder);
   int64_t restore_from(const std::string& folder);
   // Makes the shards of a snapshot.
   int64_t make_shards(const std::vector<SavedShard>& saved);
@@ -208,7 +209,7 @@ class Service {
   std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known
   std::chrono::steady_clock::time_point last_closed_;
   std::atomic<uint64_t> applied_ = 0, repeated_ = 0, late_ = 0, lost_ = 0, refused_ = 0,
-                        received_ = 0, sent_ = 0;
+                        snapshots_failed_ = 0, received_ = 0, sent_ = 0;
   // Below 0 for a moment where an update without its last worker is made before the push that it is
   // made of has been counted.
   std::atomic<int64_t> counted_ = 0;

@@ -20,6 +20,7 @@ struct ServerStatistics {
   uint64_t pushes_late = 0;       // synchronous: dropped
   uint64_t pushes_lost = 0;       // acknowledged before a restart that did not bring them back
   uint64_t requests_refused = 0;  // answered with an error
+  uint64_t snapshots_failed = 0;  // that could not be written, its own and those it was asked for
   uint64_t received_bytes = 0;    // of payload
   uint64_t sent_bytes = 0;
   uint64_t sessions = 0;                             // open calls

@@ -4,12 +4,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <optional>
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 
+#include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -165,6 +167,49 @@ TEST(Interrupt, StaysOneWhereThePlaceInTheDataCannotBeSaved) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::HasSubstr("BackupAndRestore leaves the last backup as it is"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/backup.safetensors")) << "of the first epoch";
+}
+
+// Whoever is told that it was interrupted in good order goes on from what it has saved.
+TEST(Interrupt, IsAnErrorWhereTheBackupCannotBeWritten) {
+  const std::string folder = testing::make_folder(), file = folder + "/backup.safetensors";
+  const auto fit = [&](Model& model, std::vector<CallbackPtr> callbacks) {
+    callbacks.push_back(callbacks::BackupAndRestore(folder, {.save_freq = 3}));
+    fit_points(model, std::move(callbacks));
+  };
+  auto whole = testing::classifier(), broken = testing::classifier();
+  fit(whole, {});
+  std::optional<testing::FileSizeLimit> full;
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->batch_begin = [&](Training& training) {
+    if (training.total_steps() != 4) return;
+    full.emplace(256);
+    raise(SIGTERM);
+  };
+  init();
+  const std::string message =
+      testing::error_of([&] { fit(broken, {hooks}); }, Code::kResourceExhausted);
+  full.reset();
+  EXPECT_THAT(message, ::testing::StartsWith("fit: interrupted, and not saved: BackupAndRestore "
+                                             "could not write in epoch 1 after step 5: "));
+  EXPECT_THAT(message, ::testing::HasSubstr("what it has written in epoch 1 after step 3 is still "
+                                            "there: " +
+                                            file));
+  init();
+  auto resumed = testing::classifier();
+  fit(resumed, {});
+  EXPECT_EQ(testing::bits(resumed), testing::bits(whole));
+}
+
+TEST(Interrupt, WithinItsGraceASaveThatFailsIsFollowedByAnother) {
+  Preemption preemption(3600);
+  std::optional<testing::FileSizeLimit> full;
+  preemption.hooks->batch_end = [&](Training& training) {
+    if (training.step() == 3) full.emplace(256);
+    if (training.step() == 4) full.reset();
+  };
+  EXPECT_EQ(preemption.error(), "fit: interrupted in epoch 1 after step 8");
+  EXPECT_EQ(preemption.was_saved, std::vector<bool>(8, false)) << "at the end alone";
+  EXPECT_TRUE(std::filesystem::exists(preemption.file));
 }
 
 TEST(Interrupt, APersonWhoInterruptsDoesNotWaitForTheGrace) {

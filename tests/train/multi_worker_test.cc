@@ -5,12 +5,14 @@
 #include <functional>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
 
 #include "core/base/program.h"
 #include "tests/strategies/on_workers.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
 namespace cohort::testing {
@@ -407,6 +409,42 @@ TEST(MultiWorkerSaving, OfOtherThingsIsAnError) {
   EXPECT_THAT(savers, Each(HasSubstr("worker:0 is at a folder for ModelCheckpoint "
                                      "and worker:1 at a folder for BackupAndRestore")));
   EXPECT_FALSE(std::filesystem::exists(folder + "/best"));
+}
+
+// The chief alone finds out; what becomes of it is the same on all.
+TEST(MultiWorkerSaving, WhatTheChiefCannotWriteWhileTrainingGoesOnEndsItOnNobody) {
+  const std::string folder = make_folder();
+  const auto train = [&](int64_t full_until, Found<std::string>& weights,
+                         Found<std::vector<double>>& failed) {
+    return on_workers(3, [&](Worker& worker) {
+      const auto scope = worker.scope();
+      auto model = wide_classifier();
+      std::optional<FileSizeLimit> full;
+      auto hooks = std::make_shared<Hooks>();
+      hooks->epoch_begin = [&](Training& training) {
+        if (!worker.is_chief()) return;
+        if (training.epoch() == 1) full.emplace(32 << 10);
+        if (training.epoch() == full_until) full.reset();
+      };
+      std::vector<CallbackPtr> callbacks = {hooks, callbacks::ModelCheckpoint(folder + "/model"),
+                                            callbacks::BackupAndRestore(folder + "/backup")};
+      const History history = model.fit(points(24).batch(8), quietly(callbacks, 4));
+      weights.set(worker, bits(model));
+      failed.set(worker, history["failed_saves"]);
+    });
+  };
+  Found<std::string> expected, found, unused;
+  Found<std::vector<double>> none, failed, no_history;
+  EXPECT_THAT(train(1, expected, none), Each(""));
+  EXPECT_THAT(train(3, found, failed), Each(""));
+  EXPECT_EQ(found.common(), expected.common());
+  EXPECT_EQ(none.common(), (std::vector<double>{0, 0, 0, 0}));
+  EXPECT_EQ(failed.common(), (std::vector<double>{0, 2, 4, 4}));
+  const auto errors = train(-1, unused, no_history);
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("RESOURCE_EXHAUSTED: fit: training is complete, and its "
+                                           "files are not: ModelCheckpoint could not write "),
+                                 HasSubstr("(peer worker:0)"))));
+  EXPECT_THAT(errors, Each(errors[0]));
 }
 
 // --- Stopping and going on

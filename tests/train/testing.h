@@ -60,6 +60,15 @@ inline Model classifier(double learning_rate = 0.1) {
   return model;
 }
 
+// One whose checkpoints have some 80 KiB.
+inline Model wide_classifier() {
+  set_global_seed(3);
+  auto model = nn::Sequential({nn::Dense(2048, {.activation = nn::tanh}), nn::Dense(2)});
+  model.build({{DType::kFloat32, {1, 2}}});
+  compile(model, 1e-4);
+  return model;
+}
+
 // Trains for some epochs of one step.
 inline History fit(Model model, int64_t epochs, std::vector<CallbackPtr> callbacks) {
   return model.fit(

@@ -5,6 +5,7 @@
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/folder.h"
+#include "core/train/callbacks/writes.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
@@ -18,14 +19,17 @@ class BackupAndRestoreCallback : public Callback {
       : path_(std::filesystem::path(directory) / "backup.safetensors"),
         previous_(std::filesystem::path(directory) / "backup.safetensors.previous"),
         options_(options),
-        guard_("BackupAndRestore") {}
+        guard_(kName),
+        writes_(kName) {}
 
   bool acts_last() const override { return true; }
 
   void on_train_begin(Training& training) override {
     guard_.begin();
+    writes_.begin();
+    training.count_failed_saves(0);
     saved_in_grace_.reset();
-    require_folder_of_chief(training, "BackupAndRestore", path_.parent_path());
+    require_folder_of_chief(training, kName, path_.parent_path());
     const Strategy& strategy = training.model().strategy();
     // The same request ends parameter servers soon.
     if (options_.grace_seconds > 0 && !strategy.input_context().independent)
@@ -41,7 +45,8 @@ class BackupAndRestoreCallback : public Callback {
     if (found == "newest")
       restore_either(training);
     else
-      training.restore(previous_.string());
+      restore_previous(training);
+    writes_.record(training, path_.string(), std::nullopt);
   }
 
   void on_batch_end(Training& training) override {
@@ -52,24 +57,29 @@ class BackupAndRestoreCallback : public Callback {
       save(training);
     }
   }
-  void on_epoch_end(Training& training, Logs&) override {
+  void on_epoch_end(Training& training, Logs& logs) override {
     if (!training.stopping()) save(training);
+    training.add_failed_saves(logs);
   }
   void on_train_end(Training& training) override {
     if (training.interrupted()) {
-      if (saved_in_grace_ != training.total_steps()) save_if_possible(training);
+      if (saved_in_grace_ != training.total_steps() || writes_.refusal()) save_at_last(training);
     } else if (is_beyond_the_end(training)) {
       if (training.model().strategy().is_chief() && exists(path_))
         print_notice(str("warning: the backup ", path_.string(), " is of epoch ",
                          training.epoch() + (training.step() > 0 ? 1 : 0),
                          ", beyond the last one asked for, ", training.options().epochs,
                          ": nothing is trained, and it stays\n"));
-    } else if (options_.delete_checkpoint && !has_diverged_at_last(training)) {
+    } else if (!options_.delete_checkpoint) {
+      writes_.end(training);
+    } else if (!has_diverged_at_last(training)) {
       remove(training);
     }
   }
 
  private:
+  static constexpr const char* kName = "BackupAndRestore";
+
   // Whether what was restored is more than was asked for, so that somebody may still want to go on.
   static bool is_beyond_the_end(const Training& training) {
     const int64_t last = training.options().epochs;
@@ -87,9 +97,12 @@ class BackupAndRestoreCallback : public Callback {
   }
 
   void remove(Training& training) {
+    if (!training.model().strategy().is_chief()) return;
+    if (training.fails_at_end())
+      return print_notice(str("warning: backups in ", path_.parent_path().string(),
+                              " stay, since other files could not be written\n"));
     std::error_code gone_already;
-    if (training.model().strategy().is_chief())
-      for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
+    for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
   }
 
   // Every worker gets the same error, if there is one.
@@ -108,21 +121,37 @@ class BackupAndRestoreCallback : public Callback {
                 "before, ",
                 previous_.string(), ": ", error.message(), "\n"));
     }
-    training.restore(previous_.string());
-    // So that the next backup is not written over the only good one.
-    if (strategy.is_chief()) move(previous_, path_);
+    restore_previous(training);
   }
 
-  // An interrupt stays one where the place in the data cannot be saved.
-  void save_if_possible(Training& training) {
+  void restore_previous(Training& training) {
+    training.restore(previous_.string());
+    // So that the next backup is not written over the only good one.
+    if (training.model().strategy().is_chief()) move(previous_, path_);
+  }
+
+  // Whoever starts the job again on account of an interrupt relies on what was saved.
+  void save_at_last(Training& training) {
+    if (!save_if_possible(training))
+      throw writes_.refusal()->with_context("fit: interrupted, and not saved");
+  }
+
+  // As save(). An interrupt stays one where the place in the data cannot be saved.
+  bool save_if_possible(Training& training) {
     try {
-      save(training);
+      return save(training);
     } catch (const Error& error) {
       if (error.code() != Code::kFailedPrecondition) throw;
       if (training.model().strategy().is_chief())
         print_notice(str(
             "warning: BackupAndRestore leaves the last backup as it is: ", error.message(), '\n'));
+      return true;
     }
+  }
+
+  static bool is_missing(const std::filesystem::path& path) {
+    std::error_code unknown;
+    return status(path, unknown).type() == std::filesystem::file_type::not_found;
   }
 
   static void move(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -130,17 +159,22 @@ class BackupAndRestoreCallback : public Callback {
     std::filesystem::rename(from, to, not_there);
   }
 
-  void save(Training& training) {
+  // Whether the system has not refused it.
+  bool save(Training& training) {
     const auto backup = guard_.accept(training, [&] { return training.backup(); });
-    if (!backup) return;
+    if (!backup) return true;
+    const bool is_chief = training.model().strategy().is_chief();
     // Until the new one is there, this is what restoring finds.
-    if (training.model().strategy().is_chief()) move(path_, previous_);
-    backup->save(path_.string());
+    if (is_chief) move(path_, previous_);
+    const bool is_saved = writes_.save(training, *backup, path_.string());
+    if (!is_saved && is_chief && is_missing(path_)) move(previous_, path_);
+    return is_saved;
   }
 
   const std::filesystem::path path_, previous_;
   BackupAndRestoreOptions options_;
   SaveGuard guard_;
+  Writes writes_;
   std::optional<int64_t> saved_in_grace_;  // after how many steps it first did
 };
 

@@ -1,13 +1,17 @@
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <limits>
+#include <optional>
 #include <set>
+#include <sstream>
 
 #include "core/base/file.h"
+#include "core/train/appended_file.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/state.h"
+#include "core/train/callbacks/writes.h"
 #include "core/train/training.h"
+#include "core/train/try_write.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -15,44 +19,48 @@ namespace {
 class CsvLoggerCallback : public Callback {
  public:
   CsvLoggerCallback(std::string path, const CsvLoggerOptions& options)
-      : path_(std::move(path)), options_(options) {}
+      : path_(std::move(path)), options_(options), writes_(kName) {}
 
   void on_train_begin(Training& training) override {
-    if (!training.model().strategy().is_chief()) return;
+    writes_.begin();
     columns_.clear();
-    create_folders(std::filesystem::path(path_).parent_path().string());
-    std::error_code missing;
-    if (std::filesystem::is_directory(path_, missing))
-      invalid("CSVLogger: cannot write to ", path_, ": it is a folder");
-    // It is still open, or broken, where training has ended with an error.
-    file_.close();
-    file_.clear();
-    file_.open(path_, std::ios::app);
-    if (!file_) fail(Code::kPermissionDenied, "CSVLogger: cannot write to ", path_);
-    file_ << std::setprecision(std::numeric_limits<double>::max_digits10);
+    unwritten_.clear();
+    if (!training.model().strategy().is_chief()) return;
+    try {
+      create_folders(std::filesystem::path(path_).parent_path().string());
+      file_.emplace(path_);
+    } catch (const Error& error) {
+      throw error.with_context(kName);
+    }
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
     if (!training.model().strategy().is_chief()) return;
     if (columns_.empty()) begin_table(training, logs);
-    file_ << training.epoch();
+    std::ostringstream line;
+    line << std::setprecision(std::numeric_limits<double>::max_digits10) << training.epoch();
     for (const std::string& column : columns_) {
-      file_ << options_.separator;
+      line << options_.separator;
       if (const auto value = logs.find(column); value != logs.end())
-        file_ << value->second;
+        line << value->second;
       else
-        file_ << "NA";
+        line << "NA";
     }
-    file_ << std::endl;
-    if (!file_) fail(Code::kResourceExhausted, "CSVLogger: cannot write to ", path_);
+    unwritten_ += line.str() + '\n';
+    write(training);
   }
 
-  void on_train_end(Training&) override { file_.close(); }
+  void on_train_end(Training& training) override {
+    if (!unwritten_.empty()) write(training);
+    writes_.end(training);
+    file_.reset();
+  }
 
-  std::string state_name() const override { return "CSVLogger"; }
+  std::string state_name() const override { return kName; }
   CallbackState state() const override {
     if (columns_.empty()) return {};
     CallbackState state{{kLength, Tensor::scalar(length())}};
+    if (!unwritten_.empty()) state[kUnwritten] = tensor_of(unwritten_);
     std::vector<Tensor> columns;
     for (const std::string& column : columns_) columns.push_back(tensor_of(column));
     add_list(state, kColumns, columns);
@@ -61,27 +69,23 @@ class CsvLoggerCallback : public Callback {
   void restore(const CallbackState& state) override {
     const int64_t saved = integer_in(state, kLength).value_or(0);
     // The chief's file alone is open. A shorter one is another one.
-    if (!file_.is_open() || saved < 0 || length() < saved) return;
-    cut(saved);
+    if (!file_ || saved < 0 || length() < saved) return;
+    file_->cut(saved);
+    if (const auto found = state.find(kUnwritten); found != state.end())
+      unwritten_ = text_of(found->second);
     for (const Tensor& column : list_in(state, kColumns)) columns_.push_back(text_of(column));
   }
 
  private:
+  static constexpr const char* kName = "CSVLogger";
   static constexpr const char* kLength = "length";
+  static constexpr const char* kUnwritten = "unwritten";
   static constexpr const char* kColumns = "columns";
 
   int64_t length() const {
     std::error_code gone;
     const auto bytes = std::filesystem::file_size(path_, gone);
     return gone ? 0 : static_cast<int64_t>(bytes);
-  }
-
-  void cut(int64_t length) const {
-    if (length == this->length()) return;  // a terminal, for one, cannot be cut
-    std::error_code error;
-    std::filesystem::resize_file(path_, static_cast<uintmax_t>(length), error);
-    if (error)
-      fail(Code::kPermissionDenied, "CSVLogger: cannot shorten ", path_, ": ", error.message());
   }
 
   // Of validation, too, which the first epoch need not have.
@@ -95,18 +99,26 @@ class CsvLoggerCallback : public Callback {
 
   // What the file holds of before stays until there is a line, or a backup to go on from.
   void begin_table(const Training& training, const Logs& logs) {
-    if (!options_.append) cut(0);
+    if (!options_.append) file_->cut(0);
     columns_ = columns_of(training, logs);
     if (length() > 0) return;
-    file_ << "epoch";
-    for (const std::string& column : columns_) file_ << options_.separator << column;
-    file_ << '\n';
+    unwritten_ = "epoch";
+    for (const std::string& column : columns_) unwritten_ += options_.separator + column;
+    unwritten_ += '\n';
+  }
+
+  void write(Training& training) {
+    const auto refusal = try_write([&] { file_->append(unwritten_); });
+    if (!refusal) unwritten_.clear();
+    writes_.record(training, path_, refusal);
   }
 
   std::string path_;
   CsvLoggerOptions options_;
+  Writes writes_;
   std::vector<std::string> columns_;
-  std::ofstream file_;
+  std::optional<AppendedFile> file_;  // of the chief
+  std::string unwritten_;             // lines that have been refused
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/notice.h"
+#include "core/train/callbacks/moment.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -29,12 +30,6 @@ std::string find_diverged(const Variables& trained, const Snapshot& snapshot) {
     if (values != nullptr && !is_finite(*values)) return variable->name();
   }
   return "";
-}
-
-std::string moment(const Training& training) {
-  return training.step() == 0
-             ? str("after epoch ", training.epoch())
-             : str("in epoch ", training.epoch() + 1, " after step ", training.step());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/folder.h"
 #include "core/train/callbacks/monitor.h"
+#include "core/train/callbacks/writes.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -56,12 +57,15 @@ class ModelCheckpointCallback : public Callback {
       : path_(std::move(path)),
         options_(options),
         monitor_(options.monitor, options.mode, 0, options.initial_value_threshold),
-        guard_("ModelCheckpoint") {}
+        guard_(kName),
+        writes_(kName) {}
 
   void on_train_begin(Training& training) override {
     guard_.begin();
-    require_folder_of_chief(training, "ModelCheckpoint", known_folder());
-    if (options_.save_best_only) monitor_.warn_if_missing(training, "ModelCheckpoint");
+    writes_.begin();
+    training.count_failed_saves(0);
+    require_folder_of_chief(training, kName, known_folder());
+    if (options_.save_best_only) monitor_.warn_if_missing(training, kName);
   }
   void on_batch_end(Training& training) override {
     if (options_.save_freq && ++batches_ % *options_.save_freq == 0)
@@ -69,15 +73,17 @@ class ModelCheckpointCallback : public Callback {
   }
   void on_epoch_end(Training& training, Logs& logs) override {
     if (!options_.save_freq) save(training, logs);
+    training.add_failed_saves(logs);
   }
+  void on_train_end(Training& training) override { writes_.end(training); }
 
   // Without the path, which may be another one on each worker.
   std::string state_name() const override {
-    return options_.save_best_only ? "ModelCheckpoint of the best " + options_.monitor
-                                   : "ModelCheckpoint";
+    return options_.save_best_only ? str(kName, " of the best ", options_.monitor) : kName;
   }
   CallbackState state() const override {
     CallbackState state = monitor_.state();
+    state.merge(writes_.state());
     state[kBatches] = Tensor::scalar(batches_);
     std::vector<Tensor> written, values;
     for (const File& file : written_) {
@@ -90,6 +96,7 @@ class ModelCheckpointCallback : public Callback {
   }
   void restore(const CallbackState& state) override {
     monitor_.restore(state);
+    writes_.restore(state);
     batches_ = integer_in(state, kBatches).value_or(0);
     written_.clear();
     // What has no value was the best when it was written, as older backups have it.
@@ -102,6 +109,7 @@ class ModelCheckpointCallback : public Callback {
   }
 
  private:
+  static constexpr const char* kName = "ModelCheckpoint";
   static constexpr const char* kBatches = "batches";
   static constexpr const char* kWritten = "written";
   static constexpr const char* kValues = "values";
@@ -124,9 +132,8 @@ class ModelCheckpointCallback : public Callback {
       return Snapshot(options_.save_weights_only ? model.variables() : model.checkpoint_variables(),
                       {}, model.strategy().workers());
     });
-    if (!snapshot) return;
+    if (!snapshot || !writes_.save(training, *snapshot, path)) return;
     if (value) monitor_.improves(*value);
-    snapshot->save(path);
     if (model.strategy().is_chief()) forget_others({path, value.value_or(0)});
   }
 
@@ -177,6 +184,7 @@ class ModelCheckpointCallback : public Callback {
   ModelCheckpointOptions options_;
   Monitor monitor_;
   SaveGuard guard_;
+  Writes writes_;
   int64_t batches_ = 0;
   std::deque<File> written_;  // what is to be deleted some day: the first first
 };

@@ -1,9 +1,12 @@
+#include <functional>
 #include <optional>
 
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/folder.h"
+#include "core/train/callbacks/writes.h"
 #include "core/train/event_file.h"
 #include "core/train/training.h"
+#include "core/train/try_write.h"
 
 namespace cohort::callbacks {
 namespace {
@@ -11,10 +14,11 @@ namespace {
 class TensorBoardCallback : public Callback {
  public:
   TensorBoardCallback(std::string directory, const TensorBoardOptions& options)
-      : directory_(std::move(directory)), options_(options) {}
+      : directory_(std::move(directory)), options_(options), writes_(kName) {}
 
   void on_train_begin(Training& training) override {
-    if (training.model().strategy().is_chief()) require_folder("TensorBoard", directory_);
+    writes_.begin();
+    if (training.model().strategy().is_chief()) require_folder(kName, directory_);
   }
 
   void on_batch_end(Training& training) override {
@@ -23,7 +27,7 @@ class TensorBoardCallback : public Callback {
     if (!training.model().strategy().is_chief()) return;
     std::map<std::string, double> values;
     for (const auto& [name, value] : training.logs()) values["batch_" + name] = value;
-    train().write_scalars(step, values);
+    write(training, [&] { train().write_scalars(step, values); });
   }
 
   void on_epoch_end(Training& training, Logs& logs) override {
@@ -35,21 +39,34 @@ class TensorBoardCallback : public Callback {
       else
         trained["epoch_" + name] = value;
     }
-    train().write_scalars(training.epoch(), trained);
     std::map<std::string, Histogram> histograms;
     for (const auto& [name, counts] : training.report().histograms)
       histograms["epoch_" + name] = counts;
-    if (!histograms.empty()) train().write_histograms(training.epoch(), histograms);
-    if (validated.empty()) return;
-    if (!validation_) validation_.emplace(directory_ + "/validation");
-    validation_->write_scalars(training.epoch(), validated);
+    const int64_t epoch = training.epoch();
+    write(training, [&] {
+      train().write_scalars(epoch, trained);
+      if (!histograms.empty()) train().write_histograms(epoch, histograms);
+      if (!validated.empty()) validation().write_scalars(epoch, validated);
+    });
   }
 
+  void on_train_end(Training& training) override { writes_.end(training); }
+
  private:
+  static constexpr const char* kName = "TensorBoard";
+
+  void write(Training& training, const std::function<void()>& events) {
+    writes_.record(training, directory_, try_write(events));
+  }
+
   EventFile& train() { return train_ ? *train_ : train_.emplace(directory_ + "/train"); }
+  EventFile& validation() {
+    return validation_ ? *validation_ : validation_.emplace(directory_ + "/validation");
+  }
 
   std::string directory_;
   TensorBoardOptions options_;
+  Writes writes_;
   std::optional<EventFile> train_, validation_;
 };
 

@@ -1,6 +1,8 @@
 // Jobs with parameter servers whose tasks are processes, started in any order and killed.
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
 
@@ -11,6 +13,7 @@
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -139,6 +142,31 @@ TEST(Job, AServerThatIsStoppedWhenAWorkerWasKilledIsToBeStartedAgain) {
     server->send(SIGTERM);
     EXPECT_EQ(server->join(), kExitResumable) << "it may come back\n" << job.all();
   }
+}
+
+// 42 would say that it has.
+TEST(Job, AServerThatIsStoppedAndCannotSaveEndsWithThatError) {
+  const TemporaryFolder snapshots("ps");
+  const Job job({"--epochs=60", "--snapshots=" + snapshots.path()});
+  std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};
+  const auto first = job.start("worker", 0), second = job.start("worker", 1);
+  const std::string own = snapshots.path() + "/ps-1", other = snapshots.path() + "/other";
+  write_file_atomically(other, "no folder");
+  const auto exchange = [&] {
+    ASSERT_EQ(renameat2(AT_FDCWD, own.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE), 0);
+  };
+  ASSERT_TRUE(first->wait_for_lines("step", 60)) << job.all();
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(own + "/snapshot.json"); }));
+  exchange();
+  servers[1]->send(SIGTERM);
+  EXPECT_EQ(servers[1]->join(), exit_code(Code::kNotFound)) << job.all();
+  EXPECT_GE(servers[1]->lines("ps:1: the last snapshot is not written: cannot create the folder"),
+            1)
+      << job.all();
+  exchange();
+  servers[1] = job.start("ps", 1);
+  EXPECT_EQ(first->join(), 0) << job.all();
+  EXPECT_EQ(second->join(), 0) << job.all();
 }
 
 TEST(Job, RunsUnderCohortRun) {
