@@ -13,10 +13,10 @@
 // A write that the system refuses in the middle of training (no room, no permission, a disk at
 // fault) does not end it. A warning names the file, the reason and what was written before; a file
 // that was to be replaced is as it was, of the new one nothing is left, and the next write is made
-// as usual. "failed_saves" among the results of epochs counts the saves of ModelCheckpoint and
-// BackupAndRestore for which that is so. Where the last write of a callback was refused, fit()
-// throws its Error once training has ended, when the model has its weights; a path that cannot be
-// had at all is an error before the first step.
+// as usual. From the first save of ModelCheckpoint or BackupAndRestore on for which that is so,
+// "failed_saves" among the results of epochs counts them. Where the last write of a callback was
+// refused, fit() throws its Error once training has ended, when the model has its weights; a path
+// that cannot be had at all is an error before the first step.
 namespace cohort::callbacks {
 
 // Which way a metric is better; kAuto: higher for names that end in "acc", "accuracy", "auc",

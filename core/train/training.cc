@@ -209,7 +209,7 @@ void Training::run_step(const data::DistributedBatch& batch, Clock::time_point s
 }
 
 void Training::add_failed_saves(Logs& logs) const {
-  if (failed_saves_) logs["failed_saves"] = static_cast<double>(*failed_saves_);
+  if (failed_saves_ > 0) logs["failed_saves"] = static_cast<double>(failed_saves_);
 }
 
 void Training::fail_at_end(const Error& error) {

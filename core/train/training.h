@@ -45,11 +45,10 @@ class Training {
   // Whether a stop was asked for, and training goes on.
   bool in_grace() const { return end_by_.has_value() && !interrupted_; }
 
-  // For callbacks that save, in step on all workers: so many more saves have failed, and training
-  // goes on. From the first call on, be it of 0 in on_train_begin(), the results of epochs have
-  // "failed_saves", how many that were since training began; add_failed_saves() brings those of an
-  // epoch up to date.
-  void count_failed_saves(int64_t more) { failed_saves_ = failed_saves_.value_or(0) + more; }
+  // For callbacks that save, in step on all workers: a save has failed, and training goes on. From
+  // the first one on, the results of epochs have "failed_saves", how many that were since training
+  // began; add_failed_saves() brings those of an epoch up to date.
+  void count_failed_save() { ++failed_saves_; }
   void add_failed_saves(Logs& logs) const;
   // For on_train_end(), of what was to be kept and is not: fit() throws the first such error where
   // it would return, after on_train_end() of all callbacks, unless an interrupt has ended training.
@@ -119,11 +118,10 @@ class Training {
   History history_;
   Totals totals_;
   StrategyReport report_;
-  int64_t epoch_ = 0, step_ = 0;
+  int64_t epoch_ = 0, step_ = 0, failed_saves_ = 0;
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
   bool interrupted_ = false;
-  std::optional<int64_t> failed_saves_;
   std::optional<Error> error_at_end_;
   Clock::duration grace_{0};
   std::optional<Clock::time_point> end_by_;  // once a stop was asked for

@@ -27,7 +27,6 @@ class BackupAndRestoreCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     writes_.begin();
-    training.count_failed_saves(0);
     saved_in_grace_.reset();
     require_folder_of_chief(training, kName, path_.parent_path());
     const Strategy& strategy = training.model().strategy();

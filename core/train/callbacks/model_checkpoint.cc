@@ -63,7 +63,6 @@ class ModelCheckpointCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     writes_.begin();
-    training.count_failed_saves(0);
     require_folder_of_chief(training, kName, known_folder());
     if (options_.save_best_only) monitor_.warn_if_missing(training, kName);
   }

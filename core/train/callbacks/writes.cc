@@ -54,7 +54,7 @@ std::string Writes::last_written() const {
 
 bool Writes::save(Training& training, const Snapshot& snapshot, const std::string& path) {
   const std::optional<Error> refusal = snapshot.try_save(path);
-  if (refusal) training.count_failed_saves(1);
+  if (refusal) training.count_failed_save();
   record(training, path, refusal);
   return !refusal;
 }
