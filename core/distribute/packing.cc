@@ -1,6 +1,7 @@
 #include "core/distribute/packing.h"
 
 #include <cstring>
+#include <utility>
 
 #include "core/tensor/bool_bytes.h"
 
@@ -35,6 +36,12 @@ void Packer::add(const Signature& signature) {
 void Packer::add(const Tensor& tensor) {
   add(tensor.spec());
   bytes_.append(static_cast<const char*>(tensor.raw()), tensor.bytes());
+}
+
+void Packer::add(const Error& error) {
+  add(static_cast<int64_t>(error.code()));
+  add(error.message());
+  add(error.peer());
 }
 
 std::string_view Unpacker::take(uint64_t bytes) {
@@ -87,6 +94,13 @@ Tensor Unpacker::tensor() {
   if (!bytes.empty()) std::memcpy(tensor.raw(), bytes.data(), bytes.size());
   normalize_bools(tensor);
   return tensor;
+}
+
+Error Unpacker::error() {
+  const int64_t code = number();
+  const bool known = code >= 1 && code <= static_cast<int64_t>(Code::kDataLoss);
+  std::string message = text();
+  return Error(known ? static_cast<Code>(code) : Code::kUnknown, std::move(message), text());
 }
 
 }  // namespace cohort

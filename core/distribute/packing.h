@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/runtime/replica_group.h"
 #include "core/tensor/tensor.h"
 
@@ -17,6 +18,7 @@ class Packer {
   void add(const TensorSpec& spec);
   void add(const Signature& signature);
   void add(const Tensor& tensor);
+  void add(const Error& error);
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -34,6 +36,7 @@ class Unpacker {
   TensorSpec spec();
   Signature signature();
   Tensor tensor();
+  Error error();  // kUnknown for a code that there is not
   bool at_end() const { return rest_.empty(); }
 
  private:

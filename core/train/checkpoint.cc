@@ -112,17 +112,10 @@ Safetensors unpack(const std::string& bytes) {
   return content;
 }
 
-std::string pack_error(const Error& error) {
+std::string pack(const Error& error) {
   Packer packer;
-  packer.add(static_cast<int64_t>(error.code()));
-  packer.add(error.message());
+  packer.add(error);
   return packer.bytes();
-}
-
-Error unpack_error(const std::string& bytes) {
-  Unpacker unpacker(bytes);
-  const auto code = static_cast<Code>(unpacker.number());
-  return Error(code, unpacker.text());
 }
 
 Safetensors read(const std::string& path, Workers& workers) {
@@ -166,10 +159,10 @@ void Snapshot::save(const std::string& path) const {
 std::optional<Error> Snapshot::try_save(const std::string& path) const {
   const std::string refusal = from_chief(workers_, topic(), [&] {
     const auto refused = try_write([&] { write(path); });
-    return refused ? pack_error(*refused) : std::string();
+    return refused ? pack(*refused) : std::string();
   });
   if (refusal.empty()) return std::nullopt;
-  const Error error = unpack_error(refusal);
+  const Error error = Unpacker(refusal).error();
   return workers_.size() > 1 ? Error(error.code(), error.message(), workers_.name(0)) : error;
 }
 

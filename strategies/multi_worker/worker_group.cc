@@ -22,18 +22,8 @@ constexpr auto kCauseTimeout = std::chrono::seconds(1);
 
 std::string pack(const Error& error) {
   Packer packer;
-  packer.add(static_cast<int64_t>(error.code()));
-  packer.add(error.peer());
-  packer.add(std::string_view(error.message()).substr(0, kLongestDetail));
+  packer.add(Error(error.code(), error.message().substr(0, kLongestDetail), error.peer()));
   return packer.bytes();
-}
-
-Error unpack_error(std::string_view bytes) {
-  Unpacker unpacker(bytes);
-  const int64_t code = unpacker.number();
-  const std::string peer = unpacker.text();
-  const bool known = code >= 1 && code <= static_cast<int64_t>(Code::kDataLoss);
-  return Error(known ? static_cast<Code>(code) : Code::kUnknown, unpacker.text(), peer);
 }
 
 // Whether `error` is `inner`, perhaps with context in front.
@@ -161,7 +151,7 @@ void WorkerGroup::throw_failure(const std::vector<std::string>& details, bool is
   std::optional<Error> chosen;
   for (size_t r = 0; r < details.size(); ++r) {
     if (details[r].empty()) continue;
-    const Error error = unpack_error(details[r]);
+    const Error error = Unpacker(details[r]).error();
     const std::string self = name(static_cast<int>(r));
     const bool own = error.peer().empty() || error.peer() == self;
     if (own || !chosen) chosen = Error(error.code(), error.message(), own ? self : error.peer());

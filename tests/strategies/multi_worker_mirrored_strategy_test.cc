@@ -568,11 +568,15 @@ TEST(Packing, ReadsWhatItWroteAndNothingElse) {
   packer.add(std::string_view("text"));
   packer.add(Signature{{DType::kInt32, {2, 0}}, {DType::kBool, {}}});
   packer.add(Tensor::from<float>({1, 2, 3}, {3}));
+  packer.add(Error(Code::kDataLoss, "garbled", "worker:1"));
+  packer.add(Error(static_cast<Code>(246), "of no code"));
   Unpacker unpacker(packer.bytes());
   EXPECT_EQ(unpacker.number(), -3);
   EXPECT_EQ(unpacker.text(), "text");
   EXPECT_EQ(unpacker.signature(), (Signature{{DType::kInt32, {2, 0}}, {DType::kBool, {}}}));
   EXPECT_EQ(unpacker.tensor().data<float>()[2], 3);
+  EXPECT_STREQ(unpacker.error().what(), "DATA_LOSS: garbled (peer worker:1)");
+  EXPECT_EQ(unpacker.error().code(), Code::kUnknown);
   EXPECT_TRUE(unpacker.at_end());
 }
 
