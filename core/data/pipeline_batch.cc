@@ -45,9 +45,9 @@ class PipelineBatchStream : public Stream {
     return {"pipeline_batch", {step_, read_, options_.batch}, {input_->save()}};
   }
   void restore(const Position& position) override {
-    const std::optional<int64_t> batch = position.expect_or_older("pipeline_batch", 3, 1);
-    if (batch && position.number(2) != options_.batch)
-      fail(Code::kFailedPrecondition, "this position was saved with batch(", *batch,
+    const bool has_batch = position.expect_or_older("pipeline_batch", 3, 2, 1);
+    if (has_batch && position.number(2) != options_.batch)
+      fail(Code::kFailedPrecondition, "this position was saved with batch(", position.number(2),
            "); this pipeline has batch(", options_.batch,
            "): the rows of its steps are counted otherwise");
     const int64_t steps = options_.schedule.steps();

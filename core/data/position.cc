@@ -49,13 +49,11 @@ void Position::expect(std::string_view wanted_kind, size_t wanted_numbers,
   if (numbers.size() != wanted_numbers || inputs.size() != wanted_inputs) fail_corrupt();
 }
 
-std::optional<int64_t> Position::expect_or_older(std::string_view wanted_kind,
-                                                 size_t wanted_numbers,
-                                                 size_t wanted_inputs) const {
-  const bool is_older = numbers.size() + 1 == wanted_numbers;
-  expect(wanted_kind, is_older ? wanted_numbers - 1 : wanted_numbers, wanted_inputs);
-  if (is_older) return std::nullopt;
-  return numbers.back();
+bool Position::expect_or_older(std::string_view wanted_kind, size_t wanted_numbers,
+                               size_t older_numbers, size_t wanted_inputs) const {
+  const bool is_older = numbers.size() == older_numbers;
+  expect(wanted_kind, is_older ? older_numbers : wanted_numbers, wanted_inputs);
+  return !is_older;
 }
 
 int64_t Position::number(size_t index, int64_t most) const {

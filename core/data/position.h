@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +20,9 @@ struct Position {
   // kFailedPrecondition when another kind of transformation wrote this position; kDataLoss when the
   // counts of its numbers and inputs are not these.
   void expect(std::string_view wanted_kind, size_t wanted_numbers, size_t wanted_inputs) const;
-  // The same where older versions wrote all numbers but the last, as they may: returns that one, or
-  // nothing.
-  std::optional<int64_t> expect_or_older(std::string_view wanted_kind, size_t wanted_numbers,
-                                         size_t wanted_inputs) const;
+  // The same, but older versions wrote fewer numbers, the first ones: whether all are there.
+  bool expect_or_older(std::string_view wanted_kind, size_t wanted_numbers, size_t older_numbers,
+                       size_t wanted_inputs) const;
   // A number that has to be in 0 to `most`, or kDataLoss.
   int64_t number(size_t index, int64_t most = INT64_MAX) const;
   [[noreturn]] void fail_corrupt() const;

@@ -56,11 +56,11 @@ class ShuffleStream : public Stream {
   }
 
   void restore(const Position& position) override {
-    const std::optional<int64_t> order = position.expect_or_older("shuffle", 5, 1);
+    const bool has_order = position.expect_or_older("shuffle", 5, 4, 1);
     if (position.number(0) != buffer_size_)
       fail(Code::kFailedPrecondition, "this position was saved with shuffle(", position.number(0),
            "); this pipeline has shuffle(", buffer_size_, ")");
-    if (order && *order != order_)
+    if (has_order && position.numbers[4] != order_)
       fail(Code::kFailedPrecondition, "this position was saved with another seed of shuffle(",
            buffer_size_,
            "), or in another place of a pipeline: in another order, elements would be left out and "
