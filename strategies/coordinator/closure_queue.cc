@@ -155,10 +155,10 @@ void ClosureQueue::cancel(ClosurePtr closure) {
 void ClosureQueue::give_lane(Closure& closure) {
   if (closure.lane_sequence > 0) return;
   if (free_lanes_.empty()) {
-    free_lanes_.push_back(lane_sequences_.size());
     lane_sequences_.push_back(0);
     // So that all may come back where there is no memory left.
     free_lanes_.reserve(lane_sequences_.capacity());
+    free_lanes_.push_back(lane_sequences_.size() - 1);
   }
   closure.lane = free_lanes_.back();
   free_lanes_.pop_back();

@@ -44,19 +44,19 @@ size_t bytes_of(const Command& command) {
 // Answers in as many messages as it takes, where each may have so many bytes in tensors. No result
 // has more.
 std::vector<FromWorker> cut(FromWorker answers, size_t max_bytes) {
-  const std::vector<Result> results = std::exchange(answers.results, {});
+  std::vector<Result> results = std::exchange(answers.results, {});
   const uint64_t busy_us = std::exchange(answers.busy_us, 0);
   std::vector<FromWorker> messages;
   messages.push_back(std::move(answers));
   size_t bytes = 0;
-  for (const Result& result : results) {
+  for (Result& result : results) {
     const size_t more = bytes_of(result.values);
     if (more > max_bytes - std::min(max_bytes, bytes)) {
       messages.emplace_back();
       bytes = 0;
     }
     bytes += more;
-    messages.back().results.push_back(result);
+    messages.back().results.push_back(std::move(result));
   }
   for (FromWorker& message : messages)
     if (!results.empty()) message.busy_us = busy_us * message.results.size() / results.size();

@@ -211,7 +211,7 @@ class ParameterServer::Network {
           const Environment& environment)
       : options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
-        service_(options_, [this] { shut_down(); }),
+        service_(options_, [this] { end_by_job(); }),
         direct_(std::make_unique<DirectServer>(service_, security_)) {
     restore();
     share_memory();
@@ -230,13 +230,13 @@ class ParameterServer::Network {
 
   ~Network() {
     stop_serving();
-    if (saves_at_end_) save();
+    if (take_last_snapshot()) save();
     service_.give_up_lost();
   }
 
   void end() {
     stop_serving();
-    if (std::exchange(saves_at_end_, false)) snapshot();
+    if (take_last_snapshot()) snapshot();
   }
 
   grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
@@ -256,7 +256,7 @@ class ParameterServer::Network {
       changed_.wait_for(lock, kLookInterval);
       const auto why = service_.is_orphaned();
       if (!why && !interrupted()) continue;
-      saves_at_end_ = !options_.snapshot_folder.empty();
+      saves_at_end_ = !ended_by_job_ && !options_.snapshot_folder.empty();
       if (why) options_.notice(*why);
       return;
     }
@@ -264,7 +264,7 @@ class ParameterServer::Network {
 
   bool is_done() const {
     const std::lock_guard lock(mutex_);
-    return ending_ || service_.is_done();
+    return ended_by_job_ || service_.is_done();
   }
 
   void snapshot() {
@@ -315,6 +315,22 @@ class ParameterServer::Network {
     changed_.notify_all();
   }
 
+  // Perhaps while those who are connected are served for the last time.
+  void end_by_job() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_by_job_ = true;
+      saves_at_end_ = false;
+    }
+    shut_down();
+  }
+
+  // Whether it is still to be taken.
+  bool take_last_snapshot() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(saves_at_end_, false);
+  }
+
   void save_regularly() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, options_.snapshot_interval, [this] { return ending_; })) {
@@ -346,7 +362,7 @@ class ParameterServer::Network {
   const ParameterServerOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool ending_ = false, saves_at_end_ = false;
+  bool ending_ = false, ended_by_job_ = false, saves_at_end_ = false;
   const coordination::Security security_;
   Service service_;
   std::unique_ptr<DirectServer> direct_;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -102,7 +103,10 @@ void ServerSession::on_all_servers(const std::function<void(int)>& work) {
 void ServerSession::on_servers(const std::vector<int>& servers,
                                const std::function<void(int)>& work) {
   const auto all = std::make_shared<WorkForServers>(servers, work);
-  for (size_t i = 1; i < servers.size(); ++i) pool_.run([all] { all->take_part(); });
+  try {
+    for (size_t i = 1; i < servers.size(); ++i) pool_.run([all] { all->take_part(); });
+  } catch (const std::bad_alloc&) {  // those who have been asked use `work`; this one does the rest
+  }
   all->take_part();
   all->wait();
 }

@@ -2,7 +2,6 @@
 #include "strategies/coordinator/landed_results.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <string>
@@ -12,21 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/tensor/tensor.h"
-
-namespace {
-// So many allocations of this thread succeed, and the next one fails; negative: none does.
-thread_local int64_t t_left = -1;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  const bool fails = t_left == 0;
-  if (t_left >= 0) --t_left;
-  void* const memory = fails ? nullptr : std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/testing/failing_allocations.h"
 
 namespace cohort::testing {
 namespace {
@@ -108,7 +93,7 @@ TEST_F(Landing, LosesNoClosureForLackOfMemory) {
     std::vector<Result> all = results();
     LandedResults landed(all.size());
     has_failed = false;
-    t_left = allocations;
+    allocations_left = allocations;
     for (Result& result : all) {
       try {
         landed.take(std::move(result), in_flight_, holding_);
@@ -116,7 +101,7 @@ TEST_F(Landing, LosesNoClosureForLackOfMemory) {
         has_failed = true;
       }
     }
-    t_left = -1;
+    allocations_left = -1;
     EXPECT_EQ(known(landed), all.size());
     EXPECT_EQ(in_flight_.empty(), !has_failed) << "what it failed for will be executed again";
   }

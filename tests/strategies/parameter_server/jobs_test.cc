@@ -116,9 +116,9 @@ TEST(Job, AServerThatIsStoppedWhileOthersTrainIsToBeStartedAgain) {
   const Job job({"--epochs=60", "--snapshots=" + snapshots.path()});
   std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};
   const auto first = job.start("worker", 0), second = job.start("worker", 1);
-  ASSERT_TRUE(first->wait_for_lines("step", 60)) << job.all();
   ASSERT_TRUE(second->wait_for_lines("step", 1)) << job.all();
   second->freeze();  // else they may be done before the server has ended
+  ASSERT_TRUE(first->wait_for_lines("step", 60)) << job.all();
   servers[1]->send(SIGTERM);
   EXPECT_EQ(servers[1]->join(), kExitResumable) << job.all();
   servers[1] = job.start("ps", 1);

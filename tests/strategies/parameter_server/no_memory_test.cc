@@ -1,7 +1,6 @@
 // What an allocation that fails in the middle leaves behind: nothing that others wait for.
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <future>
 #include <memory>
 #include <new>
@@ -14,21 +13,7 @@
 #include "strategies/collective/host/region_registry.h"
 #include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/segments.h"
-
-namespace {
-// So many allocations of this thread succeed, and the next one fails; negative: none does.
-thread_local int64_t t_left = -1;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  const bool fails = t_left == 0;
-  if (t_left >= 0) --t_left;
-  void* const memory = fails ? nullptr : std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/testing/failing_allocations.h"
 
 namespace cohort::testing {
 namespace {
@@ -43,13 +28,13 @@ template <typename F>
 void with_each_allocation_failing(const F& f) {
   for (int64_t succeed = 0;; ++succeed) {
     bool has_failed = false;
-    t_left = succeed;
+    allocations_left = succeed;
     try {
       f();
     } catch (const std::bad_alloc&) {
       has_failed = true;
     }
-    t_left = -1;
+    allocations_left = -1;
     if (!has_failed) return;
   }
 }

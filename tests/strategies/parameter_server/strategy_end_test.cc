@@ -1,11 +1,14 @@
 // What servers know of the end of their workers, and what a task ps:0 that is asked to stop ends
 // with.
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
+#include <string>
 
 #include "core/base/program.h"
 #include "strategies/cluster/literal_resolver.h"
+#include "strategies/parameter_server/snapshot.h"
 #include "tests/strategies/parameter_server/job.h"
 
 namespace cohort::testing {
@@ -48,12 +51,14 @@ TEST(EndOfAStrategy, IsNotTheEndOfTheWorkWhereItIsToStop) {
 }
 
 // What ps:0 throws, or that it returns, when SIGTERM has come to it after this visit of worker:0.
-Error end_after(const std::function<void(std::unique_ptr<ParameterClient>& client)>& visit) {
+Error end_after(const std::function<void(std::unique_ptr<ParameterClient>& client)>& visit,
+                const std::string& snapshots = "") {
   const launcher::ReservedPort port;
   const Options options{
       .resolver = std::make_shared<LiteralResolver>(
           ClusterSpec(ClusterSpec::Jobs{{"ps", {port.address()}}, {"worker", {"127.0.0.1:1"}}}),
           LiteralResolverOptions{.task_type = "ps", .task_id = 0}),
+      .snapshot_folder = snapshots,
       .job_id = "job"};
   auto served = std::async(std::launch::async, [&] {
     return error_of([&] { EXPECT_TRUE(run_parameter_server(options)); });
@@ -84,13 +89,27 @@ TEST(StoppedServerTask, IsToBeStartedAgainUnlessAllAreDone) {
       << "though it is connected";
 }
 
-TEST(StoppedServerTask, HasEndedWellWhenTheJobEndsItMeanwhile) {
-  const Error end = end_after([](auto& client) {
+class StoppedServerTaskWithAFolder : public ::testing::Test {
+ protected:
+  bool has_snapshot() const {
+    return std::filesystem::exists(str(folder_.path(), "/ps-0/", parameter_server::kSnapshotFile));
+  }
+  const TemporaryFolder folder_{"ps"};
+};
+
+TEST_F(StoppedServerTaskWithAFolder, TakesALastSnapshot) {
+  EXPECT_EQ(end_after([](auto&) {}, folder_.path()).code(), Code::kCancelled);
+  EXPECT_TRUE(has_snapshot());
+}
+
+TEST_F(StoppedServerTaskWithAFolder, HasEndedWellWhenTheJobEndsItMeanwhile) {
+  const auto visit = [](auto& client) {
     client->statistics();
     request_stop(StopRequest::kTermination);
     client->shut_down();
-  });
-  EXPECT_EQ(end.message(), "no error");
+  };
+  EXPECT_EQ(end_after(visit, folder_.path()).message(), "no error");
+  EXPECT_FALSE(has_snapshot()) << "nobody wants it";
 }
 
 }  // namespace
