@@ -1,10 +1,13 @@
 """The C++ targets of the project: one place for warnings, visibility and defaults."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load("//tools:compile_flags.bzl", "COMPILE_FLAGS")
 load("//tools/precompiled:precompiled_header.bzl", "UNOPTIMISED")
 
+# Where actions find the root of this source tree: "external/..." in a workspace that uses Cohort.
+_ROOT = Label("//tools:cohort.bzl").workspace_root or "."
+
 # -Wno-missing-field-initializers: options are aggregates, set by designated initialisers.
-# -Wno-error=...: these depend on the optimiser, and GCC 12 has false positives in all of them.
 _WARNINGS = [
     "-Wall",
     "-Wextra",
@@ -12,6 +15,11 @@ _WARNINGS = [
     "-Woverloaded-virtual",
     "-Wno-missing-field-initializers",
     "-Wno-restrict",
+]
+
+# Only for who works on Cohort: compilers of others may warn of more.
+# -Wno-error=...: these depend on the optimiser, and GCC 12 has false positives in all of them.
+_ERRORS = [] if _ROOT != "." else [
     "-Werror",
     "-Wno-error=array-bounds",
     "-Wno-error=free-nonheap-object",
@@ -27,7 +35,7 @@ def _copts(copts, deps, precompiled = None):
     eigen = ["-isystem/usr/include/eigen3"] if "//third_party:eigen" in names else []
     mpi = ["-isystem/usr/include/x86_64-linux-gnu/openmpi"] if "//third_party:mpi" in names else []
     header = ["-include", "tools/precompiled/%s.h" % precompiled] if precompiled else []
-    return _WARNINGS + eigen + mpi + header + copts
+    return COMPILE_FLAGS + _WARNINGS + _ERRORS + eigen + mpi + header + copts
 
 def _precompiled(copts):
     # GCC 12 fails on precompiled headers of another optimisation, or forgets its own.
@@ -53,7 +61,7 @@ def cohort_library(name, srcs = None, hdrs = None, deps = [], copts = [], cold =
         srcs = native.glob(["*.cc"], exclude = ["*_test.cc"]) if srcs == None else srcs,
         hdrs = native.glob(["*.h"]) if hdrs == None else hdrs,
         copts = _copts(copts, deps, precompiled),
-        deps = deps + (["//tools/precompiled:" + precompiled] if precompiled else []),
+        deps = deps + ["//third_party:openmp"] + (["//tools/precompiled:" + precompiled] if precompiled else []),
         **kwargs
     )
 
@@ -98,17 +106,19 @@ def cohort_proto(name, src = None, deps = [], grpc = False, **kwargs):
 
     stem = src[:-len(".proto")]
     kinds = [".pb"] + ([".grpc.pb"] if grpc else [])
-    plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)" if grpc else ""
+    plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/" + _ROOT if grpc else ""
+    path = "/".join([_ROOT, native.package_name(), src])
     native.genrule(
         name = name + "_protoc",
         srcs = [name + "_protos"],
         outs = [stem + kind + ext for kind in kinds for ext in [".cc", ".h"]],
-        cmd = "protoc -I. --cpp_out=$(GENDIR) %s %s" % (plugin, native.package_name() + "/" + src),
+        cmd = "protoc -I%s --cpp_out=$(GENDIR)/%s %s %s" % (_ROOT, _ROOT, plugin, path),
     )
     cc_library(
         name = name,
         srcs = [stem + kind + ".cc" for kind in kinds],
         hdrs = [stem + kind + ".h" for kind in kinds],
+        copts = COMPILE_FLAGS,
         deps = deps + ["//third_party:grpc" if grpc else "//third_party:protobuf"],
         **kwargs
     )

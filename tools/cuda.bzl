@@ -1,46 +1,6 @@
-"""CUDA: where the toolkit is, and how its sources are compiled."""
+"""How CUDA's sources are compiled."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
-
-# What a toolkit must have, and which download brings it.
-_PARTS = {
-    "bin/nvcc": "CUDA Toolkit 13",
-    "include/cublasLt.h": "cuBLAS of CUDA Toolkit 13",
-    "include/cudnn.h": "cuDNN 9",
-    "include/nccl.h": "NCCL 2.28",
-    "include/nvrtc.h": "NVRTC of CUDA Toolkit 13",
-}
-
-_BUILD = """
-load("@rules_cc//cc:defs.bzl", "cc_library")
-
-package(default_visibility = ["//visibility:public"])
-
-exports_files(["nvcc"])
-
-cc_library(
-    name = "headers",
-    hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/*", "include/nccl_device/**"]),
-    includes = ["include"],
-)
-
-[cc_library(
-    name = library,
-    linkopts = ["-L{path}/lib64", "-Wl,-rpath,{path}/lib64", "-l" + library],
-    deps = [":headers"],
-) for library in ["cudart", "cublasLt", "cudnn", "nccl", "nvrtc"]]
-"""
-
-def _cuda_toolkit_impl(ctx):
-    path = ctx.os.environ.get("CUDA_PATH", "/usr/local/cuda")
-    for part, source in _PARTS.items():
-        if not ctx.path(path + "/" + part).exists:
-            fail(("--config=cuda: there is no %s/%s. Install %s there, or name its folder by CUDA_PATH; " +
-                  "without --config=cuda nothing of it is needed.") % (path, part, source))
-    ctx.symlink(path + "/include", "include")
-    ctx.file("BUILD", _BUILD.format(path = path))
-    # Not a link, because nvcc finds its folder by its name.
-    ctx.file("nvcc", "#!/bin/sh\nexec %s/bin/nvcc \"$@\"\n" % path, executable = True)
 
 def _linked_impl(ctx):
     return [CcInfo(linking_context = ctx.attr.library[CcInfo].linking_context)]
@@ -50,13 +10,6 @@ def _linked_impl(ctx):
 linked = rule(
     implementation = _linked_impl,
     attrs = {"library": attr.label(providers = [CcInfo], mandatory = True)},
-)
-
-# Looked at only by what `--config=cuda` selects, so that other builds need no toolkit.
-cuda_toolkit = repository_rule(
-    implementation = _cuda_toolkit_impl,
-    environ = ["CUDA_PATH"],
-    local = True,
 )
 
 # -gencode: machine code for Hopper, and PTX for whatever comes after it. --extended-lambda and
@@ -83,7 +36,7 @@ def _nvcc_object_impl(ctx):
         outputs = [output],
         inputs = depset([source], transitive = headers),
         executable = ctx.executable._nvcc,
-        arguments = _NVCC_FLAGS + ["-I.", "-c", source.path, "-o", output.path],
+        arguments = _NVCC_FLAGS + ["-I" + (ctx.label.workspace_root or "."), "-c", source.path, "-o", output.path],
         mnemonic = "CudaCompile",
         use_default_shell_env = True,
     )

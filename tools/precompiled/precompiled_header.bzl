@@ -2,6 +2,7 @@
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("//tools:compile_flags.bzl", "COMPILE_FLAGS")
 
 # How test programs are compiled: in three quarters of the time; what they test is in libraries, which are
 # optimised, but for inline functions and templates, of which the test may have the copy that all use.
@@ -15,13 +16,14 @@ def _precompiled_header_impl(ctx):
     precompiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
     toolchain = find_cpp_toolchain(ctx)
     features = cc_common.configure_features(ctx = ctx, cc_toolchain = toolchain)
+    flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + COMPILE_FLAGS + ctx.attr.copts
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,
         source_file = header.path,
         output_file = precompiled.path,
-        user_compile_flags = ["-x", "c++-header"] + ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts,
-        quote_include_directories = depset(["."]),
+        user_compile_flags = ["-x", "c++-header"] + flags,
+        quote_include_directories = depset([ctx.label.workspace_root or "."]),
         use_pic = True,
     )
     ctx.actions.run(
