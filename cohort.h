@@ -1,5 +1,9 @@
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Cohort is for C++20: compile with -std=c++20"
+#endif
+
 // The whole of Cohort: what a program includes.
 #include "core/base/error.h"                            // IWYU pragma: export
 #include "core/base/file.h"                             // IWYU pragma: export

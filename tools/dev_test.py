@@ -208,7 +208,8 @@ class Setup(Dev):
 class Commands(Dev):
     def test_are_listed(self):
         known = re.findall(r"(?m)^  ([a-z-]+)\) ", (_ROOT / "dev").read_text(encoding="utf-8"))
-        self.assertLessEqual({"setup", "build", "run", "test", "bench", "format", "lint", "clean"}, set(known))
+        expected = {"setup", "build", "run", "test", "bench", "install", "format", "lint", "clean"}
+        self.assertLessEqual(expected, set(known))
         for arguments in ([], ["help"]):
             status, out, said = self.dev(*arguments)
             self.assertEqual((status, said), (0, ""))
@@ -243,6 +244,39 @@ class Commands(Dev):
         status, out, _ = self.dev("run", "first", "--epochs=2", "x y", cwd=elsewhere)
         self.assertEqual((status, out), (7, f"{elsewhere.resolve()} --epochs=2 x y\n"))
         self.assertTrue(self.calls()[0].endswith(" //examples:first"))
+
+
+class Install(Dev):
+    def setUp(self):
+        super().setUp()
+        runfiles = "tree/bazel-bin/tools/install/install.runfiles/cohort"
+        self.write(f"{runfiles}/tools/install/install.py", '#!/usr/bin/env bash\necho "$@"\n', 0o755)
+
+    def test_builds_with_the_flags_and_installs_where_it_is_told(self):
+        folder = self.folder.resolve()
+        for argument, prefix in (("--prefix=a/../b", f"{folder}/b"), ("--prefix=~/b", f"{self.folder}/b")):
+            status, out, said = self.dev("install", "--config=cuda", argument)
+            self.assertEqual((status, out), (0, f"{prefix}\n"), said)
+            self.assertTrue(self.calls()[-1].endswith(" --config=cuda //tools/install"), self.calls())
+        self.assertEqual(self.dev("install")[1], f"{self.folder}/.local/cohort\n", "no folder of the system")
+
+    def test_refuses_what_it_does_not_understand_and_where_it_may_not_write_before_it_builds(self):
+        file = self.folder / "calls"
+        for arguments, part in (
+            (["--prefix"], "--prefix=DIR"),
+            (["--prefix="], "--prefix=DIR"),
+            (["/opt/cohort"], "/opt/cohort"),
+            ([f"--prefix={file}/a/b"], f"cannot install into {file}/a/b: {file} is no folder"),
+            (["--prefix=/sys/cohort"], "cannot install into /sys/cohort: /sys is no folder"),
+        ):
+            status, out, said = self.dev("install", *arguments, user=self.ordinary_user())
+            self.assertEqual((status, out), (2, ""), arguments)
+            self.assertIn(part, said)
+        self.assertEqual(self.calls(), [])
+
+    def test_ends_as_the_build_that_fails(self):
+        self.write_program("bazel", "exit 1")
+        self.assertEqual(self.dev("install", f"--prefix={self.folder}/b")[:2], (1, ""))
 
 
 class Lint(Dev):

@@ -1,0 +1,150 @@
+#!/usr/bin/env -S python3 -B
+"""Cohort as it is installed: used by a program outside of the source tree, from another folder than it was put into."""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+_ROOT = pathlib.Path.cwd()  # Bazel starts tests where the paths of BUILD files begin
+_HERE = _ROOT / "tests/integration/install"
+sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
+import cases  # pylint: disable=wrong-import-position
+
+_DEADLINE = 120  # seconds
+_WRONG_INPUT = 2  # as README.md has it
+_INCLUDE = re.compile(r'(?m)^#include ["<]([^">]+)[">]')
+_FOREIGN = re.compile(r" _Z(?:T.)?NK?\d+(?:absl|dnnl|Eigen|google|grpc|nlohmann)\w*")
+
+
+def run(*command, status=0, **environment):
+    """What a command writes to both streams; it must end with `status`."""
+    result = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_DEADLINE,
+        check=False,
+    )
+    if result.returncode != status:
+        raise AssertionError(f"{command}: ended with {result.returncode}, expected {status}\n{result.stdout}")
+    return result.stdout
+
+
+def install(prefix, status=0):
+    return run(str(_ROOT / "tools/install/install.py"), str(prefix), status=status)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+
+class Installation(Case):
+    def test_replaces_an_older_one_and_nothing_else(self):
+        install(self.folder)
+        header, stale = (self.folder / "include/cohort" / name for name in ("cohort.h", "stale.h"))
+        foreign = self.folder / "bin/foreign"
+        before = header.read_bytes()
+        header.write_text("older", encoding="utf-8")
+        stale.touch()
+        foreign.touch()
+        install(self.folder)
+        self.assertEqual(header.read_bytes(), before)
+        self.assertFalse(stale.exists())
+        self.assertTrue(foreign.exists())
+        self.assertEqual(list(self.folder.rglob(".*")), [], "left behind")
+
+    def test_says_what_cannot_be_written(self):
+        file = self.folder / "file"
+        file.touch()
+        self.assertRegex(install(file, status=1), f"^cannot install into {file}: .*Not a directory")
+
+
+class Use(Case):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        cls.addClassCleanup(folder.cleanup)
+        first = pathlib.Path(folder.name, "first")
+        install(first)
+        cls.prefix = first.rename(pathlib.Path(folder.name, "moved"))
+        cls.headers = cls.prefix / "include/cohort"
+
+    def compile(self, headers, *flags, status=0):
+        source = self.folder / "source.cc"
+        source.write_text("".join(f'#include "{header}"\n' for header in headers), encoding="utf-8")
+        return run("g++", "-fsyntax-only", f"-I{self.headers}", str(source), *flags, status=status)
+
+    def check_program(self, program):
+        trained = run(program)
+        losses = [float(loss) for loss in re.findall(r"(?m)^loss=([0-9.]+)$", trained)]
+        self.assertEqual(len(losses), 2, trained)
+        self.assertLess(losses[1], losses[0])
+        self.assertIn("replicas=2\n", trained)
+        refused = run(program, "--epochs=0", status=_WRONG_INPUT)
+        self.assertIn("error: INVALID_ARGUMENT: --epochs=0 is not allowed", refused)
+
+    def test_by_pkg_config(self):
+        pkg_config = {"PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")}
+        flags = run("pkg-config", "--cflags", "--libs", "cohort", **pkg_config)
+        program = str(self.folder / "train")
+        run("g++", "-std=c++20", str(_HERE / "train.cc"), "-o", program, *shlex.split(flags))
+        self.check_program(program)
+        launched = run(str(self.prefix / "bin/cohort-run"), "--workers=2", program)
+        self.assertIn("[worker:1] replicas=2\n", launched)
+
+    def test_by_cmake(self):
+        for name in ("CMakeLists.txt", "train.cc"):
+            shutil.copy(_HERE / name, self.folder)
+        build = str(self.folder / "build")
+        configure = ("cmake", "-S", str(self.folder), "-B", build, "-G", "Unix Makefiles")
+        run(*configure, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run("cmake", "--build", build)
+        self.check_program(f"{build}/train")
+        lists = self.folder / "CMakeLists.txt"
+        lists.write_text(lists.read_text(encoding="utf-8").replace("Cohort 0.1", "Cohort 0.0"), encoding="utf-8")
+        self.assertIn("CohortConfig.cmake, version: 0.1", run(*configure, status=1))
+
+    def test_headers_are_those_that_documents_show_and_need_no_other_library(self):
+        for document in [_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")]:
+            for header in _INCLUDE.findall(document.read_text(encoding="utf-8")):
+                self.assertTrue((self.headers / header).exists(), f"{document.name} shows {header}")
+        for header in self.headers.rglob("*.h"):
+            for included in _INCLUDE.findall(header.read_text(encoding="utf-8")):
+                own = (header.parent / included).exists()
+                self.assertTrue(own or re.fullmatch(r"[a-z_]+|sys/[a-z]+\.h", included), f"{header}: {included}")
+
+    def test_headers_compile_without_warnings(self):
+        headers = sorted(str(path.relative_to(self.headers)) for path in self.headers.rglob("*.h"))
+        self.compile(headers, "-std=c++20", "-Wall", "-Wextra", "-Werror")
+
+    def test_an_older_standard_is_told_first(self):
+        said = self.compile(["cohort.h"], "-std=c++17", "-fmax-errors=1", status=1)
+        self.assertRegex(said, "error: .*-std=c[+]{2}20")
+
+    def test_library_is_found_by_its_version_and_shows_symbols_of_its_own(self):
+        (library,) = (self.prefix / "lib").glob("libcohort.so.*")
+        self.assertEqual((self.prefix / "lib/libcohort.so").resolve(), library.resolve())
+        dynamic = run("readelf", "--dynamic", "--wide", str(library))
+        self.assertIn(f"soname: [{library.name}]", dynamic)
+        self.assertNotRegex(dynamic, "RPATH|RUNPATH")
+        version = run("pkg-config", "--modversion", str(self.prefix / "lib/pkgconfig/cohort.pc")).strip()
+        self.assertEqual(library.name, f"libcohort.so.{version}")
+        symbols = run("nm", "--dynamic", "--defined-only", str(library))
+        self.assertIn("_ZN6cohort8run_main", symbols)
+        self.assertEqual(_FOREIGN.findall(symbols), [])
+
+
+if __name__ == "__main__":
+    sys.exit(cases.run())
