@@ -1,11 +1,10 @@
 #pragma once
 
-#include <array>
 #include <compare>
 #include <memory>
-#include <span>
 
 #include "core/kernels/common/attention_sizes.h"
+#include "core/kernels/cuda/library_plan.h"
 
 namespace cohort::cuda {
 
@@ -30,17 +29,8 @@ struct AttentionProblem {
   bool is_right_in_cudnn(size_t version) const;
 };
 
-// What a library does for an AttentionProblem.
-class AttentionPlan {
- public:
-  virtual ~AttentionPlan() = default;
-  virtual size_t workspace_bytes() const = 0;
-  // Hands the work over. `tensors` are the op's inputs and then its outputs.
-  virtual void run(Stream& stream, std::span<void* const> tensors, void* workspace) = 0;
-};
-
 // The library's plan for a problem on `device`, cached; null where it has none. One source of this
 // is linked: cuDNN's, or a simulation in tests. Thread-safe.
-std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device device);
+std::shared_ptr<LibraryPlan> find_attention_plan(const AttentionProblem& problem, Device device);
 
 }  // namespace cohort::cuda

@@ -291,7 +291,7 @@ bool orders_sums(const AttentionProblem& problem, Device device) {
   return problem.gradient && major == kHopper;
 }
 
-class CudnnAttentionPlan final : public AttentionPlan {
+class CudnnAttentionPlan final : public LibraryPlan {
  public:
   CudnnAttentionPlan(const AttentionProblem& problem, GradientForm form, Device device)
       : CudnnAttentionPlan(AttentionGraph(problem, form), device,
@@ -343,7 +343,7 @@ struct Key {
 // More than the attention layers of a few large models have sizes.
 constexpr size_t kPlans = 256;
 
-std::shared_ptr<AttentionPlan> plan_of(const AttentionProblem& problem, Device device) {
+std::shared_ptr<LibraryPlan> plan_of(const AttentionProblem& problem, Device device) {
   if (!problem.gradient)
     return std::make_shared<CudnnAttentionPlan>(problem, GradientForm{}, device);
   try {
@@ -354,7 +354,7 @@ std::shared_ptr<AttentionPlan> plan_of(const AttentionProblem& problem, Device d
   }
 }
 
-std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device device) {
+std::shared_ptr<LibraryPlan> make_plan(const AttentionProblem& problem, Device device) {
   const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
                                problem.keys, " keys in heads of ", problem.size, ", ",
                                problem.dtype, ", is done without cuDNN, with scores in memory");
@@ -367,8 +367,8 @@ std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device
 
 }  // namespace
 
-std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device device) {
-  static auto* cache = new PlanCache<Key, AttentionPlan>(kPlans);
+std::shared_ptr<LibraryPlan> find_attention_plan(const AttentionProblem& problem, Device device) {
+  static auto* cache = new PlanCache<Key, LibraryPlan>(kPlans);
   return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
 }
 
