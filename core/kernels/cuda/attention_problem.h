@@ -25,7 +25,8 @@ struct AttentionProblem {
   // causal mask that is not on the main diagonal needs blocks of 64 positions.
   bool is_for_libraries() const;
   // Whether cuDNN of this version (cudnnGetVersion) computes it rightly: 9.10.0 and 9.10.1 do not,
-  // and of gradients none before 9.15.1 where keys are not whole blocks of 128.
+  // and of gradients none over a single key, nor before 9.15.1 where keys are not whole blocks of
+  // 128.
   bool is_right_in_cudnn(size_t version) const;
 };
 
