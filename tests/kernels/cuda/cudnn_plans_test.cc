@@ -48,6 +48,9 @@ class CudnnPlans : public ::testing::Test {
   std::string refusal(const AttentionProblem& problem) {
     return refusal_of([&] { plan_attention(problem, h100_); });
   }
+  std::string refusal(const RowNormProblem& problem) {
+    return refusal_of([&] { plan_row_norm(problem, h100_); });
+  }
 
  private:
   template <typename F>
@@ -164,6 +167,23 @@ TEST_F(CudnnPlans, AreThereForAttentionAndItsGradient) {
                                       << problem.queries << " queries";
     }
   }
+}
+
+// --- Normalisations
+
+// Whose outputs tell a plan nothing that its inputs do not.
+RowNormProblem row_norm(std::string_view op, DType dtype, DType parameter, const Shape& shape) {
+  const TensorSpec x{dtype, shape}, gamma{parameter, {shape.dim(-1)}};
+  const Attributes attributes = {{"epsilon", 1e-5}};
+  if (op.ends_with("Grad")) return RowNormProblem({op, {x, x, gamma}, {}, attributes});
+  return RowNormProblem({op, {x, gamma}, {}, attributes});
+}
+
+TEST_F(CudnnPlans, AreThereForNormalisationsOfRowsAndTheirGradients) {
+  for (const char* op : {"LayerNorm", "LayerNormGrad", "RmsNorm", "RmsNormGrad"})
+    EXPECT_EQ(refusal(row_norm(op, DType::kBFloat16, DType::kFloat32, {8, 1024, 768})), "") << op;
+  for (const char* op : {"LayerNorm", "LayerNormGrad"})
+    EXPECT_EQ(refusal(row_norm(op, DType::kFloat16, DType::kFloat16, {7, 5})), "") << op;
 }
 
 }  // namespace
