@@ -274,29 +274,12 @@ class AttentionGrad final : public AttentionKernel<T> {
   size_t q_, k_, v_, dout_, out_, result_, weights_, slopes_, delta_, products_;
 };
 
-// By the library's plan, which keeps no scores.
-class LibraryAttention final : public Kernel {
- public:
-  explicit LibraryAttention(std::shared_ptr<AttentionPlan> plan) : plan_(std::move(plan)) {}
-  size_t scratch_bytes() const override { return plan_->workspace_bytes(); }
-  void run(const KernelContext& context) override {
-    std::vector<void*> tensors;
-    // Only read: libraries take all pointers alike.
-    for (const void* input : context.inputs) tensors.push_back(const_cast<void*>(input));
-    tensors.insert(tensors.end(), context.outputs.begin(), context.outputs.end());
-    plan_->run(*context.stream, tensors, context.scratch);
-  }
-
- private:
-  std::shared_ptr<AttentionPlan> plan_;
-};
-
 template <template <typename> class Composed>
 std::unique_ptr<Kernel> make_attention(const KernelSpec& spec) {
   const AttentionProblem problem(spec);
   if (problem.is_for_libraries())
     if (auto plan = find_attention_plan(problem, spec.device))
-      return std::make_unique<LibraryAttention>(std::move(plan));
+      return std::make_unique<LibraryKernel>(std::move(plan));
   return make_floating<Composed>(spec);
 }
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <array>
 #include <compare>
 #include <memory>
-#include <span>
 
 #include "core/kernels/common/attention_sizes.h"
+#include "core/kernels/cuda/library_plan.h"
 
 namespace cohort::cuda {
 
@@ -26,21 +25,13 @@ struct AttentionProblem {
   // causal mask that is not on the main diagonal needs blocks of 64 positions.
   bool is_for_libraries() const;
   // Whether cuDNN of this version (cudnnGetVersion) computes it rightly: 9.10.0 and 9.10.1 do not,
-  // and of gradients none before 9.15.1 where keys are not whole blocks of 128.
+  // and of gradients none over a single key, nor before 9.15.1 where keys are not whole blocks of
+  // 128.
   bool is_right_in_cudnn(size_t version) const;
-};
-
-// What a library does for an AttentionProblem.
-class AttentionPlan {
- public:
-  virtual ~AttentionPlan() = default;
-  virtual size_t workspace_bytes() const = 0;
-  // Hands the work over. `tensors` are the op's inputs and then its outputs.
-  virtual void run(Stream& stream, std::span<void* const> tensors, void* workspace) = 0;
 };
 
 // The library's plan for a problem on `device`, cached; null where it has none. One source of this
 // is linked: cuDNN's, or a simulation in tests. Thread-safe.
-std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device device);
+std::shared_ptr<LibraryPlan> find_attention_plan(const AttentionProblem& problem, Device device);
 
 }  // namespace cohort::cuda

@@ -1,14 +1,13 @@
 #include <limits>
 
-#include "core/device/cuda/cuda_error.h"
-#include "core/device/cuda/gpus.h"
 #include "core/kernels/common/scratch.h"
-#include "core/kernels/cuda/attention_problem.h"
 #include "core/kernels/cuda/cudnn_graph.h"
+#include "core/kernels/cuda/cudnn_plans.h"
 #include "core/kernels/cuda/plan_cache.h"
 
 // Flash attention: graphs of the shape that cuDNN's engines know, products and what is done to
-// scores between them, which are in no memory.
+// scores between them, which are no tensors in memory. (The workspace of the gradient on Hopper has
+// 16 bits for each.)
 namespace cohort::cuda {
 namespace {
 
@@ -283,19 +282,16 @@ class AttentionGraph {
 
 // Whether the graph's form alone makes cuDNN add up in one order, which its engines' notes do not
 // tell: that of the gradient does on Hopper. Other cards are not known to.
-bool orders_sums(const AttentionProblem& problem, Device device) {
+bool orders_sums(const AttentionProblem& problem, const Cudnn& cudnn) {
   constexpr int kHopper = 9;
-  const int card = Gpus::instance().use(device).card();
-  int major = 0;
-  COHORT_CUDA(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card));
-  return problem.gradient && major == kHopper;
+  return problem.gradient && cudnn.capability == kHopper;
 }
 
-class CudnnAttentionPlan final : public AttentionPlan {
+class CudnnAttentionPlan final : public LibraryPlan {
  public:
-  CudnnAttentionPlan(const AttentionProblem& problem, GradientForm form, Device device)
-      : CudnnAttentionPlan(AttentionGraph(problem, form), device,
-                           {.ordered = orders_sums(problem, device)}) {}
+  CudnnAttentionPlan(const AttentionProblem& problem, GradientForm form, Cudnn& cudnn)
+      : CudnnAttentionPlan(AttentionGraph(problem, form), cudnn,
+                           {.ordered = orders_sums(problem, cudnn)}) {}
 
   size_t workspace_bytes() const override { return delta_offset() + delta_bytes_; }
   void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
@@ -317,12 +313,12 @@ class CudnnAttentionPlan final : public AttentionPlan {
   }
 
  private:
-  CudnnAttentionPlan(const AttentionGraph& graph, Device device, const EngineRules& rules)
+  CudnnAttentionPlan(const AttentionGraph& graph, Cudnn& cudnn, const EngineRules& rules)
       : tensors_(graph.tensors()),
         delta_bytes_(graph.delta_bytes()),
         floats_(graph.floats()),
         integers_(graph.integers()),
-        plan_(device, graph.operations(), rules) {}
+        plan_(cudnn, graph.operations(), rules) {}
 
   // In the workspace, behind cuDNN's own.
   size_t delta_offset() const { return scratch_size(plan_.workspace_bytes()); }
@@ -343,32 +339,30 @@ struct Key {
 // More than the attention layers of a few large models have sizes.
 constexpr size_t kPlans = 256;
 
-std::shared_ptr<AttentionPlan> plan_of(const AttentionProblem& problem, Device device) {
-  if (!problem.gradient)
-    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm{}, device);
-  try {
-    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaInMemory, device);
-  } catch (const Error& error) {
-    if (error.code() == Code::kResourceExhausted) throw;
-    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaBetween, device);
-  }
-}
-
-std::shared_ptr<AttentionPlan> make_plan(const AttentionProblem& problem, Device device) {
+std::shared_ptr<LibraryPlan> make_plan(const AttentionProblem& problem, Device device) {
   const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
                                problem.keys, " keys in heads of ", problem.size, ", ",
                                problem.dtype, ", is done without cuDNN, with scores in memory");
-  return made_by_cudnn(device, what, [&] {
-    if (!problem.is_right_in_cudnn(cudnnGetVersion()))
-      fail(Code::kUnimplemented, "cuDNN of version ", cudnnGetVersion(), " computes it wrongly");
-    return plan_of(problem, device);
-  });
+  return made_by_cudnn(device, what, [&](Cudnn& cudnn) { return plan_attention(problem, cudnn); });
 }
 
 }  // namespace
 
-std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device device) {
-  static auto* cache = new PlanCache<Key, AttentionPlan>(kPlans);
+std::shared_ptr<LibraryPlan> plan_attention(const AttentionProblem& problem, Cudnn& cudnn) {
+  if (!problem.is_right_in_cudnn(cudnnGetVersion()))
+    fail(Code::kUnimplemented, "cuDNN of version ", cudnnGetVersion(), " computes it wrongly");
+  if (!problem.gradient)
+    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm{}, cudnn);
+  try {
+    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaInMemory, cudnn);
+  } catch (const Error& error) {
+    if (error.code() == Code::kResourceExhausted) throw;
+    return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaBetween, cudnn);
+  }
+}
+
+std::shared_ptr<LibraryPlan> find_attention_plan(const AttentionProblem& problem, Device device) {
+  static auto* cache = new PlanCache<Key, LibraryPlan>(kPlans);
   return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
 }
 

@@ -1,6 +1,6 @@
 
-#include "core/kernels/cuda/conv_problem.h"
 #include "core/kernels/cuda/cudnn_graph.h"
+#include "core/kernels/cuda/cudnn_plans.h"
 #include "core/kernels/cuda/plan_cache.h"
 
 // Convolutions as graphs of one operation, with a bias behind it where the problem has one.
@@ -94,9 +94,9 @@ std::vector<CudnnDescriptor> operations(const ConvProblem& p) {
 
 class CudnnConvPlan final : public ConvPlan {
  public:
-  CudnnConvPlan(const ConvProblem& problem, Device device)
+  CudnnConvPlan(const ConvProblem& problem, Cudnn& cudnn)
       : tensors_(problem.bias ? 4 : 3),
-        plan_(device, operations(problem),
+        plan_(cudnn, operations(problem),
               {.float32 = problem.x.dtype == DType::kFloat32, .tf32 = problem.tf32}) {}
 
   size_t workspace_bytes() const override { return plan_.workspace_bytes(); }
@@ -128,11 +128,14 @@ std::shared_ptr<ConvPlan> make_plan(const ConvProblem& problem, Device device) {
                                : str("a convolution of ", problem.x.dims[1], " channels, filter ",
                                      problem.filter.dims[2], "x", problem.filter.dims[3], ", ",
                                      problem.x.dtype, ", is done without cuDNN, slowly");
-  return made_by_cudnn(device, what,
-                       [&] { return std::make_shared<CudnnConvPlan>(problem, device); });
+  return made_by_cudnn(device, what, [&](Cudnn& cudnn) { return plan_conv(problem, cudnn); });
 }
 
 }  // namespace
+
+std::shared_ptr<ConvPlan> plan_conv(const ConvProblem& problem, Cudnn& cudnn) {
+  return std::make_shared<CudnnConvPlan>(problem, cudnn);
+}
 
 // float64 is for checking gradients; our own loops do.
 std::shared_ptr<ConvPlan> find_conv_plan(const ConvProblem& problem, Device device) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
 #include "core/kernels/cuda/plan_choice.h"
@@ -30,11 +31,12 @@ int64_t get(const CudnnDescriptor& from, cudnnBackendAttributeName_t name,
 
 // The engines that cuDNN proposes, best first; none where it refuses to in this mode, which `why`
 // then says unless it says something already.
-std::vector<CudnnDescriptor> propose(const CudnnDescriptor& graph, cudnnBackendHeurMode_t mode,
-                                     std::string& why) {
+std::vector<CudnnDescriptor> propose(const Cudnn& cudnn, const CudnnDescriptor& graph,
+                                     cudnnBackendHeurMode_t mode, std::string& why) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  if (cudnn.properties) heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *cudnn.properties);
   try {
     heuristic.finish();
   } catch (const Error& error) {
@@ -80,11 +82,14 @@ bool is_memory(cudnnStatus_t status) {
 
 // The plan of one engine; none where it turns out that it cannot, or cannot be compiled, whatever
 // cuDNN calls that: another engine may. `why` as above.
-std::optional<CudnnDescriptor> plan_of(cudnnHandle_t handle, const CudnnDescriptor& configuration,
+std::optional<CudnnDescriptor> plan_of(const Cudnn& cudnn, const CudnnDescriptor& configuration,
                                        std::string& why) {
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
-      .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+  if (cudnn.properties)
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *cudnn.properties);
+  else
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn.handle);
   const cudnnStatus_t status = cudnnBackendFinalize(plan.get());
   if (status == CUDNN_STATUS_SUCCESS) return plan;
   if (is_memory(status)) check_cudnn(status, "cudnnBackendFinalize of a plan");
@@ -98,18 +103,17 @@ size_t workspace_of(const CudnnDescriptor& plan) {
   return static_cast<size_t>(bytes);
 }
 
-CudnnDescriptor choose_plan(cudnnHandle_t handle, const std::vector<CudnnDescriptor>& operations,
+CudnnDescriptor choose_plan(const Cudnn& cudnn, const std::vector<CudnnDescriptor>& operations,
                             const EngineRules& rules) {
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
-      .set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations)
-      .finish();
+  if (!cudnn.properties) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, cudnn.handle);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations).finish();
   PlanChoice<CudnnDescriptor> choice;
   std::string why;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (const CudnnDescriptor& configuration : propose(graph, mode, why)) {
+    for (const CudnnDescriptor& configuration : propose(cudnn, graph, mode, why)) {
       if (!rules.allow(notes_of(configuration))) continue;
-      const auto plan = plan_of(handle, configuration, why);
+      const auto plan = plan_of(cudnn, configuration, why);
       if (plan && choice.offer(*plan, workspace_of(*plan))) return *plan;
     }
   if (choice.chosen()) return *choice.chosen();
@@ -150,6 +154,8 @@ Cudnn& Cudnn::of(Device device) {
   if (cudnn == nullptr) {
     auto made = std::make_unique<Cudnn>();
     made->device = device;
+    COHORT_CUDA(device, cudaDeviceGetAttribute(&made->capability, cudaDevAttrComputeCapabilityMajor,
+                                               Gpus::instance().use(device).card()));
     COHORT_CUDNN(cudnnCreate(&made->handle));
     cudnn = std::move(made);
   }
@@ -242,12 +248,12 @@ CudnnDescriptor cudnn_pointwise_operation(CudnnDescriptor description, const Cud
   return operation.finish();
 }
 
-CudnnPlan::CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
+CudnnPlan::CudnnPlan(Cudnn& cudnn, const std::vector<CudnnDescriptor>& operations,
                      const EngineRules& rules)
-    : cudnn_(Cudnn::of(device)),
+    : cudnn_(cudnn),
       plan_([&] {
         const std::lock_guard lock(cudnn_.mutex);
-        return choose_plan(cudnn_.handle, operations, rules);
+        return choose_plan(cudnn_, operations, rules);
       }()),
       workspace_bytes_(workspace_of(plan_)) {}
 

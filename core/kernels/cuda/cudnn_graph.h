@@ -3,6 +3,7 @@
 #include <cudnn.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,17 +22,6 @@ void check_cudnn(cudnnStatus_t status, const char* call);
 #define COHORT_CUDNN(call) ::cohort::cuda::check_cudnn(call, #call)
 
 cudnnDataType_t cudnn_type(DType dtype);  // kUnimplemented for what is not a floating type
-
-// cuDNN on one logical GPU. A handle belongs to whoever holds the mutex.
-struct Cudnn {
-  Device device;
-  std::mutex mutex;
-  cudnnHandle_t handle = nullptr;
-
-  // Made at the first use, on the thread's card, and never ended: CUDA is gone before static
-  // objects.
-  static Cudnn& of(Device device);
-};
 
 // A description that cuDNN makes and takes back. Copies refer to the same one.
 class CudnnDescriptor {
@@ -58,6 +48,21 @@ class CudnnDescriptor {
   std::shared_ptr<std::vector<CudnnDescriptor>> parts_;
 };
 
+// cuDNN for one card: that of a logical GPU, by a handle, which belongs to whoever holds the mutex;
+// or one that is only described, by a CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. What is planned for that
+// cannot run.
+struct Cudnn {
+  Device device;
+  int capability = 0;  // the major number of the card's compute capability
+  std::mutex mutex;
+  cudnnHandle_t handle = nullptr;
+  std::optional<CudnnDescriptor> properties;  // where there is no handle
+
+  // Made at the first use, and never ended: CUDA is gone before static objects. The card becomes
+  // the thread's, as descriptions are of that one.
+  static Cudnn& of(Device device);
+};
+
 // How a tensor of a graph is there: in memory, as a number that is given by value with the
 // pointers, or between operations only.
 enum class CudnnTensorKind { kMemory, kByValue, kVirtual };
@@ -78,8 +83,7 @@ class CudnnPlan {
  public:
   // The first plan that cuDNN proposes, allowed by `rules` and without a large workspace where
   // there is such a one (PlanChoice). kUnimplemented where there is none.
-  CudnnPlan(Device device, const std::vector<CudnnDescriptor>& operations,
-            const EngineRules& rules);
+  CudnnPlan(Cudnn& cudnn, const std::vector<CudnnDescriptor>& operations, const EngineRules& rules);
 
   size_t workspace_bytes() const { return workspace_bytes_; }
   // Hands it over, with the memory of the tensors that have these ids. Thread-safe.
@@ -92,14 +96,14 @@ class CudnnPlan {
   size_t workspace_bytes_;
 };
 
-// What `make` makes of cuDNN for `device`, to be kept with others of its kind. Null where cuDNN
+// What `make` makes of cuDNN on `device`, to be kept with others of its kind. Null where cuDNN
 // cannot, and a warning that names `what` is done and how it is done without, unless that is empty.
 // Throws for memory.
 template <typename Make>
-auto made_by_cudnn(Device device, const std::string& what, const Make& make) -> decltype(make()) {
+auto made_by_cudnn(Device device, const std::string& what, const Make& make)
+    -> decltype(make(Cudnn::of(device))) {
   try {
-    Cudnn::of(device);  // descriptions are of the thread's card
-    return make();
+    return make(Cudnn::of(device));
   } catch (const Error& error) {
     if (error.code() == Code::kResourceExhausted) throw;
     if (!what.empty())

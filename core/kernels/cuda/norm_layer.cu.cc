@@ -2,9 +2,10 @@
 
 #include "core/kernels/cuda/column_sums.h"
 #include "core/kernels/cuda/floating_kernel.h"
+#include "core/kernels/cuda/row_norm_problem.h"
 
-// LayerNorm, RmsNorm and their gradients: statistics for each row. Rows of no columns have mean and
-// mean square 0.
+// LayerNorm, RmsNorm and their gradients, by the library where it has a plan: statistics for each
+// row. Rows of no columns have mean and mean square 0.
 namespace cohort::cuda {
 namespace {
 
@@ -127,10 +128,19 @@ using LayerNormGrad = RowNormGrad<T, true>;
 template <typename T>
 using RmsNormGrad = RowNormGrad<T, false>;
 
-COHORT_REGISTER_KERNEL("LayerNorm", kGpu, make_floating<LayerNorm>);
-COHORT_REGISTER_KERNEL("LayerNormGrad", kGpu, make_floating<LayerNormGrad>);
-COHORT_REGISTER_KERNEL("RmsNorm", kGpu, make_floating<RmsNorm>);
-COHORT_REGISTER_KERNEL("RmsNormGrad", kGpu, make_floating<RmsNormGrad>);
+template <template <typename> class Own>
+std::unique_ptr<Kernel> make_row_norm(const KernelSpec& spec) {
+  const RowNormProblem problem(spec);
+  if (problem.is_for_libraries())
+    if (auto plan = find_row_norm_plan(problem, spec.device))
+      return std::make_unique<LibraryKernel>(std::move(plan));
+  return make_floating<Own>(spec);
+}
+
+COHORT_REGISTER_KERNEL("LayerNorm", kGpu, make_row_norm<LayerNorm>);
+COHORT_REGISTER_KERNEL("LayerNormGrad", kGpu, make_row_norm<LayerNormGrad>);
+COHORT_REGISTER_KERNEL("RmsNorm", kGpu, make_row_norm<RmsNorm>);
+COHORT_REGISTER_KERNEL("RmsNormGrad", kGpu, make_row_norm<RmsNormGrad>);
 
 }  // namespace
 }  // namespace cohort::cuda

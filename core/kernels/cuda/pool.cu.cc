@@ -3,7 +3,8 @@
 #include "core/kernels/cuda/launch.h"
 
 // MaxPool2D, AvgPool2D and their gradients, a thread for each element of the result. A gradient
-// gathers from the windows over its element, so that nothing is added by several threads.
+// gathers from the windows over its element, so that nothing is added by several threads. S is the
+// type of images in memory.
 namespace cohort::cuda {
 namespace {
 
@@ -72,67 +73,73 @@ COHORT_DEVICE inline bool beats(T value, T highest) {
   return value > highest || value != value;
 }
 
-template <typename T>
+template <typename S>
 void max_pool(const KernelContext& context, const PoolSizes s) {
-  const T* x = context.input<T>(0);
-  T* y = context.output<T>(0);
+  using T = Computed<S>;
+  const S* x = context.input<S>(0);
+  S* y = context.output<S>(0);
   for_each_element(*context.stream, outputs_of(s), [=] COHORT_DEVICE(int64_t i) {
     const Pixel out(i, s.out_h, s.out_w, s.channels);
     T highest = 0;
     bool any = false;
     for_each_in_window(s, out, out.row, out.column, [&](int64_t in) {
-      if (!any || beats(x[in], highest)) highest = x[in];
+      const T value = convert<T>(x[in]);
+      if (!any || beats(value, highest)) highest = value;
       any = true;
     });
-    y[i] = highest;
+    y[i] = convert<S>(highest);
   });
 }
 
-template <typename T>
+template <typename S>
 void average_pool(const KernelContext& context, const PoolSizes s) {
-  const T* x = context.input<T>(0);
-  T* y = context.output<T>(0);
+  using T = Computed<S>;
+  const S* x = context.input<S>(0);
+  S* y = context.output<S>(0);
   for_each_element(*context.stream, outputs_of(s), [=] COHORT_DEVICE(int64_t i) {
     const Pixel out(i, s.out_h, s.out_w, s.channels);
     T sum = 0;
-    const int64_t count =
-        for_each_in_window(s, out, out.row, out.column, [&](int64_t in) { sum += x[in]; });
-    y[i] = sum / static_cast<T>(count);
+    const int64_t count = for_each_in_window(s, out, out.row, out.column,
+                                             [&](int64_t in) { sum += convert<T>(x[in]); });
+    y[i] = convert<S>(sum / static_cast<T>(count));
   });
 }
 
 // Of a window, the first element equal to its maximum takes the gradient.
-template <typename T>
+template <typename S>
 void max_pool_grad(const KernelContext& context, const PoolSizes s) {
-  const T *dy = context.input<T>(0), *x = context.input<T>(1), *y = context.input<T>(2);
-  T* dx = context.output<T>(0);
+  using T = Computed<S>;
+  const S *dy = context.input<S>(0), *x = context.input<S>(1), *y = context.input<S>(2);
+  S* dx = context.output<S>(0);
   for_each_element(*context.stream, inputs_of(s), [=] COHORT_DEVICE(int64_t i) {
     const Pixel in(i, s.in_h, s.in_w, s.channels);
     T sum = 0;
     for_each_window_over(s, in, [&](int64_t out, int64_t row, int64_t column) {
       int64_t taker = -1;
       for_each_in_window(s, in, row, column, [&](int64_t other) {
-        if (taker < 0 && (x[other] == y[out] || x[other] != x[other])) taker = other;
+        const T value = convert<T>(x[other]);
+        if (taker < 0 && (value == convert<T>(y[out]) || value != value)) taker = other;
       });
-      if (taker == i) sum += dy[out];
+      if (taker == i) sum += convert<T>(dy[out]);
     });
-    dx[i] = sum;
+    dx[i] = convert<S>(sum);
   });
 }
 
-template <typename T>
+template <typename S>
 void average_pool_grad(const KernelContext& context, const PoolSizes s) {
-  const T* dy = context.input<T>(0);
-  T* dx = context.output<T>(0);
+  using T = Computed<S>;
+  const S* dy = context.input<S>(0);
+  S* dx = context.output<S>(0);
   for_each_element(*context.stream, inputs_of(s), [=] COHORT_DEVICE(int64_t i) {
     const Pixel in(i, s.in_h, s.in_w, s.channels);
     T sum = 0;
     for_each_window_over(s, in, [&](int64_t out, int64_t row, int64_t column) {
       const int64_t count = window_of(row, s.stride_h, s.top, s.window_h, s.in_h).size() *
                             window_of(column, s.stride_w, s.left, s.window_w, s.in_w).size();
-      sum += dy[out] * (T(1) / static_cast<T>(count));
+      sum += convert<T>(dy[out]) * (T(1) / static_cast<T>(count));
     });
-    dx[i] = sum;
+    dx[i] = convert<S>(sum);
   });
 }
 
@@ -147,19 +154,19 @@ class Pool final : public Kernel {
   const PoolSizes sizes_;
 };
 
-template <typename T>
-using MaxPool = Pool<pool_sizes, max_pool<T>>;
-template <typename T>
-using MaxPoolGrad = Pool<max_pool_grad_sizes, max_pool_grad<T>>;
-template <typename T>
-using AvgPool = Pool<pool_sizes, average_pool<T>>;
-template <typename T>
-using AvgPoolGrad = Pool<average_pool_grad_sizes, average_pool_grad<T>>;
+template <typename S>
+using MaxPool = Pool<pool_sizes, max_pool<S>>;
+template <typename S>
+using MaxPoolGrad = Pool<max_pool_grad_sizes, max_pool_grad<S>>;
+template <typename S>
+using AvgPool = Pool<pool_sizes, average_pool<S>>;
+template <typename S>
+using AvgPoolGrad = Pool<average_pool_grad_sizes, average_pool_grad<S>>;
 
-COHORT_REGISTER_KERNEL("MaxPool2D", kGpu, make_floating<MaxPool>);
-COHORT_REGISTER_KERNEL("MaxPool2DGrad", kGpu, make_floating<MaxPoolGrad>);
-COHORT_REGISTER_KERNEL("AvgPool2D", kGpu, make_floating<AvgPool>);
-COHORT_REGISTER_KERNEL("AvgPool2DGrad", kGpu, make_floating<AvgPoolGrad>);
+COHORT_REGISTER_KERNEL("MaxPool2D", kGpu, make_stored<MaxPool>);
+COHORT_REGISTER_KERNEL("MaxPool2DGrad", kGpu, make_stored<MaxPoolGrad>);
+COHORT_REGISTER_KERNEL("AvgPool2D", kGpu, make_stored<AvgPool>);
+COHORT_REGISTER_KERNEL("AvgPool2DGrad", kGpu, make_stored<AvgPoolGrad>);
 
 }  // namespace
 }  // namespace cohort::cuda

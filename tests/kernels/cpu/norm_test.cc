@@ -208,5 +208,32 @@ TEST(RmsNormGrad, MatchesTheFormula) {
   }
 }
 
+// As in mixed precision: gamma and beta in float32, whatever x is.
+TEST(Normalisations, TakeWideParameters) {
+  for (const Shape& shape : {Shape{40, 16}, Shape{2, 300, 33}}) {
+    const Shape channels{shape.dim(-1)}, rows = shape.without_axis(shape.rank() - 1);
+    const Tensor x = random_tensor(shape, 1, -2, 4), dy = random_tensor(shape, 2),
+                 y = random_tensor(shape, 3), gamma = random_tensor(channels, 4),
+                 beta = random_tensor(channels, 5), variance = random_tensor(channels, 6, 0, 2),
+                 mean = random_tensor(rows, 7), rstd = random_tensor(rows, 8, 0.5, 2);
+    const Attributes epsilon = {{"epsilon", kEpsilon}}, relu = batch_norm_attributes(true);
+    const auto layer = [](const Tensors& in, const Attributes&) { return row_norm(in, true); };
+    const auto rms = [](const Tensors& in, const Attributes&) { return row_norm(in, false); };
+    const auto layer_grad = [](const Tensors& in, const Attributes&) {
+      return row_norm_grad(in, true);
+    };
+    const auto rms_grad = [](const Tensors& in, const Attributes&) {
+      return row_norm_grad(in, false);
+    };
+    check_kernel("BatchNorm", {x, gamma, beta}, relu, batch_norm, {1, 2});
+    check_kernel("BatchNormGrad", {dy, x, gamma, beta, variance, y}, relu, batch_norm_grad,
+                 {2, 3, 4});
+    check_kernel("LayerNorm", {x, gamma, beta}, epsilon, layer, {1, 2});
+    check_kernel("LayerNormGrad", {dy, x, gamma, mean, rstd}, {}, layer_grad, {2, 3, 4});
+    check_kernel("RmsNorm", {x, gamma}, epsilon, rms, {1});
+    check_kernel("RmsNormGrad", {dy, x, gamma, rstd}, {}, rms_grad, {2, 3});
+  }
+}
+
 }  // namespace
 }  // namespace cohort

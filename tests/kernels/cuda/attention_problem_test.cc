@@ -53,6 +53,7 @@ TEST(AttentionProblem, IsForLibrariesWhereTheyMayHaveAPlan) {
 TEST(AttentionProblem, IsNotForVersionsOfCudnnThatComputeItWrongly) {
   const AttentionProblem out = problem({.queries = 64, .keys = 192}),
                          slopes = problem({.queries = 64, .keys = 192}, true),
+                         of_one_key = problem({.queries = 1, .keys = 1}, true),
                          of_whole_blocks = problem({.queries = 64, .keys = 256}, true);
   for (const size_t version : {90800, 90900, 91002, 91400, 91500}) {
     EXPECT_TRUE(out.is_right_in_cudnn(version)) << version;
@@ -65,6 +66,7 @@ TEST(AttentionProblem, IsNotForVersionsOfCudnnThatComputeItWrongly) {
     EXPECT_TRUE(p.is_right_in_cudnn(91501));
     EXPECT_TRUE(p.is_right_in_cudnn(91900));
   }
+  EXPECT_FALSE(of_one_key.is_right_in_cudnn(91900));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
-#include "core/device/simulated/simulated_gpus.h"
 #include "core/kernels/cuda/attention_problem.h"
-#include "tests/kernels/cuda/workspace.h"
+#include "tests/kernels/cuda/simulated_plan.h"
 
-// Attention as a library does it, by the CPU's kernels.
 namespace cohort::cuda {
 namespace {
 
@@ -14,33 +12,14 @@ KernelSpec spec_of(const AttentionProblem& p, const Attributes& attributes) {
   return {"AttentionGrad", {q, q, k, k, q, lse}, {q, k, k}, attributes, Device{}, 1};
 }
 
-class SimulatedAttentionPlan final : public AttentionPlan {
- public:
-  explicit SimulatedAttentionPlan(const AttentionProblem& p) : inputs_(p.gradient ? 6 : 3) {
-    const Attributes attributes = {{"causal", p.causal}, {"scale", static_cast<double>(p.scale)}};
-    kernel_ = make_kernel(spec_of(p, attributes));
-  }
-  size_t workspace_bytes() const override { return kernel_->scratch_bytes(); }
-  void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
-    check_workspace(workspace);
-    const std::vector<const void*> inputs(tensors.begin(), tensors.begin() + inputs_);
-    const std::vector<void*> outputs(tensors.begin() + inputs_, tensors.end());
-    simulated::submit(stream, [kernel = kernel_, inputs, outputs, workspace] {
-      kernel->run({inputs, outputs, workspace, StepInfo{}});
-    });
-  }
-
- private:
-  int64_t inputs_;
-  std::shared_ptr<Kernel> kernel_;
-};
-
 }  // namespace
 
 // None for float16, so that what is done without the library is tested in 16 bits as well.
-std::shared_ptr<AttentionPlan> find_attention_plan(const AttentionProblem& problem, Device) {
+std::shared_ptr<LibraryPlan> find_attention_plan(const AttentionProblem& problem, Device) {
   if (problem.dtype == DType::kFloat16) return nullptr;
-  return std::make_shared<SimulatedAttentionPlan>(problem);
+  const Attributes attributes = {{"causal", problem.causal},
+                                 {"scale", static_cast<double>(problem.scale)}};
+  return std::make_shared<SimulatedPlan>(spec_of(problem, attributes));
 }
 
 }  // namespace cohort::cuda
