@@ -1,7 +1,7 @@
 #include "strategies/collective/hierarchical/group_end.h"
 
+#include <algorithm>
 #include <charconv>
-#include <string>
 
 namespace cohort::hierarchical {
 namespace {
@@ -11,6 +11,17 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 // The same when the application has ended it, as when one of them is lost.
 constexpr std::chrono::milliseconds kAbortedPatience{200};
+// How long a rank that is not stopped may take to answer where it is.
+constexpr std::chrono::seconds kAnswerTime{2};
+
+// Ranks ask and answer by the tags of empty messages, which nobody has to wait for. Calls that are
+// under way differ by one at most.
+constexpr int kWhereAreYou = 0;
+constexpr uint64_t kCalls = uint64_t{1} << 29;
+
+int answer_of(uint64_t call, bool calling) {
+  return static_cast<int>(1 + call % kCalls * 2 + (calling ? 1 : 0));
+}
 
 // An error with the number of the last call that is finished in spite of it, in front of its
 // message. One without comes from the control communicator itself, which has lost a rank.
@@ -93,16 +104,57 @@ void GroupEnd::end_locked(const Error& error, uint64_t finish) {
   if (error_) return;
   error_ = error;
   finish_ = finish;
+  changed_.notify_all();
   control_->abort(encode({error, finish}));
 }
 
-// Nobody ever sends a message: the wait for one ends with the group.
+GroupEnd::Missing GroupEnd::call_roll() {
+  std::unique_lock lock(mutex_);
+  if (error_) return {};
+  places_.assign(static_cast<size_t>(control_->size()), std::nullopt);
+  places_[static_cast<size_t>(control_->rank())] = Place{call_ % kCalls, true};
+  try {
+    for (int r = 0; r < control_->size(); ++r)
+      if (r != control_->rank()) say(r, kWhereAreYou);
+  } catch (const Error&) {  // the group has ended, of which the listener hears
+  }
+  changed_.wait_for(lock, kAnswerTime, [&] { return error_ || all_have_answered(); });
+  return error_ ? Missing() : find_missing();
+}
+
+bool GroupEnd::all_have_answered() const {
+  return std::all_of(places_.begin(), places_.end(), [](const auto& place) { return !!place; });
+}
+
+GroupEnd::Missing GroupEnd::find_missing() const {
+  Missing silent{{}, "no answer from"}, away{{}, "not called by"},
+      behind{{}, "the call before not finished by"};
+  for (int r = 0; r < control_->size(); ++r) {
+    const auto& place = places_[static_cast<size_t>(r)];
+    if (!place)
+      silent.ranks.push_back(r);
+    else if ((place->call + 1) % kCalls == call_ % kCalls)
+      (place->calling ? behind : away).ranks.push_back(r);
+  }
+  return !silent.ranks.empty() ? silent : !away.ranks.empty() ? away : behind;
+}
+
+void GroupEnd::say(int rank, int word) { control_->start_send({nullptr, 0, rank, word}); }
+
+void GroupEnd::take(const Received& word) {
+  const std::lock_guard lock(mutex_);
+  if (word.tag == kWhereAreYou) return say(word.source, answer_of(call_, calling_));
+  const auto answer = static_cast<uint64_t>(word.tag - 1);
+  places_.resize(static_cast<size_t>(control_->size()));
+  places_[static_cast<size_t>(word.source)] = Place{answer / 2, answer % 2 == 1};
+  changed_.notify_all();
+}
+
+// The wait for a message ends with the group.
 void GroupEnd::listen() {
-  char nothing = 0;
   std::optional<Ending> ending;
   try {
-    control_->receive(&nothing, sizeof nothing);
-    ending = {Error(Code::kDataLoss, "a rank has sent what nobody expects"), 0};
+    while (true) take(control_->receive(nullptr, 0));
   } catch (const Error& error) {
     ending = decode(error);
   }

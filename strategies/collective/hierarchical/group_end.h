@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "core/collective/communicator.h"
 
@@ -16,9 +18,16 @@ namespace cohort::hierarchical {
 // carries nothing else, on which a thread listens. Whoever finds something wrong on any level tells
 // here; each rank then ends its communicators of all levels, so that nobody waits on another level.
 // But a call that all ranks have joined is finished: it is for this that calls are numbered,
-// from 1. The first error given wins. Thread-safe.
+// from 1. The first error given wins. The threads that listen also answer where their ranks are, so
+// that a rank that waits itself is not taken for the one that all wait for. Thread-safe.
 class GroupEnd {
  public:
+  // Those that keep a call waiting, and why, as "no answer from".
+  struct Missing {
+    std::vector<int> ranks;
+    std::string why;
+  };
+
   // `control` has no time limit. `stop` ends the levels of this rank; called once, on a thread.
   GroupEnd(std::unique_ptr<Communicator> control, std::function<void(const Error&)> stop);
   // Ends a group that has not ended: the rank leaves it.
@@ -33,6 +42,10 @@ class GroupEnd {
   void finish_call();
   // It has failed: ends the group, and throws its error.
   [[noreturn]] void fail_call(const Error& error);
+  // Asks all ranks where they are, for two seconds at most: those that do not answer, for they are
+  // stopped, or else those that have not come to this rank's call. Nobody when all work on it, or
+  // when the group ends meanwhile.
+  Missing call_roll();
 
   // Ends the group, called by the application: what all ranks have joined is finished, if it soon
   // can be.
@@ -44,8 +57,18 @@ class GroupEnd {
   void check() const;
 
  private:
+  // Where a rank is: in a call, or after it.
+  struct Place {
+    uint64_t call;
+    bool calling;
+  };
+
   void end_locked(const Error& error, uint64_t finish);
   void listen();
+  void take(const Received& word);
+  void say(int rank, int word);
+  bool all_have_answered() const;
+  Missing find_missing() const;
 
   const std::unique_ptr<Communicator> control_;
   const std::function<void(const Error&)> stop_;
@@ -55,7 +78,8 @@ class GroupEnd {
   uint64_t finish_ = 0;             // the last call to be finished in spite of the error
   uint64_t call_ = 0, joined_ = 0;  // the last one of this rank, and the last that all joined
   bool calling_ = false, is_aborted_ = false;
-  std::thread listener_;  // last: it uses everything else
+  std::vector<std::optional<Place>> places_;  // by rank, as they have answered
+  std::thread listener_;                      // last: it uses everything else
 };
 
 }  // namespace cohort::hierarchical

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <ranges>
 
+#include "core/base/comma_separated.h"
 #include "core/collective/split.h"
 #include "strategies/collective/hierarchical/group_end.h"
 #include "strategies/collective/hierarchical/levels.h"
@@ -17,12 +19,6 @@ using hierarchical::Levels;
 using hierarchical::Topology;
 using std::chrono::milliseconds;
 
-// By how much longer than the limit a rank waits for those who may be waiting themselves, so that
-// who waits for the one that is missing says so first: on lanes for carriers that wait for their
-// hosts, in a host for carriers that wait on lanes, for hosts that are in their last call still,
-// and for the first rank, which waits for those.
-constexpr milliseconds kOnLanes{1000}, kAfterLanes{2000}, kForHosts{3000}, kForFirstRank{5000};
-
 // The communicators of a group, in the order in which they need each other.
 struct Connections {
   std::unique_ptr<Communicator> control;  // for the group's end
@@ -31,12 +27,7 @@ struct Connections {
   std::unique_ptr<Levels> levels;
 };
 
-std::optional<milliseconds> later(std::optional<milliseconds> limit, milliseconds more) {
-  return limit ? std::optional(*limit + more) : limit;
-}
-milliseconds tcp_limit(std::optional<milliseconds> limit, milliseconds more = milliseconds(0)) {
-  return later(limit, more).value_or(kNoTimeLimit);
-}
+milliseconds tcp_limit(std::optional<milliseconds> limit) { return limit.value_or(kNoTimeLimit); }
 
 // A call in words, for an error.
 struct Words {
@@ -90,8 +81,21 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
       end_.finish_call();
       observe(call, begin);
     } catch (const Error& error) {
-      end_.fail_call(error);
+      fail_call(call, error);
     }
+  }
+
+  // Whom a rank has waited for too long may have waited for another one, on whatever level.
+  [[noreturn]] void fail_call(const Call& call, const Error& error) {
+    if (!limit_ || error.code() != Code::kDeadlineExceeded) end_.fail_call(error);
+    const GroupEnd::Missing missing = end_.call_roll();
+    if (missing.ranks.empty()) end_.fail_call(error);
+    const auto name = [this](int r) { return tcp_rank_name(*flat_, r).text; };
+    end_.fail_call(
+        Error(error.code(),
+              str(describe(call), " took longer than ", limit_->count(), " ms: ", missing.why, ' ',
+                  comma_separated(missing.ranks | std::views::transform(name))),
+              tcp_rank_name(*flat_, missing.ranks[0]).task));
   }
 
   // A message that its receiver has no room for is the only mistake that leaves a group as it was.
@@ -130,30 +134,18 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   // Returns when all ranks make the same call.
   void agree(const Call& call) {
     HostCommunicator& host = levels_->host();
-    host.set_limit(limit_);
     host.agree(call, ++agreed_);
     int32_t odd = leaders_ != nullptr ? find_odd_host(call) : 0;
-    // The first rank waits for those who only wait for it, as above: were it as patient as they
-    // are, a rank that stops here would have its host's first rank blamed by the other hosts.
-    host.set_limit(leaders_ != nullptr ? limit_ : later(limit_, kForFirstRank));
     if (host.size() > 1) host.broadcast(&odd, &odd, sizeof odd, 0);
     if (odd != 0) refuse(call, odd);
   }
 
   // The first host whose ranks do not make the same call as those of the first; else 0.
   int32_t find_odd_host(const Call& call) {
-    try {
-      const auto calls = tell_all(*leaders_, fingerprint(call, agreed_));
-      const auto odd = std::find_if(calls.begin(), calls.end(),
-                                    [&](const Fingerprint& f) { return !(f == calls[0]); });
-      return odd == calls.end() ? 0 : static_cast<int32_t>(odd - calls.begin());
-    } catch (const Error& error) {
-      if (error.code() != Code::kDeadlineExceeded) throw;
-      throw Error(
-          error.code(),
-          str(describe(call), " took longer than ", limit_->count(), " ms: ", error.message()),
-          error.peer());
-    }
+    const auto calls = tell_all(*leaders_, fingerprint(call, agreed_));
+    const auto odd = std::find_if(calls.begin(), calls.end(),
+                                  [&](const Fingerprint& f) { return !(f == calls[0]); });
+    return odd == calls.end() ? 0 : static_cast<int32_t>(odd - calls.begin());
   }
 
   [[noreturn]] void refuse(const Call& call, int odd) {
@@ -205,7 +197,6 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
     auto host = levels_->host().split_host(in_host ? color : -1, key);
     end_.finish_call();
     if (host == nullptr) return tcp;
-    host->set_limit(limit_);
     if (tcp == nullptr) return host;
     return make_hierarchical_communicator(
         {std::move(tcp), std::move(host), std::move(hosts), limit_});
@@ -222,21 +213,20 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(HierarchicalParts p
   parts.host->renumber(topology.neighbours(), topology.size());
   auto flat = split_tcp_communicator(*parts.tcp, 0, rank, tcp_limit(parts.limit));
   // Of those that carry a lane, one on each host.
-  const auto join_lane = [&](int lane, milliseconds more) {
+  const auto join_lane = [&](int lane) {
     std::vector<int> carriers;
     for (int h = 0; h < topology.num_hosts(); ++h) carriers.push_back(topology.carrier(h, lane));
     const bool carried = topology.carrier(topology.host(), lane) == rank;
     return split_tcp_communicator(*parts.tcp, carried ? 0 : -1, topology.host(),
-                                  tcp_limit(parts.limit, more), carriers);
+                                  tcp_limit(parts.limit), carriers);
   };
-  auto leaders = join_lane(0, kForHosts);
+  auto leaders = join_lane(0);
   std::vector<std::unique_ptr<Communicator>> lanes;
   for (int lane = 0; lane < topology.num_lanes(); ++lane)
-    if (auto own = join_lane(lane, kOnLanes)) lanes.push_back(std::move(own));
+    if (auto own = join_lane(lane)) lanes.push_back(std::move(own));
   Connections connections{std::move(parts.tcp), std::move(flat), std::move(leaders), nullptr};
   connections.levels =
-      std::make_unique<Levels>(std::move(topology), std::move(parts.host), std::move(lanes),
-                               parts.limit, later(parts.limit, kAfterLanes));
+      std::make_unique<Levels>(std::move(topology), std::move(parts.host), std::move(lanes));
   return std::make_unique<HierarchicalCommunicator>(std::move(connections), parts.limit);
 }
 

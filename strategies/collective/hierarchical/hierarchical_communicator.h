@@ -21,9 +21,8 @@ struct HierarchicalParts {
   std::unique_ptr<HostCommunicator> host;
   // hosts[r] is the host of rank r, of which there are two or more, in any numbers.
   std::vector<int> hosts;
-  // How long a rank waits for the others in a call; for ever without one. That a whole host does
-  // not come is found three seconds later, so that a host where one rank is missing can say so
-  // first.
+  // How long a rank waits for the others in a call; for ever without one. Then it asks where all
+  // are, for two seconds at most, and names those that do not answer or have not made the call.
   std::optional<std::chrono::milliseconds> limit;
 };
 

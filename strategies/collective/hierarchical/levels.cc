@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 
 #include "strategies/collective/host/host_rank.h"
 
@@ -32,13 +33,10 @@ char* plus(void* memory, int64_t bytes) { return static_cast<char*>(memory) + by
 }  // namespace
 
 Levels::Levels(Topology topology, std::unique_ptr<HostCommunicator> host,
-               std::vector<std::unique_ptr<Communicator>> lanes, Limit before_lanes,
-               Limit after_lanes)
+               std::vector<std::unique_ptr<Communicator>> lanes)
     : topology_(std::move(topology)),
       first_(topology_.first_lane(topology_.place())),
       last_(topology_.first_lane(topology_.place() + 1)),
-      before_lanes_(before_lanes),
-      after_lanes_(after_lanes),
       host_(std::move(host)),
       lanes_(std::move(lanes)) {}
 
@@ -76,7 +74,6 @@ void Levels::LaneCalls::wait_for_one() {
 
 template <typename F>
 void Levels::start_on_lanes(LaneCalls& calls, bool go_on, const F& call_of) {
-  host_->set_limit(after_lanes_);
   for (int lane = first_; lane < last_; ++lane) {
     const std::optional<Call> call = call_of(lane);
     Communicator& communicator = *lanes_[at(lane - first_)];
@@ -139,7 +136,6 @@ void Levels::reduce(const Bucket& bucket, ReduceOp op, int root) {
   const int64_t length = window_of(partial.bytes(1));
   Scratch* const sums[] = {&sums_, &next_sums_};
   std::optional<Window> windows[2];
-  host_->set_limit(before_lanes_);
   guarded([&] {
     int current = 0;
     for (int64_t begin = 0; begin < bucket.total(); begin += length, current = 1 - current) {
@@ -213,7 +209,6 @@ void Levels::run(const ReduceScatterCall& call) {
 // What is combined lies by lanes, and within each by the hosts that get it.
 void Levels::scatter_window(const ReduceScatterCall& call, const HostParts& parts,
                             const PartialResult& partial, int64_t begin, int64_t length) {
-  host_->set_limit(before_lanes_);
   const auto width = static_cast<int64_t>(dtype_size(call.dtype));
   const auto counts = lengths(parts, begin, length);
   char* const packed = packed_.at_least(*host_, sum(counts) * width);
@@ -265,7 +260,6 @@ void Levels::scatter_window(const ReduceScatterCall& call, const HostParts& part
 
 // To all ranks of the root's host, by the lanes to every other host, and there to all.
 void Levels::run(const BroadcastCall& call) {
-  host_->set_limit(before_lanes_);
   const int root_host = topology_.host_of(call.root);
   const bool is_source = topology_.host() == root_host;
   if (is_source)
@@ -292,7 +286,6 @@ void Levels::run(const AllGatherCall& call) {
 // other what came: by lanes, and within each by hosts.
 void Levels::gather_window(const AllGatherCall& call, const HostParts& parts, int64_t begin,
                            int64_t length) {
-  host_->set_limit(before_lanes_);
   const auto bytes = lengths(parts, begin, length);
   const int64_t here = bytes[at(topology_.host())];
   char* const gathered = packed_.at_least(*host_, here);

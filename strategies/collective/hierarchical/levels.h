@@ -1,8 +1,6 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,12 +18,9 @@ namespace cohort::hierarchical {
 // of a reduction to ranks, one is on the lanes while the host combines the next.
 class Levels {
  public:
-  using Limit = std::optional<std::chrono::milliseconds>;
-
-  // `lanes` are those that this rank carries; their ranks are the hosts. The limits are of waits
-  // for the ranks of this host, before and after these have been on the lanes.
+  // `lanes` are those that this rank carries; their ranks are the hosts.
   Levels(Topology topology, std::unique_ptr<HostCommunicator> host,
-         std::vector<std::unique_ptr<Communicator>> lanes, Limit before_lanes, Limit after_lanes);
+         std::vector<std::unique_ptr<Communicator>> lanes);
 
   const Topology& topology() const { return topology_; }
   HostCommunicator& host() { return *host_; }
@@ -103,7 +98,6 @@ class Levels {
 
   const Topology topology_;
   const int first_, last_;  // own lanes: [first_, last_)
-  const Limit before_lanes_, after_lanes_;
   // What lanes are still writing to when an error has come goes after them.
   Scratch packed_, wide_, sums_, next_sums_, halves_, results_;
   const std::unique_ptr<HostCommunicator> host_;

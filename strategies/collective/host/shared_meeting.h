@@ -69,8 +69,6 @@ class SharedMeeting {
   // Ends the group if a process has ended.
   void check_peers();
   std::optional<std::chrono::milliseconds> limit() const { return limit_; }
-  // Of this rank's later waits.
-  void set_limit(std::optional<std::chrono::milliseconds> limit) { limit_ = limit; }
   // Whether it says for whom a later `meet` waits.
   void set_warns(bool warns) { warns_ = warns; }
   // "worker:1 (rank 3, pid 1234)", or "rank 3 (pid 1234)".
@@ -118,7 +116,7 @@ class SharedMeeting {
   MeetingState& shared_;
   const HostPeers& peers_;
   const int rank_, size_;
-  std::optional<std::chrono::milliseconds> limit_;
+  const std::optional<std::chrono::milliseconds> limit_;
   const StallWarning& stall_;
   bool warns_ = true;
   std::vector<int> numbers_;  // empty where ranks have none but their own

@@ -62,9 +62,6 @@ class SharedMemoryCommunicator final : public HostCommunicator {
     meeting_.set_warns(false);
     whole_size_ = size;
   }
-  void set_limit(std::optional<std::chrono::milliseconds> limit) override {
-    meeting_.set_limit(limit);
-  }
 
   void agree(const Call& call, uint64_t collective) override {
     Post& post = begin_turn(call);

@@ -51,8 +51,6 @@ class HostCommunicator : public QueuedCommunicator {
   // the same, but for the sizes of an all-to-all. Errors are as if the call were run, as the
   // larger group's collective of this number.
   virtual void agree(const Call& call, uint64_t collective) = 0;
-  // How long later calls wait for others; for ever without one.
-  virtual void set_limit(std::optional<std::chrono::milliseconds> limit) = 0;
   // As split.
   virtual std::unique_ptr<HostCommunicator> split_host(int color, int key) = 0;
 };

@@ -130,6 +130,7 @@ class TcpCommunicator final : public Communicator {
                                       const std::vector<int>& numbers);
   void abort(const Error& error) override { control_.abort(error); }
   const TcpOptions& options() const { return options_; }
+  TcpRankName name_of(int rank) const { return {control_.name(rank), control_.task(rank)}; }
   void set_observer(const CommunicationObserver& observer) override { observer_ = observer; }
 
  private:
@@ -515,5 +516,7 @@ std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int co
 void run_tcp_collective(Communicator& group, const Call& call, uint64_t number) {
   tcp::known(group).run(call, number);
 }
+
+TcpRankName tcp_rank_name(Communicator& group, int rank) { return tcp::known(group).name_of(rank); }
 
 }  // namespace cohort

@@ -82,4 +82,11 @@ std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int co
 // what errors call the collective.
 void run_tcp_collective(Communicator& group, const Call& call, uint64_t number);
 
+// What errors call a rank of such a communicator: "worker:2 (rank 2) at 10.0.0.3:4000" and, as the
+// one at fault, "worker:2", or "" where ranks have no tasks.
+struct TcpRankName {
+  std::string text, task;
+};
+TcpRankName tcp_rank_name(Communicator& group, int rank);
+
 }  // namespace cohort
