@@ -73,14 +73,17 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   void start_server(Time deadline);
   // One connection; true when all have joined, false when it has to be tried again.
   bool try_to_join(size_t attempt);
-  // Waits for `ready`, or until a time. Meanwhile sends heartbeats, and says who is missing.
+  // Waits for `ready`, or until a time. Meanwhile sends heartbeats, and says who is missing. Gives
+  // up after an interrupt.
   bool wait_joining(std::unique_lock<std::mutex>& lock, Time until,
                     const std::function<bool()>& ready);
   // Gives up the connection to a leader that has stopped saying who is missing.
   void doubt_leader(Time::duration silence);
   void send_join();
   std::string whom_it_waits_for() const;
-  [[noreturn]] void give_up();
+  Error timed_out() const;
+  // Tells the leader, or those that wait for this one to lead, and throws the error.
+  [[noreturn]] void give_up(const Error& error);
 
   // member.cc
   Outcome call(proto::Request& request, std::chrono::milliseconds timeout = {});

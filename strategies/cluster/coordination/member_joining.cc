@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/program.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/limits.h"
@@ -16,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr seconds kBetweenWaitingLines(5);
 constexpr milliseconds kShortestPause(50), kLongestPause(800);
+// How often a task that waits looks whether a person has asked it to end.
+constexpr milliseconds kInterruptInterval(50);
 // For the last message before this task gives up.
 constexpr seconds kFarewell(1);
 
@@ -32,7 +35,7 @@ void Member::join(milliseconds timeout) {
     wait_joining(lock, Clock::now() + std::min(pause, kLongestPause), [] { return false; });
     if (Clock::now() >= join_deadline_) {
       lock.unlock();
-      give_up();
+      give_up(timed_out());
     }
   }
 }
@@ -85,15 +88,22 @@ bool Member::try_to_join(size_t attempt) {
   }
   if (link_closed_) return false;
   lock.unlock();
-  give_up();
+  give_up(timed_out());
 }
 
 bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
                           const std::function<bool()>& ready) {
   until = std::min(until, join_deadline_);
   for (;;) {
-    if (changed_.wait_until(lock, std::min({until, next_heartbeat_, next_waiting_line_}), ready)) {
+    const auto look = Clock::now() + kInterruptInterval;
+    if (changed_.wait_until(lock, std::min({until, next_heartbeat_, next_waiting_line_, look}),
+                            ready)) {
       return true;
+    }
+    if (interrupted()) {
+      Error error(Code::kCancelled, "interrupted while it waited for " + whom_it_waits_for());
+      lock.unlock();
+      give_up(error);
     }
     const auto now = Clock::now();
     if (now >= next_heartbeat_) {
@@ -144,20 +154,26 @@ std::string Member::whom_it_waits_for() const {
          (unnamed > 0 ? str(" and ", unnamed, " more") : "");
 }
 
-void Member::give_up() {
-  std::unique_lock lock(mutex_);
+Error Member::timed_out() const {
+  std::lock_guard lock(mutex_);
   const auto waited = std::chrono::duration_cast<milliseconds>(join_deadline_ - join_started_);
   std::string message = str("waited ", in_words(waited), " for ", whom_it_waits_for());
-  const bool accepted = accepted_;
-  if (accepted) {
+  if (accepted_) {
     message += str("; ", size() - missing_count_, " of ", size(), " tasks have joined");
   } else if (!trouble_.empty()) {
     message += ": " + trouble_;
   }
-  const int culprit = accepted && missing_.size() == 1 ? missing_[0] : 0;
-  const bool one = !accepted || missing_count_ == 1;
-  const Error error(Code::kDeadlineExceeded, message, one ? task_name(culprit) : "");
-  lock.unlock();
+  const int culprit = accepted_ && missing_.size() == 1 ? missing_[0] : 0;
+  const bool one = !accepted_ || missing_count_ == 1;
+  return Error(Code::kDeadlineExceeded, message, one ? task_name(culprit) : "");
+}
+
+void Member::give_up(const Error& error) {
+  bool accepted = false;
+  {
+    std::lock_guard lock(mutex_);
+    accepted = accepted_;
+  }
   if (link_) {
     // Who leads tells those that wait with it; others just go.
     proto::FromMember last;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/program.h"
 #include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/torchrun_resolver.h"
 #include "tests/strategies/cluster/coordination/job.h"
@@ -132,6 +133,19 @@ TEST(Joining, TheLimitNamesALeaderThatIsNotThere) {
   EXPECT_EQ(error.peer(), "worker:0");
   EXPECT_THAT(error.message(), AllOf(HasSubstr("500 ms"), HasSubstr(job.address(0)),
                                      HasSubstr("Connection refused")));
+}
+
+TEST(Joining, AnInterruptEndsTheWait) {
+  LocalJob job(3);
+  const auto begin = Clock::now();
+  std::vector<std::string> errors;
+  std::thread waiting([&] { errors = on_threads(2, [&](int rank) { join(job.resolver(rank)); }); });
+  request_stop(StopRequest::kInterrupt);
+  waiting.join();
+  init();  // forgets it
+  EXPECT_LT(Clock::now() - begin, seconds(20));
+  EXPECT_THAT(errors,
+              Each(AllOf(HasSubstr("CANCELLED"), HasSubstr("interrupted while it waited"))));
 }
 
 TEST(Joining, AMemberThatGivesUpMayComeAgain) {
