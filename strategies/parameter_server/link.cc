@@ -99,7 +99,9 @@ class Call final : public Link::Carrier {
   [[noreturn]] void finish(Time deadline) {
     stream_->Finish(&status_, as_tag(kFinish));
     wait(kFinish, deadline);
-    if (status_.ok()) fail(Code::kUnavailable, "the server has ended the call");
+    // gRPC says it is cancelled where a call is open when the server ends; the server never does.
+    if (status_.ok() || status_.error_code() == grpc::StatusCode::CANCELLED)
+      fail(Code::kUnavailable, "the server has ended the call");
     throw error_of(status_);
   }
 

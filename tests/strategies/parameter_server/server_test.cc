@@ -297,6 +297,24 @@ TEST(ParameterServer, WorksInAnyOrderOfStarting) {
   EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
 }
 
+// Each client comes by gRPC first, and now and then its call is open when the server ends.
+TEST(ParameterServer, WhoComesWhileItEndsWaitsUntilItIsStartedAgain) {
+  TestServer server;
+  std::atomic<bool> ending = false;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      while (!ending) EXPECT_NO_THROW(server.client(str("worker:", t))->statistics());
+    });
+  for (int round = 0; round < 30; ++round) {
+    server.client("chief:0")->statistics();  // so that it serves
+    server.stop();
+    server.start();
+  }
+  ending = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
 // It has neither a snapshot nor a log: what it had is an error, until somebody makes it again.
 TEST(ParameterServer, WhoComesBackWithNothingHasLostItsShardsAndSaysSo) {
   TestServer server;
