@@ -27,7 +27,9 @@ class RmspropRule final : public UpdateRule {
     Value spread = velocity;
     if (options_.centered) {
       slots[1] = moved(slots[1], g);
-      spread = velocity - ops::square(slots[1]);
+      const Value variance = velocity - ops::square(slots[1]);
+      // Rounding makes it negative where gradients hardly vary.
+      spread = ops::maximum(variance, ops::constant(0, variance.dtype()));
     }
     const Value step = g * scalars[0] * ops::rsqrt(spread + options_.epsilon);
     if (options_.momentum == 0) return w - step;

@@ -160,6 +160,17 @@ TEST(RmspropTest, CentresAndKeepsMomentum) {
   });
 }
 
+TEST(RmspropTest, StaysFiniteWhereGradientsDoNotVary) {
+  constexpr int64_t kGradients = 1000;
+  Tensor gradients(DType::kFloat32, {kGradients});
+  for (int64_t i = 0; i < kGradients; ++i)
+    gradients.data<float>()[i] = 1 + 0.01f * static_cast<float>(i);
+  const auto weight = testing::make_weight("w", Tensor::zeros(DType::kFloat32, gradients.shape()));
+  const Function step = testing::step_along_input(RMSprop(0.01, {.centered = true}), weight);
+  for (int i = 0; i < 200; ++i) step({gradients});
+  for (const double w : testing::to_vector(weight->value())) ASSERT_TRUE(std::isfinite(w));
+}
+
 TEST(AdagradTest, FollowsKeras) {
   double a = 0.1;
   expect_follows(Adagrad(0.1), [&](double w, double g, int) {
