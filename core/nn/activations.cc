@@ -17,10 +17,11 @@ Value exponential_linear(const Value& x, double alpha) {
 
 Value linear(const Value& x) { return x; }
 Value relu(const Value& x) { return ops::relu(x); }
-Value relu6(const Value& x) { return ops::clip(x, 0, 6); }
+// Where two branches meet, the gradient is that of the flat or lower one, as at 0 of relu.
+Value relu6(const Value& x) { return ops::minimum(ops::constant(6, x.dtype()), ops::relu(x)); }
 Value leaky_relu(const Value& x) {
   constexpr double kSlope = 0.2;
-  return ops::maximum(x, x * kSlope);
+  return ops::maximum(x * kSlope, x);
 }
 Value elu(const Value& x) { return exponential_linear(x, 1); }
 Value selu(const Value& x) {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/graph/gradients.h"
+#include "core/ops/math_ops.h"
 #include "tests/nn/testing.h"
 
 namespace cohort::nn {
@@ -321,6 +323,20 @@ TEST(ActivationTest, FollowKeras) {
   EXPECT_NEAR(at(selu, 2), 1.05070098 * 2, 1e-6);
   EXPECT_NEAR(at(gelu, 1), 0.8413447, 1e-6);
   EXPECT_NEAR(at(silu, 1), 1 / (1 + std::exp(-1)), 1e-6);
+}
+
+TEST(ActivationTest, HaveTheLowerSlopeWhereTwoMeet) {
+  const auto slope = [](const Activation& f, float x) {
+    const Function gradient([&](const std::vector<Value>& in) {
+      return std::vector{gradients(ops::reduce_sum(f(in[0])), in)[0].dense()};
+    });
+    return gradient({Tensor::scalar(x)})[0].item();
+  };
+  EXPECT_EQ(slope(relu, 0), 0);
+  EXPECT_EQ(slope(relu6, 0), 0);
+  EXPECT_EQ(slope(relu6, 3), 1);
+  EXPECT_EQ(slope(relu6, 6), 0);
+  EXPECT_NEAR(slope(leaky_relu, 0), 0.2, 1e-7);
 }
 
 }  // namespace
