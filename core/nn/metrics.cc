@@ -76,6 +76,16 @@ std::vector<double> auc_thresholds(int64_t count) {
   return thresholds;
 }
 
+// `predicted`, of which all are between the outermost thresholds; NaN is above none.
+Value require_probabilities(const Value& predicted, const std::vector<double>& thresholds) {
+  const Value outside =
+      ops::logical_or(ops::less(predicted, ops::constant(thresholds.front(), predicted.dtype())),
+                      greater_than(predicted, thresholds.back()));
+  const Value count = ops::reduce_sum(ops::cast(outside, DType::kFloat32));
+  return ops::require(predicted, ops::equal(count, ops::constant(0, count.dtype())),
+                      "a prediction is not in [0, 1]; logits need from_logits");
+}
+
 // `state` holds, for each threshold, the true positives and then the false positives; above the
 // lowest threshold everything is positive.
 double area_under_roc(const State& state) {
@@ -206,9 +216,10 @@ Metric AUC(const AucOptions& options) {
     invalid("AUC: num_thresholds must be at least 2, got ", options.num_thresholds);
   const auto update = [options](const Value& y_true, const Value& y_pred, const Value& weights) {
     Binary b = binary(y_true, y_pred, weights);
-    if (options.from_logits) b.predicted = ops::sigmoid(b.predicted);
-    const Tensor thresholds =
-        Tensor::from(auc_thresholds(options.num_thresholds), {options.num_thresholds, 1});
+    const std::vector<double> values = auc_thresholds(options.num_thresholds);
+    b.predicted = options.from_logits ? ops::sigmoid(b.predicted)
+                                      : require_probabilities(b.predicted, values);
+    const Tensor thresholds = Tensor::from(values, {options.num_thresholds, 1});
     // [thresholds, n] and [n, 1]: the sums over all elements are matrix products.
     const Value positive =
         ops::cast(ops::greater(b.predicted, ops::constant(thresholds.cast(b.predicted.dtype()))),

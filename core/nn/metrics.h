@@ -68,7 +68,8 @@ struct AucOptions {
   bool from_logits = false;
   std::string name = "auc";
 };
-// Area under the ROC curve, by trapezoids between thresholds.
+// Area under the ROC curve, by trapezoids between thresholds. Without from_logits, a prediction
+// beyond [0, 1] is kOutOfRange at run time.
 Metric AUC(const AucOptions& options = {});
 
 }  // namespace cohort::metrics

@@ -105,6 +105,19 @@ TEST(BinaryMetricsTest, OfAnAreaTakesItsThresholdsAndLogits) {
   EXPECT_NEAR(evaluate(AUC({.from_logits = true}), {{y, logits}}), 0.75, 1e-6);
 }
 
+// All would be on one side of every threshold.
+TEST(BinaryMetricsTest, OfAnAreaRefuseWhatIsNoProbability) {
+  const Tensor y = Tensor::from<int32_t>({0, 1}, {2});
+  for (const float wrong : {-1.f, 1.5f})
+    EXPECT_EQ(error_of(
+                  [&] {
+                    evaluate(AUC(), {{y, Tensor::from<float>({0.5f, wrong}, {2})}});
+                  },
+                  Code::kOutOfRange),
+              "auc/Require: a prediction is not in [0, 1]; logits need from_logits");
+  EXPECT_EQ(evaluate(AUC(), {{y, Tensor::from<float>({0, 1}, {2})}}), 1);
+}
+
 TEST(BinaryMetricsTest, AreZeroWithoutAnythingToCount) {
   const Tensor none = Tensor::zeros(DType::kFloat32, {2});
   EXPECT_EQ(evaluate(Precision(), {{none, none}}), 0);
