@@ -246,6 +246,13 @@ struct Optimizer::State {
                        "\"; it is not trained\n"));
   }
 
+  void warn_without_variables() {
+    if (warned.insert("").second)
+      print_notice(
+          "warning: an optimizer was given no variables, so nothing is trained; a layer has none "
+          "before it is built or called\n");
+  }
+
   // Computes what all variables share.
   Step begin_step() {
     make_counters();
@@ -338,6 +345,7 @@ struct Optimizer::State {
   }
 
   void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables) {
+    if (variables.empty()) warn_without_variables();
     Step step = begin_step();
     for (size_t i = 0; i < variables.size(); ++i) {
       if (gradients[i])

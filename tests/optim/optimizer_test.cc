@@ -72,6 +72,21 @@ TEST(OptimizerTest, LeavesVariablesWithoutGradientAlone) {
   expect_near(unused->value(), {1});
 }
 
+// Those of a model that was not built yet, for instance.
+TEST(OptimizerTest, WarnsOnceWhereThereIsNothingToTrain) {
+  const Optimizer sgd = SGD(0.5);
+  const Function step([&](const std::vector<Value>& in) {
+    sgd.minimize(ops::reduce_sum(in[0]), {});
+    return std::vector<Value>{};
+  });
+  ::testing::internal::CaptureStderr();
+  step({testing::vector({1})});
+  step({testing::vector({1, 2})});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: an optimizer was given no variables, so nothing is trained; a layer has none "
+            "before it is built or called\n");
+}
+
 TEST(OptimizerTest, SumsTheGradientsOfAllPlacesThatReadAVariable) {
   const auto weight = make_weight("w", {3});
   const Optimizer sgd = SGD(1);
