@@ -86,6 +86,8 @@ COHORT_REGISTER_OP({.name = "Transpose",
 std::vector<int64_t> resolve_dims(const Shape& shape, std::vector<int64_t> dims) {
   const auto open = std::find(dims.begin(), dims.end(), -1);
   if (open == dims.end()) return dims;
+  if (std::find(open + 1, dims.end(), -1) != dims.end())
+    invalid("reshape: only one extent may be -1");
   *open = 1;
   const Shape known(dims);
   // The extents in front that stay say nothing about it, and may be 0: a replica's share of a batch
