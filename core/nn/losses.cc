@@ -184,10 +184,12 @@ Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels) {
 
 Value match_prediction(const Value& y_true, const Value& y_pred) {
   const Shape &wanted = y_pred.shape(), &given = y_true.shape();
-  const bool lacks_one = ends_with_one(wanted) && given == wanted.without_axis(wanted.rank() - 1);
+  const bool lacks_last = wanted.rank() > 0 && given == wanted.without_axis(wanted.rank() - 1);
+  const bool lacks_one = lacks_last && ends_with_one(wanted);
   const bool has_one_more = ends_with_one(given) && given.without_axis(given.rank() - 1) == wanted;
   if (given != wanted && !lacks_one && !has_one_more)
-    invalid("y_true has shape ", given, ", y_pred has shape ", wanted, "; they must be equal");
+    invalid("y_true has shape ", given, ", y_pred has shape ", wanted, "; they must be equal",
+            lacks_last ? " (class numbers are for the losses and metrics named Sparse..)" : "");
   const Value targets = given == wanted ? y_true : ops::reshape(y_true, wanted.to_vector());
   return with_dtype(targets, y_pred.dtype());
 }
@@ -200,10 +202,19 @@ Value match_labels(const Value& labels, const Value& y_pred) {
   const bool has_one_more = ends_with_one(given) && given.without_axis(given.rank() - 1) == wanted;
   if (given != wanted && !has_one_more)
     invalid("class numbers of shape ", given, " do not fit predictions of shape ", y_pred.shape(),
-            "; they need shape ", wanted);
+            "; they need shape ", wanted,
+            given == y_pred.shape()
+                ? " (distributions are for the losses and metrics without Sparse.. in their names)"
+                : "");
   const Value classes = given == wanted ? labels : ops::reshape(labels, wanted.to_vector());
   const bool index = classes.dtype() == DType::kInt32 || classes.dtype() == DType::kInt64;
-  return index ? classes : ops::cast(classes, DType::kInt64);
+  if (index) return classes;
+  // NaN, which a cast makes 0, is no class.
+  const Value known =
+      is_floating(classes.dtype())
+          ? ops::where(ops::equal(classes, classes), classes, ops::constant(-1, classes.dtype()))
+          : classes;
+  return ops::cast(known, DType::kInt64);
 }
 
 }  // namespace cohort::losses

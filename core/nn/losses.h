@@ -85,7 +85,8 @@ Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels);
 // kInvalidArgument naming both otherwise.
 Value match_prediction(const Value& y_true, const Value& y_pred);
 // Class numbers for predictions [.., classes] as integers [..], from any number type and with a
-// last axis of 1 or without. kInvalidArgument naming both otherwise.
+// last axis of 1 or without; fractions are cut off, and NaN is -1, which is no class.
+// kInvalidArgument naming both otherwise.
 Value match_labels(const Value& labels, const Value& y_pred);
 
 }  // namespace cohort::losses

@@ -43,6 +43,17 @@ TEST(CrossentropyTest, TakesClassNumbersOfAnyTypeWithLogitsOrProbabilities) {
               expected);
 }
 
+TEST(CrossentropyTest, RefusesALabelThatIsNoNumber) {
+  const Loss loss = SparseCategoricalCrossentropy({.from_logits = true});
+  EXPECT_EQ(error_of(
+                [&] {
+                  per_example(loss, Tensor::from<float>({1, std::nanf("")}, {2}), kLogits);
+                },
+                Code::kOutOfRange),
+            "SparseCategoricalCrossentropy/SparseSoftmaxCrossEntropy: label -1 of row 1 is not a "
+            "class: there are 3");
+}
+
 TEST(CrossentropyTest, IsExactThroughASoftmaxThatItCanSee) {
   const Loss loss = SparseCategoricalCrossentropy();
   const Function f([&](const std::vector<Value>& in) {
@@ -179,6 +190,16 @@ TEST(LossTest, NamesItselfAndBothSpecsInErrors) {
               Tensor(DType::kFloat32, {2, 4})),
       "loss SparseCategoricalCrossentropy of y_true int32[3] and y_pred float32[2,4]: "
       "class numbers of shape [3] do not fit predictions of shape [2,4]; they need shape [2]");
+  EXPECT_EQ(message(CategoricalCrossentropy(), Tensor(DType::kInt32, {2}),
+                    Tensor(DType::kFloat32, {2, 4})),
+            "loss CategoricalCrossentropy of y_true int32[2] and y_pred float32[2,4]: y_true has "
+            "shape [2], y_pred has shape [2,4]; they must be equal (class numbers are for the "
+            "losses and metrics named Sparse..)");
+  EXPECT_EQ(message(SparseCategoricalCrossentropy(), Tensor(DType::kFloat32, {2, 4}),
+                    Tensor(DType::kFloat32, {2, 4})),
+            "loss SparseCategoricalCrossentropy of y_true float32[2,4] and y_pred float32[2,4]: "
+            "class numbers of shape [2,4] do not fit predictions of shape [2,4]; they need shape "
+            "[2] (distributions are for the losses and metrics without Sparse.. in their names)");
   EXPECT_EQ(error_of([] { BinaryCrossentropy({.label_smoothing = 1}); }),
             "BinaryCrossentropy: label_smoothing must be in [0, 1), got 1");
 }
