@@ -1,5 +1,6 @@
 #include "core/nn/layer.h"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/fnv1a.h"
+#include "core/base/notice.h"
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
@@ -30,6 +32,21 @@ class Rehearsal {
 
  private:
   bool previous_;
+};
+
+// The innermost layer whose `call` this thread is in, or null.
+thread_local const LayerBase* t_caller = nullptr;
+
+class Call {
+ public:
+  explicit Call(const LayerBase& layer) : caller_(std::exchange(t_caller, &layer)) {}
+  ~Call() { t_caller = caller_; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  const LayerBase* caller() const { return caller_; }
+
+ private:
+  const LayerBase* caller_;
 };
 
 // "MaxPooling2D" to "max_pooling2d", as Keras does.
@@ -138,6 +155,28 @@ void LayerBase::name_sublayers() {
     if (layer.name().empty()) layer.base_->name_ = unique_name(snake_case(layer.type()), taken);
 }
 
+// Whether it has weights that an optimizer may change.
+bool LayerBase::is_trained() const {
+  if (trainable_ && std::any_of(weights_.begin(), weights_.end(),
+                                [](const auto& weight) { return weight->options().trainable; }))
+    return true;
+  const std::vector<Layer> layers = sublayers();
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const Layer& layer) { return layer.base_->is_trained(); });
+}
+
+void LayerBase::warn_unless_listed(const LayerBase& caller) {
+  const std::vector<Layer> layers = caller.sublayers();
+  if (warned_ || !is_trained() ||
+      std::any_of(layers.begin(), layers.end(),
+                  [this](const Layer& layer) { return layer.base_.get() == this; }))
+    return;
+  warned_ = true;
+  print_notice(str("warning: ", described(NameScope::current(), type_),
+                   " is not among the sublayers() of the ", caller.type_,
+                   " that calls it: its weights are neither trained nor saved with that\n"));
+}
+
 Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& context) {
   const bool needs_name = name_.empty() && !is_nameless_alone();
   if (needs_name && !t_rehearsing) name_ = standalone_name(snake_case(type_));
@@ -150,7 +189,9 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
     built_ = true;
     if (!t_rehearsing)
       for (const auto& weight : weights_) weight->create();
+    const Call guard(*this);
     const Value y = call(inputs, context);
+    if (guard.caller() != nullptr && !t_rehearsing) warn_unless_listed(*guard.caller());
     output_ = y.spec();
     return y;
   } catch (const Error& error) {

@@ -65,7 +65,8 @@ class LayerBase {
   LayerBase(const LayerBase&) = delete;
   LayerBase& operator=(const LayerBase&) = delete;
 
-  // Layers that this one is made of, each once, in the order in which summaries list them.
+  // Layers that this one is made of, each once, in the order in which summaries list them. Others
+  // that it calls are neither trained nor saved with it, of which a warning tells.
   virtual std::vector<Layer> sublayers() const;
 
   const std::string& type() const { return type_; }
@@ -90,11 +91,14 @@ class LayerBase {
   friend class Layer;
   Value apply(const std::vector<Value>& inputs, const CallContext& context);
   void name_sublayers();
+  bool is_trained() const;
+  void warn_unless_listed(const LayerBase& caller);
 
   std::string type_;
   std::string name_;
   bool trainable_ = true;
   bool built_ = false;
+  bool warned_ = false;
   TensorSpec output_;
   std::vector<std::unique_ptr<Weight>> weights_;
 };

@@ -243,5 +243,37 @@ TEST(LayerTest, AcceptsLayersOfUsers) {
   EXPECT_THAT(names(network.variables()), ElementsAre("scale/factor"));
 }
 
+// A layer of a user's own that does not say what it is made of.
+class Forgetful final : public LayerBase {
+ public:
+  explicit Forgetful(Layer inner) : LayerBase("Forgetful"), inner_(std::move(inner)) {}
+
+ protected:
+  Value call(const std::vector<Value>& inputs, const CallContext& context) override {
+    return ActivationLayer(relu)(inner_(inputs, context), context);
+  }
+
+ private:
+  Layer inner_;
+};
+
+TEST(LayerTest, WarnsOnceOfWeightsThatNobodyListsForTraining) {
+  const auto warning_of = [](const Layer& inner) {
+    const Layer outer = make_sequential({std::make_shared<Forgetful>(inner)});
+    ::testing::internal::CaptureStderr();
+    for (const int64_t rows : {1, 2}) run(outer, {random_tensor({rows, 3})});
+    EXPECT_TRUE(outer.variables().empty());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warning_of(Dense(2, {.name = "inner"})),
+            "warning: layer \"forgetful/inner\" (Dense) is not among the sublayers() of the "
+            "Forgetful that calls it: its weights are neither trained nor saved with that\n");
+  EXPECT_THAT(warning_of(make_sequential({Dense(2)}, "deep")),
+              HasSubstr("\"forgetful/deep\" (Sequential)"));
+  const Layer frozen = Dense(2);
+  frozen.set_trainable(false);
+  EXPECT_EQ(warning_of(frozen), "");
+}
+
 }  // namespace
 }  // namespace cohort::nn
