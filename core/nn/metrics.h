@@ -53,7 +53,8 @@ Metric CategoricalAccuracy(std::string name = "categorical_accuracy");
 // y_true: 0 or 1, of y_pred's shape; a last axis of 1 may be left out on either side. So it is with
 // all that follow but SparseTopKCategoricalAccuracy.
 Metric BinaryAccuracy(double threshold = 0.5, std::string name = "binary_accuracy");
-// As SparseCategoricalAccuracy, where the label is among the k highest; k is at least 1.
+// As SparseCategoricalAccuracy, where the label is among the k highest, of which equal ones have
+// lower class numbers first; k is at least 1.
 Metric SparseTopKCategoricalAccuracy(int64_t k = 5,
                                      std::string name = "sparse_top_k_categorical_accuracy");
 Metric MeanSquaredError(std::string name = "mean_squared_error");
