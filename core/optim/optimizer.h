@@ -12,10 +12,11 @@
 
 namespace cohort::optim {
 
-// PowerSGD (Vogels et al. 2019), with the defaults of PyTorch's hook: instead of a gradient of
-// rows x columns, replicas exchange the factors of a matrix of this rank, (rows + columns) * rank
-// numbers, in two reductions. The rows of a variable are all its axes but the last. A sum of
-// gradients of no higher rank is exact. kInvalidArgument for numbers out of range.
+// PowerSGD (Vogels et al. 2019), with the defaults of PyTorch's hook but for start_iteration, where
+// newer versions have 1000: instead of a gradient of rows x columns, replicas exchange the factors
+// of a matrix of this rank, (rows + columns) * rank numbers, in two reductions. The rows of a
+// variable are all its axes but the last. A sum of gradients of no higher rank is exact.
+// kInvalidArgument for numbers out of range.
 struct PowerSgdOptions {
   int64_t rank = 1;  // 1 at least
   // Updates from this one on, counted from 0, are compressed: 2 at least with error_feedback or
