@@ -213,8 +213,10 @@ class Recorder {
     });
   }
 
-  // Makes the table of this process, the first time.
+  // Makes the table of this process, the first time. Values that a kernel refuses, as a label
+  // beyond the classes, are no matter of who waits for whom.
   void explain(int rank, const Error& error, bool of_call) noexcept {
+    if (error.code() == Code::kOutOfRange) return;
     std::call_once(explained_, [&] {
       const bool timed_out = of_call && error.code() == Code::kDeadlineExceeded;
       try {

@@ -179,6 +179,18 @@ TEST(FlightRecorderTest, AFileThatCannotBeWrittenNeedsNoTableWhileNothingIsUnder
   }
 }
 
+TEST(FlightRecorderTest, AValueThatAnOpRefusesNeedsNoTable) {
+  std::vector<std::string> tables;
+  const Group group = record_flights(make_in_process_communicators(2),
+                                     {.notice = [&](const auto& t) { tables.push_back(t); }});
+  float value = 1;
+  const Segment segment{&value, &value, 1};
+  const int64_t sum = group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  group[1]->abort(Error(Code::kOutOfRange, "label 7 is not a class"));
+  EXPECT_EQ(error_of([&] { group[0]->wait(sum); }).code(), Code::kOutOfRange);
+  EXPECT_THAT(tables, ::testing::IsEmpty());
+}
+
 TEST(FlightRecorderTest, RecordsPartsToo) {
   std::vector<std::string> tables;
   const Group group =
