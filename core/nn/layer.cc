@@ -34,19 +34,25 @@ class Rehearsal {
   bool previous_;
 };
 
-// The innermost layer whose `call` this thread is in, or null.
-thread_local const LayerBase* t_caller = nullptr;
+// The layers whose `call` this thread is in, outermost first.
+thread_local std::vector<const LayerBase*> t_calling;
+// A call that one of them has made.
+struct InnerCall {
+  Layer layer;
+  std::string path;
+  const LayerBase* caller;  // may be gone
+};
+thread_local std::vector<InnerCall> t_inner_calls;
 
-class Call {
+class Calling {
  public:
-  explicit Call(const LayerBase& layer) : caller_(std::exchange(t_caller, &layer)) {}
-  ~Call() { t_caller = caller_; }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  const LayerBase* caller() const { return caller_; }
-
- private:
-  const LayerBase* caller_;
+  explicit Calling(const LayerBase& layer) { t_calling.push_back(&layer); }
+  ~Calling() {
+    t_calling.pop_back();
+    if (t_calling.empty()) t_inner_calls.clear();
+  }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
 };
 
 // "MaxPooling2D" to "max_pooling2d", as Keras does.
@@ -165,16 +171,25 @@ bool LayerBase::is_trained() const {
                      [](const Layer& layer) { return layer.base_->is_trained(); });
 }
 
-void LayerBase::warn_unless_listed(const LayerBase& caller) {
-  const std::vector<Layer> layers = caller.sublayers();
-  if (warned_ || !is_trained() ||
-      std::any_of(layers.begin(), layers.end(),
-                  [this](const Layer& layer) { return layer.base_.get() == this; }))
-    return;
-  warned_ = true;
-  print_notice(str("warning: ", described(NameScope::current(), type_),
-                   " is not among the sublayers() of the ", caller.type_,
-                   " that calls it: its weights are neither trained nor saved with that\n"));
+void LayerBase::collect(std::set<const LayerBase*>& network) const {
+  if (!network.insert(this).second) return;
+  for (const Layer& layer : sublayers()) layer.base_->collect(network);
+}
+
+// In the outermost call, when it is through: weights of layers that nobody lists are in none of its
+// lists of variables.
+void LayerBase::warn_of_unlisted() const {
+  std::set<const LayerBase*> network;
+  collect(network);
+  for (const auto& [layer, path, caller] : t_inner_calls) {
+    LayerBase& called = *layer.base_;
+    const bool is_lost = network.count(caller) > 0 && network.count(&called) == 0;
+    if (!is_lost || called.warned_ || !called.is_trained()) continue;
+    called.warned_ = true;
+    print_notice(str("warning: no sublayers() list ", described(path, called.type_), ", which a ",
+                     caller->type_,
+                     " calls: its weights are neither trained nor saved with the network\n"));
+  }
 }
 
 Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& context) {
@@ -189,9 +204,9 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
     built_ = true;
     if (!t_rehearsing)
       for (const auto& weight : weights_) weight->create();
-    const Call guard(*this);
+    const Calling calling(*this);
     const Value y = call(inputs, context);
-    if (guard.caller() != nullptr && !t_rehearsing) warn_unless_listed(*guard.caller());
+    if (t_calling.size() == 1 && !t_rehearsing) warn_of_unlisted();
     output_ = y.spec();
     return y;
   } catch (const Error& error) {
@@ -204,11 +219,14 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
 }
 
 Value Layer::operator()(const Value& x, const CallContext& context) const {
-  return base_->apply({x}, context);
+  return (*this)(std::vector<Value>{x}, context);
 }
 
 Value Layer::operator()(const std::vector<Value>& inputs, const CallContext& context) const {
-  return base_->apply(inputs, context);
+  const Value y = base_->apply(inputs, context);
+  if (!t_calling.empty())
+    t_inner_calls.push_back({*this, str(NameScope::current(), "/", name()), t_calling.back()});
+  return y;
 }
 
 TensorSpec Layer::rehearse(const std::vector<TensorSpec>& inputs) const {

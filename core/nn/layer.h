@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,8 @@ class LayerBase {
   LayerBase& operator=(const LayerBase&) = delete;
 
   // Layers that this one is made of, each once, in the order in which summaries list them. Others
-  // that it calls are neither trained nor saved with it, of which a warning tells.
+  // that it calls, and that no layer around it lists, are neither trained nor saved with the
+  // network; a warning says so.
   virtual std::vector<Layer> sublayers() const;
 
   const std::string& type() const { return type_; }
@@ -92,7 +94,8 @@ class LayerBase {
   Value apply(const std::vector<Value>& inputs, const CallContext& context);
   void name_sublayers();
   bool is_trained() const;
-  void warn_unless_listed(const LayerBase& caller);
+  void collect(std::set<const LayerBase*>& network) const;
+  void warn_of_unlisted() const;
 
   std::string type_;
   std::string name_;

@@ -265,14 +265,21 @@ TEST(LayerTest, WarnsOnceOfWeightsThatNobodyListsForTraining) {
     EXPECT_TRUE(outer.variables().empty());
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_EQ(warning_of(Dense(2, {.name = "inner"})),
-            "warning: layer \"forgetful/inner\" (Dense) is not among the sublayers() of the "
-            "Forgetful that calls it: its weights are neither trained nor saved with that\n");
-  EXPECT_THAT(warning_of(make_sequential({Dense(2)}, "deep")),
-              HasSubstr("\"forgetful/deep\" (Sequential)"));
+  EXPECT_EQ(
+      warning_of(Dense(2, {.name = "inner"})),
+      "warning: no sublayers() list layer \"forgetful/inner\" (Dense), which a Forgetful calls: "
+      "its weights are neither trained nor saved with the network\n");
+  EXPECT_EQ(warning_of(make_sequential({Dense(2)}, "deep")),
+            "warning: no sublayers() list layer \"forgetful/deep\" (Sequential), which a Forgetful "
+            "calls: its weights are neither trained nor saved with the network\n");
   const Layer frozen = Dense(2);
   frozen.set_trainable(false);
   EXPECT_EQ(warning_of(frozen), "");
+
+  const Layer shared = Dense(3);
+  ::testing::internal::CaptureStderr();
+  run(make_sequential({shared, std::make_shared<Forgetful>(shared)}), {random_tensor({2, 3})});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "of what another layer lists";
 }
 
 }  // namespace
