@@ -1,5 +1,6 @@
 #include <chrono>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/notice.h"
 #include "core/train/callbacks.h"
@@ -15,9 +16,10 @@ constexpr double kLongestGrace = 86'400;  // a day
 
 class BackupAndRestoreCallback : public Callback {
  public:
-  BackupAndRestoreCallback(const std::string& directory, const BackupAndRestoreOptions& options)
-      : path_(std::filesystem::path(directory) / "backup.safetensors"),
-        previous_(std::filesystem::path(directory) / "backup.safetensors.previous"),
+  BackupAndRestoreCallback(const std::filesystem::path& folder,
+                           const BackupAndRestoreOptions& options)
+      : path_(folder / "backup.safetensors"),
+        previous_(folder / "backup.safetensors.previous"),
         options_(options),
         guard_(kName),
         writes_(kName) {}
@@ -185,7 +187,8 @@ CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOption
   if (!(options.grace_seconds >= 0 && options.grace_seconds <= kLongestGrace))
     invalid("BackupAndRestore: grace_seconds must be from 0 to ", kLongestGrace, ", got ",
             options.grace_seconds);
-  return std::make_shared<BackupAndRestoreCallback>(directory, options);
+  return std::make_shared<BackupAndRestoreCallback>(std::filesystem::path(std::move(directory)),
+                                                    options);
 }
 
 }  // namespace cohort::callbacks
