@@ -137,19 +137,29 @@ TEST(FlightRecorderTest, KeepsTheLastOperationsOnly) {
                                Not(HasSubstr("AllReduce")), Not(HasSubstr("collective 990 "))));
 }
 
-TEST(FlightRecorderTest, AnAbortShowsWhatWasUnderWay) {
+// Two ranks of a process, and the tables that they make.
+struct Pair {
+  float value = 1;
+  const Segment segment{&value, &value, 1};
   std::vector<std::string> tables;
   const Group group = record_flights(make_in_process_communicators(2),
                                      {.notice = [&](const auto& t) { tables.push_back(t); }});
-  float value = 1;
-  const Segment segment{&value, &value, 1};
-  const int64_t sum = group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
-  group[1]->abort(Error(Code::kAborted, "enough"));
-  EXPECT_EQ(error_of([&] { group[0]->wait(sum); }).code(), Code::kAborted);
-  ASSERT_EQ(tables.size(), 1u);
-  EXPECT_THAT(tables[0], HasSubstr("enough"));
-  EXPECT_THAT(of_rank(tables[0], 0), ContainsRegex("AllReduce +float32 +4 bytes  WAITING"));
-  EXPECT_THAT(of_rank(tables[0], 1), HasSubstr("has begun 0 collectives"));
+
+  // On rank 0, for which it waits for rank 1.
+  int64_t start_sum() const {
+    return group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  }
+};
+
+TEST(FlightRecorderTest, AnAbortShowsWhatWasUnderWay) {
+  Pair pair;
+  const int64_t sum = pair.start_sum();
+  pair.group[1]->abort(Error(Code::kAborted, "enough"));
+  EXPECT_EQ(error_of([&] { pair.group[0]->wait(sum); }).code(), Code::kAborted);
+  ASSERT_EQ(pair.tables.size(), 1u);
+  EXPECT_THAT(pair.tables[0], HasSubstr("enough"));
+  EXPECT_THAT(of_rank(pair.tables[0], 0), ContainsRegex("AllReduce +float32 +4 bytes  WAITING"));
+  EXPECT_THAT(of_rank(pair.tables[0], 1), HasSubstr("has begun 0 collectives"));
 }
 
 TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
@@ -165,30 +175,21 @@ TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
 
 TEST(FlightRecorderTest, AFileThatCannotBeWrittenNeedsNoTableWhileNothingIsUnderWay) {
   for (const bool under_way : {false, true}) {
-    std::vector<std::string> tables;
-    const Group group = record_flights(make_in_process_communicators(2),
-                                       {.notice = [&](const auto& t) { tables.push_back(t); }});
-    float value = 1;
-    const Segment segment{&value, &value, 1};
-    int64_t sum = -1;
-    if (under_way) sum = group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
-    group[1]->abort(Error(Code::kResourceExhausted, "the disk is full"));
-    EXPECT_EQ(tables.size(), under_way ? 1u : 0u);
+    Pair pair;
+    const int64_t sum = under_way ? pair.start_sum() : -1;
+    pair.group[1]->abort(Error(Code::kResourceExhausted, "the disk is full"));
+    EXPECT_EQ(pair.tables.size(), under_way ? 1u : 0u);
     if (!under_way) continue;
-    EXPECT_EQ(error_of([&] { group[0]->wait(sum); }).code(), Code::kResourceExhausted);
+    EXPECT_EQ(error_of([&] { pair.group[0]->wait(sum); }).code(), Code::kResourceExhausted);
   }
 }
 
 TEST(FlightRecorderTest, AValueThatAnOpRefusesNeedsNoTable) {
-  std::vector<std::string> tables;
-  const Group group = record_flights(make_in_process_communicators(2),
-                                     {.notice = [&](const auto& t) { tables.push_back(t); }});
-  float value = 1;
-  const Segment segment{&value, &value, 1};
-  const int64_t sum = group[0]->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
-  group[1]->abort(Error(Code::kOutOfRange, "label 7 is not a class"));
-  EXPECT_EQ(error_of([&] { group[0]->wait(sum); }).code(), Code::kOutOfRange);
-  EXPECT_THAT(tables, ::testing::IsEmpty());
+  Pair pair;
+  const int64_t sum = pair.start_sum();
+  pair.group[1]->abort(Error(Code::kOutOfRange, "label 7 is not a class"));
+  EXPECT_EQ(error_of([&] { pair.group[0]->wait(sum); }).code(), Code::kOutOfRange);
+  EXPECT_THAT(pair.tables, ::testing::IsEmpty());
 }
 
 TEST(FlightRecorderTest, RecordsPartsToo) {
