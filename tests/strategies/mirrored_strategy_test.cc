@@ -3,9 +3,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/graph/op.h"
+#include "core/kernels/kernel.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "strategies/one_device_strategy.h"
@@ -104,22 +109,48 @@ TEST_P(MirroredStrategyTest, AnErrorInAReplicaIsThrownAndTheNextRunWorks) {
   }
 }
 
-TEST_F(MirroredStrategyTest, AValueThatAReplicaRefusesNeedsNoTableOfOperations) {
+// Breaks on a negative number, for a reason that is none of the value's.
+void break_on_negative(const KernelCall&, const KernelContext& context) {
+  const auto number = *static_cast<const int32_t*>(context.inputs[0]);
+  if (number < 0) fail(Code::kInternal, "broken");
+  *static_cast<int32_t*>(context.outputs[0]) = number;
+}
+
+COHORT_REGISTER_OP({.name = "TestBreakOnNegative",
+                    .num_inputs = 1,
+                    .infer = [](const InferenceContext& c) { return c.inputs; },
+                    .gradient = no_gradient});
+COHORT_REGISTER_KERNEL("TestBreakOnNegative", kCpu, stateless_kernel(break_on_negative));
+
+TEST_F(MirroredStrategyTest, WhatItsReplicasDidLastIsShownWhenOneFailsButNotForAValue) {
   const std::string file = testing::TempDir() + "/mirrored";
-  setenv("COHORT_FLIGHT_RECORDER_FILE", file.c_str(), 1);
-  {
-    MirroredStrategy strategy(first_cpus(2));
-    const auto scope = strategy.scope();
-    const auto w = make_weights();
-    const auto table = Function([&](const std::vector<Value>& in) {
-      const Value picked = ops::gather(w->read(), in[0]);
-      return std::vector<Value>{strategy.reduce_gradients({{picked, Value()}})[0].values};
-    });
-    const auto wrong = Tensor::from<int32_t>({9}, {1});
-    EXPECT_THROW(strategy.run(table, {{Tensor::from<int32_t>({1}, {1})}, {wrong}}), Error);
-  }
-  unsetenv("COHORT_FLIGHT_RECORDER_FILE");
-  EXPECT_FALSE(std::filesystem::exists(file + ".rank0"));
+  const auto shown_after = [&](int32_t wrong) {
+    setenv("COHORT_FLIGHT_RECORDER_FILE", file.c_str(), 1);
+    {
+      MirroredStrategy strategy(first_cpus(2));
+      const auto scope = strategy.scope();
+      const auto w = make_weights();
+      const auto row = [](int32_t number) { return Tensor::from<int32_t>({number}, {1}); };
+      const auto table = Function([&](const std::vector<Value>& in) {
+        const Value rows = in[0].graph().add("TestBreakOnNegative", {in[0]}).output();
+        const Value picked = ops::gather(w->read(), rows);
+        return std::vector<Value>{strategy.reduce_gradients({{picked, Value()}})[0].values};
+      });
+      strategy.run(table, {{row(1)}, {row(0)}});
+      EXPECT_FALSE(std::filesystem::exists(file + ".rank0"));
+      EXPECT_THROW(strategy.run(table, {{row(1)}, {row(wrong)}}), Error);
+    }
+    unsetenv("COHORT_FLIGHT_RECORDER_FILE");
+    std::stringstream text;
+    text << std::ifstream(file + ".rank0").rdbuf();
+    std::filesystem::remove(file + ".rank0");
+    return text.str();
+  };
+  EXPECT_EQ(shown_after(9), "") << "beyond the table";
+  const std::string text = shown_after(-1);
+  for (const char* rank : {"\n  rank 0 has begun ", "\n  rank 1 has begun "})
+    EXPECT_THAT(text, testing::HasSubstr(rank));
+  EXPECT_THAT(text, testing::ContainsRegex("AllReduce +float64 +8 bytes  done in"));
 }
 
 TEST_F(MirroredStrategyTest, RefusesADeviceGivenTwiceOrAbsent) {
