@@ -156,7 +156,7 @@ TEST_F(MirroredStrategyTest, WhatItsReplicasDidLastIsShownWhenOneFailsButNotForA
 TEST_F(MirroredStrategyTest, RefusesADeviceGivenTwiceOrAbsent) {
   EXPECT_THROW(MirroredStrategy({.devices = {"cpu:0", "cpu:0"}}), Error);
   try {
-    MirroredStrategy({.devices = {"cpu:0", "cpu:99"}});
+    const MirroredStrategy strategy({.devices = {"cpu:0", "cpu:99"}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kNotFound);
