@@ -40,6 +40,12 @@ std::string_view code_name(Code code) {
   return "UNKNOWN";
 }
 
+Code code_of(int64_t number) {
+  const bool known = number >= static_cast<int64_t>(Code::kCancelled) &&
+                     number <= static_cast<int64_t>(Code::kDataLoss);
+  return known ? static_cast<Code>(number) : Code::kUnknown;
+}
+
 Error::Error(Code code, std::string message, std::string peer)
     : code_(code), message_(std::move(message)), peer_(std::move(peer)) {
   what_ = str(code_name(code_), ": ", message_);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -28,6 +29,9 @@ enum class Code : int {
 
 // "INVALID_ARGUMENT" and so on.
 std::string_view code_name(Code code);
+
+// The code with that number, as a peer or a file may say it; kUnknown where none has it.
+Code code_of(int64_t number);
 
 // The one exception type of the library. `message()` names what the user wrote (layer, variable,
 // flag, file and offset), what was found and what is allowed; `peer()` names the task at fault, or

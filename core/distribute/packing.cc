@@ -97,10 +97,9 @@ Tensor Unpacker::tensor() {
 }
 
 Error Unpacker::error() {
-  const int64_t code = number();
-  const bool known = code >= 1 && code <= static_cast<int64_t>(Code::kDataLoss);
+  const Code code = code_of(number());
   std::string message = text();
-  return Error(known ? static_cast<Code>(code) : Code::kUnknown, std::move(message), text());
+  return Error(code, std::move(message), text());
 }
 
 }  // namespace cohort

@@ -260,11 +260,9 @@ void FrameSocket::cancel() {
 }
 
 Error error_in(const FrameSocket::Incoming& incoming) {
-  const uint64_t number = incoming.frame.number;
-  const bool known = number >= static_cast<uint64_t>(Code::kCancelled) &&
-                     number <= static_cast<uint64_t>(Code::kDataLoss);
+  const Code code = code_of(static_cast<int64_t>(incoming.frame.number));
   const size_t line = incoming.text.rfind('\n');
-  return Error(known ? static_cast<Code>(number) : Code::kUnknown, incoming.text.substr(0, line),
+  return Error(code, incoming.text.substr(0, line),
                line == std::string::npos ? "" : incoming.text.substr(line + 1));
 }
 

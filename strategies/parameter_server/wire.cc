@@ -42,13 +42,10 @@ grpc::Status status_of(const Error& error) {
 Error error_of(const grpc::Status& status) {
   // Unknown is what gRPC says of a connection that broke in an odd way, as by a TLS record that
   // does not fit its check; the server never says so.
-  const int code = static_cast<int>(status.error_code());
-  const bool known = code >= static_cast<int>(Code::kCancelled) &&
-                     code <= static_cast<int>(Code::kDataLoss) &&
-                     code != static_cast<int>(Code::kUnknown);
+  const Code code = code_of(status.error_code());
   const std::string& text = status.error_message();
   const size_t line = text.rfind('\n');
-  return Error(known ? static_cast<Code>(code) : Code::kUnavailable, text.substr(0, line),
+  return Error(code == Code::kUnknown ? Code::kUnavailable : code, text.substr(0, line),
                line == std::string::npos ? "" : text.substr(line + 1));
 }
 

@@ -81,7 +81,7 @@ void Writes::restore(const CallbackState& state) {
   path_ = text_in(state, kPath);
   moment_ = text_in(state, kMoment);
   if (const auto code = integer_in(state, kCode))
-    refusal_ = Error(static_cast<Code>(*code), text_in(state, kMessage));
+    refusal_ = Error(code_of(*code), text_in(state, kMessage));
 }
 
 }  // namespace cohort::callbacks

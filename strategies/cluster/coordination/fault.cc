@@ -12,10 +12,8 @@ void write_fault(const Error& error, proto::Fault* fault) {
 }
 
 Error read_fault(const proto::Fault& fault) {
-  const bool known = fault.code() >= static_cast<int>(Code::kCancelled) &&
-                     fault.code() <= static_cast<int>(Code::kDataLoss);
-  return Error(known ? static_cast<Code>(fault.code()) : Code::kUnknown,
-               fault.message().substr(0, kMaxErrorBytes), fault.peer().substr(0, kMaxErrorBytes));
+  return Error(code_of(fault.code()), fault.message().substr(0, kMaxErrorBytes),
+               fault.peer().substr(0, kMaxErrorBytes));
 }
 
 }  // namespace cohort::coordination

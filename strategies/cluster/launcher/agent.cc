@@ -206,8 +206,7 @@ void Agent::listen(Time now) {
 
 void Agent::take(Message message) {
   if (const auto* refused = std::get_if<Refused>(&message)) {
-    const bool is_known = refused->code > 0 && refused->code <= static_cast<int>(Code::kDataLoss);
-    throw Error(is_known ? static_cast<Code>(refused->code) : Code::kUnknown,
+    throw Error(code_of(refused->code),
                 str(place(), " refuses this node: ", printable(refused->reason)));
   }
   if (const auto* notice = std::get_if<Notice>(&message)) {

@@ -176,10 +176,7 @@ bool SharedMeeting::ended() const {
 Error SharedMeeting::error() const {
   if (shared_.error_stage.load(std::memory_order_acquire) != kErrorWritten)
     return Error(Code::kAborted, "the group has ended; who ended it was killed before it said why");
-  const auto code = static_cast<Code>(std::clamp<int32_t>(shared_.error_code,
-                                                          static_cast<int32_t>(Code::kCancelled),
-                                                          static_cast<int32_t>(Code::kDataLoss)));
-  return Error(code, load_text(shared_.message, shared_.message_bytes),
+  return Error(code_of(shared_.error_code), load_text(shared_.message, shared_.message_bytes),
                load_text(shared_.peer, shared_.peer_bytes));
 }
 

@@ -100,11 +100,9 @@ class Joining {
       std::istringstream in(outcomes[p]);
       int code = 0;
       std::string message;
-      if (!(in >> code) || !std::getline(in >> std::ws, message) ||
-          code < static_cast<int>(Code::kCancelled) || code > static_cast<int>(Code::kDataLoss))
-        code = static_cast<int>(Code::kUnknown);
-      throw Error(static_cast<Code>(code), str("process ", p, " of group \"", options_.name,
-                                               "\" cannot share memory: ", message));
+      if (in >> code) std::getline(in >> std::ws, message);
+      throw Error(code_of(code), str("process ", p, " of group \"", options_.name,
+                                     "\" cannot share memory: ", message));
     }
   }
 
@@ -150,7 +148,7 @@ HostPart split_host_group(Communicator& communicator, const HostGroup& whole, in
   if (error) throw *error;
   for (size_t r = 0; r < codes.size(); ++r)
     if (codes[r] != 0)
-      fail(static_cast<Code>(codes[r]), "rank ", r, " (pid ", whole.peers.pids[r],
+      fail(code_of(codes[r]), "rank ", r, " (pid ", whole.peers.pids[r],
            ") could not join its part of the group");
   if (part.group) part.group->control.region().close_descriptor();
   return part;

@@ -99,9 +99,8 @@ void Group::receive(int process, Control control) {
     case Control::Kind::kEnd: {
       const std::string text(control.payload.begin(), control.payload.end());
       const size_t peer = std::min(text.size(), static_cast<size_t>(control.words[2]));
-      return note_end(
-          Error(static_cast<Code>(control.words[1]), text.substr(peer), text.substr(0, peer)),
-          control.words[0]);
+      return note_end(Error(code_of(control.words[1]), text.substr(peer), text.substr(0, peer)),
+                      control.words[0]);
     }
     case Control::Kind::kLeave:
       return;

@@ -74,11 +74,9 @@ std::optional<Notice> take_notice(std::string& bytes) {
   if (bytes.size() < sizeof header + rest) return std::nullopt;
   if (crc32c(std::string_view(bytes).substr(sizeof header, rest)) != header.rest_check)
     fail(Code::kDataLoss, "a notice has a wrong check");
-  const bool known = header.code >= static_cast<int32_t>(Code::kCancelled) &&
-                     header.code <= static_cast<int32_t>(Code::kDataLoss);
   Notice notice{.kind = header.kind,
                 .sequence = header.sequence,
-                .code = known ? static_cast<Code>(header.code) : Code::kUnknown,
+                .code = code_of(header.code),
                 .text = bytes.substr(sizeof header, header.text_bytes),
                 .peer = bytes.substr(sizeof header + header.text_bytes, header.peer_bytes),
                 .content = header.content,
