@@ -99,6 +99,7 @@ void LeaderState::remove(int rank) {
   member->second.connection->finish();
   ranks_.erase(member->second.connection.get());
   members_.erase(member);
+  absent_.clear();  // the roll is called again when all are there
   ++epoch_;
   if (phase_ != Phase::kRunning) return;
   answer(barriers_.leave(rank));

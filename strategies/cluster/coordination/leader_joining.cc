@@ -32,12 +32,16 @@ void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time 
   } catch (const Error& error) {
     return refuse(from, error, now);
   }
-  if (phase_ == Phase::kFailed) return turn_away(from);
   const int rank = join.rank();
   const auto member = members_.find(rank);
-  if (member == members_.end()) {
-    // All were here once: whoever comes now comes after one that has left.
-    if (phase_ == Phase::kRunning) return turn_away(from);
+  if (member == members_.end()) return admit(from, rank, join.incarnation(), now);
+  if (member->second.incarnation == join.incarnation()) {
+    // The same task: what still arrives over its older connection is no sign of another.
+    lose(rank, Error(Code::kUnavailable,
+                     str(roster_.described(rank),
+                         " has given up its connection, and tries to join again (incarnation ",
+                         in_hex(join.incarnation()), ")"),
+                     name(rank)));
     return admit(from, rank, join.incarnation(), now);
   }
   if (claims_.count(rank)) return turn_away(from);
@@ -69,11 +73,24 @@ std::optional<Error> LeaderState::refusal(const proto::Join& join) const {
 }
 
 void LeaderState::admit(const ConnectionPtr& connection, int rank, uint64_t incarnation, Time now) {
+  // All were here once, or the job has failed: whoever comes now comes too late.
+  if (phase_ != Phase::kGathering) return turn_away(connection);
   members_[rank] = {.connection = connection, .incarnation = incarnation, .heard = now};
   ranks_[connection.get()] = rank;
   ++epoch_;
   if (static_cast<int>(members_.size()) < roster_.size())
     return connection->send(waiting_message());
+  for (const auto& member : members_) absent_.insert(member.first);
+  broadcast(waiting_message());
+}
+
+// Heartbeats are no answer: those that a member sent over a connection before it gave it up still
+// arrive, when this process or the network wakes up.
+void LeaderState::answer_roll_call(int rank, int64_t roll_call) {
+  if (roll_call == epoch_ && absent_.erase(rank) > 0 && absent_.empty()) welcome_all();
+}
+
+void LeaderState::welcome_all() {
   phase_ = Phase::kRunning;
   proto::FromLeader message;
   proto::Welcome& welcome = *message.mutable_welcome();
@@ -110,11 +127,7 @@ void LeaderState::judge_claims(Time now) {
                            in_hex(claim.incarnation), " has taken its place"),
                        name(rank)));
     }
-    if (phase_ == Phase::kGathering) {
-      admit(claim.connection, rank, claim.incarnation, now);
-    } else {
-      turn_away(claim.connection);
-    }
+    admit(claim.connection, rank, claim.incarnation, now);
   }
 }
 
@@ -144,9 +157,10 @@ proto::FromLeader LeaderState::waiting_message() const {
   proto::FromLeader message;
   proto::Waiting& waiting = *message.mutable_waiting();
   for (int rank = 0; rank < roster_.size() && waiting.missing_size() < kMaxNamedMissing; ++rank) {
-    if (!members_.count(rank)) waiting.add_missing(rank);
+    if (!members_.count(rank) || absent_.count(rank)) waiting.add_missing(rank);
   }
-  waiting.set_missing_count(roster_.size() - static_cast<int>(members_.size()));
+  waiting.set_missing_count(roster_.size() - static_cast<int>(members_.size() - absent_.size()));
+  if (!absent_.empty()) waiting.set_roll_call(epoch_);
   return message;
 }
 

@@ -53,6 +53,8 @@ void LeaderState::handle(int rank, const proto::FromMember& message, Time now) {
       return count_stop_votes();
     case proto::FromMember::kLeave:
       return leave(rank, clamped(milliseconds(message.leave().timeout_ms())), now);
+    case proto::FromMember::kPresent:
+      return answer_roll_call(rank, message.present().roll_call());
     case proto::FromMember::kQuit:
       return lose(rank,
                   Error(Code::kUnavailable,

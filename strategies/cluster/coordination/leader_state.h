@@ -91,7 +91,10 @@ class LeaderState {
   // leader_joining.cc
   void join(const ConnectionPtr& from, const proto::Join& join, Time now);
   std::optional<Error> refusal(const proto::Join& join) const;
+  // To a rank that is free, while tasks gather; else it is turned away.
   void admit(const ConnectionPtr& connection, int rank, uint64_t incarnation, Time now);
+  void answer_roll_call(int rank, int64_t roll_call);
+  void welcome_all();
   void judge_claims(Time now);
   void refuse(const ConnectionPtr& connection, const Error& error, Time now);
   void turn_away(const ConnectionPtr& connection);
@@ -125,6 +128,7 @@ class LeaderState {
   int64_t epoch_ = 0;  // changes of membership so far
   std::optional<Error> failure_;
   std::map<int, Member> members_;            // by rank
+  std::set<int> absent_;                     // have not answered the roll call, while there is one
   std::map<Connection*, int> ranks_;         // of the connections of members
   std::map<ConnectionPtr, Time> strangers_;  // have not joined yet; since when
   std::map<int, Claimant> claims_;           // by rank

@@ -213,6 +213,7 @@ std::optional<int64_t> Member::stop_step(int64_t steps_done) {
 
 void Member::received(const proto::FromLeader& message) {
   std::lock_guard lock(mutex_);
+  if (link_closed_) return;  // given up: nothing counts that still comes
   leader_heard_ = clock_.now();
   if (std::exchange(leader_suspected_, false)) notice(leader() + " is heard again");
   handle(message);
@@ -235,6 +236,7 @@ void Member::handle(const proto::FromLeader& message) {
         if (rank >= 0 && rank < size()) missing_.push_back(rank);
       }
       missing_count_ = message.waiting().missing_count();
+      roll_call_ = message.waiting().roll_call();
       return;
     case proto::FromLeader::kWelcome:
       if (phase_ != Phase::kJoining) return;

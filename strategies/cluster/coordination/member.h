@@ -80,6 +80,7 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   // Gives up the connection to a leader that has stopped saying who is missing.
   void doubt_leader(Time::duration silence);
   void send_join();
+  void answer_roll_call();
   std::string whom_it_waits_for() const;
   Error timed_out() const;
   // Tells the leader, or those that wait for this one to lead, and throws the error.
@@ -123,13 +124,14 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   Phase phase_ = Phase::kJoining;
   std::optional<Error> failure_, refusal_;
   int64_t epoch_ = 0;
-  bool link_closed_ = false;
+  bool link_closed_ = false;  // or given up
   Time join_started_, join_deadline_, next_heartbeat_, next_waiting_line_;
   std::string trouble_;        // why there is no connection to the leader
   bool trouble_told_ = false;  // by the leader itself
   bool accepted_ = false;      // the leader waits for others
   std::vector<int> missing_;   // some of them
   int missing_count_ = 0;
+  int64_t roll_call_ = 0;         // to be answered; 0: none
   std::vector<int> left_behind_;  // members that had not left with this one
   uint64_t last_call_ = 0;
   std::map<uint64_t, std::optional<Outcome>> calls_;  // that wait

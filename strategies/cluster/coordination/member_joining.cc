@@ -97,8 +97,9 @@ bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
   for (;;) {
     const auto look = Clock::now() + kInterruptInterval;
     if (changed_.wait_until(lock, std::min({until, next_heartbeat_, next_waiting_line_, look}),
-                            ready)) {
-      return true;
+                            [&] { return roll_call_ != 0 || ready(); })) {
+      if (roll_call_ == 0) return true;
+      answer_roll_call();
     }
     if (interrupted()) {
       Error error(Code::kCancelled, "interrupted while it waited for " + whom_it_waits_for());
@@ -145,6 +146,13 @@ void Member::send_join() {
   join.set_size(size());
   join.set_incarnation(incarnation_);
   link_->send(message);
+}
+
+// Says nothing of a connection that has been given up: the next one will be asked.
+void Member::answer_roll_call() {
+  proto::FromMember message;
+  message.mutable_present()->set_roll_call(std::exchange(roll_call_, 0));
+  if (accepted_) link_->send(message);
 }
 
 std::string Member::whom_it_waits_for() const {

@@ -1,5 +1,7 @@
 #include "strategies/cluster/coordination/leader_state.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,9 +54,7 @@ class Wire : public Connection {
 
 class LeaderStateTest : public ::testing::Test {
  protected:
-  LeaderStateTest() : roster_(job_.resolver(0)), state_(roster_, "the-job", {}, now_) {
-    for (int rank = 0; rank < 3; ++rank) wires_.push_back(std::make_shared<Wire>());
-  }
+  LeaderStateTest() : roster_(job_.resolver(0)), state_(roster_, "the-job", {}, now_) {}
 
   static proto::FromMember join_message(int rank) {
     proto::FromMember message;
@@ -69,18 +69,43 @@ class LeaderStateTest : public ::testing::Test {
     message.mutable_join()->set_cluster_hash(roster_.cluster_hash());
     return message;
   }
+  // Of another task that claims the rank.
+  proto::FromMember rival(int rank) const {
+    proto::FromMember message = fitting(rank);
+    message.mutable_join()->set_incarnation(static_cast<uint64_t>(200 + rank));
+    return message;
+  }
   std::shared_ptr<Wire> stranger(const proto::FromMember& first) {
     auto wire = std::make_shared<Wire>();
     state_.opened(wire, now_);
     state_.received(wire, first, now_);
     return wire;
   }
+  // The task comes over a new connection.
+  void come(int rank) { wires_[rank] = stranger(fitting(rank)); }
+  void come_all() {
+    for (int rank = 0; rank < 3; ++rank) come(rank);
+  }
+  // To the roll call that it heard last.
+  static proto::FromMember answer(const Wire& wire) {
+    proto::FromMember message;
+    message.mutable_present()->set_roll_call(
+        wire.last(proto::FromLeader::kWaiting).waiting().roll_call());
+    return message;
+  }
+  void answer_roll_call(int rank) { state_.received(wires_[rank], answer(*wires_[rank]), now_); }
+  bool are_all_welcome() const {
+    return std::ranges::all_of(
+        wires_, [](const auto& wire) { return wire->got(proto::FromLeader::kWelcome); });
+  }
+  bool is_any_welcome() const {
+    return std::ranges::any_of(
+        wires_, [](const auto& wire) { return wire->got(proto::FromLeader::kWelcome); });
+  }
   void join_all() {
-    for (int rank = 0; rank < 3; ++rank) {
-      state_.opened(wires_[rank], now_);
-      state_.received(wires_[rank], fitting(rank), now_);
-    }
-    for (const auto& wire : wires_) ASSERT_TRUE(wire->got(proto::FromLeader::kWelcome));
+    come_all();
+    for (int rank = 0; rank < 3; ++rank) answer_roll_call(rank);
+    ASSERT_TRUE(are_all_welcome());
   }
   void heartbeat(int rank) {
     proto::FromMember message;
@@ -100,7 +125,7 @@ class LeaderStateTest : public ::testing::Test {
   Roster roster_;
   Time now_ = Time() + std::chrono::hours(1);
   LeaderState state_;
-  std::vector<std::shared_ptr<Wire>> wires_;
+  std::vector<std::shared_ptr<Wire>> wires_{3};  // by rank, of those who have come
 };
 
 TEST_F(LeaderStateTest, RefusesOtherVersionsAndRanksAndNamesBothSides) {
@@ -157,22 +182,86 @@ TEST_F(LeaderStateTest, TheFirstFailureIsTheCause) {
 
 TEST_F(LeaderStateTest, ALivingRankIsNotReplacedAndASilentOneIs) {
   join_all();
-  const auto duplicate = stranger(fitting(1));
+  const auto duplicate = stranger(rival(1));
   pass(milliseconds(200), {0, 1, 2});
   EXPECT_THAT(duplicate->refusal(), HasSubstr("another living task"));
-  const auto again = stranger(fitting(1));
+  const auto again = stranger(rival(1));
   pass(milliseconds(1600), {0, 2});
   EXPECT_THAT(wires_[0]->failure(), HasSubstr("was started again"));
   EXPECT_TRUE(again->got(proto::FromLeader::kBusy));
 }
 
 TEST_F(LeaderStateTest, ASilentTaskIsReplacedWhileOthersGather) {
-  state_.opened(wires_[1], now_);
-  state_.received(wires_[1], fitting(1), now_);
-  const auto again = stranger(fitting(1));
+  come(1);
+  const auto again = stranger(rival(1));
   pass(milliseconds(1600), {});
   EXPECT_TRUE(wires_[1]->finished);
   EXPECT_TRUE(again->got(proto::FromLeader::kWaiting));
+}
+
+TEST_F(LeaderStateTest, AllAreWelcomeOnceEachHasAnsweredTheRollCall) {
+  come_all();
+  for (const int rank : {0, 0, 2, 2}) answer_roll_call(rank);
+  // A heartbeat of worker:1 is no answer.
+  pass(milliseconds(300), {0, 1, 2});
+  EXPECT_FALSE(is_any_welcome());
+  const auto waiting = wires_[0]->last(proto::FromLeader::kWaiting).waiting();
+  EXPECT_THAT(waiting.missing(), ::testing::ElementsAre(1));
+  EXPECT_EQ(waiting.missing_count(), 1);
+  answer_roll_call(1);
+  EXPECT_TRUE(are_all_welcome());
+}
+
+TEST_F(LeaderStateTest, TheRollIsCalledAgainAfterAConnectionHasEnded) {
+  come_all();
+  const auto late = answer(*wires_[2]);
+  for (const int rank : {0, 1}) answer_roll_call(rank);
+  state_.closed(wires_[1]);
+  state_.received(wires_[2], late, now_);
+  EXPECT_FALSE(is_any_welcome());
+  come(1);
+  state_.received(wires_[2], late, now_);
+  for (const int rank : {0, 1}) answer_roll_call(rank);
+  EXPECT_FALSE(is_any_welcome()) << "worker:2 has answered another roll call";
+  answer_roll_call(2);
+  EXPECT_TRUE(are_all_welcome());
+}
+
+TEST_F(LeaderStateTest, WhoDoesNotAnswerTheRollCallAndFallsSilentIsGivenUp) {
+  come_all();
+  for (const int rank : {0, 2}) answer_roll_call(rank);
+  pass(milliseconds(5200), {0, 2});
+  EXPECT_TRUE(wires_[1]->finished);
+  come(1);
+  for (const int rank : {0, 1, 2}) answer_roll_call(rank);
+  EXPECT_TRUE(are_all_welcome());
+}
+
+// As after a leader that was frozen, or cut off, which the member had given up.
+TEST_F(LeaderStateTest, ATaskThatJoinsAgainReplacesItsOwnConnection) {
+  come(1);
+  const auto given_up = wires_[1];
+  come(1);
+  EXPECT_TRUE(given_up->finished);
+  // What it said before, over the other connection, comes late.
+  proto::FromMember heartbeat;
+  heartbeat.mutable_heartbeat();
+  state_.received(given_up, heartbeat, now_);
+  state_.closed(given_up);
+  pass(milliseconds(1000), {1});
+  EXPECT_TRUE(wires_[1]->got(proto::FromLeader::kWaiting));
+  EXPECT_FALSE(wires_[1]->finished);
+  for (const int rank : {0, 2}) come(rank);
+  for (const int rank : {0, 1, 2}) answer_roll_call(rank);
+  EXPECT_TRUE(are_all_welcome());
+}
+
+TEST_F(LeaderStateTest, AMemberThatJoinsAgainEndsTheJob) {
+  join_all();
+  const auto again = stranger(fitting(1));
+  EXPECT_THAT(wires_[0]->failure(),
+              AllOf(HasSubstr("worker:1"), HasSubstr("has given up its connection")));
+  EXPECT_TRUE(again->got(proto::FromLeader::kBusy));
 }
 
 TEST_F(LeaderStateTest, ConnectionsThatSayNothingAreClosed) {
@@ -215,8 +304,14 @@ TEST_F(LeaderStateTest, NothingThatIsSentBreaksIt) {
       if (wires.empty() || random.below(20) == 0) {
         wires.push_back(std::make_shared<Wire>());
         state.opened(wires.back(), now_);
+        const int rank = static_cast<int>(random.below(4));
         if (random.below(2))
-          state.received(wires.back(), fitting(static_cast<int>(random.below(4))), now_);
+          state.received(wires.back(), random.below(2) ? fitting(rank) : rival(rank), now_);
+      }
+      for (const auto& asked : wires) {
+        const bool is_roll_call =
+            !asked->messages.empty() && asked->messages.back().waiting().roll_call() != 0;
+        if (is_roll_call && random.below(2)) state.received(asked, answer(*asked), now_);
       }
       const auto wire = wires[random.below(wires.size())];
       proto::FromMember message;

@@ -184,6 +184,20 @@ TEST_F(Processes, ATaskThatDiesWhileOthersWaitCanComeAgain) {
   }
 }
 
+TEST_F(Processes, ALeaderThatIsFrozenWhileTasksGatherIsJoinedAgain) {
+  job_ = std::make_unique<LocalJob>(3);
+  arguments_ = {"heartbeat=100", "suspect=700", "dead=2000", "join=60000"};
+  for (const int rank : {0, 1}) tasks_.push_back(start_task(rank));
+  tasks_[1]->wait_for("waiting for worker:2");
+  tasks_[0]->send(SIGSTOP);
+  tasks_[1]->wait_for("lost worker:0");
+  tasks_.push_back(start_task(2));
+  tasks_[0]->send(SIGCONT);
+  for (const auto& task : tasks_) {
+    EXPECT_THAT(task->wait_for("joined "), Not(HasSubstr("failed UNAVAILABLE")));
+  }
+}
+
 // A task that is frozen while tasks gather counts as dead soon, and its place is free again.
 class FrozenWhileJoining : public Processes {
  protected:

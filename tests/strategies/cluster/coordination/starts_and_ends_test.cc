@@ -77,6 +77,15 @@ class Caller : public LeaderLink::Listener {
     message.mutable_request()->mutable_add()->set_key("calls");
     link_->send(message);
   }
+  bool answers_the_roll_call() {
+    proto::FromMember answer;
+    const bool is_asked = happens([&] {
+      answer.mutable_present()->set_roll_call(roll_call_);
+      return roll_call_ != 0;
+    });
+    if (is_asked) link_->send(answer);
+    return is_asked;
+  }
   bool becomes_member() {
     return happens([this] { return is_member_; });
   }
@@ -87,6 +96,7 @@ class Caller : public LeaderLink::Listener {
   void received(const proto::FromLeader& message) override {
     const std::lock_guard lock(mutex_);
     is_member_ |= message.has_welcome();
+    if (message.has_waiting()) roll_call_ = message.waiting().roll_call();
     changed_.notify_all();
   }
   void closed(const std::string&) override {
@@ -104,6 +114,7 @@ class Caller : public LeaderLink::Listener {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_member_ = false, is_closed_ = false;
+  int64_t roll_call_ = 0;             // 0: none yet
   std::unique_ptr<LeaderLink> link_;  // last: it calls this object
 };
 
@@ -115,6 +126,7 @@ TEST(StartsAndEnds, OfLeadersWhomTasksStillAsk) {
     auto server = std::make_unique<LeaderServer>(roster, "job", coordination::Timing{}, security,
                                                  [](const std::string&) {});
     Caller first(roster, 0, security), second(roster, 1, security);
+    for (Caller* caller : {&first, &second}) ASSERT_TRUE(caller->answers_the_roll_call());
     for (Caller* caller : {&first, &second}) ASSERT_TRUE(caller->becomes_member());
     for (int call = 0; call < number % 4; ++call)
       for (Caller* caller : {&first, &second}) caller->ask(static_cast<uint64_t>(call));
