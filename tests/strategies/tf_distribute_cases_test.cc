@@ -307,7 +307,7 @@ TEST_P(TfDistribute, Case39) {
                                     std::future_status::ready);
                         }
                       },
-                      {.devices = {"cpu:0"}, .worker_timeout = std::chrono::seconds(1)});
+                      {.devices = {"cpu:0"}, .worker_timeout = std::chrono::seconds(3)});
 }
 
 // Two threads begin collectives in opposite order: on one strategy, and on two that share devices.

@@ -64,7 +64,7 @@ TEST(SharedMemoryTest, ADeadProcessIsNamedAtOnce) {
                 std::string::npos)
           << group.output(p);
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   }
 }
 

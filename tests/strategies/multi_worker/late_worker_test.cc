@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kLate = 1;
-constexpr seconds kLimit(1);
+constexpr seconds kLimit(3);  // in which all have to start
 constexpr CommunicationBackend kBackends[] = {CommunicationBackend::kSharedMemory,
                                               CommunicationBackend::kTcp};
 

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -43,7 +44,7 @@ class Refusal : public ::testing::Test {
     });
     const auto begin = Clock::now();
     const Error error = error_of([&] { join(resolver, options); });
-    EXPECT_LT(Clock::now() - begin, seconds(5));
+    EXPECT_LT(Clock::now() - begin, seconds(20));  // sooner than any time limit
     refused_ = true;
     rest.join();
     EXPECT_THAT(errors, Each(""));
@@ -150,12 +151,14 @@ TEST(Joining, AnInterruptEndsTheWait) {
 
 TEST(Joining, AMemberThatGivesUpMayComeAgain) {
   LocalJob job(3);
+  std::atomic<bool> has_given_up = false;
   const auto errors = on_threads(3, [&](int rank) {
     if (rank == 1) {
-      EXPECT_THAT(error_of([&] { join(job.resolver(1), {.join_timeout = seconds(1)}); }).message(),
+      EXPECT_THAT(error_of([&] { join(job.resolver(1), {.join_timeout = seconds(2)}); }).message(),
                   HasSubstr("worker:2"));
+      has_given_up = true;
     }
-    if (rank == 2) std::this_thread::sleep_for(seconds(2));
+    if (rank == 2) EXPECT_TRUE(eventually([&] { return has_given_up.load(); }));
     join(job.resolver(rank))->leave();
   });
   EXPECT_THAT(errors, Each(""));

@@ -267,8 +267,8 @@ TEST_F(Processes, AFloodOfConnectionsPassesAndTheServiceComesBack) {
     for (const auto& task : tasks_) {
       EXPECT_THAT(task->wait_for("joined "), Not(HasSubstr("failed UNAVAILABLE")));
     }
-    // Idle connections are closed after five seconds.
-    EXPECT_LT(seconds_since(begin), flood_goes_away ? 5 : 15);
+    // Idle connections are closed after five seconds; a process has to start on a busy machine.
+    EXPECT_LT(seconds_since(begin), flood_goes_away ? 20 : 30);
     for (const auto& task : tasks_) task->tell("leave 60000");
     for (const auto& task : tasks_) task->wait_for("done leave");
   }

@@ -22,12 +22,12 @@ TorchrunResolver resolver(int rank, int size, int port) {
 class CutLink : public ::testing::Test {
  protected:
   // worker:2 is connected through the cable. Quick, but with room for a busy machine.
-  CutLink() : members_(3) {
+  void join_all(milliseconds dead_after) {
     const auto errors = on_threads(3, [&](int rank) {
       members_[rank] = join(resolver(rank, 3, rank == 2 ? cable_.endpoint().port() : job_.port(0)),
                             {.heartbeat = milliseconds(100),
                              .suspect_after = milliseconds(700),
-                             .dead_after = milliseconds(2000),
+                             .dead_after = dead_after,
                              .notice = notices_.sink()});
     });
     EXPECT_THAT(errors, ::testing::Each(""));
@@ -43,10 +43,11 @@ class CutLink : public ::testing::Test {
   Notices notices_;
   LocalJob job_{1};
   TcpFaultProxy cable_{net::InternetAddress::parse(job_.address(0), "the leader")};
-  Members members_;
+  Members members_{3};
 };
 
 TEST_F(CutLink, BothSidesNameTheOther) {
+  join_all(seconds(2));
   cable_.freeze();
   EXPECT_TRUE(noticed("worker:1: worker:2 has been silent for"));
   for (const int rank : {0, 1}) {
@@ -58,6 +59,7 @@ TEST_F(CutLink, BothSidesNameTheOther) {
 }
 
 TEST_F(CutLink, AShortCutIsNoFailure) {
+  join_all(kPlenty);  // short: however long it takes to notice
   cable_.freeze();
   EXPECT_TRUE(noticed("worker:2 has been silent for"));
   cable_.thaw();
@@ -68,6 +70,7 @@ TEST_F(CutLink, AShortCutIsNoFailure) {
 }
 
 TEST_F(CutLink, FlappingIsNoFailure) {
+  join_all(seconds(2));
   for (int flap = 0; flap < 10; ++flap) {
     cable_.freeze();
     std::this_thread::sleep_for(milliseconds(150));

@@ -256,9 +256,10 @@ TEST(NodesTest, EndWhenTheRendezvousIsLost) {
 }
 
 TEST(NodesTest, DoNotTakeAPauseForALoss) {
-  Nodes nodes({"--nnodes=2", "--node_timeout=4"}, {"print=ready", "handle_signals=5", "hang"});
+  Nodes nodes({"--nnodes=2", "--node_timeout=4"}, {"handle_signals=5", "print=ready", "hang"});
   nodes.start_rank(0);
   nodes.start_rank(1).wait_for_output("ready");
+  nodes[0].wait_for_output("ready");
   const pid_t frozen = supervisor_of(nodes[1]);
   kill(frozen, SIGSTOP);
   sleep(1);  // a quarter of the time that is allowed
