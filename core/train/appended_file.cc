@@ -23,7 +23,7 @@ AppendedFile::~AppendedFile() { ::close(descriptor_); }
 int64_t AppendedFile::length() const {
   struct stat status;
   if (::fstat(descriptor_, &status) != 0) fail_errno("inspect", path_);
-  return S_ISREG(status.st_mode) ? status.st_size : 0;  // a terminal, for one, has none
+  return S_ISREG(status.st_mode) ? status.st_size : 0;
 }
 
 void AppendedFile::append(std::string_view record) {

@@ -17,15 +17,15 @@ class AppendedFile {
   AppendedFile& operator=(const AppendedFile&) = delete;
 
   const std::string& path() const { return path_; }
+  // In bytes. What is no regular file, such as a terminal, has none.
+  int64_t length() const;
   // Hands the record to the system, so that others who read the file see it at once: all of it or,
   // where that fails, nothing.
   void append(std::string_view record);
-  // Leaves so many bytes. What is no regular file, such as a terminal, has none.
+  // Leaves so many bytes.
   void cut(int64_t length);
 
  private:
-  int64_t length() const;
-
   const std::string path_;
   const int descriptor_;
 };

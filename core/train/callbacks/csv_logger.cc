@@ -25,6 +25,7 @@ class CsvLoggerCallback : public Callback {
     writes_.begin();
     columns_.clear();
     unwritten_.clear();
+    file_.reset();
     if (!training.model().strategy().is_chief()) return;
     try {
       create_folders(std::filesystem::path(path_).parent_path().string());
@@ -53,13 +54,12 @@ class CsvLoggerCallback : public Callback {
   void on_train_end(Training& training) override {
     if (!unwritten_.empty()) write(training);
     writes_.end(training);
-    file_.reset();
   }
 
   std::string state_name() const override { return kName; }
   CallbackState state() const override {
     if (columns_.empty()) return {};
-    CallbackState state{{kLength, Tensor::scalar(length())}};
+    CallbackState state{{kLength, Tensor::scalar(file_->length())}};
     if (!unwritten_.empty()) state[kUnwritten] = tensor_of(unwritten_);
     std::vector<Tensor> columns;
     for (const std::string& column : columns_) columns.push_back(tensor_of(column));
@@ -69,7 +69,7 @@ class CsvLoggerCallback : public Callback {
   void restore(const CallbackState& state) override {
     const int64_t saved = integer_in(state, kLength).value_or(0);
     // The chief's file alone is open. A shorter one is another one.
-    if (!file_ || saved < 0 || length() < saved) return;
+    if (!file_ || saved < 0 || file_->length() < saved) return;
     file_->cut(saved);
     if (const auto found = state.find(kUnwritten); found != state.end())
       unwritten_ = text_of(found->second);
@@ -81,12 +81,6 @@ class CsvLoggerCallback : public Callback {
   static constexpr const char* kLength = "length";
   static constexpr const char* kUnwritten = "unwritten";
   static constexpr const char* kColumns = "columns";
-
-  int64_t length() const {
-    std::error_code gone;
-    const auto bytes = std::filesystem::file_size(path_, gone);
-    return gone ? 0 : static_cast<int64_t>(bytes);
-  }
 
   // Of validation, too, which the first epoch need not have.
   static std::vector<std::string> columns_of(const Training& training, const Logs& logs) {
@@ -101,7 +95,7 @@ class CsvLoggerCallback : public Callback {
   void begin_table(const Training& training, const Logs& logs) {
     if (!options_.append) file_->cut(0);
     columns_ = columns_of(training, logs);
-    if (length() > 0) return;
+    if (file_->length() > 0) return;
     unwritten_ = "epoch";
     for (const std::string& column : columns_) unwritten_ += options_.separator + column;
     unwritten_ += '\n';
@@ -117,7 +111,7 @@ class CsvLoggerCallback : public Callback {
   CsvLoggerOptions options_;
   Writes writes_;
   std::vector<std::string> columns_;
-  std::optional<AppendedFile> file_;  // of the chief
+  std::optional<AppendedFile> file_;  // of the chief; stays open for a backup after the last line
   std::string unwritten_;             // lines that have been refused
 };
 
