@@ -1,8 +1,11 @@
 // What callbacks cannot write while training goes on, and at its end.
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -173,6 +176,22 @@ TEST(FailedWrites, OfCSVLoggerAreMadeUpFor) {
                 "fit: training is complete, and its files are not: CSVLogger could not write "),
             HasSubstr(folder + "/never: File too large")));
   EXPECT_EQ(read_file(folder + "/never"), expected.substr(0, two_lines)) << "whole lines";
+}
+
+// As a disk that takes lines, and nothing away.
+TEST(FailedWrites, OfCSVLoggerLeaveWhatCannotBeReplaced) {
+  const int sealed = memfd_create("log", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_GE(sealed, 0);
+  const std::string path = str("/proc/self/fd/", sealed);
+  AppendedFile(path).append("of before\n");
+  ASSERT_EQ(fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_THAT(error_of([&] { fit(classifier(), 2, {callbacks::CSVLogger(path)}); },
+                       Code::kPermissionDenied),
+              AllOf(StartsWith("fit: training is complete, and its files are not: CSVLogger could "
+                               "not write "),
+                    HasSubstr(": cannot shorten " + path + ": ")));
+  EXPECT_EQ(read_file(path), "of before\n");
+  close(sealed);
 }
 
 TEST(FailedWrites, OfCSVLoggerAreInBackups) {

@@ -25,6 +25,7 @@ class CsvLoggerCallback : public Callback {
     writes_.begin();
     columns_.clear();
     unwritten_.clear();
+    cut_to_.reset();
     file_.reset();
     if (!training.model().strategy().is_chief()) return;
     try {
@@ -59,7 +60,7 @@ class CsvLoggerCallback : public Callback {
   std::string state_name() const override { return kName; }
   CallbackState state() const override {
     if (columns_.empty()) return {};
-    CallbackState state{{kLength, Tensor::scalar(file_->length())}};
+    CallbackState state{{kLength, Tensor::scalar(length())}};
     if (!unwritten_.empty()) state[kUnwritten] = tensor_of(unwritten_);
     std::vector<Tensor> columns;
     for (const std::string& column : columns_) columns.push_back(tensor_of(column));
@@ -70,7 +71,7 @@ class CsvLoggerCallback : public Callback {
     const int64_t saved = integer_in(state, kLength).value_or(0);
     // The chief's file alone is open. A shorter one is another one.
     if (!file_ || saved < 0 || file_->length() < saved) return;
-    file_->cut(saved);
+    cut_to_ = saved;
     if (const auto found = state.find(kUnwritten); found != state.end())
       unwritten_ = text_of(found->second);
     for (const Tensor& column : list_in(state, kColumns)) columns_.push_back(text_of(column));
@@ -82,6 +83,9 @@ class CsvLoggerCallback : public Callback {
   static constexpr const char* kUnwritten = "unwritten";
   static constexpr const char* kColumns = "columns";
 
+  // Once it is cut.
+  int64_t length() const { return cut_to_.value_or(file_->length()); }
+
   // Of validation, too, which the first epoch need not have.
   static std::vector<std::string> columns_of(const Training& training, const Logs& logs) {
     std::set<std::string> names;
@@ -91,18 +95,21 @@ class CsvLoggerCallback : public Callback {
     return {names.begin(), names.end()};
   }
 
-  // What the file holds of before stays until there is a line, or a backup to go on from.
   void begin_table(const Training& training, const Logs& logs) {
-    if (!options_.append) file_->cut(0);
+    if (!options_.append) cut_to_ = 0;
     columns_ = columns_of(training, logs);
-    if (file_->length() > 0) return;
+    if (length() > 0) return;
     unwritten_ = "epoch";
     for (const std::string& column : columns_) unwritten_ += options_.separator + column;
     unwritten_ += '\n';
   }
 
   void write(Training& training) {
-    const auto refusal = try_write([&] { file_->append(unwritten_); });
+    const auto refusal = try_write([&] {
+      if (cut_to_) file_->cut(*cut_to_);
+      cut_to_.reset();
+      file_->append(unwritten_);
+    });
     if (!refusal) unwritten_.clear();
     writes_.record(training, path_, refusal);
   }
@@ -112,7 +119,9 @@ class CsvLoggerCallback : public Callback {
   Writes writes_;
   std::vector<std::string> columns_;
   std::optional<AppendedFile> file_;  // of the chief; stays open for a backup after the last line
-  std::string unwritten_;             // lines that have been refused
+  // Where the next line goes in what the file holds of before, which stays until there is one.
+  std::optional<int64_t> cut_to_;
+  std::string unwritten_;  // lines that have been refused
 };
 
 }  // namespace
