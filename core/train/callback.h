@@ -43,7 +43,7 @@ class Callback {
   virtual bool acts_last() const { return false; }
 
   // What backups hold of it, and going on from there: after on_train_begin() of all callbacks that
-  // do not act last, before the variables are set; what it throws refuses the backup. With several
+  // do not act last, before the variables are set; what it throws rejects the backup. With several
   // workers, all call them; the chief's state is saved, and all get it. It belongs to the callback
   // of the same name, which has to be the same on all workers, wherever that stands in the list; of
   // several in their order. Without a name, as here, nothing is saved.

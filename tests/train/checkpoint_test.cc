@@ -329,17 +329,17 @@ TEST(Checkpoint, NamesThatWouldBeTakenForOthersAreRefused) {
 }
 
 // Before any variable changes.
-TEST(Checkpoint, ACheckCanRefuseAFile) {
+TEST(Checkpoint, ACheckCanRejectAFile) {
   const std::string path = make_folder() + "/v.safetensors";
   const auto v =
       create_variable({.name = "v", .initial_value = [] { return Tensor::scalar(1.0f); }});
   Snapshot({v}, {{"note", "first"}}, default_strategy().workers(), {{"t", Tensor::scalar(5.0f)}})
       .save(path);
   v->assign(Tensor::scalar(2.0f));
-  const auto refuse = [](const Safetensors& rest) {
+  const auto reject = [](const Safetensors& rest) {
     invalid(rest.metadata.at("note"), " ", rest.tensors.at("t").item());
   };
-  EXPECT_EQ(error_of([&] { load_variables(path, {v}, {.check = refuse}); }), "first 5");
+  EXPECT_EQ(error_of([&] { load_variables(path, {v}, {.check = reject}); }), "first 5");
   EXPECT_EQ(v->value().item(), 2);
 }
 
@@ -391,7 +391,7 @@ TEST(BackupAndRestore, DeletesTheBackupWhenDone) {
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
-TEST(BackupAndRestore, RefusesACheckpointThatIsNoBackup) {
+TEST(BackupAndRestore, RejectsACheckpointThatIsNoBackup) {
   const std::string folder = make_folder();
   classifier().save_checkpoint(folder + "/backup.safetensors");
   EXPECT_NE(error_of(

@@ -159,7 +159,7 @@ TEST(Divergence, OfTheUpdateAfterWhichTrainingStopsKeepsTheBackup) {
   expect_finite_weights(backup);
   breaks = false;
   EXPECT_EQ(fit().epochs, (std::vector<int64_t>{1, 2})) << "from the end of the first epoch";
-  EXPECT_FALSE(std::filesystem::exists(backup)) << "what was refused before no longer counts";
+  EXPECT_FALSE(std::filesystem::exists(backup)) << "what was rejected before no longer counts";
 }
 
 }  // namespace

@@ -518,7 +518,7 @@ TEST_P(MultiWorkerBackup, HoldsWhatCallbacksKeepForAllWorkers) {
   EXPECT_EQ(read_file(folder + "/broken/chief/best"), read_file(folder + "/whole/chief/best"));
 }
 
-TEST(MultiWorkerBackupOfOthers, InTheMiddleOfAnEpochIsRefused) {
+TEST(MultiWorkerBackupOfOthers, InTheMiddleOfAnEpochIsRejected) {
   const std::string folder = make_folder();
   const auto fit = [&](Worker& worker, int64_t stop_at) {
     const auto scope = worker.scope();

@@ -94,7 +94,7 @@ class BackupAndRestoreCallback : public Callback {
     const auto take = [&] {
       return Snapshot(model.trainable_variables(), {}, model.strategy().workers());
     };
-    return guard_.refused() || (training.stopping() && !guard_.accept(training, take));
+    return guard_.rejected() || (training.stopping() && !guard_.accept(training, take));
   }
 
   void remove(Training& training) {

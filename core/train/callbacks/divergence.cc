@@ -52,8 +52,8 @@ std::optional<Snapshot> SaveGuard::accept(Training& training,
     what = from_chief(workers, str("whether what ", callback_, " saves are numbers"),
                       [&] { return find_diverged(model.trainable_variables(), *snapshot); });
   }
-  const bool is_first = !std::exchange(refused_, !what.empty());
-  if (!refused_) return snapshot;
+  const bool is_first = !std::exchange(rejected_, !what.empty());
+  if (!rejected_) return snapshot;
   if (is_first && workers.is_chief())
     print_notice(str("warning: ", callback_, " does not save ", moment(training), ": ", what,
                      " is not a finite number any more\n"));

@@ -17,19 +17,19 @@ class SaveGuard {
   // `callback` is who saves.
   explicit SaveGuard(std::string callback) : callback_(std::move(callback)) {}
 
-  // When training begins: nothing was refused yet.
-  void begin() { refused_ = false; }
+  // When training begins: nothing was rejected yet.
+  void begin() { rejected_ = false; }
   // What `take` returns, which is then saved as it is. Nothing where it is not worth saving: where
   // the loss has diverged, or weights of the snapshot have, which the loss shows in the next step
   // only. The chief looks, and says so on standard error when it is the first time in a row. All
   // workers call it, and get the same answer.
   std::optional<Snapshot> accept(Training& training, const std::function<Snapshot()>& take);
   // Whether the last call has returned nothing.
-  bool refused() const { return refused_; }
+  bool rejected() const { return rejected_; }
 
  private:
   std::string callback_;
-  bool refused_ = false;
+  bool rejected_ = false;
 };
 
 }  // namespace cohort::callbacks
