@@ -330,15 +330,6 @@ class CudnnAttentionPlan final : public LibraryPlan {
   CudnnPlan plan_;
 };
 
-struct Key {
-  Device device;
-  AttentionProblem problem;
-  auto operator<=>(const Key&) const = default;
-};
-
-// More than the attention layers of a few large models have sizes.
-constexpr size_t kPlans = 256;
-
 std::shared_ptr<LibraryPlan> make_plan(const AttentionProblem& problem, Device device) {
   const std::string what = str(problem.gradient ? "the gradient of " : "", "attention over ",
                                problem.keys, " keys in heads of ", problem.size, ", ",
@@ -362,8 +353,8 @@ std::shared_ptr<LibraryPlan> plan_attention(const AttentionProblem& problem, Cud
 }
 
 std::shared_ptr<LibraryPlan> find_attention_plan(const AttentionProblem& problem, Device device) {
-  static auto* cache = new PlanCache<Key, LibraryPlan>(kPlans);
-  return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
+  static auto* cache = new PlanCache<AttentionProblem, LibraryPlan>();
+  return cache->find_or_make(device, problem, [&] { return make_plan(problem, device); });
 }
 
 }  // namespace cohort::cuda

@@ -112,15 +112,6 @@ class CudnnConvPlan final : public ConvPlan {
   CudnnPlan plan_;
 };
 
-struct Key {
-  Device device;
-  ConvProblem problem;
-  auto operator<=>(const Key&) const = default;
-};
-
-// More than the convolutions of a few large models, in each of three directions.
-constexpr size_t kPlans = 1024;
-
 std::shared_ptr<ConvPlan> make_plan(const ConvProblem& problem, Device device) {
   // Without an epilogue there may be a plan still, which is asked for next.
   const std::string what = problem.bias
@@ -140,8 +131,8 @@ std::shared_ptr<ConvPlan> plan_conv(const ConvProblem& problem, Cudnn& cudnn) {
 // float64 is for checking gradients; our own loops do.
 std::shared_ptr<ConvPlan> find_conv_plan(const ConvProblem& problem, Device device) {
   if (problem.x.dtype == DType::kFloat64) return nullptr;
-  static auto* cache = new PlanCache<Key, ConvPlan>(kPlans);
-  return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
+  static auto* cache = new PlanCache<ConvProblem, ConvPlan>();
+  return cache->find_or_make(device, problem, [&] { return make_plan(problem, device); });
 }
 
 }  // namespace cohort::cuda

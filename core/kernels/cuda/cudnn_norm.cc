@@ -105,15 +105,6 @@ class CudnnRowNormPlan final : public LibraryPlan {
   CudnnPlan plan_;
 };
 
-struct Key {
-  Device device;
-  RowNormProblem problem;
-  auto operator<=>(const Key&) const = default;
-};
-
-// More than the normalisations of a few large models have sizes.
-constexpr size_t kPlans = 256;
-
 std::shared_ptr<LibraryPlan> make_plan(const RowNormProblem& problem, Device device) {
   const std::string what =
       str(problem.gradient ? "the gradient of " : "", problem.centered ? "LayerNorm" : "RmsNorm",
@@ -129,8 +120,8 @@ std::shared_ptr<LibraryPlan> plan_row_norm(const RowNormProblem& problem, Cudnn&
 }
 
 std::shared_ptr<LibraryPlan> find_row_norm_plan(const RowNormProblem& problem, Device device) {
-  static auto* cache = new PlanCache<Key, LibraryPlan>(kPlans);
-  return cache->find_or_make({device, problem}, [&] { return make_plan(problem, device); });
+  static auto* cache = new PlanCache<RowNormProblem, LibraryPlan>();
+  return cache->find_or_make(device, problem, [&] { return make_plan(problem, device); });
 }
 
 }  // namespace cohort::cuda

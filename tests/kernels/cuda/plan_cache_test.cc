@@ -12,6 +12,8 @@ namespace {
 
 using Cache = PlanCache<int, int>;
 
+constexpr Device kGpu{DeviceType::kGpu, 0}, kOther{DeviceType::kGpu, 1};
+
 auto plan(int value) {
   return [value] { return std::make_shared<int>(value); };
 }
@@ -22,34 +24,41 @@ std::shared_ptr<int> not_made() {
 
 TEST(PlanCache, MakesAPlanOnceForEachProblem) {
   Cache cache(4);
-  const auto first = cache.find_or_make(7, plan(70));
-  EXPECT_EQ(cache.find_or_make(7, not_made), first);
-  EXPECT_EQ(*cache.find_or_make(8, plan(80)), 80);
+  const auto first = cache.find_or_make(kGpu, 7, plan(70));
+  EXPECT_EQ(cache.find_or_make(kGpu, 7, not_made), first);
+  EXPECT_EQ(*cache.find_or_make(kGpu, 8, plan(80)), 80);
+}
+
+TEST(PlanCache, MakesAPlanForEachDevice) {
+  Cache cache(4);
+  const auto first = cache.find_or_make(kGpu, 7, plan(70));
+  EXPECT_EQ(*cache.find_or_make(kOther, 7, plan(71)), 71);
+  EXPECT_EQ(cache.find_or_make(kGpu, 7, not_made), first);
 }
 
 TEST(PlanCache, RemembersThatThereIsNoPlan) {
   Cache cache(4);
-  EXPECT_EQ(cache.find_or_make(1, [] { return std::shared_ptr<int>(); }), nullptr);
-  EXPECT_EQ(cache.find_or_make(1, not_made), nullptr);
+  EXPECT_EQ(cache.find_or_make(kGpu, 1, [] { return std::shared_ptr<int>(); }), nullptr);
+  EXPECT_EQ(cache.find_or_make(kGpu, 1, not_made), nullptr);
 }
 
 TEST(PlanCache, ForgetsWhatFailed) {
   Cache cache(4);
   const auto failing = []() -> std::shared_ptr<int> { throw std::runtime_error("no memory"); };
-  EXPECT_THROW(cache.find_or_make(1, failing), std::runtime_error);
+  EXPECT_THROW(cache.find_or_make(kGpu, 1, failing), std::runtime_error);
   EXPECT_EQ(cache.size(), 0u);
-  EXPECT_EQ(*cache.find_or_make(1, plan(10)), 10);
+  EXPECT_EQ(*cache.find_or_make(kGpu, 1, plan(10)), 10);
 }
 
 TEST(PlanCache, ForgetsWhatWasAskedForLongestAgo) {
   Cache cache(2);
-  const auto one = cache.find_or_make(1, plan(10));
-  cache.find_or_make(2, plan(20));
-  cache.find_or_make(1, not_made);
-  cache.find_or_make(3, plan(30));  // in the place of 2
+  const auto one = cache.find_or_make(kGpu, 1, plan(10));
+  cache.find_or_make(kGpu, 2, plan(20));
+  cache.find_or_make(kGpu, 1, not_made);
+  cache.find_or_make(kGpu, 3, plan(30));  // in the place of 2
   EXPECT_EQ(cache.size(), 2u);
-  EXPECT_EQ(cache.find_or_make(1, not_made), one);
-  EXPECT_EQ(*cache.find_or_make(2, plan(21)), 21);
+  EXPECT_EQ(cache.find_or_make(kGpu, 1, not_made), one);
+  EXPECT_EQ(*cache.find_or_make(kGpu, 2, plan(21)), 21);
   EXPECT_EQ(*one, 10);
 }
 
@@ -60,7 +69,7 @@ TEST(PlanCache, MakesAPlanOnceForManyThreads) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 100; ++i)
-        cache.find_or_make(i % 3, [&] { return std::make_shared<int>(++made); });
+        cache.find_or_make(kGpu, i % 3, [&] { return std::make_shared<int>(++made); });
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(made, 3);
