@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <list>
 #include <map>
-#include <thread>
 
 #include "core/base/crc32c.h"
 #include "core/base/notice.h"
@@ -37,7 +36,7 @@ constexpr int64_t kLazyShardBytes = 1 << 20;
 constexpr std::chrono::milliseconds kFarewell(2000);
 // Whoever is connected to a server that is asked to stop was perhaps asked, too: it is served for
 // so long at most while it ends its step and saves.
-constexpr std::chrono::milliseconds kTimeForCallers(5000), kLookInterval(10);
+constexpr std::chrono::milliseconds kTimeForCallers(5000);
 
 // Who this process is among those of the job.
 struct Task {
@@ -121,13 +120,6 @@ struct OwnServer {
   OwnServer(const Options& options, const Task& task)
       : server(Address::parse(port.address()), server_options(options, task)) {}
 };
-
-void let_callers_end(const ParameterServer& server) {
-  const auto end = std::chrono::steady_clock::now() + kTimeForCallers;
-  while (!server.is_done() && server.statistics().sessions > 0 &&
-         std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(kLookInterval);
-}
 
 // This worker alone, with its rank among all.
 class IndependentWorker final : public Workers {
@@ -441,7 +433,7 @@ bool run_parameter_server(const Options& options) {
   ParameterServer server(task.servers.at(static_cast<size_t>(task.index)),
                          server_options(options, task));
   server.wait();
-  if (interrupted()) let_callers_end(server);
+  if (interrupted()) server.wait_for_callers(kTimeForCallers);
   const bool is_awaited = stop_request() == StopRequest::kTermination && !server.is_done();
   try {
     server.end();

@@ -295,8 +295,8 @@ proto::Reply upgraded(const Service::Offer& offer) {
   return reply;
 }
 
-proto::Reply done(Start& caller) {
-  caller.done = true;
+proto::Reply done(Service& service, Start& caller) {
+  service.end_work(caller);
   proto::Reply reply;
   reply.mutable_done();
   return reply;
@@ -350,7 +350,7 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
         return upgraded(service.offer(host, start));
       });
     case proto::Request::kDone:
-      return call([start](const auto&) { return done(*start); });
+      return call([&service, start](const auto&) { return done(service, *start); });
     case proto::Request::kStats:
       return call([&service](const auto&) { return statistics(service); });
     case proto::Request::kShutdown:

@@ -211,7 +211,7 @@ class ParameterServer::Network {
           const Environment& environment)
       : options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
-        service_(options_, [this] { end_by_job(); }),
+        service_(options_, [this] { shut_down(); }),
         direct_(std::make_unique<DirectServer>(service_, security_)) {
     restore();
     share_memory();
@@ -256,15 +256,10 @@ class ParameterServer::Network {
       changed_.wait_for(lock, kLookInterval);
       const auto why = service_.is_orphaned();
       if (!why && !interrupted()) continue;
-      saves_at_end_ = !ended_by_job_ && !options_.snapshot_folder.empty();
+      saves_at_end_ = !options_.snapshot_folder.empty();
       if (why) options_.notice(*why);
       return;
     }
-  }
-
-  bool is_done() const {
-    const std::lock_guard lock(mutex_);
-    return ended_by_job_ || service_.is_done();
   }
 
   void snapshot() {
@@ -273,7 +268,7 @@ class ParameterServer::Network {
     service_.snapshot(options_.snapshot_folder);
   }
 
-  const Service& service() const { return service_; }
+  Service& service() { return service_; }
 
  private:
   void restore() {
@@ -315,20 +310,11 @@ class ParameterServer::Network {
     changed_.notify_all();
   }
 
-  // Perhaps while those who are connected are served for the last time.
-  void end_by_job() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_by_job_ = true;
-      saves_at_end_ = false;
-    }
-    shut_down();
-  }
-
-  // Whether it is still to be taken.
+  // Whether it is still to be taken. The job may have ended the server while those who are
+  // connected were served for the last time.
   bool take_last_snapshot() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(saves_at_end_, false);
+    return std::exchange(saves_at_end_, false) && !service_.is_ended();
   }
 
   void save_regularly() {
@@ -362,7 +348,7 @@ class ParameterServer::Network {
   const ParameterServerOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool ending_ = false, ended_by_job_ = false, saves_at_end_ = false;
+  bool ending_ = false, saves_at_end_ = false;
   const coordination::Security security_;
   Service service_;
   std::unique_ptr<DirectServer> direct_;
@@ -379,7 +365,11 @@ ParameterServer::~ParameterServer() = default;
 
 void ParameterServer::wait() { network_->wait(); }
 
-bool ParameterServer::is_done() const { return network_->is_done(); }
+bool ParameterServer::is_done() const { return network_->service().is_done(); }
+
+void ParameterServer::wait_for_callers(std::chrono::milliseconds limit) {
+  network_->service().wait_for_callers(limit);
+}
 
 uint64_t ParameterServer::epoch() const { return network_->service().epoch(); }
 

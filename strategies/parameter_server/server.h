@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -38,6 +39,8 @@ class ParameterServer {
   // Whether the job needs the server no more: it has asked it to end, or all who have come have
   // said that their work is done (ParameterClient::say_done), and somebody has come.
   bool is_done() const;
+  // Returns when nobody is connected, the job needs the server no more, or the time is over.
+  void wait_for_callers(std::chrono::milliseconds limit);
   // Stops serving and takes the last snapshot, with an Error where it cannot be written. Where this
   // is not called the destructor does so, and such an error is a line.
   void end();

@@ -125,6 +125,18 @@ void Service::closed(const Session& session) {
   --sessions_;
   if (session.start) --known_sessions_[session.kind];
   last_closed_ = now;
+  callers_end_.notify_all();
+}
+
+void Service::wait_for_callers(std::chrono::milliseconds limit) {
+  std::unique_lock lock(sessions_mutex_);
+  callers_end_.wait_for(lock, limit, [this] { return sessions_ == 0 || is_done(); });
+}
+
+void Service::end_work(Start& caller) {
+  const std::lock_guard lock(sessions_mutex_);
+  caller.done = true;
+  callers_end_.notify_all();
 }
 
 std::optional<std::string> Service::is_orphaned() const {
@@ -581,6 +593,11 @@ void Service::shut_down() {
     } catch (const Error& error) {
       end_ledger(error);
     }
+  }
+  {
+    const std::lock_guard lock(sessions_mutex_);
+    ended_ = true;
+    callers_end_.notify_all();
   }
   shut_down_();
 }

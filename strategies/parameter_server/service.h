@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -85,8 +86,13 @@ class Service {
 
   ServerStatistics statistics() const;
   uint64_t sessions() const;
-  // Whether somebody has come, and all who have come have said that their work is done.
-  bool is_done() const { return roster_.all_done(); }
+  // Whether a request has asked for the end.
+  bool is_ended() const { return ended_; }
+  // Whether that is so, or somebody has come, and all who have come have said that their work is
+  // done.
+  bool is_done() const { return is_ended() || roster_.all_done(); }
+  // Returns when nobody is connected, is_done(), or the time is over.
+  void wait_for_callers(std::chrono::milliseconds limit);
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
   std::optional<std::string> is_orphaned() const;
   // Writes all shards to a folder. The log ends with a snapshot in its own.
@@ -149,6 +155,8 @@ class Service {
     const std::lock_guard lock(clock_mutex_);
     return f(clocks_);
   }
+  // Its work is done.
+  void end_work(Start& caller);
   void shut_down();
   Offer offer(const std::string& host, const std::shared_ptr<Start>& start) {
     const std::lock_guard lock(offering_mutex_);
@@ -205,6 +213,9 @@ class Service {
   ClockTable clocks_;
   SaidLately named_slow_;  // of the same mutex
   mutable std::mutex sessions_mutex_;
+  // When there is one less, a caller's work is done, or the server has ended.
+  std::condition_variable callers_end_;
+  std::atomic<bool> ended_ = false;
   uint64_t sessions_ = 0;
   std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known
   std::chrono::steady_clock::time_point last_closed_;

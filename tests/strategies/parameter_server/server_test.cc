@@ -1,10 +1,13 @@
 #include "strategies/parameter_server/server.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <vector>
 
 #include "core/base/program.h"
 #include "core/graph/graph.h"
@@ -521,6 +524,27 @@ TEST(ParameterServer, IsDoneWhenTheJobEndsIt) {
   const auto client = server.client();
   client->shut_down();
   EXPECT_TRUE(server->is_done());
+}
+
+TEST(ParameterServer, WaitsForCallersUntilTheyEnd) {
+  using Client = std::unique_ptr<ParameterClient>;
+  constexpr std::chrono::milliseconds kMoment(20);
+  constexpr std::chrono::seconds kLong(60);
+  const std::vector<void (*)(Client&)> ends = {[](Client& client) { client = nullptr; },
+                                               [](Client& client) { client->say_done(); },
+                                               [](Client& client) { client->shut_down(); }};
+  for (const auto& end : ends) {
+    TestServer server;
+    server->wait_for_callers(kLong);  // nobody is there
+    Client client = server.client();
+    client->statistics();
+    const auto begin = std::chrono::steady_clock::now();
+    server->wait_for_callers(kMoment);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, kMoment);
+    auto waited = std::async(std::launch::async, [&] { server->wait_for_callers(kLong); });
+    end(client);
+    EXPECT_EQ(waited.wait_for(kLong / 2), std::future_status::ready);
+  }
 }
 
 TEST(ParameterClient, CanBeCancelled) {
