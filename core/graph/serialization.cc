@@ -130,12 +130,12 @@ class Importer {
   }
 
   GraphFunction run() && {
-    for (const auto& node : in_.nodes()) {
+    for (int i = 0; i < in_.nodes_size(); ++i) {
+      const proto::Node& node = in_.nodes(i);
       try {
         add(node);
       } catch (const Error& error) {
-        throw error.with_context(str("node ", function_.graph->nodes().size(), " \"",
-                                     node.name().substr(0, kMaxName), '"'));
+        throw error.with_context(str("node ", i, " \"", node.name().substr(0, kMaxName), '"'));
       }
     }
     for (const auto& output : in_.outputs()) function_.outputs.push_back(value(output));

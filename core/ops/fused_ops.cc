@@ -8,7 +8,8 @@ namespace cohort::ops {
 namespace {
 
 // Of one node. Groups and a program's outputs multiply, so that a short message may mean more of
-// them than there is memory for.
+// them than there is memory for. Those of a whole graph that is imported need no limit: it lists
+// them all, and the first node that has others ends the import.
 constexpr int64_t kMaxOutputs = int64_t{1} << 20;
 
 ElementwiseProgram program_attribute(const InferenceContext& c) {

@@ -276,6 +276,26 @@ TEST_F(HostileGraph, WithANodeOfMoreOutputsThanMemoryHolds) {
   expect_refused(Code::kInvalidArgument, "2048 groups of 2048 outputs are more than the limit of");
 }
 
+// At the first of them: so a graph never has many more outputs than it lists.
+TEST_F(HostileGraph, WithNodesOfMoreOutputsThanTheyList) {
+  constexpr int kMany = 2048;
+  GraphFunction f;
+  const Value x = f.graph->add_input("x", {DType::kFloat32, {}});
+  const ElementwiseProgram program{.num_inputs = 1, .instructions = {}, .outputs = {0}};
+  for (int i = 0; i < 2; ++i)
+    f.graph->add("MultiElementwise", {x},
+                 {{"program", program.encode()},
+                  {"groups", int64_t{1}},
+                  {"dtypes", std::vector<int64_t>{0}}});
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(f)));
+  for (auto& node : *graph_.mutable_nodes())
+    for (auto& attribute : *node.mutable_attributes())
+      if (attribute.name() == "program" || attribute.name() == "dtypes")
+        for (int i = 1; i < kMany; ++i) attribute.mutable_integers()->add_values(0);
+  expect_refused(Code::kInvalidArgument,
+                 "node 1 \"MultiElementwise\": the declared outputs are not those of op");
+}
+
 TEST_F(HostileGraph, WithVariablesThatDoNotFit) {
   graph_.mutable_resources(0)->mutable_spec()->set_shape(0, 7);
   expect_refused(Code::kInvalidArgument,
