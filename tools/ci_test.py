@@ -13,8 +13,6 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
 import cases  # pylint: disable=wrong-import-position
 
-_DEADLINE = 60  # seconds
-
 
 class Ci(unittest.TestCase):
     def setUp(self):
@@ -35,7 +33,7 @@ class Ci(unittest.TestCase):
             env={**os.environ, "CUDA_PATH": str(toolkit)},
             capture_output=True,
             text=True,
-            timeout=_DEADLINE,
+            timeout=cases.DEADLINE,
             check=False,
         )
         return result.stdout.splitlines(), result.returncode

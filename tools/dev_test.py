@@ -17,7 +17,6 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
 import cases  # pylint: disable=wrong-import-position
 
-_DEADLINE = 60  # seconds
 _NOBODY = 65534
 
 _DEPENDENCIES = """\
@@ -99,7 +98,7 @@ class Dev(unittest.TestCase):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=_DEADLINE,
+                timeout=cases.DEADLINE,
                 check=False,
             )
         except PermissionError as error:
@@ -112,7 +111,7 @@ class Dev(unittest.TestCase):
         master, slave = ends
         os.write(master, answer.encode())
         seen = b""
-        deadline = time.monotonic() + _DEADLINE
+        deadline = time.monotonic() + cases.DEADLINE
         try:
             with subprocess.Popen(
                 [self.tree / "dev", *arguments],
@@ -131,7 +130,7 @@ class Dev(unittest.TestCase):
                     self.fail(f"./dev does not end; it has said {seen}")
                 except OSError:  # the other side is closed
                     pass
-                status = process.wait(timeout=_DEADLINE)
+                status = process.wait(timeout=cases.DEADLINE)
         except PermissionError as error:
             self.skipTest(f"there is no other user to be here: {error}")
         finally:
@@ -293,7 +292,7 @@ class Lint(Dev):
             cwd=self.tree,
             capture_output=True,
             text=True,
-            timeout=_DEADLINE,
+            timeout=cases.DEADLINE,
             check=True,
         )
         return result.stdout.strip()

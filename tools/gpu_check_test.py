@@ -14,8 +14,6 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
 import cases  # pylint: disable=wrong-import-position
 
-_DEADLINE = 120  # seconds
-
 # A program of gtest's, as far as it is asked: TESTS are "Suite. Name Name" by line, and a case of a filter is what it does.
 _TEST_PROGRAM = """\
 if [[ $1 == --gtest_list_tests ]]; then
@@ -69,7 +67,7 @@ class GpuCheck(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_DEADLINE,
+            timeout=cases.DEADLINE,
             check=False,
         )
         self.assertEqual(result.stderr, "")

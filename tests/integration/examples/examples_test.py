@@ -19,7 +19,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import cases  # pylint: disable=wrong-import-position
 from digits import digit, write_digits  # pylint: disable=wrong-import-position
 
-_DEADLINE = 120  # seconds
 # As README.md has them.
 _WRONG_INPUT, _CANCELLED, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _UNAVAILABLE = 2, 11, 15, 16, 21, 24
 _DATA_LOSS = 25
@@ -32,7 +31,7 @@ def run(program, *arguments, folder="examples", cwd=None):
         capture_output=True,
         text=True,
         errors="replace",  # a model that has learned little writes any bytes
-        timeout=_DEADLINE,
+        timeout=cases.DEADLINE,
         check=False,
     )
 
@@ -249,7 +248,7 @@ class Gan(Case):
     def test_an_interrupt_ends_it_after_the_step(self):
         command = [os.path.abspath("examples/gan"), "--epochs=1000000"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            deadline = threading.Timer(_DEADLINE, process.kill)
+            deadline = threading.Timer(cases.DEADLINE, process.kill)
             deadline.start()
             self.addCleanup(deadline.cancel)
             self.assertRegex(process.stdout.readline(), "^epoch 20: ")

@@ -328,7 +328,7 @@ class Faults(Case):
     _PROGRAM = os.path.join("benchmarks", "faults")
 
     def wait_until(self, condition, what):
-        end = time.monotonic() + programs.DEADLINE
+        end = time.monotonic() + cases.DEADLINE
         while not condition():
             self.assertLess(time.monotonic(), end, what)
             time.sleep(0.01)

@@ -16,7 +16,6 @@ _HERE = _ROOT / "tests/integration/install"
 sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
 import cases  # pylint: disable=wrong-import-position
 
-_DEADLINE = 120  # seconds
 _WRONG_INPUT = 2  # as README.md has it
 _INCLUDE = re.compile(r'(?m)^#include ["<]([^">]+)[">]')
 _FOREIGN = re.compile(r" _Z(?:T.)?NK?\d+(?:absl|dnnl|Eigen|google|grpc|nlohmann)\w*")
@@ -31,7 +30,7 @@ def run(*command, status=0, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=_DEADLINE,
+        timeout=cases.DEADLINE,
         check=False,
     )
     if result.returncode != status:

@@ -6,11 +6,12 @@ import tempfile
 import time
 import unittest
 
-from programs import DEADLINE, Failed, run
+import cases
+from programs import Failed, run
 
 
 def wait_for(condition, what):
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + cases.DEADLINE
     while not condition():
         if time.monotonic() > deadline:
             raise Failed(f"waited in vain for {what}")

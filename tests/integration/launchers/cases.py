@@ -1,10 +1,18 @@
-"""Runs the unittest cases of a program and tells Bazel about each of them, skipped ones with their reason."""
+"""Runs the unittest cases of a program and tells Bazel about each of them, skipped ones with their reason.
+
+And how long they wait: in seconds, as parts of the time that Bazel gives the whole program (.bazelrc), which is more
+under sanitizers.
+"""
 
 import os
 import sys
 import time
 import unittest
 import xml.etree.ElementTree as ElementTree
+
+_WHOLE = int(os.environ.get("TEST_TIMEOUT", "300"))
+DEADLINE = _WHOLE // 4  # what has not come about by then never will
+SOON = _WHOLE // 30  # for what takes moments, on a busy machine
 
 
 class _Result(unittest.TextTestResult):

@@ -36,7 +36,6 @@ _PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scon
 _NETWORK = "10.77"
 _LOGIN = _NETWORK + ".255.254"
 _CONTROLLER_PORT = 6817
-_START_SECONDS = 60
 
 
 def _run(*command):
@@ -134,13 +133,13 @@ class _Cluster:
             )
 
     def _wait(self, what, condition):
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + cases.DEADLINE
         while not condition():
             for name, daemon in self._daemons.items():
                 if daemon.poll() is not None:
                     raise RuntimeError(f"{name} has ended")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{what} not ready after {_START_SECONDS} s")
+                raise RuntimeError(f"{what} not ready after {cases.DEADLINE} s")
             time.sleep(0.02)
 
     def _node_states(self):

@@ -30,7 +30,7 @@ class Mpirun(unittest.TestCase):
 
     def test_runs_side_by_side_do_not_meet(self):
         runs = [subprocess.Popen([*MPIRUN, "-np", "2", ROLLCALL], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-        printed = [process.communicate(timeout=60)[0] for process in runs]
+        printed = [process.communicate(timeout=cases.DEADLINE)[0] for process in runs]
         leaders = {read_tasks(text)[0]["leader"] for text in printed}
         self.assertEqual(len(leaders), 3)
 

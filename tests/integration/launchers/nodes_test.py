@@ -8,7 +8,7 @@ import time
 import cases
 import emulated_slurm
 from batch_jobs import Case, wait_for
-from programs import COHORT_RUN, DEADLINE, ROLLCALL, read_tasks, run
+from programs import COHORT_RUN, ROLLCALL, read_tasks, run
 
 _RENDEZVOUS = "--rendezvous=n1:29400"
 
@@ -37,7 +37,7 @@ class Nodes(Case):
 
     def test_tasks_reach_each_other_on_the_addresses_of_their_hosts(self):
         processes = [self.start(host, "--workers=2", ROLLCALL) for host in ("n2", "n1")]  # n1 serves, by its address
-        self.assertEqual([process.wait(DEADLINE) for process in processes], [0, 0], self.printed("n1"))
+        self.assertEqual([process.wait(cases.DEADLINE) for process in processes], [0, 0], self.printed("n1"))
         tasks = read_tasks(without_prefixes(self.printed("n1") + self.printed("n2")))
         self.assertEqual([task["host"] for task in tasks], ["n1", "n1", "n2", "n2"])
         self.assertEqual(
@@ -66,7 +66,7 @@ class Nodes(Case):
         run("ip", "link", "set", "n2", "down")
         self.addCleanup(run, "ip", "link", "set", "n2", "up")
         begin = time.monotonic()
-        self.assertEqual(first.wait(DEADLINE), 0, self.printed("n1"))
+        self.assertEqual(first.wait(cases.DEADLINE), 0, self.printed("n1"))
         self.assertLess(time.monotonic() - begin, 20)
         self.assertIn("node 1 (n2) was lost: silent for 2 s", self.printed("n1"))
         self.assertIn("size 1", self.printed("n1"))

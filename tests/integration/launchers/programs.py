@@ -5,13 +5,14 @@ import os
 import socket
 import subprocess
 
+import cases
+
 _ROOT = os.getcwd()  # Bazel starts tests where the paths of BUILD files begin
 COHORT_CLUSTER = os.path.join(_ROOT, "strategies/cluster/cohort_cluster")
 COHORT_RUN = os.path.join(_ROOT, "strategies/cluster/launcher/cohort_run")
 ROLLCALL = os.path.join(_ROOT, "tests/integration/launchers/rollcall")
 TRAINER = os.path.join(_ROOT, "tests/integration/multi_worker/trainer")
 EXAMPLES = os.path.join(_ROOT, "examples/cluster")
-DEADLINE = 60  # seconds
 
 
 class Failed(AssertionError):
@@ -26,13 +27,13 @@ def run(*command, status=0, environment=None):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=DEADLINE,
+            timeout=cases.DEADLINE,
             check=False,
             env=dict(os.environ, **(environment or {})),
         )
     except subprocess.TimeoutExpired as expired:
         raise Failed(
-            f"{' '.join(command)}: not at an end after {DEADLINE} s; printed {expired.stdout} {expired.stderr}"
+            f"{' '.join(command)}: not at an end after {cases.DEADLINE} s; printed {expired.stdout} {expired.stderr}"
         ) from None
     if done.returncode != status:
         raise Failed(

@@ -14,7 +14,7 @@ import unittest
 import cases
 import emulated_slurm
 from batch_jobs import Case, wait_for
-from programs import COHORT_CLUSTER, COHORT_RUN, DEADLINE, ROLLCALL, TRAINER, read_tasks, rollcall, run
+from programs import COHORT_CLUSTER, COHORT_RUN, ROLLCALL, TRAINER, read_tasks, rollcall, run
 
 _UNAVAILABLE = 24  # the exit code of Cohort's programs
 _SALLOC = ("salloc", "--quiet", "-N4", "-n4")
@@ -100,7 +100,7 @@ class Srun(Case):
 import json, os, pathlib, socket, subprocess, time
 check = lambda *flags: subprocess.run(["{COHORT_CLUSTER}", "check", "--json", *flags], stdout=subprocess.PIPE)
 done = pathlib.Path("{self.folder}/done")
-deadline = time.monotonic() + {DEADLINE}
+deadline = time.monotonic() + {cases.DEADLINE}
 if os.environ["SLURM_PROCID"] == "1":
     host, port = json.loads(check("--timeout=0").stdout)["cluster"]["worker"][1].split(":")
     server = socket.create_server((host, int(port)))
@@ -282,7 +282,7 @@ class Mpirun(Case):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=DEADLINE,
+            timeout=cases.DEADLINE,
             check=False,
         )
         self.assertNotEqual(done.returncode, 0)

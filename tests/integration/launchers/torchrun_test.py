@@ -42,7 +42,7 @@ def start(size, port, **more):
         )
         for rank in range(size)
     ]
-    return read_tasks("".join(process.communicate(timeout=60)[0] for process in processes))
+    return read_tasks("".join(process.communicate(timeout=cases.DEADLINE)[0] for process in processes))
 
 
 class Torchrun(unittest.TestCase):

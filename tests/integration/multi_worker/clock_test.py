@@ -15,7 +15,6 @@ import cases  # pylint: disable=wrong-import-position
 
 _TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
 _SKEWED_CLOCK = os.path.join(os.getcwd(), "tests/testing/libskewed_clock.so")
-_DEADLINE = 60  # seconds
 
 
 class Clocks(unittest.TestCase):
@@ -46,7 +45,7 @@ class Clocks(unittest.TestCase):
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
             processes.append(process)
-        codes = [process.wait(_DEADLINE) for process in processes]
+        codes = [process.wait(cases.DEADLINE) for process in processes]
         return codes, [(self.folder / str(rank)).read_text(encoding="utf-8") for rank in range(len(clocks))]
 
     def test_the_clock_is_skewed(self):
@@ -54,7 +53,7 @@ class Clocks(unittest.TestCase):
         here, there = (
             int(subprocess.check_output(["date", "+%s"], env=env, text=True)) for env in (None, environment)
         )
-        self.assertAlmostEqual(there - here, 3600, delta=_DEADLINE)
+        self.assertAlmostEqual(there - here, 3600, delta=cases.SOON)
 
     def test_training_does_not_notice(self):
         results = []

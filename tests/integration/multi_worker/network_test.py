@@ -20,7 +20,6 @@ import hosts  # pylint: disable=wrong-import-position
 _TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
 NAMES = ("h0", "h1", "h2")
 _ADDRESSES = [f"10.78.0.{i + 1}" for i in range(len(NAMES))]
-_DEADLINE = 60  # seconds
 _RESUMABLE = 42  # exit code
 _EPOCHS = 5
 # Within how many seconds of a cut everybody names who is on the other side; and of two that find no way to each other
@@ -98,14 +97,14 @@ class Network(unittest.TestCase):
     def weights(self, attempt, processes):
         """What all have printed in the end."""
         for rank, process in enumerate(processes):
-            self.assertEqual(process.wait(_DEADLINE), 0, self.printed(attempt, rank))
+            self.assertEqual(process.wait(cases.DEADLINE), 0, self.printed(attempt, rank))
         weights = {line for rank in range(3) for line in self.printed(attempt, rank).splitlines() if "weights" in line}
         self.assertEqual(len(weights), 1)
         self.end_all(processes)
         return weights.pop()
 
     def wait_for(self, condition, attempt):
-        deadline = time.monotonic() + _DEADLINE
+        deadline = time.monotonic() + cases.DEADLINE
         while not condition():
             self.assertLess(time.monotonic(), deadline, self.printed(attempt, 0))
             time.sleep(0.02)
@@ -115,7 +114,7 @@ class Network(unittest.TestCase):
         cut()
         stopwatch, ends = Stopwatch(), {}
         waiting = [rank for rank in range(len(processes)) if rank not in sleeping]
-        while len(ends) < len(waiting) and stopwatch.seconds() < _DEADLINE:
+        while len(ends) < len(waiting) and stopwatch.seconds() < cases.DEADLINE:
             stopwatch.nap()
             for rank in waiting:
                 if processes[rank].poll() is not None:
@@ -123,7 +122,7 @@ class Network(unittest.TestCase):
         printed = {rank: self.printed("a1", rank) for rank in waiting}
         print(f"{self.id()}: ends {ends}", flush=True)
         for rank, text in printed.items():
-            self.assertLess(ends.get(rank, _DEADLINE), limit + _TURNS, text)
+            self.assertLess(ends.get(rank, cases.DEADLINE), limit + _TURNS, text)
         return printed
 
     def expect_named(self, printed, victim):
@@ -281,7 +280,7 @@ class Network(unittest.TestCase):
             self.assertIsNone(process.poll(), self.printed("a1", rank))
         processes[1].send_signal(signal.SIGTERM)  # on which all save what they have, and end
         for rank, process in enumerate(processes):
-            self.assertEqual(process.wait(_DEADLINE), _RESUMABLE, self.printed("a1", rank))
+            self.assertEqual(process.wait(cases.DEADLINE), _RESUMABLE, self.printed("a1", rank))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import cases  # pylint: disable=wrong-import-position
 
 _TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
-_DEADLINE = 60  # seconds
-_RECOGNISED = 30  # seconds after which the others have ended: a moment to see who comes, and a busy machine
 _UNAVAILABLE = 24
 
 
@@ -61,7 +59,7 @@ class Restarts(unittest.TestCase):
     def weights(self, attempt, processes):
         """What all have printed in the end."""
         for rank, process in enumerate(processes):
-            self.assertEqual(process.wait(_DEADLINE), 0, self.printed(attempt, rank))
+            self.assertEqual(process.wait(cases.DEADLINE), 0, self.printed(attempt, rank))
         (weights,) = {re.search("weights=.*", self.printed(attempt, rank)).group() for rank in range(3)}
         return weights
 
@@ -69,19 +67,19 @@ class Restarts(unittest.TestCase):
         """Harms worker:1 while all train, and starts it again: it ends with `code`, and the others, who name it."""
         undisturbed = self.weights("b1", [self.start("b1", rank, loop) for rank in range(3)])
         processes = [self.start("a1", rank, loop) for rank in range(3)]
-        deadline = time.monotonic() + _DEADLINE
+        deadline = time.monotonic() + cases.DEADLINE
         while not any(self.backup("a1").glob("*.safetensors")):
             self.assertLess(time.monotonic(), deadline, self.printed("a1", 0))
             time.sleep(0.01)
         processes[1].send_signal(harm)
         again = self.start("a2", 1, loop)
-        deadline = time.monotonic() + _RECOGNISED
+        deadline = time.monotonic() + cases.SOON
         for rank in (0, 2):
             processes[rank].wait(max(deadline - time.monotonic(), 0))
             self.assertEqual(processes[rank].returncode, _UNAVAILABLE, self.printed("a1", rank))
             self.assertRegex(self.printed("a1", rank), rf"error: UNAVAILABLE: .*{words}.*\(peer worker:1\)")
         processes[1].send_signal(signal.SIGCONT)
-        self.assertEqual(processes[1].wait(_DEADLINE), code, self.printed("a1", 1))
+        self.assertEqual(processes[1].wait(cases.DEADLINE), code, self.printed("a1", 1))
         self.assertIsNone(again.poll(), self.printed("a2", 1))
         self.assertEqual(self.weights("a2", [self.start("a2", 0, loop), again, self.start("a2", 2, loop)]), undisturbed)
 

@@ -23,8 +23,6 @@ TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
 # More processes than cores, and as root, which test machines are; between processes of a container, whose kernel lets none
 # read the memory of another.
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none"]
-DEADLINE = 240  # seconds, for a whole job on a busy machine
-SOON = 30  # for the end of a job that has failed
 
 
 def processes_with(mark):
@@ -52,14 +50,14 @@ class Job:
         self.process = subprocess.Popen([*launcher, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
 
-    def end(self, seconds=DEADLINE):
+    def end(self, seconds=cases.DEADLINE):
         """Its exit status and output; raises if there is no end in time. Nothing may be left by then."""
         try:
             output, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"not at an end after {seconds} s; printed\n{self.process.communicate()[0]}") from None
-        deadline = time.monotonic() + SOON
+        deadline = time.monotonic() + cases.SOON
         while processes_with(self.mark):
             if time.monotonic() > deadline:
                 left = processes_with(self.mark)
@@ -85,7 +83,7 @@ def lines(output):
 
 
 class Act(unittest.TestCase):
-    def act(self, ranks, name, status=0, seconds=DEADLINE):
+    def act(self, ranks, name, status=0, seconds=cases.DEADLINE):
         code, output = Job(ranks, ACTOR, name).end(seconds)
         self.assertEqual(code, status, output)
         return lines(output), output
@@ -155,7 +153,7 @@ class Ends(Act):
         for rank in (1, 2):
             self.assertRegex(said[rank][0], "^soon DEADLINE_EXCEEDED: .*rank 0", output)
         os.kill(int(said[0][0].removeprefix("pid ")), signal.SIGCONT)
-        _, rest = job.end(SOON)
+        _, rest = job.end(cases.SOON)
         self.assertRegex(lines(rest)[0][0], "^soon DEADLINE_EXCEEDED: ", rest)
 
     def test_a_rank_that_the_application_gives_up_is_not_waited_for(self):
@@ -172,16 +170,16 @@ class Ends(Act):
         self.assertEqual(self.act(4, "leave")[0], {r: ["sum 4"] for r in range(4)})
 
     def test_a_killed_rank_ends_the_job(self):
-        code, output = Job(4, ACTOR, "killed").end(SOON)
+        code, output = Job(4, ACTOR, "killed").end(cases.SOON)
         self.assertNotEqual(code, 0, output)
 
     def test_a_rank_that_fails_ends_the_job(self):
-        code, output = Job(3, ACTOR, "failed").end(SOON)
+        code, output = Job(3, ACTOR, "failed").end(cases.SOON)
         self.assertIn("rank 1 cannot go on", output)
         self.assertNotEqual(code, 0, output)
 
     def test_an_exception_that_nobody_catches_ends_the_job(self):
-        code, output = Job(3, ACTOR, "uncaught").end(SOON)
+        code, output = Job(3, ACTOR, "uncaught").end(cases.SOON)
         self.assertNotEqual(code, 0, output)
 
 
