@@ -103,6 +103,7 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
               options.worker_grace),
       last_closed_(std::chrono::steady_clock::now()),
+      lost_(options_, [this](const std::string& name) { return find(name); }),
       pool_(std::make_unique<TaskPool>(usual_threads(options.threads))),
       waiting_(std::make_unique<WaitingRoom>()) {}
 
@@ -384,7 +385,7 @@ WaitingRoom::Time Service::time_to_return() const {
 }
 
 void Service::leave(const std::string& task, int64_t trainings) {
-  give_up_lost(task);
+  lost_.give_up(task);
   with_clocks([&](ClockTable& clocks) { clocks.leave(task, trainings); });
   settle_rounds();
   waiting_->look();  // as with bounded staleness
@@ -449,7 +450,7 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;
   const PushResult result = shard.push(std::move(push));
-  if (result.outcome != PushOutcome::kRepeated) write_down(shard, task, mark);
+  if (result.outcome != PushOutcome::kRepeated) lost_.write_down(shard.spec().name, task, mark);
   switch (result.outcome) {
     case PushOutcome::kApplied:
       ++applied_;
@@ -466,8 +467,8 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
       break;
   }
   if (result.lost > 0)
-    count_lost(task, result.lost,
-               str("shard \"", shard.spec().name, "\", up to number ", acknowledged));
+    lost_.add(task, result.lost,
+              str("shard \"", shard.spec().name, "\", up to number ", acknowledged));
   if (result.outcome == PushOutcome::kApplied) waiting_->look();
   if (result.awaited_share > kSlowShare) name_slow(task, result.awaited_share);
   return result;
@@ -498,102 +499,12 @@ void Service::name_slow(const std::string& task, double share) {
                       static_cast<int>(100 * share), "% of the time of the last updates"));
 }
 
-void Service::count_lost(const std::string& task, uint64_t pushes, const std::string& where) {
-  lost_ += pushes;
-  options_.notice(str("parameter server: lost=", pushes, " pushes of ", task, " to ", where,
-                      ": they were acknowledged, and are not in the last snapshot"));
-}
-
 void Service::keep_ledger(bool anew) {
-  const std::lock_guard lock(ledger_mutex_);
-  ledger_ = std::make_unique<PushLedger>(options_.snapshot_folder, anew);
-  for (const auto& [key, last] : ledger_->marks()) {
-    const auto shard = find(key.shard);
-    if (shard == nullptr) continue;
-    const Mark restored = shard->mark_of(key.task);
-    if (restored.incarnation != last.incarnation || restored.sequence < last.sequence)
-      unreturned_.emplace(key, Unreturned{restored, last});
-  }
-  if (!unreturned_.empty()) at(time_to_return(), [this] { give_up_lost(); });
-}
-
-void Service::end_ledger(const Error& error) {
-  // What it says will not be the last.
-  try {
-    ledger_->clear();
-  } catch (const Error&) {  // the first error is the one to tell
-  }
-  ledger_ = nullptr;
-  options_.notice(str("parameter server: what is lost of workers that do not come back will not ",
-                      "be known: ", error.what()));
-}
-
-void Service::write_down(const Shard& shard, const std::string& task, const Mark& mark) {
-  if (options_.snapshot_folder.empty()) return;
-  const PushLedger::Key key{.shard = shard.spec().name, .task = task};
-  bool has_returned = false;
-  std::optional<Error> failure;
-  {
-    const std::shared_lock lock(ledger_mutex_);
-    if (ledger_ == nullptr) return;
-    has_returned = unreturned_.contains(key);
-    try {
-      ledger_->write(key, mark);
-    } catch (const Error& error) {
-      failure = error;
-    }
-  }
-  if (has_returned) count_returned(key, mark);
-  if (!failure) return;
-  const std::lock_guard lock(ledger_mutex_);
-  if (ledger_ != nullptr) end_ledger(*failure);
-}
-
-void Service::count_returned(const PushLedger::Key& key, const Mark& mark) {
-  uint64_t lost = 0;
-  {
-    const std::lock_guard lock(ledger_mutex_);
-    const auto found = unreturned_.find(key);
-    if (found == unreturned_.end()) return;
-    // Of the same start, the push itself has shown what is lost.
-    if (found->second.last.incarnation != mark.incarnation) lost = found->second.lost();
-    unreturned_.erase(found);
-  }
-  if (lost > 0) count_lost(key.task, lost, str("shard \"", key.shard, '"'));
-}
-
-void Service::give_up_lost(const std::optional<std::string>& task) {
-  struct Sum {
-    uint64_t pushes = 0;
-    int shards = 0;
-  };
-  std::map<std::string, Sum> sums;
-  {
-    const std::lock_guard lock(ledger_mutex_);
-    std::erase_if(unreturned_, [&](const auto& entry) {
-      const auto& [key, pushes] = entry;
-      if (task && key.task != *task) return false;
-      // Else it has just pushed, and this is counted there.
-      if (!shard(key.shard)->skip(key.task, pushes.restored, pushes.last)) return false;
-      sums[key.task].pushes += pushes.lost();
-      ++sums[key.task].shards;
-      return true;
-    });
-  }
-  for (const auto& [name, sum] : sums)
-    count_lost(name, sum.pushes, str(sum.shards, sum.shards == 1 ? " shard" : " shards"));
+  if (lost_.keep_ledger(anew)) at(time_to_return(), [this] { lost_.give_up(); });
 }
 
 void Service::shut_down() {
-  {
-    const std::lock_guard lock(ledger_mutex_);
-    try {
-      if (ledger_ != nullptr) ledger_->clear();  // what was not saved by now is not wanted
-      ledger_ = nullptr;
-    } catch (const Error& error) {
-      end_ledger(error);
-    }
-  }
+  lost_.end();
   {
     const std::lock_guard lock(sessions_mutex_);
     ended_ = true;
@@ -608,7 +519,7 @@ ServerStatistics Service::statistics() const {
                      .pushes_counted = static_cast<uint64_t>(std::max<int64_t>(counted_, 0)),
                      .pushes_repeated = repeated_,
                      .pushes_late = late_,
-                     .pushes_lost = lost_,
+                     .pushes_lost = lost_.count(),
                      .requests_refused = refused_,
                      .snapshots_failed = snapshots_failed_,
                      .received_bytes = received_,

@@ -21,8 +21,8 @@
 #include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/local_offer.h"
+#include "strategies/parameter_server/lost_pushes.h"
 #include "strategies/parameter_server/memory_budget.h"
-#include "strategies/parameter_server/push_ledger.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/said_lately.h"
 #include "strategies/parameter_server/server_options.h"
@@ -106,8 +106,8 @@ class Service {
   // Errors, as of core/base/file.h, where the folder cannot be made or written to: nor could a
   // snapshot.
   void keep_ledger(bool anew);
-  // Counts what is lost of a task, or of all, that has not been counted before.
-  void give_up_lost(const std::optional<std::string>& task = {});
+  // Counts what is lost and has not been counted before.
+  void give_up_lost() { lost_.give_up(); }
   // Restores the shards that are there from a snapshot, or from all those in a folder's folders
   // (read_snapshots), which may have cut the variables into other shards; the marks of pushes only
   // where a shard is the same. A server without shards makes those of its snapshot. Returns how
@@ -171,17 +171,10 @@ class Service {
   int64_t make_shards(const std::vector<SavedShard>& saved);
   void replay();
   void remember(const Shard& shard);
-  // Its file cannot be written. REQUIRES: there is one, and ledger_mutex_ held.
-  void end_ledger(const Error& error);
   // Whether that the others wait for these is to be said.
   bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.
   void name_slow(const std::string& task, double share);
-  void count_lost(const std::string& task, uint64_t pushes, const std::string& where);
-  // Writes down what the worker will know as acknowledged.
-  void write_down(const Shard& shard, const std::string& task, const Mark& mark);
-  // A worker has pushed again of which the server before this one had more.
-  void count_returned(const PushLedger::Key& key, const Mark& mark);
   // Makes the updates that nobody is waited for any more.
   void settle_rounds();
   // Looks, when its time is over, whether a worker without connections has come back.
@@ -219,24 +212,15 @@ class Service {
   uint64_t sessions_ = 0;
   std::map<SessionKind, uint64_t> known_sessions_;  // of callers who are known
   std::chrono::steady_clock::time_point last_closed_;
-  std::atomic<uint64_t> applied_ = 0, repeated_ = 0, late_ = 0, lost_ = 0, refused_ = 0,
-                        snapshots_failed_ = 0, received_ = 0, sent_ = 0;
+  std::atomic<uint64_t> applied_ = 0, repeated_ = 0, late_ = 0, refused_ = 0, snapshots_failed_ = 0,
+                        received_ = 0, sent_ = 0;
   // Below 0 for a moment where an update without its last worker is made before the push that it is
   // made of has been counted.
   std::atomic<int64_t> counted_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex snapshot_mutex_, restore_mutex_;
   std::unique_ptr<ChangeLog> log_;  // made before anybody calls
-  std::shared_mutex ledger_mutex_;  // guards what follows, but for what is in the ledger
-  std::unique_ptr<PushLedger> ledger_;
-  struct Unreturned {
-    Mark restored, last;
-    uint64_t lost() const {
-      return last.sequence - (last.incarnation == restored.incarnation ? restored.sequence : 0);
-    }
-  };
-  // What the server before this one had and this one has not, and nobody has counted.
-  std::map<PushLedger::Key, Unreturned> unreturned_;
+  LostPushes lost_;
   // Last: their threads use all of the above, and each other.
   std::unique_ptr<TaskPool> pool_;
   std::unique_ptr<WaitingRoom> waiting_;

@@ -1,0 +1,108 @@
+#include "strategies/parameter_server/lost_pushes.h"
+
+#include <mutex>
+#include <utility>
+
+namespace cohort::parameter_server {
+
+LostPushes::LostPushes(const ParameterServerOptions& options,
+                       std::function<std::shared_ptr<Shard>(const std::string& name)> find)
+    : options_(options), find_(std::move(find)) {}
+
+void LostPushes::add(const std::string& task, uint64_t pushes, const std::string& where) {
+  count_ += pushes;
+  options_.notice(str("parameter server: lost=", pushes, " pushes of ", task, " to ", where,
+                      ": they were acknowledged, and are not in the last snapshot"));
+}
+
+bool LostPushes::keep_ledger(bool anew) {
+  const std::lock_guard lock(mutex_);
+  ledger_ = std::make_unique<PushLedger>(options_.snapshot_folder, anew);
+  for (const auto& [key, last] : ledger_->marks()) {
+    const auto shard = find_(key.shard);
+    if (shard == nullptr) continue;
+    const Mark restored = shard->mark_of(key.task);
+    if (restored.incarnation != last.incarnation || restored.sequence < last.sequence)
+      unreturned_.emplace(key, Unreturned{restored, last});
+  }
+  return !unreturned_.empty();
+}
+
+void LostPushes::end_ledger(const Error& error) {
+  // What it says will not be the last.
+  try {
+    ledger_->clear();
+  } catch (const Error&) {  // the first error is the one to tell
+  }
+  ledger_ = nullptr;
+  options_.notice(str("parameter server: what is lost of workers that do not come back will not ",
+                      "be known: ", error.what()));
+}
+
+void LostPushes::write_down(const std::string& shard, const std::string& task, const Mark& mark) {
+  if (options_.snapshot_folder.empty()) return;
+  const PushLedger::Key key{.shard = shard, .task = task};
+  bool has_returned = false;
+  std::optional<Error> failure;
+  {
+    const std::shared_lock lock(mutex_);
+    if (ledger_ == nullptr) return;
+    has_returned = unreturned_.contains(key);
+    try {
+      ledger_->write(key, mark);
+    } catch (const Error& error) {
+      failure = error;
+    }
+  }
+  if (has_returned) count_returned(key, mark);
+  if (!failure) return;
+  const std::lock_guard lock(mutex_);
+  if (ledger_ != nullptr) end_ledger(*failure);
+}
+
+void LostPushes::count_returned(const PushLedger::Key& key, const Mark& mark) {
+  uint64_t lost = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = unreturned_.find(key);
+    if (found == unreturned_.end()) return;
+    // Of the same start, the push itself has shown what is lost.
+    if (found->second.last.incarnation != mark.incarnation) lost = found->second.lost();
+    unreturned_.erase(found);
+  }
+  if (lost > 0) add(key.task, lost, str("shard \"", key.shard, '"'));
+}
+
+void LostPushes::give_up(const std::optional<std::string>& task) {
+  struct Sum {
+    uint64_t pushes = 0;
+    int shards = 0;
+  };
+  std::map<std::string, Sum> sums;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(unreturned_, [&](const auto& entry) {
+      const auto& [key, pushes] = entry;
+      if (task && key.task != *task) return false;
+      // Else it has just pushed, and this is counted there.
+      if (!find_(key.shard)->skip(key.task, pushes.restored, pushes.last)) return false;
+      sums[key.task].pushes += pushes.lost();
+      ++sums[key.task].shards;
+      return true;
+    });
+  }
+  for (const auto& [name, sum] : sums)
+    add(name, sum.pushes, str(sum.shards, sum.shards == 1 ? " shard" : " shards"));
+}
+
+void LostPushes::end() {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (ledger_ != nullptr) ledger_->clear();
+    ledger_ = nullptr;
+  } catch (const Error& error) {
+    end_ledger(error);
+  }
+}
+
+}  // namespace cohort::parameter_server
