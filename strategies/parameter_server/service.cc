@@ -1,7 +1,6 @@
 #include "strategies/parameter_server/service.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <thread>
@@ -13,9 +12,7 @@
 #include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/message_parts.h"
 #include "strategies/parameter_server/requests.h"
-#include "strategies/parameter_server/reshard.h"
 #include "strategies/parameter_server/same_shard.h"
-#include "strategies/parameter_server/snapshot.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -31,56 +28,6 @@ constexpr int kGracesToName = 5;
 
 // A worker is slow when the others wait for it so much of their time: it takes twice as long.
 constexpr double kSlowShare = 0.5;
-
-// A shard that is there, and what it gets of a snapshot.
-struct Restoring {
-  std::shared_ptr<Shard> shard;
-  int64_t rows = 0;  // that it will have in use
-  std::function<ShardState()> load;
-};
-
-// Those of `present` that a snapshot has.
-std::vector<Restoring> find_in(const std::vector<SavedShard>& saved,
-                               const std::vector<std::shared_ptr<Shard>>& present) {
-  std::vector<Restoring> found;
-  for (const auto& shard : present) {
-    const ShardSpec& spec = shard->spec();
-    const auto same = std::ranges::find_if(saved, [&](const SavedShard& one) {
-      const ShardSpec& other = one.about.spec;
-      return other.name == spec.name && other.begin == spec.begin && other.rows == spec.rows;
-    });
-    if (same != saved.end()) {
-      require_same(spec, same->about.spec);
-      found.push_back({shard, same->rows, same->load});
-    } else if (auto assembled = assemble(spec, saved)) {
-      found.push_back({shard, assembled->rows, std::move(assembled->load)});
-    }
-  }
-  return found;
-}
-
-// Room that shards have for more rows than are in use, while this is alive.
-class Rooms {
- public:
-  Rooms() = default;
-  ~Rooms() {
-    for (const auto& shard : shards_) shard->drop_room();
-  }
-  Rooms(const Rooms&) = delete;
-  Rooms& operator=(const Rooms&) = delete;
-
-  void make(const std::shared_ptr<Shard>& shard, int64_t rows) {
-    shards_.push_back(shard);
-    shard->make_room(rows);
-  }
-
- private:
-  std::vector<std::shared_ptr<Shard>> shards_;
-};
-
-void require_folder(const std::string& folder) {
-  if (folder.empty()) invalid("a snapshot is in a folder, and none was named");
-}
 
 int usual_threads(int wanted) {
   if (wanted > 0) return wanted;
@@ -257,127 +204,6 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
   if (log_ != nullptr) log_->add(spec, spec.lazy ? Tensor() : shard->part(0));
   shards_.emplace(spec.name, std::move(shard));
   return true;
-}
-
-void Service::snapshot(const std::string& folder) {
-  require_folder(folder);
-  const std::lock_guard lock(snapshot_mutex_);
-  try {
-    write_snapshot(folder);
-  } catch (const std::exception&) {
-    ++snapshots_failed_;
-    throw;
-  }
-}
-
-void Service::write_snapshot(const std::string& folder) {
-  const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
-  // What the files before it say, the shards have done.
-  const int64_t goes_on = ends_log ? log_->begin_file() : 0;
-  SnapshotWriter writer(folder);
-  for (const auto& shard : shards()) writer.add(shard->state());
-  writer.commit();
-  if (ends_log) log_->remove_before(goes_on);
-}
-
-bool Service::keep_log() {
-  const std::string& folder = options_.snapshot_folder;
-  const bool goes_on = !folder.empty() && has_log(folder);
-  if (options_.log == ServerLog::kNone) {
-    if (goes_on)
-      fail(Code::kFailedPrecondition, "the server before this one has kept a log in ", folder,
-           ": start this one with `log`, too, or remove the files changes-* and what they say");
-    return false;
-  }
-  if (goes_on) replay();
-  log_ = std::make_unique<ChangeLog>(folder, options_.log == ServerLog::kSynced);
-  return goes_on;
-}
-
-void Service::replay() {
-  std::set<std::string> broken_off;
-  const uint64_t changes =
-      replay_log(options_.snapshot_folder,
-                 {.create =
-                      [this](const ShardSpec& spec, const Tensor& initial) {
-                        if (find(spec.name) == nullptr) create(spec, initial);
-                      },
-                  .find = [&](const std::string& name, uint64_t version) -> std::shared_ptr<Shard> {
-                    auto shard = find(name);
-                    if (shard == nullptr || version == shard->version()) return shard;
-                    // It has done so already, or what comes before is missing.
-                    if (version > shard->version() && broken_off.insert(name).second)
-                      options_.notice(str("parameter server: shard \"", name, "\" ends at version ",
-                                          shard->version(), ": the log goes on with version ",
-                                          version, ", and what is between cannot be read"));
-                    return nullptr;
-                  },
-                  .notice = options_.notice});
-  for (const auto& shard : shards()) remember(*shard);
-  options_.notice(
-      str("parameter server: ", changes, " changes from the log in ", options_.snapshot_folder));
-}
-
-int64_t Service::restore(const std::string& folder) {
-  const int64_t count = restore_from(folder);
-  // What the log has said so far is of other values. Where it cannot begin anew, it breaks off
-  // here: versions have moved on from those that it says.
-  if (log_ != nullptr) snapshot(options_.snapshot_folder);
-  return count;
-}
-
-int64_t Service::restore_from(const std::string& folder) {
-  require_folder(folder);
-  std::error_code error;
-  const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile, error);
-  if (error) invalid("cannot look for a snapshot in ", folder, ": ", error.message());
-  const std::vector<SavedShard> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
-  // Another one would give back the room that this one makes.
-  const std::lock_guard lock(restore_mutex_);
-  // All is looked at, and the memory taken, before anything changes.
-  const std::vector<Restoring> restored = find_in(saved, shards());
-  if (is_own && restored.empty()) return make_shards(saved);
-  Rooms rooms;
-  for (const Restoring& one : restored) rooms.make(one.shard, one.rows);
-  for (const Restoring& one : restored) {
-    one.shard->restore(one.load());
-    remember(*one.shard);
-  }
-  return static_cast<int64_t>(restored.size());
-}
-
-int64_t Service::make_shards(const std::vector<SavedShard>& saved) {
-  for (const SavedShard& one : saved) one.about.spec.check(options_.max_bytes);
-  std::vector<std::shared_ptr<Shard>> made;
-  for (const SavedShard& one : saved)
-    made.push_back(std::make_shared<Shard>(one.load(), environment()));
-  int64_t count = 0;
-  for (const auto& shard : made) {
-    remember(*shard);
-    const std::unique_lock lock(shards_mutex_);
-    count += shards_.emplace(shard->spec().name, shard).second;
-  }
-  return count;
-}
-
-// Who has pushed before: perhaps it has ended meanwhile, and nobody has to wait for it to come;
-// synchronous training gives all some time, so that it goes on as it was.
-void Service::remember(const Shard& shard) {
-  const bool synchronous = options_.consistency.synchronous();
-  if (synchronous && !shard.makes_rounds()) return;  // who adds takes no part in training
-  const Marks marks = shard.marks();
-  const auto until = time_to_return();
-  with_clocks([&](ClockTable& clocks) {
-    for (const auto& [task, mark] : marks) {
-      // Of a coordinator's lane or executor, or what a task has written (kWrites): no worker.
-      if (task.find('/') != std::string::npos) continue;
-      if (synchronous)
-        clocks.expect(task, until);
-      else
-        clocks.saw(task);
-    }
-  });
-  if (synchronous) at(until, [this] { settle_rounds(); });
 }
 
 WaitingRoom::Time Service::time_to_return() const {
