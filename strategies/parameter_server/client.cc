@@ -1,23 +1,14 @@
 #include "strategies/parameter_server/client.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
-#include <grpcpp/grpcpp.h>
-
 #include "core/base/error.h"
 #include "core/base/notice.h"
-#include "core/base/program.h"
 #include "proto/parameter_server.pb.h"
-#include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/random_ids.h"
-#include "strategies/collective/host/process_identity.h"
-#include "strategies/parameter_server/direct_link.h"
-#include "strategies/parameter_server/frame_socket.h"
-#include "strategies/parameter_server/link.h"
-#include "strategies/parameter_server/local_link.h"
+#include "strategies/parameter_server/client_calls.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
@@ -27,6 +18,7 @@ namespace {
 
 namespace pb = parameter_server::proto;
 
+using parameter_server::ClientCalls;
 using parameter_server::Link;
 using parameter_server::Piece;
 using parameter_server::piece_of;
@@ -34,32 +26,8 @@ using parameter_server::Targets;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// The server's own deadline comes first: its error says what was waited for.
-constexpr milliseconds kGrace(300);
-constexpr milliseconds kConnectTime(2000);        // for one attempt, before its error is looked at
-constexpr std::chrono::seconds kBetweenLines(5);  // that say who is waited for
 // For an answer without which nothing is wrong.
 constexpr milliseconds kFarewell(1000);
-
-// How long the server of a call has been away.
-class Absence {
- public:
-  // An attempt has failed, before the server was reached or after. The seconds that it has been
-  // away, where it is time to say so.
-  std::optional<int64_t> line_due(bool reached) {
-    const auto now = Clock::now();
-    if (std::exchange(is_first_, false) && reached) since_ = now;
-    const auto away = now - since_;
-    if (away < next_line_) return {};
-    next_line_ = away + kBetweenLines;
-    return std::chrono::floor<std::chrono::seconds>(away).count();
-  }
-
- private:
-  bool is_first_ = true;
-  Clock::time_point since_ = Clock::now();
-  Clock::duration next_line_ = kBetweenLines;
-};
 
 Piece piece_of(const std::vector<int64_t>& numbers) {
   auto copy = std::make_shared<const std::vector<int64_t>>(numbers);
@@ -80,19 +48,6 @@ void write_pull(const ShardPull& pull, pb::Pull* out) {
   out->set_part(pull.part);
 }
 
-// A reply that is one header.
-pb::Reply receive_reply(Link& link, Clock::time_point deadline) {
-  pb::Reply reply;
-  link.receive({.begin =
-                    [&](const std::string& header, size_t) {
-                      if (!reply.ParseFromString(header))
-                        fail(Code::kDataLoss, "a reply cannot be read");
-                    },
-                .take = [](const char*, size_t) {}},
-               deadline + kGrace);
-  return reply;
-}
-
 void require_value(const char* what, const std::string& shard, const Tensor& tensor,
                    const std::optional<std::vector<int64_t>>& rows) {
   if (!tensor.defined()) invalid("the ", what, " shard \"", shard, "\" has no memory");
@@ -102,41 +57,86 @@ void require_value(const char* what, const std::string& shard, const Tensor& ten
             " rows");
 }
 
-}  // namespace
+void read_pushes(const pb::Updated& updated, UpdateResult& result) {
+  for (const pb::Pushed& pushed : updated.pushed()) {
+    const int outcome = std::clamp(pushed.outcome(), 0, static_cast<int>(PushOutcome::kLate));
+    result.pushed.push_back({.outcome = static_cast<PushOutcome>(outcome),
+                             .version = pushed.version(),
+                             .staleness = pushed.staleness(),
+                             .lost = pushed.lost()});
+  }
+}
 
-struct ParameterClient::Channel {
-  coordination::Security security;
-  std::shared_ptr<grpc::Channel> channel;  // made when there is a need, and the name is known
-};
+// Appends to `filled` which pulls the values that follow are for.
+void read_pulls(const pb::Updated& updated, std::span<const ShardPull> pulls, UpdateResult& result,
+                Targets& targets, std::vector<size_t>& filled) {
+  for (const pb::Pulled& pulled : updated.pulled()) {
+    if (result.pulled.size() == pulls.size()) fail(Code::kDataLoss, "a reply has too many values");
+    const ShardPull& pull = pulls[result.pulled.size()];
+    result.pulled.push_back(
+        {.version = {updated.epoch(), pulled.version()}, .was_current = pulled.current()});
+    if (pulled.current()) continue;
+    if (pulled.payload_bytes() != pull.target.bytes())
+      invalid("shard \"", pull.shard, "\" has ", pulled.payload_bytes(),
+              " bytes, the memory for it is ", pull.target.spec());
+    targets.add(pull.target);
+    if (pull.target.bytes() > 0) filled.push_back(result.pulled.size() - 1);
+  }
+}
+
+// Returns which values changed while they were copied.
+std::vector<size_t> receive_update(Link& link, Link::Time until, std::span<const ShardPull> pulls,
+                                   size_t num_pushes, UpdateResult& result) {
+  result = {};
+  size_t bytes = 0;
+  for (const ShardPull& pull : pulls) bytes += pull.target.bytes();
+  Targets targets(bytes);
+  std::vector<size_t> filled, changed;
+  do {
+    link.receive({.begin =
+                      [&](const std::string& header, size_t) {
+                        if (header.empty()) return;
+                        pb::Reply reply;
+                        if (!reply.ParseFromString(header) || !reply.has_updated())
+                          fail(Code::kDataLoss, "a reply cannot be read");
+                        read_pushes(reply.updated(), result);
+                        read_pulls(reply.updated(), pulls, result, targets, filled);
+                      },
+                  .take = [&](const char* data, size_t bytes) { targets.take(data, bytes); },
+                  .room = [&] { return targets.room(); },
+                  .changed =
+                      [&] {
+                        if (targets.count() == 0)
+                          fail(Code::kDataLoss, "a part of a value has changed");
+                        changed.push_back(filled[targets.count() - 1]);
+                      }},
+                 until);
+  } while (!targets.done() || result.pulled.size() < pulls.size());
+  if (result.pushed.size() != num_pushes) fail(Code::kDataLoss, "a reply has not all pushes");
+  return changed;
+}
+
+ParameterClientOptions completed(ParameterClientOptions options, const Environment& environment) {
+  if (options.task.empty())
+    invalid("a client of a parameter server needs the name of its task, such as worker:0");
+  if (options.patience.count() <= 0)
+    invalid("the patience with a parameter server must be more than 0, got ",
+            options.patience.count(), " ms");
+  if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (options.incarnation == 0) options.incarnation = coordination::random_incarnation();
+  if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
+  return options;
+}
+
+}  // namespace
 
 ParameterClient::ParameterClient(const Address& server, ParameterClientOptions options,
                                  const Environment& environment)
-    : server_(server),
-      options_(std::move(options)),
-      channel_(new Channel{.security = {options_.tls, options_.allow_plaintext, environment},
-                           .channel = {}}),
-      compressor_(options_.compression, options_.task),
-      may_upgrade_(options_.transport != Transport::kGrpc) {
-  coordination::keep_grpc();
-  if (options_.task.empty())
-    invalid("a client of a parameter server needs the name of its task, such as worker:0");
-  if (options_.patience.count() <= 0)
-    invalid("the patience with a parameter server must be more than 0, got ",
-            options_.patience.count(), " ms");
-  if (options_.job_id.empty()) options_.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (options_.incarnation == 0) options_.incarnation = coordination::random_incarnation();
-  if (!options_.notice)
-    options_.notice = [](const std::string& line) { print_notice(line + "\n"); };
-}
+    : options_(completed(std::move(options), environment)),
+      calls_(std::make_unique<ClientCalls>(server, options_, environment)),
+      compressor_(options_.compression, options_.task) {}
 
-ParameterClient::~ParameterClient() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  wake_.notify_all();
-  if (heart_.joinable()) heart_.join();
-}
+ParameterClient::~ParameterClient() = default;
 
 ParameterClient::Time ParameterClient::deadline_after(std::optional<milliseconds> timeout) const {
   return Clock::now() + timeout.value_or(options_.timeout);
@@ -147,200 +147,13 @@ void ParameterClient::mark_pushes(std::optional<Source> source) {
   source_ = std::move(source);
 }
 
-void ParameterClient::cancel() {
-  const std::lock_guard lock(mutex_);
-  cancelled_ = true;
-  for (Link* link : busy_) link->cancel();
-  wake_.notify_all();
-}
+void ParameterClient::cancel() { calls_->cancel(); }
 
-void ParameterClient::resume() {
-  const std::lock_guard lock(mutex_);
-  cancelled_ = false;
-}
-
-std::unique_ptr<Link> ParameterClient::take_link(Time deadline) {
-  std::unique_ptr<Link> link;
-  bool is_new = false;
-  const auto open = [&](Link::Unconnected unconnected, Time until) {
-    for (std::shared_ptr<grpc::Channel> channel;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
-        if (link) std::erase(busy_, link.get());
-        if (!idle_.empty()) {
-          link = std::move(idle_.back());
-          is_new = false;
-          idle_.pop_back();
-          busy_.push_back(link.get());
-          return true;
-        }
-        if (!channel_->channel) channel_->channel = std::move(channel);
-        if (channel_->channel) {
-          link = std::make_unique<Link>(channel_->channel, unconnected);
-          busy_.push_back(link.get());
-          is_new = true;
-          break;
-        }
-      }
-      // Looks up the server's name, for which nobody else shall wait.
-      channel = parameter_server::open_channel(server_, channel_->security, options_.patience);
-    }
-    return link->connect(until);
-  };
-  try {
-    if (!open(Link::Unconnected::kWait, std::min(deadline, Clock::now() + kConnectTime)) &&
-        // Says why there is no connection.
-        !open(Link::Unconnected::kFail, Clock::now() + kGrace))
-      fail(Code::kUnavailable, "it cannot be reached");
-    if (is_new) upgrade(link, deadline);
-    return link;
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    std::erase(busy_, link.get());
-    throw;
-  }
-}
-
-void ParameterClient::upgrade(std::unique_ptr<Link>& link, Time deadline) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!may_upgrade_) return;
-  }
-  pb::Request request;
-  introduce(request, deadline);
-  request.mutable_upgrade();
-  if (options_.transport == Transport::kSharedMemory)
-    request.mutable_upgrade()->set_host(host_identity());
-  link->send({.header = request.SerializeAsString(), .payload = {}}, deadline + kGrace);
-  const pb::Upgraded offer = receive_reply(*link, deadline).upgraded();
-  const auto link_locally = [&] {
-    return parameter_server::link_locally(
-        {.socket = offer.socket(),
-         .word = offer.word(),
-         .server = {.pid = offer.pid(), .start_time = offer.start_time()}},
-        options_.patience);
-  };
-  const auto link_directly = [&] {
-    return parameter_server::link_directly(server_, channel_->security, offer.direct_word(),
-                                           options_.patience);
-  };
-  const bool replaced = (!offer.socket().empty() && replace(link, link_locally, deadline)) ||
-                        (!offer.direct_word().empty() && replace(link, link_directly, deadline));
-  const std::lock_guard lock(mutex_);
-  if (!replaced) {
-    may_upgrade_ = false;
-    return;
-  }
-  channel_->channel = nullptr;  // nobody uses it, and it would be pinged all the time
-  if (!heart_.joinable()) heart_ = std::thread([this] { beat_regularly(); });
-}
-
-bool ParameterClient::replace(std::unique_ptr<Link>& link,
-                              const std::function<std::unique_ptr<Link>()>& open, Time deadline) {
-  std::unique_ptr<Link> other;
-  const auto exchange = [&] {
-    const std::lock_guard lock(mutex_);
-    if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
-    std::replace(busy_.begin(), busy_.end(), link.get(), other.get());
-    link.swap(other);
-  };
-  try {
-    other = open();
-    exchange();
-    link->connect(std::min(deadline, Clock::now() + kConnectTime));
-    return true;
-  } catch (const Error& error) {
-    if (error.code() == Code::kCancelled) throw;
-    if (other) exchange();
-    return false;
-  }
-}
-
-void ParameterClient::beat_regularly() {
-  const auto has_ended = [](const std::unique_ptr<Link>& link) { return !link->beat(); };
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, parameter_server::FrameSocket::kBeat, [this] { return ending_; }))
-    std::erase_if(idle_, has_ended);
-}
-
-void ParameterClient::give_back(std::unique_ptr<Link> link) {
-  const std::lock_guard lock(mutex_);
-  std::erase(busy_, link.get());
-  idle_.push_back(std::move(link));
-}
-
-std::string ParameterClient::described_server() const {
-  const std::string address = server_.text();
-  return str("parameter server ",
-             options_.server.empty() ? address : str(options_.server, " at ", address));
-}
-
-Error ParameterClient::named(const Error& error) const {
-  const std::string server = options_.server.empty() ? server_.text() : options_.server;
-  return Error(error.code(), str(described_server(), ": ", error.message()),
-               error.peer().empty() ? server : error.peer());
-}
-
-void ParameterClient::introduce(pb::Request& request, Time deadline, milliseconds wait) const {
-  cohort::proto::Caller& caller = *request.mutable_caller();
-  caller.set_protocol(parameter_server::kProtocolVersion);
-  caller.set_job_id(options_.job_id);
-  caller.set_task(options_.task);
-  caller.set_incarnation(options_.incarnation);
-  const auto left =
-      std::min(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), wait);
-  request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
-}
-
-template <typename F>
-void ParameterClient::call(pb::Request& request, const Payload& payload, Time deadline,
-                           const F& receive, milliseconds wait) {
-  milliseconds pause = parameter_server::kFirstPause;
-  for (Absence absence;;) {
-    introduce(request, deadline, wait);
-    std::unique_ptr<Link> link;
-    try {
-      link = take_link(deadline);
-      link->send({.header = request.SerializeAsString(), .payload = payload}, deadline + kGrace);
-      receive(*link);
-      return give_back(std::move(link));
-    } catch (const Error& error) {
-      std::unique_lock lock(mutex_);
-      std::erase(busy_, link.get());
-      const bool again = error.code() == Code::kUnavailable && !cancelled_;
-      // The others have ended as well.
-      if (error.code() == Code::kUnavailable) {
-        idle_.clear();
-        may_upgrade_ = options_.transport != Transport::kGrpc;
-      }
-      if (again && interrupted())
-        throw named(
-            Error(Code::kCancelled,
-                  str("it is away, and this process has been asked to stop: ", error.message())));
-      if (!again || Clock::now() + pause >= deadline) throw named(error);
-      if (const auto seconds = absence.line_due(link != nullptr)) {
-        lock.unlock();
-        options_.notice(str("cohort: ", options_.task, ": waiting for ", described_server(),
-                            " since ", *seconds, " s: ", error.message()));
-        lock.lock();
-      }
-      wake_.wait_for(lock, pause, [this] { return cancelled_; });
-      pause = std::min(2 * pause, parameter_server::kLongestPause);
-    } catch (...) {  // there is no memory, and soon no link
-      const std::lock_guard lock(mutex_);
-      std::erase(busy_, link.get());
-      throw;
-    }
-  }
-}
+void ParameterClient::resume() { calls_->resume(); }
 
 pb::Reply ParameterClient::ask(pb::Request& request, const Payload& payload,
                                std::optional<milliseconds> timeout) {
-  pb::Reply reply;
-  const Time deadline = deadline_after(timeout);
-  call(request, payload, deadline, [&](Link& link) { reply = receive_reply(link, deadline); });
-  return reply;
+  return calls_->ask(request, payload, deadline_after(timeout));
 }
 
 bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()>& initial) {
@@ -357,7 +170,7 @@ bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()
 }
 
 ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(pulled_mutex_);
   const auto found = pulled_.find(shard);
   return found == pulled_.end() ? ShardVersion{} : found->second;
 }
@@ -408,83 +221,20 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   }
   std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
   std::vector<size_t> changed;
-  const auto receive = [&](Link& link) {
-    result = {};
-    changed = receive_update(link, deadline, pulls, pushes.size(), result);
+  const auto receive = [&](Link& link, Time until) {
+    changed = receive_update(link, until, pulls, pushes.size(), result);
   };
-  call(request, payload, deadline, receive, wait);
+  calls_->call(request, payload, deadline, receive, wait);
   if (!changed.empty()) pull_again(pulls, changed, deadline, result);
   for (size_t i = 0; i < pushes.size(); ++i) {
     Sequence& sequence = sequences_[pushes[i].shard];
     if (result.pushed[i].lost > 0) sequence.reported = sequence.acknowledged;
     sequence.acknowledged = sequence.last;
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(pulled_mutex_);
   for (size_t i = 0; i < pulls.size(); ++i)
     if (pulls[i].part == 0) pulled_[pulls[i].shard] = result.pulled[i].version;
   return result;
-}
-
-namespace {
-
-void read_pushes(const pb::Updated& updated, UpdateResult& result) {
-  for (const pb::Pushed& pushed : updated.pushed()) {
-    const int outcome = std::clamp(pushed.outcome(), 0, static_cast<int>(PushOutcome::kLate));
-    result.pushed.push_back({.outcome = static_cast<PushOutcome>(outcome),
-                             .version = pushed.version(),
-                             .staleness = pushed.staleness(),
-                             .lost = pushed.lost()});
-  }
-}
-
-// Appends to `filled` which pulls the values that follow are for.
-void read_pulls(const pb::Updated& updated, std::span<const ShardPull> pulls, UpdateResult& result,
-                Targets& targets, std::vector<size_t>& filled) {
-  for (const pb::Pulled& pulled : updated.pulled()) {
-    if (result.pulled.size() == pulls.size()) fail(Code::kDataLoss, "a reply has too many values");
-    const ShardPull& pull = pulls[result.pulled.size()];
-    result.pulled.push_back(
-        {.version = {updated.epoch(), pulled.version()}, .was_current = pulled.current()});
-    if (pulled.current()) continue;
-    if (pulled.payload_bytes() != pull.target.bytes())
-      invalid("shard \"", pull.shard, "\" has ", pulled.payload_bytes(),
-              " bytes, the memory for it is ", pull.target.spec());
-    targets.add(pull.target);
-    if (pull.target.bytes() > 0) filled.push_back(result.pulled.size() - 1);
-  }
-}
-
-}  // namespace
-
-std::vector<size_t> ParameterClient::receive_update(Link& link, Time deadline,
-                                                    std::span<const ShardPull> pulls,
-                                                    size_t num_pushes, UpdateResult& result) {
-  size_t bytes = 0;
-  for (const ShardPull& pull : pulls) bytes += pull.target.bytes();
-  Targets targets(bytes);
-  std::vector<size_t> filled, changed;
-  do {
-    link.receive({.begin =
-                      [&](const std::string& header, size_t) {
-                        if (header.empty()) return;
-                        pb::Reply reply;
-                        if (!reply.ParseFromString(header) || !reply.has_updated())
-                          fail(Code::kDataLoss, "a reply cannot be read");
-                        read_pushes(reply.updated(), result);
-                        read_pulls(reply.updated(), pulls, result, targets, filled);
-                      },
-                  .take = [&](const char* data, size_t bytes) { targets.take(data, bytes); },
-                  .room = [&] { return targets.room(); },
-                  .changed =
-                      [&] {
-                        if (targets.count() == 0)
-                          fail(Code::kDataLoss, "a part of a value has changed");
-                        changed.push_back(filled[targets.count() - 1]);
-                      }},
-                 deadline + kGrace);
-  } while (!targets.done() || result.pulled.size() < pulls.size());
-  if (result.pushed.size() != num_pushes) fail(Code::kDataLoss, "a reply has not all pushes");
-  return changed;
 }
 
 void ParameterClient::pull_again(std::span<const ShardPull> pulls,
@@ -500,10 +250,8 @@ void ParameterClient::pull_again(std::span<const ShardPull> pulls,
     out->set_copied(true);
   }
   UpdateResult again;
-  call(request, {}, deadline, [&](Link& link) {
-    again = {};
-    receive_update(link, deadline, some, 0, again);
-  });
+  calls_->call(request, {}, deadline,
+               [&](Link& link, Time until) { receive_update(link, until, some, 0, again); });
   for (size_t i = 0; i < changed.size(); ++i) result.pulled[changed[i]] = again.pulled[i];
 }
 
@@ -573,22 +321,9 @@ void ParameterClient::snapshot(const std::string& folder) {
 }
 
 void ParameterClient::say_done() {
-  std::unique_ptr<Link> link;
-  {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return;
-    link = std::move(idle_.back());
-    idle_.pop_back();
-  }
-  const Time deadline = Clock::now() + kFarewell;
   pb::Request request;
-  introduce(request, deadline);
   request.mutable_done();
-  try {
-    link->send({.header = request.SerializeAsString(), .payload = {}}, deadline);
-    receive_reply(*link, deadline);
-  } catch (const Error&) {  // the server has gone, too
-  }
+  calls_->say(request, Clock::now() + kFarewell);
 }
 
 int64_t ParameterClient::restore(const std::string& folder) {

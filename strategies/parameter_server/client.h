@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,16 +10,14 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/tensor/tensor.h"
 #include "strategies/cluster/address.h"
-#include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/environment.h"
+#include "strategies/parameter_server/client_options.h"
 #include "strategies/parameter_server/compression.h"
 #include "strategies/parameter_server/exchange.h"
-#include "strategies/parameter_server/patience.h"
 #include "strategies/parameter_server/shard_spec.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/versions.h"
@@ -32,38 +29,8 @@ namespace proto {
 class Reply;
 class Request;
 }  // namespace proto
-class Link;
+class ClientCalls;
 }  // namespace parameter_server
-
-// How requests travel. Each goes on as the one before it where a server cannot be reached so.
-enum class Transport {
-  kGrpc,
-  kDirect,        // by a TCP connection to the same port, on which payloads are not copied
-  kSharedMemory,  // where client and server are on one host
-};
-
-struct ParameterClientOptions {
-  std::string task;  // who calls: "worker:1"
-  // As ParameterServerOptions::job_id.
-  std::string job_id = {};
-  // Who is called, "ps:0", where that is known: for errors, which name its address too.
-  std::string server = {};
-  // A number of this start of the task, 0 for a random one. Clients of one process for several
-  // servers share it.
-  uint64_t incarnation = 0;
-  // How long a call may take, with waiting for a server that is not there yet or starts again.
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  // A server that gives no sign of life for so long while a call waits for it has gone: the call
-  // looks for it anew. By gRPC it is asked for one after two seconds.
-  std::chrono::milliseconds patience = parameter_server::kUsualPatience;
-  CompressionOptions compression = {};  // of dense gradients, but for those of integers
-  Transport transport = Transport::kSharedMemory;
-  TlsFiles tls = {};
-  bool allow_plaintext = false;
-  // Gets lines for people, without a newline, such as for which server a call has been waiting for
-  // some seconds; where empty, they go to standard error. May be called from any thread.
-  std::function<void(const std::string& line)> notice = {};
-};
 
 // A gradient for a shard.
 struct ShardPush {
@@ -199,44 +166,18 @@ class ParameterClient {
   using Payload = std::vector<parameter_server::Piece>;
 
   Time deadline_after(std::optional<std::chrono::milliseconds> timeout) const;
-  // Sends a request, and lets `receive` take the reply; both again after the server was away. What
-  // the server waits for, it does for `wait` at most.
-  template <typename F>
-  void call(parameter_server::proto::Request& request, const Payload& payload, Time deadline,
-            const F& receive, std::chrono::milliseconds wait = std::chrono::milliseconds::max());
   // A request whose reply is one header.
   parameter_server::proto::Reply ask(parameter_server::proto::Request& request,
                                      const Payload& payload = {},
                                      std::optional<std::chrono::milliseconds> timeout = {});
-  // Returns which values changed while they were copied.
-  std::vector<size_t> receive_update(parameter_server::Link& link, Time deadline,
-                                     std::span<const ShardPull> pulls, size_t num_pushes,
-                                     UpdateResult& result);
   // Pulls these once more, copied by the server.
   void pull_again(std::span<const ShardPull> pulls, const std::vector<size_t>& changed,
                   Time deadline, UpdateResult& result);
-  std::unique_ptr<parameter_server::Link> take_link(Time deadline);
-  // Replaces a new link by one without gRPC, where that can be.
-  void upgrade(std::unique_ptr<parameter_server::Link>& link, Time deadline);
-  // By this one, if it can be connected.
-  bool replace(std::unique_ptr<parameter_server::Link>& link,
-               const std::function<std::unique_ptr<parameter_server::Link>()>& open, Time deadline);
-  // Tells the server, over all connections that are not in use, that this process is there.
-  void beat_regularly();
-  void introduce(parameter_server::proto::Request& request, Time deadline,
-                 std::chrono::milliseconds wait = std::chrono::milliseconds::max()) const;
-  void give_back(std::unique_ptr<parameter_server::Link> link);
-  // "parameter server ps:0 at 10.0.0.7:2222".
-  std::string described_server() const;
-  // As whoever has made the call is told: with the server's name and address.
-  Error named(const Error& error) const;
   ShardVersion version_at_hand(const std::string& shard);
 
-  const Address server_;
-  ParameterClientOptions options_;
+  const ParameterClientOptions options_;
   std::atomic<int64_t> trainings_ = 0;  // that have ended
-  struct Channel;
-  std::unique_ptr<Channel> channel_;
+  const std::unique_ptr<parameter_server::ClientCalls> calls_;
 
   std::mutex push_mutex_;  // pushes go one after the other
   std::map<std::string, Sequence> sequences_;
@@ -244,14 +185,8 @@ class ParameterClient {
   GradientCompressor compressor_;
   std::mutex write_mutex_;  // and so do other writes
   uint64_t writes_ = 0;
-  std::mutex mutex_;
+  std::mutex pulled_mutex_;
   std::map<std::string, ShardVersion> pulled_;
-  std::vector<std::unique_ptr<parameter_server::Link>> idle_;
-  std::vector<parameter_server::Link*> busy_;
-  bool cancelled_ = false, ending_ = false;
-  bool may_upgrade_;  // nothing has spoken against it since the server started
-  std::condition_variable wake_;
-  std::thread heart_;  // from the first connection without gRPC on
 };
 
 }  // namespace cohort
