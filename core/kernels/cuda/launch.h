@@ -133,17 +133,35 @@ void for_each_row(Stream& stream, int64_t rows, int64_t /*columns*/, F f) {
 
 #endif
 
-// Reports a mistake in the data, unless one was found before.
+// Reports a mistake in the data. That of the kernel which came first stays, and of one kernel's
+// that at the lowest position, to which a loop comes first.
 COHORT_DEVICE inline void report(KernelFault* fault, int32_t number, int64_t value,
                                  int64_t position) {
 #ifdef __CUDA_ARCH__
-  if (atomicCAS(&fault->kernel, 0, number) != 0) return;
+  constexpr int32_t kBeingWritten = -1;  // in place of the kernel's number
+  volatile KernelFault* known = fault;
+  bool done = false;
+  while (!done) {
+    const int32_t kernel = known->kernel;
+    if (kernel == kBeingWritten) continue;
+    __threadfence();  // the position that is read comes with it, or is lower
+    done = kernel != 0 && (kernel != number || known->position <= position);
+    if (done || atomicCAS(&fault->kernel, kernel, kBeingWritten) != kernel) continue;
+    __threadfence();
+    if (kernel == 0 || position < known->position) {
+      known->value = value;
+      known->position = position;
+    }
+    __threadfence();
+    atomicExch(&fault->kernel, number);
+    done = true;
+  }
 #else
   if (fault->kernel != 0) return;
   fault->kernel = number;
-#endif
   fault->value = value;
   fault->position = position;
+#endif
 }
 
 }  // namespace cohort::cuda

@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "tests/kernels/cpu/kernel_testing.h"
 
 namespace cohort::testing {
@@ -57,6 +59,17 @@ TEST(Gather, NamesAnIndexOutOfRange) {
   EXPECT_EQ(out_of_range_message("Gather", {params, Tensor::from<int64_t>({-1}, {1})},
                                  {DType::kFloat32, {1, 2}}, attributes),
             "Gather: index -1 at position 0 is out of range (allowed: 0 to 4)");
+}
+
+// Whichever thread comes to its own first.
+TEST(Gather, NamesTheFirstOfManyIndicesOutOfRange) {
+  constexpr int64_t kCount = 100'000;
+  const Tensor params = Tensor::zeros(DType::kFloat32, {5, 2});
+  std::vector<int32_t> indices(kCount);
+  std::iota(indices.begin(), indices.end(), 4);
+  EXPECT_EQ(out_of_range_message("Gather", {params, Tensor::from(indices, {kCount})},
+                                 {DType::kFloat32, {kCount, 2}}, {{"axis", int64_t{0}}}),
+            "Gather: index 5 at position 1 is out of range (allowed: 0 to 4)");
 }
 
 TEST(Gather, AnIndexThatNamesNoRowGivesZerosWhereAllowed) {
