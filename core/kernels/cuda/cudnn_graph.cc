@@ -253,6 +253,8 @@ CudnnPlan::CudnnPlan(Cudnn& cudnn, const std::vector<CudnnDescriptor>& operation
     : cudnn_(cudnn),
       plan_([&] {
         const std::lock_guard lock(cudnn_.mutex);
+        // The stream that the handle was last used with may have ended.
+        if (cudnn_.handle != nullptr) COHORT_CUDNN(cudnnSetStream(cudnn_.handle, nullptr));
         return choose_plan(cudnn_, operations, rules);
       }()),
       workspace_bytes_(workspace_of(plan_)) {}
