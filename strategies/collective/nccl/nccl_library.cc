@@ -200,7 +200,7 @@ class NcclCollectives final : public DeviceCollectives {
         const std::lock_guard lock(mutex_);
         if (result == ncclInProgress) {
           require_communicator(what);
-          ncclCommGetAsyncError(communicator_, &result);
+          result = state();
         }
         if (result != ncclInProgress && result != ncclSuccess)
           throw error_of(result, communicator_, std::string(what));
@@ -211,6 +211,13 @@ class NcclCollectives final : public DeviceCollectives {
              " ms on rank ", rank_, " (", device_, ")");
       std::this_thread::sleep_for(kPause);
     }
+  }
+
+  // Of what the communicator was handed last. Asking completes it, and that may fail by itself.
+  ncclResult_t state() const {
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &result);
+    return asked == ncclSuccess ? result : asked;
   }
 
   // The watch knows why there is none any more.
@@ -253,9 +260,7 @@ class NcclCollectives final : public DeviceCollectives {
   std::optional<Error> find_error() {
     const std::lock_guard lock(mutex_);
     if (communicator_ == nullptr) return std::nullopt;
-    ncclResult_t result = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &result);
-    if (asked != ncclSuccess) result = asked;
+    const ncclResult_t result = state();
     if (result == ncclSuccess || result == ncclInProgress) return std::nullopt;
     return error_of(result, communicator_, str("rank ", rank_, " on ", device_));
   }
