@@ -2,8 +2,9 @@
 # Runs the packed GPU tests and benchmarks (./dev gpu-check) and prints one table. Needs a driver, the libraries of CUDA 13, bash,
 # tar and gzip, but neither Bazel nor packages: everything else is in this folder. --tests, --benchmarks: these alone.
 # --sanitizer[=TOOL]: the tests alone, by all three tools of compute-sanitizer or by one, which is slow. GPU_CHECK_SECONDS limits each
-# process, GPU_CHECK_TOTAL_SECONDS all of them, and GPU_CHECK_JOBS tests run at once; GPU_CHECK_MODELS and GPU_CHECK_PRECISIONS are
-# what is measured, and PYTHON is the interpreter that has PyTorch.
+# process, GPU_CHECK_TOTAL_SECONDS all of them, and GPU_CHECK_JOBS tests run at once; of the suites those run whose program and name
+# match GPU_CHECK_SUITES, an extended regular expression ('^gpu_kernels_test (Conv2D|MatMul)'). GPU_CHECK_MODELS and
+# GPU_CHECK_PRECISIONS are what is measured, and PYTHON is the interpreter that has PyTorch.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" || exit
 wanted=${1:-all}
@@ -124,6 +125,7 @@ check_programs() {  # TOOL
     mapfile -t lines < <(suites "$program")
     for line in "${lines[@]:-}"; do
       read -r -a words <<<"$line"
+      [[ "${program#bin/} ${words[0]:-}" =~ ${GPU_CHECK_SUITES:-.} ]] || continue
       while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done
       check_suite "$program" "$1" "${words[0]:-}" "${words[@]:1}" &
     done

@@ -86,6 +86,14 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.line_of(lines, "kernels Conv/0 ")[:3], ["1", "0", "0"])
         self.assertEqual(status, 0)
 
+    def test_runs_the_suites_that_are_asked_for(self):
+        self.write_tests("kernels", ["Gather.", "  Rows", "GatherGrad.", "  Rows", "Conv.", "  Same"])
+        self.write_tests("others", ["Gather.", "  Rows"])
+        lines, status = self.run_check("--tests", GPU_CHECK_SUITES=r"^kernels (Gather\.|Conv)")
+        ran = {" ".join(line.split()[:2]) for line in lines if line.startswith(("kernels ", "others "))}
+        self.assertEqual(ran, {"kernels Gather", "kernels Conv"})
+        self.assertEqual(status, 0)
+
     def test_goes_on_behind_tests_that_hang_crash_or_fail(self):
         self.write_tests(
             "kernels",
