@@ -64,10 +64,9 @@ GraphFunction transform(const GraphFunction& traced, const PlanOptions& options)
   GraphFunction function = copy_outlived_reads(simplify(schedule_collectives(traced), evaluate));
   function = prune_writes(function, writes);
   if (options.precision != Precision::kFloat32)
-    function =
-        lower_precision(function, operand_dtype(options.precision),
-                        options.device.type == DeviceType::kGpu ? AttentionPrecision::kLowered
-                                                                : AttentionPrecision::kKept);
+    function = lower_precision(
+        function, operand_dtype(options.precision),
+        options.device.type == DeviceType::kGpu ? LoweredFor::kGpu : LoweredFor::kCpu);
   if (!options.optimize) return function;
   function = fuse_batch_norm_activation(fuse_bias_activation(function));
   return fuse_updates(fuse_elementwise(function));

@@ -7,7 +7,8 @@
 namespace cohort {
 
 // In which type float32 matrix products and convolutions multiply; they still give float32. On
-// GPUs attention is computed in it, too, and its result rounded to it; on CPUs it stays float32.
+// GPUs attention is computed in it, too, and results of convolutions and attention are rounded to
+// it; on CPUs attention stays float32.
 // Variables and everything else stay as written (float32), so weights keep their full precision.
 // What is beyond float16's range, 6e-8 to 65504, becomes 0 or infinite: gradients need a loss scale
 // (optim::LossScale).

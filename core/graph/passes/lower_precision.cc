@@ -7,9 +7,9 @@
 namespace cohort {
 namespace {
 
-bool is_contraction(const Node& node) {
+bool is_convolution(const Node& node) {
   const std::string& op = node.op().name;
-  return op == "MatMul" || op == "Conv2D" || op == "Conv2DGradInput" || op == "Conv2DGradFilter";
+  return op == "Conv2D" || op == "Conv2DGradInput" || op == "Conv2DGradFilter";
 }
 
 bool is_attention(const Node& node) {
@@ -18,17 +18,17 @@ bool is_attention(const Node& node) {
 
 class Lowering {
  public:
-  Lowering(const GraphFunction& function, DType dtype, AttentionPrecision attention)
-      : function_(function), dtype_(dtype), attention_(attention), rewrite_(function) {}
+  Lowering(const GraphFunction& function, DType dtype, LoweredFor device)
+      : function_(function), dtype_(dtype), device_(device), rewrite_(function) {}
 
   GraphFunction run() {
     for (const auto& node : function_.graph->nodes()) {
       const bool is_float32 =
           !node->outputs().empty() && node->outputs()[0].dtype == DType::kFloat32;
-      if (is_float32 && is_contraction(*node))
-        lower_contraction(*node);
-      else if (is_float32 && is_attention(*node) && attention_ == AttentionPrecision::kLowered)
-        lower_attention(*node);
+      if (is_float32 && gives_16_bits(*node))
+        lower_with_results(*node);
+      else if (is_float32 && (is_convolution(*node) || node->op().name == "MatMul"))
+        lower_operands(*node);
       else
         rewrite_.copy(*node);
     }
@@ -36,7 +36,11 @@ class Lowering {
   }
 
  private:
-  void lower_contraction(const Node& node) {
+  bool gives_16_bits(const Node& node) const {
+    return device_ == LoweredFor::kGpu && (is_convolution(node) || is_attention(node));
+  }
+
+  void lower_operands(const Node& node) {
     std::vector<Value> inputs;
     for (const Value& input : rewrite_(node.inputs())) inputs.push_back(lowered(node, input));
     Attributes attributes = node.attributes();
@@ -46,13 +50,15 @@ class Lowering {
         rewrite_.add(node, node.op().name, std::move(inputs), std::move(attributes)).output());
   }
 
-  // The log of the sums of exponentials, the sixth input or second output, stays float32.
-  void lower_attention(const Node& node) {
+  // Attention's log of the sums of exponentials, the sixth input or second output, stays float32.
+  void lower_with_results(const Node& node) {
     constexpr size_t kLogSum = 5;
     std::vector<Value> inputs = rewrite_(node.inputs());
     for (size_t i = 0; i < std::min(inputs.size(), kLogSum); ++i)
       inputs[i] = lowered(node, inputs[i]);
-    Node& low = rewrite_.add(node, node.op().name, std::move(inputs), node.attributes());
+    Attributes attributes = node.attributes();
+    if (is_convolution(node)) attributes.set("dtype", dtype_);
+    Node& low = rewrite_.add(node, node.op().name, std::move(inputs), std::move(attributes));
     for (size_t i = 0; i < node.outputs().size(); ++i) {
       const int index = static_cast<int>(i);
       rewrite_.map(output_of(node, index), widened(node, low.output(index)));
@@ -85,16 +91,15 @@ class Lowering {
 
   const GraphFunction& function_;
   const DType dtype_;
-  const AttentionPrecision attention_;
+  const LoweredFor device_;
   Rewriter rewrite_;
   std::map<Value, Value> lowered_;  // each value is cast once
 };
 
 }  // namespace
 
-GraphFunction lower_precision(const GraphFunction& function, DType dtype,
-                              AttentionPrecision attention) {
-  return Lowering(function, dtype, attention).run();
+GraphFunction lower_precision(const GraphFunction& function, DType dtype, LoweredFor device) {
+  return Lowering(function, dtype, device).run();
 }
 
 }  // namespace cohort

@@ -44,13 +44,13 @@ GraphFunction copy_outlived_reads(const GraphFunction& function);
 GraphFunction prune_writes(const GraphFunction& function,
                            const std::function<bool(const Resource&)>& writes);
 
-// Whether attention is lowered with the products around it: where kernels of 16 bits are quicker,
-// and do not widen what they read.
-enum class AttentionPrecision { kKept, kLowered };
+// Whose libraries compute in 16 bits. Those of CPUs give float32, but attention only widens what it
+// reads. Those of GPUs have quick attention, and convolutions, whose results have 16 bits.
+enum class LoweredFor { kCpu, kGpu };
 // Multiplies matrices and convolves in `dtype`, a 16-bit one: casts the float32 inputs of those
-// nodes, which still give float32. Attention's results are of `dtype`, too, where it is lowered.
-GraphFunction lower_precision(const GraphFunction& function, DType dtype,
-                              AttentionPrecision attention);
+// nodes, which still give float32. For GPUs attention is lowered as well, and its results and those
+// of convolutions are of `dtype` before they are float32 again.
+GraphFunction lower_precision(const GraphFunction& function, DType dtype, LoweredFor device);
 
 // MatMul or Conv2D + bias [+ activation] become one node, which adds and activates while the result
 // is still in registers.

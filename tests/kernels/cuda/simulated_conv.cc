@@ -100,10 +100,11 @@ class SimulatedConvPlan final : public ConvPlan {
 
 }  // namespace
 
-// As cuDNN it refuses some, which are left to plain loops: float64, and grouped ones of 16 bits. An
-// epilogue it has for 16 bits alone.
+// As cuDNN it refuses some, which are left to plain loops: float64, tensors of several types, and
+// grouped ones of 16 bits. An epilogue it has for 16 bits alone.
 std::shared_ptr<ConvPlan> find_conv_plan(const ConvProblem& problem, Device) {
   const bool grouped = problem.x.dims[1] != problem.filter.dims[1];
+  if (problem.x.dtype != problem.y.dtype || problem.filter.dtype != problem.y.dtype) return nullptr;
   if (problem.x.dtype == DType::kFloat64 || (grouped && dtype_size(problem.x.dtype) == 2))
     return nullptr;
   if (problem.bias && problem.x.dtype == DType::kFloat32) return nullptr;

@@ -231,6 +231,37 @@ TEST_F(Gpu, MixedPrecisionLowersAttentionAndItsGradient) {
   }
 }
 
+bool is_bfloat16(const Tensor& tensor) {
+  return to_vector(tensor.cast(DType::kBFloat16)) == to_vector(tensor);
+}
+
+// The libraries of GPUs have no convolutions of 16 bits that give float32.
+TEST_F(Gpu, MixedPrecisionRoundsWhatConvolutionsAndTheirGradientsGive) {
+  const TensorSpec image{DType::kFloat32, {2, 6, 6, 8}}, filter{DType::kFloat32, {3, 3, 8, 16}};
+  const auto traced = trace({image, filter}, [](auto& x) {
+    const Value y = ops::conv2d(x[0], x[1]);
+    std::vector<Value> outputs = {y};
+    for (const Gradient& g : gradients(ops::reduce_sum(y * y), {x[0], x[1]}))
+      outputs.push_back(g.values);
+    return outputs;
+  });
+  constexpr Precision kMixed = Precision::kMixedBFloat16;
+  Plan exact(traced, {}), on_gpu(traced, {.device = kGpu, .precision = kMixed}),
+      on_cpu(traced, {.precision = kMixed});
+  const std::vector<Tensor> feeds = {ramp(image.shape), ramp(filter.shape, 0.1)};
+  const auto want = exact.run(feeds, {}), got = on_gpu.run(feeds, {}), kept = on_cpu.run(feeds, {});
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(str("output ", i));
+    EXPECT_EQ(got[i].spec(), want[i].spec());
+    EXPECT_TRUE(is_bfloat16(got[i]));
+    EXPECT_FALSE(is_bfloat16(kept[i]));
+    const auto a = to_vector(want[i]), b = to_vector(got[i]);
+    double magnitude = 1;
+    for (const double x : a) magnitude = std::max(magnitude, std::abs(x));
+    for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(b[k], a[k], 0.02 * magnitude);
+  }
+}
+
 TEST_F(Gpu, AWrongIndexIsTheSameErrorAndTheNextRunWorks) {
   const auto traced = trace({{DType::kFloat32, {3, 2}}, {DType::kInt32, {2}}},
                             [](auto& x) { return std::vector<Value>{ops::gather(x[0], x[1])}; });
