@@ -224,7 +224,7 @@ std::string join_of_another_job(size_t job_id_bytes) {
 
 Hostility hostile_members() {
   proto::FromMember report, early;
-  report.mutable_report()->set_message(std::string(5 << 20, 'x'));
+  report.mutable_report()->set_message(std::string(coordination::kMaxMessageBytes, 'x'));
   early.mutable_request()->mutable_set()->set_key("key");
   early.mutable_request()->mutable_set()->set_value(
       std::string(KeyValueStore::kMaxValueBytes, 'x'));

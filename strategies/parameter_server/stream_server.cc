@@ -14,6 +14,7 @@
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/cluster/net/arrivals.h"
+#include "strategies/cluster/net/http2_guard.h"
 #include "strategies/parameter_server/patience.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -24,6 +25,9 @@ namespace {
 constexpr std::chrono::milliseconds kFarewell(200);
 constexpr int kMaxMetadataBytes = 8192;
 constexpr int kMaxCallsPerConnection = 64;
+// Twice what is taken, so that what is only somewhat too large is refused with the reason.
+constexpr net::Http2Sizes::Limits kMostInPlainText = {.message_bytes = 2 * kMaxMessageBytes,
+                                                      .header_bytes = 2 * kMaxMetadataBytes};
 constexpr int kKeepaliveMilliseconds = 2000;
 constexpr int kKeepaliveTimeoutMilliseconds = static_cast<int>(kUsualPatience.count());
 constexpr int kHandshakeMilliseconds = 5000;
@@ -49,6 +53,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
     const auto endpoints = coordination::resolve(address);
     security.check(str("the ", what, " would serve at ", address.text()),
                    coordination::all_loopback(endpoints));
+    if (!security.encrypted()) guard_.emplace(kMostInPlainText);
     start(what, address);
     if (direct_.accept)
       arrivals_.emplace([this](net::Descriptor socket, char first) {
@@ -114,6 +119,8 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
   }
 
   void give_to_grpc(net::Descriptor socket) {
+    if (guard_) socket = guard_->guard(std::move(socket));
+    if (!socket) return;
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.release();
     acceptor_->HandleNewConnection(&connection);
@@ -123,6 +130,7 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
   const coordination::Security security_;
   const Accept accept_;
   const Direct direct_;
+  std::optional<net::Http2Guard> guard_;  // where calls are not encrypted; outlives the server
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<net::Arrivals> arrivals_;

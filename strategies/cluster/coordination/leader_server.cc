@@ -19,6 +19,7 @@
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/cluster/net/arrivals.h"
 #include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/http2_guard.h"
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 
@@ -32,6 +33,9 @@ using std::chrono::seconds;
 const gpr_timespec kFarewell = gpr_time_from_seconds(2, GPR_TIMESPAN);
 constexpr int kMaxMetadataBytes = 4096;
 constexpr int kMaxCallsPerConnection = 4;
+// Twice what is taken, so that what is only somewhat too large is refused with the reason.
+constexpr net::Http2Sizes::Limits kMostInPlainText = {.message_bytes = 2 * kMaxMessageBytes,
+                                                      .header_bytes = 2 * kMaxMetadataBytes};
 // What a connection by TLS begins with.
 constexpr char kHandshake = 0x16;
 
@@ -94,6 +98,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     const std::vector<net::InternetAddress> endpoints = resolve(address);
     security.check(str("the leader would serve tasks at ", address.text()),
                    all_loopback(endpoints));
+    if (!security.encrypted()) guard_.emplace(kMostInPlainText);
     server_ = start(this, server_credentials(security), timing, acceptor_);
     if (!server_) {
       invalid("the leader cannot serve at ", address.text(),
@@ -226,6 +231,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   };
 
   void give_to_grpc(net::Descriptor socket) {
+    if (guard_) socket = guard_->guard(std::move(socket));
+    if (!socket) return;
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.release();
     acceptor_->HandleNewConnection(&connection);
@@ -285,6 +292,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   RunningClock clock_;
   LeaderState state_;
   bool stopping_ = false;
+  std::optional<net::Http2Guard> guard_;  // where calls are not encrypted; outlives the server
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<net::Arrivals> arrivals_;  // where calls are encrypted

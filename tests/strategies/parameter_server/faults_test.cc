@@ -15,6 +15,7 @@
 #include "strategies/collective/host/shared_region.h"
 #include "strategies/parameter_server/local_socket.h"
 #include "strategies/parameter_server/spec_message.h"
+#include "tests/strategies/cluster/net/http2_frames.h"
 #include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/testing/certificates.h"
@@ -195,7 +196,7 @@ TEST_F(FaultyServer, TakesNoMemoryForCrowdsOfParts) {
       // Groups of nothing but groups, none of which there is.
       {good + std::string(3 << 20, '\x7b') + std::string(3 << 20, '\x7c'), Code::kInvalidArgument}};
   client_->statistics();
-  [[maybe_unused]] const size_t before = memory("VmHWM");
+  const size_t before = memory("VmHWM");
   const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
   for (const auto& [header, code] : headers) {
     Link link(channel, Link::Unconnected::kWait);
@@ -211,6 +212,31 @@ TEST_F(FaultyServer, TakesNoMemoryForCrowdsOfParts) {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which keep what was freed
   EXPECT_LT(memory("VmHWM"), before + 100 * kMiB);
 #endif
+  expect_well();
+}
+
+// gRPC itself looks at the size of a message when it has all of it.
+TEST_F(FaultyServer, DoesNotHoldAMessageThatIsFarTooLarge) {
+  grpc::GenericStub stub(grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Slice large(std::string(256 * kMiB, 'x'));
+  const grpc::ByteBuffer asking(&large, 1);
+  grpc::ByteBuffer answer;
+  const auto ended = std::make_shared<std::promise<grpc::StatusCode>>();
+  const size_t before = memory("VmHWM");
+  stub.UnaryCall(&context, parameter_server::kMethod, grpc::StubOptions(), &asking, &answer,
+                 [ended](const grpc::Status& status) { ended->set_value(status.error_code()); });
+  EXPECT_EQ(ended->get_future().get(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_LT(memory("VmHWM"), before + 64 * kMiB);
+  expect_well();
+}
+
+TEST_F(FaultyServer, CutsOffAnEndlessHeaderBlock) {
+  const std::string more = http2::frame(http2::kContinuation, 0, 1, std::string(1024, 'x'));
+  EXPECT_LT(http2::copies_taken(port_.address(), http2::frame(http2::kHeaders, 0, 1, "x"), more,
+                                64 << 10),
+            64 << 10);
   expect_well();
 }
 

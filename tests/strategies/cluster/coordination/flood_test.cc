@@ -24,7 +24,7 @@ std::string tf_config(const LocalJob& job) {
 // Beyond the limit, at it but no message, and messages of those who have not joined and cannot.
 std::vector<std::string> nonsense() {
   proto::FromMember large, early, misfit;
-  large.mutable_report()->set_message(std::string(5 * kMaxMessageBytes, 'x'));
+  large.mutable_report()->set_message(std::string(kMaxMessageBytes, 'x'));
   early.mutable_request()->mutable_set()->set_key("kept");
   early.mutable_request()->mutable_set()->set_value(
       std::string(KeyValueStore::kMaxValueBytes, 'x'));

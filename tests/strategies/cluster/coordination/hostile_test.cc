@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "proto/coordination.grpc.pb.h"
+#include "strategies/cluster/coordination/limits.h"
 #include "tests/strategies/cluster/coordination/job.h"
+#include "tests/strategies/cluster/net/http2_frames.h"
 
 // Peers that mean no good: the job goes on.
 namespace cohort::testing {
@@ -57,12 +59,20 @@ TEST_F(Hostile, WhoDoesNotJoinIsDropped) {
 
 TEST_F(Hostile, AMessageBeyondTheLimitIsRefused) {
   proto::FromMember message;
-  message.mutable_report()->set_message(std::string(5 << 20, 'x'));
+  message.mutable_report()->set_message(std::string(coordination::kMaxMessageBytes, 'x'));
   EXPECT_EQ(send(message).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(Hostile, MetadataBeyondTheLimitIsRefused) {
   EXPECT_FALSE(send({}, std::string(100'000, 'x')).status.ok());
+}
+
+// Which gRPC would go through over and over, for seconds.
+TEST_F(Hostile, AnEndlessHeaderBlockIsCutOff) {
+  const std::string more = http2::frame(http2::kContinuation, 0, 1, std::string(1024, 'x'));
+  EXPECT_LT(http2::copies_taken(job_.address(0), http2::frame(http2::kHeaders, 0, 1, "x"), more,
+                                64 << 10),
+            64 << 10);
 }
 
 TEST_F(Hostile, WhoJoinsWithNonsenseIsRefused) {

@@ -1,0 +1,179 @@
+#include "strategies/cluster/net/http2_guard.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <poll.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <utility>
+
+#include "strategies/cluster/net/descriptor_reserve.h"
+#include "strategies/cluster/net/internet_address.h"
+
+namespace cohort::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFarewell(1000);
+constexpr size_t kScratch = 128 * 1024;
+
+bool has_to_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+// What one side says to the other.
+class Flow {
+ public:
+  Flow(int from, int to) : from_(from), to_(to) {}
+
+  // Moves what goes into `scratch`, without waiting. `accept` sees what comes; where it says false
+  // so does this, and nothing is passed on.
+  template <typename Accept>
+  bool move(std::span<char> scratch, const Accept& accept) {
+    if (!rest_.empty()) {
+      rest_.erase(0, give(rest_));
+    } else if (wants_to_take()) {
+      const std::string_view bytes = take(scratch);
+      if (!accept(bytes)) return false;
+      rest_ = bytes.substr(give(bytes));
+    }
+    if (ended_ && rest_.empty()) shutdown(to_, SHUT_WR);
+    return true;
+  }
+  bool is_over() const { return broken_ || (ended_ && rest_.empty()); }
+  bool wants_to_take() const { return !ended_ && !broken_ && rest_.empty(); }
+  bool wants_to_give() const { return !rest_.empty(); }
+
+ private:
+  std::string_view take(std::span<char> scratch) {
+    const ssize_t got = recv(from_, scratch.data(), scratch.size(), MSG_DONTWAIT);
+    if (got > 0) return {scratch.data(), static_cast<size_t>(got)};
+    ended_ = got == 0 || !has_to_wait();
+    return {};
+  }
+
+  // How many bytes there is nothing more to be done about.
+  size_t give(std::string_view bytes) {
+    size_t given = 0;
+    while (given < bytes.size()) {
+      const ssize_t sent =
+          send(to_, &bytes[given], bytes.size() - given, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent >= 0) {
+        given += static_cast<size_t>(sent);
+        continue;
+      }
+      if (has_to_wait()) return given;
+      broken_ = true;  // nobody takes it
+      return bytes.size();
+    }
+    return given;
+  }
+
+  const int from_, to_;
+  std::string rest_;  // what has come and is still to be given
+  bool ended_ = false, broken_ = false;
+};
+
+// Where two connections would have one name, as through two ports, the second has none.
+void give_name(const Descriptor& socket, const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), bytes);  // behind a zero: in no folder
+  bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes));
+}
+
+}  // namespace
+
+class Http2Guard::Connection {
+ public:
+  Connection(Descriptor client, Descriptor inner, Http2Sizes::Limits limits)
+      : client_(std::move(client)),
+        inner_(std::move(inner)),
+        sizes_(limits),
+        in_(client_.get(), inner_.get()),
+        out_(inner_.get(), client_.get()) {}
+
+  void add_polled(std::vector<pollfd>& polled) const {
+    polled.push_back(polled_of(client_, in_, out_));
+    polled.push_back(polled_of(inner_, out_, in_));
+  }
+
+  // Whether it goes on: until gRPC has closed its socket, which it does when the client has, and
+  // everything is passed on.
+  bool move(std::span<char> scratch) {
+    return in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); }) &&
+           out_.move(scratch, [](std::string_view) { return true; }) && !out_.is_over();
+  }
+
+ private:
+  // One that nothing is wanted of is not polled at all, or its end would be found over and over.
+  static pollfd polled_of(const Descriptor& socket, const Flow& from, const Flow& to) {
+    const int events = (from.wants_to_take() ? POLLIN : 0) | (to.wants_to_give() ? POLLOUT : 0);
+    return {.fd = events == 0 ? -1 : socket.get(), .events = static_cast<short>(events)};
+  }
+
+  const Descriptor client_, inner_;
+  Http2Sizes sizes_;
+  Flow in_, out_;
+};
+
+Http2Guard::Http2Guard(Http2Sizes::Limits limits) : limits_(limits), thread_([this] { run(); }) {}
+
+Http2Guard::~Http2Guard() {
+  ending_ = true;
+  wake_.signal();
+  thread_.join();
+}
+
+Descriptor Http2Guard::guard(Descriptor client) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
+  Descriptor inner(ends[0]), given(ends[1]);
+  if (std::max(ends[0], ends[1]) >= first_reserved_descriptor()) return {};
+  if (const auto address = InternetAddress::of_peer(client)) give_name(inner, address->text());
+  {
+    const std::lock_guard lock(mutex_);
+    added_.push_back(std::make_unique<Connection>(std::move(client), std::move(inner), limits_));
+  }
+  wake_.signal();
+  return given;
+}
+
+void Http2Guard::run() {
+  std::vector<std::unique_ptr<Connection>> connections;
+  std::vector<pollfd> polled;
+  std::vector<char> scratch(kScratch);
+  auto until = Clock::time_point::max();
+  while (true) {
+    wake_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      std::ranges::move(added_, std::back_inserter(connections));
+      added_.clear();
+    }
+    if (ending_) until = std::min(until, Clock::now() + kFarewell);
+    if (ending_ && (connections.empty() || Clock::now() >= until)) return;
+
+    polled.clear();
+    for (const auto& connection : connections) connection->add_polled(polled);
+    polled.push_back({.fd = wake_.fd(), .events = POLLIN});
+    poll(polled.data(), polled.size(), ending_ ? static_cast<int>(kFarewell.count()) : -1);
+    for (size_t i = 0; i < connections.size(); ++i)
+      if ((polled[2 * i].revents | polled[2 * i + 1].revents) != 0 &&
+          !connections[i]->move(scratch))
+        connections[i].reset();
+    std::erase(connections, nullptr);
+  }
+}
+
+}  // namespace cohort::net

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/http2_sizes.h"
+#include "strategies/cluster/net/wake_up.h"
+
+namespace cohort::net {
+
+// Stands between gRPC and clients that speak to it in plain text: passes on what both say, and
+// hangs up on a client that sends what Http2Sizes does not accept. (By TLS there is nothing to be
+// seen from outside; there clients have shown certificates.) Thread-safe.
+class Http2Guard {
+ public:
+  explicit Http2Guard(Http2Sizes::Limits limits);
+  // Passes on for a second what gRPC has said before it closed its sockets, then hangs up.
+  ~Http2Guard();
+  Http2Guard(const Http2Guard&) = delete;
+  Http2Guard& operator=(const Http2Guard&) = delete;
+
+  // What gRPC is to have in place of the client's connection. The name of its peer, of gRPC's
+  // scheme "unix-abstract", is the client's address. None, and the client is hung up on, where
+  // there are no descriptors left.
+  Descriptor guard(Descriptor client);
+
+ private:
+  class Connection;
+
+  void run();
+
+  const Http2Sizes::Limits limits_;
+  const WakeUp wake_;
+  std::atomic<bool> ending_ = false;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Connection>> added_;
+  std::thread thread_;
+};
+
+}  // namespace cohort::net

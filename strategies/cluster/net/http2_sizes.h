@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+
+namespace cohort::net {
+
+// Follows what a client of gRPC sends over a connection (RFC 9113, gRPC over HTTP/2), for the sizes
+// that gRPC 1.51 itself looks at too late: it holds a whole message before it compares its length
+// with the limit, and decodes a header block of any size, in quadratic time (CVE-2023-33953).
+class Http2Sizes {
+ public:
+  struct Limits {
+    size_t message_bytes;
+    size_t header_bytes;  // of a header block, and of every frame but of data, as they are sent
+  };
+  explicit Http2Sizes(Limits limits);
+
+  // Takes what comes next. False where something of it is too large, or gRPC would not take it;
+  // nothing can be taken after that.
+  bool accept(std::string_view bytes);
+
+ private:
+  // What has come of a message whose end has not.
+  struct Message {
+    std::array<unsigned char, 5> prefix;  // a flag, and the length
+    size_t prefix_bytes = 0;
+    size_t missing = 0;
+  };
+
+  bool take_preface(std::string_view& bytes);
+  bool take_frame_header(std::string_view& bytes);
+  bool take_payload(std::string_view& bytes);
+  bool begin_frame();
+  void end_frame();
+  bool take_data(std::string_view data);
+
+  uint8_t type() const { return frame_[3]; }
+  uint8_t flags() const { return frame_[4]; }
+  uint32_t stream() const;
+
+  const Limits limits_;
+  size_t preface_bytes_ = 0;
+  std::array<unsigned char, 9> frame_{};  // its header
+  size_t frame_bytes_ = 0;                // of that, which have come
+  size_t payload_left_ = 0;
+  size_t block_bytes_ = 0;
+  std::unordered_map<uint32_t, Message> messages_;  // by stream
+};
+
+}  // namespace cohort::net

@@ -1,0 +1,140 @@
+#include "strategies/cluster/net/http2_guard.h"
+
+#include <cstddef>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "strategies/cluster/net/internet_address.h"
+#include "tests/strategies/cluster/net/http2_frames.h"
+
+namespace cohort::testing {
+namespace {
+
+using net::Descriptor;
+using net::Http2Guard;
+using net::InternetAddress;
+
+constexpr int kPlentyMilliseconds = 20'000;
+
+// A client's end of a connection by TCP, and what stands for it on the other side of a guard.
+class Http2GuardTest : public ::testing::Test {
+ protected:
+  Http2GuardTest() {
+    const InternetAddress any;
+    const Descriptor listening = any.socket();
+    EXPECT_EQ(any.bind(listening), 0);
+    EXPECT_EQ(listen(listening.get(), 1), 0);
+    const InternetAddress address = InternetAddress::of(listening);
+    client_ = address.socket();
+    EXPECT_EQ(address.connect(client_), 0);
+    inner_ = guard_->guard(Descriptor(accept(listening.get(), nullptr, nullptr)));
+    EXPECT_TRUE(inner_);
+  }
+
+  static bool is_readable(const Descriptor& socket) {
+    pollfd polled{socket.get(), POLLIN, 0};
+    return poll(&polled, 1, kPlentyMilliseconds) == 1;
+  }
+  static void say(const Descriptor& socket, std::string_view text) {
+    while (!text.empty()) {
+      pollfd polled{socket.get(), POLLOUT, 0};
+      ASSERT_EQ(poll(&polled, 1, kPlentyMilliseconds), 1);
+      const ssize_t sent = send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      ASSERT_GT(sent, 0);
+      text.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+  // So many bytes, or those before the end.
+  static std::string hear(const Descriptor& socket, size_t bytes) {
+    std::string text(bytes, '\0');
+    size_t got = 0;
+    while (got < bytes && is_readable(socket)) {
+      const ssize_t part = read(socket.get(), &text[got], bytes - got);
+      if (part <= 0) break;
+      got += static_cast<size_t>(part);
+    }
+    text.resize(got);
+    return text;
+  }
+  static bool has_ended(const Descriptor& socket) {
+    char byte = 0;
+    return is_readable(socket) && read(socket.get(), &byte, 1) <= 0;
+  }
+
+  std::unique_ptr<Http2Guard> guard_ = std::make_unique<Http2Guard>(
+      net::Http2Sizes::Limits{.message_bytes = 1 << 20, .header_bytes = 4096});
+  Descriptor client_, inner_;
+};
+
+std::string messages(int count) {
+  std::string text(http2::kPreface);
+  for (int i = 0; i < count; ++i)
+    text += http2::frame(http2::kData, 0, 1,
+                         http2::message_prefix(16'000) + std::string(16'000, static_cast<char>(i)));
+  return text;
+}
+
+TEST_F(Http2GuardTest, PassesOnAllThatBothSayHoweverMuch) {
+  const std::string asked = messages(1000), answered(10'000'000, 'a');
+  std::thread asking([&] { say(client_, asked); });
+  std::thread answering([&] { say(inner_, answered); });
+  std::string heard;
+  std::thread hearing([&] { heard = hear(inner_, asked.size()); });
+  EXPECT_TRUE(hear(client_, answered.size()) == answered);
+  for (std::thread* thread : {&asking, &answering, &hearing}) thread->join();
+  EXPECT_TRUE(heard == asked);
+}
+
+TEST_F(Http2GuardTest, HangsUpOnWhoSendsTooMuch) {
+  const std::string fits = messages(3);
+  say(client_, fits);
+  EXPECT_TRUE(hear(inner_, fits.size()) == fits);
+  say(client_, http2::frame(http2::kData, 0, 1, http2::message_prefix((1 << 20) + 1)));
+  EXPECT_TRUE(has_ended(inner_));
+  EXPECT_TRUE(has_ended(client_));
+}
+
+TEST_F(Http2GuardTest, NamesTheClient) {
+  sockaddr_un name{};
+  socklen_t bytes = sizeof name;
+  ASSERT_EQ(getpeername(inner_.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  EXPECT_EQ(std::string(name.sun_path + 1, bytes - offsetof(sockaddr_un, sun_path) - 1),
+            InternetAddress::of(client_).text());
+}
+
+TEST_F(Http2GuardTest, EndsBothWaysWhenTheClientHasGoneAndItsLastIsHeard) {
+  const std::string last = messages(100);
+  std::thread going([&] {
+    say(client_, last);
+    client_.reset();
+  });
+  EXPECT_TRUE(hear(inner_, last.size()) == last);
+  EXPECT_TRUE(has_ended(inner_));
+  going.join();
+}
+
+TEST_F(Http2GuardTest, PassesOnTheLastOfAServerThatEnds) {
+  const std::string last(150'000, 'l');
+  say(inner_, last);
+  inner_.reset();
+  guard_.reset();
+  EXPECT_TRUE(hear(client_, last.size()) == last);
+  EXPECT_TRUE(has_ended(client_));
+}
+
+TEST_F(Http2GuardTest, EndsThoughAServerKeepsItsSocket) {
+  guard_.reset();
+  EXPECT_TRUE(has_ended(client_));
+  EXPECT_TRUE(has_ended(inner_));
+}
+
+}  // namespace
+}  // namespace cohort::testing
