@@ -123,10 +123,10 @@ std::pair<size_t, size_t> within(const std::vector<int64_t>& rows, const RowRang
   return {at(range.begin), at(range.end)};
 }
 
-// Rows that are moved at once.
-int64_t block_rows(const Tensor& rows) {
-  const int64_t count = std::max<int64_t>(rows.shape()[0], 1);
-  const auto bytes = static_cast<int64_t>(rows.bytes()) / count;
+// Rows of such a variable that are moved at once.
+int64_t block_rows(const TensorSpec& variable) {
+  const auto bytes =
+      static_cast<int64_t>(TensorSpec{variable.dtype, variable.shape.with_dim(0, 1)}.bytes());
   return std::max<int64_t>(kBlockBytes / std::max<int64_t>(bytes, 1), 1);
 }
 
@@ -192,12 +192,36 @@ void ServerVariable::make_shards() const {
   std::once_flag once;
   Tensor whole;
   session_->on_servers(distinct(info_.servers), [&](int server) {
-    for (size_t i = 0; i < num_shards(); ++i)
-      if (info_.servers[i] == server)
-        session_->client(server).create(
-            shard_spec(i), [&] { return initial_of(info_.shard_range(i), once, whole); });
+    for (size_t i = 0; i < num_shards(); ++i) {
+      if (info_.servers[i] != server) continue;
+      session_->client(server).create(
+          shard_spec(i), [&] { return initial_of(info_.shard_range(i), once, whole); });
+      if (!rows_of_.empty()) take_over_rows(i);
+    }
   });
   made_ = true;
+}
+
+void ServerVariable::take_over_rows(size_t shard) const {
+  ParameterClient& client = session_->client(info_.servers[shard]);
+  const std::string name = info_.shard_name(shard);
+  const auto some = [&](const std::vector<int64_t>& rows) {
+    return Tensor(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(rows.size())));
+  };
+  // Perhaps another process has made it, and trained it since.
+  const std::vector<int64_t> none;
+  if (client.pull({.shard = name, .target = some(none), .rows = none}).version.version != 1) return;
+  ServerVariableInfo before = info_;
+  before.key = rows_of_;
+  const std::vector<int64_t> all = client.rows_in_use(before.shard_name(shard));
+  const auto count = static_cast<int64_t>(all.size()), block = block_rows(spec());
+  for (int64_t begin = 0; begin < count; begin += block) {
+    const std::vector<int64_t> rows(all.begin() + begin,
+                                    all.begin() + std::min(count, begin + block));
+    const Tensor values = some(rows);
+    client.pull({.shard = before.shard_name(shard), .target = values, .rows = rows});
+    client.assign_rows(name, rows, values, 0, false);
+  }
 }
 
 std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
@@ -217,6 +241,7 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
     initial_value_ = [present] { return present; };
     initial_rows_ = {};
   }
+  if (had_shards && lazy_) rows_of_ = info_.key;
   updates_ = std::move(updates);
   info_.key = str(key_, "@", ++rules_);
   info_.update = ServerVariableInfo::Update::kRule;
@@ -335,7 +360,7 @@ VariableRows ServerVariable::rows_in_use(int part) const {
   }
   const auto count = static_cast<int64_t>(rows.size());
   Tensor values(spec().dtype, spec().shape.with_dim(0, count));
-  const int64_t block = block_rows(values);
+  const int64_t block = block_rows(spec());
   for (int64_t begin = 0; begin < count; begin += block) {
     const int64_t end = std::min(count, begin + block);
     values.slice_rows(begin, end).assign(lookup({rows.begin() + begin, rows.begin() + end}, part));
@@ -351,7 +376,7 @@ void ServerVariable::assign_rows(const VariableRows& rows, int part) {
       (!all.empty() && (all.front() < 0 || all.back() >= info_.rows())))
     fail(Code::kOutOfRange, "the rows of variable \"", name(), "\" ", spec(),
          " are numbered from 0, and given in order, each once");
-  const int64_t block = block_rows(rows.values);
+  const int64_t block = block_rows(spec());
   for (size_t i = 0; i < num_shards(); ++i) {
     const RowRange range = info_.shard_range(i);
     const auto [first, last] = within(all, range);

@@ -144,6 +144,9 @@ class ServerVariable final : public Variable, public RowVariable {
   Tensor whole_storage();
   ShardSpec shard_spec(size_t shard) const;
   void make_shards() const;
+  // Of a table with rows on first use that another rule moves now: gives a new shard, where nobody
+  // has written to it, the rows of the one before. REQUIRES: mutex_ held by whoever makes it.
+  void take_over_rows(size_t shard) const;
   Tensor initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const;
   Tensor lookup(const std::vector<int64_t>& numbers, int part) const;
   ShardPull pull_of(size_t shard, Calls& calls) const;
@@ -157,6 +160,7 @@ class ServerVariable final : public Variable, public RowVariable {
   const std::string key_;                  // without the optimizers
   std::function<Tensor()> initial_value_;  // empty: its shards are there
   std::function<Tensor(const RowRange&)> initial_rows_;
+  std::string rows_of_;                // the key of the shards that new ones have their rows from
   std::vector<ServerUpdate> updates_;  // by shard
   int rules_ = 0;
   mutable bool made_ = false;

@@ -135,6 +135,49 @@ TEST(LazyTable, IsSavedAsTheRowsInUseAndGoesOnInOtherServers) {
   EXPECT_EQ(run(3, {3}, true), expected);
 }
 
+TEST(LazyTable, KeepsItsRowsWhenAnotherOptimizerTakesItOver) {
+  const Job job(2, 1, with_lazy_rows());
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  Model model = word_model();
+  model.fit(words({3, kWords - 1, kWords / 2, 5}), {.epochs = 2, .verbose = Verbose::kSilent});
+  const auto variable = model.variables()[0];
+  const ServerVariable& table = on_servers(variable);
+  const auto rows = [&] { return values_of(table.lookup({3, 5, 17, kWords / 2, kWords - 1})); };
+  const std::vector<float> trained = rows();
+  optim::Adagrad(0.1).build({variable});
+  EXPECT_EQ(rows(), trained);
+  EXPECT_EQ(table.rows_in_use().numbers.num_elements(), 4) << "and no others";
+}
+
+// Of two workers, the first that the optimizer has the table for brings the rows along.
+TEST(LazyTable, KeepsWhatOthersHaveTrainedSinceAnOptimizerTookItOver) {
+  const Job job(1, 2, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+                  return name == "table" ? std::optional(RowInitializer{}) : std::nullopt;
+                }});
+  const auto first = job.worker(0), second = job.worker(1);
+  const auto make_table = [](ParameterServerStrategy& worker) {
+    const auto scope = worker.scope();
+    const VariablePtr table = counting("table", {kWords, 2});
+    EXPECT_EQ(on_servers(table).lookup({1}).num_elements(), 2) << "it is there";
+    return table;
+  };
+  const auto set_row = [](const VariablePtr& table, float number) {
+    on_servers(table).assign_rows({Tensor::from(std::vector<int64_t>{1}, {1}),
+                                   Tensor::full(DType::kFloat32, {1, 2}, number)});
+  };
+  const auto row_under_optimizer = [](ParameterServerStrategy& worker, const VariablePtr& table) {
+    const auto scope = worker.scope();
+    optim::SGD(1).build({table});
+    return values_of(on_servers(table).row(1));
+  };
+  const VariablePtr of_first = make_table(*first), of_second = make_table(*second);
+  set_row(of_first, 3);
+  EXPECT_EQ(row_under_optimizer(*first, of_first), (std::vector<float>{3, 3}));
+  set_row(of_first, 5);
+  EXPECT_EQ(row_under_optimizer(*second, of_second), (std::vector<float>{5, 5}));
+}
+
 TEST(LazyTable, RefusesRowsThatDoNotFit) {
   const TemporaryFolder folder("ps");
   const std::string path = folder.path() + "/words.safetensors";
