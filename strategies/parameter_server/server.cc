@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -52,6 +53,11 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   void refuse_at_once(std::shared_ptr<Call> self, const Error& error) {
     self_ = std::move(self);
     refuse(error);
+  }
+  // For one that comes too early, and will come again: it counts as no refusal.
+  void turn_away(std::shared_ptr<Call> self, const Error& error) {
+    self_ = std::move(self);
+    finish(status_of(error));
   }
 
   void OnReadDone(bool ok) override {
@@ -213,18 +219,21 @@ class ParameterServer::Network {
         security_(options_.tls, options_.allow_plaintext, environment),
         service_(options_, [this] { shut_down(); }),
         direct_(std::make_unique<DirectServer>(service_, security_)) {
-    restore();
-    share_memory();
-    service_.set_offering([this](const std::string& host, const std::shared_ptr<Start>& start) {
-      return Service::Offer{.memory = local_ ? local_->offer(host, start) : std::nullopt,
-                            .word = direct_->invite(start)};
-    });
+    // Before anything in the folder is touched: who finds the port taken may be a second start of
+    // the server that has both.
     server_ = std::make_unique<StreamServer>(
         "parameter server", kMethod, address, security_,
         [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); },
         StreamServer::Direct{.first_byte = kDirectByte, .accept = [this](net::Descriptor socket) {
                                direct_->accept(std::move(socket));
                              }});
+    restore();
+    share_memory();
+    service_.set_offering([this](const std::string& host, const std::shared_ptr<Start>& start) {
+      return Service::Offer{.memory = local_ ? local_->offer(host, start) : std::nullopt,
+                            .word = direct_->invite(start)};
+    });
+    is_ready_ = true;
     if (options_.snapshot_interval.count() > 0) saver_ = std::thread([this] { save_regularly(); });
   }
 
@@ -241,7 +250,9 @@ class ParameterServer::Network {
 
   grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
     const auto call = std::make_shared<Call>(service_, std::move(tasks));
-    if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions))
+    if (!is_ready_)
+      call->turn_away(call, Error(Code::kUnavailable, "it is starting, and reads its snapshot"));
+    else if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions))
       call->refuse_at_once(call, Error(Code::kResourceExhausted,
                                        str("more than ", options_.max_sessions, " calls")));
     else
@@ -349,6 +360,7 @@ class ParameterServer::Network {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false, saves_at_end_ = false;
+  std::atomic<bool> is_ready_ = false;  // what was there before has been restored
   const coordination::Security security_;
   Service service_;
   std::unique_ptr<DirectServer> direct_;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/file.h"
 #include "core/base/program.h"
 #include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
@@ -490,6 +491,50 @@ TEST(ParameterServer, RefusesThePortOfAnother) {
   TestServer server;
   EXPECT_ERROR(ParameterServer(server.address(), {}, no_environment), Code::kFailedPrecondition,
                "in use");
+}
+
+// As where somebody starts it twice.
+TEST(ParameterServer, LeavesItsFolderToWhoHasItsPort) {
+  const TemporaryFolder folder("ps");
+  const ParameterServerOptions options{.snapshot_folder = folder.path()};
+  TestServer server(options);
+  const auto client = server.client();
+  client->create(whole_shard("w", kFour), [] { return floats({0, 0, 0, 0}); });
+  client->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  const auto acknowledged = [&] { return read_file(folder.path() + "/pushes"); };
+  const std::string before = acknowledged();
+  EXPECT_FALSE(before.empty());
+  EXPECT_ERROR(ParameterServer(server.address(), options, no_environment),
+               Code::kFailedPrecondition, "in use");
+  EXPECT_EQ(acknowledged(), before);
+}
+
+TEST(ParameterServer, HasCallersWaitWhileItReadsItsSnapshot) {
+  const TemporaryFolder folder("ps");
+  const launcher::ReservedPort port;
+  const Address address = Address::parse(port.address());
+  ParameterClient client(address, {.task = "worker:0", .job_id = "job", .transport = transport()},
+                         no_environment);
+  std::string early;  // what is said to who comes before it is ready
+  const ParameterServerOptions options{
+      .job_id = "job", .snapshot_folder = folder.path(), .notice = [&](const std::string& line) {
+        if (line.find("1 shards from the snapshot") == std::string::npos) return;
+        ParameterClient other(address,
+                              {.task = "worker:1", .job_id = "job", .timeout = milliseconds(500)},
+                              no_environment);
+        const Error error = error_of([&] { other.statistics(); });
+        EXPECT_EQ(error.code(), Code::kUnavailable);
+        early = error.message();
+      }};
+  {
+    ParameterServer server(address, options, no_environment);
+    client.create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+    server.snapshot();
+  }
+  ParameterServer server(address, options, no_environment);
+  EXPECT_NE(early.find("reads its snapshot"), std::string::npos) << early;
+  EXPECT_EQ(client.statistics().shards, 1u);
+  EXPECT_EQ(client.statistics().requests_refused, 0u);
 }
 
 TEST(ParameterClient, DoesNotWaitForAServerThatIsAwayWhenItsProcessIsToStop) {
