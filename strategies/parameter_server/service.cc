@@ -267,11 +267,12 @@ void Service::at(WaitingRoom::Time time, std::function<void()> action) {
 PushResult Service::push(Shard& shard, IncomingPush push) {
   const std::string task = push.task;
   if (shard.makes_rounds()) {
-    // Who is refused takes no part.
+    // Who is refused takes no part, and an old copy does not bring back who has left since.
     shard.check_push(push.rows);
     refuse_if_retired(push.start);
-    with_clocks(
-        [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
+    if (!shard.has_come(task, push.mark))
+      with_clocks(
+          [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
   }
   const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;

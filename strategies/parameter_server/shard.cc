@@ -510,6 +510,11 @@ Mark Shard::mark_of(const std::string& task) const {
   return found == marks_.end() ? Mark{} : found->second;
 }
 
+bool Shard::has_come(const std::string& task, const Mark& mark) const {
+  const std::shared_lock lock(mutex_);
+  return !is_new(task, mark);
+}
+
 bool Shard::skip(const std::string& task, const Mark& from, const Mark& to) {
   const std::lock_guard lock(mutex_);
   Mark& mark = marks_[task];

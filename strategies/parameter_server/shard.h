@@ -169,6 +169,8 @@ class Shard {
   Marks marks() const;
   // The last push of a task.
   Mark mark_of(const std::string& task) const;
+  // Whether this push of a task, or a later one of the same start, has come before.
+  bool has_come(const std::string& task, const Mark& mark) const;
   // Where that is still `from`, it is `to` from now on: what is between will never come.
   bool skip(const std::string& task, const Mark& from, const Mark& to);
   // Makes a change that was recorded, at the version that it is of. It may be hostile:

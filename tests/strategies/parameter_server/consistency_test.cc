@@ -147,6 +147,29 @@ TEST(Synchronous, WaitsForTheUpdateOfAPushThatWasSentAgain) {
   EXPECT_EQ(values_of(variable->storage(0)), (std::vector<float>{2}));
 }
 
+// The same client of before, whose first attempt comes to the server after all that it did later.
+TEST(Synchronous, AnOldCopyOfAPushBringsNobodyBack) {
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
+  const ShardSpec spec = whole_shard("w", kOne);
+  const ParameterClientOptions options{
+      .task = "worker:1", .job_id = "job", .incarnation = 7, .transport = transport()};
+  ParameterClient leaver(server.address(), options, no_environment),
+      first_attempt(server.address(), options, no_environment);
+  const auto stayer = server.client();
+  stayer->create(spec, [] { return floats({0}); });
+  for (ParameterClient* client : {&leaver, &first_attempt, stayer.get()}) fetch(*client, spec);
+  ShardPushed pushed;
+  pushes(leaver, -1);
+  pushes(*stayer, -1, &pushed);
+  EXPECT_EQ(pushed.outcome, PushOutcome::kApplied);
+  leaver.leave();
+  pushes(first_attempt, -1, &pushed);
+  EXPECT_EQ(pushed.outcome, PushOutcome::kRepeated);
+  fetch(*stayer, spec);
+  pushes(*stayer, -1, &pushed);
+  EXPECT_EQ(pushed.outcome, PushOutcome::kApplied) << "it waits for nobody";
+}
+
 TEST(Synchronous, DropsWhatBackupWorkersBringLate) {
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 3, .backup_workers = 1}});
   const ShardSpec spec = whole_shard("w", kOne);
