@@ -170,7 +170,8 @@ class Service {
   // Makes the shards of a snapshot.
   int64_t make_shards(const std::vector<SavedShard>& saved);
   void replay();
-  void remember(const Shard& shard);
+  // Who has pushed to these shards.
+  void remember(const std::vector<std::shared_ptr<Shard>>& restored);
   // Whether that the others wait for these is to be said.
   bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.

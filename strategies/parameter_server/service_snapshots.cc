@@ -124,7 +124,7 @@ void Service::replay() {
                     return nullptr;
                   },
                   .notice = options_.notice});
-  for (const auto& shard : shards()) remember(*shard);
+  remember(shards());
   options_.notice(
       str("parameter server: ", changes, " changes from the log in ", options_.snapshot_folder));
 }
@@ -150,10 +150,12 @@ int64_t Service::restore_from(const std::string& folder) {
   if (is_own && restored.empty()) return make_shards(saved);
   Rooms rooms;
   for (const Restoring& one : restored) rooms.make(one.shard, one.rows);
+  std::vector<std::shared_ptr<Shard>> changed;
   for (const Restoring& one : restored) {
     one.shard->restore(one.load());
-    remember(*one.shard);
+    changed.push_back(one.shard);
   }
+  remember(changed);
   return static_cast<int64_t>(restored.size());
 }
 
@@ -162,9 +164,9 @@ int64_t Service::make_shards(const std::vector<SavedShard>& saved) {
   std::vector<std::shared_ptr<Shard>> made;
   for (const SavedShard& one : saved)
     made.push_back(std::make_shared<Shard>(one.load(), environment()));
+  remember(made);
   int64_t count = 0;
   for (const auto& shard : made) {
-    remember(*shard);
     const std::unique_lock lock(shards_mutex_);
     count += shards_.emplace(shard->spec().name, shard).second;
   }
@@ -173,15 +175,18 @@ int64_t Service::make_shards(const std::vector<SavedShard>& saved) {
 
 // Who has pushed before: perhaps it has ended meanwhile, and nobody has to wait for it to come;
 // synchronous training gives all some time, so that it goes on as it was.
-void Service::remember(const Shard& shard) {
+void Service::remember(const std::vector<std::shared_ptr<Shard>>& restored) {
   const bool synchronous = options_.consistency.synchronous();
-  if (synchronous && !shard.makes_rounds()) return;  // who adds takes no part in training
-  const Marks marks = shard.marks();
+  std::set<std::string> tasks;
+  for (const auto& shard : restored) {
+    if (synchronous && !shard->makes_rounds()) continue;  // who adds takes no part in training
+    for (const auto& [task, mark] : shard->marks())
+      // Of a coordinator's lane or executor, or what a task has written (kWrites): no worker.
+      if (task.find('/') == std::string::npos) tasks.insert(task);
+  }
   const auto until = time_to_return();
   with_clocks([&](ClockTable& clocks) {
-    for (const auto& [task, mark] : marks) {
-      // Of a coordinator's lane or executor, or what a task has written (kWrites): no worker.
-      if (task.find('/') != std::string::npos) continue;
+    for (const std::string& task : tasks) {
       if (synchronous)
         clocks.expect(task, until);
       else
