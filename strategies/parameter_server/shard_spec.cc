@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/shard_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -32,6 +33,8 @@ void ShardSpec::check(size_t max_bytes) const {
     check_name("slot", slot.name);
     if (!names.insert(slot.name).second)
       invalid("shard \"", name, "\" has two slots \"", slot.name, '"');
+    if (std::isnan(slot.initial))
+      invalid("shard \"", name, "\": slot \"", slot.name, "\" begins with NaN");
   }
   if (update.slots.size() > 0 && update.dense.empty() && update.by_rows.empty())
     invalid("shard \"", name, "\" has slots but no update");
@@ -54,6 +57,8 @@ void ShardSpec::check(size_t max_bytes) const {
     if (lazy->max_rows < 0) invalid("shard \"", name, "\" may have ", lazy->max_rows, " rows");
     if (lazy->kind < RowInitializer::Kind::kConstant || lazy->kind > RowInitializer::Kind::kNormal)
       invalid("shard \"", name, "\": ", static_cast<int>(lazy->kind), " is no initializer");
+    if (std::isnan(lazy->a) || std::isnan(lazy->b))
+      invalid("shard \"", name, "\": its rows begin with NaN");
     if (!update.dense.empty()) invalid("shard \"", name, "\" has rows on first use alone");
   }
   // A block of rows and its gradient are held besides.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -31,7 +32,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kFormat = 2;
-constexpr uint64_t kMaxManifestBytes = 256 << 20;
 // That are checked at once.
 constexpr uint64_t kPieceBytes = 64 << 10;
 
@@ -70,6 +70,20 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
+// JSON has finite numbers alone.
+Json to_json(double number) {
+  if (std::isfinite(number)) return number;
+  return number > 0 ? "inf" : "-inf";
+}
+
+double number_of(const Json& json) {
+  if (!json.is_string()) return json.get<double>();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto text = json.get<std::string>();
+  if (text != "inf" && text != "-inf") invalid('"', text, "\" is no number");
+  return text == "inf" ? kInfinity : -kInfinity;
+}
+
 Json describe(const ShardState& state) {
   const ShardSpec& spec = state.spec;
   Json json = {{"name", to_hex(spec.name)},
@@ -86,14 +100,14 @@ Json describe(const ShardState& state) {
                {"slots", Json::array()},
                {"marks", Json::array()}};
   for (const auto& slot : spec.update.slots)
-    json["slots"].push_back({{"name", to_hex(slot.name)}, {"initial", slot.initial}});
+    json["slots"].push_back({{"name", to_hex(slot.name)}, {"initial", to_json(slot.initial)}});
   for (const auto& [task, mark] : state.marks)
     json["marks"].push_back(
         {{"task", to_hex(task)}, {"incarnation", mark.incarnation}, {"sequence", mark.sequence}});
   if (spec.lazy)
     json["lazy"] = {{"kind", static_cast<int>(spec.lazy->kind)},
-                    {"a", spec.lazy->a},
-                    {"b", spec.lazy->b},
+                    {"a", to_json(spec.lazy->a)},
+                    {"b", to_json(spec.lazy->b)},
                     {"seed", spec.lazy->seed},
                     {"max_rows", spec.lazy->max_rows}};
   return json;
@@ -116,7 +130,7 @@ ShardState parse(const Json& json) {
                    .version = json.at("version").get<uint64_t>(),
                    .updates = json.at("updates").get<uint64_t>()};
   for (const Json& slot : json.at("slots"))
-    state.spec.update.slots.push_back({text_of(slot, "name"), slot.at("initial").get<double>()});
+    state.spec.update.slots.push_back({text_of(slot, "name"), number_of(slot.at("initial"))});
   for (const Json& mark : json.at("marks"))
     state.marks[text_of(mark, "task")] = {.incarnation = mark.at("incarnation").get<uint64_t>(),
                                           .sequence = mark.at("sequence").get<uint64_t>()};
@@ -124,8 +138,8 @@ ShardState parse(const Json& json) {
     const Json& lazy = json.at("lazy");
     state.spec.lazy =
         RowInitializer{.kind = static_cast<RowInitializer::Kind>(lazy.at("kind").get<int>()),
-                       .a = lazy.at("a").get<double>(),
-                       .b = lazy.at("b").get<double>(),
+                       .a = number_of(lazy.at("a")),
+                       .b = number_of(lazy.at("b")),
                        .seed = lazy.at("seed").get<uint64_t>(),
                        .max_rows = lazy.at("max_rows").get<int64_t>()};
   }
@@ -337,9 +351,10 @@ bool may_hold(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-SnapshotWriter::SnapshotWriter(const std::string& folder)
+SnapshotWriter::SnapshotWriter(const std::string& folder, uint64_t max_manifest_bytes)
     : folder_(folder),
       file_(new_file(folder)),
+      max_manifest_bytes_(max_manifest_bytes),
       output_(::open(path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
   if (!output_) fail_errno("write", path());
 }
@@ -380,6 +395,9 @@ void SnapshotWriter::commit() {
   std::string text = str("{\"format\":", kFormat, ",\"file\":\"", file_, "\",\"bytes\":", bytes_,
                          ",\"shards\":[", shards_, "]}");
   text += str("\n", crc32c(text), "\n");
+  if (text.size() > max_manifest_bytes_)
+    fail(Code::kResourceExhausted, manifest, " would have ", text.size(), " bytes, and only ",
+         max_manifest_bytes_, " would be read again: shards, updates and marks take too many");
   try {
     write_file_atomically(manifest, text);
   } catch (const Error&) {

@@ -20,12 +20,15 @@
 namespace cohort::parameter_server {
 
 inline constexpr char kSnapshotFile[] = "snapshot.json";
+// Of that file.
+inline constexpr uint64_t kMaxManifestBytes = 256 << 20;
 
 // Writes a snapshot, shard by shard. Errors as those of files.
 class SnapshotWriter {
  public:
   // Makes the folder where it is missing.
-  explicit SnapshotWriter(const std::string& folder);
+  explicit SnapshotWriter(const std::string& folder,
+                          uint64_t max_manifest_bytes = kMaxManifestBytes);
   // What has not been committed is removed.
   ~SnapshotWriter();
   SnapshotWriter(const SnapshotWriter&) = delete;
@@ -33,7 +36,7 @@ class SnapshotWriter {
 
   void add(const ShardState& state);
   // All has been added: this is the folder's snapshot from now on. It is on the disk, and the one
-  // before is removed.
+  // before is removed. kResourceExhausted where it could not be read again; that one stays then.
   void commit();
 
  private:
@@ -42,6 +45,7 @@ class SnapshotWriter {
   uint32_t write(std::string_view bytes);
 
   const std::string folder_, file_;
+  const uint64_t max_manifest_bytes_;
   net::Descriptor output_;
   uint64_t bytes_ = 0;
   std::string shards_;  // as in the manifest

@@ -348,6 +348,14 @@ TEST_F(Hostile, Shards) {
   refused([](auto& c) { c.add_slots()->set_name("value"); }, Code::kInvalidArgument, "two slots");
   refused([](auto& c) { c.mutable_lazy()->set_kind(9); }, Code::kInvalidArgument, "initializer");
   refused([](auto& c) { c.mutable_lazy()->set_max_rows(-1); }, Code::kInvalidArgument, "-1 rows");
+  refused([](auto& c) { c.mutable_lazy()->set_a(std::nan("")); }, Code::kInvalidArgument, "NaN");
+  refused(
+      [](auto& c) {
+        auto& slot = *c.add_slots();
+        slot.set_name("sum");
+        slot.set_initial(std::nan(""));
+      },
+      Code::kInvalidArgument, "\"sum\" begins with NaN");
 }
 
 // Updates that would do something else than update.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -62,6 +63,24 @@ TEST(Snapshot, BringsBackEveryDtype) {
     const Tensor back = fetch(*client, spec), ones = Tensor::full(some.dtype, some.shape, 1);
     EXPECT_EQ(std::memcmp(back.raw(), ones.raw(), ones.bytes()), 0);
   }
+}
+
+TEST(Snapshot, BringsBackInfiniteNumbersToBeginWith) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const TemporaryFolder folder("ps");
+  TestServer server(keeping(folder));
+  const auto client = server.client();
+  ShardSpec spec = whole_shard("w", kFour, optim::Adagrad(1.0));
+  spec.update.slots[0].initial = kInfinity;
+  const ShardSpec table = lazy_table(1000, 1, {.a = -kInfinity});
+  client->create(spec, [] { return floats({1, 2, 3, 4}); });
+  client->create(table, [] { return Tensor(); });
+  client->snapshot(folder.path() + "/ps-0");
+  server.stop();
+  server.start();
+  EXPECT_EQ(values_of(fetch(*client, spec, 1)),
+            (std::vector<float>(4, static_cast<float>(kInfinity))));
+  EXPECT_FALSE(client->create(table, [] { return Tensor(); })) << "it is the same";
 }
 
 TEST(Snapshot, HasTableRowsOnly) {
@@ -297,6 +316,19 @@ TEST(HostileTable, TakesNoMemoryForRowsThatTheFileDoesNotHave) {
               Code::kDataLoss)
         << rows << " rows";
   }
+}
+
+TEST(Snapshot, IsNotReplacedByOneThatCouldNotBeReadAgain) {
+  const TemporaryFolder folder("ps");
+  const auto write = [&](uint64_t max_manifest_bytes) {
+    parameter_server::SnapshotWriter writer(folder.path(), max_manifest_bytes);
+    writer.add({.spec = whole_shard("w", kFour), .version = 1, .parts = {floats({1, 2, 3, 4})}});
+    writer.commit();
+  };
+  write(parameter_server::kMaxManifestBytes);
+  const uint64_t size = std::filesystem::file_size(folder.path() + "/snapshot.json");
+  EXPECT_ERROR(write(size / 2), Code::kResourceExhausted, "would be read again");
+  EXPECT_EQ(parameter_server::read_snapshot(folder.path()).size(), 1u);
 }
 
 // What cannot be written to its end leaves the snapshot of before, and nothing beside it.
