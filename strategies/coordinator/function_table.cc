@@ -61,11 +61,14 @@ class UsedVariables {
         rename(*resource, info.name);
       }
       server_variables_.insert(info.pack());
+      keys_.emplace_back(variable, info.key);
     }
   }
 
   // Those on parameter servers, packed.
   const std::set<std::string>& server_variables() const { return server_variables_; }
+  // The same with the keys of their shards.
+  const std::vector<ToldVariable>& keys() const { return keys_; }
   // Whether there are such that each worker has apart.
   bool any_apart() const { return any_apart_; }
   // Of those, the resources that count what waits in sums.
@@ -111,6 +114,7 @@ class UsedVariables {
 
   std::map<std::shared_ptr<Resource>, std::shared_ptr<ServerVariable>> on_servers_;
   std::set<std::string> server_variables_;
+  std::vector<ToldVariable> keys_;
   std::map<const Resource*, std::shared_ptr<Resource>> aliases_;
   bool any_apart_ = false;
   std::set<uint64_t> counts_;
@@ -136,11 +140,13 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   definition->server_variables.assign(variables.server_variables().begin(),
                                       variables.server_variables().end());
   if (variables.any_apart()) keeps_on_workers_ = true;
-  if (!variables.counts().empty()) {
-    const std::lock_guard counts_lock(counts_mutex_);
+  {
+    const std::lock_guard used_lock(used_mutex_);
     counts_.insert(variables.counts().begin(), variables.counts().end());
-    sums_on_workers_ = true;
+    told_.insert(told_.end(), variables.keys().begin(), variables.keys().end());
+    takeovers_ = 0;
   }
+  if (!variables.counts().empty()) sums_on_workers_ = true;
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();
@@ -148,8 +154,24 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
 }
 
 bool FunctionFamily::is_count(uint64_t resource) const {
-  const std::lock_guard lock(counts_mutex_);
+  const std::lock_guard lock(used_mutex_);
   return counts_.contains(resource);
+}
+
+bool FunctionFamily::is_outdated() const {
+  const uint64_t takeovers = ServerVariable::takeovers();
+  std::vector<ToldVariable> told;
+  {
+    const std::lock_guard lock(used_mutex_);
+    if (takeovers == takeovers_) return false;
+    told = told_;
+  }
+  // May wait for shards that are being made.
+  if (std::ranges::any_of(told, [](const auto& one) { return one.first->key() != one.second; }))
+    return true;
+  const std::lock_guard lock(used_mutex_);
+  if (told.size() == told_.size()) takeovers_ = takeovers;
+  return false;
 }
 
 std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, const std::string& name,
@@ -157,7 +179,7 @@ std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, cons
                                                       Precision precision) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<FunctionFamily>& family = by_identity_[identity];
-  if (family == nullptr) {
+  if (family == nullptr || family->is_outdated()) {
     family =
         std::make_shared<FunctionFamily>(families_.size() + 1, name, trace, copies_, precision);
     families_.push_back(family);

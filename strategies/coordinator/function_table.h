@@ -14,6 +14,10 @@
 #include "core/graph/graph_function.h"
 #include "strategies/coordinator/messages.h"
 
+namespace cohort {
+class ServerVariable;
+}  // namespace cohort
+
 namespace cohort::coordinator {
 
 class WorkerCopies;
@@ -26,6 +30,9 @@ struct Definition {
   std::vector<std::string> server_variables;  // that it uses, packed
   Precision precision = Precision::kFloat32;
 };
+
+// A variable on servers, and the key of its shards of which workers have been told.
+using ToldVariable = std::pair<std::shared_ptr<ServerVariable>, std::string>;
 
 // A function that is scheduled, with what has been traced of it. Thread-safe.
 class FunctionFamily {
@@ -51,6 +58,9 @@ class FunctionFamily {
   bool sums_on_workers() const { return sums_on_workers_; }
   // Whether that uses a resource that counts what waits in such a sum.
   bool is_count(uint64_t resource) const;
+  // Whether a variable that has been defined for workers has other shards by now: an optimizer has
+  // taken it over.
+  bool is_outdated() const;
 
  private:
   const uint64_t id_;
@@ -60,8 +70,10 @@ class FunctionFamily {
   const Precision precision_;
   std::atomic<int64_t> trace_us_ = 0;
   std::atomic<bool> keeps_on_workers_ = false, sums_on_workers_ = false;
-  mutable std::mutex counts_mutex_;  // apart from that which is held while it is traced
+  mutable std::mutex used_mutex_;  // apart from that which is held while it is traced
   std::set<uint64_t> counts_;
+  std::vector<ToldVariable> told_;
+  mutable uint64_t takeovers_ = 0;  // so many were there when these were looked at last
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
 };
@@ -72,8 +84,8 @@ class FunctionTable {
   // `copies` are of the variables that functions use.
   explicit FunctionTable(std::shared_ptr<WorkerCopies> copies) : copies_(std::move(copies)) {}
 
-  // The family of a function; `identity` is an address that belongs to it alone as long as `trace`
-  // lives.
+  // The family of a function, a new one where that of before is outdated; `identity` is an address
+  // that belongs to the function alone as long as `trace` lives.
   std::shared_ptr<FunctionFamily> family(const void* identity, const std::string& name,
                                          const FunctionFamily::Trace& trace,
                                          Precision precision = Precision::kFloat32);

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/server_variable.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <set>
@@ -16,6 +17,8 @@ namespace {
 
 // Of rows that are read and written outside functions, at once.
 constexpr int64_t kBlockBytes = 16 << 20;
+
+std::atomic<uint64_t> takeovers_so_far = 0;
 
 // The rule of a variable that no optimizer moves.
 class AddRule final : public optim::UpdateRule {
@@ -169,6 +172,13 @@ const ServerVariableInfo& ServerVariable::info() {
   return info_;
 }
 
+std::string ServerVariable::key() const {
+  const std::lock_guard lock(mutex_);
+  return info_.key;
+}
+
+uint64_t ServerVariable::takeovers() { return takeovers_so_far; }
+
 ShardSpec ServerVariable::shard_spec(size_t shard) const {
   const RowRange range = info_.shard_range(shard);
   return {.name = info_.shard_name(shard),
@@ -244,6 +254,7 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
   if (had_shards && lazy_) rows_of_ = info_.key;
   updates_ = std::move(updates);
   info_.key = str(key_, "@", ++rules_);
+  ++takeovers_so_far;
   info_.update = ServerVariableInfo::Update::kRule;
   info_.by_rows = !updates_[0].by_rows.empty();
   info_.slots.clear();

@@ -53,6 +53,10 @@ class ServerVariable final : public Variable, public RowVariable {
 
   // What other processes need to attach to it. Makes its shards where they are not there.
   const ServerVariableInfo& info();
+  // As there: another one when a rule has taken the variable over.
+  std::string key() const;
+  // How often rules have taken over variables of this process.
+  static uint64_t takeovers();
   // The shards' values in order, each named "NAME/part_i".
   struct Shard {
     std::string name;

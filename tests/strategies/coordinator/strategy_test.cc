@@ -97,6 +97,30 @@ TEST(CoordinatorOfAStrategy, VariablesOfOneNameAreDifferentOnes) {
   }
 }
 
+// From then on its value is in other shards.
+TEST(CoordinatorOfAStrategy, FunctionsOfBeforeReadWhatAnOptimizerMoves) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto weight = zero();
+  const auto sgd = optim::SGD(0.5);
+  const auto read = strategy->function([&] { return weight->read(); });
+  const auto step = strategy->function([&] {
+    const Value loss = 0.0 - weight->read();
+    sgd.minimize(loss, {weight});
+    return loss;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  const auto expect_read = [&](double value) {
+    for (int i = 0; i < 5; ++i)  // on either worker
+      EXPECT_EQ(coordinator->schedule(read).get(kPatience).item(), value);
+  };
+  expect_read(0);
+  for (int i = 0; i < 10; ++i) coordinator->schedule(step);
+  coordinator->join(kPatience);
+  expect_read(5);
+}
+
 TEST(CoordinatorOfAStrategy, TablesMayBeLargerThanAnyMemory) {
   constexpr int64_t kRows = int64_t{1} << 40;
   Job job(1);
