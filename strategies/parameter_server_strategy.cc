@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <list>
 #include <map>
+#include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/notice.h"
@@ -233,14 +234,14 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   PerReplica<std::vector<Tensor>> run(const Strategy& strategy, const Function& function,
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const ReplicaGroup& group, const RunOptions& run_options) {
-    ServerFunction& ready = server_function(function, inputs, group);
+    const auto ready = server_function(function, inputs, group);
     const ReplicaGroup own = without_signatures(group);
-    auto outputs = ready.run(inputs, [&](const Function& f, const auto& all) {
+    auto outputs = ready->run(inputs, [&](const Function& f, const auto& all) {
       return replicas.run(strategy, f, all, own, run_options);
     });
     if (session->consistency().synchronous())
       began = true;  // to push is to take part
-    else if (ready.pushed_version() > 0)
+    else if (ready->pushed_version() > 0)
       complete_step();
     return outputs;
   }
@@ -326,23 +327,27 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   }
 
   // The graphs of all local replicas, cut where they meet the servers. One set for each combination
-  // of signatures.
-  ServerFunction& server_function(const Function& function,
-                                  const PerReplica<std::vector<Tensor>>& inputs,
-                                  const ReplicaGroup& group) {
+  // of signatures; all are cut anew when a rule has taken a variable over, which is written in
+  // other ways then.
+  std::shared_ptr<ServerFunction> server_function(const Function& function,
+                                                  const PerReplica<std::vector<Tensor>>& inputs,
+                                                  const ReplicaGroup& group) {
     std::vector<const GraphFunction*> graphs;
     for (const auto& tensors : inputs) graphs.push_back(&trace_of(function, tensors, group));
+    if (const uint64_t now = ServerVariable::takeovers(); std::exchange(takeovers, now) != now)
+      functions.clear();
     const auto known = functions.find(graphs);
-    if (known != functions.end()) return *known->second.cut;
-    auto cut = std::make_unique<ServerFunction>(graphs, session);
-    return *functions.emplace(graphs, Ready{function, std::move(cut)}).first->second.cut;
+    if (known != functions.end()) return known->second.cut;
+    auto cut = std::make_shared<ServerFunction>(graphs, session);
+    return functions.emplace(graphs, Ready{function, std::move(cut)}).first->second.cut;
   }
 
   struct Ready {
     Function function;  // keeps the graphs alive
-    std::unique_ptr<ServerFunction> cut;
+    std::shared_ptr<ServerFunction> cut;
   };
   std::map<std::vector<const GraphFunction*>, Ready> functions;
+  uint64_t takeovers = 0;  // when these were cut
   std::optional<Placement> placement;
   std::map<std::string, int> names;  // how many variables have each
   bool began = false;                // others may wait for this worker

@@ -156,6 +156,23 @@ TEST(Workers, EachAddsToTheSameVariable) {
   EXPECT_EQ(counting("v", {})->value().item(), 30);
 }
 
+// What it adds would be a gradient, and of the learning rate 0.
+TEST(Workers, GoOnAddingToAVariableThatAnOptimizerHasTakenOver) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = create_variable({.name = "v",
+                                  .spec = {DType::kFloat32, {}},
+                                  .initial_value = [] { return Tensor::scalar(0.0f); },
+                                  .aggregation = Aggregation::kOnlyFirstReplica});
+  const auto add = strategy->function([&] { v->assign_add(ops::constant(2, DType::kFloat32)); });
+  strategy->run(add);
+  EXPECT_EQ(v->value().item(), 2);
+  optim::SGD(1.0).build({v});
+  strategy->run(add);
+  EXPECT_EQ(v->value().item(), 4);
+}
+
 // Where a branch is not taken, other workers would wait for a push, or be overwritten.
 TEST(Branch, WritesNothing) {
   const Job job(2, 1);
