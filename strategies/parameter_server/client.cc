@@ -304,6 +304,7 @@ void ParameterClient::assign_rows(const std::string& shard, const std::vector<in
 int64_t ParameterClient::complete_step(int64_t steps, std::optional<milliseconds> timeout) {
   pb::Request request;
   request.mutable_clock()->set_completed(steps);
+  request.mutable_clock()->set_sequence(++clocks_);
   return ask(request, {}, timeout).clocked().slowest();
 }
 
@@ -311,6 +312,7 @@ void ParameterClient::leave(std::optional<milliseconds> timeout) {
   pb::Request request;
   request.mutable_clock()->set_leave(true);
   request.mutable_clock()->set_trainings(++trainings_);
+  request.mutable_clock()->set_sequence(++clocks_);
   ask(request, {}, timeout);
 }
 

@@ -177,6 +177,7 @@ class ParameterClient {
 
   const ParameterClientOptions options_;
   std::atomic<int64_t> trainings_ = 0;  // that have ended
+  std::atomic<uint64_t> clocks_ = 0;    // requests of the clock that have been made
   const std::unique_ptr<parameter_server::ClientCalls> calls_;
 
   std::mutex push_mutex_;  // pushes go one after the other

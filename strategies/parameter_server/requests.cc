@@ -75,6 +75,7 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
         completed_(request.clock().completed()),
         leaves_(request.clock().leave()),
         trainings_(request.clock().trainings()),
+        sequence_(request.clock().sequence()),
         timeout_(timeout_of(request.timeout_ms())),
         start_(std::move(start)),
         caller_(std::move(caller)) {
@@ -85,13 +86,7 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   void complete() override {
     // A later start may have come meanwhile, which has its own clock.
     refuse_if_retired(*start_);
-    if (leaves_) {
-      service_.leave(start_->task, trainings_);
-    } else {
-      service_.with_clocks(
-          [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
-      service_.waiting_room().look();
-    }
+    if (is_new()) count();
     answer();
   }
 
@@ -101,6 +96,21 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
 
  private:
   static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
+
+  // An old copy of a request must not bring back who has left since.
+  bool is_new() const {
+    return service_.with_clocks([&](ClockTable&) {
+      const uint64_t last = std::exchange(start_->clocked, std::max(start_->clocked, sequence_));
+      return sequence_ == 0 || sequence_ > last;
+    });
+  }
+
+  void count() const {
+    if (leaves_) return service_.leave(start_->task, trainings_);
+    service_.with_clocks(
+        [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
+    service_.waiting_room().look();
+  }
 
   // Now, or once the worker may go on.
   void answer() {
@@ -142,6 +152,7 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   const int64_t completed_;
   const bool leaves_;
   const int64_t trainings_;
+  const uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Start> start_;
   const std::shared_ptr<Caller> caller_;

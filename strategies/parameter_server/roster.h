@@ -20,6 +20,7 @@ struct Start {
   const uint64_t incarnation;
   std::atomic<bool> retired = false;  // a later start has taken its place
   std::atomic<bool> done = false;     // it has said that its work is
+  uint64_t clocked = 0;               // the last of its clock's requests; used with the clocks
 };
 
 inline constexpr size_t kMaxTasks = 65536;  // more than any job has

@@ -68,6 +68,19 @@ TEST(BoundedStaleness, MakesAFastWorkerWait) {
   fast->complete_step(100);
 }
 
+// Another client of the same start is what the first attempt was, which comes after all else.
+TEST(BoundedStaleness, AnOldCopyOfAStepBringsNobodyBack) {
+  TestServer server({.consistency = {.max_staleness = 1, .num_workers = 2}});
+  const ParameterClientOptions options{
+      .task = "worker:1", .job_id = "job", .incarnation = 7, .transport = transport()};
+  ParameterClient leaver(server.address(), options, no_environment),
+      first_attempt(server.address(), options, no_environment);
+  leaver.complete_step(1);
+  leaver.leave();
+  first_attempt.complete_step(1);
+  EXPECT_EQ(server.client()->complete_step(9, std::chrono::seconds(2)), 9) << "it waits for nobody";
+}
+
 TEST(BoundedStaleness, GoesOnWithAWorkerThatIsStartedAgain) {
   TestServer server(
       {.consistency = {.max_staleness = 2, .num_workers = 2}, .worker_grace = milliseconds(50)});
