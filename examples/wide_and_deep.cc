@@ -176,8 +176,11 @@ int main(int argc, char** argv) {
     }
 
     const bool is_evaluator = resolve_cluster().resolver->task_type() == "evaluator";
-    // An evaluator is on its own: its tables are in its own process.
-    if (is_evaluator) options.resolver = std::make_shared<LiteralResolver>();
+    // An evaluator is on its own: its tables are in its own process, and in no snapshot.
+    if (is_evaluator) {
+      options.resolver = std::make_shared<LiteralResolver>();
+      options.snapshot_folder.clear();
+    }
     ParameterServerStrategy strategy(options);
     const auto scope = strategy.scope();
     Model model = wide_and_deep(vocabulary, columns);

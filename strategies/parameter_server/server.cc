@@ -19,6 +19,7 @@
 #include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/direct_server.h"
+#include "strategies/parameter_server/folder_lock.h"
 #include "strategies/parameter_server/local_server.h"
 #include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/snapshot.h"
@@ -284,6 +285,7 @@ class ParameterServer::Network {
  private:
   void restore() {
     if (options_.snapshot_folder.empty()) return;
+    folder_.emplace(options_.snapshot_folder);
     int64_t shards = 0;
     try {
       shards = service_.restore(options_.snapshot_folder);
@@ -362,6 +364,7 @@ class ParameterServer::Network {
   bool ending_ = false, saves_at_end_ = false;
   std::atomic<bool> is_ready_ = false;  // what was there before has been restored
   const coordination::Security security_;
+  std::optional<FolderLock> folder_;
   Service service_;
   std::unique_ptr<DirectServer> direct_;
   std::unique_ptr<LocalServer> local_;

@@ -23,9 +23,9 @@ namespace cohort {
 class ParameterServer {
  public:
   // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this
-  // host, or plain text would go beyond this host without permission; kInvalidArgument for options
-  // and certificates; kDataLoss for a snapshot that cannot be read; as core/base/file.h says where
-  // its folder cannot be made or written to.
+  // host, another server has the snapshot_folder, or plain text would go beyond this host without
+  // permission; kInvalidArgument for options and certificates; kDataLoss for a snapshot that cannot
+  // be read; as core/base/file.h says where its folder cannot be made or written to.
   explicit ParameterServer(const Address& address, const ParameterServerOptions& options = {},
                            const Environment& environment = process_environment);
   ~ParameterServer();

@@ -509,6 +509,15 @@ TEST(ParameterServer, LeavesItsFolderToWhoHasItsPort) {
   EXPECT_EQ(acknowledged(), before);
 }
 
+TEST(ParameterServer, HasItsFolderToItself) {
+  const TemporaryFolder folder("ps");
+  const ParameterServerOptions options{.snapshot_folder = folder.path()};
+  TestServer first(options);
+  EXPECT_ERROR(TestServer{options}, Code::kFailedPrecondition, folder.path());
+  first.stop();
+  const TestServer second(options);
+}
+
 TEST(ParameterServer, HasCallersWaitWhileItReadsItsSnapshot) {
   const TemporaryFolder folder("ps");
   const launcher::ReservedPort port;
