@@ -60,6 +60,7 @@ class WideAndDeep(Case):
             *self._SMALL,
             *flags,
             f"--checkpoints={self.folder / 'checkpoints'}",
+            f"--snapshots={self.folder / 'snapshots'}",  # the servers' alone
             f"--logs={logs}",
         )
         events = b"".join(file.read_bytes() for file in logs.rglob("*tfevents*"))
