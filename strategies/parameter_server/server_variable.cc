@@ -540,6 +540,7 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
     return places;
   }
   const auto shard_count = static_cast<int64_t>(num_shards());
+  const std::vector<RowRange> ranges = shard_rows(info_.rows(), shard_count);
   const Tensor numbers = indices->cast(DType::kInt64);
   std::vector<std::vector<int64_t>> rows(num_shards()), sources(num_shards());
   for (int64_t i = 0; i < numbers.num_elements(); ++i) {
@@ -548,7 +549,7 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
     if (row < 0 || row >= info_.rows())
       fail(Code::kOutOfRange, "row ", row, " of variable \"", name(), "\" ", spec());
     const auto shard = static_cast<size_t>(shard_of_row(info_.rows(), shard_count, row));
-    rows[shard].push_back(row - info_.shard_range(shard).begin);
+    rows[shard].push_back(row - ranges[shard].begin);
     sources[shard].push_back(i);
   }
   const size_t row_bytes =
