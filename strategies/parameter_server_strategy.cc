@@ -439,13 +439,13 @@ bool run_parameter_server(const Options& options) {
                          server_options(options, task));
   server.wait();
   if (interrupted()) server.wait_for_callers(kTimeForCallers);
-  const bool is_awaited = stop_request() == StopRequest::kTermination && !server.is_done();
   try {
     server.end();
   } catch (const Error& error) {
     throw error.with_context(str(task.name(), ": the last snapshot is not written"));
   }
-  if (is_awaited)
+  // Also of those who have said so in its last moments.
+  if (stop_request() == StopRequest::kTermination && !server.is_done())
     fail(Code::kCancelled, task.name(),
          " was asked to stop, and not all tasks have said that they are done");
   return true;
