@@ -43,7 +43,7 @@ void AppendedFile::append(std::string_view record) {
 }
 
 void AppendedFile::cut(int64_t length) {
-  if (length == this->length()) return;
+  if (length >= this->length()) return;
   if (::ftruncate(descriptor_, length) != 0) fail_errno("shorten", path_);
 }
 

@@ -22,7 +22,7 @@ class AppendedFile {
   // Hands the record to the system, so that others who read the file see it at once: all of it or,
   // where that fails, nothing.
   void append(std::string_view record);
-  // Leaves so many bytes.
+  // Leaves so many bytes, at most.
   void cut(int64_t length);
 
  private:

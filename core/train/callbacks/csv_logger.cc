@@ -72,6 +72,8 @@ class CsvLoggerCallback : public Callback {
     // The chief's file alone is open. A shorter one is another one.
     if (!file_ || saved < 0 || file_->length() < saved) return;
     cut_to_ = saved;
+    unwritten_.clear();
+    columns_.clear();
     if (const auto found = state.find(kUnwritten); found != state.end())
       unwritten_ = text_of(found->second);
     for (const Tensor& column : list_in(state, kColumns)) columns_.push_back(text_of(column));
@@ -84,7 +86,7 @@ class CsvLoggerCallback : public Callback {
   static constexpr const char* kColumns = "columns";
 
   // Once it is cut.
-  int64_t length() const { return cut_to_.value_or(file_->length()); }
+  int64_t length() const { return cut_to_ ? *cut_to_ : file_->length(); }
 
   // Of validation, too, which the first epoch need not have.
   static std::vector<std::string> columns_of(const Training& training, const Logs& logs) {

@@ -36,6 +36,8 @@ void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time 
   const auto member = members_.find(rank);
   if (member == members_.end()) return admit(from, rank, join.incarnation(), now);
   if (member->second.incarnation == join.incarnation()) {
+    // A late copy, or somebody else's: a member of a job that runs does not join again.
+    if (phase_ != Phase::kGathering) return turn_away(from);
     // The same task: what still arrives over its older connection is no sign of another.
     lose(rank, Error(Code::kUnavailable,
                      str(roster_.described(rank),

@@ -106,7 +106,7 @@ class LeaderState {
   void clear_suspicion(int rank);
   void lose(int rank, const Error& error);
   void declare_failure(const Error& error);
-  // Removes a member that has ended well, or before all were there.
+  // Removes a member that has ended well, or before the job began.
   void remove(int rank);
 
   // leader_state.cc
@@ -125,7 +125,7 @@ class LeaderState {
   const std::string job_id_;
   const Timing timing_;
   Phase phase_ = Phase::kGathering;
-  int64_t epoch_ = 0;  // changes of membership so far
+  int64_t epoch_ = 0;  // changes of membership so far; also the number of a roll call
   std::optional<Error> failure_;
   std::map<int, Member> members_;            // by rank
   std::set<int> absent_;                     // have not answered the roll call, while there is one

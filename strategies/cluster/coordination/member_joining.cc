@@ -100,6 +100,7 @@ bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
                             [&] { return roll_call_ != 0 || ready(); })) {
       if (roll_call_ == 0) return true;
       answer_roll_call();
+      if (ready()) return true;
     }
     if (interrupted()) {
       Error error(Code::kCancelled, "interrupted while it waited for " + whom_it_waits_for());

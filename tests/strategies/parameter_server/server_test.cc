@@ -596,6 +596,7 @@ TEST(ParameterServer, WaitsForCallersUntilTheyEnd) {
     server->wait_for_callers(kMoment);
     EXPECT_GE(std::chrono::steady_clock::now() - begin, kMoment);
     auto waited = std::async(std::launch::async, [&] { server->wait_for_callers(kLong); });
+    EXPECT_EQ(waited.wait_for(kMoment), std::future_status::timeout);
     end(client);
     EXPECT_EQ(waited.wait_for(kLong / 2), std::future_status::ready);
   }
