@@ -120,17 +120,23 @@ check_suite() {  # PROGRAM TOOL SUITE TESTS...
 }
 
 check_programs() {  # TOOL
-  local program lines words line
+  local program lines words line started=0
   for program in bin/*; do
     mapfile -t lines < <(suites "$program")
     for line in "${lines[@]:-}"; do
       read -r -a words <<<"$line"
-      [[ "${program#bin/} ${words[0]:-}" =~ ${GPU_CHECK_SUITES:-.} ]] || continue
+      # A program that does not start has no suites, and says why.
+      [[ -z ${words[0]:-} || "${program#bin/} ${words[0]}" =~ ${GPU_CHECK_SUITES:-.} ]] || continue
+      started=1
       while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done
       check_suite "$program" "$1" "${words[0]:-}" "${words[@]:1}" &
     done
   done
   wait
+  if ((!started)); then
+    echo "no suite is one of GPU_CHECK_SUITES=$GPU_CHECK_SUITES"
+    touch logs/failed
+  fi
 }
 
 show_versions() {  # of the libraries that the programs find

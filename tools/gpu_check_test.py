@@ -93,6 +93,9 @@ class GpuCheck(unittest.TestCase):
         ran = {" ".join(line.split()[:2]) for line in lines if line.startswith(("kernels ", "others "))}
         self.assertEqual(ran, {"kernels Gather", "kernels Conv"})
         self.assertEqual(status, 0)
+        lines, status = self.run_check("--tests", GPU_CHECK_SUITES="Gathr")
+        self.assertIn("no suite is one of GPU_CHECK_SUITES=Gathr", lines)
+        self.assertEqual(status, 1)
 
     def test_goes_on_behind_tests_that_hang_crash_or_fail(self):
         self.write_tests(

@@ -26,8 +26,10 @@ constexpr std::chrono::milliseconds kFarewell(200);
 constexpr int kMaxMetadataBytes = 8192;
 constexpr int kMaxCallsPerConnection = 64;
 // Twice what is taken, so that what is only somewhat too large is refused with the reason.
-constexpr net::Http2Sizes::Limits kMostInPlainText = {.message_bytes = 2 * kMaxMessageBytes,
-                                                      .header_bytes = 2 * kMaxMetadataBytes};
+constexpr net::Http2Sizes::Limits kMostInPlainText = {
+    .message_bytes = 2 * kMaxMessageBytes,
+    .messages_bytes = size_t{kMaxCallsPerConnection} * kMaxMessageBytes,
+    .header_bytes = 2 * kMaxMetadataBytes};
 constexpr int kKeepaliveMilliseconds = 2000;
 constexpr int kKeepaliveTimeoutMilliseconds = static_cast<int>(kUsualPatience.count());
 constexpr int kHandshakeMilliseconds = 5000;

@@ -34,8 +34,10 @@ const gpr_timespec kFarewell = gpr_time_from_seconds(2, GPR_TIMESPAN);
 constexpr int kMaxMetadataBytes = 4096;
 constexpr int kMaxCallsPerConnection = 4;
 // Twice what is taken, so that what is only somewhat too large is refused with the reason.
-constexpr net::Http2Sizes::Limits kMostInPlainText = {.message_bytes = 2 * kMaxMessageBytes,
-                                                      .header_bytes = 2 * kMaxMetadataBytes};
+constexpr net::Http2Sizes::Limits kMostInPlainText = {
+    .message_bytes = 2 * kMaxMessageBytes,
+    .messages_bytes = kMaxCallsPerConnection * 2 * kMaxMessageBytes,
+    .header_bytes = 2 * kMaxMetadataBytes};
 // What a connection by TLS begins with.
 constexpr char kHandshake = 0x16;
 
@@ -46,10 +48,11 @@ milliseconds longest_unanswered(const Timing& timing) {
   return std::max(timing.heartbeat, timing.suspect - 2 * timing.heartbeat - kFirstRepetition);
 }
 
-// "10.0.0.1" of gRPC's "ipv4:10.0.0.1:4444"; IPv6 addresses have brackets, which may be escaped.
+// "10.0.0.1" of gRPC's "ipv4:10.0.0.1:4444" or, with a guard in between, of
+// "unix-abstract:10.0.0.1:4444", or nothing; IPv6 addresses have brackets, which may be escaped.
 std::string host_of(const std::string& peer) {
   const size_t begin = peer.find(':'), end = peer.rfind(':');
-  return begin < end ? peer.substr(begin + 1, end - begin - 1) : peer;
+  return begin < end ? peer.substr(begin + 1, end - begin - 1) : "";
 }
 
 std::unique_ptr<grpc::Server> start(

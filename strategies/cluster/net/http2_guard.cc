@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <poll.h>
@@ -29,6 +30,12 @@ constexpr size_t kScratch = 128 * 1024;
 
 bool has_to_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
+int milliseconds_until(Clock::time_point time) {  // or without end
+  if (time == Clock::time_point::max()) return -1;
+  return static_cast<int>(
+      std::max<int64_t>(0, std::chrono::ceil<milliseconds>(time - Clock::now()).count()));
+}
+
 // What one side says to the other.
 class Flow {
  public:
@@ -48,6 +55,7 @@ class Flow {
     if (ended_ && rest_.empty()) shutdown(to_, SHUT_WR);
     return true;
   }
+  bool has_ended() const { return ended_; }
   bool is_over() const { return broken_ || (ended_ && rest_.empty()); }
   bool wants_to_take() const { return !ended_ && !broken_ && rest_.empty(); }
   bool wants_to_give() const { return !rest_.empty(); }
@@ -109,11 +117,17 @@ class Http2Guard::Connection {
   }
 
   // Whether it goes on: until gRPC has closed its socket, which it does when the client has, and
-  // everything is passed on.
+  // what it has said is passed on, or the client has had some time to take it.
   bool move(std::span<char> scratch) {
-    return in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); }) &&
-           out_.move(scratch, [](std::string_view) { return true; }) && !out_.is_over();
+    const bool fits =
+        in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); });
+    out_.move(scratch, [](std::string_view) { return true; });
+    if (out_.has_ended()) end_soon();
+    return fits && !out_.is_over();
   }
+
+  void end_soon() { until_ = std::min(until_, Clock::now() + kFarewell); }
+  Clock::time_point until() const { return until_; }
 
  private:
   // One that nothing is wanted of is not polled at all, or its end would be found over and over.
@@ -125,6 +139,7 @@ class Http2Guard::Connection {
   const Descriptor client_, inner_;
   Http2Sizes sizes_;
   Flow in_, out_;
+  Clock::time_point until_ = Clock::time_point::max();
 };
 
 Http2Guard::Http2Guard(Http2Sizes::Limits limits) : limits_(limits), thread_([this] { run(); }) {}
@@ -153,7 +168,6 @@ void Http2Guard::run() {
   std::vector<std::unique_ptr<Connection>> connections;
   std::vector<pollfd> polled;
   std::vector<char> scratch(kScratch);
-  auto until = Clock::time_point::max();
   while (true) {
     wake_.clear();
     {
@@ -161,17 +175,22 @@ void Http2Guard::run() {
       std::ranges::move(added_, std::back_inserter(connections));
       added_.clear();
     }
-    if (ending_) until = std::min(until, Clock::now() + kFarewell);
-    if (ending_ && (connections.empty() || Clock::now() >= until)) return;
+    if (ending_ && connections.empty()) return;
 
     polled.clear();
-    for (const auto& connection : connections) connection->add_polled(polled);
+    auto until = Clock::time_point::max();
+    for (const auto& connection : connections) {
+      if (ending_) connection->end_soon();
+      connection->add_polled(polled);
+      until = std::min(until, connection->until());
+    }
     polled.push_back({.fd = wake_.fd(), .events = POLLIN});
-    poll(polled.data(), polled.size(), ending_ ? static_cast<int>(kFarewell.count()) : -1);
-    for (size_t i = 0; i < connections.size(); ++i)
-      if ((polled[2 * i].revents | polled[2 * i + 1].revents) != 0 &&
-          !connections[i]->move(scratch))
+    poll(polled.data(), polled.size(), milliseconds_until(until));
+    for (size_t i = 0; i < connections.size(); ++i) {
+      const bool is_due = (polled[2 * i].revents | polled[2 * i + 1].revents) != 0;
+      if ((is_due && !connections[i]->move(scratch)) || connections[i]->until() <= Clock::now())
         connections[i].reset();
+    }
     std::erase(connections, nullptr);
   }
 }

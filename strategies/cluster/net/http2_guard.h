@@ -18,7 +18,7 @@ namespace cohort::net {
 class Http2Guard {
  public:
   explicit Http2Guard(Http2Sizes::Limits limits);
-  // Passes on for a second what gRPC has said before it closed its sockets, then hangs up.
+  // Passes on for a second at most what gRPC has said before it closed its sockets.
   ~Http2Guard();
   Http2Guard(const Http2Guard&) = delete;
   Http2Guard& operator=(const Http2Guard&) = delete;

@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum FrameType : uint8_t { kData = 0, kHeaders = 1, kReset = 3, kContinuation = 9 };
 constexpr uint8_t kEndStream = 0x1, kPadded = 0x8;
-// More streams with a message half sent than servers allow streams.
+// Streams with a message half sent. Those that the server has ended in the middle of one count
+// among them: who has had so many has to connect again.
 constexpr size_t kMostMessages = 1024;
 
 size_t number(std::span<const unsigned char> big_endian) {
@@ -63,10 +64,15 @@ bool Http2Sizes::take_frame_header(std::string_view& bytes) {
 }
 
 bool Http2Sizes::begin_frame() {
-  // gRPC does not take padded data, either.
-  if (type() == kData) return (flags() & kPadded) == 0;
-  if (type() == kHeaders) block_bytes_ = 0;
-  if (type() == kHeaders || type() == kContinuation) block_bytes_ += payload_left_;
+  // gRPC does not take padded data, either, and passes over data of a stream that is not open.
+  if (type() == kData) return (flags() & kPadded) == 0 && stream() != 0 && stream() <= last_stream_;
+  if (type() == kHeaders) {
+    // A second block, which clients of gRPC do not send, could end a stream here and not there.
+    if (stream() <= last_stream_) return false;
+    last_stream_ = stream();
+    block_bytes_ = 0;
+  }
+  if (type() == kHeaders || type() == kContinuation) block_bytes_ += frame_.size() + payload_left_;
   return std::max(payload_left_, block_bytes_) <= limits_.header_bytes;
 }
 
@@ -80,10 +86,15 @@ bool Http2Sizes::take_payload(std::string_view& bytes) {
 }
 
 void Http2Sizes::end_frame() {
-  const bool ends =
-      type() == kReset || ((type() == kData || type() == kHeaders) && (flags() & kEndStream) != 0);
-  if (ends) messages_.erase(stream());
+  if (type() == kReset || (type() == kData && (flags() & kEndStream) != 0)) forget(stream());
   frame_bytes_ = 0;
+}
+
+void Http2Sizes::forget(uint32_t stream) {
+  const auto message = messages_.find(stream);
+  if (message == messages_.end()) return;
+  messages_bytes_ -= message->second.bytes;
+  messages_.erase(message);
 }
 
 bool Http2Sizes::take_data(std::string_view data) {
@@ -92,13 +103,15 @@ bool Http2Sizes::take_data(std::string_view data) {
     if (messages_.size() > kMostMessages) return false;
     if (message.prefix_bytes < message.prefix.size()) {
       if (!fill(message.prefix, message.prefix_bytes, data)) return true;
-      message.missing = number(std::span(message.prefix).last<4>());
-      if (message.missing > limits_.message_bytes) return false;
+      message.bytes = message.missing = number(std::span(message.prefix).last<4>());
+      messages_bytes_ += message.bytes;
+      if (message.bytes > limits_.message_bytes || messages_bytes_ > limits_.messages_bytes)
+        return false;
     }
     const size_t part = std::min(message.missing, data.size());
     message.missing -= part;
     data.remove_prefix(part);
-    if (message.missing == 0) messages_.erase(stream());
+    if (message.missing == 0) forget(stream());
   }
   return true;
 }

@@ -15,7 +15,8 @@ class Http2Sizes {
  public:
   struct Limits {
     size_t message_bytes;
-    size_t header_bytes;  // of a header block, and of every frame but of data, as they are sent
+    size_t messages_bytes;  // of all that have begun and not ended, as they are announced
+    size_t header_bytes;    // of the frames of a header block, and of every other but of data
   };
   explicit Http2Sizes(Limits limits);
 
@@ -28,7 +29,7 @@ class Http2Sizes {
   struct Message {
     std::array<unsigned char, 5> prefix;  // a flag, and the length
     size_t prefix_bytes = 0;
-    size_t missing = 0;
+    size_t bytes = 0, missing = 0;
   };
 
   bool take_preface(std::string_view& bytes);
@@ -36,6 +37,7 @@ class Http2Sizes {
   bool take_payload(std::string_view& bytes);
   bool begin_frame();
   void end_frame();
+  void forget(uint32_t stream);
   bool take_data(std::string_view data);
 
   uint8_t type() const { return frame_[3]; }
@@ -48,7 +50,9 @@ class Http2Sizes {
   size_t frame_bytes_ = 0;                // of that, which have come
   size_t payload_left_ = 0;
   size_t block_bytes_ = 0;
+  uint32_t last_stream_ = 0;  // that has been opened: each has a higher number than those before
   std::unordered_map<uint32_t, Message> messages_;  // by stream
+  size_t messages_bytes_ = 0;
 };
 
 }  // namespace cohort::net

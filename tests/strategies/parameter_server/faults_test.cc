@@ -220,7 +220,7 @@ TEST_F(FaultyServer, DoesNotHoldAMessageThatIsFarTooLarge) {
   grpc::GenericStub stub(grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  const grpc::Slice large(std::string(256 * kMiB, 'x'));
+  const grpc::Slice large(std::string(96 * kMiB, 'x'));
   const grpc::ByteBuffer asking(&large, 1);
   grpc::ByteBuffer answer;
   const auto ended = std::make_shared<std::promise<grpc::StatusCode>>();
@@ -228,7 +228,7 @@ TEST_F(FaultyServer, DoesNotHoldAMessageThatIsFarTooLarge) {
   stub.UnaryCall(&context, parameter_server::kMethod, grpc::StubOptions(), &asking, &answer,
                  [ended](const grpc::Status& status) { ended->set_value(status.error_code()); });
   EXPECT_EQ(ended->get_future().get(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_LT(memory("VmHWM"), before + 64 * kMiB);
+  EXPECT_LT(memory("VmHWM"), before + 48 * kMiB);
   expect_well();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include "strategies/cluster/net/internet_address.h"
 
@@ -37,6 +38,8 @@ inline int copies_taken(const std::string& address, const std::string& first,
                         const std::string& more, int count) {
   const auto server = net::InternetAddress::parse(address, "the server");
   const net::Descriptor socket = server.socket();
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (server.connect(socket) != 0) return -1;
   const auto say = [&socket](const std::string& text) {
     return send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL) ==

@@ -1,10 +1,13 @@
 #include "strategies/cluster/net/http2_guard.h"
 
 #include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <thread>
 #include <unistd.h>
@@ -14,6 +17,7 @@
 
 #include "strategies/cluster/net/internet_address.h"
 #include "tests/strategies/cluster/net/http2_frames.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -34,6 +38,8 @@ class Http2GuardTest : public ::testing::Test {
     EXPECT_EQ(listen(listening.get(), 1), 0);
     const InternetAddress address = InternetAddress::of(listening);
     client_ = address.socket();
+    const timeval patience{.tv_sec = kPlentyMilliseconds / 1000, .tv_usec = 0};
+    setsockopt(client_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     EXPECT_EQ(address.connect(client_), 0);
     inner_ = guard_->guard(Descriptor(accept(listening.get(), nullptr, nullptr)));
     EXPECT_TRUE(inner_);
@@ -43,10 +49,13 @@ class Http2GuardTest : public ::testing::Test {
     pollfd polled{socket.get(), POLLIN, 0};
     return poll(&polled, 1, kPlentyMilliseconds) == 1;
   }
+  static bool is_writable(const Descriptor& socket, int milliseconds) {
+    pollfd polled{socket.get(), POLLOUT, 0};
+    return poll(&polled, 1, milliseconds) == 1;
+  }
   static void say(const Descriptor& socket, std::string_view text) {
     while (!text.empty()) {
-      pollfd polled{socket.get(), POLLOUT, 0};
-      ASSERT_EQ(poll(&polled, 1, kPlentyMilliseconds), 1);
+      ASSERT_TRUE(is_writable(socket, kPlentyMilliseconds));
       const ssize_t sent = send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
       ASSERT_GT(sent, 0);
       text.remove_prefix(static_cast<size_t>(sent));
@@ -64,18 +73,21 @@ class Http2GuardTest : public ::testing::Test {
     text.resize(got);
     return text;
   }
+  static std::ptrdiff_t open_descriptors() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  }
   static bool has_ended(const Descriptor& socket) {
     char byte = 0;
     return is_readable(socket) && read(socket.get(), &byte, 1) <= 0;
   }
 
-  std::unique_ptr<Http2Guard> guard_ = std::make_unique<Http2Guard>(
-      net::Http2Sizes::Limits{.message_bytes = 1 << 20, .header_bytes = 4096});
+  std::unique_ptr<Http2Guard> guard_ = std::make_unique<Http2Guard>(net::Http2Sizes::Limits{
+      .message_bytes = 1 << 20, .messages_bytes = 1 << 21, .header_bytes = 4096});
   Descriptor client_, inner_;
 };
 
 std::string messages(int count) {
-  std::string text(http2::kPreface);
+  std::string text = std::string(http2::kPreface) + http2::frame(http2::kHeaders, 4, 1, "h");
   for (int i = 0; i < count; ++i)
     text += http2::frame(http2::kData, 0, 1,
                          http2::message_prefix(16'000) + std::string(16'000, static_cast<char>(i)));
@@ -128,6 +140,16 @@ TEST_F(Http2GuardTest, PassesOnTheLastOfAServerThatEnds) {
   guard_.reset();
   EXPECT_TRUE(hear(client_, last.size()) == last);
   EXPECT_TRUE(has_ended(client_));
+}
+
+TEST_F(Http2GuardTest, HangsUpOnWhoDoesNotTakeTheLastOfAServer) {
+  const std::string more(1 << 20, 'm');
+  while (send(inner_.get(), more.data(), more.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0 ||
+         is_writable(inner_, 200)) {
+  }
+  const auto connected = open_descriptors();
+  inner_.reset();
+  EXPECT_TRUE(eventually([&] { return open_descriptors() == connected - 3; }));
 }
 
 TEST_F(Http2GuardTest, EndsThoughAServerKeepsItsSocket) {
