@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kTimeToEnd(1000), kLookInterval(10);
 
+bool has_no_locks() {
+  return errno == EINVAL || errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP;
+}
+
 net::Descriptor open_lock(const std::string& folder) {
   create_folders(folder);
   const std::string path = folder + "/lock";
@@ -27,10 +31,11 @@ net::Descriptor open_lock(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) : file_(open_lock(folder)) {
   const auto end = std::chrono::steady_clock::now() + kTimeToEnd;
-  while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && !has_no_locks()) {
+    if (errno != EWOULDBLOCK && errno != EINTR) fail_errno("lock", folder + "/lock");
     if (std::chrono::steady_clock::now() >= end)
       fail(Code::kFailedPrecondition, "another parameter server keeps its snapshots in ", folder,
-           ": each needs a folder of its own");
+           ", or has not ended yet: each needs a folder of its own");
     std::this_thread::sleep_for(kLookInterval);
   }
 }

@@ -11,7 +11,7 @@ namespace cohort::parameter_server {
 class FolderLock {
  public:
   // Makes the folder where it is missing. kFailedPrecondition, naming it, where another server has
-  // it; one that is just ending is waited for. Errors as those of files.
+  // it; one that ends within a second is waited for. Errors as those of files.
   explicit FolderLock(const std::string& folder);
 
  private:

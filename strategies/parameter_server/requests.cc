@@ -86,7 +86,7 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   void complete() override {
     // A later start may have come meanwhile, which has its own clock.
     refuse_if_retired(*start_);
-    if (is_new()) count();
+    count();
     answer();
   }
 
@@ -97,19 +97,21 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
  private:
   static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
 
-  // An old copy of a request must not bring back who has left since.
-  bool is_new() const {
-    return service_.with_clocks([&](ClockTable&) {
-      const uint64_t last = std::exchange(start_->clocked, std::max(start_->clocked, sequence_));
-      return sequence_ == 0 || sequence_ > last;
-    });
-  }
-
+  // Not an old copy of a request, which must not bring back who has left since.
   void count() const {
-    if (leaves_) return service_.leave(start_->task, trainings_);
-    service_.with_clocks(
-        [&](ClockTable& clocks) { clocks.complete(start_->task, completed_, now()); });
-    service_.waiting_room().look();
+    const bool is_new = service_.with_clocks([&](ClockTable& clocks) {
+      const uint64_t last = std::exchange(start_->clocked, std::max(start_->clocked, sequence_));
+      if (sequence_ != 0 && sequence_ <= last) return false;
+      if (leaves_)
+        clocks.leave(start_->task, trainings_);
+      else
+        clocks.complete(start_->task, completed_, now());
+      return true;
+    });
+    if (is_new && leaves_)
+      service_.go_on_without(start_->task);
+    else if (is_new)
+      service_.waiting_room().look();
   }
 
   // Now, or once the worker may go on.

@@ -210,9 +210,8 @@ WaitingRoom::Time Service::time_to_return() const {
   return std::chrono::steady_clock::now() + kGracesToReturn * options_.worker_grace;
 }
 
-void Service::leave(const std::string& task, int64_t trainings) {
+void Service::go_on_without(const std::string& task) {
   lost_.give_up(task);
-  with_clocks([&](ClockTable& clocks) { clocks.leave(task, trainings); });
   settle_rounds();
   waiting_->look();  // as with bounded staleness
 }

@@ -137,9 +137,9 @@ class Service {
   std::shared_ptr<Start> require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
-  // A worker takes part no longer: nobody waits for it any more. Makes the updates that have waited
-  // for it, and may wait for locks.
-  void leave(const std::string& task, int64_t trainings);
+  // By its clock a worker takes part no longer. Makes the updates that have waited for it, and may
+  // wait for locks.
+  void go_on_without(const std::string& task);
   // Who is waited for, for the next update of a shard.
   std::string awaited_by(const Shard& shard);
   // Until then the next update of a shard may be waited for without a word.

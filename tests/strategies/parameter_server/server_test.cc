@@ -14,6 +14,7 @@
 #include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server_session.h"
+#include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/file_size_limit.h"
@@ -528,10 +529,16 @@ TEST(ParameterServer, HasCallersWaitWhileItReadsItsSnapshot) {
   const ParameterServerOptions options{
       .job_id = "job", .snapshot_folder = folder.path(), .notice = [&](const std::string& line) {
         if (line.find("1 shards from the snapshot") == std::string::npos) return;
-        ParameterClient other(address,
-                              {.task = "worker:1", .job_id = "job", .timeout = milliseconds(500)},
-                              no_environment);
-        const Error error = error_of([&] { other.statistics(); });
+        parameter_server::Link link(
+            grpc::CreateChannel(address.text(), grpc::InsecureChannelCredentials()),
+            parameter_server::Link::Unconnected::kWait);
+        EXPECT_TRUE(link.connect(soon()));
+        const Error error = error_of([&] {
+          link.send({.header = request("worker:1").SerializeAsString(), .payload = {}}, soon());
+          link.receive(
+              {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
+              soon());
+        });
         EXPECT_EQ(error.code(), Code::kUnavailable);
         early = error.message();
       }};
