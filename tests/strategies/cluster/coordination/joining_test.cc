@@ -158,7 +158,9 @@ TEST(Joining, AMemberThatGivesUpMayComeAgain) {
                   HasSubstr("worker:2"));
       has_given_up = true;
     }
-    if (rank == 2) EXPECT_TRUE(eventually([&] { return has_given_up.load(); }));
+    if (rank == 2) {
+      EXPECT_TRUE(eventually([&] { return has_given_up.load(); }));
+    }
     join(job.resolver(rank))->leave();
   });
   EXPECT_THAT(errors, Each(""));
