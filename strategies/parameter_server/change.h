@@ -38,10 +38,12 @@ struct AssignedPart {
 };
 
 // Rows of a part of a table with rows on first use are overwritten; where `reset`, all others get
-// their initial value first.
+// their initial value first. Where `only_missing`, rows in use stay as they are, and so does the
+// shard's version: done again, it changes nothing.
 struct AssignedRows {
   int part = 0;
   bool reset = false;
+  bool only_missing = false;
   std::span<const int64_t> rows;
   const char* values = nullptr;  // of all rows, one after the other
   size_t value_bytes = 0;

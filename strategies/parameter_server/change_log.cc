@@ -139,6 +139,7 @@ Change change_of(const Entry& entry, const ShardSpec& spec) {
               rows.size(), " rows");
     change.what = AssignedRows{.part = in.assign_rows().part(),
                                .reset = in.assign_rows().reset(),
+                               .only_missing = in.assign_rows().only_missing(),
                                .rows = rows,
                                .values = entry.at(rows.size_bytes()),
                                .value_bytes = rows.size() * spec.row_bytes()};
@@ -229,6 +230,7 @@ void ChangeLog::add(const Change& change) {
   } else if (const auto* rows = std::get_if<AssignedRows>(&change.what)) {
     entry.mutable_assign_rows()->set_part(rows->part);
     entry.mutable_assign_rows()->set_reset(rows->reset);
+    entry.mutable_assign_rows()->set_only_missing(rows->only_missing);
     entry.mutable_assign_rows()->set_rows(static_cast<int64_t>(rows->rows.size()));
     payload.push_back(iovec_of(rows->rows));
     payload.push_back({const_cast<char*>(rows->values), rows->value_bytes});

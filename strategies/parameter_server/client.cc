@@ -286,13 +286,25 @@ std::vector<int64_t> ParameterClient::rows_in_use(const std::string& shard) {
 
 void ParameterClient::assign_rows(const std::string& shard, const std::vector<int64_t>& rows,
                                   const Tensor& values, int part, bool reset) {
-  require_value("value of", shard, values, rows);
   pb::Request request;
+  request.mutable_assign_rows()->set_part(part);
+  request.mutable_assign_rows()->set_reset(reset);
+  write_rows(request, shard, rows, values);
+}
+
+void ParameterClient::add_missing_rows(const std::string& shard, const std::vector<int64_t>& rows,
+                                       const Tensor& values) {
+  pb::Request request;
+  request.mutable_assign_rows()->set_only_missing(true);
+  write_rows(request, shard, rows, values);
+}
+
+void ParameterClient::write_rows(pb::Request& request, const std::string& shard,
+                                 const std::vector<int64_t>& rows, const Tensor& values) {
+  require_value("value of", shard, values, rows);
   pb::AssignRows& assign = *request.mutable_assign_rows();
   assign.set_shard(shard);
-  assign.set_part(part);
   assign.set_rows(static_cast<int64_t>(rows.size()));
-  assign.set_reset(reset);
   assign.set_payload_bytes(rows.size() * sizeof(int64_t) + values.bytes());
   const std::lock_guard writing(write_mutex_);
   assign.set_sequence(++writes_);

@@ -82,10 +82,10 @@ struct UpdateResult {
 // that is retried is applied once. Errors of the server arrive with their code, and who they say is
 // at fault; else peer() is the server: its task, or its address where that is not known.
 //
-// Thread-safe. Pushes of a client go one after the other, and so do assign() and assign_rows();
-// other calls side by side. Memory of
-// gradients is read until the call returns; after a call that failed, gRPC may hold on to it for a
-// moment, which keeps a Plan from using it again.
+// Thread-safe. Pushes of a client go one after the other, and so do assign(), assign_rows()
+// and add_missing_rows(); other calls side by side. Memory of gradients is read until the call
+// returns; after a call that failed, gRPC may hold on to it for a moment, which keeps a Plan from
+// using it again.
 class ParameterClient {
  public:
   ParameterClient(const Address& server, ParameterClientOptions options,
@@ -122,6 +122,10 @@ class ParameterClient {
   // all others get their initial value first.
   void assign_rows(const std::string& shard, const std::vector<int64_t>& rows, const Tensor& values,
                    int part, bool reset);
+  // Makes those of the rows that are not in use, with these values; others stay as they are, and
+  // training goes on. Of several callers, the first one's row counts.
+  void add_missing_rows(const std::string& shard, const std::vector<int64_t>& rows,
+                        const Tensor& values);
 
   // Says that this worker has completed `steps` steps, and waits until it may start the next one
   // (ConsistencyOptions::max_staleness). Returns what the slowest has completed, by the server's
@@ -159,6 +163,10 @@ class ParameterClient {
   void resume();
 
  private:
+  // Sends `request`, which says all but this.
+  void write_rows(parameter_server::proto::Request& request, const std::string& shard,
+                  const std::vector<int64_t>& rows, const Tensor& values);
+
   struct Sequence {
     uint64_t last = 0, acknowledged = 0, reported = 0;
   };

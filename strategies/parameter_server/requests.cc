@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "core/base/error.h"
@@ -243,6 +244,8 @@ std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Reque
   shard->require_table();
   const ShardSpec& spec = shard->spec();
   check_write(*shard, assign.part(), assign.sequence());
+  if (assign.only_missing() && (assign.reset() || assign.part() != 0))
+    invalid("missing rows of shard \"", spec.name, "\" are made of their value, without a reset");
   const uint64_t each = sizeof(int64_t) + spec.row_bytes();
   if (assign.rows() < 0 || static_cast<uint64_t>(assign.rows()) > kMaxRowsBytes / each)
     fail(Code::kResourceExhausted, assign.rows(), " rows of shard \"", spec.name,
@@ -253,11 +256,17 @@ std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Reque
             assign.payload_bytes());
   return std::make_shared<CallExchange>(
       service, caller, count * each,
-      [&service, shard, count, part = assign.part(), reset = assign.reset(), start,
+      [&service, shard, count, part = assign.part(), reset = assign.reset(),
+       only_missing = assign.only_missing(), start,
        sequence = assign.sequence()](const std::shared_ptr<Buffer>& payload) {
+        const Shard::Writer writer = writer_of(start, sequence);
         const auto* numbers = static_cast<const int64_t*>(payload->data);
-        shard->assign_rows(writer_of(start, sequence), part, {numbers, count},
-                           reinterpret_cast<const char*>(numbers + count), reset);
+        const std::span rows(numbers, count);
+        const auto* values = reinterpret_cast<const char*>(numbers + count);
+        if (only_missing)
+          shard->add_missing_rows(writer, rows, values);
+        else
+          shard->assign_rows(writer, part, rows, values, reset);
         return created(service, shard.get(), true, false);
       });
 }

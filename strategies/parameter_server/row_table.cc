@@ -99,21 +99,32 @@ void RowTable::require_room(int64_t rows) const {
          " rows, has ", rows_in_use(), ", and would have ", rows);
 }
 
-void RowTable::make(std::span<const int64_t> rows) {
+std::vector<int64_t> RowTable::make(std::span<const int64_t> rows) {
   std::vector<int64_t> fresh;
   for (const int64_t row : rows)
     if (!places_.contains(row)) fresh.push_back(row);
-  if (fresh.empty()) return;
+  if (fresh.empty()) return fresh;
   std::ranges::sort(fresh);
   fresh.erase(std::ranges::unique(fresh).begin(), fresh.end());
   const int64_t wanted = rows_in_use() + static_cast<int64_t>(fresh.size());
   require_room(wanted);
   add_slabs(wanted);
-  for (const int64_t row : fresh) {
-    const int64_t place = rows_in_use();
-    for (int part = 0; part < spec_.num_parts(); ++part) initial(part, row, address(part, place));
-    places_.emplace(row, place);
+  try {
+    for (const int64_t row : fresh) {
+      const int64_t place = rows_in_use();
+      for (int part = 0; part < spec_.num_parts(); ++part) initial(part, row, address(part, place));
+      places_.emplace(row, place);
+    }
+  } catch (...) {
+    forget(fresh);
+    throw;
   }
+  return fresh;
+}
+
+// They have the last places.
+void RowTable::forget(std::span<const int64_t> made) noexcept {
+  for (const int64_t row : made) places_.erase(row);
 }
 
 void RowTable::make_room(int64_t rows) {

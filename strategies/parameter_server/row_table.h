@@ -24,9 +24,12 @@ class RowTable {
   std::vector<int64_t> ids() const;
   std::vector<int64_t> ids(int64_t after, size_t most) const;
 
-  // Makes those of the rows that are not there, which may come more than once. kResourceExhausted
-  // beyond the spec's number of rows, and beyond the budget: then none is made.
-  void make(std::span<const int64_t> rows);
+  // Makes those of the rows that are not there, which may come more than once, and returns them,
+  // ascending. kResourceExhausted beyond the spec's number of rows, and beyond the budget: then
+  // none is made.
+  std::vector<int64_t> make(std::span<const int64_t> rows);
+  // Takes back what make() has returned last; their memory is kept for others.
+  void forget(std::span<const int64_t> made) noexcept;
   // Takes memory for so many rows in all, with which replace() does not fail until drop_room(),
   // which gives back what the rows in use do not need. Throws as make does.
   void make_room(int64_t rows);

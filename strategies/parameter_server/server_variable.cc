@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -215,22 +216,21 @@ void ServerVariable::make_shards() const {
 void ServerVariable::take_over_rows(size_t shard) const {
   ParameterClient& client = session_->client(info_.servers[shard]);
   const std::string name = info_.shard_name(shard);
-  const auto some = [&](const std::vector<int64_t>& rows) {
-    return Tensor(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(rows.size())));
-  };
-  // Perhaps another process has made it, and trained it since.
-  const std::vector<int64_t> none;
-  if (client.pull({.shard = name, .target = some(none), .rows = none}).version.version != 1) return;
   ServerVariableInfo before = info_;
   before.key = rows_of_;
-  const std::vector<int64_t> all = client.rows_in_use(before.shard_name(shard));
-  const auto count = static_cast<int64_t>(all.size()), block = block_rows(spec());
+  const std::string from = before.shard_name(shard);
+  // Others may copy at the same time, or have broken off: each brings what is missing before it
+  // trains, and what has been trained since stays.
+  const std::vector<int64_t> all = client.rows_in_use(from), present = client.rows_in_use(name);
+  std::vector<int64_t> missing;
+  std::ranges::set_difference(all, present, std::back_inserter(missing));
+  const auto count = static_cast<int64_t>(missing.size()), block = block_rows(spec());
   for (int64_t begin = 0; begin < count; begin += block) {
-    const std::vector<int64_t> rows(all.begin() + begin,
-                                    all.begin() + std::min(count, begin + block));
-    const Tensor values = some(rows);
-    client.pull({.shard = before.shard_name(shard), .target = values, .rows = rows});
-    client.assign_rows(name, rows, values, 0, false);
+    const std::vector<int64_t> rows(missing.begin() + begin,
+                                    missing.begin() + std::min(count, begin + block));
+    const Tensor values(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(rows.size())));
+    client.pull({.shard = from, .target = values, .rows = rows});
+    client.add_missing_rows(name, rows, values);
   }
 }
 

@@ -148,8 +148,9 @@ class ServerVariable final : public Variable, public RowVariable {
   Tensor whole_storage();
   ShardSpec shard_spec(size_t shard) const;
   void make_shards() const;
-  // Of a table with rows on first use that another rule moves now: gives a new shard, where nobody
-  // has written to it, the rows of the one before. REQUIRES: mutex_ held by whoever makes it.
+  // Of a table with rows on first use that another rule moves now: gives a new shard those rows of
+  // the one before that it does not have yet. May be done again, and by several processes at the
+  // same time. REQUIRES: mutex_ held by whoever makes it.
   void take_over_rows(size_t shard) const;
   Tensor initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const;
   Tensor lookup(const std::vector<int64_t>& numbers, int part) const;

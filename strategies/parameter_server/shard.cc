@@ -308,8 +308,7 @@ void Shard::replay(const Change& change) {
     require_table();
     require_part(rows->part);
     require_rows(rows->rows);
-    table_->make(rows->rows);
-    overwrite(*rows);
+    overwrite(*rows, table_->make(rows->rows));
   }
   for (const auto& [task, mark] : change.marks) marks_[task] = mark;
 }
@@ -474,26 +473,45 @@ std::vector<int64_t> Shard::rows_after(int64_t after, size_t most) const {
 
 uint64_t Shard::assign_rows(const Writer& writer, int part, std::span<const int64_t> rows,
                             const char* values, bool reset) {
+  return write(writer, {.part = part,
+                        .reset = reset,
+                        .rows = rows,
+                        .values = values,
+                        .value_bytes = rows.size() * spec_.row_bytes()});
+}
+
+uint64_t Shard::add_missing_rows(const Writer& writer, std::span<const int64_t> rows,
+                                 const char* values) {
+  return write(writer, {.only_missing = true,
+                        .rows = rows,
+                        .values = values,
+                        .value_bytes = rows.size() * spec_.row_bytes()});
+}
+
+uint64_t Shard::write(const Writer& writer, const AssignedRows& assigned) {
   require_table();
-  require_rows(rows);
-  const AssignedRows assigned{.part = require_part(part),
-                              .reset = reset,
-                              .rows = rows,
-                              .values = values,
-                              .value_bytes = rows.size() * spec_.row_bytes()};
+  require_part(assigned.part);
+  require_rows(assigned.rows);
   const std::lock_guard lock(mutex_);
   if (!is_due(writer)) return version_;
-  table_->make(rows);  // what may fail comes first
-  begin_write(writer, assigned);
-  overwrite(assigned);
+  const std::vector<int64_t> made = table_->make(assigned.rows);  // what may fail comes first
+  try {
+    begin_write(writer, assigned);
+  } catch (...) {
+    table_->forget(made);
+    throw;
+  }
+  overwrite(assigned, made);
   return version_;
 }
 
-void Shard::overwrite(const AssignedRows& assigned) {
-  const auto& [part, reset, rows, values, bytes] = assigned;
+void Shard::overwrite(const AssignedRows& assigned, std::span<const int64_t> made) {
+  const auto& [part, reset, only_missing, rows, values, bytes] = assigned;
   if (reset) table_->reset(part);
   for (size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(table_->at(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
+    if (!only_missing || std::ranges::binary_search(made, rows[i]))
+      std::memcpy(table_->at(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
+  if (only_missing) return;
   if (part > 0) updates_ = 0;
   round_ = {};
   ++version_;

@@ -164,6 +164,11 @@ class Shard {
   // initial value. As assign(); kOutOfRange, kResourceExhausted.
   uint64_t assign_rows(const Writer& writer, int part, std::span<const int64_t> rows,
                        const char* values, bool reset);
+  // Makes those of the rows of such a table that are not in use, with these values; the others stay
+  // as they are. No gradient is late for it, and rounds go on: the version stays. Once for each
+  // write of a task, and errors, as assign_rows().
+  uint64_t add_missing_rows(const Writer& writer, std::span<const int64_t> rows,
+                            const char* values);
   // kInvalidArgument unless it is one.
   void require_table() const;
   Marks marks() const;
@@ -224,7 +229,9 @@ class Shard {
   // The update itself, by rows that are ascending.
   void apply(const AppliedGradient& gradient);
   void overwrite(const AssignedPart& assigned);
-  void overwrite(const AssignedRows& assigned);
+  // The rows `made` are in use only since.
+  void overwrite(const AssignedRows& assigned, std::span<const int64_t> made);
+  uint64_t write(const Writer& writer, const AssignedRows& assigned);
   void require_value(const Tensor& value) const;
   void apply_rows(std::span<const int64_t> rows, const Tensor& values, double learning_rate);
   void run(Plan& plan, const Tensor& gradient, double learning_rate);

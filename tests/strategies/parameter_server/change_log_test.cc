@@ -231,6 +231,41 @@ TEST(ChangeLog, HasTablesThatWereReset) {
   EXPECT_EQ(values_of(rows), (std::vector<float>{1, 7}));
 }
 
+TEST(ChangeLog, HasRowsThatWereMissing) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  client.create(lazy_table(8, 1, {.kind = RowInitializer::Kind::kConstant, .a = 1}),
+                [] { return Tensor(); });
+  const auto push = [&](int64_t row) {
+    client.push({.shard = "table",
+                 .gradient = Tensor::full(DType::kFloat32, {1, 1}, 1),
+                 .learning_rate = 0.5,
+                 .rows = std::vector<int64_t>{row}});
+  };
+  const auto rows = [&] {
+    Tensor values(DType::kFloat32, {3, 1});
+    client.pull({.shard = "table", .target = values, .rows = std::vector<int64_t>{2, 5, 6}});
+    return values_of(values);
+  };
+  push(2);
+  client.add_missing_rows("table", {2, 5, 6}, Tensor::full(DType::kFloat32, {3, 1}, 8));
+  logged.server->snapshot();
+  push(5);
+  client.add_missing_rows("table", {5}, Tensor::full(DType::kFloat32, {1, 1}, 9));
+  const std::vector<float> before = rows();
+  EXPECT_LT(before[0], 1);
+  EXPECT_LT(before[1], 8);
+  EXPECT_EQ(before[2], 8);
+  logged.restart();
+  EXPECT_EQ(rows(), before);
+  push(5);
+  client.add_missing_rows("table", {4, 5}, Tensor::full(DType::kFloat32, {2, 1}, 9));
+  const std::vector<float> after = rows();
+  logged.restart();
+  EXPECT_EQ(rows(), after);
+  EXPECT_EQ(client.rows_in_use("table"), (std::vector<int64_t>{2, 4, 5, 6}));
+}
+
 // The next attempt has the same number.
 TEST(ChangeLog, BeginsAFileAgainThatItCouldNotBegin) {
   const TemporaryFolder folder("ps");

@@ -404,6 +404,25 @@ TEST_F(Hostile, Updates) {
   refused(serialize_function(empty), Code::kInvalidArgument, "takes a gradient");
 }
 
+TEST_F(Hostile, MissingRowsOfASlotOrWithAReset) {
+  service_.create(lazy_table(8, 1, {}), Tensor());
+  Request fine = request();
+  auto& rows = *fine.mutable_assign_rows();
+  rows.set_shard("table");
+  rows.set_rows(1);
+  rows.set_payload_bytes(sizeof(int64_t) + sizeof(float));
+  rows.set_sequence(1);
+  rows.set_only_missing(true);
+  Request of_slot = fine, with_reset = fine;
+  of_slot.mutable_assign_rows()->set_part(1);
+  with_reset.mutable_assign_rows()->set_reset(true);
+  for (const Request& wrong : {of_slot, with_reset})
+    EXPECT_EQ(outcome(wrong).code(), Code::kInvalidArgument);
+  EXPECT_EQ(service_.shard("table")->rows_in_use(), 0);
+  EXPECT_EQ(outcome(fine).message(), "no error");
+  EXPECT_EQ(service_.shard("table")->rows_in_use(), 1);
+}
+
 // Which task may ask for what.
 TEST_F(Hostile, TasksThatAreNotTheLeader) {
   const TemporaryFolder folder("ps");

@@ -68,6 +68,39 @@ TEST_F(Recorded, RefusesPushesWhileTheDiskIsFull) {
   EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{2, -2}));
 }
 
+// Else those that come again would find them there, with their initial values.
+TEST_F(Recorded, HasNoneOfTheMissingRowsThatCannotBeWrittenDown) {
+  Shard table(lazy_table(1000, 1, {}), Tensor(), environment());
+  const std::vector<int64_t> rows = {5};
+  float value = 7;
+  is_full_ = true;
+  EXPECT_ERROR(table.add_missing_rows({"worker:0", {1, 1}}, rows, reinterpret_cast<char*>(&value)),
+               Code::kResourceExhausted, "full");
+  EXPECT_EQ(table.rows_in_use(), 0);
+  is_full_ = false;
+  table.add_missing_rows({"worker:0", {1, 1}}, rows, reinterpret_cast<char*>(&value));
+  value = 0;
+  table.pull_rows(0, rows, reinterpret_cast<char*>(&value));
+  EXPECT_EQ(value, 7);
+}
+
+TEST_F(Recorded, GoesOnWithARoundWhenMissingRowsCome) {
+  Shard table(lazy_table(1000, 1, {}), Tensor(),
+              environment({.max_staleness = 0, .num_workers = 2}));
+  const auto of_row_five = [](int worker) {
+    IncomingPush push = gradient(worker, 1);
+    push.rows = std::vector<int64_t>{5};
+    push.gradient = Tensor::full(DType::kFloat32, {1, 1}, 1);
+    return push;
+  };
+  EXPECT_EQ(table.push(of_row_five(0)).outcome, PushOutcome::kCounted);
+  const float seven = 7;
+  table.add_missing_rows({"worker:1", {1, 1}}, std::vector<int64_t>{6},
+                         reinterpret_cast<const char*>(&seven));
+  EXPECT_EQ(table.push(of_row_five(1)).outcome, PushOutcome::kApplied);
+  EXPECT_EQ(table.rows_after(-1, 10), (std::vector<int64_t>{5, 6}));
+}
+
 // What the others have brought for an update is not lost with it.
 TEST_F(Recorded, KeepsARoundThatCannotBeWrittenDown) {
   Shard shard(whole_shard("w", kTwo), floats({0, 0}),
@@ -325,11 +358,12 @@ class SmallTable : public ::testing::Test {
     push.rows = rows;
     shard_.push(std::move(push));
   }
-  float row_five() const {
+  float row(int64_t number) const {
     float value = 0;
-    shard_.pull_rows(0, std::vector<int64_t>{5}, reinterpret_cast<char*>(&value));
+    shard_.pull_rows(0, std::vector<int64_t>{number}, reinterpret_cast<char*>(&value));
     return value;
   }
+  float row_five() const { return row(5); }
 
   uint64_t pushes_ = 0;
   const ShardSpec spec_ = lazy_table(1000, 1, {.max_rows = 2});
@@ -349,6 +383,22 @@ TEST_F(SmallTable, GetsNoRowsFromAWriteThatIsNotMade) {
   old->retired = true;
   EXPECT_ERROR(write({"worker:0", {1, 2}, old}, 6), Code::kFailedPrecondition, "worker:0");
   EXPECT_EQ(shard_.rows_after(-1, 10), (std::vector<int64_t>{5}));
+}
+
+TEST_F(SmallTable, IsGivenTheRowsThatItDoesNotHaveAlone) {
+  const std::vector<float> values = {1, 2, 3};
+  const auto add = [&](uint64_t sequence, const std::vector<int64_t>& rows) {
+    return shard_.add_missing_rows({"worker:1", {1, sequence}}, rows,
+                                   reinterpret_cast<const char*>(values.data()));
+  };
+  const uint64_t version = shard_.version();
+  EXPECT_ERROR(add(1, {8, 5, 9}), Code::kResourceExhausted, "may have 2 rows");
+  EXPECT_EQ(shard_.rows_in_use(), 1);
+  EXPECT_EQ(add(2, {5, 8}), version) << "no gradient is late for it";
+  EXPECT_EQ(row(8), 2);
+  EXPECT_EQ(add(3, {8, 5}), version);
+  EXPECT_EQ(row(8), 2);
+  EXPECT_EQ(row_five(), 7);
 }
 
 TEST_F(SmallTable, StaysAsItIsWhereASnapshotDoesNotFit) {

@@ -1,5 +1,6 @@
 // Tables under ParameterServerStrategy: looked up, and with rows on first use.
 #include <algorithm>
+#include <numeric>
 
 #include "core/ops/array_ops.h"
 #include "core/ops/embedding_ops.h"
@@ -176,6 +177,78 @@ TEST(LazyTable, KeepsWhatOthersHaveTrainedSinceAnOptimizerTookItOver) {
   EXPECT_EQ(row_under_optimizer(*first, of_first), (std::vector<float>{3, 3}));
   set_row(of_first, 5);
   EXPECT_EQ(row_under_optimizer(*second, of_second), (std::vector<float>{5, 5}));
+}
+
+// Meanwhile the first worker trains on under the optimizer, and the table of before has got a row
+// that it has not seen.
+TEST(LazyTable, GetsFromEachWorkerTheRowsThatAreMissing) {
+  const Job job(1, 2, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+                  return name == "table" ? std::optional(RowInitializer{}) : std::nullopt;
+                }});
+  const auto first = job.worker(0), second = job.worker(1);
+  const auto make_table = [](ParameterServerStrategy& worker) {
+    const auto scope = worker.scope();
+    const VariablePtr table = counting("table", {kWords, 2});
+    EXPECT_EQ(on_servers(table).lookup({1}).num_elements(), 2) << "it is there";
+    return table;
+  };
+  const auto set_rows = [](const VariablePtr& table, const std::vector<int64_t>& rows,
+                           float number) {
+    const auto count = static_cast<int64_t>(rows.size());
+    on_servers(table).assign_rows(
+        {Tensor::from(rows, {count}), Tensor::full(DType::kFloat32, {count, 2}, number)});
+  };
+  const auto build = [](ParameterServerStrategy& worker, const VariablePtr& table) {
+    const auto scope = worker.scope();
+    optim::SGD(1).build({table});
+  };
+  const VariablePtr of_first = make_table(*first), of_second = make_table(*second);
+  set_rows(of_first, {1}, 3);
+  build(*first, of_first);
+  set_rows(of_first, {1}, 5);
+  set_rows(of_second, {1, 2}, 4);
+  build(*second, of_second);
+  EXPECT_EQ(values_of(on_servers(of_second).lookup({1, 2})), (std::vector<float>{5, 5, 4, 4}));
+}
+
+// The server has memory for the first of the blocks in which rows are moved, not for the second.
+TEST(LazyTable, IsTakenOverFromWhereAnAttemptBrokeOff) {
+  constexpr int64_t kColumns = 1 << 18, kRowBytes = 4 * kColumns;
+  constexpr int64_t kInBlock = 16, kInUse = kInBlock + 1, kOther = 2;  // value and slot
+  const auto all_of = [](int64_t rows, float number) {
+    return Tensor::full(DType::kFloat32, {rows, kColumns}, number);
+  };
+  const TemporaryFolder folder("ps");
+  TestServer server({.max_bytes = (kInUse + kInBlock + kOther) * kRowBytes + kRowBytes / 2});
+  const auto client = server.client();
+  client->create(wide_table("other"), [] { return Tensor(); });
+  client->snapshot(folder.path());
+  client->assign_rows("other", {1}, all_of(1, 1), 0, false);
+
+  const auto session = std::make_shared<ServerSession>(
+      std::vector{server.address()}, ParameterClientOptions{.task = "worker:1", .job_id = "job"},
+      ConsistencyOptions{}, no_environment);
+  const auto table = std::make_shared<ServerVariable>(
+      ServerVariable::Options{
+          .variable = {.name = "table", .spec = {DType::kFloat32, {1000, kColumns}}},
+          .servers = {0},
+          .lazy = RowInitializer{}},
+      session);
+  std::vector<int64_t> rows(kInUse);
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  table->assign_rows({Tensor::from(rows, {kInUse}), all_of(kInUse, 3)});
+  table->move_by(optim::SGD(1).rule(), 0, {});
+  const std::string shard = "table@1/part_0";
+  EXPECT_ERROR(table->row(0), Code::kResourceExhausted, shard);
+  rows.pop_back();
+  ASSERT_EQ(client->rows_in_use(shard), rows) << "in the middle";
+
+  client->assign_rows(shard, {0}, all_of(1, 5), 0, false);  // as somebody who trains
+  client->restore(folder.path());                           // without the other table's row
+  EXPECT_EQ(values_of(table->row(0)).back(), 5);
+  EXPECT_EQ(values_of(table->row(1)).back(), 3);
+  EXPECT_EQ(values_of(table->row(kInBlock)).back(), 3);
+  EXPECT_EQ(table->rows_in_use().numbers.num_elements(), kInUse);
 }
 
 TEST(LazyTable, RefusesRowsThatDoNotFit) {
