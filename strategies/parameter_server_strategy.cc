@@ -327,19 +327,16 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   }
 
   // The graphs of all local replicas, cut where they meet the servers. One set for each combination
-  // of signatures; all are cut anew when a rule has taken a variable over, which is written in
-  // other ways then.
+  // of signatures.
   std::shared_ptr<ServerFunction> server_function(const Function& function,
                                                   const PerReplica<std::vector<Tensor>>& inputs,
                                                   const ReplicaGroup& group) {
     std::vector<const GraphFunction*> graphs;
     for (const auto& tensors : inputs) graphs.push_back(&trace_of(function, tensors, group));
-    if (const uint64_t now = ServerVariable::takeovers(); std::exchange(takeovers, now) != now)
-      functions.clear();
     const auto known = functions.find(graphs);
-    if (known != functions.end()) return known->second.cut;
-    auto cut = std::make_shared<ServerFunction>(graphs, session);
-    return functions.emplace(graphs, Ready{function, std::move(cut)}).first->second.cut;
+    if (known != functions.end() && !known->second.cut->is_outdated()) return known->second.cut;
+    Ready ready{function, std::make_shared<ServerFunction>(graphs, session)};
+    return functions.insert_or_assign(graphs, std::move(ready)).first->second.cut;
   }
 
   struct Ready {
@@ -347,7 +344,6 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     std::shared_ptr<ServerFunction> cut;
   };
   std::map<std::vector<const GraphFunction*>, Ready> functions;
-  uint64_t takeovers = 0;  // when these were cut
   std::optional<Placement> placement;
   std::map<std::string, int> names;  // how many variables have each
   bool began = false;                // others may wait for this worker

@@ -55,20 +55,19 @@ class UsedVariables {
     std::map<std::string, int> times;
     for (const auto& [resource, variable] : on_servers_) ++times[resource->name()];
     for (const auto& [resource, variable] : on_servers_) {
+      rules_.add(variable);
       ServerVariableInfo info = variable->info();
       if (times[resource->name()] > 1) {
         info.name = info.key;
         rename(*resource, info.name);
       }
       server_variables_.insert(info.pack());
-      keys_.emplace_back(variable, info.key);
     }
   }
 
   // Those on parameter servers, packed.
   const std::set<std::string>& server_variables() const { return server_variables_; }
-  // The same with the keys of their shards.
-  const std::vector<ToldVariable>& keys() const { return keys_; }
+  const parameter_server::KnownRules& rules() const { return rules_; }
   // Whether there are such that each worker has apart.
   bool any_apart() const { return any_apart_; }
   // Of those, the resources that count what waits in sums.
@@ -114,7 +113,7 @@ class UsedVariables {
 
   std::map<std::shared_ptr<Resource>, std::shared_ptr<ServerVariable>> on_servers_;
   std::set<std::string> server_variables_;
-  std::vector<ToldVariable> keys_;
+  parameter_server::KnownRules rules_;
   std::map<const Resource*, std::shared_ptr<Resource>> aliases_;
   bool any_apart_ = false;
   std::set<uint64_t> counts_;
@@ -143,8 +142,7 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   {
     const std::lock_guard used_lock(used_mutex_);
     counts_.insert(variables.counts().begin(), variables.counts().end());
-    told_.insert(told_.end(), variables.keys().begin(), variables.keys().end());
-    takeovers_ = 0;
+    told_.add(variables.rules());
   }
   if (!variables.counts().empty()) sums_on_workers_ = true;
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
@@ -159,19 +157,8 @@ bool FunctionFamily::is_count(uint64_t resource) const {
 }
 
 bool FunctionFamily::is_outdated() const {
-  const uint64_t takeovers = ServerVariable::takeovers();
-  std::vector<ToldVariable> told;
-  {
-    const std::lock_guard lock(used_mutex_);
-    if (takeovers == takeovers_) return false;
-    told = told_;
-  }
-  // May wait for shards that are being made.
-  if (std::ranges::any_of(told, [](const auto& one) { return one.first->key() != one.second; }))
-    return true;
   const std::lock_guard lock(used_mutex_);
-  if (told.size() == told_.size()) takeovers_ = takeovers;
-  return false;
+  return told_.are_outdated();
 }
 
 std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, const std::string& name,

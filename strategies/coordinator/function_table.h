@@ -13,10 +13,7 @@
 
 #include "core/graph/graph_function.h"
 #include "strategies/coordinator/messages.h"
-
-namespace cohort {
-class ServerVariable;
-}  // namespace cohort
+#include "strategies/parameter_server/known_rules.h"
 
 namespace cohort::coordinator {
 
@@ -30,9 +27,6 @@ struct Definition {
   std::vector<std::string> server_variables;  // that it uses, packed
   Precision precision = Precision::kFloat32;
 };
-
-// A variable on servers, and the key of its shards of which workers have been told.
-using ToldVariable = std::pair<std::shared_ptr<ServerVariable>, std::string>;
 
 // A function that is scheduled, with what has been traced of it. Thread-safe.
 class FunctionFamily {
@@ -59,7 +53,7 @@ class FunctionFamily {
   // Whether that uses a resource that counts what waits in such a sum.
   bool is_count(uint64_t resource) const;
   // Whether a variable that has been defined for workers has other shards by now: an optimizer has
-  // taken it over.
+  // taken it over. Does not wait for servers.
   bool is_outdated() const;
 
  private:
@@ -72,8 +66,7 @@ class FunctionFamily {
   std::atomic<bool> keeps_on_workers_ = false, sums_on_workers_ = false;
   mutable std::mutex used_mutex_;  // apart from that which is held while it is traced
   std::set<uint64_t> counts_;
-  std::vector<ToldVariable> told_;
-  mutable uint64_t takeovers_ = 0;  // so many were there when these were looked at last
+  parameter_server::KnownRules told_;  // of the variables that have been defined for workers
   std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
 };

@@ -82,6 +82,8 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<Value>& values
 }
 
 FunctionCut::FunctionCut(const GraphFunction& graph) : graph_(&graph) {
+  for (const auto& node : graph.graph->nodes())
+    if (const auto variable = server_variable(*node)) rules_.add(variable);
   find_tables();
   std::map<ServerVariablePtr, std::vector<const Node*>> writes;
   for (const auto& node : graph.graph->nodes()) {

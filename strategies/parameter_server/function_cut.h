@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/graph/graph_function.h"
+#include "strategies/parameter_server/known_rules.h"
 #include "strategies/parameter_server/own_variable.h"
 #include "strategies/parameter_server/server_variable.h"
 
@@ -49,6 +50,8 @@ class FunctionCut {
   // Variables of this process that may be on the servers, too, and those of them that it writes.
   const std::set<std::shared_ptr<OwnVariable>>& own() const { return own_; }
   const std::set<std::shared_ptr<OwnVariable>>& own_written() const { return own_written_; }
+  // Whether another rule has taken a variable over since: it is written in other ways then.
+  bool is_outdated() const { return rules_.are_outdated(); }
   // How many rows of a table its lookups name, each as often as it comes.
   int64_t num_lookups(size_t table) const;
   // The lookup that a node is, or null.
@@ -60,6 +63,7 @@ class FunctionCut {
   void add_writes(const ServerVariablePtr& variable, const std::vector<const Node*>& writes);
 
   const GraphFunction* graph_;
+  KnownRules rules_;
   std::vector<ServerVariablePtr> tables_, whole_, assigned_, written_;
   std::set<std::shared_ptr<OwnVariable>> own_, own_written_;
   std::vector<Lookup> lookups_;

@@ -318,4 +318,8 @@ std::vector<Tensor> ServerFunction::run(const std::vector<Tensor>& inputs, const
 
 uint64_t ServerFunction::pushed_version() const { return state_->pushed_version; }
 
+bool ServerFunction::is_outdated() const {
+  return std::ranges::any_of(state_->distinct, [](auto& cut) { return cut->is_outdated(); });
+}
+
 }  // namespace cohort

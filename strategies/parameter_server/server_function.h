@@ -45,6 +45,10 @@ class ServerFunction {
   // gradients, had been updated then; 0 when there was none.
   uint64_t pushed_version() const;
 
+  // Whether an optimizer has taken one of its variables over since it was made: another one is to
+  // be made then.
+  bool is_outdated() const;
+
  private:
   struct State;
   const std::unique_ptr<State> state_;

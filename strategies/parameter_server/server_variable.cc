@@ -1,7 +1,6 @@
 #include "strategies/parameter_server/server_variable.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -18,8 +17,6 @@ namespace {
 
 // Of rows that are read and written outside functions, at once.
 constexpr int64_t kBlockBytes = 16 << 20;
-
-std::atomic<uint64_t> takeovers_so_far = 0;
 
 // The rule of a variable that no optimizer moves.
 class AddRule final : public optim::UpdateRule {
@@ -173,13 +170,6 @@ const ServerVariableInfo& ServerVariable::info() {
   return info_;
 }
 
-std::string ServerVariable::key() const {
-  const std::lock_guard lock(mutex_);
-  return info_.key;
-}
-
-uint64_t ServerVariable::takeovers() { return takeovers_so_far; }
-
 ShardSpec ServerVariable::shard_spec(size_t shard) const {
   const RowRange range = info_.shard_range(shard);
   return {.name = info_.shard_name(shard),
@@ -254,7 +244,6 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
   if (had_shards && lazy_) rows_of_ = info_.key;
   updates_ = std::move(updates);
   info_.key = str(key_, "@", ++rules_);
-  ++takeovers_so_far;
   info_.update = ServerVariableInfo::Update::kRule;
   info_.by_rows = !updates_[0].by_rows.empty();
   info_.slots.clear();

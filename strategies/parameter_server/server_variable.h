@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,10 +54,8 @@ class ServerVariable final : public Variable, public RowVariable {
 
   // What other processes need to attach to it. Makes its shards where they are not there.
   const ServerVariableInfo& info();
-  // As there: another one when a rule has taken the variable over.
-  std::string key() const;
-  // How often rules have taken over variables of this process.
-  static uint64_t takeovers();
+  // How many rules have taken it over in this process. Does not wait, also while shards are made.
+  int num_rules() const { return rules_; }
   // The shards' values in order, each named "NAME/part_i".
   struct Shard {
     std::string name;
@@ -167,7 +166,7 @@ class ServerVariable final : public Variable, public RowVariable {
   std::function<Tensor(const RowRange&)> initial_rows_;
   std::string rows_of_;                // the key of the shards that new ones have their rows from
   std::vector<ServerUpdate> updates_;  // by shard
-  int rules_ = 0;
+  std::atomic<int> rules_ = 0;         // changes under the lock alone
   mutable bool made_ = false;
   Tensor storage_;
   std::optional<parameter_server::ReplicaParts> parts_;

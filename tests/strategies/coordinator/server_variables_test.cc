@@ -90,6 +90,19 @@ TEST(CoordinatorWithServers, GradientsMoveVariablesByTheirRule) {
   EXPECT_EQ(coordinator->schedule(step, 0.0f).get(kPatience).item(), 100) << "they read it";
 }
 
+TEST(CoordinatorWithServers, FunctionsGoOnWithAVariableThatAnOptimizerHasTakenOver) {
+  const CountedOnServers counted;
+  TestCluster cluster(1, counted.addresses());
+  const auto coordinator = cluster.coordinator();
+  const Function add = counted.adding();
+  coordinator->schedule(add, 1.0f);
+  coordinator->join(kPatience);
+  counted.variable()->move_by(optim::SGD(0.5).rule(), 0, {});
+  coordinator->schedule(add, 1.0f);
+  coordinator->join(kPatience);
+  EXPECT_EQ(counted.value(), 2) << "in the new shards";
+}
+
 TEST(CoordinatorWithServers, AServerThatHasGoneIsAnErrorThatNamesIt) {
   const CountedOnServers counted;
   counted.variable()->info();

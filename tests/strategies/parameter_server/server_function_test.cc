@@ -11,6 +11,7 @@
 #include "strategies/parameter_server/push_op.h"
 #include "strategies/parameter_server/server_variable.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/gate.h"
 
 namespace cohort::testing {
 namespace {
@@ -246,6 +247,36 @@ TEST_F(ServerFunctionTest, GradientsGoThroughTheRuleOfTheServers) {
   EXPECT_NEAR(values_of(slots[0]->value())[18], 4.1, 1e-6) << "two gradients of 1, and 0.1";
   EXPECT_NEAR(values_of(table->value())[18], 9 - 0.5 * 2 / std::sqrt(4.1), 1e-5);
   EXPECT_EQ(values_of(table->value())[0], 0);
+}
+
+// Whoever asks may hold locks that others wait for.
+TEST_F(ServerFunctionTest, SaysAtOnceWhetherAnOptimizerHasTakenAVariableOver) {
+  Gate gate;
+  gate.close();
+  const auto own = session("worker:0");
+  const TensorSpec spec{DType::kFloat32, {2}};
+  const auto slow = std::make_shared<ServerVariable>(
+      ServerVariable::Options{.variable = {.name = "slow",
+                                           .spec = spec,
+                                           .initial_value =
+                                               [&] {
+                                                 gate.pass();
+                                                 return Tensor::zeros(spec.dtype, spec.shape);
+                                               }},
+                              .servers = {0}},
+      own);
+  Traced reading([&](const std::vector<Value>&) { return std::vector<Value>{slow->read()}; }, {});
+  const ServerFunction function({reading.graph}, own);
+  std::thread making([&] { slow->info(); });
+  EXPECT_TRUE(eventually([&] { return gate.holds_somebody(); }));
+  EXPECT_FALSE(function.is_outdated());
+  EXPECT_TRUE(gate.holds_somebody()) << "the shards are being made still";
+  gate.open();
+  making.join();
+  counting_rows(own, 4, {0, 1}, "other")->move_by(optim::SGD(1).rule(), 0, {});
+  EXPECT_FALSE(function.is_outdated());
+  slow->move_by(optim::SGD(1).rule(), 0, {});
+  EXPECT_TRUE(function.is_outdated());
 }
 
 }  // namespace
