@@ -559,7 +559,7 @@ TEST_F(Wire, RefusesMessagesThatDoNotFit) {
   EXPECT_EQ(code_of({{.header = header(16), .payload = {bytes(8)}},
                      {.header = header(16), .payload = {bytes(8)}}}),
             Code::kInvalidArgument);
-  EXPECT_EQ(code_of({{.header = std::string(20 << 20, 'x'), .payload = {}}}),
+  EXPECT_EQ(code_of({{.header = std::string(10 << 20, 'x'), .payload = {}}}),
             Code::kResourceExhausted);
   EXPECT_EQ(values_of(fetch(*client_, whole_shard("w", kFour))), (std::vector<float>(4)));
   EXPECT_GE(server_->statistics().requests_refused, 4u);
