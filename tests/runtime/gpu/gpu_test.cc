@@ -258,7 +258,8 @@ TEST_F(Gpu, MixedPrecisionRoundsWhatConvolutionsAndTheirGradientsGive) {
     const auto a = to_vector(want[i]), b = to_vector(got[i]);
     double magnitude = 1;
     for (const double x : a) magnitude = std::max(magnitude, std::abs(x));
-    for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(b[k], a[k], 0.02 * magnitude);
+    // Sums of 72 products, which cancel, of factors with 8 bits.
+    for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(b[k], a[k], 0.04 * magnitude);
   }
 }
 
