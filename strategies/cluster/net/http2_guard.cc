@@ -55,7 +55,6 @@ class Flow {
     if (ended_ && rest_.empty()) shutdown(to_, SHUT_WR);
     return true;
   }
-  bool has_ended() const { return ended_; }
   bool is_over() const { return broken_ || (ended_ && rest_.empty()); }
   bool wants_to_take() const { return !ended_ && !broken_ && rest_.empty(); }
   bool wants_to_give() const { return !rest_.empty(); }
@@ -112,17 +111,20 @@ class Http2Guard::Connection {
         out_(inner_.get(), client_.get()) {}
 
   void add_polled(std::vector<pollfd>& polled) const {
-    polled.push_back(polled_of(client_, in_, out_));
-    polled.push_back(polled_of(inner_, out_, in_));
+    polled.push_back(polled_of(client_, wanted(in_, out_), false));
+    // That gRPC has closed its socket is to be noticed also while what it said waits for the
+    // client.
+    const bool is_ending = until_ != Clock::time_point::max();
+    polled.push_back(polled_of(inner_, wanted(out_, in_), !is_ending));
   }
 
   // Whether it goes on: until gRPC has closed its socket, which it does when the client has, and
   // what it has said is passed on, or the client has had some time to take it.
-  bool move(std::span<char> scratch) {
+  bool move(std::span<char> scratch, bool has_hung_up) {
     const bool fits =
         in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); });
     out_.move(scratch, [](std::string_view) { return true; });
-    if (out_.has_ended()) end_soon();
+    if (has_hung_up) end_soon();
     return fits && !out_.is_over();
   }
 
@@ -130,10 +132,13 @@ class Http2Guard::Connection {
   Clock::time_point until() const { return until_; }
 
  private:
+  static int wanted(const Flow& from, const Flow& to) {
+    return (from.wants_to_take() ? POLLIN : 0) | (to.wants_to_give() ? POLLOUT : 0);
+  }
   // One that nothing is wanted of is not polled at all, or its end would be found over and over.
-  static pollfd polled_of(const Descriptor& socket, const Flow& from, const Flow& to) {
-    const int events = (from.wants_to_take() ? POLLIN : 0) | (to.wants_to_give() ? POLLOUT : 0);
-    return {.fd = events == 0 ? -1 : socket.get(), .events = static_cast<short>(events)};
+  static pollfd polled_of(const Descriptor& socket, int events, bool also_for_its_end) {
+    const bool is_polled = events != 0 || also_for_its_end;
+    return {.fd = is_polled ? socket.get() : -1, .events = static_cast<short>(events)};
   }
 
   const Descriptor client_, inner_;
@@ -187,8 +192,9 @@ void Http2Guard::run() {
     polled.push_back({.fd = wake_.fd(), .events = POLLIN});
     poll(polled.data(), polled.size(), milliseconds_until(until));
     for (size_t i = 0; i < connections.size(); ++i) {
-      const bool is_due = (polled[2 * i].revents | polled[2 * i + 1].revents) != 0;
-      if ((is_due && !connections[i]->move(scratch)) || connections[i]->until() <= Clock::now())
+      const int client = polled[2 * i].revents, inner = polled[2 * i + 1].revents;
+      if (((client | inner) != 0 && !connections[i]->move(scratch, (inner & POLLHUP) != 0)) ||
+          connections[i]->until() <= Clock::now())
         connections[i].reset();
     }
     std::erase(connections, nullptr);
