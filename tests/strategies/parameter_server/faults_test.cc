@@ -196,7 +196,7 @@ TEST_F(FaultyServer, TakesNoMemoryForCrowdsOfParts) {
       // Groups of nothing but groups, none of which there is.
       {good + std::string(3 << 20, '\x7b') + std::string(3 << 20, '\x7c'), Code::kInvalidArgument}};
   client_->statistics();
-  const size_t before = memory("VmHWM");
+  [[maybe_unused]] const size_t before = memory("VmHWM");
   const auto channel = grpc::CreateChannel(port_.address(), grpc::InsecureChannelCredentials());
   for (const auto& [header, code] : headers) {
     Link link(channel, Link::Unconnected::kWait);
