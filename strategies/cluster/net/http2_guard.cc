@@ -95,8 +95,9 @@ void give_name(const Descriptor& socket, const std::string& name) {
   address.sun_family = AF_UNIX;
   const size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
   std::memcpy(address.sun_path + 1, name.data(), bytes);  // behind a zero: in no folder
-  bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes));
+  [[maybe_unused]] const int bound =
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+           static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes));
 }
 
 }  // namespace
