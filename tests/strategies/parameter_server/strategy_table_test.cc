@@ -151,63 +151,52 @@ TEST(LazyTable, KeepsItsRowsWhenAnotherOptimizerTakesItOver) {
   EXPECT_EQ(table.rows_in_use().numbers.num_elements(), 4) << "and no others";
 }
 
+// Of a table with rows on first use, which several workers have.
+Options with_lazy_table() {
+  return {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
+    return name == "table" ? std::optional(RowInitializer{}) : std::nullopt;
+  }};
+}
+VariablePtr make_table(ParameterServerStrategy& worker) {
+  const auto scope = worker.scope();
+  const VariablePtr table = counting("table", {kWords, 2});
+  EXPECT_EQ(on_servers(table).lookup({1}).num_elements(), 2) << "it is there";
+  return table;
+}
+void set_rows(const VariablePtr& table, const std::vector<int64_t>& rows, float number) {
+  const auto count = static_cast<int64_t>(rows.size());
+  on_servers(table).assign_rows(
+      {Tensor::from(rows, {count}), Tensor::full(DType::kFloat32, {count, 2}, number)});
+}
+void take_over(ParameterServerStrategy& worker, const VariablePtr& table) {
+  const auto scope = worker.scope();
+  optim::SGD(1).build({table});
+}
+
 // Of two workers, the first that the optimizer has the table for brings the rows along.
 TEST(LazyTable, KeepsWhatOthersHaveTrainedSinceAnOptimizerTookItOver) {
-  const Job job(1, 2, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
-                  return name == "table" ? std::optional(RowInitializer{}) : std::nullopt;
-                }});
+  const Job job(1, 2, with_lazy_table());
   const auto first = job.worker(0), second = job.worker(1);
-  const auto make_table = [](ParameterServerStrategy& worker) {
-    const auto scope = worker.scope();
-    const VariablePtr table = counting("table", {kWords, 2});
-    EXPECT_EQ(on_servers(table).lookup({1}).num_elements(), 2) << "it is there";
-    return table;
-  };
-  const auto set_row = [](const VariablePtr& table, float number) {
-    on_servers(table).assign_rows({Tensor::from(std::vector<int64_t>{1}, {1}),
-                                   Tensor::full(DType::kFloat32, {1, 2}, number)});
-  };
-  const auto row_under_optimizer = [](ParameterServerStrategy& worker, const VariablePtr& table) {
-    const auto scope = worker.scope();
-    optim::SGD(1).build({table});
-    return values_of(on_servers(table).row(1));
-  };
   const VariablePtr of_first = make_table(*first), of_second = make_table(*second);
-  set_row(of_first, 3);
-  EXPECT_EQ(row_under_optimizer(*first, of_first), (std::vector<float>{3, 3}));
-  set_row(of_first, 5);
-  EXPECT_EQ(row_under_optimizer(*second, of_second), (std::vector<float>{5, 5}));
+  set_rows(of_first, {1}, 3);
+  take_over(*first, of_first);
+  EXPECT_EQ(values_of(on_servers(of_first).row(1)), (std::vector<float>{3, 3}));
+  set_rows(of_first, {1}, 5);
+  take_over(*second, of_second);
+  EXPECT_EQ(values_of(on_servers(of_second).row(1)), (std::vector<float>{5, 5}));
 }
 
 // Meanwhile the first worker trains on under the optimizer, and the table of before has got a row
 // that it has not seen.
 TEST(LazyTable, GetsFromEachWorkerTheRowsThatAreMissing) {
-  const Job job(1, 2, {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
-                  return name == "table" ? std::optional(RowInitializer{}) : std::nullopt;
-                }});
+  const Job job(1, 2, with_lazy_table());
   const auto first = job.worker(0), second = job.worker(1);
-  const auto make_table = [](ParameterServerStrategy& worker) {
-    const auto scope = worker.scope();
-    const VariablePtr table = counting("table", {kWords, 2});
-    EXPECT_EQ(on_servers(table).lookup({1}).num_elements(), 2) << "it is there";
-    return table;
-  };
-  const auto set_rows = [](const VariablePtr& table, const std::vector<int64_t>& rows,
-                           float number) {
-    const auto count = static_cast<int64_t>(rows.size());
-    on_servers(table).assign_rows(
-        {Tensor::from(rows, {count}), Tensor::full(DType::kFloat32, {count, 2}, number)});
-  };
-  const auto build = [](ParameterServerStrategy& worker, const VariablePtr& table) {
-    const auto scope = worker.scope();
-    optim::SGD(1).build({table});
-  };
   const VariablePtr of_first = make_table(*first), of_second = make_table(*second);
   set_rows(of_first, {1}, 3);
-  build(*first, of_first);
+  take_over(*first, of_first);
   set_rows(of_first, {1}, 5);
   set_rows(of_second, {1, 2}, 4);
-  build(*second, of_second);
+  take_over(*second, of_second);
   EXPECT_EQ(values_of(on_servers(of_second).lookup({1, 2})), (std::vector<float>{5, 5, 4, 4}));
 }
 
