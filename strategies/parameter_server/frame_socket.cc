@@ -36,7 +36,7 @@ FrameSocket::FrameSocket(net::Stream stream) : stream_(std::move(stream)) {}
 
 void FrameSocket::open(char first, Time deadline) {
   while (::send(stream_.fd(), &first, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+    if (!net::would_block(errno))
       fail(Code::kUnavailable, "it cannot be reached: ", net::error_text(errno));
     poll_for(POLLOUT, deadline, nullptr);
   }

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "strategies/cluster/net/socket.h"
+
 namespace cohort::net {
 namespace {
 
@@ -22,7 +24,7 @@ enum class Came { kNothing, kByte, kEnd };
 Came peek(const Descriptor& socket, char& first) {
   const ssize_t got = recv(socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got == 1) return Came::kByte;
-  const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  const bool waits = got < 0 && would_block(errno);
   return waits ? Came::kNothing : Came::kEnd;
 }
 

@@ -1,7 +1,6 @@
 #include "strategies/cluster/net/http2_guard.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -18,6 +17,7 @@
 
 #include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::net {
 namespace {
@@ -27,8 +27,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFarewell(1000);
 constexpr size_t kScratch = 128 * 1024;
-
-bool has_to_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 int milliseconds_until(Clock::time_point time) {  // or without end
   if (time == Clock::time_point::max()) return -1;
@@ -63,7 +61,7 @@ class Flow {
   std::string_view take(std::span<char> scratch) {
     const ssize_t got = recv(from_, scratch.data(), scratch.size(), MSG_DONTWAIT);
     if (got > 0) return {scratch.data(), static_cast<size_t>(got)};
-    ended_ = got == 0 || !has_to_wait();
+    ended_ = got == 0 || !would_block(errno);
     return {};
   }
 
@@ -77,7 +75,7 @@ class Flow {
         given += static_cast<size_t>(sent);
         continue;
       }
-      if (has_to_wait()) return given;
+      if (would_block(errno)) return given;
       broken_ = true;  // nobody takes it
       return bytes.size();
     }

@@ -90,6 +90,8 @@ void repeat_often(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
 }
 
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
 std::string error_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace cohort::net

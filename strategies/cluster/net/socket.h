@@ -48,6 +48,8 @@ inline constexpr std::chrono::milliseconds kNoQuestion{1000};
 // outage is over when the network is back, rather than ever more rarely.
 void repeat_often(int fd);
 
+// Whether a call that failed so on a socket that does not block is to be made again later.
+bool would_block(int error);
 // "Connection refused".
 std::string error_text(int error);
 

@@ -32,8 +32,6 @@ bool begins_tls(std::string_view bytes) {
          (bytes.size() < 2 || bytes[1] == SSL3_VERSION_MAJOR);
 }
 
-bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 std::string closed_or(int error) {
   return error == 0 ? "has closed its connection" : "cannot be reached: " + error_text(error);
 }

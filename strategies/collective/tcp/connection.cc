@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/crc32c.h"
+#include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
 namespace {
@@ -109,7 +110,7 @@ bool Connection::send_some() {
   const bool is_new = sent_ < to_send_;
   const ssize_t sent = is_new ? link_.write(pieces_) : link_.flush();
   if (sent < 0) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
+    if (!net::would_block(errno)) fail_with(errno);
     return false;
   }
   if (is_new) sent_ += static_cast<size_t>(sent);
@@ -152,7 +153,7 @@ bool Connection::receive_some(Receiver& receiver) {
       const iovec room{buffer_.data() + buffered_, kBuffer - buffered_};
       const ssize_t got = link_.read({&room, 1});
       if (got == 0) fail_with(0);
-      if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
+      if (got < 0 && !net::would_block(errno)) fail_with(errno);
       if (got <= 0) return moved;
       buffered_ += static_cast<size_t>(got);
       moved = true;
@@ -179,7 +180,7 @@ bool Connection::receive_some(Receiver& receiver) {
         pieces_.push_back({buffer_.data(), to_the_end ? sizeof(FrameHeader) : 0});
         const ssize_t read = link_.read(pieces_);
         if (read == 0) fail_with(0);
-        if (read < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) fail_with(errno);
+        if (read < 0 && !net::would_block(errno)) fail_with(errno);
         if (read <= 0) return moved;
         pieces_.pop_back();
         got = std::min(static_cast<size_t>(read), room);

@@ -100,8 +100,7 @@ class Meeting {
     const iovec room{reinterpret_cast<char*>(&line.heard) + line.got, sizeof(Hello) - line.got};
     const ssize_t got = line.link.read({&room, 1});
     line.error = got < 0 ? errno : 0;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-      return Heard::kNotYet;
+    if (got < 0 && net::would_block(errno)) return Heard::kNotYet;
     if (got <= 0) return Heard::kNothing;
     line.got += static_cast<size_t>(got);
     return line.got == sizeof(Hello) ? Heard::kAll : Heard::kNotYet;
