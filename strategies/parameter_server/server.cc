@@ -330,12 +330,24 @@ class ParameterServer::Network {
     return std::exchange(saves_at_end_, false) && !service_.is_ended();
   }
 
+  // Also once new shards are there: without them a server that is killed could not come back,
+  // unless they are in its log.
   void save_regularly() {
+    const auto interval = options_.snapshot_interval;
+    const bool needs_snapshot = options_.log == ServerLog::kNone;
+    auto next = std::chrono::steady_clock::now() + interval;
+    size_t seen = service_.shards().size(), saved = seen;
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, options_.snapshot_interval, [this] { return ending_; })) {
+    while (
+        !changed_.wait_for(lock, std::min(interval, kLookInterval), [this] { return ending_; })) {
+      const size_t before = std::exchange(seen, service_.shards().size());
+      const bool are_new = needs_snapshot && seen != saved && seen == before;
+      if (seen == 0 || (!are_new && std::chrono::steady_clock::now() < next)) continue;
       lock.unlock();
       save();
       lock.lock();
+      saved = seen;
+      next = std::chrono::steady_clock::now() + interval;
     }
   }
 

@@ -22,8 +22,8 @@ struct ParameterServerOptions {
   int threads = 0;
   // Where the server keeps snapshots of itself and looks for one when it starts; empty: nowhere.
   std::string snapshot_folder = {};
-  // Between snapshots that it makes by itself; 0: when asked to alone, and where the process is
-  // asked to stop.
+  // Between snapshots that it makes by itself, of which the first comes at once when there are
+  // shards; 0: when asked to alone, and where the process is asked to stop.
   std::chrono::milliseconds snapshot_interval{0};
   // What is written down there besides; needs a snapshot_folder, and a snapshot_interval, as it
   // grows until the next snapshot. A server that is started again with a log in the folder needs

@@ -12,6 +12,7 @@
 #include "core/base/random.h"
 #include "strategies/parameter_server/service.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/resources.h"
 
 namespace cohort::testing {
@@ -133,6 +134,24 @@ TEST(Snapshot, KeepsPushesExactlyOnce) {
   EXPECT_EQ(push(restored, 3).outcome, PushOutcome::kApplied);
   EXPECT_EQ(push(restored, 1, 6).outcome, PushOutcome::kApplied) << "another start of the task";
   EXPECT_EQ(values_of(restored.part(0)), (std::vector<float>(4, 4)));
+}
+
+// One that is killed before the first interval has passed comes back.
+TEST(Snapshot, IsTakenAtOnceWhenThereAreShards) {
+  const TemporaryFolder folder("ps");
+  TestServer server({.snapshot_folder = folder.path(), .snapshot_interval = std::chrono::hours(1)});
+  const auto client = server.client();
+  for (const char* name : {"a", "b"}) {
+    client->create(whole_shard(name, {DType::kFloat32, {2}}), [] { return floats({1, 2}); });
+    const size_t shards = client->statistics().shards;
+    EXPECT_TRUE(eventually([&] {
+      try {
+        return parameter_server::read_snapshot(folder.path()).size() == shards;
+      } catch (const Error&) {  // there is none yet, or the next one has just taken its place
+        return false;
+      }
+    })) << name;
+  }
 }
 
 // Gradients that wait for others are not part of a snapshot, nor are their marks.
