@@ -17,6 +17,7 @@ namespace {
 constexpr int kConnectMilliseconds = 3000;
 constexpr int kKeepaliveMilliseconds = 2000;
 constexpr int kMaxMetadataBytes = 8192;
+constexpr std::chrono::milliseconds kLook(100);
 
 enum Tag : intptr_t { kStart = 1, kWrite, kRead, kFinish };
 
@@ -46,7 +47,10 @@ class Call final : public Link::Carrier {
     queue_.Shutdown();
     void* tag = nullptr;
     bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
+    // Looks again and again: gRPC may forget to wake who waits for a cancelled call (its issue
+    // 21227).
+    while (queue_.AsyncNext(&tag, &ok, as_timespec(std::chrono::steady_clock::now() + kLook)) !=
+           grpc::CompletionQueue::SHUTDOWN) {
     }
   }
 

@@ -1,6 +1,5 @@
 #include "strategies/parameter_server/stream_server.h"
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -8,31 +7,27 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
-#include "core/base/error.h"
 #include "core/base/thread_sanitizer.h"
-#include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
-#include "strategies/cluster/coordination/listener.h"
-#include "strategies/cluster/net/arrivals.h"
-#include "strategies/cluster/net/http2_guard.h"
+#include "strategies/cluster/coordination/grpc_server.h"
 #include "strategies/parameter_server/patience.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
 namespace {
 
-// How long replies under way may take when the server ends.
-constexpr std::chrono::milliseconds kFarewell(200);
-constexpr int kMaxMetadataBytes = 8192;
-constexpr int kMaxCallsPerConnection = 64;
-// Twice what is taken, so that what is only somewhat too large is refused with the reason.
-constexpr net::Http2Sizes::Limits kMostInPlainText = {
-    .message_bytes = 2 * kMaxMessageBytes,
-    .messages_bytes = size_t{kMaxCallsPerConnection} * kMaxMessageBytes,
-    .header_bytes = 2 * kMaxMetadataBytes};
-constexpr int kKeepaliveMilliseconds = 2000;
-constexpr int kKeepaliveTimeoutMilliseconds = static_cast<int>(kUsualPatience.count());
-constexpr int kHandshakeMilliseconds = 5000;
+coordination::GrpcServer::Options options_for(std::string name) {
+  constexpr std::chrono::seconds kKeepalive(2), kHandshake(5);
+  return {.name = std::move(name),
+          .message_bytes = kMaxMessageBytes,
+          .metadata_bytes = 8192,
+          .calls_per_connection = 64,
+          .handshake = kHandshake,
+          .keepalive = kKeepalive,
+          .keepalive_timeout = kUsualPatience,
+          // For replies under way.
+          .farewell = std::chrono::milliseconds(200)};
+}
 
 // Refuses a call of another name.
 class Stranger final : public grpc::ServerGenericBidiReactor {
@@ -46,40 +41,17 @@ class Stranger final : public grpc::ServerGenericBidiReactor {
 class StreamServer::Network final : public grpc::CallbackGenericService {
  public:
   Network(std::string what, std::string method, const Address& address,
-          const coordination::Security& security, Accept accept, const Direct& direct)
-      : method_(std::move(method)),
-        security_(security),
-        accept_(std::move(accept)),
-        direct_(direct) {
-    coordination::keep_grpc();
-    const auto endpoints = coordination::resolve(address);
-    security.check(str("the ", what, " would serve at ", address.text()),
-                   coordination::all_loopback(endpoints));
-    if (!security.encrypted()) guard_.emplace(kMostInPlainText);
-    start(what, address);
-    if (direct_.accept)
-      arrivals_.emplace([this](net::Descriptor socket, char first) {
-        if (first == direct_.first_byte)
-          direct_.accept(std::move(socket));
-        else
-          give_to_grpc(std::move(socket));
-      });
-    listener_ =
-        std::make_unique<coordination::Listener>(address, endpoints, [this](int descriptor) {
-          net::Descriptor socket(descriptor);
-          if (arrivals_)
-            arrivals_->add(std::move(socket));
-          else
-            give_to_grpc(std::move(socket));
-        });
-  }
-
-  ~Network() override {
-    listener_.reset();
-    arrivals_.reset();
-    if (server_)
-      server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                     gpr_time_from_millis(kFarewell.count(), GPR_TIMESPAN)));
+          const coordination::Security& security, Accept accept, Direct direct)
+      : method_(std::move(method)), security_(security), accept_(std::move(accept)) {
+    auto options = options_for(std::move(what));
+    if (direct.accept)
+      options.take = [direct = std::move(direct)](net::Descriptor& socket, char first) {
+        if (first == direct.first_byte) direct.accept(std::exchange(socket, {}));
+      };
+    server_.emplace(address, security_, std::move(options), [this](grpc::ServerBuilder& builder) {
+      builder.RegisterCallbackGenericService(this);
+      COHORT_TSAN_RELEASE(this);  // for calls, of which ThreadSanitizer cannot see the beginning
+    });
   }
 
   grpc::ServerGenericBidiReactor* CreateReactor(
@@ -90,60 +62,16 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
   }
 
  private:
-  void start(const std::string& what, const Address& address) {
-    grpc::ServerBuilder builder;
-    builder.RegisterCallbackGenericService(this);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetMaxSendMessageSize(-1);
-    const std::pair<const char*, int> arguments[] = {
-        {GRPC_ARG_ALLOW_REUSEPORT, 0},
-        {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
-        {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
-        // A message grows a thousandfold before gRPC looks at its size. Ours are not compressed.
-        {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
-        {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds},
-        {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
-        {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds},
-        {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-        {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMilliseconds / 4},
-        {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
-    };
-    for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
-    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        coordination::server_credentials(security_));
-    COHORT_TSAN_RELEASE(this);  // for the calls, of which ThreadSanitizer cannot see the beginning
-    server_ = builder.BuildAndStart();
-    if (!server_)
-      invalid("the ", what, " cannot serve at ", address.text(),
-              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
-              "COHORT_TLS_KEY, COHORT_TLS_CA)");
-  }
-
-  void give_to_grpc(net::Descriptor socket) {
-    if (guard_) socket = guard_->guard(std::move(socket));
-    if (!socket) return;
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = socket.release();
-    acceptor_->HandleNewConnection(&connection);
-  }
-
   const std::string method_;
   const coordination::Security security_;
   const Accept accept_;
-  const Direct direct_;
-  std::optional<net::Http2Guard> guard_;  // where calls are not encrypted; outlives the server
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<grpc::Server> server_;
-  std::optional<net::Arrivals> arrivals_;
-  std::unique_ptr<coordination::Listener> listener_;
+  std::optional<coordination::GrpcServer> server_;  // last: its calls use the rest
 };
 
 StreamServer::StreamServer(std::string what, std::string method, const Address& address,
-                           const coordination::Security& security, Accept accept,
-                           const Direct& direct)
+                           const coordination::Security& security, Accept accept, Direct direct)
     : network_(std::make_unique<Network>(std::move(what), std::move(method), address, security,
-                                         std::move(accept), direct)) {}
+                                         std::move(accept), std::move(direct))) {}
 
 StreamServer::~StreamServer() = default;
 

@@ -36,7 +36,7 @@ class StreamServer {
   // address is not of this host, or plain text would go beyond this host without permission;
   // kInvalidArgument for certificates that gRPC refuses.
   StreamServer(std::string what, std::string method, const Address& address,
-               const coordination::Security& security, Accept accept, const Direct& direct);
+               const coordination::Security& security, Accept accept, Direct direct);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;

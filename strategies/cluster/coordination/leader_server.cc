@@ -12,14 +12,11 @@
 
 #include "core/base/error.h"
 #include "proto/coordination.grpc.pb.h"
-#include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
+#include "strategies/cluster/coordination/grpc_server.h"
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
-#include "strategies/cluster/coordination/listener.h"
-#include "strategies/cluster/net/arrivals.h"
 #include "strategies/cluster/net/descriptor.h"
-#include "strategies/cluster/net/http2_guard.h"
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 
@@ -29,15 +26,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long the last messages may take to reach members when the leader ends.
-const gpr_timespec kFarewell = gpr_time_from_seconds(2, GPR_TIMESPAN);
-constexpr int kMaxMetadataBytes = 4096;
-constexpr int kMaxCallsPerConnection = 4;
-// Twice what is taken, so that what is only somewhat too large is refused with the reason.
-constexpr net::Http2Sizes::Limits kMostInPlainText = {
-    .message_bytes = 2 * kMaxMessageBytes,
-    .messages_bytes = kMaxCallsPerConnection * 2 * kMaxMessageBytes,
-    .header_bytes = 2 * kMaxMetadataBytes};
 // What a connection by TLS begins with.
 constexpr char kHandshake = 0x16;
 
@@ -55,35 +43,25 @@ std::string host_of(const std::string& peer) {
   return begin < end ? peer.substr(begin + 1, end - begin - 1) : "";
 }
 
-std::unique_ptr<grpc::Server> start(
-    grpc::Service* service, const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    Timing timing, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>& acceptor) {
-  keep_grpc();
-  grpc::ServerBuilder builder;
-  builder.RegisterService(service);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(-1);
-  const int dead = static_cast<int>(timing.dead.count());
-  const std::pair<const char*, int> arguments[] = {
-      {GRPC_ARG_ALLOW_REUSEPORT, 0},
-      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
-      {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection},
-      // A message grows a thousandfold before gRPC looks at its size. Ours are not compressed.
-      {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
-      // Who connects has to say something soon, or is a waste of descriptors.
-      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, dead},
-      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, dead},
-      // Heartbeats find silent peers; this closes what is left of a connection to one.
-      {GRPC_ARG_KEEPALIVE_TIME_MS, dead},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * dead},
-      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, dead / 4},
-      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
-  };
-  for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
-  acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
-  return builder.BuildAndStart();
+GrpcServer::Options options_for(Timing timing) {
+  return {.name = "leader",
+          .message_bytes = kMaxMessageBytes,
+          .metadata_bytes = 4096,
+          .calls_per_connection = 4,
+          // Who connects has to say something soon, or is a waste of descriptors.
+          .handshake = timing.dead,
+          .idle = timing.dead,
+          // Heartbeats find silent peers; this closes what is left of a connection to one.
+          .keepalive = timing.dead,
+          .keepalive_timeout = 2 * timing.dead,
+          // For the last messages to reach members.
+          .farewell = seconds(2),
+          // A host that answers no longer is gone sooner than a process that says nothing: every
+          // heartbeat goes out, and a frozen process has a system that answers for it.
+          .prepare = [limit = longest_unanswered(timing)](const net::Descriptor& socket) {
+            net::repeat_often(socket.get());
+            net::break_when_unanswered(socket.get(), limit);
+          }};
 }
 
 }  // namespace
@@ -97,52 +75,25 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
         notice_(std::move(notice)),
         clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
         state_(roster, job_id, timing, clock_.now()) {
-    const Address& address = *roster.leader();
-    const std::vector<net::InternetAddress> endpoints = resolve(address);
-    security.check(str("the leader would serve tasks at ", address.text()),
-                   all_loopback(endpoints));
-    if (!security.encrypted()) guard_.emplace(kMostInPlainText);
-    server_ = start(this, server_credentials(security), timing, acceptor_);
-    if (!server_) {
-      invalid("the leader cannot serve at ", address.text(),
-              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
-              "COHORT_TLS_KEY, COHORT_TLS_CA)");
-    }
+    GrpcServer::Options options = options_for(timing);
     if (security.encrypted())
-      arrivals_.emplace([this](net::Descriptor socket, char first) {
-        if (first == kHandshake)
-          give_to_grpc(std::move(socket));
-        else
-          refuse_plain_text(socket);
-      });
-    // A host that answers no longer is gone sooner than a process that says nothing: every
-    // heartbeat goes out, and a frozen process has a system that answers for it.
-    listener_ = std::make_unique<Listener>(address, endpoints, [this, timing](int descriptor) {
-      net::Descriptor socket(descriptor);
-      net::repeat_often(socket.get());
-      net::break_when_unanswered(socket.get(), longest_unanswered(timing));
-      if (arrivals_)
-        arrivals_->add(std::move(socket));
-      else
-        give_to_grpc(std::move(socket));
-    });
+      options.take = [this](net::Descriptor& socket, char first) {
+        if (first != kHandshake) refuse_plain_text(std::exchange(socket, {}));
+      };
+    server_.emplace(*roster.leader(), security, std::move(options),
+                    [this](grpc::ServerBuilder& builder) { builder.RegisterService(this); });
     ticker_ = std::thread([this] { tick(); });
   }
 
   ~Service() override {
-    listener_.reset();
-    arrivals_.reset();
-    if (ticker_.joinable()) {
-      {
-        std::lock_guard lock(mutex_);
-        state_.stop();
-        stopping_ = true;
-      }
-      wake_.notify_all();
-      ticker_.join();
+    if (!ticker_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      state_.stop();
+      stopping_ = true;
     }
-    // By the steady clock: somebody may set the other.
-    if (server_) server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), kFarewell));
+    wake_.notify_all();
+    ticker_.join();
   }
 
   using proto::Coordination::CallbackService::Attend;
@@ -233,14 +184,6 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     bool ending_ = false, finished_ = false;
   };
 
-  void give_to_grpc(net::Descriptor socket) {
-    if (guard_) socket = guard_->guard(std::move(socket));
-    if (!socket) return;
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = socket.release();
-    acceptor_->HandleNewConnection(&connection);
-  }
-
   // Of somebody who is to speak TLS: he is known without the work of a handshake, and by his host,
   // which gRPC does not tell.
   void refuse_plain_text(const net::Descriptor& socket) {
@@ -295,12 +238,8 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
   RunningClock clock_;
   LeaderState state_;
   bool stopping_ = false;
-  std::optional<net::Http2Guard> guard_;  // where calls are not encrypted; outlives the server
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<grpc::Server> server_;
-  std::optional<net::Arrivals> arrivals_;  // where calls are encrypted
-  std::unique_ptr<Listener> listener_;
   std::thread ticker_;
+  std::optional<GrpcServer> server_;  // last: its calls use the rest
 };
 
 LeaderServer::LeaderServer(const Roster& roster, const std::string& job_id, Timing timing,

@@ -33,10 +33,10 @@ net::Descriptor listen_at(const net::InternetAddress& endpoint) {
 
 }  // namespace
 
-Listener::Listener(const Address& address, const std::vector<net::InternetAddress>& endpoints,
-                   Accepted accepted)
+Listener::Listener(const std::string& name, const Address& address,
+                   const std::vector<net::InternetAddress>& endpoints, Accepted accepted)
     : accepted_(std::move(accepted)) {
-  open(address, endpoints);
+  open(name, address, endpoints);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -45,7 +45,8 @@ Listener::~Listener() {
   thread_.join();
 }
 
-void Listener::open(const Address& address, const std::vector<net::InternetAddress>& endpoints) {
+void Listener::open(const std::string& name, const Address& address,
+                    const std::vector<net::InternetAddress>& endpoints) {
   int error = 0;
   for (const net::InternetAddress& endpoint : endpoints) {
     net::Descriptor socket = listen_at(endpoint);
@@ -58,18 +59,17 @@ void Listener::open(const Address& address, const std::vector<net::InternetAddre
   // A name may stand for addresses that this host lacks, such as ::1; a port in use is a mistake.
   if (!sockets_.empty() && error != EADDRINUSE) return;
   sockets_.clear();
+  const std::string what = str("the ", name, " cannot listen at ", address.text());
   if (error == EADDRINUSE) {
     const std::string holder = net::port_holder(address.port());
-    fail(Code::kFailedPrecondition, "the leader cannot listen at ", address.text(), ": port ",
-         address.port(), " is in use, by ", holder.empty() ? "" : holder + ", ",
+    fail(Code::kFailedPrecondition, what, ": port ", address.port(), " is in use, by ",
+         holder.empty() ? "" : holder + ", ",
          "another job or a process that an old run left behind");
   }
-  if (error == EADDRNOTAVAIL) {
-    fail(Code::kFailedPrecondition, "the leader cannot listen at ", address.text(),
-         ": it is no address of this host; check which host rank 0 runs on");
-  }
-  fail(Code::kUnavailable, "the leader cannot listen at ", address.text(), ": ",
-       net::error_text(error));
+  if (error == EADDRNOTAVAIL)
+    fail(Code::kFailedPrecondition, what,
+         ": it is no address of this host; check on which host this task is to run");
+  fail(Code::kUnavailable, what, ": ", net::error_text(error));
 }
 
 void Listener::run() {

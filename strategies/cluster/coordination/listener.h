@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,16 +20,18 @@ class Listener {
   // `accepted` is called on a thread of the listener and owns the descriptor.
   using Accepted = std::function<void(int descriptor)>;
 
-  // Listens at all of `endpoints` that this host has, which are those of `address`.
-  // kFailedPrecondition when the port is in use or the address is not of this host; names both.
-  Listener(const Address& address, const std::vector<net::InternetAddress>& endpoints,
-           Accepted accepted);
+  // Listens at all of `endpoints` that this host has, which are those of `address`, for who is
+  // called `name` ("leader"). kFailedPrecondition when the port is in use or the address is not of
+  // this host; names all three.
+  Listener(const std::string& name, const Address& address,
+           const std::vector<net::InternetAddress>& endpoints, Accepted accepted);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
  private:
-  void open(const Address& address, const std::vector<net::InternetAddress>& endpoints);
+  void open(const std::string& name, const Address& address,
+            const std::vector<net::InternetAddress>& endpoints);
   void run();
   void accept_all(int listening);
 
