@@ -160,6 +160,7 @@ class _Cluster:
         (_HOME / "slurm.conf").write_text(self._configuration())
 
     def _configuration(self):
+        """With patience: the controller sends a signal once more when the answer is late, and a second one kills."""
         nodes = f"n[1-{len(self._nodes)}]"
         return f"""
 ClusterName=emulated
@@ -181,6 +182,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=5
+MessageTimeout=100
 NodeName={nodes} CPUs={self._cpus}
 PartitionName=all Nodes={nodes} Default=YES OverSubscribe=NO
 """
