@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <iterator>
 #include <thread>
 
 #include "core/base/comma_separated.h"
 #include "core/base/random.h"
 #include "core/graph/passes/passes.h"
+#include "core/graph/passes/rewriter.h"
 #include "core/runtime/trace.h"
 #include "core/tensor/specs_of.h"
 
@@ -26,10 +28,13 @@ struct Trace {
   ReplicaGroup group;
   Questions asked;  // none: the other replicas' signatures do not matter
   GraphFunction function;
+  // Whether a Barrier was added, at which replicas wait for each other before any of them writes.
+  bool waits = false;
+  bool is_replaced = false;  // by one that waits
 
   bool serves(const ReplicaGroup& wanted) const {
-    return group.strategy == wanted.strategy && group.num_replicas == wanted.num_replicas &&
-           group.same_input == wanted.same_input &&
+    return !is_replaced && group.strategy == wanted.strategy &&
+           group.num_replicas == wanted.num_replicas && group.same_input == wanted.same_input &&
            (asked.empty() || group.signatures == wanted.signatures);
   }
 };
@@ -73,6 +78,27 @@ void require_alike(const std::string& name, const Trace& a, const Trace& b) {
           shown(x, ours), " and the one with ", to_string(b.signature), " ", shown(y, theirs));
 }
 
+bool meets(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const auto& node) { return is_meeting(*node); });
+}
+
+// Of a group's traces those in which replicas never meet, where in others they wait before they
+// write: what is not kept equal may be written by some replicas alone.
+std::vector<Trace*> absent_from_barrier(const std::vector<Trace*>& all) {
+  std::vector<Trace*> absent;
+  if (std::any_of(all.begin(), all.end(), [](const Trace* trace) { return trace->waits; }))
+    std::copy_if(all.begin(), all.end(), std::back_inserter(absent),
+                 [](const Trace* trace) { return !meets(trace->function); });
+  return absent;
+}
+
+// The same with a Barrier at its end.
+Trace waiting(const Trace& trace) {
+  return {trace.signature, trace.group, trace.asked, meet_at_end(trace.function), /*waits=*/true};
+}
+
 }  // namespace
 
 struct Function::State {
@@ -95,8 +121,11 @@ struct Function::State {
 
   Attempt attempt(const Signature& signature, const ReplicaGroup& group, const Known& known) {
     Attempt result = record(signature, group, known);
+    if (group.num_replicas == 1 || result.error) return result;
     GraphFunction& function = result.trace.function;
-    if (group.num_replicas > 1 && !result.error) function = meet_before_writing(function);
+    GraphFunction met = meet_before_writing(function);
+    result.trace.waits = met.graph->nodes().size() > function.graph->nodes().size();
+    function = std::move(met);
     return result;
   }
 
@@ -138,7 +167,7 @@ struct Function::State {
             "runs; call its body there");
   }
 
-  const Trace* find(const Signature& signature, const ReplicaGroup& group) const {
+  Trace* find(const Signature& signature, const ReplicaGroup& group) const {
     for (const auto& trace : traces)
       if (trace->signature == signature && trace->serves(group)) return trace.get();
     return nullptr;
@@ -156,11 +185,26 @@ struct Function::State {
     // In the group's order, whichever replica this is: what a body makes in its first call is then
     // the same in every process.
     for (const Signature& each : group.signatures) trace_one(each, group);
+    wait_alike(group);
     const Trace& wanted = trace_one(signature, group);
     for (const Signature& other : group.signatures)
       require_alike(name, wanted, trace_one(other, group));
     agreed.push_back(group);
     return wanted;
+  }
+
+  // Where some replicas of the group wait for the others, these come too.
+  void wait_alike(const ReplicaGroup& group) {
+    std::vector<Trace*> all;
+    for (const Signature& each : group.signatures)
+      if (Trace* const trace = find(each, group);
+          std::find(all.begin(), all.end(), trace) == all.end())
+        all.push_back(trace);
+    for (Trace* const absent : absent_from_barrier(all)) {
+      traces.push_back(std::make_unique<Trace>(waiting(*absent)));
+      absent->is_replaced = true;
+      agreed.clear();  // it may be the one that other groups have agreed on
+    }
   }
 
   const Trace& trace_one(const Signature& signature, const ReplicaGroup& group) {
@@ -199,6 +243,9 @@ struct Function::State {
   void keep_together(std::vector<Attempt> all) {
     for (const Attempt& one : all)
       if (one.error) std::rethrow_exception(one.error);
+    std::vector<Trace*> made;
+    for (Attempt& one : all) made.push_back(&one.trace);
+    for (Trace* const absent : absent_from_barrier(made)) *absent = waiting(*absent);
     for (const Attempt& one : all) require_alike(name, all[0].trace, one.trace);
     for (const Attempt& one : all)
       if (one.trace.asked.size() != all[0].trace.asked.size())

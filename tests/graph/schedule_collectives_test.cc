@@ -304,6 +304,18 @@ TEST_F(MeetBeforeWriting, NoWriteOfAnyFunctionComesBeforeAMeeting) {
   }
 }
 
+using MeetAtEnd = ScheduleCollectives;
+
+TEST_F(MeetAtEnd, ABarrierIsBehindAllElse) {
+  const Value x = input(), y = softmax(x),
+              when = equal(reduce_sum(x), constant(1, DType::kFloat32));
+  traced_.outputs = {all_reduce_async({y}, ReduceOp::kSum, when)[0]};
+  const auto met = meet_at_end(traced_);
+  EXPECT_EQ(schedule(met),
+            (Names{"Softmax", "ReduceSum", "Equal", "AllReduceStart", "AllReduceWait", "Barrier"}));
+  EXPECT_EQ(met.outputs[0].spec(), traced_.outputs[0].spec());
+}
+
 // An optimizer's step for variables whose gradients come in two buckets.
 GraphFunction two_bucket_step(const std::vector<std::shared_ptr<TestVariable>>& variables) {
   GraphFunction traced;

@@ -206,6 +206,35 @@ TEST_P(VariablesTest, OnReadOthersAreWrittenToEveryCopy) {
   }
 }
 
+// Each share is traced by itself. Whoever writes waits for all others first, in whatever order the
+// sizes of shares come.
+TEST_P(VariablesTest, SomeReplicasMayHaveNothingToWriteToTheirOwnCopy) {
+  const std::pair<int64_t, int64_t> sizes[] = {{2, 1}, {3, 1}, {2, 1}, {2, 2},
+                                               {1, 3}, {0, 3}, {3, 3}};
+  for (const Synchronization synchronization : {Synchronization::kOnRead, Synchronization::kNone})
+    for (const bool asks : {false, true}) {
+      const auto v = make_variable(number(0), {synchronization, Aggregation::kSum});
+      const auto step = strategy_->function([&](Value x) {
+        if (asks) get_replica_context()->global_extent(x);
+        if (x.shape()[0] == 3) v->assign_add(ops::reduce_sum(x));
+        return ops::reduce_sum(x);
+      });
+      std::vector<double> expected = n_times(0);
+      for (const auto& [first, others] : sizes) {
+        PerReplica<Tensor> shares(static_cast<size_t>(n_));
+        std::vector<double> sums;
+        for (size_t r = 0; r < shares.size(); ++r) {
+          const int64_t rows = r == 0 ? first : others;
+          shares[r] = Tensor::full(DType::kFloat32, {rows}, 1);
+          sums.push_back(static_cast<double>(rows));
+          if (rows == 3) expected[r] += 3;
+        }
+        EXPECT_EQ(results(strategy_->run(step, shares)), sums);
+        EXPECT_EQ(copies(v), expected);
+      }
+    }
+}
+
 TEST_P(VariablesTest, NotSynchronisedTheFirstCopyCounts) {
   for (const Aggregation aggregation : kAggregations) {
     const auto v = make_variable(number(9), {Synchronization::kNone, aggregation});

@@ -81,4 +81,11 @@ GraphFunction meet_before_writing(const GraphFunction& function) {
   return WriteHolder(function).run();
 }
 
+GraphFunction meet_at_end(const GraphFunction& function) {
+  Rewriter rewrite(function);
+  for (const auto& node : function.graph->nodes()) rewrite.copy(*node);
+  rewrite.graph().add_named("meet_at_end", "Barrier", {}, {});
+  return rewrite.finish();
+}
+
 }  // namespace cohort

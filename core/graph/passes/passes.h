@@ -6,8 +6,8 @@
 #include "core/graph/graph_function.h"
 
 // Graph-to-graph passes. Each takes a function and returns an equivalent one; results are the same
-// up to floating-point rounding. They run in the order in which they stand here; the first five
-// are needed, the others optimise.
+// up to floating-point rounding. They run in the order in which they stand here; the first six are
+// needed, the others optimise.
 namespace cohort {
 
 // Evaluates one node on constant inputs; the runtime supplies it, because passes do not know
@@ -19,8 +19,12 @@ using Evaluator =
 // one of them before that leaves the variables of all as they were. Writes before the first meeting
 // (is_meeting) move behind it, and where there is none to the end, behind a Barrier; light nodes
 // that only they need, or that read what they have written, move along. Where other nodes need what
-// a write has written, it stays in front of them, and the Barrier with it.
+// a write has written, it stays in front of them, and the Barrier with it. No other node is added.
 GraphFunction meet_before_writing(const GraphFunction& function);
+
+// Adds a Barrier behind all else: for a function that writes nothing, run by one replica while
+// others run functions with a Barrier of meet_before_writing.
+GraphFunction meet_at_end(const GraphFunction& function);
 
 // Lets communication go on behind computation: each AllReduceStart moves up to where its last input
 // has been computed, and each AllReduceWait down to the first use of its results. What is done to
