@@ -189,8 +189,9 @@ class LayoutBuilder {
     // Other replicas may read their common copy until the barrier before the assignment.
     const auto barrier = barriers_.lower_bound(step);
     if (barrier != barriers_.end() && *barrier < assign_step) return false;
-    // A replica that fails before the first meeting must not find this one's copy written.
-    if (meeting_ && step < *meeting_ && *meeting_ < assign_step) return false;
+    // A replica that fails before the first meeting must not find this one's copy written, nor must
+    // a meeting that fails leave parts of its result there.
+    if (meeting_ && step <= *meeting_ && *meeting_ < assign_step) return false;
     if (writes_[variable] != 1 || !old_value_is_free(step, output.index(), variable)) return false;
     // Two outputs of one node must not go over the same variable, and a variable is filled once.
     if (!filled_.insert(variable).second) return false;

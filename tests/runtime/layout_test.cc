@@ -156,6 +156,19 @@ TEST(LayoutTest, NothingIsWrittenToAVariableBeforeReplicasHaveMet) {
   EXPECT_EQ(in_place, std::vector<const Resource*>{late.get()});
 }
 
+// When the first one fails, parts of its result may have come.
+TEST(LayoutTest, WhatReplicasMeetForFirstDoesNotComeIntoAVariable) {
+  const auto first = variable("first", {3, 5}), second = variable("second", {3, 5});
+  const Placed placed({matrix(3, 5)}, [&](auto& x) {
+    ops::assign(first, ops::all_reduce({x[0]})[0]);
+    ops::assign(second, ops::all_reduce({x[0]})[0]);
+    return std::vector<Value>{};
+  });
+  std::vector<const Resource*> in_place;
+  for (const Node* node : placed.layout().elided) in_place.push_back(node->resource());
+  EXPECT_EQ(in_place, std::vector<const Resource*>{second.get()});
+}
+
 // A network of square layers; its gradients are reduced two at a time, or not at all.
 std::vector<Value> train_layers(const std::vector<Value>& x, bool reduce) {
   const std::vector<Value> weights(x.begin() + 1, x.end());
