@@ -215,6 +215,27 @@ TEST_P(CommunicatorConformanceTest, MessagesAndCollectivesGoOnTogether) {
   });
 }
 
+// In groups of two, so that nobody else is left behind.
+TEST_P(CommunicatorConformanceTest, EitherEndOfAMessageMayLeaveAtOnce) {
+  on_all([&](int rank, Communicator& communicator) {
+    for (int attempt = 0; attempt < 4; ++attempt)
+      for (const size_t bytes : {0u, 8u, 300'000u}) {
+        auto pair = communicator.split(rank / 2);
+        if (pair->size() == 1) continue;
+        const auto sent = content(0, 1, bytes);
+        if (pair->rank() == 0) {
+          pair->send(sent.data(), static_cast<int64_t>(bytes), 1);
+          pair = nullptr;
+        } else {
+          std::vector<uint8_t> memory(bytes);
+          pair->receive(memory.data(), static_cast<int64_t>(bytes), 0);
+          pair = nullptr;
+          ASSERT_EQ(memory, sent);
+        }
+      }
+  });
+}
+
 TEST_P(CommunicatorConformanceTest, AMessageIsAwaitedOnce) {
   if (size() == 1) return;
   on_all([&](int rank, Communicator& communicator) {

@@ -72,12 +72,14 @@ Received SharedMessages::wait(int64_t id) {
   const auto begin = Clock::now();
   while (true) {
     const uint32_t seen = bell_.load(std::memory_order_acquire);
+    // Before the look at what has ended: a peer that has taken its last message may leave at once.
+    const bool group_has_ended = host_.meeting.ended();
     {
       const Lock lock(mutex_);
       while (advance()) {
       }
       if (const auto received = finish(id)) return *received;
-      if (host_.meeting.ended()) throw host_.meeting.error();
+      if (group_has_ended) throw host_.meeting.error();
       const auto limit = host_.meeting.limit();
       if (limit && Clock::now() - begin >= *limit) {
         host_.meeting.lose(late(id, *limit));
@@ -150,15 +152,20 @@ bool SharedMessages::has_unfinished() const {
 }
 
 bool SharedMessages::advance() {
+  bool moved = false;
+  for (int r = 0; r < host_.size; ++r) {
+    if (r == host_.rank) continue;
+    moved |= take_answers(r);
+    moved |= end_read(r);
+  }
   // What has not ended with the group never will: its memory may be gone.
-  if (host_.meeting.ended()) return false;
-  bool moved = tell_all();
+  if (host_.meeting.ended()) return moved;
+  moved |= tell_all();
   // Before newer messages are heard.
   for (Receive& receive : receives_)
     if (!receive.matched) moved |= match(receive);
   for (int r = 0; r < host_.size; ++r) {
     if (r == host_.rank) continue;
-    moved |= take_answers(r);
     moved |= write_window(r);
     moved |= hear(r);
     moved |= answer(r);
@@ -225,6 +232,21 @@ bool SharedMessages::take_answers(int receiver) {
   }
 }
 
+// What the receiver has read to its end.
+bool SharedMessages::end_read(int receiver) {
+  auto& unread = peer(receiver).unread;
+  bool any = false;
+  while (!unread.empty() &&
+         lane_to(receiver).read.load(std::memory_order_acquire) >= unread.front().end) {
+    Send* const send = find_send(receiver, unread.front().number);
+    if (send == nullptr) refuse_peer(host_, receiver);
+    send->ended = true;
+    unread.pop_front();
+    any = true;
+  }
+  return any;
+}
+
 bool SharedMessages::write_window(int receiver) {
   Peer& to = peer(receiver);
   if (to.wanted.empty()) return false;
@@ -245,7 +267,7 @@ bool SharedMessages::write_window(int receiver) {
   to.written += static_cast<uint64_t>(bytes);
   lane.written.store(to.written, std::memory_order_release);
   if (send->written == send->call.bytes) {
-    send->ended = true;
+    to.unread.push_back({to.wanted.front(), to.written});
     to.wanted.pop_front();
   }
   host_.meeting.ring(receiver);
@@ -315,8 +337,7 @@ void SharedMessages::accept(Receive& receive, int sender, const Message& message
   } else if (message.bytes > 0) {
     std::memcpy(receive.call.target, payload, static_cast<size_t>(message.bytes));
   }
-  receive.ended = verdict != kWanted;
-  peer(sender).answers.push_back({verdict, message.number, capacity});
+  peer(sender).answers.push_back({verdict, message.number, capacity, receive.id});
 }
 
 bool SharedMessages::answer(int sender) {
@@ -330,6 +351,7 @@ bool SharedMessages::answer(int sender) {
     slot.number = answer.number;
     slot.capacity = answer.capacity;
     slot.full.store(1, std::memory_order_release);
+    if (answer.verdict != kWanted) find_receive(answer.receive)->ended = true;
     from.answers.pop_front();
     ++from.answered;
     host_.meeting.ring(sender);

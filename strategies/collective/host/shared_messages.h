@@ -14,8 +14,10 @@ namespace cohort {
 
 // The messages of one rank. A sender tells of each in its lane to the receiver, who answers, in any
 // order, when it wants one; its bytes then pass through the lane's window. Those of a small message
-// are told along, for a receiver that waits for it already. Whoever waits for a message moves them
-// all on, and else a thread that the first message starts. Thread-safe.
+// are told along, for a receiver that waits for it already. A send ends when its receiver has all
+// of it, and a receive when its sender can see that: either may then leave the group at once.
+// Whoever waits for a message moves them all on, and else a thread that the first message starts.
+// Thread-safe.
 class SharedMessages {
  public:
   explicit SharedMessages(const HostRank& host);
@@ -58,6 +60,11 @@ class SharedMessages {
     Verdict verdict;
     uint64_t number;
     int64_t capacity;
+    int64_t receive;
+  };
+  // A message that is in the window up to its end.
+  struct Unread {
+    uint64_t number, end;
   };
   // This rank's ends of the two lanes that it has with another one.
   struct Peer {
@@ -65,6 +72,7 @@ class SharedMessages {
     uint64_t told = 0, answers_taken = 0, written = 0;
     bool full = false;
     std::deque<uint64_t> wanted;  // numbers of messages; the first goes through the window
+    std::deque<Unread> unread;
     // Of the lane from it.
     uint64_t heard = 0, answered = 0, read = 0;
     std::deque<Message> unmatched;
@@ -78,6 +86,7 @@ class SharedMessages {
   bool tell_all();
   bool tell(Send& send);
   bool take_answers(int receiver);
+  bool end_read(int receiver);
   bool write_window(int receiver);
   Send* find_send(int receiver, uint64_t number);
   // For the lane from `sender`.
