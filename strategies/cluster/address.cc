@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
+#include <net/if.h>
 
 #include "core/base/error.h"
 #include "strategies/cluster/parsing.h"
@@ -41,11 +42,19 @@ bool is_name(std::string_view host) {
   return true;
 }
 
+// The name of a network interface, as in "enP2p1s0" or "bond0.100"; case matters.
+bool is_zone(std::string_view zone) {
+  return !zone.empty() && zone.size() < IF_NAMESIZE &&
+         std::all_of(zone.begin(), zone.end(), [](char c) {
+           return is_digit(c) || is_letter(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
 // The shortest form of an IPv6 address, with its zone if it has one, or "".
 std::string canonical_ipv6(std::string_view text) {
   const size_t percent = std::min(text.find('%'), text.size());
   const std::string_view zone = text.substr(percent);
-  if (!zone.empty() && !is_name_part(zone.substr(1))) return "";
+  if (!zone.empty() && !is_zone(zone.substr(1))) return "";
   std::array<char, INET6_ADDRSTRLEN> shortest{};
   in6_addr bytes{};
   if (inet_pton(AF_INET6, std::string(text.substr(0, percent)).c_str(), &bytes) != 1) return "";
@@ -79,9 +88,10 @@ std::string canonical_host(std::string_view host, std::string_view whole, std::s
            "a host name of letters, digits, '-', '_' and '.', an IPv4 address, or an IPv6 address "
            "in brackets",
            kExample);
+  } else {
+    std::transform(canonical.begin(), canonical.end(), canonical.begin(),
+                   [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
   }
-  std::transform(canonical.begin(), canonical.end(), canonical.begin(),
-                 [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
   if (is_every_address(canonical)) {
     refuse(place, str(quote(whole), ", on which a task can listen but not be reached"),
            "the address under which the others reach this task", kExample);

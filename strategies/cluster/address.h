@@ -17,7 +17,8 @@ class Address {
   // The same from a host and a port that were written apart. Brackets are optional here.
   static Address of(std::string_view host, int64_t port, std::string_view place = "address");
 
-  // In lower case; an IPv6 address in its shortest form and without brackets.
+  // In lower case; an IPv6 address in its shortest form and without brackets, with its zone as
+  // given.
   const std::string& host() const { return host_; }
   int port() const { return port_; }
   // "host:port", which parse() reads back.

@@ -13,7 +13,10 @@ bool all_loopback(const std::vector<net::InternetAddress>& endpoints) {
 }
 
 std::string grpc_target(const net::InternetAddress& endpoint) {
-  return (endpoint.is_v6() ? "ipv6:" : "ipv4:") + endpoint.text();
+  std::string target = (endpoint.is_v6() ? "ipv6:" : "ipv4:") + endpoint.text();
+  if (const size_t zone = target.find('%'); zone != std::string::npos)
+    target.insert(zone + 1, "25");
+  return target;
 }
 
 }  // namespace cohort::coordination

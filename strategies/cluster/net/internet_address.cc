@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <net/if.h>
 #include <netdb.h>
 
 #include "core/base/error.h"
@@ -82,10 +83,8 @@ std::optional<InternetAddress> InternetAddress::of_peer(const Descriptor& socket
 }
 
 std::string InternetAddress::host() const {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* bytes = is_v6() ? static_cast<const void*>(&v6().sin6_addr)
-                              : static_cast<const void*>(&v4().sin_addr);
-  inet_ntop(storage_.ss_family, bytes, text.data(), text.size());
+  std::array<char, INET6_ADDRSTRLEN + IF_NAMESIZE> text{};
+  getnameinfo(generic(), size(), text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
   return text.data();
 }
 

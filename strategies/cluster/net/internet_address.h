@@ -27,7 +27,8 @@ class InternetAddress {
   // Of the other end of a connection, while there is one.
   static std::optional<InternetAddress> of_peer(const Descriptor& socket);
 
-  // Without port and brackets: "10.0.0.1".
+  // Without port and brackets: "10.0.0.1"; with the zone of an IPv6 address that has one, which is
+  // an interface of this host: "fe80::1%eth0".
   std::string host() const;
   int port() const;
   // "10.0.0.1:2222", "[::1]:2222"; parse() reads it back.

@@ -300,9 +300,11 @@ std::vector<std::string> Stream::peer_uris() const {
 
 bool Stream::peer_is_named(const std::string& name) const {
   X509* const certificate = tls_ ? SSL_get0_peer_certificate(tls_->session) : nullptr;
+  // A zone is the affair of one host.
+  const std::string shown = name.substr(0, name.find('%'));
   const bool is = certificate != nullptr &&
-                  (X509_check_ip_asc(certificate, name.c_str(), 0) == 1 ||
-                   X509_check_host(certificate, name.data(), name.size(),
+                  (X509_check_ip_asc(certificate, shown.c_str(), 0) == 1 ||
+                   X509_check_host(certificate, shown.data(), shown.size(),
                                    X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, nullptr) == 1);
   ERR_clear_error();
   return is;

@@ -19,9 +19,9 @@ TEST(Address, ReadsHostAndPort) {
 }
 
 TEST(Address, TakesEveryKindOfHost) {
-  for (const char* text :
-       {"localhost:1", "10.0.0.7:65535", "[::1]:80", "[2001:db8::17]:80", "[fe80::1%eth0]:80",
-        "my_service:80", "a.b.c.:80", "7:80", "3com.net:80"}) {
+  for (const char* text : {"localhost:1", "10.0.0.7:65535", "[::1]:80", "[2001:db8::17]:80",
+                           "[fe80::1%eth0]:80", "[fe80::1%enP2p1s0]:80", "[fe80::1%bond0.100]:80",
+                           "my_service:80", "a.b.c.:80", "7:80", "3com.net:80"}) {
     EXPECT_EQ(Address::parse(text).text(), text);
   }
 }
@@ -64,6 +64,8 @@ TEST(Address, RefusesWhatCannotBeReached) {
       {"[1::2::3]:80", "no IPv6"},
       {"[:]:80", "no IPv6"},
       {"[fe80::1%]:80", "no IPv6"},
+      {"[fe80::1%eth0 ]:80", "no IPv6"},
+      {"[fe80::1%a-name-of-16-let]:80", "no IPv6"},
       {"256.1.1.1:80", "host name"},
       {"10.0.0:80", "host name"},
       {"a..b:80", "host name"},
