@@ -209,6 +209,18 @@ void warn(const GroupOptions& o, const std::vector<int>& hosts, const Attempt& a
                      "slower: ", reason, "\n"));
 }
 
+// Throws what keeps a group from forming any more: the failure of the job, or that it takes too
+// long.
+std::function<void()> formation_check(const GroupOptions& o) {
+  using Clock = std::chrono::steady_clock;
+  return [&o, deadline = Clock::now() + o.join_limit] {
+    o.store->check();
+    if (Clock::now() >= deadline)
+      fail(Code::kDeadlineExceeded, "the ranks of group \"", o.name,
+           "\" were connected, but have not become one within ", o.join_limit.count(), " ms");
+  };
+}
+
 // Processes of a host that cannot share memory become hosts of their own.
 ConnectedGroup connect_hosts(const GroupOptions& o, std::vector<int> hosts) {
   const auto alone = [&] {
@@ -237,7 +249,8 @@ ConnectedGroup connect_hosts(const GroupOptions& o, std::vector<int> hosts) {
                        return make_hierarchical_communicator({.tcp = join_tcp(o, t, kNoTimeLimit),
                                                               .host = std::move(attempt.ranks[t]),
                                                               .hosts = of_ranks,
-                                                              .limit = o.limit});
+                                                              .limit = o.limit,
+                                                              .check = formation_check(o)});
                      }),
           "shared memory within hosts, TCP between them"};
 }

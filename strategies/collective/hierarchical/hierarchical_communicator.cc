@@ -1,9 +1,12 @@
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <ranges>
+#include <thread>
 
 #include "core/base/comma_separated.h"
 #include "core/collective/split.h"
@@ -28,6 +31,43 @@ struct Connections {
 };
 
 milliseconds tcp_limit(std::optional<milliseconds> limit) { return limit.value_or(kNoTimeLimit); }
+
+// While it lives, asks `check`, if that is one, and ends `group` by what it throws.
+class Lookout {
+ public:
+  Lookout(const std::function<void()>& check, Communicator& group) {
+    if (check) thread_ = std::thread([this, &check, &group] { look(check, group); });
+  }
+  ~Lookout() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+  Lookout(const Lookout&) = delete;
+  Lookout& operator=(const Lookout&) = delete;
+
+ private:
+  static constexpr milliseconds kInterval{100};
+
+  void look(const std::function<void()>& check, Communicator& group) {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kInterval, [this] { return ended_; })) {
+      try {
+        check();
+      } catch (const Error& error) {
+        return group.abort(error);
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
 
 // A call in words, for an error.
 struct Words {
@@ -211,6 +251,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(HierarchicalParts p
   const int rank = parts.tcp->rank();
   Topology topology(parts.hosts, rank);
   parts.host->renumber(topology.neighbours(), topology.size());
+  std::optional<Lookout> lookout(std::in_place, parts.check, *parts.tcp);
   auto flat = split_tcp_communicator(*parts.tcp, 0, rank, tcp_limit(parts.limit));
   // Of those that carry a lane, one on each host.
   const auto join_lane = [&](int lane) {
@@ -224,6 +265,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(HierarchicalParts p
   std::vector<std::unique_ptr<Communicator>> lanes;
   for (int lane = 0; lane < topology.num_lanes(); ++lane)
     if (auto own = join_lane(lane)) lanes.push_back(std::move(own));
+  lookout.reset();  // while what it would end is still here
   Connections connections{std::move(parts.tcp), std::move(flat), std::move(leaders), nullptr};
   connections.levels =
       std::make_unique<Levels>(std::move(topology), std::move(parts.host), std::move(lanes));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +25,9 @@ struct HierarchicalParts {
   // How long a rank waits for the others in a call; for ever without one. Then it asks where all
   // are, for two seconds at most, and names those that do not answer or have not made the call.
   std::optional<std::chrono::milliseconds> limit;
+  // Asked while the group forms, on a thread of its own: what it throws ends that. Ranks wait for
+  // each other meanwhile, without a limit, and for one that is stopped in vain.
+  std::function<void()> check = {};
 };
 
 // The communicator of one rank of a group that spans hosts of which some have several ranks. All

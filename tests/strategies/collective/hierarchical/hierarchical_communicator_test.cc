@@ -1,3 +1,5 @@
+#include "strategies/collective/hierarchical/hierarchical_communicator.h"
+
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -10,8 +12,10 @@
 
 #include "core/collective/reduction.h"
 #include "core/tensor/tensor.h"
+#include "strategies/cluster/coordination/in_memory_store.h"
 #include "tests/strategies/collective/connected_groups.h"
 #include "tests/strategies/collective/processes.h"
+#include "tests/strategies/collective/tcp/tcp_group.h"
 
 namespace cohort::testing {
 namespace {
@@ -212,6 +216,31 @@ TEST(HierarchicalCommunicatorTest, AStoppedProcessIsNamedOnAllHosts) {
   }
   kill(group.pid(3), SIGCONT);
   EXPECT_EQ(group.wait(3), 0) << group.output(3);
+}
+
+// Rank 2, on a host of its own, is connected and then comes no further.
+TEST(HierarchicalCommunicatorTest, AGroupThatCannotFormAnyMoreIsGivenUp) {
+  Group tcp = make_tcp_group(3, {.timeout = kNoTimeLimit});
+  ASSERT_EQ(tcp.size(), 3u);
+  InMemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const Error error = error_of([&] {
+        auto host =
+            make_host_communicators(store, {.name = "host", .process = rank, .processes = 2});
+        make_hierarchical_communicator(
+            {.tcp = std::move(tcp[static_cast<size_t>(rank)]),
+             .host = std::move(host[0]),
+             .hosts = {0, 0, 1},
+             .limit = std::nullopt,
+             .check = [] { fail(Code::kUnavailable, "worker:2 counts as dead"); }});
+      });
+      EXPECT_EQ(error.code(), Code::kUnavailable) << error.what();
+      EXPECT_NE(error.message().find("worker:2 counts as dead"), std::string::npos)
+          << error.message();
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(HierarchicalCommunicatorTest, DifferentCallsInAHostAreRefusedOnAllHosts) {
