@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -97,24 +98,25 @@ ConnectedGroup connect_memory(const GroupOptions& o) {
 }
 
 // What `make` makes of the ranks of this process, which wait for each other meanwhile, so that each
-// has a thread.
+// has a thread. The first error is thrown: others may be of those that have waited for its rank.
 std::vector<std::unique_ptr<Communicator>> on_threads(
     const GroupOptions& o, const std::function<std::unique_ptr<Communicator>(size_t)>& make) {
   const auto ranks = static_cast<size_t>(o.ranks_per_process);
   std::vector<std::unique_ptr<Communicator>> communicators(ranks);
-  std::vector<std::exception_ptr> errors(ranks);
+  std::mutex mutex;
+  std::exception_ptr first_error;
   std::vector<std::thread> threads;
   for (size_t t = 0; t < ranks; ++t)
     threads.emplace_back([&, t] {
       try {
         communicators[t] = make(t);
       } catch (...) {
-        errors[t] = std::current_exception();
+        const std::lock_guard lock(mutex);
+        if (first_error == nullptr) first_error = std::current_exception();
       }
     });
   for (std::thread& thread : threads) thread.join();
-  for (const auto& error : errors)
-    if (error != nullptr) std::rethrow_exception(error);
+  if (first_error != nullptr) std::rethrow_exception(first_error);
   return communicators;
 }
 

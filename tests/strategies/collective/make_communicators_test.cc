@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/cluster/net/socket.h"
 #include "tests/strategies/collective/connected_groups.h"
 
 namespace cohort::testing {
@@ -174,6 +175,25 @@ TEST(MakeCommunicatorsTest, ShowsInOneTableWhatTheRanksOfACallDidWhoseLimitIsOve
       EXPECT_NE(table.find(line), std::string::npos) << line << " in\n" << table;
     std::filesystem::remove(own);
   }
+}
+
+// Two ranks of a process cannot listen on one port: who has it waits in vain for the other one.
+TEST(MakeCommunicatorsTest, TellsWhyARankOfTheProcessDoesNotCome) {
+  InMemoryStore store;
+  const std::string address =
+      net::InternetAddress::of(net::listen_on(net::InternetAddress())).text();
+  const Error error = error_of([&] {
+    make_communicators({.store = &store,
+                        .name = "group",
+                        .processes = 2,
+                        .ranks_per_process = 2,
+                        .backend = CommunicationBackend::kTcp,
+                        .join_limit = std::chrono::milliseconds(300),
+                        .address = address});
+  });
+  EXPECT_EQ(error.code(), Code::kUnavailable) << error.what();
+  EXPECT_NE(error.message().find("cannot listen on " + address), std::string::npos)
+      << error.message();
 }
 
 TEST(MakeCommunicatorsTest, RefusesPlaintextBeyondTheHost) {
