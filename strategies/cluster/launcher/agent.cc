@@ -29,6 +29,11 @@ std::string printable(std::string text) {
   return text;
 }
 
+// Whether a name by which hosts know each other is, here, an address that no other host reaches.
+bool is_hidden(const std::string& name, const net::InternetAddress& address) {
+  return address.is_loopback() && name != "localhost" && name != address.host();
+}
+
 std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
@@ -86,6 +91,12 @@ void Agent::serve_if_here(const std::vector<net::InternetAddress>& addresses) {
     setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
       server_.emplace(std::move(listener), rules(), patience(), security_);
+      if (const std::string& name = nodes().rendezvous.host(); is_hidden(name, address)) {
+        note_(str("warning: ", name, " stands for ", address.host(),
+                  " on this host, where nodes on other hosts cannot reach it: in /etc/hosts, write "
+                  "the address that this host has in its network instead, or name that in "
+                  "--rendezvous"));
+      }
       return;
     }
     error = errno;

@@ -22,6 +22,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
 
@@ -350,6 +351,17 @@ TEST(NodesTest, RefuseASecondRendezvous) {
   EXPECT_THAT(nodes[1].errors(), HasSubstr("node 0 cannot serve the rendezvous at 127.0.0.1:"));
   nodes[0].send(SIGTERM);
   EXPECT_EQ(nodes[0].wait(), 128 + SIGTERM);
+}
+
+TEST(NodesTest, AreWarnedOfARendezvousThatNoOtherHostReaches) {
+  // A name of 127.0.0.1, as a host's own is in some /etc/hosts.
+  const std::string rendezvous = "--rendezvous=0x7f000001:" + std::to_string(free_port());
+  Launched named({.flags = {"--nnodes=1", rendezvous}, .actions = {"print=done"}});
+  EXPECT_EQ(named.wait(), 0) << named.errors();
+  EXPECT_THAT(named.errors(), HasSubstr("0x7f000001 stands for 127.0.0.1 on this host"));
+  Nodes nodes({"--nnodes=1"}, {"print=done"});
+  EXPECT_EQ(nodes.start().wait(), 0) << nodes.all_errors();
+  EXPECT_THAT(nodes[0].errors(), Not(HasSubstr("stands for")));
 }
 
 TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
