@@ -24,6 +24,9 @@ constexpr int kSpins = 64;
 constexpr std::chrono::microseconds kYieldingTime{200};
 // How often a sleeper looks after the others.
 constexpr std::chrono::milliseconds kLook{100};
+// How long ranks that have met wait for each other when their group has ended: one of them, in
+// another process, may be stopped, which may be why.
+constexpr std::chrono::milliseconds kEndedPatience{1000};
 // Stages of the error that is written once.
 constexpr uint32_t kNoError = 0, kWritingError = 1, kErrorWritten = 2;
 // Who writes an error takes no longer, unless it was killed in between.
@@ -139,14 +142,21 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
   const auto completed = [&](uint32_t state) { return (state & ~kBits) != (before & ~kBits); };
   spin(spins_, [&] { return shared_.state.load(std::memory_order_acquire) != before; });
   const auto begin = Clock::now();
+  std::optional<Clock::time_point> saw_end;  // of the group
   bool may_warn = warns_ && breaking == kBroken;
   while (true) {
     const uint32_t state = shared_.state.load(std::memory_order_acquire);
     if (completed(state)) return;
     if ((state & breaking) != 0) throw error();
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    const auto now = Clock::now();
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
     if (limit_ && waited >= *limit_) {
       lose(late(waiting));
+      continue;
+    }
+    if ((state & kBroken) != 0 && !saw_end) saw_end = now;
+    if (saw_end && now - *saw_end >= kEndedPatience && !peers_.processes.empty()) {
+      lose(error());
       continue;
     }
     if (may_warn && stall_.is_due(waited)) {

@@ -46,8 +46,8 @@ class SharedMeeting {
     const Reference reference{&waiting, &call<W>};
     come(kBroken, reference);
   }
-  // As meet, between ranks that have met: an abort does not keep them from finishing together. Only
-  // the end of a process, or the time limit, does.
+  // As meet, between ranks that have met: an abort does not keep them from finishing together, as
+  // long as they soon can. The end of a process, or the time limit, does.
   template <typename W>
   void part(const W& waiting) {
     const Reference reference{&waiting, &call<W>};

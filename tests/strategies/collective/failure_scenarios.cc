@@ -1,6 +1,13 @@
+#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <mutex>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
 
+#include "core/collective/split.h"
 #include "tests/strategies/collective/scenarios.h"
 
 namespace cohort::testing {
@@ -25,6 +32,29 @@ void print_error_of(Communicator& c, const Work& work) {
     }
   }
   expect(false, "an error");
+}
+
+// Memory of which the first use stops the process.
+constexpr int64_t kTrapFloats = int64_t{1} << 18;
+constexpr size_t kTrapBytes = kTrapFloats * sizeof(float);
+void* g_trap = nullptr;
+void stop_at_trap(int /*signal*/) {
+  mprotect(g_trap, kTrapBytes, PROT_READ | PROT_WRITE);
+  raise(SIGSTOP);
+}
+void* make_trap() {
+  g_trap = mmap(nullptr, kTrapBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(g_trap != MAP_FAILED, "memory for a trap");
+  std::signal(SIGSEGV, stop_at_trap);
+  return g_trap;
+}
+
+bool is_stopped(int64_t pid) {
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
 }
 
 }  // namespace
@@ -60,12 +90,27 @@ void wait_for_last_rank(Communicator& c) {
   });
 }
 
+void stop_last_rank(Communicator& c) {
+  const std::vector<int64_t> pids = tell_all(c, int64_t{getpid()});
+  std::vector<float> data(kTrapFloats, 1);
+  const bool is_last = c.rank() == c.size() - 1;
+  const Segment segment{data.data(), is_last ? make_trap() : data.data(), kTrapFloats};
+  std::jthread ending;
+  if (c.rank() == 0)
+    ending = std::jthread([&] {
+      while (!is_stopped(pids.back())) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      c.abort(Error(Code::kUnavailable, "the last rank is stopped"));
+    });
+  print_error_of(c, [&] { c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum); });
+}
+
 const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all{
       {"calls", make_all_calls},       {"messages", exchange_messages},
       {"split", split_groups},         {"background", run_in_background},
       {"replace", replace_memory},     {"mismatch", mismatch_calls},
       {"abort", abort_from_last_rank}, {"wait", wait_for_last_rank},
+      {"stop", stop_last_rank},
   };
   return all;
 }

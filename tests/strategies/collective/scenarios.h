@@ -25,6 +25,9 @@ void mismatch_calls(Communicator& communicator);
 void abort_from_last_rank(Communicator& communicator);
 // The last rank stops coming, in the way its process is told.
 void wait_for_last_rank(Communicator& communicator);
+// The process of the last rank stops itself in the middle of a collective, over shared memory, and
+// the first rank ends the group then.
+void stop_last_rank(Communicator& communicator);
 
 const std::map<std::string, Scenario>& scenarios();
 
