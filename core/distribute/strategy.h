@@ -190,6 +190,7 @@ class Strategy {
   // others, and the first one is thrown when all have. Then no variable has changed and the next
   // run works again, unless replicas had combined values and some may have begun to change
   // variables by them: where copies may differ now, that error is the one of every later run.
+  // What a single replica has written before its error stays.
   PerReplica<std::vector<Tensor>> run(const Function& function,
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const RunOptions& options = {});
