@@ -1,17 +1,15 @@
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <ranges>
-#include <thread>
 
 #include "core/base/comma_separated.h"
 #include "core/collective/split.h"
 #include "strategies/collective/hierarchical/group_end.h"
 #include "strategies/collective/hierarchical/levels.h"
+#include "strategies/collective/hierarchical/lookout.h"
 #include "strategies/collective/tcp/tcp_communicator.h"
 
 namespace cohort {
@@ -19,6 +17,7 @@ namespace {
 
 using hierarchical::GroupEnd;
 using hierarchical::Levels;
+using hierarchical::Lookout;
 using hierarchical::Topology;
 using std::chrono::milliseconds;
 
@@ -31,43 +30,6 @@ struct Connections {
 };
 
 milliseconds tcp_limit(std::optional<milliseconds> limit) { return limit.value_or(kNoTimeLimit); }
-
-// While it lives, asks `check`, if that is one, and ends `group` by what it throws.
-class Lookout {
- public:
-  Lookout(const std::function<void()>& check, Communicator& group) {
-    if (check) thread_ = std::thread([this, &check, &group] { look(check, group); });
-  }
-  ~Lookout() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_one();
-    if (thread_.joinable()) thread_.join();
-  }
-  Lookout(const Lookout&) = delete;
-  Lookout& operator=(const Lookout&) = delete;
-
- private:
-  static constexpr milliseconds kInterval{100};
-
-  void look(const std::function<void()>& check, Communicator& group) {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kInterval, [this] { return ended_; })) {
-      try {
-        check();
-      } catch (const Error& error) {
-        return group.abort(error);
-      }
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-  std::thread thread_;
-};
 
 // A call in words, for an error.
 struct Words {
