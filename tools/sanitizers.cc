@@ -33,7 +33,8 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libgrpc++.so\n"
          "called_from_lib:libgrpc.so\n"
          "called_from_lib:libprotobuf.so\n"
-         "called_from_lib:libssl.so\n";
+         "called_from_lib:libssl.so\n"
+         "called_from_lib:libz.so\n";
 }
 
 }  // extern "C"

@@ -25,8 +25,8 @@ _EPOCHS = 5
 # Within how many seconds of a cut everybody names who is on the other side; and of two that find no way to each other
 # when a job starts.
 _NAMED, _NAMED_AT_START = 3, 6
-# For what a process prints, and its end, beside other processes on two cores.
-_TURNS = 1
+# For what a process prints, and its end, beside other processes on two cores; more under ThreadSanitizer.
+_TURNS = cases.SOON / 30
 
 
 class Stopwatch:
