@@ -3,6 +3,7 @@
 
 extern "C" {
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the name that ThreadSanitizer looks for
 const char* __tsan_default_suppressions();
 
 // Debian's libraries are not built for ThreadSanitizer, which sees their memory traffic through the
@@ -10,6 +11,7 @@ const char* __tsan_default_suppressions();
 // from, but for gRPC's callbacks: one follows another on threads whose order cannot be seen. Nor is
 // it seen that gRPC closes the sockets that a listener or a guard hands to it, so that their
 // numbers come again. Open MPI's transports take their locks in more than one order.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 const char* __tsan_default_suppressions() {
   return "race:grpc::internal::\n"
          "race:libgrpc.so\n"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 
@@ -14,8 +13,7 @@ constexpr size_t kShown = 8;
 
 template <typename Items, typename Number>
 std::string list(const Items& items, Number number) {
-  const std::string text =
-      comma_separated(items | std::views::take(kShown) | std::views::transform(number));
+  const std::string text = comma_separated(items, number, kShown);
   return items.size() > kShown ? text + ", ..." : text;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ostream>
-#include <ranges>
 #include <utility>
 
 #include "core/base/comma_separated.h"
@@ -40,7 +39,7 @@ const Tensor& Element::operator[](std::string_view name) const {
   if (const Tensor* tensor = find(name)) return *tensor;
   const auto quote = [](const Field& field) { return str('"', field.name, '"'); };
   fail(Code::kNotFound, "no tensor \"", name, "\" in this element; it has ",
-       fields_.empty() ? "none" : comma_separated(fields_ | std::views::transform(quote)));
+       fields_.empty() ? "none" : comma_separated(fields_, quote));
 }
 
 void Element::set(std::string_view name, Tensor tensor) {
@@ -70,7 +69,7 @@ std::ostream& operator<<(std::ostream& out, const Element& element) {
   const auto in_words = [](const Field& field) {
     return str(field.name, ": ", field.tensor.spec());
   };
-  return out << '{' << comma_separated(element.fields() | std::views::transform(in_words)) << '}';
+  return out << '{' << comma_separated(element.fields(), in_words) << '}';
 }
 
 }  // namespace cohort::data

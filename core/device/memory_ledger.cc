@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -76,8 +75,7 @@ std::string MemoryLedger::holders() const {
   const auto in_words = [](const auto& part) {
     return str(format_bytes(part.first), " by ", part.second);
   };
-  const std::string most =
-      comma_separated(all | std::views::take(kShown) | std::views::transform(in_words));
+  const std::string most = comma_separated(all, in_words, kShown);
   return str("; ", format_bytes(used_), " of it are held", most.empty() ? "" : ": ", most,
              all.size() > kShown ? str(" and ", all.size() - kShown, " more") : "");
 }

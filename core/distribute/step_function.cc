@@ -1,7 +1,6 @@
 #include "core/distribute/step_function.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 #include "core/base/random.h"
@@ -13,7 +12,7 @@ namespace {
 std::string quoted(const std::vector<std::string>& names) {
   if (names.empty()) return "nothing";
   const auto quote = [](const std::string& name) { return str('"', name, '"'); };
-  return comma_separated(names | std::views::transform(quote));
+  return comma_separated(names, quote);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <ostream>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 
@@ -47,8 +46,7 @@ std::string_view dtype_name(DType dtype) { return info(dtype).name; }
 DType dtype_from_name(std::string_view name) {
   for (size_t i = 0; i < kInfo.size(); ++i)
     if (kInfo[i].name == name) return static_cast<DType>(i);
-  invalid("unknown dtype \"", name, "\"; known are ",
-          comma_separated(kInfo | std::views::transform(&DTypeInfo::name)));
+  invalid("unknown dtype \"", name, "\"; known are ", comma_separated(kInfo, &DTypeInfo::name));
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << dtype_name(dtype); }

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <iostream>
-#include <ranges>
 #include <string>
 
 #include "core/base/comma_separated.h"
@@ -29,7 +28,7 @@ void check(int argc, char** argv) {
   std::cout << (json ? result.json() + "\n" : result.table()) << std::flush;
   const auto missing = result.unreachable();
   if (missing.empty()) return;
-  const std::string names = cohort::comma_separated(missing | std::views::take(8));
+  const std::string names = cohort::comma_separated(missing, std::identity(), 8);
   cohort::fail(cohort::Code::kUnavailable, missing.size(), " of ", result.peers.size(),
                " tasks cannot be reached: ", names, missing.size() > 8 ? ", ..." : "");
 }

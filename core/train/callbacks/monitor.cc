@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 #include "core/base/notice.h"
@@ -41,7 +40,7 @@ std::optional<double> Monitor::find(const Training& training, const Logs& logs) 
                            training.options().validation_data.has_value();
   if (unvalidated && name_.starts_with(kValidationPrefix)) return std::nullopt;
   invalid("there is no result \"", name_,
-          "\" to monitor; there are: ", comma_separated(std::views::keys(logs)));
+          "\" to monitor; there are: ", comma_separated(logs, &Logs::value_type::first));
 }
 
 bool Monitor::beats(double value, double other) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 
@@ -48,7 +47,7 @@ template <typename Fits>
 void CertifiedTasks::check_any(const Fits& fits, const std::string& who) const {
   if (!restricted_ || std::ranges::any_of(uris_, fits)) return;
   const auto start = [](const std::string& uri) { return uri.substr(0, 200); };
-  const std::string all = comma_separated(uris_ | std::views::transform(start));
+  const std::string all = comma_separated(uris_, start);
   fail(Code::kPermissionDenied, who, " has a certificate that ",
        all.empty() ? "names no task, as COHORT_TLS_REQUIRE_TASK=1 demands: it needs a URI such as "
                      "cohort://*/worker/1 among its subject alternative names"

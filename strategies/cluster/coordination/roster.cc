@@ -1,8 +1,5 @@
 #include "strategies/cluster/coordination/roster.h"
 
-#include <algorithm>
-#include <ranges>
-#include <span>
 #include <unistd.h>
 
 #include "core/base/comma_separated.h"
@@ -66,8 +63,7 @@ std::string Roster::described(int rank) const {
 
 std::string Roster::described(const std::vector<int>& ranks, size_t most) const {
   const auto in_words = [this](int rank) { return described(rank); };
-  const auto shown = std::span(ranks).first(std::min(ranks.size(), most));
-  const std::string text = comma_separated(shown | std::views::transform(in_words));
+  const std::string text = comma_separated(ranks, in_words, most);
   return most < ranks.size() ? str(text, " and ", ranks.size() - most, " more") : text;
 }
 

@@ -5,7 +5,6 @@
 #include <csignal>
 #include <fcntl.h>
 #include <poll.h>
-#include <ranges>
 #include <sys/wait.h>
 #include <utility>
 
@@ -332,8 +331,10 @@ bool Attempt::trainers_have_ended() const {
 }
 
 std::string Attempt::running() const {
-  const auto runs = [](const TaskRun& run) { return !run.ended; };
-  return comma_separated(tasks_ | std::views::filter(runs) | std::views::transform(&TaskRun::name));
+  std::vector<std::string> names;
+  for (const TaskRun& run : tasks_)
+    if (!run.ended) names.push_back(run.name);
+  return comma_separated(names);
 }
 
 std::string Attempt::what_runs() const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
@@ -172,7 +171,7 @@ void JobState::start(Time now) {
 }
 
 std::string JobState::labels() const {
-  return comma_separated(std::views::values(nodes_) | std::views::transform(&Member::label));
+  return comma_separated(nodes_, [](const auto& node) { return node.second.label; });
 }
 
 std::string JobState::missing() const {
@@ -189,8 +188,9 @@ std::string JobState::missing() const {
       str(nodes_.size(), " of ", rules_.min_nodes < wanted ? str(rules_.min_nodes, " to ") : "",
           wanted, wanted == 1 ? " node is" : " nodes are", " here (", labels(), ")");
   if (!all_have_ranks || !any_chose) return text;
-  const auto is_missing = [&](size_t rank) { return !has_rank[rank]; };
-  auto ranks = std::views::iota(size_t{0}, has_rank.size()) | std::views::filter(is_missing);
+  std::vector<size_t> ranks;
+  for (size_t rank = 0; rank < has_rank.size(); ++rank)
+    if (!has_rank[rank]) ranks.push_back(rank);
   return str(text, "; missing: --node_rank ", comma_separated(ranks));
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 #include "core/collective/split.h"
@@ -93,11 +92,10 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
     const GroupEnd::Missing missing = end_.call_roll();
     if (missing.ranks.empty()) end_.fail_call(error);
     const auto name = [this](int r) { return tcp_rank_name(*flat_, r).text; };
-    end_.fail_call(
-        Error(error.code(),
-              str(describe(call), " took longer than ", limit_->count(), " ms: ", missing.why, ' ',
-                  comma_separated(missing.ranks | std::views::transform(name))),
-              tcp_rank_name(*flat_, missing.ranks[0]).task));
+    end_.fail_call(Error(error.code(),
+                         str(describe(call), " took longer than ", limit_->count(),
+                             " ms: ", missing.why, ' ', comma_separated(missing.ranks, name)),
+                         tcp_rank_name(*flat_, missing.ranks[0]).task));
   }
 
   // A message that its receiver has no room for is the only mistake that leaves a group as it was.

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <ctime>
 #include <linux/futex.h>
-#include <ranges>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -222,9 +221,7 @@ SharedMeeting::Absence SharedMeeting::find_absent() const {
     absent.ranks.push_back(r);
   }
   const auto name_of = [this](int r) { return name(r); };
-  absent.names = absent.ranks.empty()
-                     ? "nobody"
-                     : comma_separated(absent.ranks | std::views::transform(name_of));
+  absent.names = absent.ranks.empty() ? "nobody" : comma_separated(absent.ranks, name_of);
   return absent;
 }
 

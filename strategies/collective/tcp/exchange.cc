@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <linux/sockios.h>
-#include <ranges>
 #include <sys/ioctl.h>
 #include <thread>
 
@@ -287,7 +286,7 @@ std::optional<Error> Exchange::verdict(bool timed_out) const {
 
 std::string Exchange::names(const std::vector<int>& peers) const {
   const auto name = [this](int peer) { return control_.name(peer); };
-  return comma_separated(peers | std::views::transform(name));
+  return comma_separated(peers, name);
 }
 
 void Exchange::flush() {

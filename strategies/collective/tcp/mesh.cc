@@ -5,7 +5,6 @@
 #include <cstring>
 #include <list>
 #include <poll.h>
-#include <ranges>
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
@@ -328,7 +327,7 @@ class Meeting {
   }
   std::string names_of_missing() {
     const auto in_words = [this](int peer) { return name(peer) + trouble_with(peer); };
-    return comma_separated(missing_ranks() | std::views::transform(in_words));
+    return comma_separated(missing_ranks(), in_words);
   }
 
   std::string trouble_with(int peer) const {
