@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "strategies/parameter_server/service.h"
+#include "tests/strategies/parameter_server/saved_shards.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/resources.h"
@@ -144,13 +145,7 @@ TEST(Snapshot, IsTakenAtOnceWhenThereAreShards) {
   for (const char* name : {"a", "b"}) {
     client->create(whole_shard(name, {DType::kFloat32, {2}}), [] { return floats({1, 2}); });
     const size_t shards = client->statistics().shards;
-    EXPECT_TRUE(eventually([&] {
-      try {
-        return parameter_server::read_snapshot(folder.path()).size() == shards;
-      } catch (const Error&) {  // there is none yet, or the next one has just taken its place
-        return false;
-      }
-    })) << name;
+    EXPECT_TRUE(eventually([&] { return saved_shards(folder.path()) == shards; })) << name;
   }
 }
 
