@@ -78,19 +78,13 @@ void require_alike(const std::string& name, const Trace& a, const Trace& b) {
           shown(x, ours), " and the one with ", to_string(b.signature), " ", shown(y, theirs));
 }
 
-bool meets(const GraphFunction& function) {
-  const auto& nodes = function.graph->nodes();
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [](const auto& node) { return is_meeting(*node); });
-}
-
 // Of a group's traces those in which replicas never meet, where in others they wait before they
 // write: what is not kept equal may be written by some replicas alone.
 std::vector<Trace*> absent_from_barrier(const std::vector<Trace*>& all) {
   std::vector<Trace*> absent;
   if (std::any_of(all.begin(), all.end(), [](const Trace* trace) { return trace->waits; }))
     std::copy_if(all.begin(), all.end(), std::back_inserter(absent),
-                 [](const Trace* trace) { return !meets(trace->function); });
+                 [](const Trace* trace) { return !first_meeting(*trace->function.graph); });
   return absent;
 }
 

@@ -20,14 +20,13 @@ class WriteHolder {
 
   GraphFunction run() {
     const auto& nodes = function_.graph->nodes();
-    const auto meeting = std::find_if(nodes.begin(), nodes.end(),
-                                      [](const auto& node) { return is_meeting(*node); });
-    const auto before = static_cast<size_t>(meeting - nodes.begin());
+    const Node* meeting = first_meeting(*function_.graph);
+    const auto before = meeting ? static_cast<size_t>(meeting->id()) : nodes.size();
     hold_writes(before);
     hold_what_only_they_need(before);
     for (size_t i = 0; i < before; ++i)
       if (!held_[i]) emit(*nodes[i]);
-    if (meeting != nodes.end()) emit(**meeting);
+    if (meeting) emit(*meeting);
     for (const auto& node : nodes) emit(*node);
     return rewrite_.finish();
   }

@@ -89,6 +89,13 @@ bool is_meeting(const Node& node) {
   return communicates(node) && !is_start(node);
 }
 
+const Node* first_meeting(const Graph& graph) {
+  const auto& nodes = graph.nodes();
+  const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                  [](const auto& node) { return is_meeting(*node); });
+  return found == nodes.end() ? nullptr : found->get();
+}
+
 std::vector<bool> find_live(const GraphFunction& function,
                             const std::function<bool(const Node&)>& dropped) {
   const auto& nodes = function.graph->nodes();
@@ -151,12 +158,11 @@ void add_barriers(const GraphFunction& function, std::vector<std::vector<const N
 
 // Adds the edges that keep writes behind the first meeting before them.
 void add_meeting(const GraphFunction& function, std::vector<std::vector<const Node*>>& before) {
-  const Node* first = nullptr;
-  for (const auto& node : function.graph->nodes()) {
-    if (first == nullptr && is_meeting(*node)) first = node.get();
-    if (first != nullptr && is_write(*node))
+  const Node* first = first_meeting(*function.graph);
+  if (!first) return;
+  for (const auto& node : function.graph->nodes())
+    if (is_write(*node) && node->id() > first->id())
       before[static_cast<size_t>(node->id())].push_back(first);
-  }
 }
 
 }  // namespace

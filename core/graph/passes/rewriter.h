@@ -82,5 +82,7 @@ bool communicates(const Node& node);
 // True for nodes that are over only when every replica has come to this communication: all but
 // starts, and the waits for starts with a condition, which may have started nothing.
 bool is_meeting(const Node& node);
+// The first meeting in the graph's order; null where replicas never meet.
+const Node* first_meeting(const Graph& graph);
 
 }  // namespace cohort
