@@ -1,6 +1,6 @@
 // What every strategy promises: the same program trains to the same numbers under each of them, for
-// any number of replicas and rows. Two programs: on CPUs, and on GPUs, which are simulated, against
-// one CPU.
+// any number of replicas and rows. Three programs: on CPUs, on GPUs, which are simulated, and on
+// logical GPUs of a card, all against one CPU.
 #include <map>
 #include <random>
 #include <thread>
@@ -69,10 +69,8 @@ std::vector<Kind> all_kinds() {
        {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2), std::pair(2, 4), std::pair(3, 1),
         std::pair(4, 2), std::pair(8, 1)})
     kinds.push_back({"Workers", replicas, workers});
-  // Simulated GPUs take turns, so that many of them show little that few do not.
-  constexpr int kMaxOnGpus = 4;
   std::erase_if(kinds, [](const Kind& kind) {
-    return is_on_gpus() && kind.replicas * kind.workers > kMaxOnGpus;
+    return kind.replicas * kind.workers > most_tested_replicas();
   });
   return kinds;
 }

@@ -8,5 +8,7 @@ namespace cohort {
 DeviceType tested_devices();
 // Makes them, `count` and no more.
 void make_tested_devices(int count);
+// Of all workers together; more would take time and show little.
+int most_tested_replicas();
 
 }  // namespace cohort
