@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +14,8 @@
 #include "strategies/collective/host/region_registry.h"
 #include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/segments.h"
+#include "strategies/parameter_server/shard.h"
+#include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/failing_allocations.h"
 
 namespace cohort::testing {
@@ -20,8 +23,11 @@ namespace {
 
 using parameter_server::BorrowedRegions;
 using parameter_server::Frame;
+using parameter_server::kTeamBytes;
 using parameter_server::LentRegions;
 using parameter_server::ReceivedSegments;
+using parameter_server::Shard;
+using parameter_server::UpdateTeam;
 
 // Calls `f` again and again: its first allocation fails, then the one after it, until none does.
 template <typename F>
@@ -63,6 +69,34 @@ TEST(NoMemory, LentMemoryThatCannotBeTakenCountsAsReturned) {
     returned->set_value();
   }).detach();
   EXPECT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+// Else the change after it would be of the same version, and a log that is read again would have
+// the one in place of the other.
+TEST(NoMemory, AnUpdateThatIsWrittenDownIsMade) {
+  const TensorSpec large{DType::kFloat32, {static_cast<int64_t>(kTeamBytes / sizeof(float))}};
+  parameter_server::BufferCache buffers(0);
+  UpdateTeam team(2);
+  Shard shard(whole_shard("w", large), Tensor::zeros(large.dtype, large.shape),
+              {.epoch = 1,
+               .buffers = &buffers,
+               .team = &team,
+               .record = [](const parameter_server::Change&) { allocations_left = 0; }});
+  parameter_server::IncomingPush push;
+  push.task = "worker:0";
+  push.mark = {.incarnation = 1, .sequence = 1};
+  push.learning_rate = 1;
+  push.gradient = Tensor::full(large.dtype, large.shape, 1);
+  bool has_failed = false;
+  try {
+    shard.push(std::move(push));
+  } catch (const std::bad_alloc&) {
+    has_failed = true;
+  }
+  allocations_left = -1;
+  EXPECT_FALSE(has_failed);
+  EXPECT_EQ(shard.version(), 2u);
+  EXPECT_EQ(shard.part(0).data<float>()[0], -1);
 }
 
 }  // namespace
