@@ -230,8 +230,7 @@ PushResult Shard::push(IncomingPush push) {
                                    .rows = std::move(push.rows),
                                    .learning_rate = rate,
                                    .number = std::max(updates_ + 1, push.step)};
-    make_rows(gradient);
-    record(marks, gradient);
+    or_forget(make_rows(gradient), [&] { record(marks, gradient); });
     apply(gradient);
     set_marks(std::move(marks));
   }
@@ -277,8 +276,8 @@ void Shard::compensate(IncomingPush& push) {
   });
 }
 
-void Shard::make_rows(const AppliedGradient& gradient) {
-  if (table_ && gradient.rows) table_->make(*gradient.rows);
+std::vector<int64_t> Shard::make_rows(const AppliedGradient& gradient) {
+  return table_ && gradient.rows ? table_->make(*gradient.rows) : std::vector<int64_t>();
 }
 
 void Shard::apply(const AppliedGradient& gradient) {
@@ -495,12 +494,7 @@ uint64_t Shard::write(const Writer& writer, const AssignedRows& assigned) {
   const std::lock_guard lock(mutex_);
   if (!is_due(writer)) return version_;
   const std::vector<int64_t> made = table_->make(assigned.rows);  // what may fail comes first
-  try {
-    begin_write(writer, assigned);
-  } catch (...) {
-    table_->forget(made);
-    throw;
-  }
+  or_forget(made, [&] { begin_write(writer, assigned); });
   overwrite(assigned, made);
   return version_;
 }

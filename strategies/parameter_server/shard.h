@@ -217,8 +217,20 @@ class Shard {
   // Of a write that is: it counts as made.
   template <typename What>
   void begin_write(const Writer& writer, const What& what);
-  // Of a table with rows on first use: what may fail comes before anything changes.
-  void make_rows(const AppliedGradient& gradient);
+  // Of a table with rows on first use: what may fail comes before anything changes. Those that were
+  // not there.
+  std::vector<int64_t> make_rows(const AppliedGradient& gradient);
+  // Calls `f`, which comes before a change; where it throws, the rows `made` for that are
+  // forgotten.
+  template <typename F>
+  void or_forget(std::span<const int64_t> made, const F& f) {
+    try {
+      f();
+    } catch (...) {
+      if (table_) table_->forget(made);
+      throw;
+    }
+  }
   // Of a push that has been applied, or waits for its update.
   PushResult repeated(const std::string& task) const;
   PushResult count(IncomingPush& push, PushResult result);

@@ -65,8 +65,7 @@ void Shard::finish_round(IncomingPush* last) {
   Marks marks;
   for (const auto& [task, before] : round_.tasks())
     marks[task] = last != nullptr && last->task == task ? last->mark : marks_.at(task);
-  make_rows(sum);
-  record(marks, sum);
+  or_forget(make_rows(sum), [&] { record(marks, sum); });
   apply(sum);
   set_marks(std::move(marks));
   round_ = {};

@@ -84,6 +84,26 @@ TEST_F(Recorded, HasNoneOfTheMissingRowsThatCannotBeWrittenDown) {
   EXPECT_EQ(value, 7);
 }
 
+// Else what somebody brings of them would be passed over.
+TEST_F(Recorded, HasNoneOfTheRowsOfAPushThatCannotBeWrittenDown) {
+  const auto of_row = [](int64_t row) {
+    IncomingPush push = gradient(0, 1);
+    push.rows = std::vector<int64_t>{row};
+    push.gradient = Tensor::full(DType::kFloat32, {1, 1}, 1);
+    return push;
+  };
+  for (const ConsistencyOptions& consistency :
+       {ConsistencyOptions{}, ConsistencyOptions{.max_staleness = 0, .num_workers = 1}}) {
+    Shard table(lazy_table(1000, 1, {}), Tensor(), environment(consistency));
+    is_full_ = true;
+    EXPECT_ERROR(table.push(of_row(5)), Code::kResourceExhausted, "full");
+    EXPECT_EQ(table.rows_in_use(), 0);
+    is_full_ = false;
+    EXPECT_EQ(table.push(of_row(6)).outcome, PushOutcome::kApplied);
+    EXPECT_EQ(table.rows_after(-1, 10), (std::vector<int64_t>{6}));
+  }
+}
+
 TEST_F(Recorded, GoesOnWithARoundWhenMissingRowsCome) {
   Shard table(lazy_table(1000, 1, {}), Tensor(),
               environment({.max_staleness = 0, .num_workers = 2}));
