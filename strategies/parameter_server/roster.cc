@@ -23,13 +23,14 @@ std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnati
     fail(Code::kResourceExhausted, "more than ", most_, ' ', what_);
   Task& entry = tasks_[task];
   if (entry.present && entry.present->incarnation == incarnation) return entry.present;
-  if (entry.retired.contains(incarnation)) refuse_retired(task);
+  if (std::ranges::find(entry.retired, incarnation) != entry.retired.end()) refuse_retired(task);
+  auto start = std::make_shared<Start>(task, incarnation);
   if (entry.present) {
+    entry.retired.push_back(entry.present->incarnation);
     entry.present->retired = true;
-    if (entry.retired.size() < kMaxRetired) entry.retired.insert(entry.present->incarnation);
+    if (entry.retired.size() > kMaxRetired) entry.retired.erase(entry.retired.begin());
   }
-  entry.present = std::make_shared<Start>(task, incarnation);
-  return entry.present;
+  return entry.present = std::move(start);
 }
 
 bool Roster::anybody() const {

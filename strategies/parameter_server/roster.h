@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +43,7 @@ class Roster {
  private:
   struct Task {
     std::shared_ptr<Start> present;
-    std::set<uint64_t> retired;
+    std::vector<uint64_t> retired;  // the last ones
   };
   const size_t most_;
   const std::string what_;

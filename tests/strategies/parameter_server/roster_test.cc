@@ -16,6 +16,16 @@ TEST(Roster, HasALimitThatItsErrorNames) {
   EXPECT_ERROR(lanes.enter("a", 1), Code::kFailedPrecondition, "started again since");
 }
 
+// Of a task that is started again and again, a process that is still there is one of the last.
+TEST(Roster, TellsTheLastOfManyStartsFromNewOnes) {
+  parameter_server::Roster tasks(1, "tasks");
+  constexpr uint64_t kStarts = 2000;
+  for (uint64_t start = 1; start <= kStarts; ++start) tasks.enter("a", start);
+  for (uint64_t start = kStarts - 1; start > kStarts - 1000; --start)
+    EXPECT_ERROR(tasks.enter("a", start), Code::kFailedPrecondition, "started again since");
+  EXPECT_EQ(tasks.enter("a", kStarts)->incarnation, kStarts);
+}
+
 TEST(Roster, KnowsWhenTheLastStartsOfAllAreDone) {
   parameter_server::Roster tasks(2, "tasks");
   EXPECT_FALSE(tasks.all_done()) << "nobody has come";
