@@ -183,10 +183,20 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   const Time deadline = deadline_after(timeout);
   std::unique_lock<std::mutex> pushing;
   if (!pushes.empty()) pushing = std::unique_lock(push_mutex_);
+  const auto is_compressed = [this](const ShardPush& push) {
+    return !push.rows && !push.exact && is_floating(push.gradient.dtype()) &&
+           compressor_.kind() != Compression::kNone;
+  };
+  // All of it, before the compressor keeps anything.
+  for (const ShardPush& push : pushes) {
+    require_value("gradient for", push.shard, push.gradient, push.rows);
+    if (is_compressed(push)) GradientCompressor::require_finite(push.shard, push.gradient);
+  }
+  for (const ShardPull& pull : pulls)
+    require_value("target of", pull.shard, pull.target, pull.rows);
   pb::Request request;
   Payload payload;
   for (const ShardPush& push : pushes) {
-    require_value("gradient for", push.shard, push.gradient, push.rows);
     Sequence& sequence = sequences_[push.shard];
     pb::Push& out = *request.mutable_update()->add_pushes();
     const ShardVersion from =
@@ -206,8 +216,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     out.set_step(push.step);
     out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
     if (push.rows) payload.push_back(piece_of(*push.rows));
-    const bool compressed = !push.rows && !push.exact && is_floating(push.gradient.dtype()) &&
-                            compressor_.kind() != Compression::kNone;
+    const bool compressed = is_compressed(push);
     payload.push_back(compressed ? piece_of(compressor_.compress(push.shard, push.gradient))
                                  : piece_of(push.gradient));
     out.set_encoding(compressed ? static_cast<int>(compressor_.kind()) : 0);
@@ -215,7 +224,6 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
                           (push.rows ? push.rows->size() * sizeof(int64_t) : 0));
   }
   for (const ShardPull& pull : pulls) {
-    require_value("target of", pull.shard, pull.target, pull.rows);
     write_pull(pull, request.mutable_update()->add_pulls());
     if (pull.rows) payload.push_back(piece_of(*pull.rows));
   }

@@ -201,9 +201,8 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> v
 
 // Of a gradient of T, of which `residual` is kept.
 template <typename T>
-std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std::string& shard,
-                                    const Tensor& gradient, Tensor& residual,
-                                    RandomStream& random) {
+std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const Tensor& gradient,
+                                    Tensor& residual, RandomStream& random) {
   using W = Wide<T>;
   if (residual.dtype() != dtype_of<W> || !residual.defined() ||
       residual.shape() != gradient.shape())
@@ -212,13 +211,8 @@ std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const std
   const T* in = gradient.data<T>();
   W* kept = residual.data<W>();
   std::vector<W> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto given = static_cast<W>(in[i]);
-    if (!std::isfinite(given))
-      fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ", given,
-           ", and what is not finite cannot be compressed");
-    values[i] = std::clamp(kept[i] + given, -kLargest<W>, kLargest<W>);
-  }
+  for (size_t i = 0; i < count; ++i)
+    values[i] = std::clamp(kept[i] + static_cast<W>(in[i]), -kLargest<W>, kLargest<W>);
   std::ranges::copy(values, kept);
   auto buffer = encode<W>(options, values, random);
   for (size_t i = 0; i < count; ++i) kept[i] -= static_cast<W>(rounded<T>(values[i]));
@@ -235,11 +229,20 @@ GradientCompressor::GradientCompressor(const CompressionOptions& options, std::s
     invalid("threshold must be positive, got ", options.threshold);
 }
 
+void GradientCompressor::require_finite(const std::string& shard, const Tensor& gradient) {
+  dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient", [&]<typename T>() {
+    for (const T value : gradient.values<T>())
+      if (!std::isfinite(static_cast<Wide<T>>(value)))
+        fail(Code::kOutOfRange, "the gradient of shard \"", shard, "\" has an element ",
+             static_cast<Wide<T>>(value), ", and what is not finite cannot be compressed");
+  });
+}
+
 std::shared_ptr<Buffer> GradientCompressor::compress(const std::string& shard,
                                                      const Tensor& gradient) {
   std::shared_ptr<Buffer> buffer;
   dispatch(FloatTypes{}, gradient.dtype(), "a compressed gradient", [&]<typename T>() {
-    buffer = compress_as<T>(options_, shard, gradient, residuals_[shard], random_);
+    buffer = compress_as<T>(options_, gradient, residuals_[shard], random_);
   });
   return buffer;
 }

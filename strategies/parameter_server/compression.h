@@ -43,8 +43,11 @@ class GradientCompressor {
   explicit GradientCompressor(const CompressionOptions& options, std::string_view task = {});
 
   Compression kind() const { return options_.kind; }
-  // The bytes to send for a gradient of floating-point dtype; kUnimplemented for others.
-  // kOutOfRange for one that is not finite, of which nothing is kept.
+  // kOutOfRange for a gradient that is not finite; kUnimplemented for one that is of no
+  // floating-point dtype.
+  static void require_finite(const std::string& shard, const Tensor& gradient);
+  // The bytes to send for a gradient. REQUIRES: require_finite(), which is asked before for all
+  // that go together: of those that are not sent nothing must be kept.
   std::shared_ptr<Buffer> compress(const std::string& shard, const Tensor& gradient);
   // What is kept for a shard; undefined where nothing was sent yet.
   Tensor residual(const std::string& shard) const;

@@ -151,16 +151,12 @@ TEST(Int8, HasAnErrorOfHalfAStepAtMost) {
 
 // It would stay in what is kept for ever.
 TEST(GradientCompressor, RefusesWhatIsNotFinite) {
-  for (const Compression kind :
-       {Compression::kBFloat16, Compression::kFloat16, Compression::kInt8, Compression::kOneBit,
-        Compression::kTopK, Compression::kTwoBit, Compression::kRandomK})
-    for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-      GradientCompressor compressor({.kind = kind, .top_k = 0.5});
-      send(compressor, {0.3f, -0.2f});
-      const Floats kept = values_of(compressor.residual("w"));
-      EXPECT_ERROR(send(compressor, {0.1f, bad}), Code::kOutOfRange, "shard \"w\"");
-      EXPECT_EQ(values_of(compressor.residual("w")), kept);
-    }
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
+    GradientCompressor::require_finite("w", doubles({0.1, -7}).cast(dtype));
+    for (const double bad : {std::nan(""), double{INFINITY}, -double{INFINITY}})
+      EXPECT_ERROR(GradientCompressor::require_finite("w", doubles({0.1, bad}).cast(dtype)),
+                   Code::kOutOfRange, "shard \"w\"");
+  }
 }
 
 TEST(Float16, LeavesBehindWhatItCannotHold) {
@@ -191,9 +187,8 @@ TEST(Halves, GiveBackTheDtypeAndExactOnes) {
 }
 
 TEST(GradientCompressor, IsForFloatingPoint) {
-  GradientCompressor compressor({.kind = Compression::kFloat16});
-  EXPECT_ERROR(compressor.compress("w", Tensor::zeros(DType::kInt32, {2})), Code::kUnimplemented,
-               "int32");
+  EXPECT_ERROR(GradientCompressor::require_finite("w", Tensor::zeros(DType::kInt32, {2})),
+               Code::kUnimplemented, "int32");
 }
 
 class EveryCompression : public ::testing::TestWithParam<Compression> {};
@@ -268,6 +263,26 @@ TEST_P(EveryCompression, TrainsThroughAServer) {
   const auto values = values_of(fetch(client, spec));
   const Floats wanted = {-16, 32, -48, -8, 0};
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(values[i], wanted[i], 3) << i;
+}
+
+// Of gradients that go together nothing is kept where one of them cannot be sent.
+TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
+  TestServer server;
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .compression = {.kind = GetParam(), .top_k = 0.25, .threshold = 3},
+                          .transport = transport()},
+                         no_environment);
+  const ShardSpec first = whole_shard("v", {DType::kFloat32, {4}});
+  for (const char* name : {"v", "w"})
+    client.create(whole_shard(name, {DType::kFloat32, {4}}), [] { return floats({0, 0, 0, 0}); });
+  const std::vector<ShardPush> both = {
+      {.shard = "v", .gradient = floats({70'000.3f, -2.1f, 1, -1}), .learning_rate = 1},
+      {.shard = "w", .gradient = floats({1, INFINITY, 1, 1}), .learning_rate = 1}};
+  EXPECT_ERROR(client.update(both, {}), Code::kOutOfRange, "shard \"w\"");
+  client.push({.shard = "v", .gradient = floats({0, 0, 0, 0}), .learning_rate = 1});
+  EXPECT_EQ(values_of(fetch(client, first)), (Floats{0, 0, 0, 0}));
 }
 
 // Adds what it is given.
