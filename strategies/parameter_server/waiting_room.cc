@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/waiting_room.h"
 
+#include <new>
 #include <utility>
 
 namespace cohort::parameter_server {
@@ -7,6 +8,18 @@ namespace {
 
 // Some things come about by the passing of time, such as a worker that counts no longer.
 constexpr std::chrono::milliseconds kLookInterval(100);
+
+// Whether it waits no longer.
+bool has_gone_on(const WaitingRoom::Call& call) {
+  try {
+    const bool ready = call.is_ready();
+    if (!ready && std::chrono::steady_clock::now() < call.deadline) return false;
+    call.proceed(ready);
+    return true;
+  } catch (const std::bad_alloc&) {  // there may be some by then
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -51,17 +64,7 @@ void WaitingRoom::run() {
     std::list<Call> looked_at;
     looked_at.swap(calls_);
     lock.unlock();
-    size_t done = 0;
-    for (auto call = looked_at.begin(); call != looked_at.end();) {
-      const bool ready = call->is_ready();
-      if (!ready && std::chrono::steady_clock::now() < call->deadline) {
-        ++call;
-        continue;
-      }
-      call->proceed(ready);
-      call = looked_at.erase(call);
-      ++done;
-    }
+    const size_t done = looked_at.remove_if(has_gone_on);
     lock.lock();
     waiting_ -= done;
     calls_.splice(calls_.begin(), looked_at);

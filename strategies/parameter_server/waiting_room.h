@@ -16,7 +16,9 @@ class WaitingRoom {
   struct Call {
     std::function<bool()> is_ready;  // asked again after each look()
     Time deadline;
-    std::function<void(bool ready)> proceed;  // called once, on the room's thread
+    // Called once, on the room's thread; but where it throws for want of memory, at the next look
+    // again.
+    std::function<void(bool ready)> proceed;
   };
 
   WaitingRoom();

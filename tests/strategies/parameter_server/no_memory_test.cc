@@ -15,6 +15,7 @@
 #include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/segments.h"
 #include "strategies/parameter_server/shard.h"
+#include "strategies/parameter_server/waiting_room.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/failing_allocations.h"
 
@@ -28,6 +29,7 @@ using parameter_server::LentRegions;
 using parameter_server::ReceivedSegments;
 using parameter_server::Shard;
 using parameter_server::UpdateTeam;
+using parameter_server::WaitingRoom;
 
 // Calls `f` again and again: its first allocation fails, then the one after it, until none does.
 template <typename F>
@@ -69,6 +71,22 @@ TEST(NoMemory, LentMemoryThatCannotBeTakenCountsAsReturned) {
     returned->set_value();
   }).detach();
   EXPECT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+TEST(NoMemory, ACallThatCannotGoOnIsLookedAtAgain) {
+  std::promise<int> gone_on;
+  auto seen = gone_on.get_future();
+  int attempts = 0;
+  WaitingRoom room;
+  room.wait({.is_ready = [] { return true; },
+             .deadline = WaitingRoom::Time::max(),
+             .proceed =
+                 [&](bool) {
+                   if (++attempts < 3) throw std::bad_alloc();
+                   gone_on.set_value(attempts);
+                 }});
+  ASSERT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(seen.get(), 3);
 }
 
 // Else the change after it would be of the same version, and a log that is read again would have
