@@ -22,6 +22,7 @@ constexpr size_t kInlineBytes = 1024, kMaxInlineBytes = 1 << 20;
 constexpr size_t kMaxTextBytes = 4096;
 constexpr size_t kMaxTensors = 1 << 20;  // of a message
 constexpr size_t kMaxCounts = 1024;      // of a result
+constexpr int kMaxServers = 1024;        // for each, a worker has a thread
 
 // --- Writing
 
@@ -387,6 +388,8 @@ Decoded<ToWorker> decode_to_worker(const std::string& bytes, size_t max_bytes) {
                       .worker = text(in.worker(), "the name of a task"),
                       .worker_index = in.worker_index(),
                       .num_workers = in.num_workers()};
+    if (in.servers_size() > kMaxServers)
+      invalid("a job has ", in.servers_size(), " parameter servers; the limit is ", kMaxServers);
     for (const std::string& server : in.servers())
       message.attach->servers.push_back(text(server, "an address"));
     const proto::Compression& compression = in.compression();

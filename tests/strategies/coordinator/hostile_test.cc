@@ -136,9 +136,12 @@ TEST_F(Hostile, StrangersAreRefusedWithBothNames) {
   other.worker_index = 4;
   EXPECT_REFUSED(refusal(other), Code::kInvalidArgument, "number 4 of 1");
   other = attach();
+  other.servers.assign(2000, "127.0.0.1:1");
+  EXPECT_REFUSED(refusal(other), Code::kInvalidArgument, "2000 parameter servers");
+  other = attach();
   other.task = std::string(5000, 'x');
   EXPECT_REFUSED(refusal(other), Code::kInvalidArgument, "5000 bytes");
-  EXPECT_EQ(cluster_.worker(0).refused(), 5u);
+  EXPECT_EQ(cluster_.worker(0).refused(), 6u);
   expect_serving();
 }
 
