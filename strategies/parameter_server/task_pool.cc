@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/task_pool.h"
 
+#include <new>
 #include <utility>
 
 namespace cohort::parameter_server {
@@ -39,7 +40,10 @@ void TaskPool::work() {
     std::function<void()> task = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    task();
+    try {
+      task();
+    } catch (const std::bad_alloc&) {  // who waits for it does so until its time is over
+    }
     task = nullptr;  // what it holds is let go of outside the lock
     lock.lock();
   }

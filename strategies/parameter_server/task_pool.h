@@ -18,7 +18,7 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // `task` must not throw.
+  // `task` must not throw, but for want of memory: then it ends there, and others go on.
   void run(std::function<void()> task);
   // As the end: what is given from now on is dropped as well.
   void stop();

@@ -15,6 +15,7 @@
 #include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/segments.h"
 #include "strategies/parameter_server/shard.h"
+#include "strategies/parameter_server/task_pool.h"
 #include "strategies/parameter_server/waiting_room.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/failing_allocations.h"
@@ -28,6 +29,7 @@ using parameter_server::kTeamBytes;
 using parameter_server::LentRegions;
 using parameter_server::ReceivedSegments;
 using parameter_server::Shard;
+using parameter_server::TaskPool;
 using parameter_server::UpdateTeam;
 using parameter_server::WaitingRoom;
 
@@ -70,6 +72,15 @@ TEST(NoMemory, LentMemoryThatCannotBeTakenCountsAsReturned) {
     borrowed->wait_until_returned();
     returned->set_value();
   }).detach();
+  EXPECT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+TEST(NoMemory, ATaskThatHasNoneEndsNoOther) {
+  std::promise<void> run;
+  auto seen = run.get_future();
+  TaskPool pool(1);
+  pool.run([] { throw std::bad_alloc(); });
+  pool.run([&] { run.set_value(); });
   EXPECT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
