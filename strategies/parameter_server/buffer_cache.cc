@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/buffer_cache.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace cohort::parameter_server {
@@ -31,8 +32,11 @@ std::shared_ptr<Buffer> BufferCache::take(size_t bytes) {
   return {buffer, [state = state_, kept = std::move(kept), bytes](Buffer*) mutable {
             const std::lock_guard lock(state->mutex);
             if (bytes > state->max_bytes - std::min(state->max_bytes, state->bytes)) return;
-            state->bytes += bytes;
-            state->unused[bytes].push_back(std::move(kept));
+            try {
+              state->unused[bytes].push_back(std::move(kept));
+              state->bytes += bytes;
+            } catch (const std::bad_alloc&) {  // it is given back instead
+            }
           }};
 }
 

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/collective/host/region_registry.h"
+#include "strategies/parameter_server/buffer_cache.h"
 #include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/segments.h"
 #include "strategies/parameter_server/shard.h"
@@ -24,6 +25,7 @@ namespace cohort::testing {
 namespace {
 
 using parameter_server::BorrowedRegions;
+using parameter_server::BufferCache;
 using parameter_server::Frame;
 using parameter_server::kTeamBytes;
 using parameter_server::LentRegions;
@@ -75,6 +77,17 @@ TEST(NoMemory, LentMemoryThatCannotBeTakenCountsAsReturned) {
   EXPECT_EQ(seen.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
+TEST(NoMemory, MemoryThatCannotBeKeptForOthersIsGivenBack) {
+  BufferCache cache(1 << 20);
+  auto first = cache.take(100), second = cache.take(100);
+  allocations_left = 0;
+  first.reset();
+  allocations_left = -1;
+  const void* const kept = second->data;
+  second.reset();
+  EXPECT_EQ(cache.take(100)->data, kept);
+}
+
 TEST(NoMemory, ATaskThatHasNoneEndsNoOther) {
   std::promise<void> run;
   auto seen = run.get_future();
@@ -104,7 +117,7 @@ TEST(NoMemory, ACallThatCannotGoOnIsLookedAtAgain) {
 // the one in place of the other.
 TEST(NoMemory, AnUpdateThatIsWrittenDownIsMade) {
   const TensorSpec large{DType::kFloat32, {static_cast<int64_t>(kTeamBytes / sizeof(float))}};
-  parameter_server::BufferCache buffers(0);
+  BufferCache buffers(0);
   UpdateTeam team(2);
   Shard shard(whole_shard("w", large), Tensor::zeros(large.dtype, large.shape),
               {.epoch = 1,
