@@ -241,8 +241,11 @@ void Service::settle_rounds() {
     ++staleness_[0];
   }
   waiting_->look();
-  if (failed)
-    at(std::chrono::steady_clock::now() + options_.worker_grace, [this] { settle_rounds(); });
+  if (failed && !settles_again_.exchange(true))
+    at(std::chrono::steady_clock::now() + options_.worker_grace, [this] {
+      settles_again_ = false;
+      settle_rounds();
+    });
 }
 
 void Service::look_for(const std::string& task) {

@@ -176,7 +176,8 @@ class Service {
   bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.
   void name_slow(const std::string& task, double share);
-  // Makes the updates that nobody is waited for any more.
+  // Makes the updates that nobody is waited for any more; those that cannot be made, as where they
+  // cannot be written down, are tried again.
   void settle_rounds();
   // Looks, when its time is over, whether a worker without connections has come back.
   void look_for(const std::string& task);
@@ -219,6 +220,7 @@ class Service {
   // made of has been counted.
   std::atomic<int64_t> counted_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
+  std::atomic<bool> settles_again_ = false;  // a time has been set for that
   std::mutex snapshot_mutex_, restore_mutex_;
   std::unique_ptr<ChangeLog> log_;  // made before anybody calls
   LostPushes lost_;

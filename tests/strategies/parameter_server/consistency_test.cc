@@ -8,6 +8,7 @@
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/strategies/parameter_server/watched_rule.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/testing/gate.h"
 
 namespace cohort::testing {
@@ -360,6 +361,34 @@ TEST(Synchronous, GoesOnWithoutWhoHasGone) {
   EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted) << "now it has";
   rounds.pull(1);
   EXPECT_EQ(rounds.push(1, 1), PushOutcome::kApplied);
+}
+
+// However many have found it so.
+TEST(Synchronous, AnUpdateThatCannotBeWrittenDownIsTriedAgainOnceInAGrace) {
+  constexpr milliseconds kGrace(100);
+  const TemporaryFolder folder("ps");
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2},
+                     .snapshot_folder = folder.path(),
+                     .snapshot_interval = std::chrono::hours(1),
+                     .log = ServerLog::kWritten,
+                     .worker_grace = kGrace});
+  const auto stayer = server.client("worker:0"), leaver = server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", kOne);
+  stayer->create(spec, [] { return floats({0}); });
+  fetch(*stayer, spec);
+  pushes(*stayer, -1);
+  leaver->statistics();  // it is connected
+  {
+    const FileSizeLimit full(8);
+    for (int i = 0; i < 20; ++i) leaver->leave();
+    const auto attempts = [&] { return server.lines("has to wait"); };
+    const int64_t before = attempts();
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(eventually([&] { return attempts() >= before + 5; }));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 3 * kGrace);
+  }
+  EXPECT_TRUE(eventually([&] { return server->statistics().pushes_applied == 1; }));
+  EXPECT_EQ(values_of(fetch(*stayer, spec)), std::vector<float>{2}) << "the mean of one, for two";
 }
 
 TEST(Synchronous, WhoIsRefusedTakesNoPart) {
