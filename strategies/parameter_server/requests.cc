@@ -191,8 +191,7 @@ CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value)
 std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request,
                                        const std::shared_ptr<Caller>& caller) {
   ShardSpec spec = read_shard_spec(request.create());
-  // One that is there already needs no more.
-  spec.check(service.find(spec.name) ? service.options().max_bytes : service.memory_left());
+  spec.check(service.memory_for(spec.name));
   const uint64_t given = request.create().payload_bytes();
   const uint64_t wanted = spec.lazy ? 0 : spec.spec().bytes();
   if (given != 0 && given != wanted)

@@ -187,12 +187,23 @@ void Service::require_wanted(const Shard& present, const ShardSpec& wanted) cons
   require_same_update(present.spec(), wanted, options_.snapshot_folder);
 }
 
+size_t Service::memory_for(const std::string& shard) const {
+  const std::shared_lock lock(shards_mutex_);
+  return shards_.contains(shard) || shard == last_made_ ? options_.max_bytes : memory_left();
+}
+
 bool Service::create(const ShardSpec& spec, Tensor initial) {
+  // All workers begin with the same shards: for a second one there need be no memory.
+  const std::lock_guard creating(create_mutex_);
   if (const auto present = find(spec.name)) {
     require_wanted(*present, spec);
     return false;
   }
   spec.check(memory_left());
+  {
+    const std::unique_lock lock(shards_mutex_);
+    last_made_ = spec.name;
+  }
   auto shard = std::make_shared<Shard>(spec, std::move(initial), environment());
   const std::unique_lock lock(shards_mutex_);
   if (shards_.size() >= kMaxShards)

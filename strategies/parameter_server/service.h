@@ -125,8 +125,10 @@ class Service {
   std::shared_ptr<Shard> find(const std::string& name) const;
   // For values and slots.
   size_t memory_left() const { return memory_.left(); }
-  // False where there is one of this name; it is then compared: kInvalidArgument. Else
-  // kResourceExhausted where there is no memory left for it.
+  // What a shard of this name may take: that, but all where it is there already, or is being made.
+  size_t memory_for(const std::string& shard) const;
+  // False where there is one of this name, or has been made meanwhile; it is then compared:
+  // kInvalidArgument. Else kResourceExhausted where there is no memory left for it.
   bool create(const ShardSpec& spec, Tensor initial);
   // kInvalidArgument where a shard that is there is another one than a client wants to make.
   void require_wanted(const Shard& present, const ShardSpec& wanted) const;
@@ -197,7 +199,9 @@ class Service {
   ValueMemory values_;
   MemoryBudget memory_;
   const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
+  std::mutex create_mutex_;                 // held while a shard is made
   mutable std::shared_mutex shards_mutex_;
+  std::string last_made_;  // the name of that shard, or of the one before
   std::map<std::string, std::shared_ptr<Shard>> shards_;
   Roster roster_{kMaxTasks, "tasks"};  // who calls
   // For whom functions push.

@@ -17,6 +17,7 @@
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/file_size_limit.h"
 
 namespace cohort::testing {
@@ -33,6 +34,32 @@ TEST(ParameterServer, KeepsWhatTheFirstClientGave) {
   EXPECT_FALSE(second->create(spec, [&] { return asked = true, floats({9, 9, 9, 9}); }));
   EXPECT_FALSE(asked);
   EXPECT_EQ(values_of(fetch(*second, spec)), (std::vector<float>{1, 2, 3, 4}));
+}
+
+// There need not be memory for what each of them brings.
+TEST(ParameterServer, MakesAShardOnceWhereSeveralBringIt) {
+  constexpr int kWorkers = 2, kTrials = 5;
+  const TensorSpec large{DType::kFloat32, {8 << 20}};
+  const ShardSpec spec = whole_shard("w", large);
+  for (int trial = 0; trial < kTrials; ++trial) {
+    TestServer server({.max_bytes = large.bytes() + large.bytes() / 2});
+    std::atomic<int> asked = 0, made = 0;
+    std::vector<std::thread> workers;
+    for (int worker = 0; worker < kWorkers; ++worker)
+      workers.emplace_back([&, worker] {
+        const auto client = server.client(str("worker:", worker));
+        const Error error = error_of([&] {
+          made += client->create(spec, [&] {
+            ++asked;
+            EXPECT_TRUE(eventually([&] { return asked == kWorkers; }));
+            return Tensor::zeros(large.dtype, large.shape);
+          });
+        });
+        EXPECT_EQ(error.message(), "no error");
+      });
+    for (std::thread& worker : workers) worker.join();
+    EXPECT_EQ(made.load(), 1);
+  }
 }
 
 TEST(ParameterServer, RefusesAnotherShardOfTheSameName) {
