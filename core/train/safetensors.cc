@@ -34,6 +34,8 @@ constexpr NamedDType kDTypes[] = {
     {"U8", DType::kUInt8},    {"BOOL", DType::kBool},
 };
 
+// The key of the metadata among those of tensors.
+constexpr std::string_view kMetadataKey = "__metadata__";
 // The key of the metadata's own check, and of those of tensors with their names after a colon.
 constexpr std::string_view kCheckKey = "crc32c";
 
@@ -72,7 +74,11 @@ std::map<std::string, std::string> with_checks(const Safetensors& content) {
   const std::string check = check_of(all);
   for (const auto& [key, value] : content.metadata)
     if (is_check_key(key)) invalid("metadata must not have the name \"", key, "\", of a check");
-  for (const auto& [name, tensor] : content.tensors) all[check_key(name)] = check_of(tensor);
+  for (const auto& [name, tensor] : content.tensors) {
+    if (name == kMetadataKey)
+      invalid("a tensor must not have the name \"", name, "\", of the metadata");
+    all[check_key(name)] = check_of(tensor);
+  }
   all[std::string(kCheckKey)] = check;
   return all;
 }
@@ -97,7 +103,7 @@ class Reader {
     Safetensors content;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
-      if (name == "__metadata__")
+      if (name == kMetadataKey)
         content.metadata = read_metadata(value);
       else
         entries.push_back(read_entry(name, value));
@@ -171,7 +177,7 @@ class Reader {
     try {
       return value.get<std::map<std::string, std::string>>();
     } catch (const Json::exception&) {
-      corrupt(kLengthBytes, "__metadata__ is not a map of strings");
+      corrupt(kLengthBytes, kMetadataKey, " is not a map of strings");
     }
   }
 
@@ -298,7 +304,7 @@ void write_safetensors(const std::string& path, const Safetensors& content) {
   std::ranges::stable_sort(tensors, std::greater(),
                            [](const auto& named) { return dtype_size(named.second.dtype()); });
   Json header = Json::object();
-  header["__metadata__"] = with_checks(content);
+  header[std::string(kMetadataKey)] = with_checks(content);
   size_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     header[name] = {{"dtype", name_of(tensor.dtype())},

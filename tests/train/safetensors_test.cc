@@ -246,6 +246,17 @@ TEST(Safetensors, NamesOfChecksAreNotForMetadata) {
   }
 }
 
+TEST(Safetensors, TheNameOfTheMetadataIsNotForATensor) {
+  const std::string path = temporary("reserved.safetensors");
+  try {
+    write_safetensors(path, {.tensors = {{"__metadata__", Tensor::scalar(1.0f)}}, .metadata = {}});
+    ADD_FAILURE() << "it is written";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("__metadata__"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Safetensors, AFailedSaveKeepsThePreviousFile) {
   const std::string folder = ::testing::TempDir() + "/no_such_folder";
   EXPECT_THROW(write_safetensors(folder + "/x.safetensors", {}), Error);
