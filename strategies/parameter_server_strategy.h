@@ -46,8 +46,8 @@ class ParameterServerStrategy final : public Strategy {
   struct Options {
     // Who takes part; null reads the environment (resolve_cluster).
     std::shared_ptr<const ClusterResolver> resolver;
-    // Device names of this process, as MirroredStrategy takes them. With a ClusterCoordinator, as
-    // many as each worker has (WorkerServerOptions::devices).
+    // Device names of this process, as MirroredStrategy takes them; but none means every logical
+    // CPU. With a ClusterCoordinator, as many as each worker has (WorkerServerOptions::devices).
     std::vector<std::string> devices;
     CommunicationOptions communication;  // between these
 

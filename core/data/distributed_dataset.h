@@ -60,7 +60,7 @@ class DistributedIterator {
 // distribute_dataset: the rows of each global batch go to the replicas one behind the other, by
 // split_rows, sharing memory with it; so a partial batch is spread evenly, and the last replicas
 // may have no row. With several input pipelines, each reads its share of the elements
-// (InputOptions:: auto_shard) and cuts it into steps by rebatch_sizes(). Where the number of
+// (InputOptions::auto_shard) and cuts it into steps by rebatch_sizes(). Where the number of
 // elements is known, all pipelines have the same number of steps, at the end perhaps without rows;
 // functions above batch() then see batches of 0 rows, too. distribute_datasets_from_function: the
 // batches of the function's dataset go to the replicas in turn; at the end, replicas for which none
