@@ -25,7 +25,8 @@ class CentralStorageStrategy final : public Strategy {
     // Device names, as MirroredStrategy takes them: none means every GPU, and where there are none
     // every logical CPU.
     std::vector<std::string> compute_devices;
-    // Where the variables are. Empty: on the compute device if there is only one, else on cpu:0.
+    // Where the variables are; kNotFound for a device that does not exist. Empty: on the compute
+    // device if there is only one, else on cpu:0.
     std::string parameter_device;
     // How replicas combine values; null chooses by device.
     std::shared_ptr<CrossDeviceOps> cross_device_ops;

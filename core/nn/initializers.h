@@ -10,7 +10,7 @@
 // the seed from `global_seed()` and the weight's name: the same program gives the same bits,
 // whatever the order in which its layers are made, and two models with equal names start out equal
 // under one global seed. Fans are Keras': the last two axes are input and output channels, the axes
-// before them the receptive field.
+// before them the receptive field. What is drawn has a floating dtype (kUnimplemented for others).
 namespace cohort::initializers {
 
 using Initializer = std::function<Tensor(const TensorSpec& spec, uint64_t seed)>;

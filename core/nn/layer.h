@@ -43,6 +43,7 @@ class Weight {
   const TensorSpec& spec() const { return spec_; }
   const WeightOptions& options() const { return options_; }
   const std::shared_ptr<Variable>& variable() const { return variable_; }  // null until created
+  // Makes the variable, unless it is there.
   void create();
 
  private:
@@ -119,7 +120,7 @@ struct LayerSummary {
 // layer, and a layer called twice uses the same weights twice.
 class Layer {
  public:
-  Layer() = default;
+  Layer() = default;  // none yet: converts to false, and is not to be called
   template <typename L>
   Layer(std::shared_ptr<L> base) : base_(std::move(base)) {}  // NOLINT: a layer class is a layer
 

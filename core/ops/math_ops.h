@@ -5,8 +5,11 @@
 // Elementwise arithmetic, reductions and matrix products. Every function adds nodes to the graph of
 // its arguments (or to the current graph where it has none) and throws kInvalidArgument at once
 // when shapes or dtypes do not fit. Binary functions broadcast as NumPy does and need equal dtypes;
-// a C++ number takes the dtype of the other operand. Unless said otherwise every op is
-// differentiable.
+// a C++ number takes the dtype of the other operand. Arithmetic, order and reductions are for
+// numbers, logic is for bools; `pow`, `is_finite`, `reduce_mean`, `matmul` and, of the functions
+// from `neg` to `silu`, all but `neg`, `abs`, `sign` and `square` are for floating numbers. The
+// quotient of integers is cut off towards zero, and 0 where the divisor is. Unless said otherwise
+// every op is differentiable.
 namespace cohort {
 namespace ops {
 

@@ -16,17 +16,19 @@ struct Padding {
 
   static Padding valid() { return {}; }
   static Padding same() { return {Kind::kSame}; }
+  // So many rows above and as many below, so many columns on the left and as many on the right.
   static Padding explicit_padding(int64_t vertical, int64_t horizontal) {
     return {Kind::kExplicit, vertical, vertical, horizontal, horizontal};
   }
 };
 
-struct Conv2DOptions {
+struct Conv2DOptions {  // pairs are of height and width
   std::pair<int64_t, int64_t> strides = {1, 1};
   std::pair<int64_t, int64_t> dilations = {1, 1};
   Padding padding;
   int64_t groups = 1;
 };
+// [n, h, w, ci] to [n, oh, ow, co] by a filter [kh, kw, ci / groups, co].
 Value conv2d(const Value& x, const Value& filter, const Conv2DOptions& options = {});
 // The transpose of conv2d (its gradient with respect to x): maps [n, oh, ow, co] to [n, h, w, ci],
 // where `output_size` is {h, w} of the image whose conv2d gives {oh, ow}.
@@ -36,8 +38,9 @@ Value conv2d_transpose(const Value& y, const Value& filter, std::pair<int64_t, i
 struct Pool2DOptions {
   std::pair<int64_t, int64_t> size = {2, 2};
   std::pair<int64_t, int64_t> strides = {0, 0};  // 0: the same as size
-  Padding padding;
+  Padding padding;                               // narrower than a window
 };
+// The largest element, or the mean, of each window: [n, h, w, c] to [n, oh, ow, c].
 Value max_pool2d(
     const Value& x,
     const Pool2DOptions& options = {});  // padding never wins; ties: first gets the gradient

@@ -129,6 +129,7 @@ class Model {
   // or SIGHUP (see CatchTermination), on any worker, it stops with the step or the batch of
   // validation under way, calls on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
+  // Here and below, of tensors: x is the only input of the network and y the labels, a row each.
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
 
   // Loss and metrics over a dataset, by name; nothing is learned.
@@ -164,8 +165,9 @@ class Model {
   Metadata load_checkpoint(const std::string& path, const LoadOptions& options = {});
 
   const nn::Layer& network() const;
-  Strategy& strategy() const;
+  Strategy& strategy() const;                 // whose scope it was made in
   const optim::Optimizer& optimizer() const;  // kFailedPrecondition before compile()
+  // Of the network, as Layer's: none before it is built.
   Variables variables() const;
   Variables trainable_variables() const;
   // What save_checkpoint() saves: these and the optimizer's, which it makes where there are none.

@@ -8,6 +8,7 @@
 namespace cohort {
 
 struct LiteralResolverOptions {
+  // Which task this is; where they are left out, that is not known.
   std::string task_type;
   std::optional<int> task_id;
   std::string rpc_layer = "grpc";
