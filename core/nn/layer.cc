@@ -155,6 +155,8 @@ void LayerBase::name_sublayers() {
   const std::vector<Layer> layers = sublayers();
   std::set<std::string> taken;
   for (const Layer& layer : layers)
+    if (!layer) invalid(type_, " has an empty layer among its sublayers");
+  for (const Layer& layer : layers)
     if (!layer.name().empty() && !taken.insert(layer.name()).second)
       invalid("two layers of one network are named \"", layer.name(), "\"; names must differ");
   for (const Layer& layer : layers)
@@ -218,12 +220,17 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
   }
 }
 
+LayerBase& Layer::base() const {
+  if (base_ == nullptr) invalid("an empty layer cannot be called");
+  return *base_;
+}
+
 Value Layer::operator()(const Value& x, const CallContext& context) const {
   return (*this)(std::vector<Value>{x}, context);
 }
 
 Value Layer::operator()(const std::vector<Value>& inputs, const CallContext& context) const {
-  const Value y = base_->apply(inputs, context);
+  const Value y = base().apply(inputs, context);
   if (!t_calling.empty())
     t_inner_calls.push_back({*this, str(NameScope::current(), "/", name()), t_calling.back()});
   return y;
@@ -234,7 +241,7 @@ TensorSpec Layer::rehearse(const std::vector<TensorSpec>& inputs) const {
   const GraphScope scope(graph);
   std::vector<Value> values;
   for (const TensorSpec& spec : inputs) values.push_back(graph.add_input("input", spec));
-  return base_->apply(values, {}).spec();
+  return base().apply(values, {}).spec();
 }
 
 void Layer::build(const std::vector<TensorSpec>& inputs) const { rehearse(inputs); }

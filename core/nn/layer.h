@@ -120,7 +120,7 @@ struct LayerSummary {
 // layer, and a layer called twice uses the same weights twice.
 class Layer {
  public:
-  Layer() = default;  // none yet: converts to false, and is not to be called
+  Layer() = default;  // empty: converts to false, and cannot be called (kInvalidArgument)
   template <typename L>
   Layer(std::shared_ptr<L> base) : base_(std::move(base)) {}  // NOLINT: a layer class is a layer
 
@@ -162,6 +162,7 @@ class Layer {
 
  private:
   friend class LayerBase;
+  LayerBase& base() const;
   void each_weight(const std::function<void(const LayerBase&, const Weight&)>& visit) const;
   // Calls the layer on inputs of these specs in a graph that is thrown away.
   TensorSpec rehearse(const std::vector<TensorSpec>& inputs) const;

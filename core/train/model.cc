@@ -85,7 +85,9 @@ Model::Model(nn::Layer network)
                    "predict"),
           nullptr,
           false,
-          {}}) {}
+          {}}) {
+  if (!state_->network) invalid("a model needs a network, and got an empty layer");
+}
 
 void Model::compile(CompileOptions options) {
   if (state_->is_fitting)

@@ -151,6 +151,13 @@ TEST(LayerErrors, NameTheLayerItsInputsAndWhatItsWeightsAre) {
   }
 }
 
+TEST(LayerErrors, SayThatALayerIsEmpty) {
+  const Layer empty;
+  const std::vector<TensorSpec> row = {floats({1, 2})};
+  EXPECT_EQ(error_of([&] { empty.output_spec(row); }), "an empty layer cannot be called");
+  EXPECT_EQ(error_of([&] { empty.build(row); }), "an empty layer cannot be called");
+}
+
 TEST(LayerErrors, OfALayerWithoutInputsNameNone) {
   EXPECT_THAT(error_of([] { Add("x").output_spec({}); }),
               StartsWith("layer \"x\" (Add): adds at least 2 inputs, got 0"));

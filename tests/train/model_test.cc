@@ -138,6 +138,11 @@ TEST(Model, PredictsUnderAStrategyWhatItsSavedWeightsDoWithoutOne) {
   EXPECT_EQ(evaluated.at("accuracy"), logs.at("accuracy"));
 }
 
+TEST(Model, NeedsANetwork) {
+  EXPECT_EQ(error_of([] { Model{nn::Layer()}; }),
+            "a model needs a network, and got an empty layer");
+}
+
 TEST(Model, BelongsToTheStrategyItWasMadeUnder) {
   set_logical_cpus(2, 1);
   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
