@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace cohort {
 
 // One value for each local replica, in replica order (tf.distribute's PerReplica). What `run` takes
@@ -18,8 +20,9 @@ class PerReplica {
   PerReplica(std::initializer_list<T> values) : values_(values) {}
 
   size_t size() const { return values_.size(); }
-  T& operator[](size_t replica) { return values_.at(replica); }
-  const T& operator[](size_t replica) const { return values_.at(replica); }
+  // The value of a local replica; kInvalidArgument where there is no such replica.
+  T& operator[](size_t replica) { return values_[checked(replica)]; }
+  const T& operator[](size_t replica) const { return values_[checked(replica)]; }
   auto begin() { return values_.begin(); }
   auto end() { return values_.end(); }
   auto begin() const { return values_.begin(); }
@@ -27,6 +30,12 @@ class PerReplica {
   const std::vector<T>& values() const { return values_; }
 
  private:
+  size_t checked(size_t replica) const {
+    if (replica >= size())
+      invalid("there is no value of replica ", replica, ": there are ", size(), " values");
+    return replica;
+  }
+
   std::vector<T> values_;
 };
 

@@ -67,6 +67,14 @@ TEST_P(StepFunctionTest, ArgumentsMayBeTensorsNumbersAndOnesOfEachReplica) {
   for (int r = 0; r < replicas(); ++r) EXPECT_EQ(sums[r].item(), 1001 + 110 * r);
 }
 
+TEST_P(StepFunctionTest, AReplicaThatIsNotThereHasNoValue) {
+  auto values = each([](int r) { return floats({static_cast<float>(r)}); });
+  const auto past = static_cast<size_t>(replicas());
+  EXPECT_EQ(elements(values[past - 1])[0], replicas() - 1);
+  expect_error(Code::kInvalidArgument, {str("no value of replica ", past)},
+               [&] { values[past] = floats({0}); });
+}
+
 TEST_P(StepFunctionTest, MultipliesInItsPrecision) {
   const auto square = [](Value x) { return ops::matmul(x, x); };
   const Tensor x = Tensor::from<float>({1 + 0x1p-9f}, {1, 1});  // between two bfloat16, a float16
