@@ -8,12 +8,12 @@
 namespace cohort {
 namespace {
 
-// Longer lists are cut in messages.
+// Longer lists are cut in messages, where the number of those left out would look like one of them.
 constexpr size_t kShown = 8;
 
 template <typename Items, typename Number>
 std::string list(const Items& items, Number number) {
-  const std::string text = comma_separated(items, number, kShown);
+  const std::string text = comma_separated(items.first(std::min(kShown, items.size())), number);
   return items.size() > kShown ? text + ", ..." : text;
 }
 

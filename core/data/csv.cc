@@ -1,6 +1,5 @@
 #include "core/data/csv.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -130,14 +129,12 @@ class Reader {
     label_ = static_cast<size_t>(number < 0 ? number + columns : number);
   }
 
-  // " ("a", "b", "c")", or fewer of them where there are many; empty without a header.
+  // " ("a", "b" and 3 more)"; empty without a header.
   std::string list_of_names() const {
     constexpr size_t kMost = 10;
-    std::vector<std::string> some;
-    for (size_t i = 0; i < std::min(kMost, names_.size()); ++i)
-      some.push_back(shown(trimmed(names_[i])));
-    if (some.empty()) return "";
-    return str(" (", comma_separated(some), names_.size() > kMost ? ", ...)" : ")");
+    if (names_.empty()) return "";
+    const auto in_words = [](const std::string& name) { return shown(trimmed(name)); };
+    return str(" (", comma_separated(names_, in_words, kMost), ")");
   }
 
   void add(const std::vector<std::string>& fields) {

@@ -75,9 +75,8 @@ std::string MemoryLedger::holders() const {
   const auto in_words = [](const auto& part) {
     return str(format_bytes(part.first), " by ", part.second);
   };
-  const std::string most = comma_separated(all, in_words, kShown);
-  return str("; ", format_bytes(used_), " of it are held", most.empty() ? "" : ": ", most,
-             all.size() > kShown ? str(" and ", all.size() - kShown, " more") : "");
+  const std::string parts = comma_separated(all, in_words, kShown);
+  return str("; ", format_bytes(used_), " of it are held", parts.empty() ? "" : ": ", parts);
 }
 
 }  // namespace cohort

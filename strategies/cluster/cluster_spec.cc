@@ -1,8 +1,10 @@
 #include "strategies/cluster/cluster_spec.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "core/base/fnv1a.h"
 #include "strategies/cluster/json_document.h"
@@ -107,9 +109,7 @@ std::string ClusterSpec::describe_task_ids(const std::string& job) const {
   if (ids.back() - ids.front() + 1 == static_cast<int>(ids.size())) {
     return str(ids.front(), " to ", ids.back());
   }
-  std::string out = str(ids.front());
-  for (size_t i = 1; i < std::min(ids.size(), kShown); ++i) out += str(", ", ids[i]);
-  return out + (ids.size() > kShown ? ", ..." : "");
+  return comma_separated(ids, std::identity(), kShown);
 }
 
 int ClusterSpec::num_tasks(const std::string& job) const {

@@ -1,6 +1,7 @@
 // cohort-cluster: what a process started here would know of its cluster.
 
 #include <chrono>
+#include <functional>
 #include <iostream>
 #include <string>
 
@@ -28,9 +29,10 @@ void check(int argc, char** argv) {
   std::cout << (json ? result.json() + "\n" : result.table()) << std::flush;
   const auto missing = result.unreachable();
   if (missing.empty()) return;
-  const std::string names = cohort::comma_separated(missing, std::identity(), 8);
-  cohort::fail(cohort::Code::kUnavailable, missing.size(), " of ", result.peers.size(),
-               " tasks cannot be reached: ", names, missing.size() > 8 ? ", ..." : "");
+  constexpr size_t kShown = 8;
+  cohort::fail(
+      cohort::Code::kUnavailable, missing.size(), " of ", result.peers.size(),
+      " tasks cannot be reached: ", cohort::comma_separated(missing, std::identity(), kShown));
 }
 
 }  // namespace

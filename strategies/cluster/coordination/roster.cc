@@ -63,8 +63,7 @@ std::string Roster::described(int rank) const {
 
 std::string Roster::described(const std::vector<int>& ranks, size_t most) const {
   const auto in_words = [this](int rank) { return described(rank); };
-  const std::string text = comma_separated(ranks, in_words, most);
-  return most < ranks.size() ? str(text, " and ", ranks.size() - most, " more") : text;
+  return comma_separated(ranks, in_words, most);
 }
 
 }  // namespace cohort::coordination
