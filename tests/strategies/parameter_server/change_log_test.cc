@@ -13,8 +13,6 @@
 namespace cohort::testing {
 namespace {
 
-const TensorSpec kFour{DType::kFloat32, {4}};
-
 // A server with a log, and a client of it.
 class Logged {
  public:

@@ -13,8 +13,6 @@
 namespace cohort::testing {
 namespace {
 
-const TensorSpec kFour{DType::kFloat32, {4}};
-
 // Saved by some servers with some shards, restored by others with others, Adam's slots too.
 TEST(Checkpoint, FitsAnyNumberOfShardsAndServers) {
   struct Layout {

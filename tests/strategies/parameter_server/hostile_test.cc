@@ -33,8 +33,6 @@ using parameter_server::Piece;
 using parameter_server::Service;
 using parameter_server::proto::Request;
 
-const TensorSpec kFour{DType::kFloat32, {4}};
-
 // A server without network that holds "w", four zeros, and "bare", which has no update.
 class Hostile : public ::testing::Test {
  protected:

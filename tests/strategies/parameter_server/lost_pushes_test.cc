@@ -13,7 +13,6 @@ namespace {
 
 using parameter_server::Mark;
 using parameter_server::PushLedger;
-const TensorSpec kFour{DType::kFloat32, {4}};
 
 // Three pushes of a server that ends without having been asked to, after its snapshot.
 class Lost : public ::testing::Test {

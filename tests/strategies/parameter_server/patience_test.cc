@@ -23,8 +23,6 @@ using parameter_server::Link;
 using parameter_server::Piece;
 using parameter_server::proto::Request;
 
-const TensorSpec kFour{DType::kFloat32, {4}};
-
 // Less than a request has to wait. By gRPC a server is asked for a sign of life after two seconds.
 constexpr milliseconds kShort(1000);
 // When a server that says nothing has been given up for some time: a beat more than is allowed was

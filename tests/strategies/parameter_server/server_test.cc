@@ -9,21 +9,16 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/file.h"
 #include "core/base/program.h"
 #include "core/graph/graph.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server_session.h"
-#include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
-#include "tests/testing/file_size_limit.h"
 
 namespace cohort::testing {
 namespace {
-
-const TensorSpec kFour{DType::kFloat32, {4}};
 
 TEST(ParameterServer, KeepsWhatTheFirstClientGave) {
   TestServer server;
@@ -318,117 +313,6 @@ TEST(ParameterServer, AppliesWorkThatIsDoneAgainByAnotherOnce) {
   EXPECT_EQ(server->statistics().pushes_lost, 0u) << "what was repeated is not missed later";
 }
 
-TEST(ParameterServer, WorksInAnyOrderOfStarting) {
-  TestServer server;
-  server.stop();
-  const auto client = server.client();
-  const ShardSpec spec = whole_shard("w", kFour);
-  std::thread early([&] { client->create(spec, [] { return floats({1, 2, 3, 4}); }); });
-  server.start();
-  early.join();
-  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
-}
-
-// Each client comes by gRPC first, and now and then its call is open when the server ends.
-TEST(ParameterServer, WhoComesWhileItEndsWaitsUntilItIsStartedAgain) {
-  TestServer server;
-  std::atomic<bool> ending = false;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 3; ++t)
-    threads.emplace_back([&, t] {
-      while (!ending) EXPECT_NO_THROW(server.client(str("worker:", t))->statistics());
-    });
-  for (int round = 0; round < 30; ++round) {
-    server.client("chief:0")->statistics();  // so that it serves
-    server.stop();
-    server.start();
-  }
-  ending = true;
-  for (std::thread& thread : threads) thread.join();
-}
-
-// It has neither a snapshot nor a log: what it had is an error, until somebody makes it again.
-TEST(ParameterServer, WhoComesBackWithNothingHasLostItsShardsAndSaysSo) {
-  TestServer server;
-  const auto first = server.client(), second = server.client("worker:1");
-  const ShardSpec spec = whole_shard("w", kFour);
-  const ShardPush push{.shard = "w", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1};
-  first->create(spec, [] { return floats({1, 2, 3, 4}); });
-  first->push(push);
-  server.stop();
-  server.start();
-  EXPECT_ERROR(first->push(push), Code::kNotFound, "the server has lost it");
-  EXPECT_ERROR(fetch(*second, spec), Code::kNotFound, "the server has lost it");
-  EXPECT_ERROR(first->assign("w", floats({0, 0, 0, 0})), Code::kNotFound, "\"w\"");
-  EXPECT_EQ(server->statistics().shards, 0u);
-  EXPECT_TRUE(second->create(spec, [] { return floats({5, 5, 5, 5}); }));
-  const ShardPushed pushed = first->push(push);
-  EXPECT_EQ(pushed.outcome, PushOutcome::kApplied);
-  EXPECT_EQ(pushed.lost, 1u) << "what was acknowledged before";
-  EXPECT_EQ(values_of(fetch(*first, spec)), (std::vector<float>(4, 6)));
-}
-
-TEST(ParameterServer, EndsWhenAsked) {
-  TestServer server;
-  std::thread waiting([&] { server->wait(); });
-  EXPECT_ERROR(server.client("worker:1")->shut_down(), Code::kPermissionDenied, "worker:1");
-  server.client("chief:0")->shut_down();
-  waiting.join();
-}
-
-TEST(ParameterServer, EndsWhenNobodyIsLeft) {
-  TestServer server({.orphaned_after = milliseconds(100)});
-  std::thread waiting([&] { server->wait(); });
-  server.client()->statistics();
-  waiting.join();
-  EXPECT_NE(server.line("nobody has been connected"), "");
-}
-
-TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
-  const TemporaryFolder folder("ps");
-  TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)});
-  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
-  std::thread waiting([&] { server->wait(); });
-  server.client()->create(spec, [] { return floats({3}); });
-  waiting.join();
-  server.stop();
-  server.start();
-  EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{3}));
-}
-
-TEST(ParameterServer, EndsWhenNobodyEverCame) {
-  TestServer server({.unclaimed_after = milliseconds(100)});
-  server->wait();
-  EXPECT_NE(server.line("nobody has ever come"), "");
-}
-
-// Whoever has begun a new start since would be missed by its old number.
-TEST(ParameterServer, BelievesNoLedgerThatCouldNotBeWrittenOn) {
-  const TemporaryFolder folder("ps");
-  TestServer server({.snapshot_folder = folder.path()});
-  const ShardSpec spec = whole_shard("w", kFour);
-  const auto push = [](ParameterClient& client, int times) {
-    for (int i = 0; i < times; ++i)
-      client.push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
-  };
-  const auto first = server.client("worker:0"), second = server.client("worker:1");
-  for (ParameterClient* client : {first.get(), second.get()})
-    client->create(spec, [] { return floats({0, 0, 0, 0}); });
-  push(*first, 3);
-  {
-    const FileSizeLimit full(512);  // a record
-    push(*second, 1);
-  }
-  EXPECT_NE(server.line("will not be known"), "");
-  push(*server.client("worker:0"), 2);
-  server->snapshot();
-  server.stop();
-  server.start();
-  const auto client = server.client();
-  client->leave();
-  EXPECT_EQ(server->statistics().pushes_lost, 0u) << server.line("lost=");
-}
-
 TEST(ParameterServer, NamesTheServerThatIsNotThere) {
   TestServer server;
   const std::string address = server.address().text();
@@ -515,71 +399,6 @@ TEST(ParameterServer, RefusesInWordsThatFit) {
                Code::kInvalidArgument, "shard \"w\" has been created");
 }
 
-TEST(ParameterServer, RefusesThePortOfAnother) {
-  TestServer server;
-  EXPECT_ERROR(ParameterServer(server.address(), {}, no_environment), Code::kFailedPrecondition,
-               "in use");
-}
-
-// As where somebody starts it twice.
-TEST(ParameterServer, LeavesItsFolderToWhoHasItsPort) {
-  const TemporaryFolder folder("ps");
-  const ParameterServerOptions options{.snapshot_folder = folder.path()};
-  TestServer server(options);
-  const auto client = server.client();
-  client->create(whole_shard("w", kFour), [] { return floats({0, 0, 0, 0}); });
-  client->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
-  const auto acknowledged = [&] { return read_file(folder.path() + "/pushes"); };
-  const std::string before = acknowledged();
-  EXPECT_FALSE(before.empty());
-  EXPECT_ERROR(ParameterServer(server.address(), options, no_environment),
-               Code::kFailedPrecondition, "in use");
-  EXPECT_EQ(acknowledged(), before);
-}
-
-TEST(ParameterServer, HasItsFolderToItself) {
-  const TemporaryFolder folder("ps");
-  const ParameterServerOptions options{.snapshot_folder = folder.path()};
-  TestServer first(options);
-  EXPECT_ERROR(TestServer{options}, Code::kFailedPrecondition, folder.path());
-  first.stop();
-  const TestServer second(options);
-}
-
-TEST(ParameterServer, HasCallersWaitWhileItReadsItsSnapshot) {
-  const TemporaryFolder folder("ps");
-  const launcher::ReservedPort port;
-  const Address address = Address::parse(port.address());
-  ParameterClient client(address, {.task = "worker:0", .job_id = "job", .transport = transport()},
-                         no_environment);
-  std::string early;  // what is said to who comes before it is ready
-  const ParameterServerOptions options{
-      .job_id = "job", .snapshot_folder = folder.path(), .notice = [&](const std::string& line) {
-        if (line.find("1 shards from the snapshot") == std::string::npos) return;
-        parameter_server::Link link(
-            grpc::CreateChannel(address.text(), grpc::InsecureChannelCredentials()),
-            parameter_server::Link::Unconnected::kWait);
-        EXPECT_TRUE(link.connect(soon()));
-        const Error error = error_of([&] {
-          link.send({.header = request("worker:1").SerializeAsString(), .payload = {}}, soon());
-          link.receive(
-              {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
-              soon());
-        });
-        EXPECT_EQ(error.code(), Code::kUnavailable);
-        early = error.message();
-      }};
-  {
-    ParameterServer server(address, options, no_environment);
-    client.create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
-    server.snapshot();
-  }
-  ParameterServer server(address, options, no_environment);
-  EXPECT_NE(early.find("reads its snapshot"), std::string::npos) << early;
-  EXPECT_EQ(client.statistics().shards, 1u);
-  EXPECT_EQ(client.statistics().requests_refused, 0u);
-}
-
 TEST(ParameterClient, DoesNotWaitForAServerThatIsAwayWhenItsProcessIsToStop) {
   TestServer server;
   const auto client = server.client();
@@ -590,50 +409,6 @@ TEST(ParameterClient, DoesNotWaitForAServerThatIsAwayWhenItsProcessIsToStop) {
   server.start();
   EXPECT_EQ(client->statistics().shards, 0u) << "it is there";
   init();  // forgets it
-}
-
-TEST(ParameterServer, IsDoneWhenAllWhoHaveComeSayThatTheyAre) {
-  TestServer server;
-  const auto first = server.client(), second = server.client("worker:1");
-  first->say_done();
-  EXPECT_FALSE(server->is_done()) << "nobody has come";
-  for (ParameterClient* client : {first.get(), second.get()}) client->statistics();
-  EXPECT_FALSE(server->is_done());
-  first->say_done();
-  EXPECT_FALSE(server->is_done());
-  second->say_done();
-  EXPECT_TRUE(server->is_done());
-  server.client("worker:1")->statistics();
-  EXPECT_FALSE(server->is_done()) << "it was started again, and has ended without a word";
-}
-
-TEST(ParameterServer, IsDoneWhenTheJobEndsIt) {
-  TestServer server;
-  const auto client = server.client();
-  client->shut_down();
-  EXPECT_TRUE(server->is_done());
-}
-
-TEST(ParameterServer, WaitsForCallersUntilTheyEnd) {
-  using Client = std::unique_ptr<ParameterClient>;
-  constexpr std::chrono::milliseconds kMoment(20);
-  constexpr std::chrono::seconds kLong(60);
-  const std::vector<void (*)(Client&)> ends = {[](Client& client) { client = nullptr; },
-                                               [](Client& client) { client->say_done(); },
-                                               [](Client& client) { client->shut_down(); }};
-  for (const auto& end : ends) {
-    TestServer server;
-    server->wait_for_callers(kLong);  // nobody is there
-    Client client = server.client();
-    client->statistics();
-    const auto begin = std::chrono::steady_clock::now();
-    server->wait_for_callers(kMoment);
-    EXPECT_GE(std::chrono::steady_clock::now() - begin, kMoment);
-    auto waited = std::async(std::launch::async, [&] { server->wait_for_callers(kLong); });
-    EXPECT_EQ(waited.wait_for(kMoment), std::future_status::timeout);
-    end(client);
-    EXPECT_EQ(waited.wait_for(kLong / 2), std::future_status::ready);
-  }
 }
 
 TEST(ParameterClient, CanBeCancelled) {

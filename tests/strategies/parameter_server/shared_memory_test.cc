@@ -31,8 +31,6 @@ using parameter_server::LocalOffer;
 using parameter_server::proto::Request;
 using Clock = std::chrono::steady_clock;
 
-const TensorSpec kFour{DType::kFloat32, {4}};
-
 bool happens(const std::function<bool()>& condition) {
   for (const auto end = soon(); Clock::now() < end; std::this_thread::yield())
     if (condition()) return true;

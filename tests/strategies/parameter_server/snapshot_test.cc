@@ -19,8 +19,6 @@
 namespace cohort::testing {
 namespace {
 
-const TensorSpec kFour{DType::kFloat32, {4}};
-
 ParameterServerOptions keeping(const TemporaryFolder& folder) {
   return {.snapshot_folder = folder.path() + "/ps-0"};
 }

@@ -1,8 +1,7 @@
 // cohort-run, as its users meet it: real processes of the real program.
 #include <algorithm>
-#include <csignal>
 #include <fstream>
-#include <iterator>
+#include <map>
 #include <sched.h>
 #include <set>
 #include <sys/stat.h>
@@ -11,7 +10,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/error.h"
 #include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 
@@ -21,11 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::UnorderedElementsAre;
 using Json = nlohmann::json;
-
-void touch(const std::string& path) { std::ofstream{path}; }
 
 // What the task `name` showed of `variable`.
 std::string shown(const Finished& run, const std::string& name, const std::string& variable) {
@@ -35,13 +29,6 @@ std::string shown(const Finished& run, const std::string& name, const std::strin
   return values[0].starts_with("=") ? values[0].substr(1) : values[0];
 }
 
-// The processes below `pid`, one level deep.
-std::vector<pid_t> children_of(pid_t pid) {
-  const std::string id = std::to_string(pid);
-  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
-  return {std::istream_iterator<pid_t>(file), {}};
-}
-
 // Runs tasks of which all show variables, the last being `last`; trainers end only when `tasks`
 // tasks have done so.
 Finished show_all(Launch launch, const std::string& last, int tasks) {
@@ -49,7 +36,7 @@ Finished show_all(Launch launch, const std::string& last, int tasks) {
   launch.actions.push_back("await_file=" + folder.path() + "/go");
   Launched launched(launch);
   launched.wait_for_output(last, tasks);
-  touch(folder.path() + "/go");
+  std::ofstream{folder.path() + "/go"};
   const int code = launched.wait();
   return {code, launched.output(), launched.errors()};
 }
@@ -194,294 +181,6 @@ INSTANTIATE_TEST_SUITE_P(Manners, LauncherPortOfOne,
 TEST(LauncherPorts, AreKeptFromThoseWhoDoNotMeanToShareIt) {
   const Finished run = finish({.actions = {"listen=plain"}});
   EXPECT_THAT(run.output, HasSubstr("cannot bind: Address already in use"));
-}
-
-// Ends.
-
-TEST(LauncherEnd, OfTheTrainersIsThatOfAllOthers) {
-  const Finished run = finish({.flags = {"--workers=2", "--ps=2", "--evaluator"},
-                               .actions = {"ps@hang", "evaluator@hang", "print=done"}});
-  EXPECT_EQ(run.code, 0) << run.errors;
-  EXPECT_EQ(lines_of(run.output, "").size(), 2);
-  EXPECT_THAT(run.errors, Not(HasSubstr("failed")));
-}
-
-TEST(LauncherEnd, OfTheChiefIsThatOfTheWorkersAfterTheGrace) {
-  const Finished run =
-      finish({.flags = {"--chief", "--workers=2", "--ps=1", "--grace=0.1"},
-              .actions = {"chief@call=worker:0", "chief@call=worker:1", "chief@exit=0",
-                          "handle_signals=9", "worker@serve=inherited", "hang"}});
-  EXPECT_EQ(run.code, 0) << run.errors;
-  EXPECT_THAT(run.errors,
-              HasSubstr("chief:0 has finished; worker:0, worker:1, ps:0 may take 0.1 s to end"));
-  EXPECT_THAT(run.output, HasSubstr("[worker:0] got SIGTERM"));
-  EXPECT_THAT(run.output, HasSubstr("[worker:1] got SIGTERM"));
-}
-
-TEST(LauncherEnd, OfTheChiefLeavesTheWorkersTimeToFinish) {
-  const TemporaryFolder folder("launcher");
-  Launched launched(
-      {.flags = {"--chief", "--workers=1"},
-       .actions = {"chief@exit=0", "await_file=" + folder.path() + "/go", "print=finished"}});
-  launched.wait_for_errors("chief:0 has finished");
-  touch(folder.path() + "/go");
-  EXPECT_EQ(launched.wait(), 0) << launched.errors();
-  EXPECT_EQ(launched.output(), "[worker:0] finished\n");
-}
-
-TEST(LauncherEnd, IsTheFirstFailure) {
-  for (const char* who : {"worker:1", "ps:0", "evaluator:0", "chief:0"}) {
-    SCOPED_TRACE(who);
-    const std::string failing = std::string(who) + "@";
-    const Finished run = finish({.flags = {"--workers=2", "--ps=1", "--chief", "--evaluator"},
-                                 .actions = {failing + "print=so far", failing + "complain=so bad",
-                                             failing + "exit=20", "hang"}});
-    EXPECT_EQ(run.code, 20);
-    EXPECT_THAT(run.errors, HasSubstr(std::string(who) + " exited with code 20; ending "));
-    EXPECT_THAT(run.errors, HasSubstr("cohort-run: failed: " + std::string(who) + " (pid "));
-    EXPECT_THAT(lines_of(run.errors, "cohort-run:   | "), UnorderedElementsAre("so far", "so bad"));
-    const auto ended = lines_of(run.errors, "cohort-run: then ");
-    EXPECT_EQ(ended.size(), 4);
-    for (const auto& line : ended) EXPECT_THAT(line, HasSubstr("was killed by SIGTERM"));
-  }
-}
-
-TEST(LauncherEnd, IsTheDeathThatOthersNoticedSooner) {
-  const TemporaryFolder folder("launcher");
-  Launched launched(
-      {.flags = {"--workers=2"},
-       .actions = {"worker:0@await_file=" + folder.path() + "/noticed",
-                   "worker:0@exit=" + std::to_string(exit_code(Code::kUnavailable)),
-                   "handle_signals", "print=ready", "await_file=" + folder.path() + "/dies",
-                   "raise=" + std::to_string(SIGKILL)}});
-  launched.wait_for_output("ready");
-  touch(folder.path() + "/noticed");
-  launched.wait_for_errors("; ending worker:1");
-  touch(folder.path() + "/dies");
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
-  EXPECT_THAT(launched.errors(), HasSubstr("then worker:0"));
-}
-
-TEST(LauncherEnd, NamesSignals) {
-  for (const auto& [signal, name] : {std::pair{SIGUSR1, "SIGUSR1"}, {SIGKILL, "SIGKILL"}}) {
-    const Finished run = finish({.flags = {"--workers=2"},
-                                 .actions = {"worker:0@raise=" + std::to_string(signal), "hang"}});
-    EXPECT_EQ(run.code, 128 + signal);
-    EXPECT_THAT(run.errors, HasSubstr("worker:0 was killed by " + std::string(name)));
-    EXPECT_THAT(run.errors, HasSubstr("and printed nothing"));
-  }
-}
-
-TEST(LauncherEnd, ShowsTheLastLinesFitForATerminal) {
-  std::vector<std::string> actions;
-  for (int i = 0; i < 20; ++i) actions.push_back("print=line " + std::to_string(i));
-  actions.insert(actions.end(), {"write_long=2000", "print=", "write=\033[31mred\a", "exit=1"});
-  const Finished run = finish({.actions = actions});
-  const auto lines = lines_of(run.errors, "cohort-run:   | ");
-  ASSERT_EQ(lines.size(), 10);
-  EXPECT_EQ(lines[0], "line 12");
-  EXPECT_EQ(lines[8], std::string(500, 'z') + "...");
-  EXPECT_EQ(lines[9], "?[31mred?");
-}
-
-TEST(LauncherEnd, KillsAfterTheGraceWhatDoesNotEnd) {
-  const Finished run = finish({.flags = {"--workers=3", "--grace=0.2"},
-                               .actions = {"worker:0@handle_signals=0", "worker:1@handle_signals",
-                                           "worker:2@call=worker:0", "worker:2@call=worker:1",
-                                           "worker:2@exit=5", "serve=inherited", "hang", "hang"}});
-  EXPECT_EQ(run.code, 5);
-  EXPECT_THAT(run.errors, HasSubstr("killing worker:1, 0.2 s after asking it to end"));
-  EXPECT_THAT(run.errors, HasSubstr("then worker:0 exited with code 0"));
-  EXPECT_THAT(run.errors, HasSubstr("then worker:1 was killed by SIGKILL"));
-}
-
-// Signals.
-
-TEST(LauncherSignal, IsPassedOnOnce) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-    const std::string name = std::string("SIG") + sigabbrev_np(signal);
-    SCOPED_TRACE(name);
-    Launched launched({.flags = {"--workers=2", "--restarts=3"},
-                       .actions = {"handle_signals=5", "print=ready", "hang"}});
-    launched.wait_for_output("ready", 2);
-    launched.send(signal);
-    EXPECT_EQ(launched.wait(), 5);
-    for (const char* task : {"[worker:0] ", "[worker:1] "}) {
-      EXPECT_THAT(lines_of(launched.output(), task), ElementsAre("ready", "got " + name));
-    }
-    EXPECT_THAT(launched.errors(), HasSubstr("passing " + name + " on to worker:0, worker:1"));
-    EXPECT_THAT(launched.errors(), Not(HasSubstr("restarting")));
-  }
-}
-
-TEST(LauncherSignal, ThatTasksHandleWellIsASuccess) {
-  Launched launched(
-      {.flags = {"--workers=2"}, .actions = {"handle_signals=0", "print=ready", "hang"}});
-  launched.wait_for_output("ready", 2);
-  launched.send(SIGTERM);
-  EXPECT_EQ(launched.wait(), 0);
-}
-
-TEST(LauncherSignal, GivesTheExitCodeOfASignal) {
-  Launched launched({.flags = {"--workers=2"}, .actions = {"print=ready", "hang"}});
-  launched.wait_for_output("ready", 2);
-  launched.send(SIGINT);
-  EXPECT_EQ(launched.wait(), 128 + SIGINT);
-}
-
-TEST(LauncherSignal, TellsWhoWantsToBeResumedFromThoseItKilled) {
-  Launched launched({.flags = {"--workers=2", "--ps=1"},
-                     .actions = {"worker@handle_signals=42", "print=ready", "hang"}});
-  launched.wait_for_output("ready", 3);
-  launched.send(SIGTERM);
-  EXPECT_EQ(launched.wait(), 42) << launched.errors();
-}
-
-TEST(LauncherSignal, SentTwiceAsInterruptKills) {
-  Launched launched({.flags = {"--workers=2", "--grace=1000"},
-                     .actions = {"handle_signals", "print=ready", "hang", "hang"}});
-  launched.wait_for_output("ready", 2);
-  launched.send(SIGINT);
-  launched.wait_for_output("got SIGINT", 2);
-  launched.send(SIGINT);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  EXPECT_THAT(launched.errors(), HasSubstr("interrupted again; killing worker:0, worker:1"));
-}
-
-TEST(LauncherSignal, KillsAfterTheGrace) {
-  Launched launched(
-      {.flags = {"--grace=0.1"}, .actions = {"handle_signals", "print=ready", "hang"}});
-  launched.wait_for_output("ready");
-  launched.send(SIGTERM);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-}
-
-TEST(LauncherSignal, StaysIgnoredUnderNohup) {
-  Launched launched({.actions = {"print=ready", "hang"}, .ignored_signal = SIGHUP});
-  launched.wait_for_output("ready");
-  launched.send(SIGHUP);
-  launched.send(SIGTERM);
-  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
-  EXPECT_THAT(launched.errors(), Not(HasSubstr("SIGHUP")));
-}
-
-TEST(LauncherSignal, ArrivesThoughAShellHadItIgnored) {
-  Launched launched({.actions = {"print=ready", "hang"}, .ignored_signal = SIGINT});
-  launched.wait_for_output("ready");
-  launched.send(SIGINT);
-  EXPECT_EQ(launched.wait(), 128 + SIGINT);
-}
-
-// Orphans. Launched checks that none are left.
-
-TEST(LauncherOrphans, AreEndedWithTheRun) {
-  EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
-                    .actions = {"leave_child", "leave_child=daemon"}})
-                .code,
-            0);
-  EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
-                    .actions = {"leave_child", "leave_child=daemon", "worker:1@exit=4", "hang"}})
-                .code,
-            4);
-}
-
-TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilled) {
-  Launched launched(
-      {.flags = {"--workers=3"},
-       .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
-  launched.wait_for_output("ready", 3);
-  launched.send(SIGKILL);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  launched.wait_until_nothing_is_left();
-}
-
-TEST(LauncherOrphans, AreEndedWhenTheSupervisorIsKilled) {
-  Launched launched(
-      {.flags = {"--workers=3"},
-       .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
-  launched.wait_for_output("ready", 3);
-  const auto supervisor = children_of(launched.pid());
-  ASSERT_EQ(supervisor.size(), 1);
-  kill(supervisor[0], SIGKILL);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  EXPECT_THAT(launched.errors(), HasSubstr("the supervisor was killed by SIGKILL"));
-}
-
-// Restarts.
-
-TEST(LauncherRestart, RepeatsAllTasksUntilTheySucceed) {
-  const Finished run =
-      finish({.flags = {"--workers=2", "--restarts=5"},
-              .actions = {"worker:0@serve=inherited", "worker:1@show=COHORT_RESTART_COUNT",
-                          "worker:1@show=TORCHELASTIC_RESTART_COUNT",
-                          "worker:1@fail_before_restart=2", "worker:1@call=worker:0"}});
-  EXPECT_EQ(run.code, 0) << run.errors;
-  EXPECT_THAT(lines_of(run.output, "[worker:1] COHORT_RESTART_COUNT="), ElementsAre("0", "1", "2"));
-  EXPECT_THAT(lines_of(run.output, "[worker:1] TORCHELASTIC_RESTART_COUNT="),
-              ElementsAre("0", "1", "2"));
-  EXPECT_EQ(lines_of(run.errors, "cohort-run: then worker:0 was killed by SIGTERM").size(), 2);
-  EXPECT_THAT(run.errors, HasSubstr("(restart 2 of 5)"));
-  EXPECT_THAT(run.errors, HasSubstr("finished after 2 restarts"));
-}
-
-TEST(LauncherRestart, EndsWhenNoneIsLeft) {
-  const Finished run = finish({.flags = {"--restarts=1"}, .actions = {"fail_before_restart=2"}});
-  EXPECT_EQ(run.code, 3);
-  EXPECT_THAT(run.errors, HasSubstr("ended after 1 restart\n"));
-  EXPECT_THAT(run.errors, Not(HasSubstr("restart 2")));
-}
-
-TEST(LauncherRestart, WaitsLongerAndLongerUntilASignal) {
-  Launched launched({.flags = {"--restarts=1000"}, .actions = {"exit=3"}});
-  launched.wait_for_errors("s (restart 3 of 1000)");
-  launched.send(SIGTERM);
-  EXPECT_EQ(launched.wait(), 3);
-  EXPECT_THAT(launched.errors(), HasSubstr("ended after 2 restarts"));
-}
-
-TEST(LauncherRestart, WaitsForAllToSaveWhenOneAsksToBeResumed) {
-  const TemporaryFolder folder("launcher");
-  Launched launched({.flags = {"--workers=2", "--ps=1", "--restarts=1"},
-                     .actions = {"ps@hang", "worker:0@exit=42", "handle_signals=1",
-                                 "await_file=" + folder.path() + "/go", "print=saved", "exit=42"}});
-  launched.wait_for_errors(
-      "worker:0 exited with code 42 (resumable); worker:1, ps:0 may take 30 s to end");
-  touch(folder.path() + "/go");
-  EXPECT_EQ(launched.wait(), 42);
-  EXPECT_THAT(lines_of(launched.output(), "[worker:1] "), ElementsAre("saved", "saved"));
-  EXPECT_THAT(launched.errors(), HasSubstr("restarting all tasks (restart 1 of 1)"));
-}
-
-TEST(LauncherRestart, BlamesAFailureRatherThanThoseItLedToAskForResumption) {
-  const TemporaryFolder folder("launcher");
-  Launched launched({.flags = {"--workers=3"},
-                     .actions = {"worker:0@exit=42", "worker:1@await_file=" + folder.path() + "/go",
-                                 "worker:1@exit=7", "hang"}});
-  launched.wait_for_errors("(resumable)");
-  touch(folder.path() + "/go");
-  EXPECT_EQ(launched.wait(), 7);
-  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
-}
-
-TEST(LauncherTimeout, EndsTheRunAndShowsWhatTasksPrinted) {
-  const Finished run = finish({.flags = {"--workers=2", "--timeout=0.5", "--restarts=3"},
-                               .actions = {"print=hello", "hang"}});
-  EXPECT_EQ(run.code, 14) << run.errors;
-  EXPECT_THAT(run.errors,
-              HasSubstr("the run has lasted 0.5 s (--timeout); ending worker:0, worker:1"));
-  EXPECT_THAT(run.errors, HasSubstr("timed out: worker:1 (pid "));
-  EXPECT_EQ(lines_of(run.errors, "cohort-run:   | hello").size(), 2);
-  EXPECT_THAT(run.errors, Not(HasSubstr("restarting")));
-}
-
-TEST(LauncherTimeout, IsNothingBesideAnErrorAndASuccess) {
-  EXPECT_EQ(finish({.flags = {"--timeout=60"}, .actions = {"exit=3"}}).code, 3);
-  EXPECT_EQ(finish({.flags = {"--timeout=60"}, .actions = {"print=hello"}}).code, 0);
-  const Finished again =
-      finish({.flags = {"--timeout=0.5", "--restarts=100"}, .actions = {"exit=3"}});
-  EXPECT_EQ(again.code, 3);
-  EXPECT_THAT(again.errors, HasSubstr("no restart: the run has lasted 0.5 s (--timeout) by then"));
 }
 
 // Inside another launcher.
