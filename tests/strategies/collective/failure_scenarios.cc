@@ -1,4 +1,3 @@
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -9,6 +8,7 @@
 
 #include "core/collective/split.h"
 #include "tests/strategies/collective/scenarios.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -98,8 +98,9 @@ void stop_last_rank(Communicator& c) {
   std::jthread ending;
   if (c.rank() == 0)
     ending = std::jthread([&] {
-      while (!is_stopped(pids.back())) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      c.abort(Error(Code::kUnavailable, "the last rank is stopped"));
+      const bool stopped = eventually([&] { return is_stopped(pids.back()); });
+      c.abort(Error(Code::kUnavailable,
+                    stopped ? "the last rank is stopped" : "the last rank has not stopped itself"));
     });
   print_error_of(c, [&] { c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum); });
 }
