@@ -192,8 +192,6 @@ class Shard {
   ShardState state() const;
 
  private:
-  // While the value changes, under the lock: for those who copy it without.
-  class Writing;
   void compile();
   // Of all parts, which are not those of a table.
   void take_memory();

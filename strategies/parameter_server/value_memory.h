@@ -43,6 +43,22 @@ class alignas(kBufferAlignment) ValueGuard {
   std::atomic<uint64_t> count_ = 2;
 };
 
+// Stands while a value is written; without a guard, it is nothing.
+class ValueWriting {
+ public:
+  explicit ValueWriting(ValueGuard* guard) : guard_(guard) {
+    if (guard_ != nullptr) guard_->begin();
+  }
+  ~ValueWriting() {
+    if (guard_ != nullptr) guard_->end();
+  }
+  ValueWriting(const ValueWriting&) = delete;
+  ValueWriting& operator=(const ValueWriting&) = delete;
+
+ private:
+  ValueGuard* const guard_;
+};
+
 // Where a server keeps values that callers of its host copy for themselves. Thread-safe.
 class ValueMemory {
  public:
