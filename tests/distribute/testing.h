@@ -29,6 +29,14 @@ class DevicesTest : public ::testing::Test {
   static void TearDownTestSuite() { set_logical_cpus(1); }
 };
 
+// Tests with a parameter: the number of replicas, each on a CPU device of its own.
+class MirroredTest : public DevicesTest, public ::testing::WithParamInterface<int> {
+ protected:
+  static MirroredStrategy::Options first_cpus(int count) {
+    return {.devices = ::cohort::testing::first_cpus(count)};
+  }
+};
+
 // Replicas of one host, each with its copy of the variables or all with one.
 struct Replicas {
   int count;

@@ -14,7 +14,7 @@ using testing::make_weight;
 using testing::to_vector;
 using testing::VariablePtr;
 
-class AccumulationReplicasTest : public testing::ReplicasTest {
+class AccumulationReplicasTest : public testing::MirroredTest {
  protected:
   // A gradient for each replica that depends on the step.
   static PerReplica<std::vector<Tensor>> gradients(int step) {

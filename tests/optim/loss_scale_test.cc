@@ -27,7 +27,7 @@ double number(const Optimizer& optimizer, const std::string& name) {
   return state(optimizer, name)->value().item();
 }
 
-class LossScaleReplicasTest : public testing::ReplicasTest {
+class LossScaleReplicasTest : public testing::MirroredTest {
  protected:
   // Runs a step in which the gradient of the last replica is `last`, and of all others 0.
   static void run(Strategy& strategy, const Function& step, const std::vector<double>& last) {

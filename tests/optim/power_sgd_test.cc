@@ -39,7 +39,7 @@ Tensor low_rank_matrix(uint64_t stream) {
   return made;
 }
 
-class PowerSgdTest : public testing::ReplicasTest {
+class PowerSgdTest : public testing::MirroredTest {
  protected:
   // Trains a matrix, from zeros, along the gradients of replicas; the total is what they add up to.
   struct Training {

@@ -117,7 +117,7 @@ std::vector<std::string> table_sized(const Graph& graph) {
   return names;
 }
 
-class SparseReplicasTest : public testing::ReplicasTest {};
+class SparseReplicasTest : public testing::MirroredTest {};
 INSTANTIATE_TEST_SUITE_P(Replicas, SparseReplicasTest, ::testing::Values(1, 2, 3, 4, 7));
 
 TEST_P(SparseReplicasTest, TouchesItsRowsOnly) {

@@ -14,24 +14,14 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "strategies/one_device_strategy.h"
+#include "tests/distribute/testing.h"
 
 namespace cohort {
 namespace {
 
-constexpr int kMaxReplicas = 7;
-
-class MirroredStrategyTest : public testing::TestWithParam<int> {
- protected:
-  static void SetUpTestSuite() { set_logical_cpus(kMaxReplicas, 1); }
-  static void TearDownTestSuite() { set_logical_cpus(1); }
-
-  static MirroredStrategy::Options first_cpus(int count) {
-    MirroredStrategy::Options options;
-    for (int i = 0; i < count; ++i) options.devices.push_back(str("cpu:", i));
-    return options;
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Replicas, MirroredStrategyTest, testing::Values(1, 2, 3, 4, kMaxReplicas));
+class MirroredStrategyTest : public testing::MirroredTest {};
+INSTANTIATE_TEST_SUITE_P(Replicas, MirroredStrategyTest,
+                         ::testing::Values(1, 2, 3, 4, testing::kMaxReplicas));
 
 std::shared_ptr<Variable> make_weights() {
   return create_variable({.name = "w", .spec = {DType::kFloat64, {2}}, .initial_value = [] {
@@ -123,7 +113,7 @@ COHORT_REGISTER_OP({.name = "TestBreakOnNegative",
 COHORT_REGISTER_KERNEL("TestBreakOnNegative", kCpu, stateless_kernel(break_on_negative));
 
 TEST_F(MirroredStrategyTest, WhatItsReplicasDidLastIsShownWhenOneFailsButNotForAValue) {
-  const std::string file = testing::TempDir() + "/mirrored";
+  const std::string file = ::testing::TempDir() + "/mirrored";
   const auto shown_after = [&](int32_t wrong) {
     setenv("COHORT_FLIGHT_RECORDER_FILE", file.c_str(), 1);
     {
@@ -149,8 +139,8 @@ TEST_F(MirroredStrategyTest, WhatItsReplicasDidLastIsShownWhenOneFailsButNotForA
   EXPECT_EQ(shown_after(9), "") << "beyond the table";
   const std::string text = shown_after(-1);
   for (const char* rank : {"\n  rank 0 has begun ", "\n  rank 1 has begun "})
-    EXPECT_THAT(text, testing::HasSubstr(rank));
-  EXPECT_THAT(text, testing::ContainsRegex("AllReduce +float64 +8 bytes  done in"));
+    EXPECT_THAT(text, ::testing::HasSubstr(rank));
+  EXPECT_THAT(text, ::testing::ContainsRegex("AllReduce +float64 +8 bytes  done in"));
 }
 
 TEST_F(MirroredStrategyTest, RefusesADeviceGivenTwiceOrAbsent) {
