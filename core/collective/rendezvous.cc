@@ -2,19 +2,13 @@
 
 #include <thread>
 
+#include "core/base/spin_pause.h"
+
 namespace cohort {
 namespace {
 
 // About ten microseconds: less than it takes to put a thread to sleep and wake it.
 constexpr int kSpins = 256;
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
 
 }  // namespace
 
@@ -66,7 +60,7 @@ uint32_t Rendezvous::wait_for_change(uint32_t state) const {
   for (int i = 0; i < spins_; ++i) {
     const uint32_t now = state_.load(std::memory_order_acquire);
     if (now != state) return now;
-    pause();
+    spin_pause();
   }
   state_.wait(state, std::memory_order_acquire);
   return state_.load(std::memory_order_acquire);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/comma_separated.h"
+#include "core/base/spin_pause.h"
 #include "core/base/thread_sanitizer.h"
 
 namespace cohort {
@@ -35,14 +36,6 @@ constexpr std::chrono::milliseconds kWritingTime{1000};
 // them may come by way of a rank elsewhere: here ThreadSanitizer hears of all meetings.
 char order_of_meetings;
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
 int available_cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -53,7 +46,7 @@ template <typename Done>
 void spin(int spins, const Done& done) {
   for (int i = 0; i < spins; ++i) {
     if (done()) return;
-    pause();
+    spin_pause();
   }
   for (const auto begin = Clock::now(); Clock::now() - begin < kYieldingTime;) {
     if (done()) return;
