@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/base/crc32c.h"
 #include "strategies/cluster/net/socket.h"
+#include "strategies/collective/tcp/control.h"
 
 namespace cohort::tcp {
 namespace {
@@ -144,6 +146,51 @@ bool Connection::take_header(Receiver& receiver) {
   return true;
 }
 
+size_t Connection::read(std::span<const iovec> pieces) {
+  const ssize_t got = link_.read(pieces);
+  if (got == 0) fail_with(0);
+  if (got < 0 && !net::would_block(errno)) fail_with(errno);
+  return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
+size_t Connection::read_payload() {
+  pieces_.clear();
+  if (scratch_.empty()) scratch_.resize(Memory::kScratch);
+  destination_.memory->find(destination_.begin + got_, destination_.begin + header_.length,
+                            scratch_.data(), kMaxPieces, pieces_);
+  if (taken_ < buffered_) {
+    size_t got = 0;
+    for (const iovec& piece : pieces_) {
+      const size_t part = std::min(piece.iov_len, buffered_ - taken_);
+      std::memcpy(piece.iov_base, buffer_.data() + taken_, part);
+      taken_ += part;
+      got += part;
+    }
+    return got;
+  }
+  // The next header comes along.
+  size_t room = 0;
+  for (const iovec& piece : pieces_) room += piece.iov_len;
+  const bool to_the_end = got_ + static_cast<int64_t>(room) == header_.length;
+  pieces_.push_back({buffer_.data(), to_the_end ? sizeof(FrameHeader) : 0});
+  const size_t all = read(pieces_);
+  pieces_.pop_back();
+  if (all == 0) return 0;
+  const size_t got = std::min(all, room);
+  taken_ = 0;
+  buffered_ = all - got;
+  return got;
+}
+
+void Connection::extend_check(size_t bytes) {
+  for (const iovec& piece : pieces_) {
+    if (bytes == 0) break;
+    const size_t part = std::min(piece.iov_len, bytes);
+    check_ = crc32c({static_cast<const char*>(piece.iov_base), part}, check_);
+    bytes -= part;
+  }
+}
+
 bool Connection::receive_some(Receiver& receiver) {
   bool moved = false;
   if (!is_open() || parked_) return false;
@@ -151,52 +198,18 @@ bool Connection::receive_some(Receiver& receiver) {
     if (!take_header(receiver)) {
       if (parked_ || !is_open()) return moved;
       const iovec room{buffer_.data() + buffered_, kBuffer - buffered_};
-      const ssize_t got = link_.read({&room, 1});
-      if (got == 0) fail_with(0);
-      if (got < 0 && !net::would_block(errno)) fail_with(errno);
-      if (got <= 0) return moved;
-      buffered_ += static_cast<size_t>(got);
+      const size_t got = read({&room, 1});
+      if (got == 0) return moved;
+      buffered_ += got;
       moved = true;
       continue;
     }
     while (got_ < header_.length) {
-      pieces_.clear();
-      if (scratch_.empty()) scratch_.resize(Memory::kScratch);
-      destination_.memory->find(destination_.begin + got_, destination_.begin + header_.length,
-                                scratch_.data(), kMaxPieces, pieces_);
-      size_t got = 0;
-      if (taken_ < buffered_) {
-        for (const iovec& piece : pieces_) {
-          const size_t part = std::min(piece.iov_len, buffered_ - taken_);
-          std::memcpy(piece.iov_base, buffer_.data() + taken_, part);
-          taken_ += part;
-          got += part;
-        }
-      } else {
-        // The next header comes along.
-        size_t room = 0;
-        for (const iovec& piece : pieces_) room += piece.iov_len;
-        const bool to_the_end = got_ + static_cast<int64_t>(room) == header_.length;
-        pieces_.push_back({buffer_.data(), to_the_end ? sizeof(FrameHeader) : 0});
-        const ssize_t read = link_.read(pieces_);
-        if (read == 0) fail_with(0);
-        if (read < 0 && !net::would_block(errno)) fail_with(errno);
-        if (read <= 0) return moved;
-        pieces_.pop_back();
-        got = std::min(static_cast<size_t>(read), room);
-        taken_ = 0;
-        buffered_ = static_cast<size_t>(read) - got;
-      }
+      const size_t got = read_payload();
+      if (got == 0) return moved;
       moved = true;
       got_ += static_cast<int64_t>(got);
-      if (header_.flags & kPayloadChecked) {
-        for (const iovec& piece : pieces_) {
-          if (got == 0) break;
-          const size_t part = std::min(piece.iov_len, got);
-          check_ = crc32c({static_cast<const char*>(piece.iov_base), part}, check_);
-          got -= part;
-        }
-      }
+      if (header_.flags & kPayloadChecked) extend_check(got);
     }
     if ((header_.flags & kPayloadChecked) && check_ != header_.payload_check) {
       failure_ = "has sent a payload that does not fit its check";
@@ -213,6 +226,19 @@ bool Connection::receive_some(Receiver& receiver) {
 void Connection::fail_with(int error) {
   failure_ = link_.failure(error);
   corrupt_ = link_.encrypted() && error == EPROTO;
+}
+
+std::vector<std::unique_ptr<Connection>> make_connections(Control& control,
+                                                          std::vector<net::Stream> links,
+                                                          bool check_payloads) {
+  std::vector<std::unique_ptr<Connection>> connections(links.size());
+  for (size_t p = 0; p < links.size(); ++p) {
+    if (!links[p]) continue;
+    const int peer = static_cast<int>(p);
+    control.watch(peer, links[p].fd());
+    connections[p] = std::make_unique<Connection>(peer, std::move(links[p]), check_payloads);
+  }
+  return connections;
 }
 
 }  // namespace cohort::tcp

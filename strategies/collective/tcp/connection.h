@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <sys/uio.h>
 #include <vector>
@@ -9,6 +11,8 @@
 #include "strategies/collective/tcp/frame.h"
 
 namespace cohort::tcp {
+
+class Control;
 
 // Memory in pieces that is sent or filled as if it were one.
 class Memory {
@@ -93,6 +97,12 @@ class Connection {
  private:
   bool cut_frame();
   bool take_header(Receiver& receiver);
+  // How many bytes have come; 0 where none have, or none ever will.
+  size_t read(std::span<const iovec> pieces);
+  // The same of the payload, to where pieces_ says then.
+  size_t read_payload();
+  // By so many bytes of the payload, which are where pieces_ says.
+  void extend_check(size_t bytes);
   void fail_with(int error);
 
   const int peer_;
@@ -117,5 +127,10 @@ class Connection {
   std::vector<iovec> pieces_;
   std::vector<char> scratch_;
 };
+
+// To the peers that `links` lead to, whose ends `control` watches from now on; null for the others.
+std::vector<std::unique_ptr<Connection>> make_connections(Control& control,
+                                                          std::vector<net::Stream> links,
+                                                          bool check_payloads);
 
 }  // namespace cohort::tcp

@@ -32,13 +32,8 @@ Exchange::Exchange(Control& control, std::vector<net::Stream> links, bool check_
       timeout_(timeout),
       stall_(std::move(stall)),
       spin_(spin),
-      given_up_(links.size()) {
-  for (size_t p = 0; p < links.size(); ++p) {
-    if (links[p]) control_.watch(static_cast<int>(p), links[p].fd());
-    connections_.push_back(links[p] ? std::make_unique<Connection>(
-                                          static_cast<int>(p), std::move(links[p]), check_payloads)
-                                    : nullptr);
-  }
+      connections_(make_connections(control, std::move(links), check_payloads)),
+      given_up_(connections_.size()) {
   control_.add_listener(&wake_up_);
 }
 

@@ -23,13 +23,10 @@ Error too_long(int sender, int64_t bytes, int tag, int receiver, int64_t room) {
 
 Messages::Messages(Control& control, std::vector<net::Stream> links, bool check_payloads,
                    std::chrono::milliseconds timeout)
-    : control_(control), timeout_(timeout), outboxes_(links.size()) {
-  for (size_t p = 0; p < links.size(); ++p) {
-    if (links[p]) control_.watch(static_cast<int>(p), links[p].fd());
-    connections_.push_back(links[p] ? std::make_unique<Connection>(
-                                          static_cast<int>(p), std::move(links[p]), check_payloads)
-                                    : nullptr);
-  }
+    : control_(control),
+      timeout_(timeout),
+      connections_(make_connections(control, std::move(links), check_payloads)),
+      outboxes_(connections_.size()) {
   control_.add_listener(&wake_up_);
 }
 
