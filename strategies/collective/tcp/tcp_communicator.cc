@@ -438,6 +438,80 @@ Token token_of(const std::string& text) {
   return token;
 }
 
+void check_arguments(int rank, int size, const TcpOptions& options) {
+  if (size < 1) invalid("a group needs at least 1 rank, got ", size);
+  if (rank < 0 || rank >= size)
+    invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);
+  if (!options.tasks.empty() && options.tasks.size() != at(size))
+    invalid("TcpOptions::tasks names ", options.tasks.size(), " tasks of ", size, " ranks");
+}
+
+// How a rank finds the others of a new group in the store.
+struct Joining {
+  KeyValueStore& store;
+  int rank, size;
+  const TcpOptions& options;
+  const coordination::Security& security;
+  Clock::time_point deadline;
+  std::string prefix = "tcp/" + options.name + "/";
+
+  const char* mode() const { return security.encrypted() ? "TLS" : "plain"; }
+  std::chrono::milliseconds left() const {
+    return std::max(std::chrono::milliseconds(0),
+                    std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
+  }
+
+  // Tells the others where this rank listens.
+  void announce(const net::Descriptor& listener) const {
+    if (store.add(str(prefix, rank, "/joined"), 1) > 1)
+      fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
+           "\" already; every rank joins once");
+    if (rank == 0)
+      store.set(prefix + "token", str(token_text(random_token()), ' ', mode(), ' ', size));
+    if (security.encrypted()) store.set(str(prefix, rank, "/host"), host_of(options.address));
+    store.set(str(prefix, rank), net::InternetAddress::of(listener).text());
+  }
+
+  // The group's, from rank 0, which has to mean the same group.
+  Token agreed_token() const {
+    const std::string token = store.get(prefix + "token", left());
+    const std::string of_rank_0 = token.substr(token.rfind(' ') + 1);
+    if (of_rank_0 != std::to_string(size))
+      fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
+           size, " ranks, but for rank 0 it has ", of_rank_0);
+    if (token.find(mode()) == std::string::npos)
+      fail(Code::kFailedPrecondition, "rank ", rank, " has ",
+           security.encrypted() ? "certificates and rank 0 has none"
+                                : "no certificates (COHORT_TLS_CERT), but rank 0 has",
+           ": all ranks of the group \"", options.name, "\" must talk by TLS, or none");
+    return token_of(token);
+  }
+
+  // All who have announced themselves, once they all have.
+  Members members() const {
+    Members members{.rank = rank, .endpoints = {}, .token = agreed_token()};
+    std::string missing;
+    for (int r = 0; r < size; ++r) {
+      try {
+        members.endpoints.push_back(net::InternetAddress::parse(store.get(str(prefix, r), left()),
+                                                                str("the address of rank ", r)));
+        if (security.encrypted())
+          members.hosts.push_back(store.get(str(prefix, r, "/host"), left()));
+      } catch (const Error& error) {
+        if (error.code() != Code::kDeadlineExceeded) throw;
+        missing += str(missing.empty() ? "rank " : ", rank ", r);
+        continue;
+      }
+      check_address(members.endpoints.back(), security, str("the address of rank ", r));
+    }
+    if (!missing.empty())
+      fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
+           static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ",
+           size, " to join the group \"", options.name, "\"");
+    return members;
+  }
+};
+
 }  // namespace
 }  // namespace tcp
 
@@ -447,11 +521,7 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   TcpOptions options = given;
   options.check_payloads |=
       config::optional_integer(process_environment, "COHORT_TCP_CHECK_PAYLOADS", {0, 1}, "1") == 1;
-  if (size < 1) invalid("a group needs at least 1 rank, got ", size);
-  if (rank < 0 || rank >= size)
-    invalid("there is no rank ", rank, " in a group of ", size, "; allowed are 0 to ", size - 1);
-  if (!options.tasks.empty() && options.tasks.size() != at(size))
-    invalid("TcpOptions::tasks names ", options.tasks.size(), " tasks of ", size, " ranks");
+  check_arguments(rank, size, options);
   const auto deadline = Clock::now() + options.join_timeout;
   const auto security = std::make_shared<const coordination::Security>(
       options.tls, options.allow_plaintext, process_environment);
@@ -459,48 +529,14 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
       net::InternetAddress::parse(options.address, "TcpOptions::address");
   check_address(asked, *security, "the address of this rank");
   const net::Descriptor listener = net::listen_on(asked);
-  const std::string prefix = "tcp/" + options.name + "/";
-  if (store.add(str(prefix, rank, "/joined"), 1) > 1)
-    fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
-         "\" already; every rank joins once");
-  const std::string mode = security->encrypted() ? "TLS" : "plain";
-  if (rank == 0) store.set(prefix + "token", str(token_text(random_token()), ' ', mode, ' ', size));
-  if (security->encrypted()) store.set(str(prefix, rank, "/host"), host_of(options.address));
-  store.set(str(prefix, rank), net::InternetAddress::of(listener).text());
-  const auto left = [&] {
-    return std::max(std::chrono::milliseconds(0),
-                    std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
-  };
-  const std::string token = store.get(prefix + "token", left());
-  const std::string of_rank_0 = token.substr(token.rfind(' ') + 1);
-  if (of_rank_0 != std::to_string(size))
-    fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
-         size, " ranks, but for rank 0 it has ", of_rank_0);
-  if (token.find(mode) == std::string::npos)
-    fail(Code::kFailedPrecondition, "rank ", rank, " has ",
-         security->encrypted() ? "certificates and rank 0 has none"
-                               : "no certificates (COHORT_TLS_CERT), but rank 0 has",
-         ": all ranks of the group \"", options.name, "\" must talk by TLS, or none");
-  Members members{.rank = rank, .endpoints = {}, .token = token_of(token)};
-  std::string missing;
-  for (int r = 0; r < size; ++r) {
-    try {
-      members.endpoints.push_back(net::InternetAddress::parse(store.get(str(prefix, r), left()),
-                                                              str("the address of rank ", r)));
-      if (security->encrypted())
-        members.hosts.push_back(store.get(str(prefix, r, "/host"), left()));
-    } catch (const Error& error) {
-      if (error.code() != Code::kDeadlineExceeded) throw;
-      missing += str(missing.empty() ? "rank " : ", rank ", r);
-      continue;
-    }
-    check_address(members.endpoints.back(), *security, str("the address of rank ", r));
-  }
-  if (!missing.empty())
-    fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
-         static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ", size,
-         " to join the group \"", options.name, "\"");
-  return connected(members, listener, options, asked.with_port(0), security,
+  const Joining joining{.store = store,
+                        .rank = rank,
+                        .size = size,
+                        .options = options,
+                        .security = *security,
+                        .deadline = deadline};
+  joining.announce(listener);
+  return connected(joining.members(), listener, options, asked.with_port(0), security,
                    [&store] { store.check(); });
 }
 
