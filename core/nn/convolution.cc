@@ -14,24 +14,36 @@ int64_t channels_of(const std::vector<TensorSpec>& inputs) {
   return features_of(inputs[0], 4);
 }
 
-// What the three convolutions share: their options as the op wants them, bias and activation.
+// What the three convolutions share: their options as the op wants them, kernel, bias and
+// activation.
 struct Common {
   ops::Conv2DOptions convolution;
+  Size2D size;
+  WeightOptions kernel_options;
   bool use_bias;
   WeightOptions bias_options;
   Activation activation;
 };
 
 template <typename Options>
-Common common_of(const Options& options, int64_t groups) {
+Common common_of(const Options& options, Size2D size, int64_t groups,
+                 const WeightOptions& kernel_options) {
   return {.convolution = {.strides = options.strides.pair(),
                           .dilations = options.dilations.pair(),
                           .padding = options.padding,
                           .groups = groups},
+          .size = size,
+          .kernel_options = kernel_options,
           .use_bias = options.use_bias,
           .bias_options = {.initializer = options.bias_initializer,
                            .regularizer = options.bias_regularizer},
           .activation = options.activation};
+}
+
+Common common_of(const Conv2DOptions& options, Size2D size) {
+  return common_of(
+      options, size, options.groups,
+      {.initializer = options.kernel_initializer, .regularizer = options.kernel_regularizer});
 }
 
 class ConvolutionLayer : public LayerBase {
@@ -42,7 +54,10 @@ class ConvolutionLayer : public LayerBase {
  protected:
   virtual Value convolve(const Value& x) = 0;
 
-  void add_bias(int64_t filters, DType dtype) {
+  // A kernel [height, width, in, out], and a bias of `filters` numbers where there is to be one.
+  void add_weights(int64_t in, int64_t out, int64_t filters, DType dtype) {
+    const Shape shape{size().height, size().width, in, out};
+    kernel_ = &add_weight("kernel", shape, common_.kernel_options, dtype);
     if (common_.use_bias) bias_ = &add_weight("bias", {filters}, common_.bias_options, dtype);
   }
 
@@ -54,6 +69,8 @@ class ConvolutionLayer : public LayerBase {
   }
 
   const ops::Conv2DOptions& convolution() const { return common_.convolution; }
+  const Size2D& size() const { return common_.size; }
+  Weight& kernel() const { return *kernel_; }
 
   // The input's channels, which the groups share.
   int64_t grouped_channels(const std::vector<TensorSpec>& inputs) const {
@@ -65,57 +82,44 @@ class ConvolutionLayer : public LayerBase {
 
  private:
   Common common_;
-  Weight* bias_ = nullptr;
+  Weight *kernel_ = nullptr, *bias_ = nullptr;
 };
 
 class Conv2DLayer final : public ConvolutionLayer {
  public:
   Conv2DLayer(int64_t filters, Size2D kernel_size, const Conv2DOptions& options)
-      : ConvolutionLayer("Conv2D", options.name, common_of(options, options.groups)),
-        filters_(filters),
-        size_(kernel_size),
-        kernel_options_{.initializer = options.kernel_initializer,
-                        .regularizer = options.kernel_regularizer} {}
+      : ConvolutionLayer("Conv2D", options.name, common_of(options, kernel_size)),
+        filters_(filters) {}
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
     const int64_t channels = grouped_channels(inputs);
-    const Shape shape{size_.height, size_.width, channels / convolution().groups, filters_};
-    kernel_ = &add_weight("kernel", shape, kernel_options_, weight_dtype(inputs[0]));
-    add_bias(filters_, weight_dtype(inputs[0]));
+    add_weights(channels / convolution().groups, filters_, filters_, weight_dtype(inputs[0]));
   }
-  Value convolve(const Value& x) override { return ops::conv2d(x, kernel_->read(), convolution()); }
+  Value convolve(const Value& x) override { return ops::conv2d(x, kernel().read(), convolution()); }
 
  private:
   int64_t filters_;
-  Size2D size_;
-  WeightOptions kernel_options_;
-  Weight* kernel_ = nullptr;
 };
 
 class Conv2DTransposeLayer final : public ConvolutionLayer {
  public:
   Conv2DTransposeLayer(int64_t filters, Size2D kernel_size, const Conv2DOptions& options)
-      : ConvolutionLayer("Conv2DTranspose", options.name, common_of(options, options.groups)),
-        filters_(filters),
-        size_(kernel_size),
-        kernel_options_{.initializer = options.kernel_initializer,
-                        .regularizer = options.kernel_regularizer} {}
+      : ConvolutionLayer("Conv2DTranspose", options.name, common_of(options, kernel_size)),
+        filters_(filters) {}
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
     const int64_t channels = grouped_channels(inputs);
-    const Shape shape{size_.height, size_.width, filters_ / convolution().groups, channels};
-    kernel_ = &add_weight("kernel", shape, kernel_options_, weight_dtype(inputs[0]));
-    add_bias(filters_, weight_dtype(inputs[0]));
+    add_weights(filters_ / convolution().groups, channels, filters_, weight_dtype(inputs[0]));
   }
   Value convolve(const Value& y) override {
     const auto& [strides, dilations, padding, groups] = convolution();
-    const int64_t height = image_size(y.shape()[1], size_.height, strides.first, dilations.first,
+    const int64_t height = image_size(y.shape()[1], size().height, strides.first, dilations.first,
                                       padding.top + padding.bottom);
-    const int64_t width = image_size(y.shape()[2], size_.width, strides.second, dilations.second,
+    const int64_t width = image_size(y.shape()[2], size().width, strides.second, dilations.second,
                                      padding.left + padding.right);
-    return ops::conv2d_transpose(y, kernel_->read(), {height, width}, convolution());
+    return ops::conv2d_transpose(y, kernel().read(), {height, width}, convolution());
   }
 
  private:
@@ -126,42 +130,34 @@ class Conv2DTransposeLayer final : public ConvolutionLayer {
   }
 
   int64_t filters_;
-  Size2D size_;
-  WeightOptions kernel_options_;
-  Weight* kernel_ = nullptr;
 };
 
 class DepthwiseConv2DLayer final : public ConvolutionLayer {
  public:
   DepthwiseConv2DLayer(Size2D kernel_size, const DepthwiseConv2DOptions& options)
-      : ConvolutionLayer("DepthwiseConv2D", options.name, common_of(options, 1)),
-        multiplier_(options.depth_multiplier),
-        size_(kernel_size),
-        kernel_options_{.initializer = options.depthwise_initializer,
-                        .regularizer = options.depthwise_regularizer} {}
+      : ConvolutionLayer("DepthwiseConv2D", options.name,
+                         common_of(options, kernel_size, 1,
+                                   {.initializer = options.depthwise_initializer,
+                                    .regularizer = options.depthwise_regularizer})),
+        multiplier_(options.depth_multiplier) {}
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
     const int64_t channels = channels_of(inputs);
-    kernel_ = &add_weight("kernel", {size_.height, size_.width, channels, multiplier_},
-                          kernel_options_, weight_dtype(inputs[0]));
-    add_bias(channels * multiplier_, weight_dtype(inputs[0]));
+    add_weights(channels, multiplier_, channels * multiplier_, weight_dtype(inputs[0]));
   }
   // One group for each channel.
   Value convolve(const Value& x) override {
-    require_features(x.shape(), kernel_->spec().shape[2]);
+    require_features(x.shape(), kernel().spec().shape[2]);
     ops::Conv2DOptions options = convolution();
     options.groups = x.shape().dim(-1);
-    const Value filter =
-        ops::reshape(kernel_->read(), {size_.height, size_.width, 1, options.groups * multiplier_});
+    const Value filter = ops::reshape(
+        kernel().read(), {size().height, size().width, 1, options.groups * multiplier_});
     return ops::conv2d(x, filter, options);
   }
 
  private:
   int64_t multiplier_;
-  Size2D size_;
-  WeightOptions kernel_options_;
-  Weight* kernel_ = nullptr;
 };
 
 void check_sizes(std::string_view layer, Size2D kernel_size, Size2D strides, Size2D dilations) {
