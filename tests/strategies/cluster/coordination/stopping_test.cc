@@ -1,4 +1,5 @@
 #include <barrier>
+#include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,16 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+
+// How many steps a task has done when all stop; `step` is told how many it had done before.
+int64_t steps_until_stop(Membership& member, int64_t done,
+                         const std::function<void(int64_t done)>& step) {
+  while (true) {
+    step(done++);
+    const auto stop = member.stop_step(done);
+    if (stop && done >= *stop) return done;
+  }
+}
 
 TEST(Stopping, TasksInLockstepStopAfterTheSameStep) {
   constexpr int kSize = 3;
@@ -28,16 +39,10 @@ TEST(Stopping, TasksInLockstepStopAfterTheSameStep) {
     std::barrier<> all_reduce(kSize);
     std::vector<int64_t> stopped(kSize);
     const auto errors = on_threads(kSize, [&](int rank) {
-      for (int64_t done = first;;) {
+      stopped[rank] = steps_until_stop(*members[rank], first, [&](int64_t done) {
         if (rank == announcer && done == first + announced_at) members[rank]->announce_stop();
         all_reduce.arrive_and_wait();
-        ++done;
-        const auto stop = members[rank]->stop_step(done);
-        if (stop && done >= *stop) {
-          stopped[rank] = done;
-          break;
-        }
-      }
+      });
       members[rank]->leave();
     });
     EXPECT_THAT(errors, Each(""));
@@ -52,16 +57,10 @@ TEST(Stopping, TasksThatRunFreelyCatchUpWithTheFirst) {
   const Members members = join_all(job, {.notice = notices.sink()});
   std::vector<int64_t> stopped(3);
   const auto errors = on_threads(3, [&](int rank) {
-    for (int64_t done = 0;;) {
+    stopped[rank] = steps_until_stop(*members[rank], 0, [&](int64_t done) {
       std::this_thread::sleep_for(milliseconds(1 + rank));
-      ++done;
-      if (rank == 2 && done == 10) members[2]->announce_stop();
-      const auto stop = members[rank]->stop_step(done);
-      if (stop && done >= *stop) {
-        stopped[rank] = done;
-        break;
-      }
-    }
+      if (rank == 2 && done == 9) members[2]->announce_stop();
+    });
     members[rank]->leave();
   });
   EXPECT_THAT(errors, Each(""));
