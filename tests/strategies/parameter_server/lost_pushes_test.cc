@@ -7,6 +7,7 @@
 #include "core/base/file.h"
 #include "strategies/parameter_server/push_ledger.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -30,10 +31,7 @@ class Lost : public ::testing::Test {
     client.push({.shard = shard, .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
   }
   bool is_lost(uint64_t pushes) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (server_->statistics().pushes_lost < pushes &&
-           std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(milliseconds(1));
+    eventually([&] { return server_->statistics().pushes_lost >= pushes; });
     return server_->statistics().pushes_lost == pushes;
   }
 

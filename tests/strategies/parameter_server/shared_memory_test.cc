@@ -20,6 +20,7 @@
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -29,13 +30,6 @@ using parameter_server::FrameSocket;
 using parameter_server::kAreaBytes;
 using parameter_server::LocalOffer;
 using parameter_server::proto::Request;
-using Clock = std::chrono::steady_clock;
-
-bool happens(const std::function<bool()>& condition) {
-  for (const auto end = soon(); Clock::now() < end; std::this_thread::yield())
-    if (condition()) return true;
-  return false;
-}
 
 // Whether the text of a file of /proc has a word in it.
 bool has_word(const char* path, const std::string& word) {
@@ -57,7 +51,7 @@ TEST(SharedMemory, IsUsedOnOneHost) {
   TestServer server;
   const auto client = server.client();
   client->statistics();
-  EXPECT_TRUE(happens([&] { return client->statistics().sessions == 1; }))
+  EXPECT_TRUE(eventually([&] { return client->statistics().sessions == 1; }))
       << "the call by gRPC is over";
   EXPECT_EQ(client->statistics().sharing_sessions, 1u);
 }
@@ -163,15 +157,15 @@ TEST(SharedMemory, LeavesNothingBehind) {
   life();  // gRPC keeps some of its own
   const auto before = descriptors();
   life();
-  EXPECT_TRUE(happens([&] { return descriptors() <= before; }));
+  EXPECT_TRUE(eventually([&] { return descriptors() <= before; }));
   EXPECT_FALSE(has_word("/proc/self/maps", "memfd:cohort"));
 }
 
 TEST(SharedMemory, IsGivenBackByWhoHasGone) {
   TestServer server;
   server.client()->statistics();
-  EXPECT_TRUE(happens([&] { return server->statistics().sessions == 0; }));
-  EXPECT_TRUE(happens([&] { return !has_word("/proc/self/maps", "memfd:cohort"); }));
+  EXPECT_TRUE(eventually([&] { return server->statistics().sessions == 0; }));
+  EXPECT_TRUE(eventually([&] { return !has_word("/proc/self/maps", "memfd:cohort"); }));
 }
 
 TEST(SharedMemory, NeedsACertificateWhereGrpcDoes) {
@@ -360,7 +354,7 @@ TEST_F(Intruder, MayDieHalfway) {
     connection->socket.put({.kind = Frame::Kind::kSegment, .number = 0, .bytes = 8});
     connection->socket.flush(soon());
   }
-  EXPECT_TRUE(happens([&] { return server_->statistics().sessions == 1; }));
+  EXPECT_TRUE(eventually([&] { return server_->statistics().sessions == 1; }));
   EXPECT_EQ(server_->statistics().pushes_applied, 0u);
 }
 
@@ -454,7 +448,7 @@ TEST_F(Intruder, SaysAnything) {
     bytes.resize(1 + random.below(bytes.size()));
     send(connection->socket.stream().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  EXPECT_TRUE(happens([&] { return server_->statistics().sessions == 1; }));
+  EXPECT_TRUE(eventually([&] { return server_->statistics().sessions == 1; }));
 }
 
 }  // namespace
