@@ -60,6 +60,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     : spec_(std::move(spec)),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
+      team_(spec_.spec().bytes() < kTeamBytes ? nullptr : environment.team),
       memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
@@ -80,6 +81,7 @@ Shard::Shard(ShardState state, const Environment& environment)
     : spec_(state.spec),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
+      team_(spec_.spec().bytes() < kTeamBytes ? nullptr : environment.team),
       memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
@@ -289,9 +291,8 @@ void Shard::replay(const Change& change) {
 }
 
 void Shard::on_team(const std::function<void(int threads)>& work) const {
-  UpdateTeam* const team = spec_.spec().bytes() < kTeamBytes ? nullptr : environment_.team;
-  if (team == nullptr) return work(1);
-  team->run([&] { work(team->threads()); });
+  if (team_ == nullptr) return work(1);
+  team_->run([&] { work(team_->threads()); });
 }
 
 void Shard::run(Plan& plan, const Tensor& gradient, double learning_rate) {

@@ -254,7 +254,8 @@ class Shard {
   const ShardSpec spec_;
   const Environment environment_;
   const bool makes_rounds_;
-  BudgetShare memory_;  // of value and slots; a table has its own
+  UpdateTeam* const team_;  // null where this is small
+  BudgetShare memory_;      // of value and slots; a table has its own
   mutable FairLock mutex_;
   std::atomic<uint64_t> version_ = 1;  // changes under the lock alone
   uint64_t updates_ = 0;
