@@ -235,8 +235,19 @@ std::string Service::awaited_by(const Shard& shard) {
   });
 }
 
+// One at a time, who sees to it that what others ask for meanwhile is done: an update that takes
+// long keeps one thread of the pool, not all.
 void Service::settle_rounds() {
   if (!options_.consistency.synchronous()) return;
+  settling_wanted_ = true;
+  while (settling_wanted_) {
+    const std::unique_lock turn(settling_mutex_, std::try_to_lock);
+    if (!turn) return;
+    if (settling_wanted_.exchange(false)) settle_all();
+  }
+}
+
+void Service::settle_all() {
   bool failed = false;
   for (const auto& shard : shards()) {
     try {
@@ -306,7 +317,7 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
       ++late_;
       break;
   }
-  if (result.lost > 0)
+  if (result.lost > 0 && !result.again)
     lost_.add(task, result.lost,
               str("shard \"", shard.spec().name, "\", up to number ", acknowledged));
   if (result.outcome == PushOutcome::kApplied) waiting_->look();

@@ -181,6 +181,7 @@ class Service {
   // Makes the updates that nobody is waited for any more; those that cannot be made, as where they
   // cannot be written down, are tried again.
   void settle_rounds();
+  void settle_all();
   // Looks, when its time is over, whether a worker without connections has come back.
   void look_for(const std::string& task);
   // Until then those are waited for who were there before this server was started again.
@@ -224,7 +225,9 @@ class Service {
   // made of has been counted.
   std::atomic<int64_t> counted_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
-  std::atomic<bool> settles_again_ = false;  // a time has been set for that
+  std::mutex settling_mutex_;                  // held while rounds are settled
+  std::atomic<bool> settling_wanted_ = false;  // since that began
+  std::atomic<bool> settles_again_ = false;    // a time has been set for that
   std::mutex snapshot_mutex_, restore_mutex_;
   std::unique_ptr<ChangeLog> log_;  // made before anybody calls
   LostPushes lost_;

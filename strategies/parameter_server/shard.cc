@@ -184,9 +184,12 @@ PushResult Shard::push(IncomingPush push) {
   refuse_if_retired(push.start);
   refuse_if_retired(push.source_start);
   PushResult result{.version = version_};
-  if (!is_new(push.task, push.mark)) return repeated(push.task);
+  if (!is_new(push.task, push.mark)) return repeated(push);
   const uint64_t known = std::max(last_of(push.task, push.mark.incarnation), push.reported);
-  if (push.acknowledged > known) result.lost = push.acknowledged - known;
+  if (push.acknowledged > known) {
+    result.lost = push.acknowledged - known;
+    losses_[push.task] = {push.mark, result.lost};
+  }
   if (!push.source.empty() && !is_new(push.source, push.source_mark)) {
     mark_only({{push.task, push.mark}});
     result.outcome = PushOutcome::kRepeated;
@@ -238,9 +241,13 @@ bool Shard::is_new(const std::string& source, const Mark& mark) const {
   return last_of(source, mark.incarnation) < mark.sequence;
 }
 
-PushResult Shard::repeated(const std::string& task) const {
-  const bool waits = round_.has(task);
-  return {.outcome = PushOutcome::kRepeated, .version = version_ + (waits ? 1 : 0)};
+PushResult Shard::repeated(const IncomingPush& push) const {
+  const bool waits = round_.has(push.task);
+  const auto loss = losses_.find(push.task);
+  return {.outcome = PushOutcome::kRepeated,
+          .version = version_ + (waits ? 1 : 0),
+          .lost = loss != losses_.end() && loss->second.mark == push.mark ? loss->second.pushes : 0,
+          .again = true};
 }
 
 void Shard::compensate(IncomingPush& push) {

@@ -52,7 +52,8 @@ struct PushResult {
   PushOutcome outcome = PushOutcome::kApplied;
   uint64_t version = 0;  // now; repeated: that of the update, where it waits for others still
   uint64_t staleness = 0;
-  uint64_t lost = 0;  // pushes of this task that were acknowledged before and are gone
+  uint64_t lost = 0;   // pushes of this task that were acknowledged before and are gone
+  bool again = false;  // this very push came before, and told that then
   // Synchronous: of the time of the last updates, to all of which this task has contributed last,
   // the part in which all others had contributed. Said once for several of them, else 0.
   double awaited_share = 0;
@@ -230,7 +231,7 @@ class Shard {
     }
   }
   // Of a push that has been applied, or waits for its update.
-  PushResult repeated(const std::string& task) const;
+  PushResult repeated(const IncomingPush& push) const;
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
   // With the gradient of `last`, where it is not null. Where it throws, the round is as before.
@@ -271,6 +272,12 @@ class Shard {
   std::vector<Tensor> feeds_, outputs_;
   UpdateRound round_;  // of synchronous training
   LastContributor last_contributor_;
+  // By task: what the last push that has shown a loss has shown. Its answer may be lost, too.
+  struct Loss {
+    Mark mark;
+    uint64_t pushes = 0;
+  };
+  std::map<std::string, Loss> losses_;
   ShardValue published_;
   std::map<std::string, ShardValue> pulled_;  // by task, for delay compensation
 };

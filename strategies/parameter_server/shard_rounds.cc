@@ -22,7 +22,9 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   }
   if (round_.has(push.task)) {
     set_marks(std::move(mark));
-    return repeated(push.task);
+    result.outcome = PushOutcome::kRepeated;
+    result.version = version_ + 1;
+    return result;
   }
   if (!round_.fits(push))
     invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");

@@ -68,6 +68,24 @@ TEST_F(Recorded, RefusesPushesWhileTheDiskIsFull) {
   EXPECT_EQ(values_of(shard.part(0)), (std::vector<float>{2, -2}));
 }
 
+// The answer to the first one may not have arrived.
+TEST_F(Recorded, TellsAPushThatComesAgainWhatIsLost) {
+  Shard shard(whole_shard("w", kTwo), floats({0, 0}), environment());
+  const auto push = [&](uint64_t sequence) {
+    IncomingPush push = gradient(0, 1, sequence);
+    push.acknowledged = sequence - 1;
+    return shard.push(std::move(push));
+  };
+  const auto first = push(5), again = push(5);
+  EXPECT_EQ(first.lost, 4u);
+  EXPECT_FALSE(first.again);
+  EXPECT_EQ(again.outcome, PushOutcome::kRepeated);
+  EXPECT_EQ(again.lost, 4u);
+  EXPECT_TRUE(again.again);
+  EXPECT_EQ(push(6).lost, 0u);
+  EXPECT_EQ(push(6).lost, 0u);
+}
+
 // Else those that come again would find them there, with their initial values.
 TEST_F(Recorded, HasNoneOfTheMissingRowsThatCannotBeWrittenDown) {
   Shard table(lazy_table(1000, 1, {}), Tensor(), environment());

@@ -389,6 +389,12 @@ TEST_F(SettlingRound, DelaysNoDeadlineElsewhere) {
   }));
 }
 
+TEST_F(SettlingRound, KeepsNobodyWaitingWhoAsksForTheSame) {
+  const auto leaving = server_.client("worker:2");
+  for (int i = 0; i < 3; ++i) leaving->leave(kPatience);
+  EXPECT_TRUE(gate_.holds_somebody()) << "the update is under way still";
+}
+
 TEST_F(SettlingRound, EndsBeforeItsServer) {
   staying_ = nullptr;
   std::atomic<bool> begun = false, ended = false;
