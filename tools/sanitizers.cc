@@ -9,8 +9,8 @@ const char* __tsan_default_suppressions();
 // Debian's libraries are not built for ThreadSanitizer, which sees their memory traffic through the
 // C library but not the atomics that order it. Our own code stays under watch wherever it is called
 // from, but for gRPC's callbacks: one follows another on threads whose order cannot be seen. Nor is
-// it seen that gRPC closes the sockets that a listener or a guard hands to it, so that their
-// numbers come again. Open MPI's transports take their locks in more than one order.
+// it seen that gRPC closes sockets, its own and those that a listener or a guard hands to it, so
+// that their numbers come again. Open MPI's transports take their locks in more than one order.
 // NOLINTNEXTLINE(bugprone-reserved-identifier)
 const char* __tsan_default_suppressions() {
   return "race:grpc::internal::\n"
@@ -18,6 +18,7 @@ const char* __tsan_default_suppressions() {
          "race:libgrpc++.so\n"
          "race:cohort::coordination::Listener::accept_all\n"
          "race:cohort::net::Http2Guard::guard\n"
+         "race:cohort::net::InternetAddress::try_socket\n"
          "race:absl::debian3::cord_internal::\n"
          "deadlock:openmpi3\n"
          "called_from_lib:libabsl_cord.so\n"
