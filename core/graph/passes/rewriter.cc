@@ -91,8 +91,8 @@ bool is_meeting(const Node& node) {
 
 const Node* first_meeting(const Graph& graph) {
   const auto& nodes = graph.nodes();
-  const auto found = std::find_if(nodes.begin(), nodes.end(),
-                                  [](const auto& node) { return is_meeting(*node); });
+  const auto found =
+      std::find_if(nodes.begin(), nodes.end(), [](const auto& node) { return is_meeting(*node); });
   return found == nodes.end() ? nullptr : found->get();
 }
 
