@@ -44,6 +44,11 @@ bool waits_for_others(const ShardSpec& spec, const Shard::Environment& environme
   return environment.consistency.synchronous() && !only_adds(spec.update, spec.spec());
 }
 
+// Null where the updates are so small that one thread makes them.
+UpdateTeam* team_for(const ShardSpec& spec, const Shard::Environment& environment) {
+  return spec.spec().bytes() < kTeamBytes ? nullptr : environment.team;
+}
+
 // Rows lie anywhere: the processor does not guess the next one, and memory answers after some
 // hundred cycles.
 constexpr size_t kRowsAhead = 8;
@@ -60,7 +65,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     : spec_(std::move(spec)),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
-      team_(spec_.spec().bytes() < kTeamBytes ? nullptr : environment.team),
+      team_(team_for(spec_, environment)),
       memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
@@ -81,7 +86,7 @@ Shard::Shard(ShardState state, const Environment& environment)
     : spec_(state.spec),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
-      team_(spec_.spec().bytes() < kTeamBytes ? nullptr : environment.team),
+      team_(team_for(spec_, environment)),
       memory_(environment.budget) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
