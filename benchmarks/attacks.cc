@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <sched.h>
 #include <string>
 #include <utility>
 
@@ -25,9 +26,45 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTurns = 2;
 constexpr std::chrono::milliseconds kLookInterval(10);  // at the server's memory
 
+// Where attackers run, and all others.
+struct Cores {
+  cpu_set_t of_attackers, of_others;
+};
+
+Cores divide_cores(const AttackOptions& options) {
+  Cores cores{};
+  if (sched_getaffinity(0, sizeof(cpu_set_t), &cores.of_others) != 0)
+    fail(Code::kInternal, "the system does not tell which cores there are");
+  cores.of_attackers = cores.of_others;
+  if (!options.own_core) return cores;
+  if (CPU_COUNT(&cores.of_others) < 2)
+    fail(Code::kFailedPrecondition,
+         "an attacker is to have a core to itself, and this process may use only one");
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &cores.of_others)) --last;
+  CPU_ZERO(&cores.of_attackers);
+  CPU_SET(last, &cores.of_attackers);
+  CPU_CLR(last, &cores.of_others);
+  return cores;
+}
+
+std::function<void()> on(const cpu_set_t& cores, std::function<void()> body) {
+  return [cores, body = std::move(body)] {
+    if (sched_setaffinity(0, sizeof(cores), &cores) != 0)
+      fail(Code::kInternal, "the system does not let this process choose its cores");
+    body();
+  };
+}
+
 // A server, and clients, at work, and who is beside: first the control's victim, and others that it
 // needs.
 struct Served {
+  explicit Served(const AttackOptions& options) : cores(divide_cores(options)) {}
+  TaskProcess& start(std::string name, std::function<void()> body) {
+    return tasks.start(std::move(name), on(cores.of_others, std::move(body)));
+  }
+
+  const Cores cores;
   TaskGroup tasks;
   TaskProcess* server = nullptr;
   std::vector<TaskProcess*> clients, control;
@@ -98,7 +135,7 @@ double watch(Served& served, std::chrono::nanoseconds window, std::vector<double
 void Attacker::start() {
   const size_t earlier = task_ == nullptr ? 0 : task_->said().size();
   if (task_ == nullptr)
-    task_ = &served_.tasks.start(name_, attack_);
+    task_ = &served_.tasks.start(name_, on(served_.cores.of_attackers, attack_));
   else
     task_->start();
   served_.tasks.wait_until(name_ + " has begun", [&] { return task_->said().size() > earlier; });
@@ -163,12 +200,12 @@ std::vector<launcher::ReservedPort> ports_of(int tasks) {
 
 // A job whose leader nobody asks for anything; one of a single task would have no leader.
 constexpr int kIdleTasks = 2;
-std::vector<TaskProcess*> start_idle_job(TaskGroup& tasks, const ClusterSpec& cluster,
+std::vector<TaskProcess*> start_idle_job(Served& served, const ClusterSpec& cluster,
                                          const TlsFiles& tls) {
   std::vector<TaskProcess*> started;
   for (int rank = 0; rank < kIdleTasks; ++rank)
     started.push_back(
-        &tasks.start(str("the control's worker:", rank), [=] { attend(cluster, rank, tls); }));
+        &served.start(str("the control's worker:", rank), [=] { attend(cluster, rank, tls); }));
   return started;
 }
 
@@ -178,15 +215,14 @@ Attacked parameter_server_under_attack(const AttackOptions& options) {
   const launcher::ReservedPort port, control_port;
   const Address address = Address::parse(port.address()),
                 control = Address::parse(control_port.address());
-  Served served;
-  served.server = &served.tasks.start("ps:0", [=] { serve_parameters(address); });
+  Served served(options);
+  served.server = &served.start("ps:0", [=] { serve_parameters(address); });
   served.control = {
-      &served.tasks.start("the control's ps:0", [=] { serve_parameters(control); }),
-      &served.tasks.start("the control's worker:0", [=] { own_shard(control, "worker:0"); })};
+      &served.start("the control's ps:0", [=] { serve_parameters(control); }),
+      &served.start("the control's worker:0", [=] { own_shard(control, "worker:0"); })};
   for (int i = 0; i < options.clients; ++i) {
     const std::string task = str("worker:", i);
-    served.clients.push_back(
-        &served.tasks.start(task, [=] { call_parameter_server(address, task); }));
+    served.clients.push_back(&served.start(task, [=] { call_parameter_server(address, task); }));
   }
   Attacked result = measure(served, options.window, address, control, [&](const Address& victim) {
     attack_parameter_server(victim, options.pause);
@@ -201,12 +237,12 @@ Attacked parameter_server_under_attack(const AttackOptions& options) {
 Attacked leader_under_attack(const AttackOptions& options) {
   const auto ports = ports_of(1 + options.clients), control_ports = ports_of(kIdleTasks);
   const ClusterSpec cluster = cluster_of(ports), control = cluster_of(control_ports);
-  Served served;
-  served.server = &served.tasks.start("the leader", [=] { attend(cluster, 0); });
-  served.control = start_idle_job(served.tasks, control, {});
+  Served served(options);
+  served.server = &served.start("the leader", [=] { attend(cluster, 0); });
+  served.control = start_idle_job(served, control, {});
   for (int rank = 1; rank <= options.clients; ++rank)
     served.clients.push_back(
-        &served.tasks.start(str("worker:", rank), [=] { call_leader(cluster, rank); }));
+        &served.start(str("worker:", rank), [=] { call_leader(cluster, rank); }));
   Attacked result =
       measure(served, options.window, cluster.address("worker", 0), control.address("worker", 0),
               [&](const Address& victim) { attack_leader(victim, options.pause); });
@@ -224,12 +260,12 @@ Attacked leader_under_flood(const AttackOptions& options) {
   const TlsFiles own = certificates.files(), stranger = certificates.files("stranger");
   const auto ports = ports_of(options.clients), control_ports = ports_of(kIdleTasks);
   const ClusterSpec cluster = cluster_of(ports), control = cluster_of(control_ports);
-  Served served;
+  Served served(options);
   for (int rank = 0; rank < options.clients; ++rank)
     served.clients.push_back(
-        &served.tasks.start(str("worker:", rank), [=] { train_encrypted(cluster, rank, own); }));
+        &served.start(str("worker:", rank), [=] { train_encrypted(cluster, rank, own); }));
   served.server = served.clients[0];
-  served.control = start_idle_job(served.tasks, control, own);
+  served.control = start_idle_job(served, control, own);
   Attacked result = measure(served, options.window, cluster.address("worker", 0),
                             control.address("worker", 0), [&](const Address& victim) {
                               flood_leader(victim, own, stranger, options.connections_per_s);

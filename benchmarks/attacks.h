@@ -13,6 +13,9 @@ struct AttackOptions {
       std::chrono::seconds(1);          // of each of the times that are compared
   std::chrono::milliseconds pause{10};  // between hostile messages
   int connections_per_s = 100;          // of a flood
+  // An attacker has the last core of this process to itself, and all others share the rest, so that
+  // it takes nothing from them but what refusing it takes.
+  bool own_core = false;
 };
 
 // Times in which an attacker was at work.
@@ -37,7 +40,8 @@ struct Attacked {
 };
 
 // Each starts a server, clients, a victim for the control and attackers as processes of this host,
-// and ends them. To be used while this process has one thread; the errors are those of TaskGroup.
+// and ends them. To be used while this process has one thread; the errors are those of TaskGroup,
+// and kFailedPrecondition where there is no core for the attacker alone.
 //
 // Malformed and oversize messages of one client to a parameter server.
 Attacked parameter_server_under_attack(const AttackOptions& options);

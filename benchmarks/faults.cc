@@ -49,10 +49,12 @@ std::string job_settings(const Settings& s) {
              " pace_ms=", s.job.pace.count());
 }
 std::string attack_settings(const Settings& s) {
-  return str(" clients=", s.attack.clients, " attack_ms=", s.attack.pause.count());
+  return str(" clients=", s.attack.clients, " attack_ms=", s.attack.pause.count(),
+             " own_core=", s.attack.own_core);
 }
 std::string flood_settings(const Settings& s) {
-  return str(" workers=", s.attack.clients, " connections_per_s=", s.attack.connections_per_s);
+  return str(" workers=", s.attack.clients, " connections_per_s=", s.attack.connections_per_s,
+             " own_core=", s.attack.own_core);
 }
 
 struct Row {
@@ -406,6 +408,8 @@ Settings parse(int argc, char** argv) {
       flags.integer("attack_ms", 10, "between hostile messages", {.min = 0, .max = 1000}));
   s.attack.connections_per_s = static_cast<int>(
       flags.integer("connections_per_s", 100, "of a flood", {.min = 1, .max = 10'000}));
+  s.attack.own_core =
+      flags.boolean("own_core", false, "for the attacker; all others share the rest");
   s.rounds = flags.integer("rounds", 3, "with fresh processes; medians count", {.min = 1});
   s.seed = static_cast<uint64_t>(
       flags.integer("seed", 1, "of victims and moments of faults", {.min = 0}));
