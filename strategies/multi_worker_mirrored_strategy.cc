@@ -189,10 +189,12 @@ void MultiWorkerMirroredStrategy::end_well() {
   link_->leave(std::chrono::seconds(60));
 }
 
-// All end with an error that all have; with another, the others have to be told.
+// All end with an error that all have, or because the job is to stop, which all know; with another
+// error, the others have to be told.
 void MultiWorkerMirroredStrategy::end_badly() {
   if (link_->failure(std::chrono::milliseconds(0))) return;
-  if (group_->shared_error()) return link_->leave(std::chrono::seconds(10));
+  if (group_->shared_error() || group_->stop_requested())
+    return link_->leave(std::chrono::seconds(10));
   const std::string self = group_->name(group_->rank());
   link_->report(
       Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));

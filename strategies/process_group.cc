@@ -37,11 +37,13 @@ ProcessGroup::~ProcessGroup() {
   if (link_ == nullptr || link_->failure(std::chrono::milliseconds(0))) return;
   try {
     const std::string self = link_->name(link_->rank());
-    if (std::uncaught_exceptions() > exceptions_)
+    if (std::uncaught_exceptions() > exceptions_) {
       link_->report(
           Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));
-    else
-      link_->leave(kEndPatience);
+      return;
+    }
+    communicator_->barrier();  // who is in another call waits for this process in vain
+    link_->leave(kEndPatience);
   } catch (const std::exception& error) {
     print_notice(str("warning: the end of a process group: ", error.what(), "\n"));
   }

@@ -32,8 +32,9 @@ struct ProcessGroupOptions {
 //   Tensor sum = collective::all_reduce(group, Tensor::scalar(group.rank()));
 //
 // Construction waits until all processes are there, destruction until all have come to it. A
-// process on its own is a group of one. When a process dies, falls silent or leaves by an
-// exception, what waits in the others ends with an error that names it. One thread at a time.
+// process on its own is a group of one. When a process dies, falls silent, leaves by an exception,
+// or comes to the end, which is a barrier, while others are in another collective, what waits in
+// these ends with an error that names it. One thread at a time.
 class ProcessGroup {
  public:
   // The errors of resolve_cluster(), Membership::join() and make_communicators().

@@ -56,6 +56,11 @@ void sum_each(const PerReplica<Tensor>& values, int64_t axis, PerReplica<Tensor>
   }
 }
 
+// What workers ask for, which has to be the same: "a reduce by mean along axis 0".
+std::string topic_of(ReduceOp op, std::optional<int64_t> axis) {
+  return str("a reduce by ", reduce_op_name(op), axis ? str(" along axis ", *axis) : "");
+}
+
 // `total` over `count` elements of `dtype`; the mean of integers is float64.
 Tensor mean_of(const Tensor& total, double count, DType dtype) {
   Tensor mean = total.cast(DType::kFloat64).clone();
@@ -84,17 +89,18 @@ PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
 
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
   require_cross_replica("reduce", kInsteadOfReduce);
-  require_sum_or_mean(op);
-  if (!axis) return cross_device_ops().reduce(op, of_all_workers("a reduce", value));
+  together(workers(), [&] { require_sum_or_mean(op); });
+  const std::string topic = topic_of(op, axis);
+  if (!axis) return cross_device_ops().reduce(op, of_all_workers(topic, value));
   PerReplica<Tensor> sums(value.size()), counts(value.size());
   together(workers(), [&] {
     require_value_of_each_replica(value);
     sum_each(value, *axis, sums, counts);
   });
   const DType dtype = value[0].dtype();
-  const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, of_all_workers("a reduce", sums));
+  const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, of_all_workers(topic, sums));
   if (op == ReduceOp::kSum) return total.cast(dtype);
-  const auto all_counts = of_all_workers("the counts of a reduce", counts);
+  const auto all_counts = of_all_workers("the counts of " + topic, counts);
   return mean_of(total, cross_device_ops().reduce(ReduceOp::kSum, all_counts).item(), dtype);
 }
 
@@ -114,7 +120,7 @@ Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t>
 
 Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
   require_cross_replica("gather", "use ReplicaContext::all_gather there");
-  return cross_device_ops().gather(of_all_workers("a gather", value), axis);
+  return cross_device_ops().gather(of_all_workers(str("a gather along axis ", axis), value), axis);
 }
 
 CrossDeviceOps& Strategy::cross_device_ops() {

@@ -129,7 +129,7 @@ Safetensors read(const std::string& path, Workers& workers) {
 Snapshot::Snapshot(const Variables& variables, Metadata metadata, Workers& workers,
                    const Tensors& extra)
     : num_variables_(variables.size()), workers_(workers) {
-  require_own_names(variables);
+  together(workers, [&] { require_own_names(variables); });
   content_ = {.tensors = values_of(variables, workers), .metadata = std::move(metadata)};
   for (const auto& [name, tensor] : extra) content_.tensors[str(kExtra, name)] = tensor;
 }
@@ -207,8 +207,10 @@ Metadata load_variables(const std::string& path, const Variables& variables,
     for (const auto& [name, tensor] : content.tensors)
       problems += str("\n  unexpected: ", name, " ", tensor.spec());
   }
-  if (!problems.empty()) invalid(path, " does not fit the variables:", problems);
-  if (options.check) options.check(rest);
+  together(workers, [&] {
+    if (!problems.empty()) invalid(path, " does not fit the variables:", problems);
+    if (options.check) options.check(rest);
+  });
   // Workers on their own that share variables: one of them sets these, and the others go on.
   const bool sets_shared = workers.size() > 1 || workers.is_chief();
   for (const auto& [variable, value] : values)

@@ -62,6 +62,12 @@ std::string canonical_ipv6(std::string_view text) {
   return str(shortest.data(), zone);
 }
 
+// Whether hosts of several links may have it.
+bool lacks_zone(const std::string& canonical) {
+  in6_addr bytes{};
+  return inet_pton(AF_INET6, canonical.c_str(), &bytes) == 1 && IN6_IS_ADDR_LINKLOCAL(&bytes);
+}
+
 bool is_ipv4(std::string_view text) {
   in_addr bytes{};
   return inet_pton(AF_INET, std::string(text).c_str(), &bytes) == 1;
@@ -82,6 +88,10 @@ std::string canonical_host(std::string_view host, std::string_view whole, std::s
     canonical = canonical_ipv6(host);
     if (canonical.empty()) {
       refuse(place, str(quote(whole), ", whose host is no IPv6 address"), "host:port", kExample);
+    }
+    if (lacks_zone(canonical)) {
+      refuse(place, str(quote(whole), ", a link-local address without a zone"),
+             "the interface behind it, as in [fe80::1%eth0]:2222, or another address", kExample);
     }
   } else if (!is_ipv4(host) && !is_name(host)) {
     refuse(place, str(quote(whole), ", whose host is ", quote(host)),

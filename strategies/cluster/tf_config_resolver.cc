@@ -15,6 +15,7 @@ using config::Json;
 using config::refuse;
 
 constexpr const char* kName = "TF_CONFIG";
+constexpr std::string_view kClusterExample = R"("cluster": {"worker": ["host:2222"]})";
 constexpr std::string_view kTaskExample = R"("task": {"type": "worker", "index": 0})";
 constexpr std::array<std::string_view, 5> kKeys = {"cluster", "task", "rpc_layer", "session_master",
                                                    "environment"};
@@ -87,6 +88,10 @@ class Reader {
     const auto cluster = config_.find("cluster");
     if (cluster == config_.end()) return check_keys(config_);
     const auto tasks = config::parse_tasks(*cluster, "TF_CONFIG.cluster");
+    // A process without a cluster is on its own; a list that somebody forgot to fill says nothing.
+    if (tasks.empty() && !cluster->empty())
+      refuse("TF_CONFIG.cluster", "jobs without a task", "the addresses of tasks, or no cluster",
+             kClusterExample);
     facts_.spec = ClusterSpec::from_tasks(tasks);
     for (const ClusterSpec::Task& task : tasks) {
       facts_.facts.push_back({str(task.job, ":", task.index), task.address.text(), task.place});

@@ -12,15 +12,6 @@ namespace {
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
 
-void check(const Tensor& value) {
-  if (!value.defined()) invalid("a collective needs a tensor that is defined");
-}
-
-void check_rows(const Tensor& value) {
-  check(value);
-  if (value.shape().rank() == 0) invalid("a scalar has no rows to divide among the ranks");
-}
-
 int64_t bytes_of(const TensorSpec& spec) { return static_cast<int64_t>(spec.bytes()); }
 
 size_t total(const std::vector<int64_t>& sizes) {
@@ -80,7 +71,6 @@ Tensor all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
 }
 
 Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op) {
-  check(value);
   Tensor result;
   if (group.rank() == root) result = Tensor(value.dtype(), value.shape());
   group.run(ReduceCall{value.raw(), result.raw(), value.num_elements(), value.dtype(), op, root,
@@ -89,12 +79,12 @@ Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op) {
 }
 
 Tensor reduce_scatter(Communicator& group, const Tensor& value, ReduceOp op) {
-  check_rows(value);
-  auto counts = divided(value.shape()[0], group.size());
-  Tensor result(value.dtype(), value.shape().with_dim(0, counts[at(group.rank())]));
-  scale(counts, value.shape().count(1, value.shape().rank()));
-  group.run(
-      ReduceScatterCall{value.raw(), result.raw(), counts, value.dtype(), op, &value.shape()});
+  const Shape& shape = value.shape();
+  const bool has_rows = shape.rank() > 0;  // else the call is refused, on all ranks
+  auto counts = divided(has_rows ? shape[0] : 0, group.size());
+  Tensor result(value.dtype(), has_rows ? shape.with_dim(0, counts[at(group.rank())]) : shape);
+  if (has_rows) scale(counts, shape.count(1, shape.rank()));
+  group.run(ReduceScatterCall{value.raw(), result.raw(), counts, value.dtype(), op, &shape});
   return result;
 }
 
@@ -173,7 +163,7 @@ std::vector<Tensor> all_to_all(Communicator& group, const std::vector<Tensor>& v
 void barrier(Communicator& group) { group.barrier(); }
 
 void send(Communicator& group, const Tensor& value, int destination, int tag) {
-  check(value);
+  if (!value.defined()) invalid("a tensor that is sent has to be defined");
   const TensorHeader header = header_of(value);
   group.send(&header, sizeof header, destination, tag);
   group.send(value.raw(), static_cast<int64_t>(value.bytes()), destination, tag);
@@ -191,7 +181,6 @@ Message receive(Communicator& group, int source, int tag) {
 }
 
 Pending::Pending(Communicator& group, const Tensor& value, ReduceOp op) {
-  check(value);
   work_ = std::make_unique<Work>(Work{group, value, Tensor(value.dtype(), value.shape()), {}, 0});
   work_->segment = {work_->value.raw(), work_->result.raw(), value.num_elements()};
   work_->operation = group.start(

@@ -35,6 +35,12 @@ Call all_reduce(std::vector<int64_t> counts, DType dtype = DType::kFloat32,
   return AllReduceCall{*kept.back(), dtype, op};
 }
 
+// Of one element, without memory for it.
+Call all_reduce_of_nothing() {
+  static const Segment nothing{nullptr, nullptr, 1};
+  return AllReduceCall{{&nothing, 1}, DType::kFloat32, ReduceOp::kSum};
+}
+
 Call reduce(int64_t count, int root, DType dtype = DType::kFloat32, ReduceOp op = ReduceOp::kSum) {
   return ReduceCall{memory().data(), memory().data(), count, dtype, op, root};
 }
@@ -201,6 +207,11 @@ TEST_P(CommunicatorConformanceTest, WrongCallsAreRefusedThoughAllAgree) {
       {all_reduce({2}, DType::kInt64, ReduceOp::kMean), "floating dtype, got int64"},
       {all_reduce({2}, DType::kFloat32, ReduceOp::kBitAnd), "integer dtype, got float32"},
       {all_reduce({2, -1}), "-1 elements"},
+      {all_reduce_of_nothing(), "not defined"},
+      {ReduceCall{nullptr, nullptr, 1, DType::kFloat32, ReduceOp::kSum, 0}, "not defined"},
+      {ReduceScatterCall{nullptr, nullptr, keep(sizes(size(), 1, 1)), DType::kFloat32,
+                         ReduceOp::kSum},
+       "not defined"},
       {reduce(-3, 0), "-3 elements"},
       {reduce(3, size()), str("from 0 to ", size() - 1)},
       {reduce_scatter(sizes(size() + 1, 4, 4)), str(size() + 1, " sizes for ", size(), " ranks")},
@@ -231,6 +242,7 @@ TEST_P(CommunicatorConformanceTest, AMistakeOfOneRankEndsTheGroupForAll) {
     return {
         {broadcast(4, 0), broadcast(4, -1)},
         {all_reduce({5}), all_reduce({5}, DType::kBool)},
+        {all_reduce({1}), all_reduce_of_nothing()},
         {all_gather(sizes(n, 4, 4)), all_gather(sizes(n + 1, 4, 4))},
     };
   };

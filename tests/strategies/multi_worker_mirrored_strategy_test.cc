@@ -2,19 +2,25 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/temporary_folder.h"
 #include "core/ops/math_ops.h"
+#include "core/train/checkpoint.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "tests/strategies/multi_worker_testing.h"
 #include "tests/strategies/variables_testing.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort {
 namespace {
@@ -146,7 +152,39 @@ TEST_F(MultiWorkerTest, DifferentCallsAreAnErrorThatNamesBoth) {
     else
       strategy.gather(PerReplica<Tensor>{Tensor::full(DType::kFloat32, {1}, 0)}, 0);
   });
-  EXPECT_THAT(errors, Each(HasSubstr("worker:0 is at a reduce and worker:1 at a gather")));
+  EXPECT_THAT(
+      errors,
+      Each(HasSubstr("worker:0 is at a reduce by sum and worker:1 at a gather along axis 0")));
+}
+
+TEST_F(MultiWorkerTest, CallsWithOtherArgumentsAreAnErrorOnAllAndNoWrongNumber) {
+  using Work = std::function<void(Strategy&, bool is_odd)>;
+  const auto rows = [] { return PerReplica<Tensor>{Tensor::full(DType::kFloat64, {2, 2}, 1)}; };
+  const std::pair<Work, std::string> calls[] = {
+      {[](Strategy& s, bool is_odd) { s.reduce(is_odd ? "mean" : "sum", ids(s)); },
+       "worker:0 is at a reduce by sum and worker:1 at a reduce by mean"},
+      {[](Strategy& s, bool is_odd) { s.reduce(is_odd ? ReduceOp::kMax : ReduceOp::kSum, ids(s)); },
+       "not by max"},
+      {[&](Strategy& s, bool is_odd) {
+         s.reduce(ReduceOp::kSum, rows(), is_odd ? std::nullopt : std::optional<int64_t>(1));
+       },
+       "worker:0 is at a reduce by sum along axis 1 and worker:1 at a reduce by sum"},
+      {[&](Strategy& s, bool is_odd) { s.gather(rows(), is_odd ? 0 : 1); },
+       "worker:0 is at a gather along axis 1 and worker:1 at a gather along axis 0"},
+      {[](Strategy& s, bool is_odd) {
+         const auto v = scalar("v", 1);
+         const TemporaryFolder folder("save");
+         save_variables(folder.path() + "/v", is_odd ? Variables{v, v} : Variables{v}, {},
+                        s.workers());
+       },
+       "two are named \"v\""}};
+  for (const auto& [call, said] : calls)
+    on_good_workers(2, [&, call = call, said = said](MultiWorkerMirroredStrategy& strategy) {
+      const auto scope = strategy.scope();
+      const Error error = testing::error_of([&] { call(strategy, !strategy.is_chief()); });
+      EXPECT_THAT(error.what(), HasSubstr(said));
+      EXPECT_EQ(strategy.reduce("sum", ids(strategy)).item(), 3) << "the next call is in step";
+    });
 }
 
 TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {

@@ -63,6 +63,8 @@ TEST(Address, RefusesWhatCannotBeReached) {
       {"[host]:80", "no IPv6"},
       {"[1::2::3]:80", "no IPv6"},
       {"[:]:80", "no IPv6"},
+      {"[fe80::1]:80", "link-local address without a zone"},
+      {"[FEBF::2:1]:80", "link-local address without a zone"},
       {"[fe80::1%]:80", "no IPv6"},
       {"[fe80::1%eth0 ]:80", "no IPv6"},
       {"[fe80::1%a-name-of-16-let]:80", "no IPv6"},

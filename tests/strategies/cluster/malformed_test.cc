@@ -133,6 +133,8 @@ TEST(Malformed, NoJson) {
 TEST(Malformed, Cluster) {
   expect_refused({
       tf(R"({"cluster": []})", {"TF_CONFIG.cluster", "a list of 0", "an object"}),
+      tf(R"({"cluster": {"worker": [], "ps": []}, "task": {"type": "worker", "index": 1}})",
+         {"TF_CONFIG.cluster", "jobs without a task"}),
       tf(R"({"cluster": null})", {"TF_CONFIG.cluster", "null", "an object"}),
       tf(R"({"cluster": "a:1"})", {"TF_CONFIG.cluster", "\"a:1\"", "an object"}),
       tf(R"({"cluster": {"worker": "a:1"}})", {"TF_CONFIG.cluster.worker", "\"a:1\"", "a list"}),

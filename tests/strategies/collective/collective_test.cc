@@ -99,6 +99,23 @@ TEST_P(CollectiveTest, MistakesAreTheSameErrorOnAllRanksAndEndNothing) {
   });
 }
 
+TEST_P(CollectiveTest, AReductionOfNothingOnOneRankIsAnErrorOnAll) {
+  using Reduction = std::function<void(Communicator&, const Tensor&)>;
+  const Reduction reductions[] = {
+      [](Communicator& group, const Tensor& own) { all_reduce(group, own); },
+      [](Communicator& group, const Tensor& own) { start_all_reduce(group, own).wait(); },
+      [](Communicator& group, const Tensor& own) { reduce(group, own, 0); },
+      [](Communicator& group, const Tensor& own) { reduce_scatter(group, own); }};
+  const Tensor usual[] = {Tensor::zeros(DType::kInt32, {3}), Tensor::scalar(1.0f)};
+  for (const Reduction& reduction : reductions)
+    for (const Tensor& own : usual)
+      on_all(3, [&](int rank, Communicator& group) {
+        const Error error =
+            testing::error_of([&] { reduction(group, rank == 1 ? Tensor() : own); });
+        EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      });
+}
+
 TEST_P(CollectiveTest, ReductionsOfOtherShapesAreAnErrorOnAllRanksThatNamesBoth) {
   using Reduction = std::function<void(Communicator&, const Tensor&)>;
   const Reduction reductions[] = {

@@ -50,6 +50,21 @@ TEST(LateWorkerTest, IsNamedByAProcessGroup) {
   }
 }
 
+TEST(LateWorkerTest, WhoComesToTheEndOfAProcessGroupIsNamedByThoseThatStillCall) {
+  for (const CommunicationBackend backend : kBackends) {
+    const LocalJob job(3);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      collective::ProcessGroup group({.resolver = resolver_of(job, rank), .backend = backend});
+      collective::barrier(group);
+      if (rank == kLate) return;
+      const Error error = error_of([&] { collective::all_reduce(group, Tensor::scalar(1.0f)); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), AllOf(HasSubstr("an all-reduce"), HasSubstr("a barrier")));
+    });
+    EXPECT_THAT(errors, ::testing::Each(""));
+  }
+}
+
 TEST(LateWorkerTest, IsNamedBetweenTheStepsOfAStrategy) {
   for (const CommunicationBackend backend : kBackends) {
     const LocalJob job(2);
