@@ -42,10 +42,17 @@ Gradient join(const std::vector<Gradient>& slices) {
   return {concat_rows(values), concat_rows(indices), slices[0].rows};
 }
 
-// A branch that does not count has no part in the gradient of what lies outside it, even where its
-// own gradient is no number: what has to hold for `node` to hand one on to `producer`.
-Value condition_between(const Node& node, const Node& producer) {
-  return node.branch() == producer.branch() ? Value() : node.branch();
+// Whether its results depend on what other replicas have given to it.
+bool mixes_replicas(const Node& node) {
+  const std::string& op = node.op().name;
+  return op == "AllReduce" || op == "AllGather" || op == "ReduceScatter";
+}
+
+// Whether `outer` is the branch `inner` or one that it lies in (BranchScope).
+bool contains(const Value& outer, Value inner) {
+  while (inner && inner != outer && inner.node().op().name == "LogicalAnd")
+    inner = inner.node().inputs()[0];
+  return !outer || inner == outer;
 }
 
 // The reverse sweep over one graph.
@@ -55,6 +62,7 @@ class Backward {
       : graph_(loss.graph()), xs_(xs.begin(), xs.end()) {
     const int last = loss.node().id();
     mark_dependents(last);
+    mark_shared(last);
     find_first_users(last);
     const Tensor one = Tensor::full(loss.dtype(), {}, 1);
     dense_[loss].push_back(graph_.add("Constant", {}, {{"value", one}}).output());
@@ -81,6 +89,30 @@ class Backward {
       dependent_[id] = std::any_of(inputs.begin(), inputs.end(),
                                    [&](const Value& v) { return wants_gradient(v); });
     }
+  }
+
+  // Marks what collectives in branches are given: it counts wherever their results do.
+  void mark_shared(int last) {
+    shared_.resize(last + 1);
+    for (int id = last; id >= 0; --id) {
+      const Node& node = *graph_.nodes()[id];
+      if (mixes_replicas(node)) shared_[id] = true;
+      if (!shared_[id]) continue;
+      for (const Value& input : node.inputs())
+        if (contains(input.node().branch(), node.branch())) shared_[input.node().id()] = true;
+    }
+  }
+
+  // What has to hold for a node to count on this replica.
+  Value condition_of(const Node& node) const {
+    return shared_[node.id()] ? Value() : node.branch();
+  }
+
+  // A branch that does not count has no part in the gradient of what lies outside it, even where
+  // its own gradient is no number: what has to hold for `node` to hand one on to `producer`.
+  Value condition_between(const Node& node, const Node& producer) const {
+    const Value condition = condition_of(node);
+    return condition == condition_of(producer) ? Value() : condition;
   }
 
   bool wants_gradient(const Value& v) const {
@@ -168,7 +200,7 @@ class Backward {
 
   Graph& graph_;
   const std::set<Value> xs_;
-  std::vector<bool> dependent_;                   // by node
+  std::vector<bool> dependent_, shared_;          // by node
   std::vector<std::vector<Value>> completed_by_;  // by node whose visit gives the last part
   std::map<Value, std::vector<Value>> dense_;     // gradients received so far, in order of arrival
   std::map<Value, std::vector<Gradient>> sparse_;

@@ -18,9 +18,9 @@ using BranchBody = std::function<std::vector<Value>()>;
 // ops::require and has a part in the gradients, also where the other side divides by zero. So it is
 // for small computations and for effects, and does not keep an op from being given what it refuses,
 // such as an index out of range. Collectives of both sides take place whatever the condition is, on
-// every replica: they may stand in a branch that other replicas do not take. A write to a variable
-// whose copies are kept equal needs a condition that is the same on all replicas
-// (is_same_on_replicas).
+// every replica: they may stand in a branch that other replicas do not take, and what a replica
+// gives to them has its part in the gradients of those that take it. A write to a variable whose
+// copies are kept equal needs a condition that is the same on all replicas (is_same_on_replicas).
 //
 // kInvalidArgument when the condition is no bool scalar, when the sides' results do not match, and
 // for such a write where replicas may differ; kUnimplemented for writes in a branch under parameter

@@ -2,8 +2,11 @@
 // tf_distribute_variable_cases_test.cc, are variables, 21 to 33 steps and values, 34 to 42
 // reductions, and 43 to 53, in tf_distribute_input_cases_test.cc, input. Where a strategy here does
 // something else, docs/differences.md says so, and the case has what it does.
+#include <cmath>
 #include <future>
 #include <thread>
+
+#include <gmock/gmock.h>
 
 #include "tests/strategies/tf_distribute_testing.h"
 
@@ -349,6 +352,34 @@ TEST_P(TfDistribute, Case41) {
     Numbers mixed(static_cast<size_t>(n), 10 * total);
     mixed[0] = total;
     EXPECT_EQ(with_limit(1.5), mixed);
+  }
+}
+
+// What a replica gives to a sum counts in the gradients of those that take the sum's branch,
+// whichever it takes itself; what is no number on the side that it does not take counts nowhere.
+TEST_P(TfDistribute, Case41OfGradients) {
+  for (const int n : {1, 2, 3, 4}) {
+    const auto strategy = with_replicas(n);
+    const auto scope = strategy->scope();
+    const auto step = strategy->function([](Value x) {
+      const auto sum = [](const Value& v) { return replica().all_reduce(ReduceOp::kSum, v); };
+      const Value y = ops::cond(
+          ops::less(x, ops::constant(1.5, x.dtype())), [&] { return sum(x); },
+          [&] { return sum(x * 10.0) + ops::sqrt(sum(x) * (x - 1.0)); });
+      return gradients(y, {x})[0].dense();
+    });
+    PerReplica<Tensor> values(static_cast<size_t>(n));
+    for (int r = 0; r < n; ++r) values[static_cast<size_t>(r)] = number(r + 1);
+    const double total = n * (n + 1) / 2.0;
+    double shared = 1;  // of replica 0, which alone takes the first side
+    Numbers expected(static_cast<size_t>(n), 0);
+    for (int r = 1; r < n; ++r) {
+      shared += 10 + r / (2 * std::sqrt(total * r));
+      expected[static_cast<size_t>(r)] = total / (2 * std::sqrt(total * r));
+    }
+    for (double& one : expected) one += shared;
+    EXPECT_THAT(results(strategy->run(step, values)),
+                ::testing::Pointwise(::testing::DoubleNear(1e-4), expected));
   }
 }
 
