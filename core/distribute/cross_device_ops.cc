@@ -8,6 +8,13 @@
 namespace cohort {
 namespace {
 
+// What to do about values that differ like these.
+std::string_view remedy(const TensorSpec& a, const TensorSpec& b) {
+  if (a.dtype != b.dtype) return "cast them to one dtype";
+  if (a.shape.rank() != b.shape.rank()) return "values to reduce have equally many axes";
+  return "give an axis to reduce values of different extents along it";
+}
+
 void require_reduction(ReduceOp op, const PerReplica<Tensor>& values) {
   if (op != ReduceOp::kSum && op != ReduceOp::kMean)
     invalid("values are reduced over replicas by sum or mean, not by ", reduce_op_name(op));
@@ -17,7 +24,7 @@ void require_reduction(ReduceOp op, const PerReplica<Tensor>& values) {
       invalid("replica ", r, " has ", values[r].spec(), ", which cannot be added; cast it first");
     if (!(values[r].spec() == values[0].spec()))
       invalid("replica 0 has ", values[0].spec(), " but replica ", r, " has ", values[r].spec(),
-              "; give an axis to reduce values of different extents along it");
+              "; ", remedy(values[0].spec(), values[r].spec()));
   }
 }
 

@@ -42,12 +42,18 @@ Tensor sum_along(const Tensor& value, int axis) {
   return is_integer(value.dtype()) ? sum_as<int64_t>(value, axis) : sum_as<double>(value, axis);
 }
 
+// Whether values can be added up once each has been added up along the axis.
+bool differ_along_alone(const Tensor& a, const Tensor& b, int64_t axis) {
+  if (a.dtype() != b.dtype() || a.shape().rank() != b.shape().rank()) return false;
+  const int at = a.shape().normalize_axis(axis);
+  return a.shape().without_axis(at) == b.shape().without_axis(at);
+}
+
 // The sums of each value along an axis, and how many there are.
 void sum_each(const PerReplica<Tensor>& values, int64_t axis, PerReplica<Tensor>& sums,
               PerReplica<Tensor>& counts) {
   for (size_t r = 0; r < values.size(); ++r) {
-    if (values[r].dtype() != values[0].dtype() ||
-        values[r].shape().rank() != values[0].shape().rank())
+    if (!differ_along_alone(values[0], values[r], axis))
       invalid("reduce: replica 0 has ", values[0].spec(), " but replica ", r, " has ",
               values[r].spec(), "; only extents along the axis may differ");
     const int at = values[r].shape().normalize_axis(axis);

@@ -69,7 +69,7 @@ TEST_P(ReductionTest, AnyAxisOfAnyRank) {
     EXPECT_EQ(elements(strategy.reduce(ReduceOp::kMean, values, axis)), Numbers(4, sum / count));
   }
   if (replicas() > 1)
-    expect_error(Code::kInvalidArgument, {"axis"},
+    expect_error(Code::kInvalidArgument, {"float64[2,3,2]", "float64[2,4,2]", "along the axis"},
                  [&] { strategy.reduce(ReduceOp::kSum, values, 0); });
 }
 
@@ -90,6 +90,18 @@ TEST_P(ReductionTest, DifferingExtentsNeedAnAxis) {
   const auto values = counting(split_rows(4 * replicas() - 1, replicas()));
   expect_error(Code::kInvalidArgument, {"float32[4]", "float32[3]", "axis"},
                [&] { strategy.reduce(ReduceOp::kSum, values); });
+}
+
+TEST_P(ReductionTest, DifferingTypesAndRanksAreNamedAsSuch) {
+  if (replicas() == 1) return;
+  const auto reduce_with_first = [&](const Tensor& first) {
+    strategy.reduce("sum", each([&](int r) { return r == 0 ? first : Tensor::scalar(1.0f); }));
+  };
+  expect_error(Code::kInvalidArgument, {"float64[]", "float32[]", "cast them to one dtype"},
+               [&] { reduce_with_first(Tensor::scalar(1.0)); });
+  expect_error(Code::kInvalidArgument, {"float32[2]", "float32[]", "equally many axes"}, [&] {
+    reduce_with_first(floats({1, 2}));
+  });
 }
 
 TEST_P(ReductionTest, MistakesAreNamed) {
