@@ -35,16 +35,21 @@ void require_no_trace(std::string_view what) {
          ": it is traced once, and would keep what it saw then; give the batch to Strategy::run");
 }
 
-constexpr std::string_view kAddBatch =
-    " are no batches: add batch(n), with the rows of all replicas together, to the dataset";
-
-void require_batches(const Dataset& dataset) {
-  if (!dataset.source()->may_yield_batches()) invalid("the elements of this dataset", kAddBatch);
+std::string_view add_batch(Distribution::Kind kind) {
+  return kind == Distribution::Kind::kSplit
+             ? " are no batches: add batch(n), with the rows of all replicas together, to the "
+               "dataset"
+             : " are no batches: add batch(n), with the rows of one replica, to the dataset";
 }
 
-int64_t rows_of(const Batch& batch) {
+void require_batches(const Dataset& dataset, Distribution::Kind kind) {
+  if (!dataset.source()->may_yield_batches())
+    invalid("the elements of this dataset", add_batch(kind));
+}
+
+int64_t rows_of(const Batch& batch, Distribution::Kind kind) {
   for (const Field& field : batch)
-    if (field.tensor.shape().rank() == 0) invalid("the elements ", batch, kAddBatch);
+    if (field.tensor.shape().rank() == 0) invalid("the elements ", batch, add_batch(kind));
   return batch.rows();
 }
 
@@ -55,7 +60,8 @@ Batch slice(const Batch& batch, int64_t begin, int64_t end) {
 }
 
 DistributedBatch split(Batch batch, size_t replicas) {
-  const auto sizes = split_rows(rows_of(batch), static_cast<int>(replicas));
+  const int64_t rows = rows_of(batch, Distribution::Kind::kSplit);
+  const auto sizes = split_rows(rows, static_cast<int>(replicas));
   DistributedBatch parts(replicas);
   int64_t begin = 0;
   for (size_t r = 0; r < replicas; begin += sizes[r++])
@@ -134,7 +140,7 @@ class Steps {
       std::optional<Item> item = batches_->next();
       if (!item && r == 0) return std::nullopt;
       dealt[r] = item ? std::move(*item).make() : slice(dealt[0], 0, 0);
-      rows_of(dealt[r]);  // throws for elements that are no batches
+      rows_of(dealt[r], kind_);  // throws for elements that are no batches
     }
     return dealt;
   }
@@ -308,7 +314,7 @@ int64_t checked_prefetch(const InputOptions& options) {
 data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& dataset,
                                                       const InputOptions& options) {
   data::require_no_trace("distribute_dataset");
-  data::require_batches(dataset);
+  data::require_batches(dataset, data::Distribution::Kind::kSplit);
   const InputContext context = input_context();
   const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
                                 static_cast<int>(devices().size()), context.independent};
@@ -325,7 +331,7 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   data::require_no_trace("distribute_datasets_from_function");
   if (!function) invalid("distribute_datasets_from_function: the function is empty");
   const data::Dataset dataset = function(input_context());
-  data::require_batches(dataset);
+  data::require_batches(dataset, data::Distribution::Kind::kDeal);
   return data::DistributedDataset(std::make_shared<data::Distribution>(
       dataset.source(), data::Distribution::Kind::kDeal, devices(), checked_prefetch(options),
       workers(), /*must_agree=*/true));

@@ -174,12 +174,12 @@ TEST(DistributeDataset, AsksForBatches) {
   Worker worker(2);
   for (const Dataset& dataset : {range(8), range(8).shuffle(3).repeat(), zip(range(3), range(4))})
     expect_error([&] { worker.distribute_dataset(dataset); }, Code::kInvalidArgument,
-                 {"add batch(n)"});
+                 {"add batch(n), with the rows of all replicas together"});
   const auto same = [](const Element& e) { return e; };
   DistributedIterator scalars = worker.distribute_dataset(range(8).map(same)).iterate();
   expect_error([&] { scalars.next(); }, Code::kInvalidArgument, {"{value: int64[]}", "batch(n)"});
   expect_error([&] { worker.distribute_datasets_from_function([](auto&) { return range(8); }); },
-               Code::kInvalidArgument, {"add batch(n)"});
+               Code::kInvalidArgument, {"add batch(n), with the rows of one replica"});
   expect_error([&] { worker.distribute_dataset(range(8).batch(2), {.prefetch = -1}); },
                Code::kInvalidArgument, {"prefetch is -1"});
 }
