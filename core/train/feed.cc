@@ -15,11 +15,10 @@ InputOptions with_prefetch(InputOptions options) {
 }  // namespace
 
 Feed::Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps,
-           InputOptions options)
+           std::string_view steps_name, InputOptions options)
     : dataset_(strategy.distribute_dataset(dataset, with_prefetch(options))), limit_(steps) {
-  if (!steps && dataset_.cardinality() == data::kInfinite) {
-    invalid("the dataset never ends: say how many steps to take");
-  }
+  if (!steps && dataset_.cardinality() == data::kInfinite)
+    invalid("the dataset never ends: say by ", steps_name, " how many batches to take");
 }
 
 std::optional<int64_t> Feed::steps() const {

@@ -13,9 +13,10 @@ namespace cohort {
 // batches and passes follow each other.
 class Feed {
  public:
-  // `prefetch` is the feed's own affair.
+  // kInvalidArgument for what can be seen not to be batches, and for batches that never end without
+  // a number of steps, whose option is called `steps_name`. `prefetch` is the feed's own affair.
   Feed(Strategy& strategy, const data::Dataset& dataset, std::optional<int64_t> steps,
-       InputOptions options = {});
+       std::string_view steps_name, InputOptions options = {});
 
   // The number of batches of an epoch, where it can be known beforehand.
   std::optional<int64_t> steps() const;

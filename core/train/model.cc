@@ -1,5 +1,6 @@
 #include "core/train/model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -43,6 +44,18 @@ Tensor concat_rows(const std::vector<Tensor>& parts) {
     to += part.bytes();
   }
   return whole;
+}
+
+// What a function of a dataset makes may turn out to be none.
+void require_batch(const data::Batch& batch) {
+  const auto is_of_other_rows = [&](const data::Field& field) {
+    const Shape& shape = field.tensor.shape();
+    return shape.rank() == 0 || shape[0] != batch.fields().front().tensor.shape()[0];
+  };
+  if (std::any_of(batch.begin(), batch.end(), is_of_other_rows))
+    invalid("the elements ", batch,
+            " are no batches, whose tensors have a row for each example: add batch(n) to the "
+            "dataset");
 }
 
 void check_steps(std::string_view method, std::optional<int64_t> steps) {
@@ -126,12 +139,9 @@ void Model::build_for(const data::Dataset& dataset) {
   if (!variables().empty()) return;
   const auto batch = dataset.iterate({.epoch = 0}).next();
   if (!batch) invalid("the dataset is empty");
+  require_batch(*batch);
   std::vector<TensorSpec> inputs;
-  for (const Tensor& feature : features_of(*batch)) {
-    if (feature.shape().rank() == 0)
-      invalid("the elements ", *batch, " are no batches: add batch(n) to the dataset");
-    inputs.push_back(feature.spec());
-  }
+  for (const Tensor& feature : features_of(*batch)) inputs.push_back(feature.spec());
   build(inputs);
 }
 
@@ -142,13 +152,16 @@ History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
         "has batch(), shuffle(), take(), skip() and tensors named \"weight\"");
   }
   stepper();
-  together(strategy().workers(), [&] { build_for(dataset); });
   const struct Fitting {
     bool& flag;
     const bool before = std::exchange(flag, true);
     ~Fitting() { flag = before; }
   } fitting{state_->is_fitting};
-  return together(strategy().workers(), [&] { return Training(*this, dataset, options).run(); });
+  return together(strategy().workers(), [&] {
+    Training training(*this, dataset, options);  // throws for what is no dataset of batches
+    build_for(dataset);
+    return training.run();
+  });
 }
 
 History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) {
@@ -160,6 +173,9 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   data::Dataset all = dataset_of(x, y, options.sample_weight);
   const auto train_rows =
       static_cast<int64_t>(std::floor(static_cast<double>(all.cardinality()) * (1 - split)));
+  if (split > 0 && train_rows == 0)
+    invalid("fit: validation_split of ", split, " leaves none of ", all.cardinality(),
+            " rows to train on");
 
   FitOptions rest = options;
   rest.batch_size.reset();
@@ -200,16 +216,17 @@ Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& option
   });
 }
 
-Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps) const {
+Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps,
+                            std::string_view steps_name) const {
   // Workers that are independent evaluate all rows, each.
   const bool shared = !strategy().input_context().independent;
-  return Feed(strategy(), steps ? dataset.take(*steps) : dataset, std::nullopt,
+  return Feed(strategy(), steps ? dataset.take(*steps) : dataset, std::nullopt, steps_name,
               {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
 }
 
 std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
-  build_for(dataset);
   Feed feed = evaluation_feed(dataset, options.steps);
+  build_for(dataset);
   feed.begin_epoch(0);
   // Who evaluates once more before the end does so knowing of it.
   const bool interruptible = options.interruptible && !strategy().workers().stop_requested();
@@ -240,9 +257,9 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
   std::vector<Tensor> outputs;
   together(workers, [&] {
     try {
-      build_for(dataset);
       Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
-                {.keep_order = true});
+                "steps", {.keep_order = true});
+      build_for(dataset);
       feed.begin_epoch(0);
       while (const auto batch = feed.next()) {
         outputs.push_back(predict_batch(*batch));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -179,8 +180,10 @@ class Model {
   Stepper& stepper() const;  // kFailedPrecondition before compile()
   // Builds an unbuilt network for the first batch of `dataset`.
   void build_for(const data::Dataset& dataset);
-  // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end.
-  Feed evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps) const;
+  // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end, which
+  // tells the name of the option `steps`.
+  Feed evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps,
+                       std::string_view steps_name = "steps") const;
   // What evaluate() finds; nothing when it was interrupted.
   std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
   Tensor predict_batch(const data::DistributedBatch& batch);

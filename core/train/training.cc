@@ -129,7 +129,7 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
     : model_(model),
       options_(checked(options)),
       stepper_(model_.stepper()),
-      feed_(model_.strategy(), dataset, options.steps_per_epoch),
+      feed_(model_.strategy(), dataset, options.steps_per_epoch, "steps_per_epoch"),
       callbacks_(in_turn(options.callbacks)),
       epoch_(options.initial_epoch),
       steps_(feed_.steps()) {
@@ -141,7 +141,7 @@ void Training::check_validation_data() const {
   try {
     const Feed feed =
         model_.evaluation_feed(options_.validation_data->batches(options_.validation_batch_size),
-                               options_.validation_steps);
+                               options_.validation_steps, "validation_steps");
     if (feed.steps() == 0) invalid("the dataset is empty");
   } catch (const Error& error) {
     throw error.with_context("fit: validation_data");

@@ -220,9 +220,12 @@ TEST(Fit, AnEndlessDatasetOfUnknownLengthNeedsANumberOfSteps) {
   const auto endless =
       points(10).filter([](const data::Element&) { return true; }).repeat().batch(2);
   auto model = classifier();
-  for (const auto& call : std::vector<std::function<void()>>{
-           [&] { model.fit(endless, {.verbose = kSilent}); }, [&] { model.evaluate(endless); }})
-    EXPECT_NE(error_of(call).find("the dataset never ends"), std::string::npos);
+  EXPECT_EQ(error_of([&] { model.fit(endless, {.verbose = kSilent}); }),
+            "the dataset never ends: say by steps_per_epoch how many batches to take");
+  EXPECT_EQ(error_of([&] { model.evaluate(endless); }),
+            "evaluate: the dataset never ends: say by steps how many batches to take");
+  EXPECT_EQ(error_of([&] { model.predict(endless); }),
+            "predict: the dataset never ends: say by steps how many batches to take");
   EXPECT_EQ(model.fit(endless, {.steps_per_epoch = 3, .verbose = kSilent}).epochs.size(), 1u);
 }
 
@@ -400,6 +403,8 @@ TEST(Fit, OptionsThatMakeNoSenseAreNamed) {
   const auto all = *points(4).batch(4).iterate().next();
   EXPECT_EQ(error_of([&] { model.fit(all["x"], all["label"], {.validation_split = 1}); }),
             "fit: validation_split must be in [0, 1), got 1");
+  EXPECT_EQ(error_of([&] { model.fit(all["x"], all["label"], {.validation_split = 0.9}); }),
+            "fit: validation_split of 0.9 leaves none of 4 rows to train on");
 }
 
 TEST(Fit, DataThatDoesNotFitIsNamed) {
@@ -443,7 +448,8 @@ TEST(Fit, ValidationDataThatDoesNotFitIsNamedBeforeTraining) {
     });
   };
   EXPECT_EQ(fit(points(4).repeat().batch(2)),
-            "fit: validation_data: the dataset never ends: say how many steps to take");
+            "fit: validation_data: the dataset never ends: say by validation_steps how many "
+            "batches to take");
   EXPECT_EQ(fit(points(4).take(0).batch(2)), "fit: validation_data: the dataset is empty");
   const std::string unbatched = fit(points(4));
   EXPECT_EQ(unbatched.rfind("fit: validation_data: ", 0), 0u) << unbatched;

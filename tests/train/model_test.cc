@@ -156,6 +156,24 @@ TEST(Model, BelongsToTheStrategyItWasMadeUnder) {
   EXPECT_EQ(&model->strategy(), &strategy);
 }
 
+TEST(Model, IsNotBuiltForWhatIsNoBatch) {
+  const auto rows = data::from_tensor_slices({{"x", Tensor::zeros(DType::kFloat32, {4, 2, 3})},
+                                              {"label", Tensor::zeros(DType::kFloat32, {4, 1})}});
+  const auto mapped = rows.map([](const data::Element& row) { return row; });
+  for (const auto& unbatched : {rows, mapped}) {
+    auto model = nn::Sequential({nn::Flatten(), nn::Dense(1)});
+    model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { model.fit(unbatched, {.verbose = Verbose::kSilent}); },
+             [&] { model.evaluate(unbatched); }, [&] { model.predict(unbatched); }}) {
+      EXPECT_NE(error_of(call).find("add batch(n)"), std::string::npos);
+      EXPECT_TRUE(model.variables().empty());
+    }
+    model.fit(unbatched.batch(2), {.verbose = Verbose::kSilent});
+    EXPECT_EQ(model.variables()[0]->spec().shape, (Shape{6, 1}));
+  }
+}
+
 TEST(Model, IsAFunctionInLoopsOfOnesOwn) {
   auto model = classifier();
   const auto forward = function([&](Value x) { return model(x); });
