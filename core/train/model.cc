@@ -102,7 +102,26 @@ Model::Model(nn::Layer network)
   if (!state_->network) invalid("a model needs a network, and got an empty layer");
 }
 
+void Model::require_home() const {
+  const Strategy& current = current_strategy();
+  if (!has_strategy() || &current == &strategy()) return;
+  const bool has_scope = &strategy() != &default_strategy();
+  const std::string& name = network().name();
+  fail(Code::kFailedPrecondition, "the model", name.empty() ? "" : str(" \"", name, "\""),
+       " was made ",
+       has_scope ? str("in the scope of ", strategy().name(), ", not in that of ")
+                 : "outside the scope of ",
+       strategy().name() == current.name() ? "another " : "", current.name(),
+       ", which is current: create it in that scope");
+}
+
+Strategy::Scope Model::enter_home() const {
+  require_home();
+  return strategy().scope();
+}
+
 void Model::compile(CompileOptions options) {
+  require_home();
   if (state_->is_fitting)
     fail(Code::kFailedPrecondition,
          "compile: fit() is training with what was compiled before; call it when fit() has ended");
@@ -120,7 +139,7 @@ Stepper& Model::stepper() const {
 }
 
 void Model::build(const std::vector<TensorSpec>& inputs) {
-  const auto scope = state_->strategy.scope();
+  const auto scope = enter_home();
   state_->network.build(inputs);
   load_pending();
 }
@@ -151,6 +170,7 @@ History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
         "fit: batch_size, shuffle, validation_split and sample_weight are for tensors; a dataset "
         "has batch(), shuffle(), take(), skip() and tensors named \"weight\"");
   }
+  require_home();
   stepper();
   const struct Fitting {
     bool& flag;
@@ -225,6 +245,7 @@ Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t>
 }
 
 std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
+  require_home();
   Feed feed = evaluation_feed(dataset, options.steps);
   build_for(dataset);
   feed.begin_epoch(0);
@@ -257,6 +278,7 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
   std::vector<Tensor> outputs;
   together(workers, [&] {
     try {
+      require_home();
       Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
                 "steps", {.keep_order = true});
       build_for(dataset);
@@ -337,7 +359,7 @@ Variables Model::built_variables() const {
 }
 
 Variables Model::checkpoint_variables() const {
-  const auto scope = state_->strategy.scope();
+  const auto scope = enter_home();
   Variables all = built_variables();
   optimizer().build(trainable_variables());
   for (auto& variable : optimizer().variables()) all.push_back(std::move(variable));
@@ -345,7 +367,7 @@ Variables Model::checkpoint_variables() const {
 }
 
 Variables Model::all_variables() const {
-  const auto scope = state_->strategy.scope();
+  const auto scope = enter_home();
   Variables all = variables();
   if (state_->stepper)
     for (auto& variable : optimizer().variables()) all.push_back(std::move(variable));

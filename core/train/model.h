@@ -109,7 +109,9 @@ struct PredictOptions {
 
 // A network with what it takes to train it. A cheap handle; copies are the same model. It belongs
 // to the strategy that was current when it was made, which must outlive it: its variables are made
-// there, and every batch is split over that strategy's replicas. One thread at a time.
+// there, and every batch is split over that strategy's replicas. It is used in that strategy's
+// scope or outside any; in the scope of another one, methods that build, train or compute are
+// kFailedPrecondition. One thread at a time.
 //
 // With several workers, all call the same methods in the same order, with the same arguments, and
 // get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. The
@@ -178,6 +180,10 @@ class Model {
   friend class Training;
   struct State;
   Stepper& stepper() const;  // kFailedPrecondition before compile()
+  // kFailedPrecondition in the scope of a strategy that the model does not belong to.
+  void require_home() const;
+  // The scope of the model's strategy.
+  Strategy::Scope enter_home() const;
   // Builds an unbuilt network for the first batch of `dataset`.
   void build_for(const data::Dataset& dataset);
   // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end, which

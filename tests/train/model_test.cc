@@ -156,6 +156,53 @@ TEST(Model, BelongsToTheStrategyItWasMadeUnder) {
   EXPECT_EQ(&model->strategy(), &strategy);
 }
 
+// Wherever the scope is entered too late, the error says so, from the first call on.
+TEST(Model, SaysThatItWasMadeOutsideTheScope) {
+  set_logical_cpus(2, 1);
+  {
+    auto model = classifier();
+    MirroredStrategy strategy;
+    const auto scope = strategy.scope();
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { testing::compile(model); },
+             [&] {
+               model.build({{DType::kFloat32, {1, 2}}});
+             },
+             [&] { model.fit(points(4).batch(2), {.verbose = Verbose::kSilent}); },
+             [&] { model.evaluate(points(4).batch(2)); },
+             [&] { model.predict(points(4).batch(2)); }}) {
+      const std::string message = error_of(call, Code::kFailedPrecondition);
+      EXPECT_NE(message.find("the model was made outside the scope of MirroredStrategy, which is "
+                             "current: create it in that scope"),
+                std::string::npos)
+          << message;
+    }
+  }
+  set_logical_cpus(1);
+}
+
+TEST(Model, OfOneStrategyIsRefusedInTheScopeOfAnother) {
+  set_logical_cpus(2, 1);
+  {
+    MirroredStrategy strategy, other({.devices = {"cpu:1"}});
+    std::optional<Model> model;
+    {
+      const auto scope = strategy.scope();
+      model = nn::Sequential({nn::Dense(2)}, "first");
+      testing::compile(*model);
+    }
+    const auto evaluate = [&] { model->evaluate(points(4).batch(2)); };
+    {
+      const auto scope = other.scope();
+      EXPECT_EQ(error_of(evaluate, Code::kFailedPrecondition),
+                "evaluate: the model \"first\" was made in the scope of MirroredStrategy, not in "
+                "that of another MirroredStrategy, which is current: create it in that scope");
+    }
+    evaluate();
+  }
+  set_logical_cpus(1);
+}
+
 TEST(Model, IsNotBuiltForWhatIsNoBatch) {
   const auto rows = data::from_tensor_slices({{"x", Tensor::zeros(DType::kFloat32, {4, 2, 3})},
                                               {"label", Tensor::zeros(DType::kFloat32, {4, 1})}});
