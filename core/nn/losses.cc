@@ -1,5 +1,7 @@
 #include "core/nn/losses.h"
 
+#include <algorithm>
+
 #include "core/distribute/replica_context.h"
 #include "core/graph/op.h"
 #include "core/ops/array_ops.h"
@@ -71,19 +73,8 @@ int64_t rows_of_all_replicas(const Value& per_example) {
   return replica->global_extent(per_example);
 }
 
-// Each loss by its weight.
-Value weighted(const Value& losses, const Value& weight) {
-  const Shape &shape = losses.shape(), &given = weight.shape();
-  Value factor = with_dtype(weight, losses.dtype());
-  if (given == Shape{shape[0]}) {
-    std::vector<int64_t> column(static_cast<size_t>(shape.rank()), 1);
-    column[0] = shape[0];
-    factor = ops::reshape(factor, column);
-  } else if (given.rank() != 0 && given != shape) {
-    invalid("compute_average_loss: a sample_weight of shape ", given, " does not fit losses of ",
-            shape, "; give one a row, or one a loss");
-  }
-  return losses * factor;
+bool begins_with(const Shape& shape, const Shape& front) {
+  return front.rank() <= shape.rank() && std::equal(front.begin(), front.end(), shape.begin());
 }
 
 }  // namespace
@@ -100,16 +91,23 @@ Value compute_average_loss(const Value& per_example, const AverageLossOptions& o
   return ops::where(ops::constant(Tensor::scalar(false)), sum, ops::constant(0, sum.dtype()));
 }
 
-Value Loss::per_example(const Value& y_true, const Value& y_pred) const {
+Value Loss::per_example(const Value& y_true, const Value& y_pred,
+                        const Value& sample_weight) const {
   try {
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
     const NameScope scope(name_);
     const Value loss = function_(y_true, y_pred);
     if (loss.shape().rank() == 0 || loss.shape()[0] != y_pred.shape()[0])
       invalid("the loss function returned ", loss.spec(), ", not one value a row");
-    if (loss.shape().rank() == 1) return loss;
-    const Value rows = ops::flatten_from(loss, 1);
-    return reduction_ == Reduction::kSum ? ops::reduce_sum(rows, {1}) : ops::reduce_mean(rows, {1});
+    const auto reduced_from = [&](int axis, const Value& x) {
+      if (x.shape().rank() <= axis) return x;
+      const Value flat = ops::flatten_from(x, axis);
+      return reduction_ == Reduction::kSum ? ops::reduce_sum(flat, {axis})
+                                           : ops::reduce_mean(flat, {axis});
+    };
+    if (!sample_weight) return reduced_from(1, loss);
+    const Value parts = reduced_from(std::max(1, sample_weight.shape().rank()), loss);
+    return reduced_from(1, weighted(parts, sample_weight));
   } catch (const Error& error) {
     throw error.with_context(
         str("loss ", name_, " of y_true ", y_true.spec(), " and y_pred ", y_pred.spec()));
@@ -180,6 +178,18 @@ Loss KLDivergence(const RegressionOptions& options) {
 
 Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels) {
   return ops::sparse_softmax_cross_entropy(logits, match_labels(labels, logits));
+}
+
+Value weighted(const Value& values, const Value& sample_weight) {
+  const Shape &shape = values.shape(), &given = sample_weight.shape();
+  if (!begins_with(shape, given)) {
+    invalid("a sample_weight of shape ", given, " does not fit values of shape ", shape,
+            "; expected one a row, [", shape.dim(0), "]",
+            shape.rank() > 1 ? str(", or one a value, ", shape) : "");
+  }
+  std::vector<int64_t> dims = given.to_vector();
+  dims.resize(static_cast<size_t>(shape.rank()), 1);
+  return values * with_dtype(ops::reshape(sample_weight, dims), values.dtype());
 }
 
 Value match_prediction(const Value& y_true, const Value& y_pred) {

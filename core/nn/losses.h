@@ -24,10 +24,12 @@ class Loss {
   Loss(std::string name, Function function, Reduction reduction = Reduction::kSumOverBatchSize)
       : name_(std::move(name)), function_(std::move(function)), reduction_(reduction) {}
 
-  // [rows]: for outputs such as [rows, t, classes], the mean over t (the sum for kSum). Training
-  // code computes sum(per_example * weight), over the global rows unless reduction() is kSum.
-  // kInvalidArgument, naming the loss and both specs, when they do not fit.
-  Value per_example(const Value& y_true, const Value& y_pred) const;
+  // [rows]: for outputs such as [rows, t, classes], the mean over t (the sum for kSum). A
+  // sample_weight, [rows] or [rows, t], multiplies the losses before. Training code divides the sum
+  // by the global rows, never by the weights, unless reduction() is kSum. kInvalidArgument, naming
+  // the loss and both specs, when they do not fit.
+  Value per_example(const Value& y_true, const Value& y_pred,
+                    const Value& sample_weight = {}) const;
   const std::string& name() const { return name_; }
   Reduction reduction() const { return reduction_; }
 
@@ -65,8 +67,7 @@ Loss Huber(double delta = 1, const RegressionOptions& options = {});
 Loss KLDivergence(const RegressionOptions& options = {});
 
 struct AverageLossOptions {
-  Value sample_weight =
-      {};  // [rows], a scalar, or of the losses' shape; none: every row counts once
+  Value sample_weight = {};  // as weighted() takes it; none: every loss counts once
   // None: the rows that all replicas have together, which only a replica knows.
   std::optional<int64_t> global_batch_size = {};
 };
@@ -80,6 +81,11 @@ Value compute_average_loss(const Value& per_example, const AverageLossOptions& o
 // For loops of one's own: class numbers [..] and logits [.., classes] -> [..]. Labels may be of any
 // number type, and may have a last axis of 1 more.
 Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels);
+
+// `values` [rows, ..], each by its weight. The values' shape begins with the weights': [rows] is
+// one a row, the values' own shape one each, a scalar the same for all. kInvalidArgument naming
+// both otherwise.
+Value weighted(const Value& values, const Value& sample_weight);
 
 // y_true of y_pred's dtype and shape, where it only lacks (or has too many of) a last axis of 1.
 // kInvalidArgument naming both otherwise.

@@ -11,15 +11,16 @@ namespace {
 
 using losses::match_labels;
 using losses::match_prediction;
+using losses::weighted;
 
 // numerator / denominator, 0 where there is nothing to divide by.
 double ratio(double numerator, double denominator) {
   return denominator != 0 ? numerator / denominator : 0;
 }
 
-// [rows]: the mean of each row's elements.
-Value row_means(const Value& x) {
-  return x.shape().rank() > 1 ? ops::reduce_mean(ops::flatten_from(x, 1), {1}) : x;
+// The means over all axes from `axis` on.
+Value means_from(int axis, const Value& x) {
+  return x.shape().rank() > axis ? ops::reduce_mean(ops::flatten_from(x, axis), {axis}) : x;
 }
 
 Value as_float(const Value& x) {
@@ -28,14 +29,6 @@ Value as_float(const Value& x) {
 
 Value greater_than(const Value& x, double threshold) {
   return ops::greater(x, ops::constant(threshold, x.dtype()));
-}
-
-// `x` [rows, ..] with each row multiplied by its weight, if there are weights.
-Value weighted(const Value& x, const Value& weights) {
-  if (!weights) return x;
-  std::vector<int64_t> dims(static_cast<size_t>(x.shape().rank()), 1);
-  dims[0] = weights.shape()[0];
-  return x * ops::cast(ops::reshape(weights, dims), x.dtype());
 }
 
 // The binary metrics look at elements one by one: predictions and targets (0 or 1) as [n], and the
@@ -48,7 +41,8 @@ Binary binary(const Value& y_true, const Value& y_pred, const Value& weights) {
   const Value predicted = as_float(y_pred);
   const Value one = ops::constant(Tensor::full(predicted.dtype(), predicted.shape(), 1));
   const auto flat = [](const Value& x) { return ops::flatten_from(x, 0); };
-  return {flat(predicted), flat(match_prediction(y_true, predicted)), flat(weighted(one, weights))};
+  return {flat(predicted), flat(match_prediction(y_true, predicted)),
+          flat(weights ? weighted(one, weights) : one)};
 }
 
 // Sums may be from a file, and then of another metric of the same name.
@@ -106,8 +100,8 @@ std::vector<Value> Metric::increments(const Value& y_true, const Value& y_pred,
   try {
     const NameScope scope(name_);
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
-    if (weights && weights.shape() != Shape{y_pred.shape()[0]})
-      invalid("weights have shape ", weights.shape(), ", not one a row");
+    if (weights && (weights.shape().rank() == 0 || weights.shape()[0] != y_pred.shape()[0]))
+      invalid("weights have shape ", weights.shape(), ", not one or more a row");
     return update_(y_true, y_pred, weights);
   } catch (const Error& error) {
     throw error.with_context(
@@ -133,11 +127,13 @@ Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> f
       std::move(name),
       [function = std::move(function)](const Value& y_true, const Value& y_pred,
                                        const Value& weights) {
-        const Value rows = row_means(as_float(function(y_true, y_pred)));
-        const auto count = static_cast<double>(rows.shape()[0]);
-        const Value total =
-            weights ? ops::reduce_sum(as_float(weights)) : ops::constant(count, DType::kFloat32);
-        return std::vector<Value>{ops::reduce_sum(weighted(rows, weights)), total};
+        const Value means =
+            means_from(weights ? weights.shape().rank() : 1, as_float(function(y_true, y_pred)));
+        if (weights)
+          return std::vector<Value>{ops::reduce_sum(weighted(means, weights)),
+                                    ops::reduce_sum(as_float(weights))};
+        const auto count = static_cast<double>(means.shape()[0]);
+        return std::vector<Value>{ops::reduce_sum(means), ops::constant(count, DType::kFloat32)};
       },
       [](const State& state) {
         require_size(state, 2);

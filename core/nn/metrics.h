@@ -16,7 +16,8 @@ using State = std::vector<double>;
 
 class Metric {
  public:
-  // While tracing: what a batch adds to the state, as floating values. `weights` is [rows] or none.
+  // While tracing: what a batch adds to the state, as floating values. `weights` is [rows], or
+  // [rows, t] where each time step has its own, or none; losses::weighted multiplies by them.
   using Update = std::function<std::vector<Value>(const Value& y_true, const Value& y_pred,
                                                   const Value& weights)>;
   // The metric's value; of an empty state too (then 0).
@@ -42,7 +43,7 @@ class Metric {
 void accumulate(State& state, std::span<const Tensor> increments);
 
 // The weighted mean of `function`(y_true, y_pred), which gives [rows, ..]: how to write a metric of
-// one's own.
+// one's own. A weight is that of the mean of all values that it is for.
 Metric Mean(std::string name,
             std::function<Value(const Value& y_true, const Value& y_pred)> function);
 

@@ -29,7 +29,7 @@ struct CompileOptions {
   losses::Loss loss;
   // Of all rows alike. Names of results must differ (kInvalidArgument).
   std::vector<metrics::Metric> metrics;
-  // Of rows by their weights: the batch's and, in training, class_weight.
+  // Of rows, or their time steps, by their weights: the batch's and, in training, class_weight.
   std::vector<metrics::Metric> weighted_metrics;
   // kMixedFloat16 turns the optimizer's loss scaling on (Optimizer::use_loss_scale).
   Precision precision = Precision::kFloat32;
@@ -48,7 +48,7 @@ class ValidationData {
  public:
   // A dataset is one. NOLINTNEXTLINE(google-explicit-constructor)
   ValidationData(data::Dataset batches) : data_(std::move(batches)), is_batched_(true) {}
-  // As in fit(x, y); the weights say how much each row counts, [rows].
+  // As in fit(x, y), with weights as FitOptions has them.
   ValidationData(const Tensor& x, const Tensor& y,
                  const std::optional<Tensor>& sample_weight = std::nullopt);
 
@@ -74,7 +74,8 @@ struct FitOptions {
   std::optional<int64_t> validation_steps;
   std::vector<CallbackPtr> callbacks;
   Verbose verbose = Verbose::kAuto;
-  // Of rows of training. They multiply the rows' weights.
+  // Of rows of training. They multiply the rows' weights; with weights of time steps they are
+  // kInvalidArgument.
   ClassWeight class_weight;
   // Whether to go on after an epoch whose loss of training is no finite number. Otherwise it ends
   // fit() with kOutOfRange, before it is validated and before callbacks see its end.
@@ -86,7 +87,10 @@ struct FitOptions {
   std::optional<bool> shuffle;                   // true by default; anew in each epoch
   // The last part of the rows, as a fraction in [0, 1), is for validation.
   std::optional<double> validation_split;
-  std::optional<Tensor> sample_weight;  // [rows]: how much each counts; validation's too
+  // How much each row counts: [rows]; or [rows, t], each time step of outputs [rows, t, ..], 0 for
+  // padding. Losses are multiplied by it, and their mean stays that of all rows and steps. Also of
+  // the rows that validation_split takes.
+  std::optional<Tensor> sample_weight;
 };
 
 // The arguments of Keras' Model.evaluate.
@@ -117,9 +121,10 @@ struct PredictOptions {
 // get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. The
 // chief alone writes and reads files, and an error of one is thrown by all.
 //
-// A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row in the
-// loss and weighted_metrics, everything else in order the inputs of the network. A batch counts by
-// its true rows, so partial ones are exact.
+// A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row, or of
+// each of its time steps, in the loss and weighted_metrics (as FitOptions::sample_weight),
+// everything else in order the inputs of the network. A batch counts by its true rows, so partial
+// ones are exact.
 class Model {
  public:
   explicit Model(nn::Layer network);

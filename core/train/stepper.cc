@@ -108,8 +108,7 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   // A worker on its own may have none at the end, when others still step.
   if (global_rows == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
   const Value predicted = network_(features, {.training = training});
-  const Value losses = options_.loss.per_example(label, predicted);
-  Value loss = ops::reduce_sum(losses * as(losses.dtype(), weights));
+  Value loss = ops::reduce_sum(options_.loss.per_example(label, predicted, weights));
   if (options_.loss.reduction() == losses::Reduction::kSumOverBatchSize)
     loss = loss / static_cast<double>(std::max<int64_t>(global_rows, 1));
   if (const Value penalty = network_.regularization_loss()) {
@@ -140,7 +139,7 @@ void Stepper::run(const Function& function, const data::DistributedBatch& batch,
     inputs[r] = features_of(batch[r]);
     const Tensor& label = batch[r]["label"];
     inputs[r].push_back(label);
-    inputs[r].push_back(row_weights(batch[r], label, class_weight));
+    inputs[r].push_back(weights_of(batch[r], label, class_weight));
   }
   const auto results = strategy_.run(
       function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
@@ -161,8 +160,8 @@ void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& tot
   totals.rows += static_cast<int64_t>(rows);
 }
 
-Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
-                            const ClassWeight& class_weight) {
+Tensor Stepper::weights_of(const data::Batch& batch, const Tensor& label,
+                           const ClassWeight& class_weight) {
   const int64_t rows = batch.rows();
   const Tensor* given = batch.find("weight");
   if (given == nullptr && class_weight.empty()) {
@@ -170,13 +169,13 @@ Tensor Stepper::row_weights(const data::Batch& batch, const Tensor& label,
       ones_ = Tensor::full(DType::kFloat32, {rows}, 1);
     return ones_.slice_rows(0, rows);
   }
-  if (given != nullptr && given->num_elements() != rows) {
-    invalid("the weights of a batch of ", rows, " rows have the shape ", given->shape(),
-            ", expected [", rows, "]");
-  }
-  Tensor weights = given ? given->cast(DType::kFloat32).clone().reshape({rows})
-                         : Tensor::full(DType::kFloat32, {rows}, 1);
+  Tensor weights =
+      given ? given->cast(DType::kFloat32).clone() : Tensor::full(DType::kFloat32, {rows}, 1);
+  if (weights.shape().without_axis(0).num_elements() == 1) weights = weights.reshape({rows});
   if (class_weight.empty()) return weights;
+  if (weights.shape().rank() > 1)
+    invalid("class_weight is for weights of rows, [", rows, "], and these are ", weights.spec(),
+            ": multiply each by the factor of its own label's class");
   const std::vector<int64_t> classes = classes_of(label, rows);
   for (int64_t i = 0; i < rows; ++i) {
     const auto factor = class_weight.find(classes[static_cast<size_t>(i)]);

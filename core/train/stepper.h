@@ -15,10 +15,10 @@ struct Totals {
 };
 
 // Runs single steps of a compiled model on all replicas. A step is one traced function of the
-// network's inputs, the labels and a weight for each row. Each replica divides the sum over its own
-// rows by the number of rows of the global batch: so shares of any size, and none, add up to the
-// exact loss. Replicas of one process are added up here; those of several add up inside the step,
-// so that every worker has the same totals at any moment.
+// network's inputs, the labels and a weight for each row or each of its time steps. Each replica
+// divides the sum over its own rows by the number of rows of the global batch: so shares of any
+// size, and none, add up to the exact loss. Replicas of one process are added up here; those of
+// several add up inside the step, so that every worker has the same totals at any moment.
 class Stepper {
  public:
   // kInvalidArgument when two results would have one name.
@@ -47,9 +47,8 @@ class Stepper {
   void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
            const ClassWeight& class_weight, Totals& totals);
   void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;
-  // For the rows of one replica.
-  Tensor row_weights(const data::Batch& batch, const Tensor& label,
-                     const ClassWeight& class_weight);
+  // For the rows of one replica: [rows], or the shape in which a batch has several a row.
+  Tensor weights_of(const data::Batch& batch, const Tensor& label, const ClassWeight& class_weight);
 
   nn::Layer network_;
   Strategy& strategy_;

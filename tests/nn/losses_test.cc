@@ -14,9 +14,14 @@ namespace {
 using testing::error_of;
 using testing::expect_near;
 
-Tensor per_example(const Loss& loss, const Tensor& y_true, const Tensor& y_pred) {
+Value constant_or_none(const Tensor& weight) {
+  return weight.defined() ? ops::constant(weight) : Value();
+}
+
+Tensor per_example(const Loss& loss, const Tensor& y_true, const Tensor& y_pred,
+                   const Tensor& weight = {}) {
   const Function f([&](const std::vector<Value>& in) {
-    return std::vector<Value>{loss.per_example(in[0], in[1])};
+    return std::vector<Value>{loss.per_example(in[0], in[1], constant_or_none(weight))};
   });
   return f({y_true, y_pred})[0];
 }
@@ -124,8 +129,7 @@ std::vector<Tensor> average_of(const Tensor& losses, std::optional<int64_t> size
                                const Tensor& weight = {}) {
   const Function f([&](const std::vector<Value>& in) {
     const Value average = compute_average_loss(
-        in[0], {.sample_weight = weight.defined() ? ops::constant(weight) : Value(),
-                .global_batch_size = size});
+        in[0], {.sample_weight = constant_or_none(weight), .global_batch_size = size});
     return std::vector<Value>{average, gradients(average, {in[0]})[0].values};
   });
   return f({losses});
@@ -157,7 +161,7 @@ TEST(AverageLossTest, RefusesWhatDoesNotFit) {
   EXPECT_NE(error_of([&] { average_of(losses, -1); }).find("got -1"), std::string::npos);
   EXPECT_NE(error_of([&] {
               average_of(losses, 2, Tensor::from<float>({1, 2, 3}, {3}));
-            }).find("[3] does not fit losses of [2,2]"),
+            }).find("[3] does not fit values of shape [2,2]"),
             std::string::npos);
 }
 
@@ -175,6 +179,39 @@ TEST(AverageLossTest, OfReplicasAddsUpToTheMeanOverAllRows) {
     expect_near(average_of(Tensor::from<float>({1}, {1}), 4)[0], {0.25});
   }
   set_logical_cpus(1);
+}
+
+TEST(LossTest, WeighsRowsOrTheirTimeSteps) {
+  const Loss mean = MeanAbsoluteError(), sum = MeanAbsoluteError({.reduction = Reduction::kSum});
+  const Tensor y = Tensor::zeros(DType::kFloat32, {2, 3, 1}),
+               p = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3, 1});
+  const Tensor of_rows = Tensor::from<float>({2, 0.5}, {2}),
+               of_steps = Tensor::from<float>({1, 0, 2, 0, 0, 1}, {2, 3});
+  expect_near(per_example(mean, y, p, of_rows), {4, 2.5});
+  expect_near(per_example(sum, y, p, of_rows), {12, 7.5});
+  expect_near(per_example(mean, y, p, of_steps), {(1 + 6) / 3.0, 6 / 3.0});
+  expect_near(per_example(sum, y, p, of_steps), {1 + 6, 6});
+}
+
+TEST(LossTest, GivesTheWeightOfATimeStepToAllItsParts) {
+  const auto parts = [](const Value&, const Value& y_pred) { return y_pred; };
+  const Tensor p = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {1, 2, 3}),
+               weight = Tensor::from<float>({1, 2}, {1, 2});
+  expect_near(per_example(Loss("Mean", parts), p, p, weight), {(6 + 2 * 15) / 6.0});
+  expect_near(per_example(Loss("Sum", parts, Reduction::kSum), p, p, weight), {6 + 2 * 15});
+}
+
+TEST(LossTest, RefusesWeightsOfOtherShapes) {
+  const Tensor x = Tensor::zeros(DType::kFloat32, {2, 3, 1});
+  for (const Shape& shape : {Shape{3}, Shape{2, 2}, Shape{2, 3, 1}}) {
+    const std::string message = error_of(
+        [&] { per_example(MeanAbsoluteError(), x, x, Tensor::zeros(DType::kFloat32, shape)); });
+    EXPECT_NE(
+        message.find(str("a sample_weight of shape ", shape, " does not fit values of shape [2")),
+        std::string::npos)
+        << message;
+    EXPECT_NE(message.find("expected one a row, [2]"), std::string::npos) << message;
+  }
 }
 
 TEST(LossTest, NamesItselfAndBothSpecsInErrors) {

@@ -50,6 +50,34 @@ TEST(AccuracyTest, OfSequencesCountsEveryStep) {
   EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{labels, scores}}), 0.75, 1e-6);
 }
 
+TEST(AccuracyTest, WeighsSequencesOrTheirSteps) {
+  const Tensor labels = Tensor::from<int64_t>({1, 1, 2, 0}, {2, 2});
+  Tensor scores = Tensor::zeros(DType::kFloat32, {2, 2, 3});
+  for (const int64_t hit : {1, 3 + 1, 6 + 2, 9 + 1}) scores.data<float>()[hit] = 1;
+  const Tensor of_rows = Tensor::from<float>({1, 3}, {2}),
+               of_steps = Tensor::from<float>({1, 0, 3, 4}, {2, 2});
+  EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{labels, scores, of_rows}}), 2.5 / 4, 1e-6);
+  EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{labels, scores, of_steps}}), 4.0 / 8, 1e-6);
+}
+
+TEST(AccuracyTest, RefusesWeightsOfOtherShapes) {
+  const std::string message = error_of([] {
+    const Tensor two_each = Tensor::zeros(DType::kFloat32, {3, 2});
+    evaluate(SparseCategoricalAccuracy(), {{kLabels, kScores, two_each}});
+  });
+  EXPECT_NE(message.find("a sample_weight of shape [3,2] does not fit values of shape [3]; "
+                         "expected one a row, [3]"),
+            std::string::npos)
+      << message;
+}
+
+TEST(ErrorMetricsTest, GiveTheWeightOfAStepToAllItsElements) {
+  const Tensor y = Tensor::zeros(DType::kFloat32, {1, 2, 2}),
+               p = Tensor::from<float>({1, 3, 2, 0}, {1, 2, 2}),
+               weights = Tensor::from<float>({1, 3}, {1, 2});
+  EXPECT_NEAR(evaluate(MeanSquaredError(), {{y, p, weights}}), (5 + 3 * 2) / 4.0, 1e-6);
+}
+
 TEST(ErrorMetricsTest, AverageOverAllElements) {
   const Tensor y = Tensor::from<float>({1, 2, 3, 4}, {2, 2}),
                p = Tensor::from<float>({2, 2, 3, 1}, {2, 2});
@@ -67,6 +95,14 @@ Counts count(const std::vector<double>& y, const std::vector<double>& p,
   for (size_t i = 0; i < y.size(); ++i)
     (p[i] > at ? (y[i] > 0 ? c.tp : c.fp) : (y[i] > 0 ? c.fn : c.tn)) += w[i];
   return c;
+}
+
+TEST(BinaryMetricsTest, WeighSteps) {
+  const Tensor y = Tensor::from<float>({1, 1, 0, 1}, {2, 2}),
+               p = Tensor::from<float>({0.9f, 0.8f, 0.7f, 0.1f}, {2, 2}),
+               weights = Tensor::from<float>({2, 0, 1, 6}, {2, 2});
+  EXPECT_NEAR(evaluate(Precision(), {{y, p, weights}}), 2.0 / 3, 1e-6);
+  EXPECT_NEAR(evaluate(Recall(), {{y, p, weights}}), 2.0 / 8, 1e-6);
 }
 
 TEST(BinaryMetricsTest, AgreeWithCountingByHand) {

@@ -1,4 +1,7 @@
-// What the weights of rows count for.
+// What the weights of rows, and of their time steps, count for.
+#include <cmath>
+#include <functional>
+
 #include <gmock/gmock.h>
 
 #include "tests/distribute/testing.h"
@@ -12,12 +15,12 @@ using ::testing::HasSubstr;
 
 constexpr auto kSilent = Verbose::kSilent;
 
-// Predicts the class at which a row has its 1, and learns nothing.
-Model fixed_model() {
+// Predicts the class at which a row, or a time step of one, has its 1. Learns nothing by default.
+Model fixed_model(const Shape& input = {1, 2}, double learning_rate = 0) {
   auto model = nn::Sequential({nn::Dense(2, {.use_bias = false})});
-  model.build({{DType::kFloat32, {1, 2}}});
+  model.build({{DType::kFloat32, input}});
   model.variables()[0]->assign(Tensor::from<float>({1, 0, 0, 1}, {2, 2}));
-  model.compile({.optimizer = optim::SGD(0.0),
+  model.compile({.optimizer = optim::SGD(learning_rate),
                  .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {metrics::SparseCategoricalAccuracy("accuracy")},
                  .weighted_metrics = {metrics::SparseCategoricalAccuracy("weighted")}});
@@ -58,16 +61,77 @@ struct WeightedRows {
   }
 };
 
-// With 4 replicas, the last batch leaves three without rows.
-TEST(Weights, CountInWeightedMetricsAloneOnAnyNumberOfReplicas) {
-  const WeightedRows rows;
-  const double plain = rows.accuracy(false), weighted = rows.accuracy(true);
-  ASSERT_NE(plain, weighted);
+// Sequences of 0 to 3 steps, padded with steps of weight 0; some steps fixed_model() gets wrong.
+struct Sequences {
+  static constexpr int64_t kRows = 11, kSteps = 3;
+  Tensor x = Tensor::zeros(DType::kFloat32, {kRows, kSteps, 2});
+  Tensor label = Tensor::zeros(DType::kInt32, {kRows, kSteps});
+  Tensor weight = Tensor::zeros(DType::kFloat32, {kRows, kSteps});
+
+  Sequences() {
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const int64_t i = row * kSteps + step;
+        x.data<float>()[2 * i + i % 2] = 1;
+        label.data<int32_t>()[i] = i % 5 < 2;
+        if (step < row % 4) weight.data<float>()[i] = row % 2 == 0 ? 1 : 2;
+      }
+    }
+  }
+
+  Model model(double learning_rate = 0) const { return fixed_model({1, kSteps, 2}, learning_rate); }
+  int32_t label_of(int64_t i) const { return label.data<int32_t>()[i]; }
+  double weight_of(int64_t i) const { return static_cast<double>(weight.data<float>()[i]); }
+
+  // Of softmax of 1 for the class i % 2 and 0 for the other; the mean of all steps, padding too.
+  double loss() const {
+    double sum = 0;
+    for (int64_t i = 0; i < kRows * kSteps; ++i)
+      sum += weight_of(i) * (std::log(1 + std::exp(1)) - (label_of(i) == i % 2 ? 1 : 0));
+    return sum / (kRows * kSteps);
+  }
+  double accuracy(bool by_weight) const {
+    double right = 0, total = 0;
+    for (int64_t i = 0; i < kRows * kSteps; ++i) {
+      const double counts = by_weight ? weight_of(i) : 1;
+      total += counts;
+      if (label_of(i) == i % 2) right += counts;
+    }
+    return right / total;
+  }
+  // Of the first rows, with respect to the element [from, to] of the kernel.
+  double gradient(int64_t rows, int64_t from, int64_t to) const {
+    const double sure = 1 / (1 + std::exp(-1));
+    double sum = 0;
+    for (int64_t i = 0; i < rows * kSteps; ++i) {
+      const double probability = to == i % 2 ? sure : 1 - sure;
+      if (from == i % 2) sum += weight_of(i) * (probability - (label_of(i) == to ? 1 : 0));
+    }
+    return sum / static_cast<double>(rows * kSteps);
+  }
+
+  data::Dataset batches() const {
+    return data::from_tensor_slices({{"x", x}, {"label", label}, {"weight", weight}}).batch(5);
+  }
+};
+
+void under_all_replicas(const std::function<void()>& body) {
   set_logical_cpus(cohort::testing::kMaxReplicas, 1);
   for (const auto& replicas : cohort::testing::all_replicas()) {
     SCOPED_TRACE(::testing::PrintToString(replicas));
     const auto strategy = cohort::testing::make_strategy(replicas);
     const auto scope = strategy->scope();
+    body();
+  }
+  set_logical_cpus(1);
+}
+
+// With 4 replicas, the last batch leaves three without rows.
+TEST(Weights, CountInWeightedMetricsAloneOnAnyNumberOfReplicas) {
+  const WeightedRows rows;
+  const double plain = rows.accuracy(false), weighted = rows.accuracy(true);
+  ASSERT_NE(plain, weighted);
+  under_all_replicas([&] {
     auto model = fixed_model();
     const History history =
         model.fit(rows.batches(), {.validation_data = rows.batches(), .verbose = kSilent});
@@ -78,8 +142,63 @@ TEST(Weights, CountInWeightedMetricsAloneOnAnyNumberOfReplicas) {
     const Logs logs = model.evaluate(rows.batches());
     EXPECT_EQ(logs.at("accuracy"), plain);
     EXPECT_EQ(logs.at("weighted"), weighted);
+  });
+}
+
+TEST(Weights, OfTimeStepsCountOnAnyNumberOfReplicas) {
+  const Sequences rows;
+  const double loss = rows.loss(), plain = rows.accuracy(false), weighted = rows.accuracy(true);
+  ASSERT_NE(plain, weighted);
+  under_all_replicas([&] {
+    auto model = rows.model();
+    const History history = model.fit(
+        rows.batches(),
+        {.validation_data = ValidationData(rows.x, rows.label, rows.weight), .verbose = kSilent});
+    const Logs logs = model.evaluate(rows.batches());
+    for (const auto& [name, expected] :
+         Logs{{"loss", loss}, {"accuracy", plain}, {"weighted", weighted}}) {
+      SCOPED_TRACE(name);
+      EXPECT_NEAR(history[name].front(), expected, 1e-5);
+      EXPECT_NEAR(history["val_" + name].front(), expected, 1e-5);
+      EXPECT_NEAR(logs.at(name), expected, 1e-5);
+    }
+  });
+}
+
+// With 7 replicas, two have no rows.
+TEST(Weights, OfTimeStepsCountInGradientsOnAnyNumberOfReplicas) {
+  constexpr int64_t kRows = 5;
+  const Sequences rows;
+  under_all_replicas([&] {
+    auto model = rows.model(1.0);
+    model.fit(rows.batches().take(1), {.verbose = kSilent});
+    const Tensor kernel = model.variables()[0]->value();
+    for (const int64_t from : {0, 1}) {
+      for (const int64_t to : {0, 1}) {
+        EXPECT_NEAR(kernel.data<float>()[2 * from + to],
+                    (from == to ? 1 : 0) - rows.gradient(kRows, from, to), 1e-5)
+            << from << ", " << to;
+      }
+    }
+  });
+}
+
+TEST(Weights, OfRowsAreThoseOfAllTheirTimeSteps) {
+  const Sequences rows;
+  Tensor of_rows = Tensor::zeros(DType::kFloat32, {Sequences::kRows}),
+         of_steps = rows.weight.clone();
+  for (int64_t i = 0; i < of_steps.num_elements(); ++i) {
+    const auto weight = static_cast<float>(i / Sequences::kSteps % 4);
+    of_rows.data<float>()[i / Sequences::kSteps] = weight;
+    of_steps.data<float>()[i] = weight;
   }
-  set_logical_cpus(1);
+  auto model = rows.model();
+  const Logs expected = model.evaluate(rows.x, rows.label, {.sample_weight = of_steps});
+  const Tensor column = of_rows.reshape({Sequences::kRows, 1});
+  for (const Tensor& weight : {of_rows, column}) {
+    const Logs logs = model.evaluate(rows.x, rows.label, {.sample_weight = weight});
+    for (const auto& [name, value] : expected) EXPECT_NEAR(logs.at(name), value, 1e-5) << name;
+  }
 }
 
 TEST(Weights, OfClassesMultiplyThoseOfRowsInTrainingAlone) {
@@ -179,13 +298,36 @@ TEST(Weights, HaveToFitTheRows) {
   EXPECT_THAT(error_of([&] {
                 model.evaluate(rows.x, rows.label, {.batch_size = 7, .sample_weight = two_each});
               }),
-              HasSubstr("the weights of a batch of 7 rows have the shape [7,2], expected [7]"));
+              HasSubstr("a sample_weight of shape [7,2] does not fit values of shape [7]; expected "
+                        "one a row, [7]"));
   EXPECT_THAT(error_of([&] { model.evaluate(rows.batches(), {.sample_weight = rows.weight}); }),
               HasSubstr("evaluate: batch_size and sample_weight are for tensors"));
   EXPECT_THAT(error_of([&] { model.evaluate(rows.batches(), {.batch_size = 5}); }),
               HasSubstr("evaluate: batch_size and sample_weight are for tensors"));
   EXPECT_THAT(error_of([&] { model.fit(rows.batches(), {.sample_weight = rows.weight}); }),
               HasSubstr("sample_weight are for tensors"));
+}
+
+TEST(Weights, OfTimeStepsHaveToFitThem) {
+  const Sequences rows;
+  auto model = rows.model();
+  const Tensor two_each = Tensor::zeros(DType::kFloat32, {Sequences::kRows, 2});
+  const auto refusal = HasSubstr(
+      "a sample_weight of shape [5,2] does not fit values of shape [5,3]; expected one a row, [5], "
+      "or one a value, [5,3]");
+  EXPECT_THAT(error_of([&] {
+                model.evaluate(rows.x, rows.label, {.batch_size = 5, .sample_weight = two_each});
+              }),
+              refusal);
+  EXPECT_THAT(error_of([&] {
+                model.fit(rows.x, rows.label,
+                          {.verbose = kSilent, .batch_size = 5, .sample_weight = two_each});
+              }),
+              refusal);
+  EXPECT_THAT(error_of([&] {
+                model.fit(rows.batches(), {.verbose = kSilent, .class_weight = {{1, 2.0}}});
+              }),
+              HasSubstr("class_weight is for weights of rows, [5], and these are float32[5,3]"));
 }
 
 }  // namespace
