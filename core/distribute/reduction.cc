@@ -62,9 +62,10 @@ void sum_each(const PerReplica<Tensor>& values, int64_t axis, PerReplica<Tensor>
   }
 }
 
-// What workers ask for, which has to be the same: "a reduce by mean along axis 0".
-std::string topic_of(ReduceOp op, std::optional<int64_t> axis) {
-  return str("a reduce by ", reduce_op_name(op), axis ? str(" along axis ", *axis) : "");
+// What workers ask for, which has to be the same: "a reduce by mean along axis 0 of int32".
+std::string topic_of(ReduceOp op, std::optional<int64_t> axis, const Tensor& value) {
+  return str("a reduce by ", reduce_op_name(op),
+             axis ? str(" along axis ", *axis, " of ", value.dtype()) : "");
 }
 
 // `total` over `count` elements of `dtype`; the mean of integers is float64.
@@ -95,14 +96,14 @@ PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
 
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
   require_cross_replica("reduce", kInsteadOfReduce);
-  together(workers(), [&] { require_sum_or_mean(op); });
-  const std::string topic = topic_of(op, axis);
-  if (!axis) return cross_device_ops().reduce(op, of_all_workers(topic, value));
   PerReplica<Tensor> sums(value.size()), counts(value.size());
   together(workers(), [&] {
+    require_sum_or_mean(op);
     require_value_of_each_replica(value);
-    sum_each(value, *axis, sums, counts);
+    if (axis) sum_each(value, *axis, sums, counts);
   });
+  const std::string topic = topic_of(op, axis, value[0]);
+  if (!axis) return cross_device_ops().reduce(op, of_all_workers(topic, value));
   const DType dtype = value[0].dtype();
   const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, of_all_workers(topic, sums));
   if (op == ReduceOp::kSum) return total.cast(dtype);

@@ -168,7 +168,7 @@ TEST_F(MultiWorkerTest, CallsWithOtherArgumentsAreAnErrorOnAllAndNoWrongNumber) 
       {[&](Strategy& s, bool is_odd) {
          s.reduce(ReduceOp::kSum, rows(), is_odd ? std::nullopt : std::optional<int64_t>(1));
        },
-       "worker:0 is at a reduce by sum along axis 1 and worker:1 at a reduce by sum"},
+       "worker:0 is at a reduce by sum along axis 1 of float64 and worker:1 at a reduce by sum"},
       {[&](Strategy& s, bool is_odd) { s.gather(rows(), is_odd ? 0 : 1); },
        "worker:0 is at a gather along axis 1 and worker:1 at a gather along axis 0"},
       {[](Strategy& s, bool is_odd) {
