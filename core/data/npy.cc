@@ -94,6 +94,7 @@ Dataset npy(const std::string& path, NpyOptions options) {
 }
 
 void write_npy(const std::string& path, const Tensor& tensor) {
+  if (!tensor.defined()) invalid(path, ": the tensor to write has no value; it was never assigned");
   std::string shape;
   for (const int64_t dim : tensor.shape()) shape += str(dim, ", ");
   std::string header = str("{'descr': '", descr_of(tensor.dtype()),

@@ -29,7 +29,7 @@ struct NpyOptions {
 Dataset npy(const std::string& path, NpyOptions options = {});
 
 // Replaces the file whole or not at all. kUnimplemented for bfloat16, which the format does not
-// have.
+// have; kInvalidArgument for a tensor that is not defined().
 void write_npy(const std::string& path, const Tensor& tensor);
 
 }  // namespace cohort::data

@@ -80,6 +80,9 @@ Tensor mean_of(const Tensor& total, double count, DType dtype) {
 void Strategy::require_value_of_each_replica(const PerReplica<Tensor>& value) const {
   if (value.size() != devices().size() || value.size() == 0)
     invalid(name(), " has ", devices().size(), " replicas, got values of ", value.size());
+  for (size_t r = 0; r < value.size(); ++r)
+    if (!value[r].defined())
+      invalid(name(), ": the tensor of replica ", r, " has no value; it was never assigned");
 }
 
 PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
@@ -114,6 +117,7 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optio
 Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis) {
   require_cross_replica("reduce", kInsteadOfReduce);
   require_sum_or_mean(op);
+  if (!value.defined()) invalid(name(), "::reduce: the tensor has no value; it was never assigned");
   if (num_replicas_in_sync() > 1 && op == ReduceOp::kSum && !is_zero(value))
     invalid(name(), "::reduce: a sum over ", num_replicas_in_sync(),
             " replicas needs a value of each, got one value that is not distributed; pass what run "

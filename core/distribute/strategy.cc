@@ -99,16 +99,24 @@ InputContext Strategy::input_context() const {
   return {num_replicas_in_sync() / local, first_replica() / local, num_replicas_in_sync()};
 }
 
+void Strategy::require_inputs(const Function& function,
+                              const PerReplica<std::vector<Tensor>>& inputs) const {
+  if (inputs.size() != devices().size())
+    invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
+  for (size_t r = 0; r < inputs.size(); ++r)
+    for (size_t i = 0; i < inputs[r].size(); ++i)
+      if (!inputs[r][i].defined())
+        invalid("function \"", function.name(), "\": input ", i, " of replica ", r,
+                " has no value; it was never assigned");
+}
+
 PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
                                               const PerReplica<std::vector<Tensor>>& inputs,
                                               const RunOptions& options) {
   require_cross_replica("run", "call the function's body itself");
   const RunOptions seeded = with_seed(options);
   const std::lock_guard one_at_a_time(state_->running);
-  together(workers(), [&] {
-    if (inputs.size() != devices().size())
-      invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
-  });
+  together(workers(), [&] { require_inputs(function, inputs); });
   std::vector<Signature> local;
   for (const auto& tensors : inputs) local.push_back(specs_of(tensors));
   // Other workers run the program with arguments of their own, which nobody compares.

@@ -115,7 +115,8 @@ class Strategy {
   // Runs `step` on every replica at the same time, with its component of each per-replica argument
   // and every other argument as it is. Returns a PerReplica<Tensor> where the body returns a Value,
   // and a vector of them where it returns several. What the body throws arrives as it was thrown.
-  // Random ops are keyed by global_seed() and the number of runs of `step` so far.
+  // Random ops are keyed by global_seed() and the number of runs of `step` so far. kInvalidArgument
+  // for a tensor that is not defined().
   template <typename Result, typename... Parameters, typename... Arguments>
   auto run(const StepFunction<Result, Parameters...>& step, const Arguments&... arguments) {
     return step.run(*this, arguments...);
@@ -223,6 +224,8 @@ class Strategy {
   void require_cross_replica(std::string_view method, std::string_view instead) const;
 
  private:
+  void require_inputs(const Function& function,
+                      const PerReplica<std::vector<Tensor>>& inputs) const;
   void require_value_of_each_replica(const PerReplica<Tensor>& value) const;
   // The values of all replicas in sync, given those of the local ones.
   PerReplica<Tensor> of_all_workers(const std::string& topic,

@@ -172,6 +172,12 @@ struct Function::State {
     return *traces.emplace_back(std::make_unique<Trace>(std::move(trace)));
   }
 
+  void require_values(std::span<const Tensor> inputs) const {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (!inputs[i].defined())
+        invalid("function \"", name, "\": input ", i, " has no value; it was never assigned");
+  }
+
   // REQUIRES: mutex held, for this and all that follow.
   const Trace& trace(const Signature& signature, const ReplicaGroup& group) {
     if (group.signatures.empty() || std::find(agreed.begin(), agreed.end(), group) != agreed.end())
@@ -272,6 +278,7 @@ std::vector<Tensor> Function::operator()(const std::vector<Tensor>& inputs) cons
 
 std::vector<Tensor> Function::run(std::span<const Tensor> inputs, const PlanOptions& replica,
                                   const StepInfo& info, const ReplicaGroup& group) const {
+  state_->require_values(inputs);
   Specialisation& chosen = state_->specialisation(inputs, replica, group);
   if (has_current_graph()) state_->require_no_variables(chosen.trace->function);
   const std::lock_guard one_at_a_time(chosen.running);

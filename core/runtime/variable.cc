@@ -14,6 +14,12 @@ void require_spec(const Variable& variable, const TensorSpec& spec) {
     invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", spec);
 }
 
+void require_tensor(const Variable& variable, std::string_view call, const Tensor& given) {
+  if (!given.defined())
+    invalid("variable \"", variable.name(), "\": ", call,
+            " was given a tensor that has no value; it was never assigned");
+}
+
 bool is_host(Device device) { return device_backend(device.type).shares_host_memory(); }
 
 Tensor place_on(Device device, Tensor value, std::string_view name) {
@@ -227,21 +233,25 @@ Tensor Variable::value() const {
 
 void Variable::assign(const Tensor& value) {
   require_outside("assign(const Tensor&)", "assign(const Value&)");
+  require_tensor(*this, "assign", value);
   store_value(value);
 }
 
 void Variable::assign_add(const Tensor& delta) {
   require_outside("assign_add(const Tensor&)", "assign_add(const Value&)");
+  require_tensor(*this, "assign_add", delta);
   add_value(delta);
 }
 
 void Variable::assign_sub(const Tensor& delta) {
   require_outside("assign_sub(const Tensor&)", "assign_sub(const Value&)");
+  require_tensor(*this, "assign_sub", delta);
   subtract_value(delta);
 }
 
 void Variable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   require_outside("scatter of tensors", "scatter(ScatterOp, const Value&, const Value&)");
+  for (const Tensor* given : {&indices, &updates}) require_tensor(*this, "scatter", *given);
   scatter_values(op, indices, updates);
 }
 
@@ -314,6 +324,9 @@ void Variable::require_group() const {
 Tensor make_initial_value(const VariableOptions& options) {
   if (!options.initial_value) invalid("variable \"", options.name, "\" has no initial value");
   Tensor value = options.initial_value();
+  if (!value.defined())
+    invalid("variable \"", options.name, "\" is ", options.spec,
+            ", its initial_value returned a tensor that has no value");
   if (!(value.spec() == options.spec))
     invalid("variable \"", options.name, "\" is ", options.spec, ", its initial value is ",
             value.spec());

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ostream>
+#include <string_view>
 #include <type_traits>
 
 #include "core/base/comma_separated.h"
@@ -23,6 +24,10 @@ To convert(From value) {
     return saturate<To>(value);
   else
     return static_cast<To>(value);
+}
+
+void require_value(const Tensor& tensor, std::string_view what) {
+  if (!tensor.defined()) invalid(what, " has no value; it was never assigned");
 }
 
 }  // namespace
@@ -72,6 +77,7 @@ Tensor Tensor::full(DType dtype, Shape shape, double value) {
 }
 
 double Tensor::item() const {
+  require_value(*this, "Tensor::item: the tensor");
   if (num_elements() != 1) invalid("item() needs exactly one element, the tensor is ", spec_);
   double value = 0;
   dispatch(AllTypes{}, dtype(), "item",
@@ -98,12 +104,14 @@ Tensor Tensor::slice_rows(int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::clone() const {
+  require_value(*this, "Tensor::clone: the tensor");
   Tensor t(dtype(), shape());
   t.copy_from(data_, bytes());
   return t;
 }
 
 Tensor Tensor::cast(DType to) const {
+  require_value(*this, "Tensor::cast: the tensor");
   if (to == dtype()) return clone();
   Tensor t(to, shape());
   dispatch(AllTypes{}, dtype(), "cast", [&]<typename From>() {
@@ -117,6 +125,8 @@ Tensor Tensor::cast(DType to) const {
 }
 
 void Tensor::assign(const Tensor& value) {
+  require_value(*this, "Tensor::assign: the tensor to write to");
+  require_value(value, "Tensor::assign: the tensor to copy");
   if (!(value.spec() == spec_)) invalid("cannot assign ", value.spec(), " to ", spec_);
   if (data_ != value.data_) copy_from(value.data_, value.bytes());
 }
@@ -132,6 +142,7 @@ void Tensor::copy_from(const void* source, size_t size) {
 }
 
 std::string to_string(const Tensor& tensor) {
+  if (!tensor.defined()) return "undefined tensor";
   constexpr size_t kShown = 8;
   const Tensor numbers = tensor.cast(DType::kFloat64);
   const std::span<const double> values = numbers.values<double>();

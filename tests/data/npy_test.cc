@@ -51,6 +51,8 @@ TEST_F(Npy, ReadsBackWhatItWrote) {
   }
   expect_error([&] { write_npy(dir_.path("t.npy"), Tensor::zeros(DType::kBFloat16, {1})); },
                Code::kUnimplemented, {"bfloat16"});
+  expect_error([&] { write_npy(dir_.path("none.npy"), Tensor()); }, Code::kInvalidArgument,
+               {dir_.path("none.npy"), "no value"});
 }
 
 TEST_F(Npy, IsADatasetOfItsRows) {

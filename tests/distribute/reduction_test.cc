@@ -124,6 +124,19 @@ TEST_P(ReductionTest, MistakesAreNamed) {
   });
 }
 
+TEST_P(ReductionTest, AReplicaWhoseTensorHasNoValueIsNamed) {
+  auto values = counting(std::vector<int64_t>(replicas(), 2));
+  const auto last = static_cast<size_t>(replicas() - 1);
+  values[last] = Tensor();
+  const std::vector<std::string> said = {strategy.name(), str("replica ", last, " has no value")};
+  expect_error(Code::kInvalidArgument, said, [&] { strategy.reduce("sum", values); });
+  expect_error(Code::kInvalidArgument, said, [&] { strategy.reduce("mean", values, 0); });
+  expect_error(Code::kInvalidArgument, said, [&] { strategy.gather(values, 0); });
+  for (const char* op : {"sum", "mean"})
+    expect_error(Code::kInvalidArgument, {strategy.name(), "reduce", "no value"},
+                 [&] { strategy.reduce(op, Tensor()); });
+}
+
 TEST_P(ReductionTest, AValueThatIsNotDistributed) {
   EXPECT_EQ(elements(strategy.reduce(ReduceOp::kMean, floats({3, 5}))), (Numbers{3, 5}));
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, floats({3, 5}), 0).item(), 4);

@@ -75,6 +75,18 @@ TEST_P(StepFunctionTest, AReplicaThatIsNotThereHasNoValue) {
                [&] { values[past] = floats({0}); });
 }
 
+TEST_P(StepFunctionTest, ATensorWithoutAValueIsNamedByInputAndReplica) {
+  const auto step = strategy.function([](Value x, Value y) { return x + y; }, "sum");
+  auto values = each([](int) { return floats({1}); });
+  values[static_cast<size_t>(replicas() - 1)] = Tensor();
+  expect_error(Code::kInvalidArgument,
+               {"\"sum\"", str("input 1 of replica ", replicas() - 1, " has no value")},
+               [&] { strategy.run(step, floats({1}), values); });
+  expect_error(Code::kInvalidArgument, {"\"sum\"", "input 0 of replica 0 has no value"},
+               [&] { strategy.run(step, Tensor(), floats({1})); });
+  EXPECT_EQ(step.trace_count(), 0);
+}
+
 TEST_P(StepFunctionTest, MultipliesInItsPrecision) {
   const auto square = [](Value x) { return ops::matmul(x, x); };
   const Tensor x = Tensor::from<float>({1 + 0x1p-9f}, {1, 1});  // between two bfloat16, a float16

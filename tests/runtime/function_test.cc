@@ -259,6 +259,14 @@ TEST(FunctionTest, WhatTheBodyThrowsArrivesAsItWasThrown) {
   EXPECT_EQ(f({vector_of(1, 1)})[0].item(), 1);
 }
 
+TEST(FunctionTest, ATensorWithoutAValueIsRefusedBeforeItIsTraced) {
+  const Function f = function([](Value x, Value y) { return x + y; }, "sum");
+  const Error error = error_of([&] { f({vector_of(1, 1), Tensor()}); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(contains(error, "function \"sum\": input 1 has no value")) << error.what();
+  EXPECT_EQ(f.trace_count(), 0);
+}
+
 TEST(FunctionTest, ResultsMustBeValuesOfTheTrace) {
   const Function none = function([](Value) { return Value(); });
   EXPECT_TRUE(contains(error_of([&] { none({vector_of(1, 1)}); }), "result 0"));

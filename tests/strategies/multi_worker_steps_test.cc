@@ -160,6 +160,22 @@ TEST_F(MultiWorkerTest, WrongArgumentsOfOneWorkerAreAnErrorOnAll) {
                            "strategy has 1 (peer worker:1)"));
 }
 
+TEST_F(MultiWorkerTest, ATensorWithoutAValueOfOneWorkerIsAnErrorOnAll) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto step = strategy.function(
+        [](const Value& x) { return get_replica_context()->all_reduce(ReduceOp::kSum, x); });
+    const auto given = strategy.is_chief() ? ids(strategy) : PerReplica<Tensor>(1);
+    EXPECT_THROW(strategy.reduce("sum", given), Error);
+    EXPECT_THROW(strategy.gather(given, 0), Error);
+    EXPECT_THROW(strategy.run(step, given), Error);
+    EXPECT_EQ(strategy.run(step, ids(strategy))[0].item(), 3) << "the next step works";
+    strategy.run(step, given);
+  });
+  EXPECT_THAT(errors,
+              Each("INVALID_ARGUMENT: function \"step\": input 0 of replica 0 has no value; "
+                   "it was never assigned (peer worker:1)"));
+}
+
 TEST_F(MultiWorkerTest, AnotherExceptionOfOneWorkerThatTracesArrivesThereAsItWasThrown) {
   const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     const auto scope = strategy.scope();

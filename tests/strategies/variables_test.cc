@@ -72,6 +72,35 @@ TEST_P(VariablesTest, WhatActsOutsideIsRefusedWhileAFunctionIsTraced) {
   }
 }
 
+TEST_P(VariablesTest, ATensorWithoutAValueIsRefused) {
+  const Tensor none, row = Tensor::from<int32_t>({0}, {1}), one = Tensor::from<float>({1}, {1});
+  const std::pair<const char*, std::function<void(Variable&)>> calls[] = {
+      {"assign was given", [&](Variable& v) { v.assign(none); }},
+      {"assign_add was given", [&](Variable& v) { v.assign_add(none); }},
+      {"assign_sub was given", [&](Variable& v) { v.assign_sub(none); }},
+      {"scatter was given", [&](Variable& v) { v.scatter(ScatterOp::kAdd, none, one); }},
+      {"scatter was given", [&](Variable& v) { v.scatter(ScatterOp::kAdd, row, none); }}};
+  for (const Synchronization synchronization :
+       {Synchronization::kAuto, Synchronization::kOnRead, Synchronization::kNone}) {
+    const auto v = make_variable(one, {synchronization, Aggregation::kOnlyFirstReplica});
+    for (const auto& [said, call] : calls) {
+      const auto message = error_of(Code::kInvalidArgument, [&, &call = call] { call(*v); });
+      EXPECT_TRUE(contains(message, str("variable \"v\": ", said, " a tensor that has no value")))
+          << message;
+    }
+    EXPECT_EQ(copies(v), n_times(1));
+    const auto message = error_of(Code::kInvalidArgument, [&] {
+      create_variable({.name = "w",
+                       .spec = none.spec(),
+                       .initial_value = [] { return Tensor(); },
+                       .synchronization = synchronization,
+                       .aggregation = Aggregation::kOnlyFirstReplica});
+    });
+    EXPECT_TRUE(contains(message, "variable \"w\"") && contains(message, "initial_value returned"))
+        << message;
+  }
+}
+
 TEST_P(VariablesTest, AFunctionThatUsesVariablesIsNotCalledWhileAnotherIsTraced) {
   const auto v = on_write(number(3), Aggregation::kMean);
   const auto reads = function([&](Value x) { return x + v->read(); }),
