@@ -150,6 +150,7 @@ class Strategy {
   }
   std::vector<Tensor> local_results(const Tensor& value) const { return {value}; }
   // What `function` returns for each replica of this process, called in their order.
+  // kInvalidArgument where there is none.
   PerReplica<Tensor> distribute_values_from_function(
       const std::function<Tensor(const ValueContext&)>& function);
 

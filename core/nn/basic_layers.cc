@@ -1,5 +1,8 @@
 #include "core/nn/basic_layers.h"
 
+#include <algorithm>
+
+#include "core/base/comma_separated.h"
 #include "core/nn/layer_inputs.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
@@ -115,6 +118,10 @@ Layer Flatten(std::string name) {
 }
 
 Layer Reshape(std::vector<int64_t> shape, std::string name) {
+  if (std::ranges::any_of(shape, [](int64_t extent) { return extent < -1; }) ||
+      std::ranges::count(shape, -1) > 1)
+    invalid("Reshape: one extent may be -1, the others are at least 0, got ",
+            comma_separated(shape));
   return stateless("Reshape", std::move(name), [shape = std::move(shape)](const Value& x) {
     std::vector<int64_t> dims = {x.shape().dim(0)};
     dims.insert(dims.end(), shape.begin(), shape.end());

@@ -95,6 +95,7 @@ Value Loss::per_example(const Value& y_true, const Value& y_pred,
                         const Value& sample_weight) const {
   try {
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
+    if (!function_) invalid("its function is empty");
     const NameScope scope(name_);
     const Value loss = function_(y_true, y_pred);
     if (loss.shape().rank() == 0 || loss.shape()[0] != y_pred.shape()[0])

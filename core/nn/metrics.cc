@@ -27,6 +27,11 @@ Value as_float(const Value& x) {
   return is_floating(x.dtype()) ? x : ops::cast(x, DType::kFloat32);
 }
 
+void check_threshold(const char* metric, double threshold) {
+  if (!(threshold >= 0 && threshold <= 1))
+    invalid(metric, ": the threshold must be in [0, 1], got ", threshold);
+}
+
 Value greater_than(const Value& x, double threshold) {
   return ops::greater(x, ops::constant(threshold, x.dtype()));
 }
@@ -154,6 +159,7 @@ Metric CategoricalAccuracy(std::string name) {
 }
 
 Metric BinaryAccuracy(double threshold, std::string name) {
+  check_threshold("BinaryAccuracy", threshold);
   return Mean(std::move(name), [threshold](const Value& y_true, const Value& y_pred) {
     const Value predicted = ops::cast(greater_than(as_float(y_pred), threshold), DType::kFloat32);
     return ops::equal(match_prediction(y_true, predicted), predicted);
@@ -182,6 +188,7 @@ Metric MeanAbsoluteError(std::string name) {
 }
 
 Metric Precision(double threshold, std::string name) {
+  check_threshold("Precision", threshold);
   return Metric(
       std::move(name),
       [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
@@ -195,6 +202,7 @@ Metric Precision(double threshold, std::string name) {
 }
 
 Metric Recall(double threshold, std::string name) {
+  check_threshold("Recall", threshold);
   return Metric(
       std::move(name),
       [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {

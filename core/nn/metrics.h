@@ -52,7 +52,8 @@ Metric SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy
 // y_true: distributions, [rows, .., classes] as y_pred.
 Metric CategoricalAccuracy(std::string name = "categorical_accuracy");
 // y_true: 0 or 1, of y_pred's shape; a last axis of 1 may be left out on either side. So it is with
-// all that follow but SparseTopKCategoricalAccuracy.
+// all that follow but SparseTopKCategoricalAccuracy. What is above the threshold is predicted to be
+// 1; thresholds beyond [0, 1] are kInvalidArgument.
 Metric BinaryAccuracy(double threshold = 0.5, std::string name = "binary_accuracy");
 // As SparseCategoricalAccuracy, where the label is among the k highest, of which equal ones have
 // lower class numbers first; k is at least 1.

@@ -75,6 +75,18 @@ std::vector<Value> values_of(const std::vector<Move>& moves) {
   return values;
 }
 
+void check_learning_rate(double value) {
+  if (!(value >= 0 && std::isfinite(value)))
+    invalid("the learning rate must be finite and not negative, got ", value);
+}
+
+void check_variables(const std::vector<VariablePtr>& variables) {
+  for (size_t i = 0; i < variables.size(); ++i)
+    if (variables[i] == nullptr)
+      invalid("an optimizer was given ", variables.size(), " variables, of which number ", i,
+              ", counted from 0, is null");
+}
+
 // The value of a variable, or of the rows that a sparse gradient names.
 Value load(Variable& variable, const Gradient& gradient) {
   if (!gradient.sparse()) return variable.read();
@@ -413,8 +425,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   check_loss_scale(options.gradients);
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
-  if (!(options.learning_rate.value() >= 0))
-    invalid("the learning rate must not be negative, got ", options.learning_rate.value());
+  check_learning_rate(options.learning_rate.value());
   if (const auto& decay = options.weight_decay.factor; decay && !(*decay >= 0))
     invalid("weight_decay: the factor must not be negative, got ", *decay);
   state_->rule = std::move(rule);
@@ -430,6 +441,7 @@ void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
   if (gradients.size() != variables.size())
     invalid("apply_gradients was given ", gradients.size(), " gradients for ", variables.size(),
             " variables");
+  check_variables(variables);
   if (in_cross_replica_context() && current_strategy().num_replicas_in_sync() > 1)
     fail(Code::kFailedPrecondition, "an optimizer updates the variables of all replicas of ",
          current_strategy().name(), ": run the step by the strategy's run()");
@@ -478,7 +490,7 @@ double Optimizer::learning_rate() const {
 }
 
 void Optimizer::set_learning_rate(double value) const {
-  if (!(value >= 0)) invalid("the learning rate must not be negative, got ", value);
+  check_learning_rate(value);
   if (state_->options.learning_rate.schedule())
     fail(Code::kFailedPrecondition, "the learning rate follows a schedule and cannot be set");
   state_->make_counters_of_trace();
@@ -498,6 +510,7 @@ const UpdateRule& Optimizer::rule() const { return *state_->rule; }
 const OptimizerOptions& Optimizer::options() const { return state_->options; }
 
 void Optimizer::build(const std::vector<VariablePtr>& variables) const {
+  check_variables(variables);
   state_->make_counters();
   for (const VariablePtr& variable : variables) state_->slots_of(variable);
 }

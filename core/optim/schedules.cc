@@ -5,13 +5,25 @@
 
 #include "core/ops/math_ops.h"
 
-namespace cohort::optim::schedules {
+namespace cohort::optim {
+
+LearningRate::LearningRate(Schedule schedule) : schedule_(std::move(schedule)) {
+  if (!schedule_) invalid("the schedule of a learning rate is empty");
+}
+
+namespace schedules {
 namespace {
 
 Value number(double value) { return ops::constant(value, DType::kFloat64); }
 
-void check_steps(const char* schedule, double decay_steps) {
-  if (!(decay_steps > 0)) invalid(schedule, ": decay_steps must be positive, got ", decay_steps);
+void check_rate(const char* schedule, const char* argument, double value) {
+  if (!(value >= 0 && std::isfinite(value)))
+    invalid(schedule, ": ", argument, " must be finite and not negative, got ", value);
+}
+
+void check_positive(const char* schedule, const char* argument, double value) {
+  if (!(value > 0 && std::isfinite(value)))
+    invalid(schedule, ": ", argument, " must be finite and positive, got ", value);
 }
 
 }  // namespace
@@ -20,8 +32,9 @@ Schedule PiecewiseConstantDecay(std::vector<double> boundaries, std::vector<doub
   if (values.size() != boundaries.size() + 1)
     invalid("PiecewiseConstantDecay: ", boundaries.size(), " boundaries need ",
             boundaries.size() + 1, " values, got ", values.size());
-  for (size_t i = 1; i < boundaries.size(); ++i)
-    if (!(boundaries[i - 1] < boundaries[i]))
+  for (const double value : values) check_rate("PiecewiseConstantDecay", "each value", value);
+  for (size_t i = 0; i < boundaries.size(); ++i)
+    if (std::isnan(boundaries[i]) || (i > 0 && !(boundaries[i - 1] < boundaries[i])))
       invalid("PiecewiseConstantDecay: the boundaries must rise");
   return [boundaries = std::move(boundaries), values = std::move(values)](const Value& step) {
     Value rate = number(values.back());
@@ -32,8 +45,9 @@ Schedule PiecewiseConstantDecay(std::vector<double> boundaries, std::vector<doub
 }
 
 Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate, bool staircase) {
-  check_steps("ExponentialDecay", decay_steps);
-  if (!(decay_rate > 0)) invalid("ExponentialDecay: decay_rate must be positive, got ", decay_rate);
+  check_rate("ExponentialDecay", "initial", initial);
+  check_positive("ExponentialDecay", "decay_steps", decay_steps);
+  check_positive("ExponentialDecay", "decay_rate", decay_rate);
   return [=](const Value& step) {
     const Value periods = step / decay_steps;
     return initial * ops::exp((staircase ? ops::floor(periods) : periods) * std::log(decay_rate));
@@ -41,14 +55,19 @@ Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate,
 }
 
 Schedule CosineDecay(double initial, double decay_steps, const CosineDecayOptions& options) {
-  check_steps("CosineDecay", decay_steps);
-  if (!(options.warmup_steps >= 0))
-    invalid("CosineDecay: warmup_steps must not be negative, got ", options.warmup_steps);
+  check_rate("CosineDecay", "initial", initial);
+  check_positive("CosineDecay", "decay_steps", decay_steps);
+  if (!(options.alpha >= 0 && options.alpha <= 1))
+    invalid("CosineDecay: alpha must be in [0, 1], got ", options.alpha);
+  if (!(options.warmup_steps >= 0 && std::isfinite(options.warmup_steps)))
+    invalid("CosineDecay: warmup_steps must be finite and not negative, got ",
+            options.warmup_steps);
   if (options.warmup_steps > 0 && !options.warmup_target)
     invalid("CosineDecay: ", options.warmup_steps,
             " warmup_steps need a warmup_target, the rate to reach in them");
   const double warmup = options.warmup_steps, alpha = options.alpha;
   const double highest = options.warmup_target.value_or(initial);
+  check_rate("CosineDecay", "warmup_target", highest);
   return [=](const Value& step) {
     const Value done = ops::clip((step - warmup) / decay_steps, 0, 1);
     const Value cosine = 0.5 * (1.0 + ops::cos(done * std::numbers::pi));
@@ -61,8 +80,10 @@ Schedule CosineDecay(double initial, double decay_steps, const CosineDecayOption
 
 Schedule PolynomialDecay(double initial, double decay_steps,
                          const PolynomialDecayOptions& options) {
-  check_steps("PolynomialDecay", decay_steps);
-  if (!(options.power > 0)) invalid("PolynomialDecay: power must be positive, got ", options.power);
+  check_rate("PolynomialDecay", "initial", initial);
+  check_rate("PolynomialDecay", "end", options.end);
+  check_positive("PolynomialDecay", "decay_steps", decay_steps);
+  check_positive("PolynomialDecay", "power", options.power);
   return [=](const Value& step) {
     Value done = ops::minimum(step / decay_steps, number(1));
     if (options.cycle) {
@@ -73,4 +94,5 @@ Schedule PolynomialDecay(double initial, double decay_steps,
   };
 }
 
-}  // namespace cohort::optim::schedules
+}  // namespace schedules
+}  // namespace cohort::optim

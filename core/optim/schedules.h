@@ -7,7 +7,8 @@
 #include "core/graph/graph.h"
 
 // Learning-rate schedules by Keras' names and formulas. They become part of the traced step: no
-// host work. Arguments out of range are kInvalidArgument at once.
+// host work. Arguments out of range are kInvalidArgument at once; rates are finite and not
+// negative.
 namespace cohort::optim {
 
 // The learning rate as a function of the number of updates made so far, both float64 scalars.
@@ -17,8 +18,8 @@ using Schedule = std::function<Value(const Value& step)>;
 class LearningRate {
  public:
   LearningRate(double value) : value_(value) {}  // NOLINT: SGD(0.1)
-  // NOLINTNEXTLINE: SGD(CosineDecay(..))
-  LearningRate(Schedule schedule) : schedule_(std::move(schedule)) {}
+  // kInvalidArgument for an empty one. NOLINTNEXTLINE: SGD(CosineDecay(..))
+  LearningRate(Schedule schedule);
   double value() const { return value_; }
   const Schedule& schedule() const { return schedule_; }  // empty: a number
 
@@ -38,7 +39,7 @@ Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate,
                           bool staircase = false);
 
 struct CosineDecayOptions {
-  double alpha = 0;  // the final rate, as a fraction of the highest
+  double alpha = 0;  // the final rate, as a fraction of the highest: in [0, 1]
   // The highest rate, reached linearly from `initial` in warmup_steps, which need it
   // (kInvalidArgument); without it, `initial` is the highest.
   std::optional<double> warmup_target;

@@ -193,6 +193,8 @@ TEST_P(ReductionTest, ValuesAreMadeAndTakenApartByReplica) {
   ASSERT_EQ(local.size(), static_cast<size_t>(replicas()));
   for (int r = 0; r < replicas(); ++r) EXPECT_EQ(local[r].item(), 10 - r);
   EXPECT_EQ(strategy.local_results(floats({4, 5})).size(), 1u);
+  expect_error(Code::kInvalidArgument, {"distribute_values_from_function", "empty"},
+               [&] { strategy.distribute_values_from_function(nullptr); });
 }
 
 }  // namespace

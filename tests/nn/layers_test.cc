@@ -82,6 +82,15 @@ TEST(ShapeLayersTest, ChangeShapesAndKeepTheBatch) {
   EXPECT_EQ(output_shape(Reshape({3, -1}), {0, 6}), (Shape{0, 3, 2}));
 }
 
+TEST(ShapeLayersTest, RefuseExtentsThatAreNone) {
+  EXPECT_EQ(testing::error_of([] {
+              Reshape({-1, 2, -1});
+            }),
+            "Reshape: one extent may be -1, the others are at least 0, got -1, 2, -1");
+  EXPECT_EQ(testing::error_of([] { Reshape({-2}); }),
+            "Reshape: one extent may be -1, the others are at least 0, got -2");
+}
+
 TEST(DropoutTest, DropsInTrainingOnly) {
   const Tensor x = Tensor::full(DType::kFloat32, {100, 100}, 1);
   expect_near(run(Dropout(0.25), {x}), to_vector(x));

@@ -237,6 +237,9 @@ TEST(LossTest, NamesItselfAndBothSpecsInErrors) {
             "loss SparseCategoricalCrossentropy of y_true float32[2,4] and y_pred float32[2,4]: "
             "class numbers of shape [2,4] do not fit predictions of shape [2,4]; they need shape "
             "[2] (distributions are for the losses and metrics without Sparse.. in their names)");
+  EXPECT_EQ(
+      message(Loss("mine", nullptr), Tensor(DType::kFloat32, {2}), Tensor(DType::kFloat32, {2})),
+      "loss mine of y_true float32[2] and y_pred float32[2]: its function is empty");
   EXPECT_EQ(error_of([] { BinaryCrossentropy({.label_smoothing = 1}); }),
             "BinaryCrossentropy: label_smoothing must be in [0, 1), got 1");
 }

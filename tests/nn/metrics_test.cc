@@ -1,5 +1,7 @@
 #include "core/nn/metrics.h"
 
+#include <cmath>
+
 #include "tests/nn/testing.h"
 
 namespace cohort::metrics {
@@ -152,6 +154,16 @@ TEST(BinaryMetricsTest, OfAnAreaRefuseWhatIsNoProbability) {
                   Code::kOutOfRange),
               "auc/Require: a prediction is not in [0, 1]; logits need from_logits");
   EXPECT_EQ(evaluate(AUC(), {{y, Tensor::from<float>({0, 1}, {2})}}), 1);
+}
+
+TEST(BinaryMetricsTest, RefuseThresholdsThatAreNoProbabilities) {
+  EXPECT_EQ(error_of([] { Precision(1.5); }),
+            "Precision: the threshold must be in [0, 1], got 1.5");
+  EXPECT_EQ(error_of([] { Recall(-1); }), "Recall: the threshold must be in [0, 1], got -1");
+  EXPECT_EQ(error_of([] { BinaryAccuracy(2); }),
+            "BinaryAccuracy: the threshold must be in [0, 1], got 2");
+  EXPECT_EQ(error_of([] { Precision(std::nan("")); }),
+            "Precision: the threshold must be in [0, 1], got nan");
 }
 
 TEST(BinaryMetricsTest, AreZeroWithoutAnythingToCount) {

@@ -87,6 +87,19 @@ TEST(OptimizerTest, WarnsOnceWhereThereIsNothingToTrain) {
             "before it is built or called\n");
 }
 
+TEST(OptimizerTest, RefusesVariablesThatAreNull) {
+  const auto weight = make_weight("w", {1});
+  const Optimizer sgd = SGD(0.1);
+  const Function step = function([&](Value x) {
+    sgd.minimize(ops::reduce_sum(weight->read() * x), {weight, nullptr});
+    return std::vector<Value>{};
+  });
+  const std::string said =
+      "an optimizer was given 2 variables, of which number 1, counted from 0, is null";
+  EXPECT_EQ(error_of([&] { step({testing::vector({1})}); }), said);
+  EXPECT_EQ(error_of([&] { sgd.build({weight, nullptr}); }), said);
+}
+
 TEST(OptimizerTest, SumsTheGradientsOfAllPlacesThatReadAVariable) {
   const auto weight = make_weight("w", {3});
   const Optimizer sgd = SGD(1);

@@ -57,10 +57,43 @@ TEST(SchedulesTest, RefuseArgumentsOutOfRange) {
               schedules::PiecewiseConstantDecay({1, 2}, {1});
             }),
             "PiecewiseConstantDecay: 2 boundaries need 3 values, got 1");
+  for (const std::vector<double>& boundaries : {std::vector{2.0, 1.0}, std::vector{1.0, 1.0}})
+    EXPECT_EQ(error_of([&] {
+                schedules::PiecewiseConstantDecay(boundaries, {1, 1, 1});
+              }),
+              "PiecewiseConstantDecay: the boundaries must rise");
+  EXPECT_EQ(error_of([] {
+              schedules::PiecewiseConstantDecay({std::nan("")}, {1, 1});
+            }),
+            "PiecewiseConstantDecay: the boundaries must rise");
   EXPECT_EQ(error_of([] { schedules::CosineDecay(1, 0); }),
-            "CosineDecay: decay_steps must be positive, got 0");
+            "CosineDecay: decay_steps must be finite and positive, got 0");
   EXPECT_EQ(error_of([] { schedules::CosineDecay(0.1, 1000, {.warmup_steps = 100}); }),
             "CosineDecay: 100 warmup_steps need a warmup_target, the rate to reach in them");
+  for (const double alpha : {-2.0, 1.5, std::nan("")})
+    EXPECT_EQ(error_of([&] { schedules::CosineDecay(0.1, 10, {.alpha = alpha}); }),
+              str("CosineDecay: alpha must be in [0, 1], got ", alpha));
+}
+
+TEST(SchedulesTest, RefuseRatesThatAreNone) {
+  for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) {
+    const std::string said = str(" must be finite and not negative, got ", rate);
+    EXPECT_EQ(error_of([&] {
+                schedules::PiecewiseConstantDecay({1}, {0.1, rate});
+              }),
+              "PiecewiseConstantDecay: each value" + said);
+    EXPECT_EQ(error_of([&] { schedules::ExponentialDecay(rate, 10, 0.5); }),
+              "ExponentialDecay: initial" + said);
+    EXPECT_EQ(error_of([&] { schedules::CosineDecay(rate, 10); }), "CosineDecay: initial" + said);
+    EXPECT_EQ(error_of([&] {
+                schedules::CosineDecay(0.1, 10, {.warmup_target = rate, .warmup_steps = 1});
+              }),
+              "CosineDecay: warmup_target" + said);
+    EXPECT_EQ(error_of([&] { schedules::PolynomialDecay(rate, 10); }),
+              "PolynomialDecay: initial" + said);
+    EXPECT_EQ(error_of([&] { schedules::PolynomialDecay(0.1, 10, {.end = rate}); }),
+              "PolynomialDecay: end" + said);
+  }
 }
 
 }  // namespace

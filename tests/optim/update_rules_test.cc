@@ -181,7 +181,12 @@ TEST(AdagradTest, FollowsKeras) {
 
 TEST(OptimizersTest, RefuseArgumentsOutOfRange) {
   using testing::error_of;
-  EXPECT_EQ(error_of([] { SGD(-1); }), "the learning rate must not be negative, got -1");
+  EXPECT_EQ(error_of([] { SGD(-1); }), "the learning rate must be finite and not negative, got -1");
+  EXPECT_EQ(error_of([] { Adam(HUGE_VAL); }),
+            "the learning rate must be finite and not negative, got inf");
+  EXPECT_EQ(error_of([] { SGD(0.1).set_learning_rate(std::nan("")); }),
+            "the learning rate must be finite and not negative, got nan");
+  EXPECT_EQ(error_of([] { SGD(Schedule()); }), "the schedule of a learning rate is empty");
   EXPECT_EQ(error_of([] { SGD(1, {.momentum = 2}); }), "SGD: momentum must be in [0, 1], got 2");
   EXPECT_EQ(error_of([] { Adam(1, {.beta_2 = 1}); }), "Adam: beta_2 must be in [0, 1), got 1");
   EXPECT_EQ(error_of([] { SGD(1, {.weight_decay = {.factor = -1}}); }),
