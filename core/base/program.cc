@@ -119,6 +119,9 @@ int run_main(const std::function<void()>& body) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;
+  } catch (...) {
+    std::fprintf(stderr, "error: what was thrown is not a std::exception\n");
+    return 1;
   }
 }
 
