@@ -62,7 +62,16 @@ concept PerReplicaNamedTensors = requires(const A& batches) {
 template <typename A>
 inline constexpr bool is_batch = NamedTensors<A> || PerReplicaNamedTensors<A>;
 
-// Integers that do not fit int32 become int64.
+// kInvalidArgument where a number is too large.
+template <Number T>
+int64_t as_int64(T value) {
+  const auto number = static_cast<int64_t>(value);
+  if (std::is_unsigned_v<T> && number < 0)
+    invalid("the argument ", static_cast<uint64_t>(value), " does not fit int64");
+  return number;
+}
+
+// Integers that do not fit int32 become int64; kInvalidArgument where they do not fit that.
 template <Number T>
 Tensor number(T value) {
   if constexpr (!std::is_integral_v<T> || std::is_same_v<T, bool>)
@@ -70,7 +79,7 @@ Tensor number(T value) {
   else if constexpr (sizeof(T) < sizeof(int32_t) || std::is_same_v<T, int32_t>)
     return Tensor::scalar(static_cast<int32_t>(value));
   else
-    return Tensor::scalar(static_cast<int64_t>(value));
+    return Tensor::scalar(as_int64(value));
 }
 
 // The arguments of one run, flattened to a list of tensors for each replica.

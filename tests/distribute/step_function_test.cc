@@ -1,6 +1,7 @@
 #include "core/distribute/step_function.h"
 
 #include <atomic>
+#include <limits>
 #include <stdexcept>
 #include <thread>
 
@@ -85,6 +86,15 @@ TEST_P(StepFunctionTest, ATensorWithoutAValueIsNamedByInputAndReplica) {
   expect_error(Code::kInvalidArgument, {"\"sum\"", "input 0 of replica 0 has no value"},
                [&] { strategy.run(step, Tensor(), floats({1})); });
   EXPECT_EQ(step.trace_count(), 0);
+}
+
+TEST_P(StepFunctionTest, NumbersThatDoNotFitInt64AreRefused) {
+  const auto step = strategy.function([](Value x) { return x; });
+  constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(strategy.run(step, kLargest)[0].data<int64_t>()[0],
+            std::numeric_limits<int64_t>::max());
+  expect_error(Code::kInvalidArgument, {"9223372036854775808", "int64"},
+               [&] { strategy.run(step, kLargest + 1); });
 }
 
 TEST_P(StepFunctionTest, MultipliesInItsPrecision) {
