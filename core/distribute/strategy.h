@@ -128,8 +128,9 @@ class Strategy {
   // worker makes the call, and all get the same bits. Without an axis, element by element (equal
   // shapes needed). With one, also along it: a mean is the sum of all elements over their true
   // number, so uneven and empty parts weigh correctly. The axis may be negative. Integers are
-  // summed exactly, and their mean is float64. kInvalidArgument for another op, an axis beyond the
-  // rank, bools, values that do not fit each other, or not one of each replica.
+  // added in int64: their mean is float64, and their sum, which keeps the dtype, wraps around
+  // beyond its range. kInvalidArgument for another op, an axis beyond the rank, bools, values that
+  // do not fit each other, or not one of each replica that is defined().
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value,
                 std::optional<int64_t> axis = std::nullopt);
   // By name, in any case: reduce("sum", ...).

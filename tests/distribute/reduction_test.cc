@@ -85,6 +85,14 @@ TEST_P(ReductionTest, IntegersAreExactAndTheirMeanIsNot) {
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, small, 0).item(), replicas() / 2.0);
 }
 
+TEST_P(ReductionTest, SumsKeepTheirDTypeAndWrapAroundBeyondItsRange) {
+  const auto bytes = each([](int) { return Tensor::from<uint8_t>({200}, {1}); });
+  const auto sum = static_cast<uint8_t>(200 * replicas());
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, bytes).data<uint8_t>()[0], sum);
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, bytes, 0).data<uint8_t>()[0], sum);
+  EXPECT_EQ(strategy.reduce(ReduceOp::kMean, bytes).item(), 200);
+}
+
 TEST_P(ReductionTest, DifferingExtentsNeedAnAxis) {
   if (replicas() == 1) return;
   const auto values = counting(split_rows(4 * replicas() - 1, replicas()));
