@@ -134,10 +134,7 @@ class Network(unittest.TestCase):
 
     def train_for_a_while(self, epochs=100000, loop="fit"):
         processes = self.start("a1", epochs=epochs, flags=[f"--loop={loop}"])
-        if loop == "fit":
-            self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
-        else:
-            time.sleep(2)  # of training
+        self.wait_for(lambda: any(self.backup("a1").glob("*")), "a1")
         return processes
 
     def cut_off_while_training(self, victim, *change, loop="fit"):
