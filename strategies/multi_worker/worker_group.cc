@@ -31,6 +31,11 @@ bool is_of(const Error& error, const Error& inner) {
   return error.code() == inner.code() && error.message().ends_with(inner.message());
 }
 
+// Whether it is what all workers have thrown: the same mistake made once more has no peer yet.
+bool is_told(const Error& error, const std::optional<Error>& shared) {
+  return shared && is_of(error, *shared) && error.peer() == shared->peer();
+}
+
 }  // namespace
 
 // What one worker says in a call. The same size on every worker, so that one collective will do.
@@ -237,7 +242,7 @@ void WorkerGroup::fail_writing_step(const Error& error) { fail({&error, true}); 
 
 void WorkerGroup::fail(const Failure& failure) {
   const Error& error = *failure.error;
-  if (const auto shared = shared_error(); shared && is_of(error, *shared)) throw error;
+  if (is_told(error, shared_error())) throw error;
   // Whom this wakes shall know that it is not his own.
   before_failing_(error.peer().empty() ? Error(error.code(), error.message(), name(rank()))
                                        : error);

@@ -145,6 +145,14 @@ TEST_F(MultiWorkerTest, AfterAMistakeTheNextCallWorks) {
   });
 }
 
+TEST_F(MultiWorkerTest, AMistakeThatIsMadeTwiceIsToldTwice) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const PerReplica<Tensor> given = strategy.is_chief() ? ids(strategy) : PerReplica<Tensor>(2);
+    for (int i = 0; i < 3; ++i) EXPECT_THROW(strategy.reduce("sum", given), Error);
+    EXPECT_EQ(strategy.reduce("sum", ids(strategy)).item(), 3);
+  });
+}
+
 TEST_F(MultiWorkerTest, DifferentCallsAreAnErrorThatNamesBoth) {
   const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     if (strategy.is_chief())
@@ -206,7 +214,8 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
             EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
             EXPECT_THAT(
                 error.message(),
-                HasSubstr("a reduce: worker:0 has waited for 3 s in AllGather for worker:1"));
+                HasSubstr(
+                    "a reduce by sum: worker:0 has waited for 3 s in AllGather for worker:1"));
             EXPECT_EQ(error.peer(), "worker:1");
           }
           lock.lock();
