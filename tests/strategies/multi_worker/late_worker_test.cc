@@ -78,7 +78,7 @@ TEST(LateWorkerTest, IsNamedBetweenTheStepsOfAStrategy) {
       const Error error =
           error_of([&] { strategy.reduce("sum", PerReplica<Tensor>{Tensor::scalar(1.0f)}); });
       named.count_down();
-      expect_named(error, "a reduce: ");
+      expect_named(error, "a reduce by sum: ");
     });
     EXPECT_THAT(errors, ::testing::Each(""));
   }
