@@ -87,7 +87,6 @@ void Strategy::require_value_of_each_replica(const PerReplica<Tensor>& value) co
 
 PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
                                             const PerReplica<Tensor>& value) const {
-  together(workers(), [&] { require_value_of_each_replica(value); });
   if (workers().size() == 1) return value;
   Packer packer;
   for (const Tensor& tensor : value) packer.add(tensor);
@@ -131,6 +130,7 @@ Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t>
 
 Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
   require_cross_replica("gather", "use ReplicaContext::all_gather there");
+  together(workers(), [&] { require_value_of_each_replica(value); });
   return cross_device_ops().gather(of_all_workers(str("a gather along axis ", axis), value), axis);
 }
 

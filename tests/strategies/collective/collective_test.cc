@@ -99,15 +99,18 @@ TEST_P(CollectiveTest, MistakesAreTheSameErrorOnAllRanksAndEndNothing) {
   });
 }
 
+// All of them; to one rank it is rank 1.
+using Reduction = std::function<void(Communicator&, const Tensor&)>;
+std::vector<Reduction> reductions() {
+  return {[](Communicator& group, const Tensor& own) { all_reduce(group, own); },
+          [](Communicator& group, const Tensor& own) { start_all_reduce(group, own).wait(); },
+          [](Communicator& group, const Tensor& own) { reduce(group, own, 1); },
+          [](Communicator& group, const Tensor& own) { reduce_scatter(group, own); }};
+}
+
 TEST_P(CollectiveTest, AReductionOfNothingOnOneRankIsAnErrorOnAll) {
-  using Reduction = std::function<void(Communicator&, const Tensor&)>;
-  const Reduction reductions[] = {
-      [](Communicator& group, const Tensor& own) { all_reduce(group, own); },
-      [](Communicator& group, const Tensor& own) { start_all_reduce(group, own).wait(); },
-      [](Communicator& group, const Tensor& own) { reduce(group, own, 0); },
-      [](Communicator& group, const Tensor& own) { reduce_scatter(group, own); }};
   const Tensor usual[] = {Tensor::zeros(DType::kInt32, {3}), Tensor::scalar(1.0f)};
-  for (const Reduction& reduction : reductions)
+  for (const Reduction& reduction : reductions())
     for (const Tensor& own : usual)
       on_all(3, [&](int rank, Communicator& group) {
         const Error error =
@@ -117,18 +120,12 @@ TEST_P(CollectiveTest, AReductionOfNothingOnOneRankIsAnErrorOnAll) {
 }
 
 TEST_P(CollectiveTest, ReductionsOfOtherShapesAreAnErrorOnAllRanksThatNamesBoth) {
-  using Reduction = std::function<void(Communicator&, const Tensor&)>;
-  const Reduction reductions[] = {
-      [](Communicator& group, const Tensor& own) { all_reduce(group, own); },
-      [](Communicator& group, const Tensor& own) { start_all_reduce(group, own).wait(); },
-      [](Communicator& group, const Tensor& own) { reduce(group, own, 1); },
-      [](Communicator& group, const Tensor& own) { reduce_scatter(group, own); }};
   const std::pair<Shape, Shape> shapes[] = {
       {{17, 1311}, {17, 23, 57}},  // as many elements, and as many rows
       {{20, 2}, {20, 10}},
       {{20, 10, 2}, {20, 10}},
       {{17, 17, 17}, {18, 18, 18}}};
-  for (const Reduction& reduction : reductions)
+  for (const Reduction& reduction : reductions())
     for (const auto& [first, others] : shapes)
       on_all(3, [&, first = first, others = others](int rank, Communicator& group) {
         const Tensor own(DType::kFloat32, rank == 0 ? first : others);
