@@ -114,9 +114,11 @@ std::string fault_of_reduction(ReduceOp op, DType dtype) {
   return "";
 }
 
-std::string fault_of_source(const void* source, int64_t count) {
-  if (count < 0) return str("a tensor has ", count, " elements");
-  return source == nullptr && count > 0 ? "a tensor is not defined: it has no memory" : "";
+std::string fault_of_source(const void* source, int64_t count, int rank) {
+  if (count < 0) return str("a tensor of rank ", rank, " has ", count, " elements");
+  return source == nullptr && count > 0
+             ? str("a tensor of rank ", rank, " is not defined: it has no memory")
+             : "";
 }
 
 std::string fault_of_root(int root, int size) {
@@ -139,18 +141,20 @@ struct Fault {
   std::string operator()(const BarrierCall&) const { return ""; }
   std::string operator()(const AllReduceCall& c) const {
     for (const Segment& s : c.segments)
-      if (std::string fault = fault_of_source(s.source, s.count); !fault.empty()) return fault;
+      if (std::string fault = fault_of_source(s.source, s.count, rank); !fault.empty())
+        return fault;
     return fault_of_reduction(c.op, c.dtype);
   }
   std::string operator()(const ReduceCall& c) const {
-    return first(fault_of_source(c.source, c.count),
+    return first(fault_of_source(c.source, c.count, rank),
                  first(fault_of_root(c.root, size), fault_of_reduction(c.op, c.dtype)));
   }
   std::string operator()(const ReduceScatterCall& c) const {
     if (c.shape != nullptr && c.shape->rank() == 0)
       return "a scalar has no rows to divide among the ranks";
-    return first(fault_of_sizes(c.counts, size), first(fault_of_source(c.source, sum(c.counts)),
-                                                       fault_of_reduction(c.op, c.dtype)));
+    return first(
+        fault_of_sizes(c.counts, size),
+        first(fault_of_source(c.source, sum(c.counts), rank), fault_of_reduction(c.op, c.dtype)));
   }
   std::string operator()(const BroadcastCall& c) const {
     return first(fault_of_root(c.root, size), c.bytes < 0 ? "the size is negative" : "");

@@ -313,16 +313,21 @@ int64_t checked_prefetch(const InputOptions& options) {
 
 data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& dataset,
                                                       const InputOptions& options) {
-  data::require_no_trace("distribute_dataset");
-  data::require_batches(dataset, data::Distribution::Kind::kSplit);
-  const InputContext context = input_context();
-  const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
-                                static_cast<int>(devices().size()), context.independent};
-  auto batches = data::pipeline_batches(dataset, options, pipeline);
-  const bool must_agree = batches->cardinality() == data::kUnknown;
-  return data::DistributedDataset(std::make_shared<data::Distribution>(
-      std::move(batches), data::Distribution::Kind::kSplit, devices(), checked_prefetch(options),
-      workers(), must_agree));
+  auto distribution = together(workers(), [&] {
+    data::require_no_trace("distribute_dataset");
+    data::require_batches(dataset, data::Distribution::Kind::kSplit);
+    const InputContext context = input_context();
+    const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
+                                  static_cast<int>(devices().size()), context.independent};
+    auto batches = data::pipeline_batches(dataset, options, pipeline);
+    const bool must_agree = batches->cardinality() == data::kUnknown;
+    return std::make_shared<data::Distribution>(std::move(batches),
+                                                data::Distribution::Kind::kSplit, devices(),
+                                                checked_prefetch(options), workers(), must_agree);
+  });
+  // What is about other batches on another worker is another call.
+  workers().exchange("the distribution of " + data::describe_batches(dataset, options), "");
+  return data::DistributedDataset(std::move(distribution));
 }
 
 data::DistributedDataset Strategy::distribute_datasets_from_function(

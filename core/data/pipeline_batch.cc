@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -133,6 +134,36 @@ Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
   });
 }
 
+std::string counted(int64_t count, std::string_view of) {
+  if (count >= 0) return str(count, " ", of);
+  return str(count == kInfinite ? "endless " : "uncounted ", of);
+}
+
+// Each of the batch(n) that share_batches() replaces.
+void add_batches(const Source& source, std::string& text) {
+  if (const auto* batch = dynamic_cast<const BatchSource*>(&source)) {
+    text += str(", batch(", *batch->batch_size(), batch->drop_remainder() ? ", drop" : "", ") of ",
+                counted(batch->inputs()[0]->cardinality(), "elements"));
+    return;
+  }
+  for (const SourcePtr& input : source.inputs()) add_batches(*input, text);
+}
+
+std::string_view division(const InputOptions& options) {
+  if (options.keep_order) return "in their order";
+  switch (options.auto_shard) {
+    case AutoShardPolicy::kAuto:
+      return "by file or element";
+    case AutoShardPolicy::kFile:
+      return "by file";
+    case AutoShardPolicy::kData:
+      return "by element";
+    case AutoShardPolicy::kOff:
+      break;
+  }
+  return "not at all";
+}
+
 }  // namespace
 
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
@@ -150,6 +181,12 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
         pipeline.count,
         " pipelines: choose AutoShardPolicy::kAuto or kData, or batch with batch(n)");
   return share_rows(dataset, pipeline).source();
+}
+
+std::string describe_batches(const Dataset& dataset, const InputOptions& options) {
+  std::string text = counted(dataset.cardinality(), "batches");
+  add_batches(*dataset.source(), text);
+  return str(text, ", divided ", division(options));
 }
 
 }  // namespace cohort::data

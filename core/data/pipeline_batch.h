@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "core/data/dataset.h"
 #include "core/data/source.h"
 #include "core/data/step_schedule.h"
@@ -14,5 +16,9 @@ namespace cohort::data {
 // where a function makes them, each is divided nevertheless.
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline);
+
+// What the pipelines of a dataset have to have alike for that: "13 batches, batch(16) of 203
+// elements, divided by element". Differences that only reading would show are not in it.
+std::string describe_batches(const Dataset& dataset, const InputOptions& options);
 
 }  // namespace cohort::data

@@ -182,7 +182,9 @@ void Training::run_epoch() {
       run_step(*batch, step_before);
     }
   } catch (const Error& error) {
-    throw error.with_context(str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1));
+    // One that another worker has told may have it already.
+    const std::string place = str("fit: epoch ", epoch_ + 1, ", step ", step_ + 1);
+    throw error.message().starts_with(place) ? error : error.with_context(place);
   }
   if (in_grace() && !stopping()) interrupt();
 }

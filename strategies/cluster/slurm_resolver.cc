@@ -112,17 +112,17 @@ void check_place(const Environment& environment, const Step& step, int rank) {
 
 PortBase port_base(const SlurmResolverOptions& options, const Environment& environment) {
   if (options.port_base) return {*options.port_base, "the program's port"};
-  constexpr IntegerRange kIds{.min = 0, .max = std::numeric_limits<int>::max()};
-  const auto job = config::optional_integer(environment, "SLURM_JOB_ID", kIds, "1234");
+  // Slurm numbers the jobs of a federation, and a job's own script and the like, up to 32 bits.
+  const auto id = [&](const char* name) -> std::optional<int64_t> {
+    const auto text = environment(name);
+    if (!text) return std::nullopt;
+    return config::parse_integer(*text, name, {.min = 0, .max = UINT32_MAX}, str(name, "=1234"));
+  };
+  const auto job = id("SLURM_JOB_ID"), step = id("SLURM_STEP_ID");
   if (!job) return {8888, "port 8888"};
-  // Slurm numbers the job's own script and the like from the top of 32 bits.
-  const auto step = environment("SLURM_STEP_ID");
-  const int64_t step_id =
-      step ? config::parse_integer(*step, "SLURM_STEP_ID", {.min = 0, .max = UINT32_MAX},
-                                   "SLURM_STEP_ID=0")
-           : 0;
   // Blocks of 20 ports from 10000 to 29999, below those that systems hand out for outgoing ones.
-  const uint64_t block = mix(0, static_cast<uint64_t>(*job), static_cast<uint64_t>(step_id)) % 1000;
+  const uint64_t block =
+      mix(0, static_cast<uint64_t>(*job), static_cast<uint64_t>(step.value_or(0))) % 1000;
   return {static_cast<int>(10000 + 20 * block),
           str("ports of job ", *job, step ? str(" step ", *step) : "")};
 }

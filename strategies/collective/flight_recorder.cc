@@ -331,12 +331,15 @@ class RecordingCommunicator final : public ForwardingCommunicator {
     const uint64_t place = flight_.begin(record_of(call), true);
     return started(place, [&] { return inner().start(call); });
   }
+  // Messages that cannot be are refused before they are an operation: that harms nobody.
   int64_t start_send(const SendCall& call) override {
+    check_send(call, rank_, size());
     const uint64_t place = flight_.begin(
         {.what = "Send", .bytes = call.bytes, .peer = call.destination, .tag = call.tag}, false);
     return started(place, [&] { return inner().start_send(call); });
   }
   int64_t start_receive(const ReceiveCall& call) override {
+    check_receive(call, rank_, size());
     const uint64_t place = flight_.begin(
         {.what = "Receive", .bytes = call.capacity, .peer = call.source, .tag = call.tag}, false);
     return started(place, [&] { return inner().start_receive(call); });

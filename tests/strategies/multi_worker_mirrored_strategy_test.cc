@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/temporary_folder.h"
+#include "core/data/distributed_dataset.h"
 #include "core/ops/math_ops.h"
 #include "core/train/checkpoint.h"
 #include "strategies/cluster/literal_resolver.h"
@@ -179,6 +180,20 @@ TEST_F(MultiWorkerTest, CallsWithOtherArgumentsAreAnErrorOnAllAndNoWrongNumber) 
        "worker:0 is at a reduce by sum along axis 1 of float64 and worker:1 at a reduce by sum"},
       {[&](Strategy& s, bool is_odd) { s.gather(rows(), is_odd ? 0 : 1); },
        "worker:0 is at a gather along axis 1 and worker:1 at a gather along axis 0"},
+      {[](Strategy& s, bool is_odd) {
+         s.distribute_dataset(data::range(16).batch(is_odd ? 4 : 8).take(2));
+       },
+       "worker:0 is at the distribution of 2 batches, batch(8) of 16 elements, divided by file or "
+       "element and worker:1 at the distribution of 2 batches, batch(4) of 16 elements"},
+      {[](Strategy& s, bool is_odd) {
+         s.distribute_dataset(data::range(is_odd ? 15 : 14).batch(8));
+       },
+       "of 2 batches, batch(8) of 14 elements, divided by file or element and worker:1 at the "
+       "distribution of 2 batches, batch(8) of 15 elements"},
+      {[](Strategy& s, bool is_odd) {
+         s.distribute_dataset(data::range(7).batch(2), {.prefetch = is_odd ? -1 : 1});
+       },
+       "InputOptions: prefetch is -1"},
       {[](Strategy& s, bool is_odd) {
          const auto v = scalar("v", 1);
          const TemporaryFolder folder("save");

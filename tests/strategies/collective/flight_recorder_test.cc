@@ -192,6 +192,24 @@ TEST(FlightRecorderTest, AValueThatAnOpRefusesNeedsNoTable) {
   EXPECT_THAT(pair.tables, ::testing::IsEmpty());
 }
 
+TEST(FlightRecorderTest, AMessageThatIsRefusedAtOnceNeedsNoTable) {
+  Pair pair;
+  char byte = 0;
+  EXPECT_EQ(error_of([&] {
+              pair.group[0]->start_send({&byte, 1, 0, 7});
+            }).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(error_of([&] {
+              pair.group[0]->start_receive({&byte, 1, 2, 7});
+            }).code(),
+            Code::kInvalidArgument);
+  EXPECT_THAT(pair.tables, ::testing::IsEmpty());
+  const int64_t sum = pair.start_sum();
+  pair.group[1]->abort(Error(Code::kAborted, "enough"));
+  EXPECT_EQ(error_of([&] { pair.group[0]->wait(sum); }).code(), Code::kAborted);
+  EXPECT_EQ(pair.tables.size(), 1u) << "that of the group's end";
+}
+
 TEST(FlightRecorderTest, RecordsPartsToo) {
   std::vector<std::string> tables;
   const Group group =
