@@ -82,7 +82,8 @@ class ParameterServerStrategy final : public Strategy {
     // others where it has to.
     std::chrono::milliseconds timeout = std::chrono::seconds(60);
     // Of servers: where ps:N keeps snapshots, in a folder of its own, and looks for one when it
-    // starts; empty: nowhere. The server of a program on its own is ps:0.
+    // starts, of as many servers as there are; empty: nowhere. The server of a program on its own
+    // is ps:0.
     std::string snapshot_folder;
     std::chrono::milliseconds snapshot_interval = std::chrono::seconds(30);
     // And whether they write down there what they acknowledge in between.

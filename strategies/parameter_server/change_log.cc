@@ -164,8 +164,8 @@ bool replay_entry(const Entry& entry, const LogReplay& replay) {
 
 }  // namespace
 
-ChangeLog::ChangeLog(std::string folder, bool synced)
-    : folder_(std::move(folder)), synced_(synced) {
+ChangeLog::ChangeLog(std::string folder, bool synced, int num_servers)
+    : folder_(std::move(folder)), synced_(synced), num_servers_(num_servers) {
   create_folders(folder_);
   const std::vector<int64_t> files = files_of(folder_);
   open(files.empty() ? 1 : files.back() + 1);
@@ -201,6 +201,7 @@ void ChangeLog::remove_before(int64_t file) {
 void ChangeLog::add(const ShardSpec& spec, const Tensor& initial) {
   proto::LogEntry entry;
   entry.set_shard(spec.name);
+  entry.set_servers(static_cast<uint32_t>(num_servers_));
   write_shard_spec(spec, entry.mutable_create());
   const iovec payload = iovec_of(initial);
   write(entry, {&payload, 1});
@@ -293,6 +294,16 @@ uint64_t replay_log(const std::string& folder, const LogReplay& replay) {
     }
   }
   return changes;
+}
+
+int num_servers_of_log(const std::string& folder) {
+  for (const int64_t number : files_of(folder)) {
+    InputFile file(path_of(folder, number));
+    uint64_t left = file.size();
+    const auto first = left > 0 ? read_entry(file, left) : std::nullopt;
+    if (first) return static_cast<int>(first->header.servers());
+  }
+  return 0;
 }
 
 bool has_log(const std::string& folder) {

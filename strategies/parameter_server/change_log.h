@@ -23,12 +23,13 @@ class LogEntry;
 // The files, "changes-<n>", follow each other, and hold entries in the host's byte order: the
 // lengths of payload (8 bytes) and header (4 bytes), the CRC-32C of these, of header and of payload
 // (4 bytes), the header (proto::LogEntry) and the payload. Entries of one shard come in the order
-// in which its changes were made.
+// in which its changes were made, and the first one of a server without a snapshot makes a shard,
+// and says how many servers the job has.
 class ChangeLog {
  public:
   // Begins a file behind those that the folder has. `synced`: what is added is on the disk.
-  // Errors as those of files.
-  ChangeLog(std::string folder, bool synced);
+  // `num_servers` are those of the job; 0: not known. Errors as those of files.
+  ChangeLog(std::string folder, bool synced, int num_servers = 0);
 
   // Both: kResourceExhausted where the disk is full; then the log is as before.
   void add(const Change& change);
@@ -47,6 +48,7 @@ class ChangeLog {
 
   const std::string folder_;
   const bool synced_;
+  const int num_servers_;
   std::mutex mutex_;
   net::Descriptor file_;
   int64_t number_ = 0, size_ = 0;
@@ -67,6 +69,10 @@ struct LogReplay {
 // that was killed may be cut off. Returns how many changes that were. kDataLoss, naming the file,
 // where an entry that is whole does not fit the shards.
 uint64_t replay_log(const std::string& folder, const LogReplay& replay);
+
+// How many servers the job had whose server began the log of a folder; 0 where there is none, or it
+// does not say, as where it goes on from a snapshot.
+int num_servers_of_log(const std::string& folder);
 
 // Whether the log of a folder says anything.
 bool has_log(const std::string& folder);

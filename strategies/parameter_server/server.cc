@@ -200,6 +200,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
 ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
   options.consistency.check();
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
+  if (options.num_servers < 0) invalid("a job has no ", options.num_servers, " servers");
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.snapshot_interval.count() > 0 && options.snapshot_folder.empty())
     invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");
@@ -286,6 +287,7 @@ class ParameterServer::Network {
   void restore() {
     if (options_.snapshot_folder.empty()) return;
     folder_.emplace(options_.snapshot_folder);
+    service_.require_as_many_servers();
     int64_t shards = 0;
     try {
       shards = service_.restore(options_.snapshot_folder);

@@ -22,6 +22,9 @@ struct ParameterServerOptions {
   int threads = 0;
   // Where the server keeps snapshots of itself and looks for one when it starts; empty: nowhere.
   std::string snapshot_folder = {};
+  // How many servers the job has: what is in the folder is refused where another number of them has
+  // written it, for those have had the variables in other shards. 0: that is not known.
+  int num_servers = 0;
   // Between snapshots that it makes by itself, of which the first comes at once when there are
   // shards; 0: when asked to alone, and where the process is asked to stop.
   std::chrono::milliseconds snapshot_interval{0};

@@ -97,6 +97,9 @@ class Service {
   std::optional<std::string> is_orphaned() const;
   // Writes all shards to a folder. The log ends with a snapshot in its own.
   void snapshot(const std::string& folder);
+  // Before restoring from the folder of the options: kFailedPrecondition where it has what a server
+  // of a job with another number of them has written.
+  void require_as_many_servers() const;
   // With a log, after restoring: does again what it says, and goes on with it. Whether it said
   // anything. kFailedPrecondition where the options have none and the folder has; kDataLoss.
   bool keep_log();

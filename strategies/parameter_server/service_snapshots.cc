@@ -85,10 +85,22 @@ void Service::write_snapshot(const std::string& folder) {
   const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
   // What the files before it say, the shards have done.
   const int64_t goes_on = ends_log ? log_->begin_file() : 0;
-  SnapshotWriter writer(folder);
+  SnapshotWriter writer(folder, options_.num_servers);
   for (const auto& shard : shards()) writer.add(shard->state());
   writer.commit();
   if (ends_log) log_->remove_before(goes_on);
+}
+
+void Service::require_as_many_servers() const {
+  const std::string& folder = options_.snapshot_folder;
+  const int written = num_servers_of_snapshot(folder);
+  const int before = written > 0 ? written : num_servers_of_log(folder);
+  if (options_.num_servers == 0 || before == 0 || before == options_.num_servers) return;
+  fail(Code::kFailedPrecondition, "what is in ", folder, " was written by one of ", before,
+       " servers, and this is one of ", options_.num_servers,
+       ", which have the variables in other shards: start ", before,
+       " servers, or all of them with another snapshot folder, into which a checkpoint, or ",
+       "ParameterClient::restore, brings the values");
 }
 
 bool Service::keep_log() {
@@ -101,7 +113,8 @@ bool Service::keep_log() {
     return false;
   }
   if (goes_on) replay();
-  log_ = std::make_unique<ChangeLog>(folder, options_.log == ServerLog::kSynced);
+  log_ =
+      std::make_unique<ChangeLog>(folder, options_.log == ServerLog::kSynced, options_.num_servers);
   return goes_on;
 }
 

@@ -340,6 +340,28 @@ void remove_others(const std::string& folder, const std::string& kept) {
   }
 }
 
+// What `read` makes of a folder's manifest. Errors are kDataLoss and name it, but kNotFound where
+// there is none.
+template <typename Read>
+auto with_manifest(const std::string& folder, const Read& read) {
+  const std::string path = folder + "/" + kSnapshotFile;
+  const std::string text = read_file(path, kMaxManifestBytes);
+  try {
+    const size_t line = text.find('\n');
+    const std::string body = text.substr(0, line);
+    if (line == std::string::npos || text.substr(line + 1) != str(crc32c(body), "\n"))
+      invalid("the file is not as it was written: its checksum differs");
+    const Json manifest = Json::parse(body);
+    if (manifest.at("format").get<int>() != kFormat)
+      fail(Code::kUnimplemented, "format ", manifest.at("format").dump(), " is not ", kFormat);
+    return read(manifest);
+  } catch (const Json::exception& error) {
+    fail(Code::kDataLoss, path, ": ", error.what());
+  } catch (const Error& error) {
+    fail(Code::kDataLoss, path, ": ", error.message());
+  }
+}
+
 // Where it is not known, too.
 bool may_hold(const std::string& path, const std::string& text) {
   try {
@@ -351,9 +373,11 @@ bool may_hold(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-SnapshotWriter::SnapshotWriter(const std::string& folder, uint64_t max_manifest_bytes)
+SnapshotWriter::SnapshotWriter(const std::string& folder, int num_servers,
+                               uint64_t max_manifest_bytes)
     : folder_(folder),
       file_(new_file(folder)),
+      num_servers_(num_servers),
       max_manifest_bytes_(max_manifest_bytes),
       output_(::open(path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
   if (!output_) fail_errno("write", path());
@@ -392,8 +416,9 @@ void SnapshotWriter::commit() {
   output_.reset();
   sync_folder(folder_);
   const std::string manifest = folder_ + "/" + kSnapshotFile;
-  std::string text = str("{\"format\":", kFormat, ",\"file\":\"", file_, "\",\"bytes\":", bytes_,
-                         ",\"shards\":[", shards_, "]}");
+  const std::string servers = num_servers_ > 0 ? str(",\"servers\":", num_servers_) : "";
+  std::string text = str("{\"format\":", kFormat, servers, ",\"file\":\"", file_,
+                         "\",\"bytes\":", bytes_, ",\"shards\":[", shards_, "]}");
   text += str("\n", crc32c(text), "\n");
   if (text.size() > max_manifest_bytes_)
     fail(Code::kResourceExhausted, manifest, " would have ", text.size(), " bytes, and only ",
@@ -409,16 +434,7 @@ void SnapshotWriter::commit() {
 }
 
 std::vector<SavedShard> read_snapshot(const std::string& folder) {
-  const std::string path = folder + "/" + kSnapshotFile;
-  const std::string text = read_file(path, kMaxManifestBytes);
-  try {
-    const size_t line = text.find('\n');
-    const std::string body = text.substr(0, line);
-    if (line == std::string::npos || text.substr(line + 1) != str(crc32c(body), "\n"))
-      invalid("the file is not as it was written: its checksum differs");
-    const Json manifest = Json::parse(body);
-    if (manifest.at("format").get<int>() != kFormat)
-      fail(Code::kUnimplemented, "format ", manifest.at("format").dump(), " is not ", kFormat);
+  return with_manifest(folder, [&](const Json& manifest) {
     const std::string name = manifest.at("file").get<std::string>();
     if (name.find('/') != std::string::npos) invalid("\"", name, "\" is no file of the folder");
     const auto file = std::make_shared<const ValuesFile>(folder + "/" + name);
@@ -429,11 +445,13 @@ std::vector<SavedShard> read_snapshot(const std::string& folder) {
     for (const Json& json : manifest.at("shards")) shards.push_back(reader.next(json));
     reader.end();
     return shards;
-  } catch (const Json::exception& error) {
-    fail(Code::kDataLoss, path, ": ", error.what());
-  } catch (const Error& error) {
-    fail(Code::kDataLoss, path, ": ", error.message());
-  }
+  });
+}
+
+int num_servers_of_snapshot(const std::string& folder) {
+  std::error_code missing;
+  if (!std::filesystem::exists(folder + "/" + kSnapshotFile, missing)) return 0;
+  return with_manifest(folder, [](const Json& manifest) { return manifest.value("servers", 0); });
 }
 
 std::vector<SavedShard> read_snapshots(const std::string& folder) {

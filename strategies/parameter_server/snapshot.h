@@ -13,8 +13,9 @@
 // former has the tensors of all shards, one behind the other, little-endian: of each shard the
 // value, then the slots; of a table of rows on first use, the numbers of the rows in use before
 // them. The latter names it, with its size and the CRC-32C of each tensor, and says all else about
-// each shard: which rows of which variable it has, its update, version and marks. It is replaced
-// last, so that a folder always has a whole snapshot: the new one or the one before.
+// each shard: which rows of which variable it has, its update, version and marks; and how many
+// servers the job has, where its server knows. It is replaced last, so that a folder always has a
+// whole snapshot: the new one or the one before.
 //
 // No more than one shard has to be in memory besides those of the server.
 namespace cohort::parameter_server {
@@ -26,8 +27,8 @@ inline constexpr uint64_t kMaxManifestBytes = 256 << 20;
 // Writes a snapshot, shard by shard. Errors as those of files.
 class SnapshotWriter {
  public:
-  // Makes the folder where it is missing.
-  explicit SnapshotWriter(const std::string& folder,
+  // Makes the folder where it is missing. `num_servers` are those of the job; 0: not known.
+  explicit SnapshotWriter(const std::string& folder, int num_servers = 0,
                           uint64_t max_manifest_bytes = kMaxManifestBytes);
   // What has not been committed is removed.
   ~SnapshotWriter();
@@ -45,6 +46,7 @@ class SnapshotWriter {
   uint32_t write(std::string_view bytes);
 
   const std::string folder_, file_;
+  const int num_servers_;
   const uint64_t max_manifest_bytes_;
   net::Descriptor output_;
   uint64_t bytes_ = 0;
@@ -66,6 +68,10 @@ struct SavedShard {
 // there is none; kDataLoss naming the file, and the tensor, that is not as it was written. The
 // contents may be hostile: no memory is taken by a size that the files do not have.
 std::vector<SavedShard> read_snapshot(const std::string& folder);
+
+// How many servers the job had whose server wrote the snapshot in a folder; 0 where there is none,
+// or it does not say. Errors as above.
+int num_servers_of_snapshot(const std::string& folder);
 
 // Those of all folders in a folder, such as one for each server. kInvalidArgument, naming both,
 // where two have the same row of a variable: one of them is from another time.

@@ -76,6 +76,25 @@ TEST(ChangeLog, HasAllThatNoSnapshotHas) {
   EXPECT_NE(logged.server.line("7 changes from the log"), "");
 }
 
+TEST(ChangeLog, IsForAsManyServersAsTheJobHad) {
+  const TemporaryFolder folder("ps");
+  const auto one_of = [&](int num_servers) {
+    return ParameterServerOptions{.snapshot_folder = folder.path(),
+                                  .num_servers = num_servers,
+                                  .snapshot_interval = std::chrono::hours(1),
+                                  .log = ServerLog::kWritten};
+  };
+  {
+    TestServer server(one_of(2));
+    const auto client = server.client();
+    client->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+    push(*client, 1);
+  }
+  EXPECT_ERROR(TestServer refused(one_of(3)), Code::kFailedPrecondition,
+               "was written by one of 2 servers, and this is one of 3");
+  EXPECT_NE(TestServer(one_of(2)).line("1 changes from the log"), "");
+}
+
 TEST(ChangeLog, GoesOnFromASnapshot) {
   Logged logged;
   ParameterClient& client = *logged.client;

@@ -45,6 +45,40 @@ TEST(Snapshot, BringsBackValuesSlotsAndMarks) {
   EXPECT_EQ(server->statistics().pushes_lost, 1u);
 }
 
+TEST(Snapshot, IsForAsManyServersAsTheJobHad) {
+  const TemporaryFolder folder("ps");
+  const std::string own = folder.path() + "/ps-0";
+  const auto one_of = [&](int num_servers) {
+    return ParameterServerOptions{.snapshot_folder = own, .num_servers = num_servers};
+  };
+  {
+    TestServer server(one_of(2));
+    server.client()->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+    server->snapshot();
+  }
+  for (const int others : {1, 3})
+    EXPECT_ERROR(TestServer refused(one_of(others)), Code::kFailedPrecondition,
+                 str("what is in ", own, " was written by one of 2 servers, and this is one of ",
+                     others, ", "));
+  for (const int same_or_unknown : {2, 0})
+    EXPECT_NE(TestServer(one_of(same_or_unknown)).line("1 shards from the snapshot"), "");
+  // Others may have its values when they ask for them.
+  TestServer other({.num_servers = 3});
+  EXPECT_EQ(other.client()->restore(own), 1);
+}
+
+TEST(Snapshot, ThatDoesNotSayHowManyServersThereWereIsForAnyNumber) {
+  const TemporaryFolder folder("ps");
+  {
+    TestServer server(keeping(folder));
+    server.client()->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+    server->snapshot();
+  }
+  ParameterServerOptions options = keeping(folder);
+  options.num_servers = 3;
+  EXPECT_NE(TestServer(options).line("1 shards from the snapshot"), "");
+}
+
 TEST(Snapshot, BringsBackEveryDtype) {
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
     const TensorSpec some{static_cast<DType>(dtype), {3}};
@@ -333,7 +367,7 @@ TEST(HostileTable, TakesNoMemoryForRowsThatTheFileDoesNotHave) {
 TEST(Snapshot, IsNotReplacedByOneThatCouldNotBeReadAgain) {
   const TemporaryFolder folder("ps");
   const auto write = [&](uint64_t max_manifest_bytes) {
-    parameter_server::SnapshotWriter writer(folder.path(), max_manifest_bytes);
+    parameter_server::SnapshotWriter writer(folder.path(), 0, max_manifest_bytes);
     writer.add({.spec = whole_shard("w", kFour), .version = 1, .parts = {floats({1, 2, 3, 4})}});
     writer.commit();
   };

@@ -102,6 +102,19 @@ TEST_F(StoppedServerTaskWithAFolder, TakesALastSnapshot) {
   EXPECT_TRUE(has_snapshot());
 }
 
+TEST_F(StoppedServerTaskWithAFolder, IsNotTakenForOneOfMoreServers) {
+  end_after([](auto&) {}, folder_.path());
+  const launcher::ReservedPort port;
+  const Options options{.resolver = std::make_shared<LiteralResolver>(
+                            ClusterSpec(ClusterSpec::Jobs{{"ps", {port.address(), "127.0.0.1:2"}},
+                                                          {"worker", {"127.0.0.1:1"}}}),
+                            LiteralResolverOptions{.task_type = "ps", .task_id = 0}),
+                        .snapshot_folder = folder_.path(),
+                        .job_id = "job"};
+  EXPECT_ERROR(run_parameter_server(options), Code::kFailedPrecondition,
+               "was written by one of 1 servers, and this is one of 2");
+}
+
 TEST_F(StoppedServerTaskWithAFolder, HasEndedWellWhenTheJobEndsItMeanwhile) {
   const auto visit = [](auto& client) {
     client->statistics();
