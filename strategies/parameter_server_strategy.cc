@@ -179,6 +179,11 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return on_servers(variable)->move_by(rule, weight_decay, slot_names);
   }
 
+  bool is_attached(const std::shared_ptr<Variable>& variable) const override {
+    const auto target = std::dynamic_pointer_cast<ServerVariable>(variable);
+    return target != nullptr && target->num_rules() > 0;
+  }
+
   void keep_apart(const std::shared_ptr<Variable>& variable, KeptApart kept) override {
     const auto own = std::dynamic_pointer_cast<OwnVariable>(variable);
     COHORT_CHECK(own != nullptr);

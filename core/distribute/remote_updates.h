@@ -34,6 +34,9 @@ class RemoteUpdates {
       const std::shared_ptr<Variable>& variable, const optim::UpdateRule& rule, double weight_decay,
       const std::vector<std::string>& slot_names) = 0;
 
+  // Whether a rule moves it, by attach() in this process.
+  virtual bool is_attached(const std::shared_ptr<Variable>& variable) const = 0;
+
   // What a process does before it sends goes by this variable, such as a sum of gradients or a loss
   // scale: each process that runs steps has one of its own, wherever that is. It starts with 0,
   // unless it is kState.

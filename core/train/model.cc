@@ -248,6 +248,7 @@ std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOpti
   require_home();
   Feed feed = evaluation_feed(dataset, options.steps);
   build_for(dataset);
+  stepper().attach();
   feed.begin_epoch(0);
   // Who evaluates once more before the end does so knowing of it.
   const bool interruptible = options.interruptible && !strategy().workers().stop_requested();
@@ -282,6 +283,7 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
       Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
                 "steps", {.keep_order = true});
       build_for(dataset);
+      if (state_->stepper) state_->stepper->attach();
       feed.begin_epoch(0);
       while (const auto batch = feed.next()) {
         outputs.push_back(predict_batch(*batch));
@@ -321,7 +323,9 @@ Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext&
 }
 
 void Model::save_weights(const std::string& path) const {
-  save_variables(path, built_variables(), {}, strategy().workers());
+  const Variables all = built_variables();
+  if (state_->stepper) state_->stepper->attach();
+  save_variables(path, all, {}, strategy().workers());
 }
 
 void Model::load_weights(const std::string& path, const LoadOptions& options) {

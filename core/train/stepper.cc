@@ -96,6 +96,16 @@ void Stepper::begin(ClassWeight class_weight) {
   find_step();
 }
 
+void Stepper::attach() {
+  RemoteUpdates* const remote = strategy_.remote_updates();
+  if (remote == nullptr) return;
+  auto apart = network_.trainable_variables();
+  std::erase_if(apart, [&](const auto& variable) { return remote->is_attached(variable); });
+  if (apart.empty()) return;
+  const auto scope = strategy_.scope();
+  options_.optimizer.build(apart);
+}
+
 void Stepper::find_step() {
   step_ = static_cast<int64_t>(options_.optimizer.iterations()->value().item());
 }

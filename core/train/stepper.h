@@ -28,6 +28,10 @@ class Stepper {
   // To be called before train(), once the network has its variables: makes the optimizer's. The
   // weights of classes are those of train() alone.
   void begin(ClassWeight class_weight);
+  // To be called before the variables are read without training, once the network has them. Where
+  // updates are made elsewhere, its trainable ones become those that the optimizer moves, which
+  // other processes may have trained, but for what an optimizer moves already.
+  void attach();
   // Continues with the step that the optimizer counts; random ops depend on nothing but it and the
   // seed.
   void find_step();

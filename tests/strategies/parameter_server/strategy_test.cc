@@ -141,6 +141,52 @@ TEST(Workers, ShareTheValuesOfWhoCameFirst) {
   EXPECT_EQ(values_of(b->value())[0], 3);
 }
 
+// A worker that has not trained itself.
+TEST(Workers, SeeWhatOthersHaveTrained) {
+  const TemporaryFolder folder("ps");
+  const std::string path = folder.path() + "/weights.safetensors";
+  const Tensor x = Tensor::full(DType::kFloat32, {5, 3}, 0.25);
+  const Job job(2, 2, {.partitioner = FixedShardsPartitioner(2)});
+  const auto as_worker = [&](int index, const std::function<void(Model&)>& work) {
+    const auto strategy = job.worker(index);
+    const auto scope = strategy->scope();
+    Model model = line_model(optim::Adam(0.05));
+    work(model);
+  };
+  double loss = 0;
+  std::vector<float> predicted, kernel;
+  as_worker(0, [&](Model& model) {
+    const double before = model.evaluate(line(8)).at("loss");
+    model.fit(line(8), {.epochs = 60, .verbose = Verbose::kSilent});
+    loss = model.evaluate(line(8)).at("loss");
+    ASSERT_LT(loss, before / 2);
+    predicted = values_of(model.predict(x));
+    kernel = values_of(model.variables()[0]->value());
+  });
+  as_worker(1, [&](Model& model) {
+    EXPECT_DOUBLE_EQ(model.evaluate(line(8)).at("loss"), loss);
+    EXPECT_EQ(values_of(model.variables()[0]->value()), kernel);
+  });
+  as_worker(1, [&](Model& model) { EXPECT_EQ(values_of(model.predict(x)), predicted); });
+  as_worker(0, [&](Model& model) { model.save_weights(path); });
+  Model saved = line_model(optim::Adam(0.05));
+  saved.load_weights(path);
+  EXPECT_EQ(values_of(saved.variables()[0]->value()), kernel);
+  saved.evaluate(line(8));
+  EXPECT_EQ(saved.optimizer().variables().size(), 2u) << "no slots where nobody else trains";
+}
+
+TEST(Workers, EvaluateWithoutTakingVariablesOverFromAnOptimizer) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  Model model = line_model(optim::Adam(0.05));
+  const optim::Optimizer other = optim::SGD(0.1);
+  other.build(model.trainable_variables());
+  model.evaluate(line(8));
+  for (const auto& variable : model.variables()) EXPECT_EQ(on_servers(variable).num_rules(), 1);
+}
+
 TEST(Workers, EachAddsToTheSameVariable) {
   const Job job(1, 3);
   job.on_workers([](ParameterServerStrategy& strategy) {
