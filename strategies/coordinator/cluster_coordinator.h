@@ -200,7 +200,7 @@ class ClusterCoordinator {
   CoordinatorStatistics statistics() const;
   // What became of all that the workers have pushed to parameter servers since the last call:
   // "staleness" (the mean), "staleness_max" and the histogram "staleness" of the updates that were
-  // applied; "lost_updates", with servers that have started again.
+  // applied; "lost_updates", with servers that have started again. All count by shard.
   StrategyReport take_report();
   // Asks all workers that are there; those that do not answer within 10 s are not present.
   std::vector<WorkerStatus> worker_statuses();

@@ -11,7 +11,7 @@ struct PushCounts {
   static constexpr int64_t kMostStaleness = (1 << 16) - 1;  // stands for all beyond
 
   Histogram staleness;  // of those that were applied, by shard
-  int64_t lost = 0;     // with servers that have started again
+  int64_t lost = 0;     // with servers that have started again, by shard
   int64_t late = 0;     // for a synchronous update
 
   // One was applied, or so many were, of this staleness.

@@ -167,7 +167,7 @@ void ServerSession::count(int server, const Call& call, const UpdateResult& resu
     print_notice(str(task_, ": parameter server ps:", server, " at ",
                      servers_[static_cast<size_t>(server)].text(),
                      " was started again from an older snapshot: lost=", lost,
-                     " updates of this worker\n"));
+                     " pushes of this worker, each to one shard\n"));
 }
 
 PushCounts ServerSession::take_counts() {

@@ -445,7 +445,10 @@ TEST(Training, AServersRestartIsWaitedForAndCounted) {
   job.server(0).stop();
   job.server(0).start();
   strategy->session()->client(0).restore(folder.path() + "/ps-0");
+  ::testing::internal::CaptureStderr();
   strategy->run(step);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(" pushes of this worker, each to one shard"), std::string::npos) << said;
   EXPECT_EQ(values_of(v->value())[0], -2) << "three updates are gone";
   EXPECT_EQ(strategy->take_report().numbers.at("lost_updates"), 6) << "of v and of iterations";
 }
