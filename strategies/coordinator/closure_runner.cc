@@ -445,7 +445,7 @@ WorkerResources::What ClosureRunner::make(const Create& create) {
 }
 
 void ClosureRunner::execute(Create create) {
-  std::string name;
+  std::string name = str("the per-worker value of \"", create.function_name, '"');
   KeptApart kept = KeptApart::kState;
   if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
     name = variable->name;

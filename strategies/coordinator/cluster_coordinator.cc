@@ -198,7 +198,8 @@ class ClusterCoordinator::Impl {
         resources_->add({.create = {.resource = 0,
                                     .what = Run{.function = family->id(),
                                                 .arguments = std::move(arguments.all),
-                                                .seed = context_.seed}},
+                                                .seed = context_.seed},
+                                    .function_name = family->name()},
                          .definition = family->definition(*signature),
                          .resources = std::move(arguments.resources)}));
   }
@@ -211,7 +212,7 @@ class ClusterCoordinator::Impl {
     for (size_t i = 0; i < futures.size(); ++i) {
       // It comes when the worker has executed what it was given before.
       Result result = answer(std::move(futures[i]), *workers_[i], end);
-      if (result.error) throw *result.error;
+      if (result.error) throw result.error->with_context(workers_[i]->task());
       const size_t count = result.values.size();
       if (count != 1 && count != static_cast<size_t>(context_.replicas))
         fail(Code::kDataLoss, workers_[i]->task(), " answers with ", count, " values");

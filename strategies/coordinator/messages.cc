@@ -75,6 +75,7 @@ class Writer {
       out.set_dataset(iterator->dataset);
     } else {
       write(std::get<Run>(create.what), *out.mutable_value());
+      out.set_function_name(create.function_name);
     }
   }
 
@@ -238,6 +239,7 @@ class Reader {
         break;
       case proto::Create::kValue:
         create.what = read(in.value());
+        create.function_name = text(in.function_name(), "the name of a function");
         break;
       case proto::Create::kDataset:
         create.what = CreateIterator{text(in.dataset(), "the name of a dataset")};

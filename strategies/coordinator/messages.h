@@ -93,6 +93,7 @@ struct CreateIterator {
 struct Create {
   uint64_t resource = 0;
   std::variant<CreateVariable, CreateIterator, Run> what;
+  std::string function_name = {};  // of a Run, for messages
 };
 
 struct Drop {

@@ -177,6 +177,17 @@ TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
   for (const Tensor& value : coordinator->fetch_per_worker(offsets)) EXPECT_EQ(value.item(), 42);
 }
 
+TEST(ClusterCoordinator, APerWorkerValueThatCannotBeMadeIsNamed) {
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto value = coordinator->create_per_worker_resource(failing(), 0.0f);
+  EXPECT_ERROR(coordinator->fetch_per_worker(value, kPatience), Code::kOutOfRange,
+               "worker:0: the per-worker value of \"failing\": ");
+  coordinator->schedule(doubled(), value);
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kOutOfRange,
+               "\"doubled\" on worker:0: the per-worker value of \"failing\": ");
+}
+
 TEST(ClusterCoordinator, AWorkerIsNotToldOfWhatWasLetGoOfBeforeItCame) {
   TestCluster cluster(1);
   cluster.stop(0);
