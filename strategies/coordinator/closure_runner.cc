@@ -217,6 +217,7 @@ void ClosureRunner::work() {
   }
   // Iterators may have threads of their own, which end here.
   resources_.clear();
+  ends_passes_.stop();
   ended_ = true;
 }
 
@@ -463,8 +464,11 @@ void ClosureRunner::execute(Create create) {
 }
 
 void ClosureRunner::execute(Drop drop) {
-  resources_.drop(drop.resource);
+  std::optional<WorkerResources::Kept> dropped = resources_.take(drop.resource);
   num_resources_ = resources_.size();
+  if (!dropped || !std::holds_alternative<data::Iterator>(dropped->what)) return;
+  // It ends when the function of its dataset returns, and others need not wait for that.
+  ends_passes_.run([pass = std::make_shared<WorkerResources::Kept>(std::move(*dropped))] {});
 }
 
 void ClosureRunner::execute(Fetch fetch) {

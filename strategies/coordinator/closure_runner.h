@@ -19,6 +19,7 @@
 #include "strategies/coordinator/worker_resources.h"
 #include "strategies/local_replicas.h"
 #include "strategies/parameter_server/server_session.h"
+#include "strategies/parameter_server/task_pool.h"
 
 namespace cohort::coordinator {
 
@@ -137,7 +138,8 @@ class ClosureRunner {
   const CompiledFunction* called_ = nullptr;  // by the closure that is being answered
   // Of the last Forget: an error of what sums, until one is carried out.
   std::optional<Error> not_forgotten_;
-  std::unique_ptr<LocalReplicas> replicas_;  // where there are several
+  std::unique_ptr<LocalReplicas> replicas_;    // where there are several
+  parameter_server::TaskPool ends_passes_{1};  // over datasets, which have been dropped
 
   std::thread thread_;
 };

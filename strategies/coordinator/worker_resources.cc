@@ -33,6 +33,12 @@ WorkerResources::What WorkerResources::make(const CreateIterator& iterator) cons
 
 void WorkerResources::keep(uint64_t id, Kept kept) { kept_.insert_or_assign(id, std::move(kept)); }
 
+std::optional<WorkerResources::Kept> WorkerResources::take(uint64_t id) {
+  auto taken = kept_.extract(id);
+  if (taken.empty()) return std::nullopt;
+  return std::move(taken.mapped());
+}
+
 WorkerResources::Kept& WorkerResources::get(uint64_t id) {
   const auto found = kept_.find(id);
   if (found == kept_.end()) fail(Code::kNotFound, attach_.worker, " has no resource ", id);

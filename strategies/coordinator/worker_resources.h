@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -40,7 +41,8 @@ class WorkerResources {
   What make(const CreateIterator& iterator) const;
   // In place of what has this number.
   void keep(uint64_t id, Kept kept);
-  void drop(uint64_t id) { kept_.erase(id); }
+  // It is kept no longer; nothing where there is none.
+  std::optional<Kept> take(uint64_t id);
   void clear() { kept_.clear(); }
   size_t size() const { return kept_.size(); }
 

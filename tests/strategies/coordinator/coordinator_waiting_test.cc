@@ -80,6 +80,26 @@ TEST(ClusterCoordinator, AnErrorEndsAWaitForData) {
   EXPECT_EQ(coordinator->schedule(sum, batches).get(kPatience).item(), 1);
 }
 
+TEST(ClusterCoordinator, APassThatIsLetGoOfHoldsNobodyUp) {
+  static Gate gate;
+  register_behind(gate, "let go of");
+  const auto sum = summing();
+  TestCluster cluster(2);
+  const auto coordinator = cluster.coordinator();
+  const OpenInTheEnd guard(gate);
+  const auto counted = counter(*coordinator);
+  {
+    const auto batches = coordinator->create_per_worker_dataset("let go of").iterate();
+    coordinator->wait_for_workers();
+    const RemoteValue value = coordinator->schedule(sum, batches);
+    fail_beside(*coordinator, [] { return gate.holds_somebody(); });
+  }
+  // The second time, all have been told.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(coordinator->fetch_per_worker(counted, kPatience).size(), 2u);
+  EXPECT_TRUE(gate.holds_somebody()) << "the dataset's function has not returned";
+}
+
 TEST(ClusterCoordinator, AFetchWaitsForAWorkerThatIsBusyUntilAnInterrupt) {
   static Gate gate;
   register_behind(gate, "busy");
