@@ -5,8 +5,9 @@
 namespace cohort::optim {
 namespace {
 
+// In float64, whose squares of float32s are finite.
 Value squared_norm(const Value& x) {
-  return ops::cast(ops::reduce_sum(ops::square(x)), DType::kFloat64);
+  return ops::reduce_sum(ops::square(ops::cast(x, DType::kFloat64)));
 }
 
 // The factor that brings a norm down to `limit`, 1 where it is lower.

@@ -151,6 +151,16 @@ TEST(ClippingTest, LimitsElementsNormsOrTheGlobalNorm) {
               ElementsAre(near(3 - 0.6), near(4 - 0.8), near(0)));
 }
 
+TEST(ClippingTest, TakesNormsWhoseSquaresAreBeyondTheGradientsType) {
+  const Tensor gradient = Tensor::from<float>({3e30f, 1}, {2});
+  for (const auto& options :
+       {GradientOptions{.clipnorm = 0.7}, GradientOptions{.global_clipnorm = 0.7}}) {
+    const auto weight = make_weight("w", Tensor::zeros(DType::kFloat32, {2}));
+    testing::step_along_input(SGD(1, {.gradients = options}), weight)({gradient});
+    expect_near(weight->value(), {-0.7, 0}, 1e-6);
+  }
+}
+
 TEST(AccumulationTest, EqualsOneStepOnTheMeanGradient) {
   const auto small = make_weight("small", {1, 2}), big = make_weight("big", {1, 2});
   const Optimizer accumulating = Adam(0.1, {.gradients = {.accumulation_steps = 3}}),
