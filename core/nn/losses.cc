@@ -22,11 +22,23 @@ Value argument_of(const char* op, const Value& x) {
   return x.node().op().name == op ? x.node().inputs()[0] : Value();
 }
 
-// Logits (up to a constant for each row) of a categorical prediction.
+// Logits that are known exactly (up to a constant for each row), or none.
+Value known_logits(const Value& y_pred, bool from_logits) {
+  return from_logits ? y_pred : argument_of("Softmax", y_pred);
+}
+
+Value logits_of_probabilities(const Value& p) { return ops::log(clip_probabilities(p)); }
+
+// Logits of the prediction for class numbers, which Keras does not divide by its sum.
+Value sparse_logits_of(const Value& y_pred, bool from_logits) {
+  const Value known = known_logits(y_pred, from_logits);
+  return known ? known : logits_of_probabilities(y_pred);
+}
+
+// Logits of the prediction for distributions.
 Value logits_of(const Value& y_pred, bool from_logits) {
-  if (from_logits) return y_pred;
-  if (const Value logits = argument_of("Softmax", y_pred)) return logits;
-  return ops::log(clip_probabilities(y_pred));
+  if (const Value known = known_logits(y_pred, from_logits)) return known;
+  return logits_of_probabilities(y_pred / ops::reduce_sum(y_pred, {-1}, true));
 }
 
 // Targets moved by `smoothing` towards `uniform`.
@@ -119,7 +131,7 @@ Loss SparseCategoricalCrossentropy(const SparseClassificationOptions& options) {
   return Loss(
       "SparseCategoricalCrossentropy",
       [from_logits = options.from_logits](const Value& y_true, const Value& y_pred) {
-        return sparse_softmax_cross_entropy(logits_of(y_pred, from_logits), y_true);
+        return sparse_softmax_cross_entropy(sparse_logits_of(y_pred, from_logits), y_true);
       },
       options.reduction);
 }

@@ -54,7 +54,8 @@ struct RegressionOptions {
 
 // y_true: class numbers [rows, ..] (or [rows, .., 1]); y_pred: [rows, .., classes].
 Loss SparseCategoricalCrossentropy(const SparseClassificationOptions& options = {});
-// y_true: distributions, [rows, .., classes] as y_pred.
+// y_true: distributions, [rows, .., classes] as y_pred. Without from_logits each distribution of
+// y_pred is first divided by its sum.
 Loss CategoricalCrossentropy(const ClassificationOptions& options = {});
 // y_true: 0 or 1 (or between), of y_pred's shape; the mean over the last axis. The others too:
 // a last axis of 1 may be left out on either side.

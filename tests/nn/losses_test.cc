@@ -81,6 +81,18 @@ TEST(CrossentropyTest, TakesDistributionsAndSmoothsThem) {
               {smoothed(0, 1), smoothed(1, 2)});
 }
 
+TEST(CrossentropyTest, DividesAPredictedDistributionByItsSum) {
+  const Loss loss = CategoricalCrossentropy();
+  const Function f([&](const std::vector<Value>& in) {
+    const Value value = ops::reduce_sum(loss.per_example(in[0], in[1]));
+    return std::vector<Value>{value, gradients(value, {in[1]})[0].values};
+  });
+  const auto out =
+      f({Tensor::from<float>({0, 1, 0}, {1, 3}), Tensor::from<float>({2, 6, 2}, {1, 3})});
+  expect_near(out[0], {-std::log(0.6)});
+  expect_near(out[1], {0.1, 0.1 - 1 / 6.0, 0.1});
+}
+
 TEST(CrossentropyTest, OfBinaryTargetsIsTheMeanOverTheLastAxis) {
   const Tensor y = Tensor::from<float>({1, 0}, {1, 2}),
                p = Tensor::from<float>({0.8f, 0.3f}, {1, 2});
