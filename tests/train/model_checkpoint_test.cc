@@ -50,6 +50,22 @@ TEST(ModelCheckpoint, RefusesAPatternThatItDoesNotKnow) {
   }
 }
 
+TEST(ModelCheckpoint, RefusesAPathWithoutTheNameOfAFile) {
+  for (const char* path : {"", "/", "folder/", "{epoch}/"})
+    EXPECT_EQ(error_of([&] { callbacks::ModelCheckpoint(path); }),
+              str("ModelCheckpoint: the path \"", path, "\" ends without the name of a file"));
+}
+
+TEST(ModelCheckpoint, RefusesAFolderBeforeTheFirstStep) {
+  const std::string folder = make_folder();
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_begin = [](Training&) { ADD_FAILURE() << "it trains"; };
+  EXPECT_EQ(error_of([&] {
+              fit(classifier(), 1, {hooks, callbacks::ModelCheckpoint(folder)});
+            }),
+            "ModelCheckpoint: " + folder + " is a folder; give the path of a file");
+}
+
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))

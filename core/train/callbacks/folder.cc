@@ -1,5 +1,6 @@
 #include "core/train/callbacks/folder.h"
 
+#include <functional>
 #include <string>
 #include <unistd.h>
 
@@ -8,6 +9,21 @@
 #include "core/base/system_error.h"
 
 namespace cohort::callbacks {
+namespace {
+
+// Has the chief check, and all who train in step throw its error.
+void check_on_chief(Training& training, std::string_view callback,
+                    const std::function<void()>& check) {
+  const Strategy& strategy = training.model().strategy();
+  // These do not wait for one another.
+  if (strategy.input_context().independent && !strategy.is_chief()) return;
+  from_chief(strategy.workers(), str("a folder for ", callback), [&] {
+    check();
+    return std::string();
+  });
+}
+
+}  // namespace
 
 void require_folder(std::string_view callback, const std::filesystem::path& folder) {
   const std::string path = folder.empty() ? "." : folder.string();
@@ -21,13 +37,22 @@ void require_folder(std::string_view callback, const std::filesystem::path& fold
 
 void require_folder_of_chief(Training& training, std::string_view callback,
                              const std::filesystem::path& folder) {
-  const Strategy& strategy = training.model().strategy();
-  // These do not wait for one another.
-  if (strategy.input_context().independent && !strategy.is_chief()) return;
-  from_chief(strategy.workers(), str("a folder for ", callback), [&] {
-    require_folder(callback, folder);
-    return std::string();
+  check_on_chief(training, callback, [&] { require_folder(callback, folder); });
+}
+
+void require_file_of_chief(Training& training, std::string_view callback,
+                           const std::filesystem::path& file) {
+  check_on_chief(training, callback, [&] {
+    require_folder(callback, file.parent_path());
+    std::error_code unknown;
+    if (std::filesystem::is_directory(file, unknown))
+      invalid(callback, ": ", file.string(), " is a folder; give the path of a file");
   });
+}
+
+void require_file_name(std::string_view callback, const std::filesystem::path& file) {
+  if (!file.has_filename())
+    invalid(callback, ": the path \"", file.string(), "\" ends without the name of a file");
 }
 
 }  // namespace cohort::callbacks

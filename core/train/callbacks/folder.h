@@ -17,4 +17,11 @@ void require_folder(std::string_view callback, const std::filesystem::path& fold
 void require_folder_of_chief(Training& training, std::string_view callback,
                              const std::filesystem::path& folder);
 
+// The same for the folder of `file`; kInvalidArgument where that is a folder itself.
+void require_file_of_chief(Training& training, std::string_view callback,
+                           const std::filesystem::path& file);
+
+// When a callback is made: kInvalidArgument for a path that cannot be a file's, as "" and "a/".
+void require_file_name(std::string_view callback, const std::filesystem::path& file);
+
 }  // namespace cohort::callbacks

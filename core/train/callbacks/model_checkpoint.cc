@@ -63,7 +63,7 @@ class ModelCheckpointCallback : public Callback {
   void on_train_begin(Training& training) override {
     guard_.begin();
     writes_.begin();
-    require_folder_of_chief(training, kName, known_folder());
+    require_place(training);
     if (options_.save_best_only) monitor_.warn_if_missing(training, kName);
   }
   void on_batch_end(Training& training) override {
@@ -136,6 +136,13 @@ class ModelCheckpointCallback : public Callback {
     if (model.strategy().is_chief()) forget_others({path, value.value_or(0)});
   }
 
+  void require_place(Training& training) const {
+    if (path_.find('{') == std::string::npos)
+      require_file_of_chief(training, kName, path_);
+    else
+      require_folder_of_chief(training, kName, known_folder());
+  }
+
   // The folder of all files, as far as it has no fields.
   std::filesystem::path known_folder() const {
     auto folder = std::filesystem::path(path_).parent_path();
@@ -199,6 +206,7 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
         "\" is known after an epoch only, and save_freq saves after batches; monitor a result of "
         "training, or leave save_freq out");
   if (options.keep < 0) invalid("ModelCheckpoint: keep must not be negative, got ", options.keep);
+  require_file_name("ModelCheckpoint", path);
   require_pattern(path);
   return std::make_shared<ModelCheckpointCallback>(std::move(path), options);
 }
