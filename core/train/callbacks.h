@@ -16,7 +16,8 @@
 // as usual. From the first save of ModelCheckpoint or BackupAndRestore on for which that is so,
 // "failed_saves" among the results of epochs counts them. Where the last write of a callback was
 // refused, fit() throws its Error once training has ended, when the model has its weights; a path
-// that cannot be had at all is an error before the first step.
+// that cannot be had at all is an error before the first step, and an empty one when the callback
+// is made.
 namespace cohort::callbacks {
 
 // Which way a metric is better; kAuto: higher for names that end in "acc", "accuracy", "auc",
@@ -64,10 +65,10 @@ struct ModelCheckpointOptions {
 // nothing, and says so, once the loss or a weight is no finite number. One of the best files is not
 // overwritten by a worse one of the same name. The best value is that of what could be written, and
 // files are deleted when there is a new one. Backups hold the best value, and which files it
-// wrote. Its folder is made when training begins, and one that cannot be had is an error then, as is
-// a path without names to replace that is a folder. kInvalidArgument for a path without a file's
-// name, as "" and "folder/", and for save_best_only with save_freq and a monitor "val_...", which no
-// batch has.
+// wrote. Its folder is made when training begins, and one that cannot be had is an error then, as
+// is a path without names to replace that is a folder. kInvalidArgument for a path without a file's
+// name, as "" and "folder/", and for save_best_only with save_freq and a monitor "val_...", which
+// no batch has.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {

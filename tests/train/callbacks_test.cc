@@ -71,6 +71,12 @@ TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
   expect_refused([] { callbacks::ReduceLROnPlateau({.patience = -2}); }, "got -2 and 0");
   expect_refused([] { callbacks::ReduceLROnPlateau({.cooldown = -3}); }, "got 10 and -3");
   expect_refused([] { callbacks::LearningRateScheduler({}); }, "the schedule is empty");
+  expect_refused([] { callbacks::TensorBoard(""); }, "TensorBoard: the directory is empty");
+  expect_refused([] { callbacks::BackupAndRestore(""); },
+                 "BackupAndRestore: the directory is empty");
+  for (const char* path : {"", "folder/"})
+    expect_refused([path] { callbacks::CSVLogger(path); },
+                   str("CSVLogger: the path \"", path, "\" ends without the name of a file"));
 }
 
 TEST(EarlyStopping, SaysWhatWasNotReached) {

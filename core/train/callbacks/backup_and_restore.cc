@@ -187,6 +187,7 @@ CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOption
   if (!(options.grace_seconds >= 0 && options.grace_seconds <= kLongestGrace))
     invalid("BackupAndRestore: grace_seconds must be from 0 to ", kLongestGrace, ", got ",
             options.grace_seconds);
+  require_directory_name("BackupAndRestore", directory);
   return std::make_shared<BackupAndRestoreCallback>(std::filesystem::path(std::move(directory)),
                                                     options);
 }

@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/train/appended_file.h"
 #include "core/train/callbacks.h"
+#include "core/train/callbacks/folder.h"
 #include "core/train/callbacks/state.h"
 #include "core/train/callbacks/writes.h"
 #include "core/train/training.h"
@@ -129,6 +130,7 @@ class CsvLoggerCallback : public Callback {
 }  // namespace
 
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options) {
+  require_file_name("CSVLogger", path);
   return std::make_shared<CsvLoggerCallback>(std::move(path), options);
 }
 

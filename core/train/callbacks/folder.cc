@@ -55,4 +55,8 @@ void require_file_name(std::string_view callback, const std::filesystem::path& f
     invalid(callback, ": the path \"", file.string(), "\" ends without the name of a file");
 }
 
+void require_directory_name(std::string_view callback, const std::filesystem::path& directory) {
+  if (directory.empty()) invalid(callback, ": the directory is empty; \".\" is the current one");
+}
+
 }  // namespace cohort::callbacks

@@ -24,4 +24,7 @@ void require_file_of_chief(Training& training, std::string_view callback,
 // When a callback is made: kInvalidArgument for a path that cannot be a file's, as "" and "a/".
 void require_file_name(std::string_view callback, const std::filesystem::path& file);
 
+// When a callback is made: kInvalidArgument for "".
+void require_directory_name(std::string_view callback, const std::filesystem::path& directory);
+
 }  // namespace cohort::callbacks

@@ -75,6 +75,7 @@ class TensorBoardCallback : public Callback {
 CallbackPtr TensorBoard(std::string directory, const TensorBoardOptions& options) {
   if (options.update_freq && *options.update_freq < 1)
     invalid("TensorBoard: update_freq must be at least 1, got ", *options.update_freq);
+  require_directory_name("TensorBoard", directory);
   return std::make_shared<TensorBoardCallback>(std::move(directory), options);
 }
 
