@@ -90,6 +90,7 @@ class FunctionalLayer final : public LayerBase {
  public:
   FunctionalLayer(const std::vector<Symbol>& inputs, const Symbol& output, std::string name)
       : LayerBase("Functional", std::move(name)), inputs_(inputs), output_(output) {
+    refuse_repeated_inputs();
     std::set<const Symbol::Node*> seen;
     visit(output.node(), seen);
     for (const Symbol& input : inputs_)
@@ -122,6 +123,13 @@ class FunctionalLayer final : public LayerBase {
   bool is_nameless_alone() const override { return true; }
 
  private:
+  void refuse_repeated_inputs() const {
+    std::set<const Symbol::Node*> listed;
+    for (const Symbol& input : inputs_)
+      if (!listed.insert(&input.node()).second)
+        invalid("input \"", input.node().name, "\" is listed twice");
+  }
+
   void check_input(size_t i, const TensorSpec& given) const {
     const Symbol& input = inputs_[i];
     if (given.dtype == input.dtype() && given.shape.rank() > 0 &&

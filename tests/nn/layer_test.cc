@@ -198,6 +198,10 @@ TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
                 make_functional({x, y}, Dense(1)(x));
               }),
               HasSubstr("does not use its input \"image\""));
+  EXPECT_THAT(error_of([&] {
+                make_functional({y, y}, Dense(1)(y));
+              }),
+              HasSubstr("input \"image\" is listed twice"));
 }
 
 TEST(FunctionalTest, TakesWhatWasDeclaredAlone) {
