@@ -104,9 +104,10 @@ struct CsvLoggerOptions {
 };
 // A line for each epoch. The columns are the results of the first epoch and, where fit() has
 // validation_data, of its validation, whether or not that epoch was validated; "NA" for what an
-// epoch lacks. The file's folder is made where it is missing. Backups hold the columns and the
-// length of the file, from which it goes on: lines of epochs that are trained again are cut off.
-// Lines that the system refuses are written with the next one.
+// epoch lacks. Names are quoted where RFC 4180 asks for it. The file's folder is made where it is
+// missing. Backups hold the columns and the length of the file, from which it goes on: lines of
+// epochs that are trained again are cut off. Lines that the system refuses are written with the
+// next one.
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where

@@ -180,6 +180,14 @@ TEST(CSVLogger, SeparatesByTheCharacterAskedFor) {
   EXPECT_EQ(read_file(path), "epoch;a\n0;0.5\n");
 }
 
+TEST(CSVLogger, QuotesNamesThatWouldBreakTheTable) {
+  const std::string path = make_folder() + "/log.csv";
+  auto names = std::make_shared<Hooks>();
+  names->epoch_end = [](Training&, Logs& logs) { logs = {{"a,b", 1}, {"c\"d", 2}, {"e\nf", 3}}; };
+  fit(classifier(), 1, {names, callbacks::CSVLogger(path)});
+  EXPECT_EQ(read_file(path), "epoch,\"a,b\",\"c\"\"d\",\"e\nf\"\n0,1,2,3\n");
+}
+
 TEST(CSVLogger, HasColumnsForAValidationThatTheFirstEpochLacks) {
   const std::string path = make_folder() + "/log.csv";
   classifier().fit(points(8).batch(8), {.epochs = 2,

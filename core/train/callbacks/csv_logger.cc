@@ -98,12 +98,21 @@ class CsvLoggerCallback : public Callback {
     return {names.begin(), names.end()};
   }
 
+  // A name as a field of RFC 4180.
+  std::string field(const std::string& name) const {
+    if (name.find_first_of(std::string("\"\r\n") + options_.separator) == std::string::npos)
+      return name;
+    std::string quoted = "\"";
+    for (const char c : name) quoted += c == '"' ? "\"\"" : std::string(1, c);
+    return quoted + '"';
+  }
+
   void begin_table(const Training& training, const Logs& logs) {
     if (!options_.append) cut_to_ = 0;
     columns_ = columns_of(training, logs);
     if (length() > 0) return;
     unwritten_ = "epoch";
-    for (const std::string& column : columns_) unwritten_ += options_.separator + column;
+    for (const std::string& column : columns_) unwritten_ += options_.separator + field(column);
     unwritten_ += '\n';
   }
 
