@@ -3,7 +3,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <locale>
 #include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -31,14 +33,23 @@ std::string_view trimmed(std::string_view field) {
   return field.substr(first, field.find_last_not_of(" \t") - first + 1);
 }
 
+// What is too small for a float64 is 0; what is too large is none.
+std::optional<double> rounded_to_zero(std::string_view digits) {
+  std::istringstream in{std::string(digits)};
+  in.imbue(std::locale::classic());
+  double value = 0;
+  return in >> value ? std::optional(value) : std::nullopt;
+}
+
 // What a whole field says as a number, if it does.
 std::optional<double> number_of(std::string_view field) {
   std::string_view digits = trimmed(field);
   if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
+  if (end != digits.data() + digits.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) return rounded_to_zero(digits);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 // Whether a header may be a record that was meant to be read: it has numbers, and not those by

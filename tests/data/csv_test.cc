@@ -105,6 +105,10 @@ TEST_F(Csv, TakesNumbersWithASign) {
   expect_bad("a\n+\n", {"\"+\" is not a number"});
 }
 
+TEST_F(Csv, ReadsNumbersTooSmallForAFloatAsZero) {
+  EXPECT_EQ(to_string(read("a,b\n1e-400,+.5e-5000\n")["features"]), "float32[1,2] {0, 0}");
+}
+
 TEST_F(Csv, RefusesValuesThatDoNotFit) {
   expect_bad("y\n9007199254740993\n", {"is not below 2^53"}, {.dtype = DType::kInt64});
   expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
