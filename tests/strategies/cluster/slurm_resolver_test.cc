@@ -162,7 +162,7 @@ TEST(SlurmResolver, StepsThatShareAHostHaveOtherPorts) {
     return port;
   };
   EXPECT_EQ(first_port("70", "0"), first_port("70", "0"));
-  EXPECT_NE(first_port("70", "0"), first_port("71", "0"));  // the tasks of an array
+  EXPECT_NE(first_port("70", "0"), first_port("71", "0"));                  // the tasks of an array
   EXPECT_NE(first_port("4160749569", "0"), first_port("4160749570", "0"));  // of a federation
   EXPECT_NE(first_port("70", "0"), first_port("70", "1"));
 }
