@@ -41,10 +41,25 @@ std::optional<double> rounded_to_zero(std::string_view digits) {
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
-// What a whole field says as a number, if it does.
-std::optional<double> number_of(std::string_view field) {
+// A field as std::from_chars reads it.
+std::string_view digits_of(std::string_view field) {
   std::string_view digits = trimmed(field);
   if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.remove_prefix(1);
+  return digits;
+}
+
+// What a whole field says as an int64, if it does.
+std::optional<int64_t> integer_of(std::string_view field) {
+  const std::string_view digits = digits_of(field);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (end != digits.data() + digits.size() || error != std::errc()) return std::nullopt;
+  return value;
+}
+
+// What a whole field says as a number, if it does.
+std::optional<double> number_of(std::string_view field) {
+  const std::string_view digits = digits_of(field);
   double value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (end != digits.data() + digits.size()) return std::nullopt;
@@ -64,7 +79,7 @@ bool looks_like_record(const std::vector<std::string>& names) {
   return !counts;
 }
 
-// Below it the integers of a float64, as which numbers are read, are exact.
+// Below it the integers of a float64 are exact.
 constexpr double kExact = 0x1p53;
 
 template <typename T>
@@ -78,7 +93,6 @@ bool overflows(double value) {
   return std::isfinite(value) && !std::isfinite(static_cast<float>(T(static_cast<float>(value))));
 }
 
-// REQUIRES: a value for int64 is below kExact.
 bool fits(double value, DType dtype) {
   if (dtype == DType::kFloat32) return !overflows<float>(value);
   if (dtype == DType::kBFloat16) return !overflows<bfloat16>(value);
@@ -88,8 +102,42 @@ bool fits(double value, DType dtype) {
   if (dtype == DType::kInt32) return is_within<int32_t>(value);
   if (dtype == DType::kUInt8) return is_within<uint8_t>(value);
   if (dtype == DType::kBool) return is_within<bool>(value);
-  return true;
+  return std::abs(value) < kExact;
 }
+
+// Numbers of a file that become a tensor of `dtype`.
+class Numbers {
+ public:
+  explicit Numbers(DType dtype) : dtype_(dtype) {}
+
+  // Adds what a field says, or returns what is wrong with it.
+  std::optional<std::string> add(std::string_view field) {
+    const auto integer = dtype_ == DType::kInt64 ? integer_of(field) : std::nullopt;
+    const auto value = integer ? static_cast<double>(*integer) : number_of(field);
+    if (!value) return "is not a number";
+    if (!integer && !fits(*value, dtype_)) return str("is not a value of ", dtype_);
+    if (dtype_ == DType::kInt64)
+      integers_.push_back(integer ? *integer : static_cast<int64_t>(*value));
+    else
+      values_.push_back(*value);
+    return std::nullopt;
+  }
+
+  bool empty() const { return values_.empty() && integers_.empty(); }
+  // REQUIRES: it is not empty.
+  double last() const {
+    return integers_.empty() ? values_.back() : static_cast<double>(integers_.back());
+  }
+  Tensor tensor(const Shape& shape) const {
+    if (dtype_ == DType::kInt64) return Tensor::from(integers_, shape);
+    return Tensor::from(values_, shape).cast(dtype_);
+  }
+
+ private:
+  DType dtype_;
+  std::vector<double> values_;     // of all dtypes but int64
+  std::vector<int64_t> integers_;  // of int64, which float64 does not hold
+};
 
 class Reader {
  public:
@@ -97,7 +145,9 @@ class Reader {
       : path_(path),
         options_(options),
         text_(read_file(path)),
-        records_(text_, path, options.delimiter) {}
+        records_(text_, path, options.delimiter),
+        features_(options.dtype),
+        labels_(options.label_dtype) {}
 
   Dataset read() {
     std::vector<std::string> fields;
@@ -153,29 +203,20 @@ class Reader {
       fail(Code::kDataLoss, place(0), fields.size(), " fields where line ", first_line_, " has ",
            columns_);
     for (size_t i = 0; i < columns_; ++i) {
-      if (i == label_)
-        labels_.push_back(label(i, fields[i]));
-      else
-        features_.push_back(number(i, fields[i], options_.dtype));
+      Numbers& numbers = i == label_ ? labels_ : features_;
+      if (const auto fault = numbers.add(fields[i]))
+        fail_field(i, str(shown(fields[i]), " ", *fault));
+      if (i == label_) check_label(fields[i]);
     }
     ++rows_;
   }
 
-  double label(size_t column, const std::string& field) const {
-    const double value = number(column, field, options_.label_dtype);
+  // The last one, of `field`.
+  void check_label(const std::string& field) const {
+    const double value = labels_.last();
     if (options_.num_classes && !(value >= 0 && value < static_cast<double>(*options_.num_classes)))
-      fail_field(column, str("label ", shown(field), " is out of range; there are ",
+      fail_field(label_, str("label ", shown(field), " is out of range; there are ",
                              *options_.num_classes, " classes"));
-    return value;
-  }
-
-  double number(size_t column, const std::string& field, DType dtype) const {
-    const std::optional<double> value = number_of(field);
-    if (!value) fail_field(column, str(shown(field), " is not a number"));
-    if (dtype == DType::kInt64 && std::abs(*value) >= kExact)
-      fail_field(column, str(shown(field), " is not below 2^53, so that it may not be exact"));
-    if (!fits(*value, dtype)) fail_field(column, str(shown(field), " is not a value of ", dtype));
-    return *value;
   }
 
   [[noreturn]] void fail_field(size_t column, std::string_view problem) const {
@@ -191,11 +232,8 @@ class Reader {
   Dataset to_dataset() const {
     std::vector<Table::Column> columns;
     const int64_t width = static_cast<int64_t>(columns_) - (labels_.empty() ? 0 : 1);
-    columns.push_back(
-        {"features", Tensor::from(features_, {rows_, width}).cast(options_.dtype), std::nullopt});
-    if (!labels_.empty())
-      columns.push_back(
-          {"label", Tensor::from(labels_, {rows_}).cast(options_.label_dtype), std::nullopt});
+    columns.push_back({"features", features_.tensor({rows_, width}), std::nullopt});
+    if (!labels_.empty()) columns.push_back({"label", labels_.tensor({rows_}), std::nullopt});
     return from_table(std::make_shared<Table>(std::move(columns)));
   }
 
@@ -208,7 +246,7 @@ class Reader {
   std::vector<std::string> names_;
   size_t columns_ = 0, label_ = kNoLabel;
   int64_t first_line_ = 1, rows_ = 0;
-  std::vector<double> features_, labels_;
+  Numbers features_, labels_;
 };
 
 }  // namespace

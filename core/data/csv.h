@@ -21,7 +21,8 @@ struct CsvOptions {
 
 // A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold
 // delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped. "nan" and
-// "inf" are numbers where the dtype has them; an empty field is none.
+// "inf" are numbers where the dtype has them; an empty field is none. Integers from 2^53 on are
+// read from digits alone, without point or exponent, so that they are exact.
 // {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
 // kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes counted from 0, the others from 1) for
 // what is not a number or does not fit the dtype, a record of another length, a label out of range,

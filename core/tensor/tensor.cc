@@ -141,13 +141,24 @@ void Tensor::copy_from(const void* source, size_t size) {
   if (size > 0) std::memcpy(data_, source, size);
 }
 
+namespace {
+
+template <typename T>
+std::string first_values(const Tensor& tensor) {
+  constexpr size_t kShown = 8;
+  const Tensor numbers = tensor.cast(dtype_of<T>);
+  const std::span<const T> values = numbers.values<T>();
+  return str("{", comma_separated(values.first(std::min(kShown, values.size()))),
+             values.size() > kShown ? ", ...}" : "}");
+}
+
+}  // namespace
+
 std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
-  constexpr size_t kShown = 8;
-  const Tensor numbers = tensor.cast(DType::kFloat64);
-  const std::span<const double> values = numbers.values<double>();
-  return str(tensor.spec(), " {", comma_separated(values.first(std::min(kShown, values.size()))),
-             values.size() > kShown ? ", ...}" : "}");
+  const bool is_exact = is_integer(tensor.dtype());
+  return str(tensor.spec(), " ",
+             is_exact ? first_values<int64_t>(tensor) : first_values<double>(tensor));
 }
 
 }  // namespace cohort

@@ -109,8 +109,18 @@ TEST_F(Csv, ReadsNumbersTooSmallForAFloatAsZero) {
   EXPECT_EQ(to_string(read("a,b\n1e-400,+.5e-5000\n")["features"]), "float32[1,2] {0, 0}");
 }
 
+TEST_F(Csv, ReadsEveryInt64Exactly) {
+  const Element row =
+      read("id,y\n9007199254740993,-9223372036854775808\n+9223372036854775807,1e3\n",
+           {.label_column = "y", .dtype = DType::kInt64, .label_dtype = DType::kInt64});
+  EXPECT_EQ(to_string(row["features"]), "int64[2,1] {9007199254740993, 9223372036854775807}");
+  EXPECT_EQ(to_string(row["label"]), "int64[2] {-9223372036854775808, 1000}");
+}
+
 TEST_F(Csv, RefusesValuesThatDoNotFit) {
-  expect_bad("y\n9007199254740993\n", {"is not below 2^53"}, {.dtype = DType::kInt64});
+  for (const char* number : {"9223372036854775808", "9007199254740993.0", "1e16", "0.5"})
+    expect_bad(str("y\n", number, "\n"), {number, "is not a value of int64"},
+               {.dtype = DType::kInt64});
   expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n3e9\n", {"\"3e9\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});

@@ -32,6 +32,8 @@ TEST(TensorTest, WithoutAValueIsRefusedWhereElementsAreNeeded) {
 
 TEST(TensorTest, IsWrittenWithItsFirstElements) {
   EXPECT_EQ(to_string(Tensor::from<int32_t>({1, 2}, {2})), "int32[2] {1, 2}");
+  EXPECT_EQ(to_string(Tensor::from<int64_t>({9007199254740993, -1}, {2})),
+            "int64[2] {9007199254740993, -1}");
   EXPECT_EQ(to_string(Tensor::zeros(DType::kBool, {9})), "bool[9] {0, 0, 0, 0, 0, 0, 0, 0, ...}");
   EXPECT_EQ(to_string(Tensor::zeros(DType::kFloat32, {0})), "float32[0] {}");
   EXPECT_EQ(to_string(Tensor()), "undefined tensor");
