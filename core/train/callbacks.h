@@ -99,8 +99,8 @@ struct BackupAndRestoreOptions {
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
-  char separator = ',';
-  bool append = false;  // to what the file holds
+  char separator = ',';  // not a letter, a digit, a sign, a point, a quote or a line end
+  bool append = false;   // to what the file holds
 };
 // A line for each epoch. The columns are the results of the first epoch and, where fit() has
 // validation_data, of its validation, whether or not that epoch was validated; "NA" for what an

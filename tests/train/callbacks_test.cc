@@ -77,6 +77,9 @@ TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
   for (const char* path : {"", "folder/"})
     expect_refused([path] { callbacks::CSVLogger(path); },
                    str("CSVLogger: the path \"", path, "\" ends without the name of a file"));
+  for (const char separator : {'"', '\n', '\r', '.', '-', '7', 'e'})
+    expect_refused([&] { callbacks::CSVLogger("log.csv", {.separator = separator}); },
+                   str("CSVLogger: the separator, character ", int{separator}));
 }
 
 TEST(EarlyStopping, SaysWhatWasNotReached) {

@@ -1,9 +1,11 @@
+#include <cctype>
 #include <filesystem>
 #include <iomanip>
 #include <limits>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "core/base/file.h"
 #include "core/train/appended_file.h"
@@ -16,6 +18,14 @@
 
 namespace cohort::callbacks {
 namespace {
+
+// A table's separator is none of what its numbers and quoted names are written with.
+void require_separator(char separator) {
+  const bool is_of_fields = std::isalnum(static_cast<unsigned char>(separator)) != 0;
+  if (is_of_fields || std::string_view("\"\r\n.+-").find(separator) != std::string_view::npos)
+    invalid("CSVLogger: the separator, character ", static_cast<int>(separator),
+            ", is a letter, a digit, a sign, a point, a quote or a line end");
+}
 
 class CsvLoggerCallback : public Callback {
  public:
@@ -140,6 +150,7 @@ class CsvLoggerCallback : public Callback {
 
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options) {
   require_file_name("CSVLogger", path);
+  require_separator(options.separator);
   return std::make_shared<CsvLoggerCallback>(std::move(path), options);
 }
 
