@@ -36,7 +36,7 @@ Symbol Input(const Shape& shape, const InputOptions& options = {});
 // Each layer on the result of the one before.
 Layer make_sequential(const std::vector<Layer>& layers, std::string name = "");
 // The part of a drawn network that leads from `inputs` to `output`. kInvalidArgument when the
-// output needs an input that is not listed, or an input is not used.
+// output needs an input that is not listed, or an input is not used or listed twice.
 Layer make_functional(const std::vector<Symbol>& inputs, const Symbol& output,
                       std::string name = "");
 
