@@ -34,6 +34,9 @@ std::string describe(const Attempt::TaskRun& run) {
   return str(run.name, " ", run.status.describe());
 }
 
+// As a task is that has been told of another one's error.
+bool was_aborted(ExitStatus status) { return status.code() == exit_code(Code::kAborted); }
+
 Log open_log(const std::string& log_dir, int restart, const Task& task, const char* stream) {
   if (log_dir.empty()) return {};
   const std::string folder = str(log_dir, "/attempt-", restart);
@@ -220,13 +223,15 @@ void Attempt::record(TaskRun& run, ExitStatus status) {
 }
 
 bool Attempt::may_be_cause(ExitStatus status) const {
-  return failed_ && phase_ < Phase::kKilling && status.was_killed() &&
-         !status.was_killed_by(SIGTERM);
+  if (!failed_ || phase_ >= Phase::kKilling) return false;
+  if (status.was_killed()) return !status.was_killed_by(SIGTERM);
+  return was_aborted(tasks_[*failed_].status);
 }
 
 int Attempt::weight(ExitStatus status) const {
   if (status.was_killed_by(passed_on_)) return 0;
-  return status.resumable() || status.code() == exit_code(Code::kUnavailable) ? 1 : 2;
+  const bool misses_peer = status.code() == exit_code(Code::kUnavailable);
+  return status.resumable() || misses_peer || was_aborted(status) ? 1 : 2;
 }
 
 void Attempt::advance() {

@@ -97,11 +97,12 @@ class Attempt {
   void tell(const Message& message) const;
   void reap();
   void record(TaskRun& run, ExitStatus status);
-  // Of a task that ends when all have been asked to: whether nobody here has killed it. One that
-  // was killed may take longer to disappear than others to notice it and end.
+  // Of a task that ends when all have been asked to: whether nobody here has killed it, or it has
+  // an error of which another one was told. What was killed may take longer to disappear, and what
+  // has an error to unwind, than others to notice it and end.
   bool may_be_cause(ExitStatus status) const;
   // How likely a failure is the cause of others: those who did what a signal asked for, miss a
-  // peer, or ask to be resumed, may only have noticed what happened to another.
+  // peer, were aborted, or ask to be resumed, may only have noticed what happened to another.
   int weight(ExitStatus status) const;
   // Draws the consequences of tasks that have ended.
   void advance();

@@ -98,6 +98,21 @@ TEST(LauncherEnd, IsTheDeathThatOthersNoticedSooner) {
   EXPECT_THAT(launched.errors(), HasSubstr("then worker:0"));
 }
 
+TEST(LauncherEnd, IsTheErrorThatOthersWereToldOf) {
+  const TemporaryFolder folder("launcher");
+  Launched launched(
+      {.flags = {"--workers=2"},
+       .actions = {"worker:0@await_file=" + folder.path() + "/told",
+                   "worker:0@exit=" + std::to_string(exit_code(Code::kAborted)), "handle_signals",
+                   "print=ready", "await_file=" + folder.path() + "/ends", "exit=7"}});
+  launched.wait_for_output("ready");
+  touch(folder.path() + "/told");
+  launched.wait_for_errors("; ending worker:1");
+  touch(folder.path() + "/ends");
+  EXPECT_EQ(launched.wait(), 7);
+  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
+}
+
 TEST(LauncherEnd, NamesSignals) {
   for (const auto& [signal, name] : {std::pair{SIGUSR1, "SIGUSR1"}, {SIGKILL, "SIGKILL"}}) {
     const Finished run = finish({.flags = {"--workers=2"},
