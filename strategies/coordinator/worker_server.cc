@@ -306,14 +306,17 @@ class WorkerServer::Network {
   Network(const Address& address, const WorkerServerOptions& options,
           const Environment& environment)
       : worker_(completed(options, environment), environment, [this] { shut_down(); }),
-        server_("worker server", kMethod, address,
-                coordination::Security(options.tls, options.allow_plaintext, environment),
-                [this](coordination::CertifiedTasks tasks) {
-                  const auto call = std::make_shared<CoordinatorCall>(worker_, std::move(tasks));
-                  call->begin(call);
-                  return call.get();
-                },
-                {}) {}
+        server_(address, coordination::Security(options.tls, options.allow_plaintext, environment),
+                {.name = "worker server",
+                 .method = kMethod,
+                 .accept =
+                     [this](coordination::CertifiedTasks tasks) {
+                       const auto call =
+                           std::make_shared<CoordinatorCall>(worker_, std::move(tasks));
+                       call->begin(call);
+                       return call.get();
+                     },
+                 .notice = worker_.options().notice}) {}
 
   void wait() {
     std::unique_lock lock(mutex_);

@@ -224,11 +224,14 @@ class ParameterServer::Network {
     // Before anything in the folder is touched: who finds the port taken may be a second start of
     // the server that has both.
     server_ = std::make_unique<StreamServer>(
-        "parameter server", kMethod, address, security_,
-        [this](coordination::CertifiedTasks tasks) { return accept(std::move(tasks)); },
-        StreamServer::Direct{.first_byte = kDirectByte, .accept = [this](net::Descriptor socket) {
-                               direct_->accept(std::move(socket));
-                             }});
+        address, security_,
+        StreamServer::Options{
+            .name = "parameter server",
+            .method = kMethod,
+            .accept = [this](auto tasks) { return accept(std::move(tasks)); },
+            .direct = {.first_byte = kDirectByte,
+                       .accept = [this](auto socket) { direct_->accept(std::move(socket)); }},
+            .notice = options_.notice});
     restore();
     share_memory();
     service_.set_offering([this](const std::string& host, const std::shared_ptr<Start>& start) {

@@ -1,24 +1,28 @@
 #include "strategies/parameter_server/stream_server.h"
 
 #include <chrono>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include "core/base/error.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/grpc_server.h"
+#include "strategies/cluster/coordination/refusal_log.h"
 #include "strategies/parameter_server/patience.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
 namespace {
 
-coordination::GrpcServer::Options options_for(std::string name) {
+coordination::GrpcServer::Options options_for(const std::string& name) {
   constexpr std::chrono::seconds kKeepalive(2), kHandshake(5);
-  return {.name = std::move(name),
+  return {.name = name,
           .message_bytes = kMaxMessageBytes,
           .metadata_bytes = 8192,
           .calls_per_connection = 64,
@@ -40,15 +44,15 @@ class Stranger final : public grpc::ServerGenericBidiReactor {
 
 class StreamServer::Network final : public grpc::CallbackGenericService {
  public:
-  Network(std::string what, std::string method, const Address& address,
-          const coordination::Security& security, Accept accept, Direct direct)
-      : method_(std::move(method)), security_(security), accept_(std::move(accept)) {
-    auto options = options_for(std::move(what));
-    if (direct.accept)
-      options.take = [direct = std::move(direct)](net::Descriptor& socket, char first) {
-        if (first == direct.first_byte) direct.accept(std::exchange(socket, {}));
+  Network(const Address& address, const coordination::Security& security, Options options)
+      : options_(std::move(options)), security_(security) {
+    auto network = options_for(options_.name);
+    if (options_.direct.accept)
+      network.take = [this](net::Descriptor& socket, char first) {
+        if (first == options_.direct.first_byte) options_.direct.accept(std::exchange(socket, {}));
       };
-    server_.emplace(address, security_, std::move(options), [this](grpc::ServerBuilder& builder) {
+    network.refused = [this](const std::string& host, const Error& error) { refused(host, error); };
+    server_.emplace(address, security_, std::move(network), [this](grpc::ServerBuilder& builder) {
       builder.RegisterCallbackGenericService(this);
       COHORT_TSAN_RELEASE(this);  // for calls, of which ThreadSanitizer cannot see the beginning
     });
@@ -57,21 +61,30 @@ class StreamServer::Network final : public grpc::CallbackGenericService {
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
     COHORT_TSAN_ACQUIRE(this);
-    if (context->method() != method_) return new Stranger();
-    return accept_(coordination::tasks_of(*context->auth_context(), security_));
+    if (context->method() != options_.method) return new Stranger();
+    return options_.accept(coordination::tasks_of(*context->auth_context(), security_));
   }
 
  private:
-  const std::string method_;
+  void refused(const std::string& host, const Error& error) {
+    std::optional<std::string> line;
+    {
+      const std::lock_guard lock(mutex_);
+      line = refusals_.line(host, error, std::chrono::steady_clock::now());
+    }
+    if (line) options_.notice(str(options_.name, ": ", *line));
+  }
+
+  const Options options_;
   const coordination::Security security_;
-  const Accept accept_;
+  std::mutex mutex_;
+  coordination::RefusalLog refusals_;
   std::optional<coordination::GrpcServer> server_;  // last: its calls use the rest
 };
 
-StreamServer::StreamServer(std::string what, std::string method, const Address& address,
-                           const coordination::Security& security, Accept accept, Direct direct)
-    : network_(std::make_unique<Network>(std::move(what), std::move(method), address, security,
-                                         std::move(accept), std::move(direct))) {}
+StreamServer::StreamServer(const Address& address, const coordination::Security& security,
+                           Options options)
+    : network_(std::make_unique<Network>(address, security, std::move(options))) {}
 
 StreamServer::~StreamServer() = default;
 

@@ -32,11 +32,19 @@ class StreamServer {
     std::function<void(net::Descriptor)> accept;  // null: there are none
   };
 
-  // `what` is the server's name in messages. kFailedPrecondition when the port is in use, the
+  struct Options {
+    std::string name;    // of the server, in messages
+    std::string method;  // full, as "/package.Service/Method"
+    Accept accept;
+    Direct direct = {};
+    // Gets a line about each host that speaks plain text where it is to speak TLS, once a minute.
+    std::function<void(const std::string& line)> notice;
+  };
+
+  // kFailedPrecondition when the port is in use, the
   // address is not of this host, or plain text would go beyond this host without permission;
   // kInvalidArgument for certificates that gRPC refuses.
-  StreamServer(std::string what, std::string method, const Address& address,
-               const coordination::Security& security, Accept accept, Direct direct);
+  StreamServer(const Address& address, const coordination::Security& security, Options options);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;

@@ -4,17 +4,20 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "core/base/error.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/cluster/net/arrivals.h"
 #include "strategies/cluster/net/http2_guard.h"
+#include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::coordination {
 namespace {
 
 using std::chrono::milliseconds;
+
+// What TLS begins with.
+constexpr char kHandshake = 0x16;
 
 int count_of(milliseconds time) { return static_cast<int>(time.count()); }
 
@@ -33,22 +36,20 @@ class GrpcServer::Network {
  public:
   Network(const Address& address, const Security& security, Options options,
           const std::function<void(grpc::ServerBuilder&)>& add_services)
-      : options_(std::move(options)) {
+      : options_(std::move(options)), is_encrypted_(security.encrypted()) {
     keep_grpc();
     const auto endpoints = resolve(address);
     security.check(str("the ", options_.name, " would serve at ", address.text()),
                    all_loopback(endpoints));
-    if (!security.encrypted()) guard_.emplace(most_in_plain_text(options_));
+    if (!is_encrypted_) guard_.emplace(most_in_plain_text(options_));
     start(security, add_services);
     if (!server_)
       invalid("the ", options_.name, " cannot serve at ", address.text(),
               ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
               "COHORT_TLS_KEY, COHORT_TLS_CA)");
-    if (options_.take)
-      arrivals_.emplace([this](net::Descriptor socket, char first) {
-        options_.take(socket, first);
-        if (socket) give_to_grpc(std::move(socket));
-      });
+    if (options_.take || is_encrypted_)
+      arrivals_.emplace(
+          [this](net::Descriptor socket, char first) { admit(std::move(socket), first); });
     listener_.emplace(options_.name, address, endpoints,
                       [this](int descriptor) { accept(net::Descriptor(descriptor)); });
   }
@@ -103,6 +104,24 @@ class GrpcServer::Network {
       give_to_grpc(std::move(socket));
   }
 
+  void admit(net::Descriptor socket, char first) {
+    if (options_.take) options_.take(socket, first);
+    if (!socket) return;
+    if (is_encrypted_ && first != kHandshake)
+      refuse_plain_text(socket);
+    else
+      give_to_grpc(std::move(socket));
+  }
+
+  // He is known without the work of a handshake, and by his host, which gRPC does not tell.
+  void refuse_plain_text(const net::Descriptor& socket) const {
+    const auto peer = net::InternetAddress::of_peer(socket);
+    options_.refused(peer ? peer->host() : "",
+                     Error(Code::kPermissionDenied,
+                           "it does not speak TLS, as the tasks of this job do "
+                           "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"));
+  }
+
   void give_to_grpc(net::Descriptor socket) {
     if (guard_) socket = guard_->guard(std::move(socket));
     if (!socket) return;
@@ -112,6 +131,7 @@ class GrpcServer::Network {
   }
 
   const Options options_;
+  const bool is_encrypted_;
   std::optional<net::Http2Guard> guard_;  // where calls are not encrypted; outlives the server
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/error.h"
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/net/descriptor.h"
@@ -43,6 +44,9 @@ class GrpcServer {
     // Gets each connection with its first byte, which is still to be read, where set; gRPC has
     // those that are left there. On a thread of the server; does not wait.
     std::function<void(net::Descriptor& socket, char first)> take = {};
+    // Hears of each host, "" when it is not known, that is hung up on because it speaks plain text
+    // where calls are encrypted. On a thread of the server; does not wait.
+    std::function<void(const std::string& host, const Error& error)> refused;
   };
 
   // `add_services` registers what the calls are for. kFailedPrecondition when the port is in use,

@@ -17,7 +17,6 @@
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/net/descriptor.h"
-#include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::coordination {
@@ -25,9 +24,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-// What a connection by TLS begins with.
-constexpr char kHandshake = 0x16;
 
 // How long a host may leave a heartbeat unanswered. The system counts from when it sends it again,
 // 0.2 to 0.4 s after the first time; together they are over soon after `suspect`.
@@ -76,10 +72,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
         clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
         state_(roster, job_id, timing, clock_.now()) {
     GrpcServer::Options options = options_for(timing);
-    if (security.encrypted())
-      options.take = [this](net::Descriptor& socket, char first) {
-        if (first != kHandshake) refuse_plain_text(std::exchange(socket, {}));
-      };
+    options.refused = [this](const std::string& host, const Error& error) { refused(host, error); };
     server_.emplace(*roster.leader(), security, std::move(options),
                     [this](grpc::ServerBuilder& builder) { builder.RegisterService(this); });
     ticker_ = std::thread([this] { tick(); });
@@ -184,17 +177,10 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     bool ending_ = false, finished_ = false;
   };
 
-  // Of somebody who is to speak TLS: he is known without the work of a handshake, and by his host,
-  // which gRPC does not tell.
-  void refuse_plain_text(const net::Descriptor& socket) {
-    const auto peer = net::InternetAddress::of_peer(socket);
+  void refused(const std::string& host, const Error& error) {
     {
       std::lock_guard lock(mutex_);
-      state_.refused(peer ? peer->host() : std::string(),
-                     Error(Code::kPermissionDenied,
-                           "it does not speak TLS, as the tasks of this job do "
-                           "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"),
-                     clock_.now());
+      state_.refused(host, error, clock_.now());
     }
     wake_.notify_all();
   }

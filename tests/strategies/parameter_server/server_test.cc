@@ -447,5 +447,17 @@ TEST(Certificates, ACallerIsTheTaskThatItsCertificateNames) {
     }
 }
 
+TEST(Certificates, TheServerTellsOnceWhoSpeaksPlainText) {
+  const Certificates certificates;
+  TestServer server({.tls = certificates.files()});
+  ParameterClient client(server.address(),
+                         {.task = "worker:0", .job_id = "job", .timeout = milliseconds(500)},
+                         no_environment);
+  EXPECT_ERROR(client.statistics(), Code::kUnavailable, "");
+  EXPECT_NE(server.line("parameter server: refuses a task at 127.0.0.1: ").find("not speak TLS"),
+            std::string::npos);
+  EXPECT_EQ(server.lines("refuses a task"), 1);
+}
+
 }  // namespace
 }  // namespace cohort::testing
