@@ -269,6 +269,7 @@ void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, co
       const StepInfo step{options.seed, options.step, first_replica + id, replicas_in_sync_,
                           communicator(replica)};
       work(replica, plan_options(replica, options.precision), step);
+      if (step_ != nullptr) step_->end_step(id);
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (first_error) return;  // the others only report that they were stopped

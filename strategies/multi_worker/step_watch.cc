@@ -5,6 +5,16 @@
 #include "core/collective/forwarding_communicator.h"
 
 namespace cohort {
+namespace {
+
+Error mismatch(int64_t fewer, int64_t more) {
+  return Error(Code::kInvalidArgument,
+               str("the replicas of a step must make the same collectives, but one has ended it "
+                   "after ",
+                   fewer, " of them, and another one has asked for ", more));
+}
+
+}  // namespace
 
 class WatchedCommunicator final : public ForwardingCommunicator {
  public:
@@ -18,7 +28,12 @@ class WatchedCommunicator final : public ForwardingCommunicator {
   ~WatchedCommunicator() override { watch_->remove(this); }
 
   void run(const Call& call) override {
+    watch_->begin_collective(replica_);
     timed([&] { inner().run(call); });
+  }
+  int64_t start(const Call& call) override {
+    watch_->begin_collective(replica_);
+    return inner().start(call);
   }
   Received wait(int64_t operation) override {
     Received received;
@@ -62,10 +77,27 @@ void StepWatch::abort(const Error& error) {
   for (Communicator* communicator : watched_) communicator->abort(error);
 }
 
+// Whoever comes last, of one that ends and one that asks for more, sees what the other has done.
+void StepWatch::begin_collective(Replica& replica) {
+  const int64_t own = ++replica.collectives;
+  if (replica.has_ended) return;  // between two steps
+  for (const Replica& other : replicas_)
+    if (other.has_ended && other.collectives < own) throw mismatch(other.collectives, own);
+}
+
+void StepWatch::end_step(int replica) {
+  Replica& own = replicas_[static_cast<size_t>(replica)];
+  own.has_ended = true;
+  for (const Replica& other : replicas_)
+    if (other.collectives > own.collectives) throw mismatch(own.collectives, other.collectives);
+}
+
 void StepWatch::begin_step() {
   for (Replica& replica : replicas_) {
     replica.has_combined = false;
     replica.waited = 0;
+    replica.collectives = 0;
+    replica.has_ended = false;
   }
 }
 

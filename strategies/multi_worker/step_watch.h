@@ -25,6 +25,10 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   // The communicator of a replica, watched.
   std::unique_ptr<Communicator> watch(int replica, std::unique_ptr<Communicator> communicator);
 
+  // Of a replica that has done its part of the step, on its thread. kInvalidArgument, here or in
+  // the collective that another replica asks for, where that one would wait for it for ever.
+  void end_step(int replica);
+
   // Forgets the step before. Not while replicas run, as is what follows.
   void begin_step();
   // Whether some replica may have got the result of a collective, and done something with it.
@@ -40,9 +44,12 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   friend class WatchedCommunicator;
   struct Replica {
     std::atomic<bool> has_combined = false;
-    std::atomic<int64_t> waited = 0;  // in nanoseconds
+    std::atomic<int64_t> waited = 0;       // in nanoseconds
+    std::atomic<int64_t> collectives = 0;  // that it has asked for
+    std::atomic<bool> has_ended = false;
   };
 
+  void begin_collective(Replica& replica);
   void add(Communicator* communicator);
   void remove(Communicator* communicator);
 

@@ -12,6 +12,7 @@
 #include "core/graph/op.h"
 #include "core/kernels/kernel.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
@@ -96,6 +97,26 @@ TEST_P(MirroredStrategyTest, AnErrorInAReplicaIsThrownAndTheNextRunWorks) {
     }
     for (const auto& outputs : strategy.run(table, good))
       EXPECT_DOUBLE_EQ(outputs[0].item(), -0.25 * GetParam());
+  }
+}
+
+TEST_F(MirroredStrategyTest, ReplicasThatDisagreeAboutACollectiveGetAnErrorAndDoNotWait) {
+  constexpr int kReplicas = 3;
+  MirroredStrategy strategy(first_cpus(kReplicas));
+  const auto sum = Function([](const std::vector<Value>& in) {
+    return ops::all_reduce_async({in[0]}, ReduceOp::kSum, in[1]);
+  });
+  // Whether each replica takes part, by bits.
+  const auto run = [&](int who) {
+    std::vector<std::vector<Tensor>> inputs;
+    for (int r = 0; r < kReplicas; ++r)
+      inputs.push_back({Tensor::scalar(1.0f), Tensor::scalar(((who >> r) & 1) != 0)});
+    return strategy.run(sum, inputs);
+  };
+  for (int who = 1; who < 7; ++who) {
+    testing::expect_error(Code::kInvalidArgument, {"must make the same collectives"},
+                          [&] { run(who); });
+    for (const auto& outputs : run(7)) EXPECT_EQ(outputs[0].item(), kReplicas);
   }
 }
 
