@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -146,7 +147,7 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
   Rounds own, fastest;
   const auto& libraries = peers.libraries;
   std::vector<Rounds> others(libraries.size());
-  std::vector<double> bandwidths;
+  std::map<int, std::vector<double>> bandwidths;  // by threads
   for (int64_t round = 0; round < s.rounds; ++round) {
     for (const int64_t bytes : s.bytes) {
       const std::vector<double> times = run(bytes, repetitions_of(s, bytes));
@@ -154,7 +155,9 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
       fastest[bytes].push_back(*std::min_element(times.begin(), times.end()));
     }
     for (size_t p = 0; p < libraries.size(); ++p) add(others[p], libraries[p]->run(ranks, s.bytes));
-    if (peers.memory) bandwidths.push_back(peers.memory->run(ranks));
+    if (peers.memory)
+      for (const int threads : std::set<int>{1, ranks})
+        bandwidths[threads].push_back(peers.memory->run(threads));
   }
   report(name, ranks, own);
   for (size_t p = 0; p < libraries.size(); ++p) {
@@ -165,12 +168,13 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
                   median(others[p][bytes]) / median(medians), medians.size());
   }
   // Of memory the best of the repetitions is known, which is held against the best here.
-  if (!bandwidths.empty())
+  for (const auto& [threads, added] : bandwidths)
     for (const auto& [bytes, times] : fastest)
       std::printf(
-          "ratio np=%d bytes=%lld %s/add=%.2f (medians of the best of %zu alternating rounds)\n",
-          ranks, static_cast<long long>(bytes), name.c_str(),
-          gigabytes_per_second(bytes, median(times)) / median(bandwidths), bandwidths.size());
+          "ratio np=%d bytes=%lld %s/add by %d thread%s=%.2f (medians of the best of %zu "
+          "alternating rounds)\n",
+          ranks, static_cast<long long>(bytes), name.c_str(), threads, threads == 1 ? "" : "s",
+          gigabytes_per_second(bytes, median(times)) / median(added), added.size());
   std::fflush(stdout);
 }
 

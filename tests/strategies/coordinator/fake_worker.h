@@ -27,9 +27,11 @@ class FakeWorker {
       std::function<std::optional<coordinator::FromWorker>(const coordinator::ToWorker& message)>;
 
   explicit FakeWorker(const Answer& answer)
-      : server_("fake worker", coordinator::kMethod, Address::parse(port_.address()),
-                coordination::Security({}, false, no_environment),
-                [answer](const coordination::CertifiedTasks&) { return new Call(answer); }, {}) {}
+      : server_(Address::parse(port_.address()), coordination::Security({}, false, no_environment),
+                {.name = "fake worker",
+                 .method = coordinator::kMethod,
+                 .accept = [answer](const auto&) { return new Call(answer); },
+                 .notice = [](const std::string&) {}}) {}
 
   std::string address() const { return port_.address(); }
 
