@@ -332,6 +332,13 @@ TEST(Interrupt, DoesNotEndAnEvaluationOfACallbackBeforeFitHasSaved) {
   init();
 }
 
+// Processes of their own, begun anew: a fork of this one would wait for threads that it does not have.
+class Termination : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+using RunMain = Termination;
+
 // Exits with what run_main returns. `before` is how the signal is handled at first.
 void train_until_terminated(int signal, int times, void (*before)(int) = SIG_DFL) {
   std::signal(signal, before);
@@ -346,22 +353,22 @@ void train_until_terminated(int signal, int times, void (*before)(int) = SIG_DFL
   }));
 }
 
-TEST(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
+TEST_F(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
   for (const int signal : {SIGTERM, SIGHUP})
     EXPECT_EXIT(train_until_terminated(signal, 1), ::testing::ExitedWithCode(kExitResumable),
                 "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
-TEST(Termination, TheSecondTimeEndsTheProcessAtOnce) {
+TEST_F(Termination, TheSecondTimeEndsTheProcessAtOnce) {
   EXPECT_EXIT(train_until_terminated(SIGTERM, 2), ::testing::KilledBySignal(SIGTERM), "");
 }
 
-TEST(Termination, ByATerminalThatClosesMayComeSeveralTimes) {
+TEST_F(Termination, ByATerminalThatClosesMayComeSeveralTimes) {
   EXPECT_EXIT(train_until_terminated(SIGHUP, 3), ::testing::ExitedWithCode(kExitResumable),
               "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
-TEST(Termination, OutsideFitItEndsTheProcess) {
+TEST_F(Termination, OutsideFitItEndsTheProcess) {
   const auto raise_after_fit = [](int signal) {
     std::signal(signal, SIG_DFL);
     std::_Exit(run_main([&] {
@@ -373,18 +380,18 @@ TEST(Termination, OutsideFitItEndsTheProcess) {
     EXPECT_EXIT(raise_after_fit(signal), ::testing::KilledBySignal(signal), "");
 }
 
-TEST(Termination, AHangUpThatIsIgnoredStaysSo) {
+TEST_F(Termination, AHangUpThatIsIgnoredStaysSo) {
   EXPECT_EXIT(train_until_terminated(SIGHUP, 1, SIG_IGN), ::testing::ExitedWithCode(0), "");
 }
 
-TEST(RunMain, TurnsErrorsIntoExitCodes) {
+TEST_F(RunMain, TurnsErrorsIntoExitCodes) {
   EXPECT_EQ(run_main([] {}), 0);
   EXPECT_EQ(run_main([] { invalid("wrong"); }), 2);
   EXPECT_EQ(run_main([] { fail(Code::kNotFound, "no file"); }), 15);
   EXPECT_EQ(run_main([] { throw std::runtime_error("other"); }), 1);
 }
 
-TEST(RunMain, OutputThatCannotBeWrittenIsAnError) {
+TEST_F(RunMain, OutputThatCannotBeWrittenIsAnError) {
   const auto print_to_full_disk = [] {
     if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(1);
     std::_Exit(run_main([] { std::printf("test_accuracy=0.98\n"); }));
@@ -393,7 +400,7 @@ TEST(RunMain, OutputThatCannotBeWrittenIsAnError) {
               "RESOURCE_EXHAUSTED: cannot write standard output: No space left on device");
 }
 
-TEST(RunMain, FilesDoNotTakeThePlaceOfClosedStreams) {
+TEST_F(RunMain, FilesDoNotTakeThePlaceOfClosedStreams) {
   const auto write_without_streams = [] {
     for (const int stream : {0, 1}) ::close(stream);
     std::_Exit(run_main([] {

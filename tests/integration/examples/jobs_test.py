@@ -181,9 +181,11 @@ class Benchmarks(unittest.TestCase):
         peers = f"--peer-sources={os.path.abspath('benchmarks/peers')}"
         self.expect_lines(
             [
+                "memory threads=1 copy_GBs=N add_GBs=N",
                 "memory threads=2 copy_GBs=N add_GBs=N",
                 "cohort-threads np=2 bytes=8388608 median_us=N algbw_GBs=N",
-                "ratio np=2 bytes=8388608 cohort-threads/add=N (medians of the best of 1 alternating rounds)",
+                "ratio np=2 bytes=8388608 cohort-threads/add by 1 thread=N (medians of the best of 1 alternating rounds)",
+                "ratio np=2 bytes=8388608 cohort-threads/add by 2 threads=N (medians of the best of 1 alternating rounds)",
             ],
             self.lines("allreduce", *flags, "--vs=memory", peers),
         )

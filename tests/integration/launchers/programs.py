@@ -1,7 +1,9 @@
 """The programs that the tests of this folder launch, and how."""
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 
@@ -58,6 +60,15 @@ def rollcall(*launcher, environment=None):
 
 
 def free_port():
-    """A port of this host at which nobody listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    """A port of this host at which nobody listens now, nor at the next one.
+
+    Below those that the system hands out, of which any connection may be given one before the program has it.
+    """
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        handed_out = int(file.read().split()[0])
+    for _ in range(100):
+        port = random.randrange(10000, max(handed_out, 20000) - 1)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port
+    raise Failed("found no two ports of 127.0.0.1 at which nobody listens")

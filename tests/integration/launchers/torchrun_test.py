@@ -54,8 +54,8 @@ class Torchrun(unittest.TestCase):
         self.assertEqual([task["local_rank"] for task in tasks], [0, 1, 2, 3])
 
     def test_the_leader_makes_way_for_the_store_of_torchrun(self):
-        with socket.create_server(("127.0.0.1", 0)) as agent:  # torchrun itself, on MASTER_PORT
-            port = agent.getsockname()[1]
+        port = free_port()
+        with socket.create_server(("127.0.0.1", port)):  # torchrun itself
             tasks = start(2, port, TORCHELASTIC_USE_AGENT_STORE="True")
         self.assertEqual({task["leader"] for task in tasks}, {f"127.0.0.1:{port + 1}"})
 
