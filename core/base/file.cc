@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <optional>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,6 +81,34 @@ void remove_left_aside(const std::string& path) {
   }
 }
 
+// The file that a path means, behind symbolic links, whether or not it is there.
+std::string behind_links(const std::string& path) {
+  if (path.empty()) invalid("the path of the file to be written is empty");
+  constexpr int kMaxLinks = 40;  // as the system
+  std::filesystem::path file = path;
+  std::error_code error;
+  for (int links = 0; std::filesystem::is_symlink(file, error); ++links) {
+    const std::filesystem::path target = std::filesystem::read_symlink(file, error);
+    if (links == kMaxLinks) error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
+    if (error) fail(code_of_errno(error.value()), "cannot replace ", path, ": ", error.message());
+    file = file.parent_path() / target;
+  }
+  return file.string();
+}
+
+// The permissions of the file that is to be replaced; none where there is none, or it cannot be
+// seen. kInvalidArgument for what is no file.
+std::optional<mode_t> permissions_of_replaced(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  if (S_ISDIR(status.st_mode)) {
+    errno = EISDIR;
+    fail_errno("replace", path);
+  }
+  if (!S_ISREG(status.st_mode)) invalid("cannot replace ", path, ": it is not a regular file");
+  return status.st_mode & 07777;
+}
+
 // A new file, locked where the file system has locks.
 Descriptor create_aside(const std::string& path) {
   for (;;) {
@@ -140,11 +169,15 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
   return content;
 }
 
-void write_file_atomically(const std::string& path, std::string_view content) {
+void write_file_atomically(const std::string& name, std::string_view content) {
+  const std::string path = behind_links(name);
+  const std::optional<mode_t> permissions = permissions_of_replaced(path);
   remove_left_aside(path);
   const std::string aside = new_aside_of(path);
   Descriptor file = create_aside(aside);
   try {
+    if (permissions && ::fchmod(file.get(), *permissions) != 0)
+      fail_errno("set the permissions of", aside);
     write_all(file.get(), content, aside);
     if (::fsync(file.get()) != 0) fail_errno("sync", aside);
     if (::rename(aside.c_str(), path.c_str()) != 0) fail_errno("replace", path);
@@ -156,11 +189,9 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   sync_folder_of(path);
 }
 
-void check_writable(const std::string& path) {
-  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
-    errno = EISDIR;
-    fail_errno("replace", path);
-  }
+void check_writable(const std::string& name) {
+  const std::string path = behind_links(name);
+  permissions_of_replaced(path);
   remove_left_aside(path);
   const std::string aside = new_aside_of(path);
   const Descriptor file = create_aside(aside);

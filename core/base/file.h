@@ -38,7 +38,8 @@ std::string read_file(const std::string& path,
                       uint64_t max_bytes = std::numeric_limits<uint64_t>::max());
 
 // Replaces or creates a file: writes a file aside, syncs it to disk and renames it, so that after a
-// crash `path` holds either the old content or the new one, whole. The folder must exist.
+// crash `path` holds either the old content or the new one, whole. The folder must exist. A file
+// that is replaced keeps its permissions, and a symbolic link stays one, whose file is replaced.
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // For who computes for long before there is something to write: fails where

@@ -24,6 +24,7 @@ Code code_of_errno(int number) {
     case EADDRINUSE:
       return Code::kResourceExhausted;
     case EISDIR:
+    case ELOOP:
     case ENAMETOOLONG:
       return Code::kInvalidArgument;
     default:

@@ -107,6 +107,36 @@ TEST(WriteFileAtomically, RemovesWhatKilledWritersOfThePathHaveLeft) {
   close(held);
 }
 
+TEST(WriteFileAtomically, FollowsLinksAndKeepsPermissions) {
+  const TempDir dir;
+  ASSERT_EQ(chmod(dir.write("f", "old").c_str(), 0600), 0);
+  std::filesystem::create_symlink("f", dir.path("link"));
+  write_file_atomically(dir.path("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir.path("link")));
+  EXPECT_EQ(read_file(dir.path("f")), "new");
+  EXPECT_EQ(std::filesystem::status(dir.path("f")).permissions(), std::filesystem::perms(0600));
+  std::filesystem::create_symlink("later", dir.path("to later"));
+  write_file_atomically(dir.path("to later"), "new");
+  EXPECT_EQ(read_file(dir.path("later")), "new");
+  std::filesystem::create_symlink("circle", dir.path("circle"));
+  expect_error([&] { write_file_atomically(dir.path("circle"), "x"); }, Code::kInvalidArgument,
+               {dir.path("circle")});
+}
+
+TEST(WriteFileAtomically, LeavesWhatIsNoFileAlone) {
+  const TempDir dir;
+  ASSERT_EQ(mkfifo(dir.path("pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", dir.path("link"));
+  for (const std::string& path : {dir.path("pipe"), dir.path("link")}) {
+    expect_error([&] { write_file_atomically(path, "x"); }, Code::kInvalidArgument,
+                 {dir.path("pipe"), "not a regular file"});
+    expect_error([&] { check_writable(path); }, Code::kInvalidArgument,
+                 {dir.path("pipe"), "not a regular file"});
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(dir.path("pipe")));
+  expect_error([] { write_file_atomically("", "x"); }, Code::kInvalidArgument, {"empty"});
+}
+
 TEST(CheckWritable, ChangesNothing) {
   const TempDir dir;
   check_writable(dir.path("none"));
