@@ -31,6 +31,9 @@ struct Trace {
   // Whether a Barrier was added, at which replicas wait for each other before any of them writes.
   bool waits = false;
   bool is_replaced = false;  // by one that waits
+  // What the body recorded, where `function` is another graph: the values that it has kept are of
+  // this one.
+  std::unique_ptr<Graph> recorded = nullptr;
 
   bool serves(const ReplicaGroup& wanted) const {
     return !is_replaced && group.strategy == wanted.strategy &&
@@ -119,6 +122,7 @@ struct Function::State {
     GraphFunction& function = result.trace.function;
     GraphFunction met = meet_before_writing(function);
     result.trace.waits = met.graph->nodes().size() > function.graph->nodes().size();
+    result.trace.recorded = std::move(function.graph);
     function = std::move(met);
     return result;
   }

@@ -71,6 +71,20 @@ TEST(FunctionTest, IsTracedOnceForEachSignature) {
   EXPECT_EQ(f.trace_count(), 2);
 }
 
+TEST(FunctionTest, KeepsWhatItsBodyHasKept) {
+  Value kept;
+  const Function f = function([&](Value x) {
+    const Value y = x * 2.0;
+    if (!kept) kept = y;
+    return y;
+  });
+  f.trace(floats(3), {.strategy = 1, .num_replicas = 2});
+  EXPECT_EQ(kept.shape(), Shape({3}));
+  const Function g =
+      function([&](Value x) { return gradients(ops::reduce_sum(x), {kept})[0].values; });
+  EXPECT_TRUE(contains(error_of([&] { g({vector_of(3, 1)}); }), "different functions"));
+}
+
 TEST(FunctionTest, IsTracedAnewForAnotherStrategyOrNumberOfReplicas) {
   int calls = 0;
   const Function f = function([&](Value x) {
