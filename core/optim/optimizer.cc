@@ -87,6 +87,34 @@ void check_variables(const std::vector<VariablePtr>& variables) {
               ", counted from 0, is null");
 }
 
+// The learning rate of a schedule after so many updates: a float64 scalar.
+Value rate_of(const Schedule& schedule, const Value& updates) {
+  const Value rate = schedule(updates);
+  if (!rate) invalid("the schedule of a learning rate returned no value");
+  if (rate.shape().rank() != 0 || !is_floating(rate.dtype()))
+    invalid("the schedule of a learning rate must return a floating scalar, got ", rate.spec());
+  return ops::cast(rate, DType::kFloat64);
+}
+
+void check_gradients(const std::vector<Gradient>& gradients,
+                     const std::vector<VariablePtr>& variables) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i]) continue;
+    const TensorSpec &given = gradients[i].values.spec(), &wanted = variables[i]->spec();
+    bool fits = given.dtype == wanted.dtype;
+    if (!gradients[i].sparse())
+      fits &= given.shape == wanted.shape;
+    else
+      fits &= given.shape.rank() > 0 && wanted.shape.rank() == given.shape.rank() &&
+              gradients[i].rows == wanted.shape[0] &&
+              given.shape.without_axis(0) == wanted.shape.without_axis(0);
+    if (!fits)
+      invalid("a gradient of ", given,
+              gradients[i].sparse() ? str(", for rows of ", gradients[i].rows, ",") : "",
+              " does not fit variable \"", variables[i]->name(), "\", which is ", wanted);
+  }
+}
+
 // The value of a variable, or of the rows that a sparse gradient names.
 Value load(Variable& variable, const Gradient& gradient) {
   if (!gradient.sparse()) return variable.read();
@@ -280,7 +308,7 @@ struct Optimizer::State {
     step.applies = step.is_update;
     if (scales_loss()) updates = without_skipped(updates);
     const Schedule& schedule = options.learning_rate.schedule();
-    step.learning_rate = schedule ? schedule(updates) : learning_rate->read();
+    step.learning_rate = schedule ? rate_of(schedule, updates) : learning_rate->read();
     step.number = updates + 1.0;
     step.scalars = rule->scalars(step.learning_rate, step.number);
     return step;
@@ -420,14 +448,16 @@ struct Optimizer::State {
 
 Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options)
     : state_(std::make_shared<State>()) {
+  if (rule == nullptr) invalid("the rule of an optimizer is null");
   check_clipping(options.gradients);
   if (options.gradients.power_sgd) check_power_sgd(*options.gradients.power_sgd);
   check_loss_scale(options.gradients);
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
   check_learning_rate(options.learning_rate.value());
-  if (const auto& decay = options.weight_decay.factor; decay && !(*decay >= 0))
-    invalid("weight_decay: the factor must not be negative, got ", *decay);
+  if (const auto& decay = options.weight_decay.factor;
+      decay && !(*decay >= 0 && std::isfinite(*decay)))
+    invalid("weight_decay: the factor must be finite and not negative, got ", *decay);
   state_->rule = std::move(rule);
   state_->options = options;
 }
@@ -442,6 +472,7 @@ void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
     invalid("apply_gradients was given ", gradients.size(), " gradients for ", variables.size(),
             " variables");
   check_variables(variables);
+  check_gradients(gradients, variables);
   if (in_cross_replica_context() && current_strategy().num_replicas_in_sync() > 1)
     fail(Code::kFailedPrecondition, "an optimizer updates the variables of all replicas of ",
          current_strategy().name(), ": run the step by the strategy's run()");
@@ -483,7 +514,7 @@ double Optimizer::learning_rate() const {
   if (!given.schedule()) return now(state_->learning_rate, given.value());
   const double calls = now(state_->iterations, 0), skipped = now(state_->loss_scale.skipped, 0);
   const auto rate = [&](const std::vector<Value>& step) {
-    return std::vector<Value>{given.schedule()(step[0])};
+    return std::vector<Value>{rate_of(given.schedule(), step[0])};
   };
   const Tensor updates = Tensor::scalar(std::floor(calls / state_->accumulation_steps()) - skipped);
   return Function(rate)(std::vector<Tensor>{updates})[0].item();

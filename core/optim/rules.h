@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <string_view>
 
@@ -27,7 +28,8 @@ inline void check_fraction(std::string_view optimizer, std::string_view argument
 // kInvalidArgument unless 0 <= value.
 inline void check_not_negative(std::string_view optimizer, std::string_view argument,
                                double value) {
-  if (!(value >= 0)) invalid(optimizer, ": ", argument, " must not be negative, got ", value);
+  if (!(value >= 0 && std::isfinite(value)))
+    invalid(optimizer, ": ", argument, " must be finite and not negative, got ", value);
 }
 
 }  // namespace cohort::optim

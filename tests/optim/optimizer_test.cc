@@ -100,6 +100,63 @@ TEST(OptimizerTest, RefusesVariablesThatAreNull) {
   EXPECT_EQ(error_of([&] { sgd.build({weight, nullptr}); }), said);
 }
 
+TEST(OptimizerTest, TakesTheRateOfAScheduleInFloat64) {
+  const auto train = [](const Shape& shape, DType dtype) {
+    const auto weight = make_weight("w", {1});
+    const Optimizer adam = Adam(
+        Schedule([&](const Value&) { return ops::constant(Tensor::full(dtype, shape, 0.5)); }));
+    const Function step([&](const std::vector<Value>&) {
+      adam.minimize(ops::reduce_sum(weight->read()), {weight});
+      return std::vector<Value>{};
+    });
+    step({});
+    EXPECT_EQ(adam.learning_rate(), 0.5);
+    EXPECT_NEAR(weight->value().data<double>()[0], 0.5, 1e-5);
+  };
+  train({}, DType::kFloat64);
+  train({}, DType::kFloat32);
+  for (const auto& [shape, dtype] : {std::pair(Shape{1}, DType::kFloat64),
+                                     {{3}, DType::kFloat64},
+                                     {{}, DType::kInt64},
+                                     {{}, DType::kBool}})
+    EXPECT_EQ(error_of([&] { train(shape, dtype); }),
+              str("the schedule of a learning rate must return a floating scalar, got ",
+                  TensorSpec{dtype, shape}));
+}
+
+TEST(OptimizerTest, RefusesGradientsThatDoNotFit) {
+  const auto weight = make_weight("w", Tensor::full(DType::kFloat64, {2, 2}, 1));
+  const Optimizer sgd = SGD(0.1);
+  const auto apply = [&](const Shape& shape, DType dtype, int64_t rows) {
+    const Function step([&](const std::vector<Value>&) {
+      Gradient gradient{.values = ops::constant(Tensor::full(dtype, shape, 1))};
+      if (rows > 0) gradient.indices = ops::constant(Tensor::full(DType::kInt64, {shape[0]}, 0));
+      gradient.rows = rows;
+      sgd.apply_gradients({gradient}, {weight});
+      return std::vector<Value>{};
+    });
+    step({});
+  };
+  const std::string is = " does not fit variable \"w\", which is float64[2,2]";
+  for (const Shape& shape : {Shape{}, Shape{2}, Shape{2, 1}, Shape{3}})
+    EXPECT_EQ(error_of([&] { apply(shape, DType::kFloat64, 0); }),
+              str("a gradient of float64", shape, is));
+  EXPECT_EQ(error_of([&] {
+              apply({2, 2}, DType::kFloat32, 0);
+            }),
+            "a gradient of float32[2,2]" + is);
+  EXPECT_EQ(error_of([&] {
+              apply({3, 1}, DType::kFloat64, 2);
+            }),
+            "a gradient of float64[3,1], for rows of 2," + is);
+  EXPECT_EQ(error_of([&] {
+              apply({3, 2}, DType::kFloat64, 4);
+            }),
+            "a gradient of float64[3,2], for rows of 4," + is);
+  apply({3, 2}, DType::kFloat64, 2);
+  apply({2, 2}, DType::kFloat64, 0);
+}
+
 TEST(OptimizerTest, SumsTheGradientsOfAllPlacesThatReadAVariable) {
   const auto weight = make_weight("w", {3});
   const Optimizer sgd = SGD(1);

@@ -190,9 +190,12 @@ TEST(OptimizersTest, RefuseArgumentsOutOfRange) {
   EXPECT_EQ(error_of([] { SGD(1, {.momentum = 2}); }), "SGD: momentum must be in [0, 1], got 2");
   EXPECT_EQ(error_of([] { Adam(1, {.beta_2 = 1}); }), "Adam: beta_2 must be in [0, 1), got 1");
   EXPECT_EQ(error_of([] { SGD(1, {.weight_decay = {.factor = -1}}); }),
-            "weight_decay: the factor must not be negative, got -1");
+            "weight_decay: the factor must be finite and not negative, got -1");
   EXPECT_EQ(error_of([] { AdamW(1, {.weight_decay = {.factor = std::nan("")}}); }),
-            "weight_decay: the factor must not be negative, got nan");
+            "weight_decay: the factor must be finite and not negative, got nan");
+  EXPECT_EQ(error_of([] { Adam(1, {.epsilon = HUGE_VAL}); }),
+            "Adam: epsilon must be finite and not negative, got inf");
+  EXPECT_EQ(error_of([] { Optimizer(nullptr, {}); }), "the rule of an optimizer is null");
   EXPECT_EQ(error_of([] { SGD(1, {.gradients = {.clipvalue = 1, .clipnorm = 1}}); }),
             "only one of clipvalue, clipnorm and global_clipnorm may be set");
 }
