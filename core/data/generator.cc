@@ -37,7 +37,9 @@ class GeneratorSource : public Source {
   GeneratorSource(std::function<NextFunction()> start, int64_t cardinality)
       : start_(std::move(start)), cardinality_(cardinality) {}
   std::unique_ptr<Stream> open(const Pass&) const override {
-    return std::make_unique<GeneratorStream>(start_());
+    NextFunction next = start_();
+    if (!next) invalid("generator(): its start returned an empty function");
+    return std::make_unique<GeneratorStream>(std::move(next));
   }
   int64_t cardinality() const override { return cardinality_; }
   bool may_yield_batches() const override { return true; }

@@ -93,6 +93,13 @@ void orthonormalise(double* vectors, int64_t count, int64_t size) {
   }
 }
 
+void check_spread(const char* initializer, double mean, double stddev) {
+  if (!(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0))
+    invalid(initializer,
+            ": the mean must be finite, and the standard deviation finite and not negative; got ",
+            mean, " and ", stddev);
+}
+
 }  // namespace
 
 Initializer zeros() { return constant(0); }
@@ -105,6 +112,10 @@ Initializer constant(double value) {
 }
 
 Initializer random_uniform(double low, double high) {
+  if (!(std::isfinite(low) && std::isfinite(high) && low <= high))
+    invalid(
+        "random_uniform: the bounds must be finite, and the lower one not above the other; got ",
+        low, " and ", high);
   return [=](const TensorSpec& spec, uint64_t seed) {
     return sampled(spec, seed,
                    [=](RandomStream& random) { return low + (high - low) * random.uniform(); });
@@ -112,6 +123,7 @@ Initializer random_uniform(double low, double high) {
 }
 
 Initializer random_normal(double mean, double stddev) {
+  check_spread("random_normal", mean, stddev);
   return [=](const TensorSpec& spec, uint64_t seed) {
     return sampled(spec, seed,
                    [=](RandomStream& random) { return mean + stddev * normal(random); });
@@ -119,6 +131,7 @@ Initializer random_normal(double mean, double stddev) {
 }
 
 Initializer truncated_normal(double mean, double stddev) {
+  check_spread("truncated_normal", mean, stddev);
   return [=](const TensorSpec& spec, uint64_t seed) {
     return sampled(spec, seed,
                    [=](RandomStream& random) { return mean + stddev * normal_within_two(random); });

@@ -132,6 +132,7 @@ void Weight::assign(const Value& value) const {
 void Weight::create() {
   if (variable_ != nullptr) return;
   const std::string full_name = str(NameScope::current(), "/", name_);
+  if (!options_.initializer) invalid("the initializer of \"", full_name, "\" is an empty function");
   const auto initial_value = [this, full_name] {
     return options_.initializer(spec_, mix(global_seed(), fnv1a(full_name)));
   };

@@ -107,7 +107,11 @@ std::vector<Value> Metric::increments(const Value& y_true, const Value& y_pred,
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
     if (weights && (weights.shape().rank() == 0 || weights.shape()[0] != y_pred.shape()[0]))
       invalid("weights have shape ", weights.shape(), ", not one or more a row");
-    return update_(y_true, y_pred, weights);
+    if (!update_ || !result_)
+      invalid("its ", update_ ? "result" : "update", " is an empty function");
+    std::vector<Value> increments = update_(y_true, y_pred, weights);
+    if (increments.empty()) invalid("its update returned no increments");
+    return increments;
   } catch (const Error& error) {
     throw error.with_context(
         str("metric ", name_, " of y_true ", y_true.spec(), " and y_pred ", y_pred.spec()));
@@ -128,6 +132,7 @@ void accumulate(State& state, std::span<const Tensor> increments) {
 }
 
 Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> function) {
+  if (!function) invalid("metric ", name, ": its function is empty");
   return Metric(
       std::move(name),
       [function = std::move(function)](const Value& y_true, const Value& y_pred,

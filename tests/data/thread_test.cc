@@ -34,6 +34,8 @@ TEST(Transformations, RefuseEmptyFunctions) {
   expect_error([] { range(1).filter(nullptr); }, Code::kInvalidArgument, {"filter()", "empty"});
   expect_error([] { range(1).interleave(nullptr); }, Code::kInvalidArgument, {"interleave()"});
   expect_error([] { generator(nullptr); }, Code::kInvalidArgument, {"generator()", "empty"});
+  expect_error([] { values(generator([] { return NextFunction(); })); }, Code::kInvalidArgument,
+               {"generator()", "its start returned an empty function"});
 }
 
 TEST(ParallelMap, KeepsTheOrder) {

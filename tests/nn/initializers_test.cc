@@ -94,5 +94,18 @@ TEST(InitializersTest, MakeOrthogonalMatrices) {
             "an orthogonal initializer needs rank 2 at least, got [3]");
 }
 
+TEST(InitializersTest, RefuseBoundsThatMeanNothing) {
+  using testing::error_of;
+  EXPECT_EQ(error_of([] { random_uniform(2, 1); }),
+            "random_uniform: the bounds must be finite, and the lower one not above the other; got "
+            "2 and 1");
+  EXPECT_EQ(error_of([] { random_normal(0, -1); }),
+            "random_normal: the mean must be finite, and the standard deviation finite and not "
+            "negative; got 0 and -1");
+  EXPECT_EQ(error_of([] { truncated_normal(std::nan(""), 1); }),
+            "truncated_normal: the mean must be finite, and the standard deviation finite and not "
+            "negative; got nan and 1");
+}
+
 }  // namespace
 }  // namespace cohort::initializers

@@ -158,6 +158,13 @@ TEST(LayerErrors, SayThatALayerIsEmpty) {
   EXPECT_EQ(error_of([&] { empty.build(row); }), "an empty layer cannot be called");
 }
 
+TEST(LayerErrors, SayWhoseInitializerIsEmpty) {
+  EXPECT_THAT(error_of([] {
+                Dense(2, {.kernel_initializer = {}}).build({floats({1, 2})});
+              }),
+              HasSubstr("/kernel\" is an empty function"));
+}
+
 TEST(LayerErrors, OfALayerWithoutInputsNameNone) {
   EXPECT_THAT(error_of([] { Add("x").output_spec({}); }),
               StartsWith("layer \"x\" (Add): adds at least 2 inputs, got 0"));

@@ -150,6 +150,8 @@ TEST(LayerTest, SumsThePenaltiesOfWeights) {
 
 TEST(LayerTest, PenalisesBiasesWhereAsked) {
   const auto twos = initializers::constant(2);
+  EXPECT_EQ(error_of([] { regularizers::l2(-1); }),
+            "l2: the factor must be finite and not negative, got -1");
   const auto penalty = regularizers::l2(0.5);
   const Conv2DOptions conv{.bias_initializer = twos, .bias_regularizer = penalty};
   for (const Layer& layer :

@@ -182,6 +182,19 @@ TEST(MetricTest, RefusesSumsThatAreNotItsOwn) {
             ": they are not of the same metric with the same options"));
 }
 
+TEST(MetricTest, NeedsItsFunctions) {
+  const std::string of = "metric mine of y_true int32[3] and y_pred float32[3,3]: ";
+  const auto none = [](const Value&, const Value&, const Value&) { return std::vector<Value>(); };
+  const auto zero = [](const State&) { return 0.0; };
+  const auto error_of_metric = [](const Metric& metric) {
+    return error_of([&] { evaluate(metric, {{kLabels, kScores}}); });
+  };
+  EXPECT_EQ(error_of_metric(Metric("mine", {}, zero)), of + "its update is an empty function");
+  EXPECT_EQ(error_of_metric(Metric("mine", none, {})), of + "its result is an empty function");
+  EXPECT_EQ(error_of_metric(Metric("mine", none, zero)), of + "its update returned no increments");
+  EXPECT_EQ(error_of([] { Mean("mine", {}); }), "metric mine: its function is empty");
+}
+
 TEST(MetricTest, NamesItselfAndTheSpecsInErrors) {
   EXPECT_EQ(
       error_of([] {

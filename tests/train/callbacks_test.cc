@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -68,6 +69,13 @@ TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
   };
   expect_refused([] { callbacks::EarlyStopping({.patience = -1}); },
                  "EarlyStopping: patience must not be negative, got -1");
+  const double nan = std::nan("");
+  expect_refused([&] { callbacks::EarlyStopping({.min_delta = nan}); },
+                 "min_delta, by which \"val_loss\" must become better, must be finite, got nan");
+  expect_refused([&] { callbacks::ReduceLROnPlateau({.min_delta = nan}); }, "must be finite");
+  expect_refused([&] { callbacks::EarlyStopping({.baseline = nan}); }, "the baseline is NaN");
+  expect_refused([&] { callbacks::ModelCheckpoint("best", {.initial_value_threshold = nan}); },
+                 "the value that \"val_loss\" must beat is NaN");
   expect_refused([] { callbacks::ReduceLROnPlateau({.patience = -2}); }, "got -2 and 0");
   expect_refused([] { callbacks::ReduceLROnPlateau({.cooldown = -3}); }, "got 10 and -3");
   expect_refused([] { callbacks::LearningRateScheduler({}); }, "the schedule is empty");

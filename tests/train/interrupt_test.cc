@@ -332,7 +332,7 @@ TEST(Interrupt, DoesNotEndAnEvaluationOfACallbackBeforeFitHasSaved) {
   init();
 }
 
-// Processes of their own, begun anew: a fork of this one would wait for threads that it does not have.
+// Tests in processes begun anew: a fork of this one would wait for threads that it does not have.
 class Termination : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

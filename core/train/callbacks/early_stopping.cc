@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "core/train/callbacks/monitor.h"
 
 namespace cohort::callbacks {
@@ -90,6 +92,8 @@ class EarlyStoppingCallback : public Callback {
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options) {
   if (options.patience < 0)
     invalid("EarlyStopping: patience must not be negative, got ", options.patience);
+  if (options.baseline && std::isnan(*options.baseline))
+    invalid("EarlyStopping: the baseline is NaN");
   return std::make_shared<EarlyStoppingCallback>(options);
 }
 

@@ -23,7 +23,13 @@ Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<do
     : name_(std::move(name)),
       higher_is_better_(higher_is_better(name_, mode)),
       min_delta_(std::abs(min_delta)),
-      threshold_(threshold) {}
+      threshold_(threshold) {
+  if (!std::isfinite(min_delta))
+    invalid("min_delta, by which \"", name_, "\" must become better, must be finite, got ",
+            min_delta);
+  if (threshold && std::isnan(*threshold))
+    invalid("the value that \"", name_, "\" must beat is NaN");
+}
 
 void Monitor::warn_if_missing(Training& training, std::string_view callback) const {
   if (!name_.starts_with(kValidationPrefix) || training.options().validation_data ||
