@@ -50,7 +50,8 @@ bool is_zone(std::string_view zone) {
          });
 }
 
-// The shortest form of an IPv6 address, with its zone if it has one, or "".
+// The shortest form of an IPv6 address, with its zone if it has one, or "". One that stands for an
+// IPv4 address becomes that: sockets of IPv6 alone cannot have it.
 std::string canonical_ipv6(std::string_view text) {
   const size_t percent = std::min(text.find('%'), text.size());
   const std::string_view zone = text.substr(percent);
@@ -58,6 +59,10 @@ std::string canonical_ipv6(std::string_view text) {
   std::array<char, INET6_ADDRSTRLEN> shortest{};
   in6_addr bytes{};
   if (inet_pton(AF_INET6, std::string(text.substr(0, percent)).c_str(), &bytes) != 1) return "";
+  if (IN6_IS_ADDR_V4MAPPED(&bytes)) {
+    inet_ntop(AF_INET, &bytes.s6_addr[12], shortest.data(), shortest.size());
+    return zone.empty() ? shortest.data() : "";
+  }
   inet_ntop(AF_INET6, &bytes, shortest.data(), shortest.size());
   return str(shortest.data(), zone);
 }

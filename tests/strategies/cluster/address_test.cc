@@ -29,6 +29,9 @@ TEST(Address, TakesEveryKindOfHost) {
 TEST(Address, EqualHostsAreEqualHoweverWritten) {
   EXPECT_EQ(Address::parse("NODE1:80"), Address::parse("node1:80"));
   EXPECT_EQ(Address::parse("[2001:DB8:0:0::0001]:80"), Address::parse("[2001:db8::1]:80"));
+  EXPECT_EQ(Address::parse("[::ffff:10.0.0.1]:80"), Address::parse("10.0.0.1:80"));
+  EXPECT_EQ(Address::parse("[::ffff:10.0.0.1]:80").text(), "10.0.0.1:80");
+  EXPECT_THROW(Address::parse("[::ffff:10.0.0.1%eth0]:80"), Error);
   EXPECT_NE(Address::parse("node1:80"), Address::parse("node1:81"));
 }
 
