@@ -7,12 +7,6 @@ namespace {
 
 using dnnl::memory;
 
-bool computes_bfloat16() {
-  constexpr int kBFloat16Bit = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16) &
-                               ~static_cast<int>(dnnl::cpu_isa::avx512_core_vnni);
-  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kBFloat16Bit) != 0;
-}
-
 bool is_post_op(const std::string& activation) {
   return activation.empty() || activation == "Relu";
 }
@@ -37,8 +31,13 @@ dnnl::engine& dnnl_engine() {
   return engine;
 }
 
+bool dnnl_has(dnnl::cpu_isa instructions) {
+  const int wanted = static_cast<int>(instructions);
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
 bool dnnl_runs(const KernelSpec& spec) {
-  static const bool bfloat16_is_fast = computes_bfloat16();
+  static const bool bfloat16_is_fast = dnnl_has(dnnl::cpu_isa::avx512_core_bf16);
   const auto runs = [](const TensorSpec& tensor) {
     const bool type =
         tensor.dtype == DType::kFloat32 || (tensor.dtype == DType::kBFloat16 && bfloat16_is_fast);

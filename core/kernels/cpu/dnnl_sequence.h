@@ -11,6 +11,9 @@ namespace cohort {
 
 dnnl::engine& dnnl_engine();
 
+// Whether oneDNN uses these instructions here, and all that they build on.
+bool dnnl_has(dnnl::cpu_isa instructions);
+
 // Whether oneDNN should run a kernel itself: all tensors are float32, or bfloat16 on a processor
 // that computes with it (oneDNN's emulation is slower than conversion to float32), and none is
 // empty. It may still refuse extreme shapes with a dnnl::error.

@@ -46,6 +46,18 @@ TEST(MatMul, MultipliesInAllFourTranspositions) {
                      {{"transpose_a", ta}, {"transpose_b", tb}}, matmul_reference);
 }
 
+// oneDNN gets copies of such matrices where it has no AVX-512.
+TEST(MatMul, ReadsLinesAtDistancesThatCachesDoNotLike) {
+  check_kernel("MatMul", {random_tensor({16, 512}, 1), random_tensor({512, 512}, 2)},
+               {{"transpose_a", false}, {"transpose_b", false}}, matmul_reference);
+  check_kernel("MatMul", {random_tensor({512, 512}, 1), random_tensor({512, 16}, 2)},
+               {{"transpose_a", true}, {"transpose_b", false}}, matmul_reference);
+  check_kernel("FusedMatMul",
+               {random_tensor({512, 16}, 1), random_tensor({512, 512}, 2), random_tensor({512}, 3)},
+               {{"transpose_a", true}, {"transpose_b", false}, {"activation", std::string("Relu")}},
+               matmul_reference);
+}
+
 TEST(MatMul, MultipliesEachBatch) {
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
