@@ -9,11 +9,11 @@ namespace cohort::benchmarks {
 
 double TorchPeer::run(int64_t steps) const {
   const std::string place = device.type == DeviceType::kCpu ? "cpu" : str("cuda:", device.index);
-  const std::string command = str(
-      "OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-SkylakeX} ${PYTHON:-/usr/bin/python3} ", program,
-      " --model=", model, " --batch=", batch, " --threads=", threads, " --workers=", workers,
-      " --steps=", steps, " --precision=", precision_name(precision), " --device=", place,
-      tf32 ? " --tf32" : "", compile ? " --compile" : "", channels_last ? " --channels-last" : "");
+  const std::string command =
+      str("${PYTHON:-/usr/bin/python3} ", program, " --model=", model, " --batch=", batch,
+          " --threads=", threads, " --workers=", workers, " --steps=", steps,
+          " --precision=", precision_name(precision), " --device=", place, tf32 ? " --tf32" : "",
+          compile ? " --compile" : "", channels_last ? " --channels-last" : "");
   const auto close = [](FILE* f) { pclose(f); };
   const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
   if (!pipe) fail(Code::kUnavailable, "cannot start ", command);

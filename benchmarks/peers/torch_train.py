@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The benchmark models in PyTorch, to be timed beside ours: same layers, shapes, optimizer and loss.
 
-Needs Debian's python3-torch, and libopenblas0 lest it runs on the reference BLAS. Prints one line like ours.
+Needs Debian's python3-torch and libopenblas0: on the reference BLAS it refuses to run. Prints one line like ours.
 With --workers, as many processes train together under DistributedDataParallel over Gloo. On a GPU, a batch comes from
 pinned memory at each step, as ours does, and resnet50 and gpt2 need PyTorch 2.
 """
@@ -10,6 +10,10 @@ import os
 import socket
 import statistics
 import time
+
+with open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo:
+    if "avx512f" in cpuinfo.read():  # OpenBLAS, which reads this when torch is imported, does not know newer ones
+        os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 import torch
 from torch import distributed, multiprocessing, nn
@@ -156,6 +160,11 @@ def prepare_gpu(args):
     torch.backends.cudnn.benchmark = True
 
 
+def has_reference_blas():
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return "/blas/libblas.so" in maps.read()
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="mlp",
@@ -175,6 +184,8 @@ def parse():
         parser.error("--tf32 and mixed_float16 need --device=cuda")
     if args.device != "cpu" and args.workers > 1:
         parser.error("several workers are on the CPU: Gloo")
+    if args.device == "cpu" and has_reference_blas():
+        parser.error("PyTorch is on the reference BLAS, some ten times too slow; install libopenblas0")
     return args
 
 
