@@ -115,13 +115,10 @@ TEST(OptimizerTest, TakesTheRateOfAScheduleInFloat64) {
   };
   train({}, DType::kFloat64);
   train({}, DType::kFloat32);
-  for (const auto& [shape, dtype] : {std::pair(Shape{1}, DType::kFloat64),
-                                     {{3}, DType::kFloat64},
-                                     {{}, DType::kInt64},
-                                     {{}, DType::kBool}})
-    EXPECT_EQ(error_of([&] { train(shape, dtype); }),
-              str("the schedule of a learning rate must return a floating scalar, got ",
-                  TensorSpec{dtype, shape}));
+  for (const TensorSpec& spec : std::vector<TensorSpec>{
+           {DType::kFloat64, {1}}, {DType::kFloat64, {3}}, {DType::kInt64, {}}, {DType::kBool, {}}})
+    EXPECT_EQ(error_of([&] { train(spec.shape, spec.dtype); }),
+              str("the schedule of a learning rate must return a floating scalar, got ", spec));
 }
 
 TEST(OptimizerTest, RefusesGradientsThatDoNotFit) {

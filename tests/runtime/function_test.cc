@@ -64,8 +64,8 @@ TEST(FunctionTest, IsTracedOnceForEachSignature) {
     ++calls;
     return x + 1.0;
   });
-  const Function copy = f;
-  for (int round = 0; round < 3; ++round)
+  const std::vector<Function> copies(2, f);
+  for (const Function& copy : copies)
     for (const int64_t size : {2, 5}) EXPECT_EQ(copy({vector_of(size, 1)})[0].shape()[0], size);
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(f.trace_count(), 2);
@@ -222,7 +222,8 @@ TEST(FunctionTest, ReplicasMustCommunicateAlike) {
          return x;
        },
        [](const Value& x) { return ops::all_reduce({ops::reduce_sum(x)})[0]; }, "Barrier"}};
-  for (const auto& [two, other, complaint] : cases) {
+  for (const auto& [body_for_two, body_for_others, complaint] : cases) {
+    const auto &two = body_for_two, &other = body_for_others;
     const Function f =
         function([&](Value x) { return x.shape()[0] == 2 ? two(x) : other(x); }, "uneven");
     for (const int64_t first : {2, 3}) {

@@ -269,19 +269,19 @@ TEST(ReduceLROnPlateau, ReducesAfterPatienceAndThenCoolsDown) {
 TEST(Callbacks, APathThatCannotBeWrittenToIsFoundBeforeTheFirstStep) {
   const std::string folder = make_folder(), file = folder + "/file";
   std::ofstream(file) << "not a folder";
-  const std::map<std::string, CallbackPtr> all = {
+  const std::pair<std::string, CallbackPtr> all[] = {
       {"BackupAndRestore", callbacks::BackupAndRestore(file)},
       {"ModelCheckpoint", callbacks::ModelCheckpoint(file + "/{epoch}/weights")},
       {"TensorBoard", callbacks::TensorBoard(file + "/logs")}};
-  for (const auto& [name, callback] : all) {
+  for (const auto& each : all) {
     auto hooks = std::make_shared<Hooks>();
     hooks->batch_begin = [](Training&) { ADD_FAILURE() << "it trains"; };
     const std::string error = error_of(
         [&] {
-          fit(classifier(), 1, {hooks, callback});
+          fit(classifier(), 1, {hooks, each.second});
         },
         Code::kNotFound);
-    EXPECT_TRUE(error.starts_with(name + ": cannot create the folder " + file)) << error;
+    EXPECT_TRUE(error.starts_with(str(each.first, ": cannot create the folder ", file))) << error;
   }
 }
 

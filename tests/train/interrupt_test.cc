@@ -110,7 +110,7 @@ struct Preemption {
     init();
     auto model = testing::classifier();
     const auto fit = [&] { fit_points(model, {hooks, backup}, steps_per_epoch); };
-    const std::string message = testing::error_of(fit, Code::kCancelled);
+    std::string message = testing::error_of(fit, Code::kCancelled);
     init();
     return message;
   }

@@ -85,7 +85,8 @@ TEST(Address, RefusesWhatCannotBeReached) {
       {"0:80", "not be reached"},
       {"0x0:80", "not be reached"},
   };
-  for (const auto& [text, part] : cases) {
+  for (const auto& [address, part] : cases) {
+    const std::string& text = address;
     EXPECT_THAT(cohort::testing::refusal([&] { Address::parse(text, "the place"); }),
                 AllOf(HasSubstr("the place"), HasSubstr(part)))
         << text;
