@@ -32,7 +32,7 @@ class AdagradRule final : public UpdateRule {
 Optimizer Adagrad(LearningRate learning_rate, const AdagradOptions& options) {
   check_not_negative("Adagrad", "initial_accumulator_value", options.initial_accumulator_value);
   check_not_negative("Adagrad", "epsilon", options.epsilon);
-  return make_optimizer(std::make_shared<AdagradRule>(options), learning_rate, options);
+  return make_optimizer(std::make_shared<AdagradRule>(options), std::move(learning_rate), options);
 }
 
 }  // namespace cohort::optim

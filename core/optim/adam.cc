@@ -89,18 +89,18 @@ void check_moments(const char* optimizer, const Options& options) {
 
 Optimizer Adam(LearningRate learning_rate, const AdamOptions& options) {
   check_moments("Adam", options);
-  return make_optimizer(std::make_shared<AdamRule>(options), learning_rate, options);
+  return make_optimizer(std::make_shared<AdamRule>(options), std::move(learning_rate), options);
 }
 
 Optimizer AdamW(LearningRate learning_rate, AdamOptions options) {
   constexpr double kDefaultDecay = 0.004;
   if (!options.weight_decay.factor) options.weight_decay.factor = kDefaultDecay;
-  return Adam(learning_rate, options);
+  return Adam(std::move(learning_rate), options);
 }
 
 Optimizer Lamb(LearningRate learning_rate, const LambOptions& options) {
   check_moments("Lamb", options);
-  return make_optimizer(std::make_shared<LambRule>(options), learning_rate, options);
+  return make_optimizer(std::make_shared<LambRule>(options), std::move(learning_rate), options);
 }
 
 }  // namespace cohort::optim

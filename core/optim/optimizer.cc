@@ -15,6 +15,7 @@
 #include "core/optim/clipping.h"
 #include "core/optim/loss_scale.h"
 #include "core/optim/power_sgd.h"
+#include "core/optim/rules.h"
 
 namespace cohort::optim {
 namespace {
@@ -455,9 +456,8 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
   check_learning_rate(options.learning_rate.value());
-  if (const auto& decay = options.weight_decay.factor;
-      decay && !(*decay >= 0 && std::isfinite(*decay)))
-    invalid("weight_decay: the factor must be finite and not negative, got ", *decay);
+  if (const auto& decay = options.weight_decay.factor)
+    check_not_negative("weight_decay", "the factor", *decay);
   state_->rule = std::move(rule);
   state_->options = options;
 }

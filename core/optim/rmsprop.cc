@@ -51,7 +51,7 @@ Optimizer RMSprop(LearningRate learning_rate, const RMSpropOptions& options) {
   check_fraction("RMSprop", "rho", options.rho);
   check_fraction("RMSprop", "momentum", options.momentum);
   check_not_negative("RMSprop", "epsilon", options.epsilon);
-  return make_optimizer(std::make_shared<RmspropRule>(options), learning_rate, options);
+  return make_optimizer(std::make_shared<RmspropRule>(options), std::move(learning_rate), options);
 }
 
 }  // namespace cohort::optim

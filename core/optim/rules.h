@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "core/optim/optimizer.h"
 
@@ -11,9 +12,9 @@ namespace cohort::optim {
 
 // The optimizer of a rule, from the options that all optimizers have.
 template <typename Options>
-Optimizer make_optimizer(std::shared_ptr<const UpdateRule> rule, const LearningRate& learning_rate,
+Optimizer make_optimizer(std::shared_ptr<const UpdateRule> rule, LearningRate&& learning_rate,
                          const Options& options) {
-  return Optimizer(std::move(rule), {.learning_rate = learning_rate,
+  return Optimizer(std::move(rule), {.learning_rate = std::move(learning_rate),
                                      .gradients = options.gradients,
                                      .weight_decay = options.weight_decay,
                                      .name = options.name});
@@ -25,7 +26,7 @@ inline void check_fraction(std::string_view optimizer, std::string_view argument
     invalid(optimizer, ": ", argument, " must be in [0, 1), got ", value);
 }
 
-// kInvalidArgument unless 0 <= value.
+// kInvalidArgument unless 0 <= value < infinity.
 inline void check_not_negative(std::string_view optimizer, std::string_view argument,
                                double value) {
   if (!(value >= 0 && std::isfinite(value)))

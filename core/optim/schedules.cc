@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "core/ops/math_ops.h"
+#include "core/optim/rules.h"
 
 namespace cohort::optim {
 
@@ -16,11 +17,6 @@ namespace {
 
 Value number(double value) { return ops::constant(value, DType::kFloat64); }
 
-void check_rate(const char* schedule, const char* argument, double value) {
-  if (!(value >= 0 && std::isfinite(value)))
-    invalid(schedule, ": ", argument, " must be finite and not negative, got ", value);
-}
-
 void check_positive(const char* schedule, const char* argument, double value) {
   if (!(value > 0 && std::isfinite(value)))
     invalid(schedule, ": ", argument, " must be finite and positive, got ", value);
@@ -32,7 +28,8 @@ Schedule PiecewiseConstantDecay(std::vector<double> boundaries, std::vector<doub
   if (values.size() != boundaries.size() + 1)
     invalid("PiecewiseConstantDecay: ", boundaries.size(), " boundaries need ",
             boundaries.size() + 1, " values, got ", values.size());
-  for (const double value : values) check_rate("PiecewiseConstantDecay", "each value", value);
+  for (const double value : values)
+    check_not_negative("PiecewiseConstantDecay", "each value", value);
   for (size_t i = 0; i < boundaries.size(); ++i)
     if (std::isnan(boundaries[i]) || (i > 0 && !(boundaries[i - 1] < boundaries[i])))
       invalid("PiecewiseConstantDecay: the boundaries must rise");
@@ -45,7 +42,7 @@ Schedule PiecewiseConstantDecay(std::vector<double> boundaries, std::vector<doub
 }
 
 Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate, bool staircase) {
-  check_rate("ExponentialDecay", "initial", initial);
+  check_not_negative("ExponentialDecay", "initial", initial);
   check_positive("ExponentialDecay", "decay_steps", decay_steps);
   check_positive("ExponentialDecay", "decay_rate", decay_rate);
   return [=](const Value& step) {
@@ -55,7 +52,7 @@ Schedule ExponentialDecay(double initial, double decay_steps, double decay_rate,
 }
 
 Schedule CosineDecay(double initial, double decay_steps, const CosineDecayOptions& options) {
-  check_rate("CosineDecay", "initial", initial);
+  check_not_negative("CosineDecay", "initial", initial);
   check_positive("CosineDecay", "decay_steps", decay_steps);
   if (!(options.alpha >= 0 && options.alpha <= 1))
     invalid("CosineDecay: alpha must be in [0, 1], got ", options.alpha);
@@ -67,7 +64,7 @@ Schedule CosineDecay(double initial, double decay_steps, const CosineDecayOption
             " warmup_steps need a warmup_target, the rate to reach in them");
   const double warmup = options.warmup_steps, alpha = options.alpha;
   const double highest = options.warmup_target.value_or(initial);
-  check_rate("CosineDecay", "warmup_target", highest);
+  check_not_negative("CosineDecay", "warmup_target", highest);
   return [=](const Value& step) {
     const Value done = ops::clip((step - warmup) / decay_steps, 0, 1);
     const Value cosine = 0.5 * (1.0 + ops::cos(done * std::numbers::pi));
@@ -80,8 +77,8 @@ Schedule CosineDecay(double initial, double decay_steps, const CosineDecayOption
 
 Schedule PolynomialDecay(double initial, double decay_steps,
                          const PolynomialDecayOptions& options) {
-  check_rate("PolynomialDecay", "initial", initial);
-  check_rate("PolynomialDecay", "end", options.end);
+  check_not_negative("PolynomialDecay", "initial", initial);
+  check_not_negative("PolynomialDecay", "end", options.end);
   check_positive("PolynomialDecay", "decay_steps", decay_steps);
   check_positive("PolynomialDecay", "power", options.power);
   return [=](const Value& step) {

@@ -37,7 +37,7 @@ class SgdRule final : public UpdateRule {
 Optimizer SGD(LearningRate learning_rate, const SGDOptions& options) {
   if (!(options.momentum >= 0 && options.momentum <= 1))
     invalid("SGD: momentum must be in [0, 1], got ", options.momentum);
-  return make_optimizer(std::make_shared<SgdRule>(options), learning_rate, options);
+  return make_optimizer(std::make_shared<SgdRule>(options), std::move(learning_rate), options);
 }
 
 }  // namespace cohort::optim
