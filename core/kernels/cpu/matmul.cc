@@ -48,8 +48,7 @@ memory::desc matrix(DType dtype, int64_t batch, int64_t rows, int64_t columns, b
 // The gap between lines that a matrix is copied with before it is multiplied, as often as `uses`; 0
 // where it is multiplied as it is. Without AVX-512, oneDNN reads it in place, a piece of each of
 // its s.k lines after the other. Lines at distances of 2 KiB share few sets of the caches, so that
-// many come from memory each time: half the speed on a Zen 3, where the copy is a tenth of the
-// time.
+// many come from memory each time: on a Zen 3 that was half the speed, the copy included.
 int64_t gap_of(const MatMulSizes& s, DType dtype, int64_t line, int64_t uses) {
   constexpr int64_t kDistance = 2048, kManyLines = 512, kManyUses = 16, kCacheLine = 64;
   const auto element = static_cast<int64_t>(dtype_size(dtype));
