@@ -50,6 +50,10 @@ void Iterator::restore(std::string_view text) {
   state_ = std::move(state);
 }
 
+Dataset::Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {
+  if (source_ == nullptr) invalid("Dataset: its source is null");
+}
+
 Iterator Dataset::iterate(IterateOptions options) const {
   return Iterator(source_, options.epoch ? *options.epoch : source_->count_pass());
 }

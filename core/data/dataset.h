@@ -126,7 +126,8 @@ using ElementIterator = PassIterator<Iterator, Element>;
 // and epoch alone. Arguments that make no sense (a batch of 0 rows) throw kInvalidArgument at once.
 class Dataset {
  public:
-  explicit Dataset(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+  // kInvalidArgument for a null source.
+  explicit Dataset(std::shared_ptr<const Source> source);
 
   // --- Transformations of elements
 

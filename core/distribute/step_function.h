@@ -206,8 +206,8 @@ class StepFunction {
   StepFunction(std::function<Result(Parameters...)> body, std::string name,
                Precision precision = Precision::kFloat32)
       : state_(std::make_shared<internal::StepState>(
-            [body = std::move(body)](const std::vector<Value>& inputs,
-                                     const internal::ParameterNames& names) {
+            [body = internal::checked_body(std::move(body), name)](
+                const std::vector<Value>& inputs, const internal::ParameterNames& names) {
               [[maybe_unused]] internal::ParameterReader reader(inputs, names);
               // Braces evaluate in order.
               std::tuple<std::remove_cvref_t<Parameters>...> values{

@@ -272,6 +272,7 @@ struct Function::State {
 };
 
 Function::Function(Body body, std::string name) : state_(std::make_shared<State>()) {
+  internal::check_body(name, body != nullptr);
   state_->body = std::move(body);
   state_->name = std::move(name);
 }
@@ -299,6 +300,10 @@ int Function::trace_count() const { return state_->trace_count; }
 const std::string& Function::name() const { return state_->name; }
 
 namespace internal {
+
+void check_body(const std::string& name, bool given) {
+  if (!given) invalid("function \"", name, "\": its body is an empty std::function");
+}
 
 void check_arity(const std::string& name, size_t wanted, size_t given) {
   if (wanted != given) invalid("function \"", name, "\" takes ", wanted, " inputs, got ", given);

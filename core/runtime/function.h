@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/graph/graph_function.h"
@@ -66,6 +68,14 @@ struct Arity<R (F::*)(Args...) const> {
 };
 
 void check_arity(const std::string& name, size_t wanted, size_t given);
+void check_body(const std::string& name, bool given);
+
+// kInvalidArgument for an empty std::function.
+template <typename F>
+F checked_body(F body, const std::string& name) {
+  if constexpr (std::is_constructible_v<F, std::nullptr_t>) check_body(name, body != nullptr);
+  return body;
+}
 
 template <typename F, size_t... I>
 std::vector<Value> call(const F& f, const std::vector<Value>& inputs, std::index_sequence<I...>) {
@@ -84,7 +94,8 @@ Function function(F f, std::string name) {
     return Function(Function::Body(std::move(f)), std::move(name));
   } else {
     constexpr size_t n = internal::Arity<decltype(&F::operator())>::value;
-    auto body = [f = std::move(f), name](const std::vector<Value>& inputs) {
+    auto body = [f = internal::checked_body(std::move(f), name),
+                 name](const std::vector<Value>& inputs) {
       internal::check_arity(name, n, inputs.size());
       return internal::call(f, inputs, std::make_index_sequence<n>());
     };

@@ -47,6 +47,10 @@ TEST(FromTensorSlices, OfNoRowsIsEmpty) {
   EXPECT_TRUE(values(empty.shuffle(3).batch(2).repeat().prefetch(1)).empty());
 }
 
+TEST(Dataset, OfNoSourceIsRefused) {
+  expect_error([] { Dataset(nullptr); }, Code::kInvalidArgument, {"its source is null"});
+}
+
 TEST(Range, CountsUpAndIsCheapWhateverItsLength) {
   EXPECT_EQ(values(range(4)), count_up(0, 4));
   EXPECT_EQ(values(range(INT64_MAX).skip(INT64_MAX - 2)), count_up(INT64_MAX - 2, INT64_MAX));

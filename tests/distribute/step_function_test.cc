@@ -41,6 +41,11 @@ class StepFunctionTest : public testing::ReplicasTest {
 };
 COHORT_FOR_ALL_REPLICAS(StepFunctionTest);
 
+TEST_P(StepFunctionTest, OfAnEmptyBodyIsRefused) {
+  expect_error(Code::kInvalidArgument, {"function \"half\"", "empty"},
+               [this] { strategy.function(std::function<Value(Value)>(), "half"); });
+}
+
 TEST_P(StepFunctionTest, EachReplicaGetsItsOwnIdAndTheSameTensor) {
   const auto step = strategy.function([](Value x) {
     const Value id = get_replica_context()->replica_id_in_sync_group();

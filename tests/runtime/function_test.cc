@@ -282,6 +282,16 @@ TEST(FunctionTest, ATensorWithoutAValueIsRefusedBeforeItIsTraced) {
   EXPECT_EQ(f.trace_count(), 0);
 }
 
+TEST(FunctionTest, AnEmptyBodyIsRefusedWhereItIsGiven) {
+  const auto refuses = [](const std::function<void()>& make) {
+    const Error error = error_of(make);
+    return error.code() == Code::kInvalidArgument &&
+           contains(error, "function \"half\": its body is an empty std::function");
+  };
+  EXPECT_TRUE(refuses([] { function(std::function<Value(Value)>(), "half"); }));
+  EXPECT_TRUE(refuses([] { Function(Function::Body(), "half"); }));
+}
+
 TEST(FunctionTest, ResultsMustBeValuesOfTheTrace) {
   const Function none = function([](Value) { return Value(); });
   EXPECT_TRUE(contains(error_of([&] { none({vector_of(1, 1)}); }), "result 0"));
