@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ostream>
 #include <string_view>
+#include <sys/mman.h>
 #include <type_traits>
 
 #include "core/base/comma_separated.h"
@@ -26,6 +27,17 @@ To convert(From value) {
     return static_cast<To>(value);
 }
 
+// Of a large buffer, all but the end lies in huge pages where the system has them, since walks
+// through a matrix by columns come to another page with each line.
+void* allocate_aligned(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (bytes < kHugePage) return std::aligned_alloc(kBufferAlignment, bytes);
+  void* data = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
+  // Advice: it may be refused.
+  if (data != nullptr) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  return data;
+}
+
 void require_value(const Tensor& tensor, std::string_view what) {
   if (!tensor.defined()) invalid(what, " has no value; it was never assigned");
 }
@@ -36,7 +48,7 @@ std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes) {
   // A zero-size tensor still gets an address of its own.
   const size_t rounded =
       (std::max<size_t>(bytes, 1) + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kBufferAlignment, rounded);
+  void* data = rounded < bytes ? nullptr : allocate_aligned(rounded);
   if (data == nullptr)
     fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of host memory");
   return std::shared_ptr<Buffer>(new Buffer{data, bytes}, [](Buffer* b) {
