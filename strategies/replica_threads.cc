@@ -11,7 +11,7 @@ ReplicaThreads::~ReplicaThreads() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  begun_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -20,22 +20,22 @@ void ReplicaThreads::run(const std::function<void(int)>& work) {
   work_ = &work;
   unfinished_ = static_cast<int>(threads_.size());
   ++generation_;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return unfinished_ == 0; });
+  begun_.notify_all();
+  ended_.wait(lock, [&] { return unfinished_ == 0; });
 }
 
 void ReplicaThreads::loop(int replica) {
   int64_t done = 0;
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || generation_ != done; });
+    begun_.wait(lock, [&] { return stopping_ || generation_ != done; });
     if (stopping_) return;
     done = generation_;
     const auto& work = *work_;
     lock.unlock();
     work(replica);
     lock.lock();
-    if (--unfinished_ == 0) changed_.notify_all();
+    if (--unfinished_ == 0) ended_.notify_all();
   }
 }
 

@@ -24,7 +24,7 @@ class ReplicaThreads {
   void loop(int replica);
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable begun_, ended_;
   const std::function<void(int)>* work_ = nullptr;
   int64_t generation_ = 0;  // of the current work
   int unfinished_ = 0;
