@@ -1,9 +1,7 @@
 #include "strategies/central_storage_strategy.h"
 
-#include "core/ops/collective_ops.h"
 #include "strategies/local_replicas.h"
 #include "strategies/variables/central_variable.h"
-#include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
 namespace {
@@ -29,9 +27,6 @@ int CentralStorageStrategy::num_replicas_in_sync() const { return replicas_->cou
 const std::vector<Device>& CentralStorageStrategy::devices() const { return replicas_->devices(); }
 
 std::shared_ptr<Variable> CentralStorageStrategy::create_variable(const VariableOptions& options) {
-  if (options.synchronization == Synchronization::kOnRead ||
-      options.synchronization == Synchronization::kNone)
-    return make_mirrored_variable(options, devices());
   return make_central_variable(options, parameter_device_, devices());
 }
 
@@ -41,13 +36,8 @@ std::vector<Gradient> CentralStorageStrategy::reduce_gradients(
   return replicas_->reduce_gradients(gradients, when);
 }
 
-void CentralStorageStrategy::begin_update() {
-  if (replicas_->count() > 1) ops::barrier();
-}
-
-void CentralStorageStrategy::end_update() {
-  if (replicas_->count() > 1) ops::barrier();
-}
+void CentralStorageStrategy::begin_update() { replicas_->meet(); }
+void CentralStorageStrategy::end_update() { replicas_->meet(); }
 
 PerReplica<std::vector<Tensor>> CentralStorageStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
@@ -56,7 +46,9 @@ PerReplica<std::vector<Tensor>> CentralStorageStrategy::run_replicas(
 }
 
 bool CentralStorageStrategy::is_home_of(const Variable& variable) const {
-  return variable.devices() == std::vector{parameter_device_} || Strategy::is_home_of(variable);
+  return (variable.num_replicas() == replicas_->count() &&
+          variable.devices() == std::vector{parameter_device_}) ||
+         Strategy::is_home_of(variable);
 }
 
 CrossDeviceOps& CentralStorageStrategy::cross_device_ops() { return replicas_->cross_device_ops(); }

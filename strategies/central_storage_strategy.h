@@ -12,11 +12,13 @@ class LocalReplicas;
 
 // Synchronous training on several devices of this process with one copy of each variable
 // (tf.distribute.experimental.CentralStorageStrategy): replicas read the weights from the parameter
-// device, gradients are reduced bucket by bucket as under MirroredStrategy, and the first replica
-// alone applies the update while the others wait. Where devices reach the parameter device's memory
-// it takes the memory of one copy, of the weights and of all that the optimizer keeps, however many
-// replicas there are; elsewhere each compiled step keeps copies of what it uses. MirroredStrategy
-// updates faster. Variables that are not synchronised on write have a copy for each replica.
+// device, gradients are reduced bucket by bucket as under MirroredStrategy, and the variables are
+// updated once. Where devices reach the parameter device's memory, each replica makes its part of
+// the update, and it takes the memory of one copy, of the weights and of all that the optimizer
+// keeps, however many replicas there are: as under MirroredStrategy on CPUs. Elsewhere the first
+// replica alone applies the update while the others wait, and each compiled step keeps copies of
+// what it uses; MirroredStrategy updates faster there. Variables that are not synchronised on write
+// have a copy for each replica.
 //
 //   CentralStorageStrategy strategy({.compute_devices = {"cpu:0", "cpu:1"}});
 class CentralStorageStrategy final : public Strategy {

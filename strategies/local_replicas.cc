@@ -9,6 +9,7 @@
 #include "core/base/notice.h"
 #include "core/distribute/workers.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/ops/collective_ops.h"
 #include "core/runtime/profiler.h"
 #include "core/tensor/specs_of.h"
 #include "strategies/collective/flight_recorder.h"
@@ -249,6 +250,10 @@ PlanOptions LocalReplicas::plan_options(size_t replica, Precision precision) con
     };
   options.output_memory = output_memory_;
   return options;
+}
+
+void LocalReplicas::meet() const {
+  if (count() > 1) ops::barrier();
 }
 
 std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient>& gradients,

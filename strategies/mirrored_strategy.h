@@ -13,10 +13,12 @@ class LocalReplicas;
 // Synchronous training on several devices of this process (tf.distribute.MirroredStrategy). Every
 // device has a copy of each variable and runs one replica on its own thread; gradients are summed
 // over the replicas inside the step, and each replica applies the same update, so the copies stay
-// equal bit for bit; between a CPU and a GPU, which round differently, up to their last bits.
+// equal bit for bit; between a CPU and a GPU, which round differently, up to their last bits. CPUs,
+// which reach the same memory, have one copy for all: each replica gets its part of the sums and
+// updates that part of every variable. What is not elementwise, as LAMB, the first replica updates.
 // Reduction goes on behind the backward pass, bucket by bucket. A step that fails before replicas
-// have met changes nothing; where one fails later, some copies may have changed, and its error is
-// that of every later run.
+// have met changes nothing; where one fails later, variables may have changed in part, and its
+// error is that of every later run.
 //
 //   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
 //   auto scope = strategy.scope();
@@ -43,16 +45,21 @@ class MirroredStrategy final : public Strategy {
   std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                          const Value& when = {}) override;
+  // As CentralStorageStrategy's, where replicas share variables.
+  void begin_update() override;
+  void end_update() override;
 
  protected:
   PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
                                                const PerReplica<std::vector<Tensor>>& inputs,
                                                const ReplicaGroup& group,
                                                const RunOptions& options) override;
+  bool is_home_of(const Variable& variable) const override;
   CrossDeviceOps& cross_device_ops() override;
 
  private:
   std::unique_ptr<LocalReplicas> replicas_;
+  const bool one_copy_;  // of each variable, for all replicas
 };
 
 }  // namespace cohort

@@ -49,7 +49,9 @@ struct Kind {
 };
 
 struct Description {
-  std::string operator()(const BarrierCall&) const { return "a barrier"; }
+  std::string operator()(const BarrierCall& c) const {
+    return c.topic == 0 ? "a barrier" : str("a barrier with topic ", c.topic);
+  }
   std::string operator()(const AllReduceCall& c) const {
     if (!c.shapes.empty())
       return str("an all-reduce (", reduce_op_name(c.op), ") of ",
@@ -200,7 +202,7 @@ class Hash {
 struct Content {
   Hash& hash;
 
-  void operator()(const BarrierCall&) const {}
+  void operator()(const BarrierCall& c) const { hash.add(c.topic); }
   void operator()(const AllReduceCall& c) const {
     reduction(c.op, c.dtype);
     hash.add(c.segments.size());

@@ -26,8 +26,11 @@ struct Segment {
   int64_t count;
 };
 
-// Returns when every rank has called it, and everything started before it has ended.
-struct BarrierCall {};
+// Returns when every rank has called it, and everything started before it has ended. `topic` says
+// what the ranks come for, where they have to agree about that: different ones are a mistake.
+struct BarrierCall {
+  uint64_t topic = 0;
+};
 
 // Combines the segments of all ranks element by element. Every rank gets the same bits, and the
 // same on every run. Half types are added in float and rounded once; integers wrap around; NaN wins

@@ -91,7 +91,7 @@ class Communicator {
   virtual void set_observer(const CommunicationObserver& /*observer*/) {}
 
   // The calls by name; call.h says what they do.
-  void barrier() { run(BarrierCall{}); }
+  void barrier(uint64_t topic = 0) { run(BarrierCall{topic}); }
   void all_reduce(std::span<const Segment> segments, DType dtype, ReduceOp op) {
     run(AllReduceCall{segments, dtype, op});
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "core/base/part.h"
 #include "core/base/threads.h"
 #include "core/collective/message_board.h"
 #include "core/collective/queued_communicator.h"
@@ -14,8 +15,6 @@
 namespace cohort {
 namespace {
 
-// Slices begin at multiples of this many elements, so that ranks do not write the same cache line.
-constexpr int64_t kSliceUnit = 64;
 // What one thread copies at least.
 constexpr int64_t kCopyGrain = int64_t{1} << 17;
 
@@ -146,10 +145,8 @@ class InProcessCommunicator final : public QueuedCommunicator {
     return call<AllReduceCall>(rank).segments[index];
   }
   size_t own() const { return static_cast<size_t>(rank_); }
-  // Where this rank's slice of `total` elements begins, or that of the next one.
-  int64_t boundary(int64_t total, int rank) const {
-    return rank == size() ? total : total / kSliceUnit * rank / size() * kSliceUnit;
-  }
+  // This rank's slice of `total` elements.
+  Part slice(int64_t total) const { return part_of(total, rank_, size()); }
 
   // None of these throws.
   void work(const BarrierCall&) {}
@@ -166,8 +163,8 @@ class InProcessCommunicator final : public QueuedCommunicator {
     sources_.clear();
     for (int r = 0; r < size(); ++r) sources_.push_back(call<ReduceCall>(r).source);
     void* const target = call<ReduceCall>(own.root).target;
-    reduce_elements(own.op, own.dtype, sources_, {&target, 1}, boundary(own.count, rank_),
-                    boundary(own.count, rank_ + 1));
+    const auto [begin, end] = slice(own.count);
+    reduce_elements(own.op, own.dtype, sources_, {&target, 1}, begin, end);
   }
 
   void work(const ReduceScatterCall& own) {
@@ -212,7 +209,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
   // This rank's contiguous share of the bucket that the segments form together, into everybody's
   // targets.
   void reduce_slice(int64_t total) {
-    const int64_t first = boundary(total, rank_), last = boundary(total, rank_ + 1);
+    const auto [first, last] = slice(total);
     int64_t offset = 0;
     for (size_t i = 0; i < call<AllReduceCall>(rank_).segments.size(); ++i) {
       const int64_t count = segment(rank_, i).count;

@@ -74,7 +74,11 @@ void require_alike(const std::string& name, const Trace& a, const Trace& b) {
   const auto ours = common_effects(*a.function.graph), theirs = common_effects(*b.function.graph);
   const auto [x, y] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
   if (x == ours.end() && y == theirs.end()) return;
-  const auto shown = [](auto at, const auto& all) { return at == all.end() ? "nothing" : *at; };
+  // What a Barrier is for, the write behind it tells.
+  const auto shown = [](auto at, const auto& all) -> std::string {
+    if (at == all.end()) return "nothing";
+    return *at == "Barrier" && at + 1 != all.end() ? *at + ", then " + *(at + 1) : *at;
+  };
   invalid("function \"", name,
           "\": replicas must communicate alike and write the same variables, but ", "as number ",
           x - ours.begin() + 1, " the one with inputs ", to_string(a.signature), " does ",

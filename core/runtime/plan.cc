@@ -17,6 +17,7 @@
 #include "core/runtime/device_times.h"
 #include "core/runtime/host_kernel.h"
 #include "core/runtime/layout.h"
+#include "core/runtime/part_kernel.h"
 #include "core/runtime/profiler.h"
 #include "core/runtime/variable.h"
 #include "core/runtime/variable_memory.h"
@@ -56,20 +57,28 @@ std::vector<Tensor> evaluate(const Node& node, const std::vector<Tensor>& inputs
   return outputs;
 }
 
+GraphFunction fuse(const GraphFunction& function) {
+  return fuse_updates(fuse_elementwise(fuse_batch_norm_activation(fuse_bias_activation(function))));
+}
+
+int replicas_sharing(const Resource& resource) {
+  const auto* variable = dynamic_cast<const Variable*>(&resource);
+  return variable != nullptr && variable->is_shared() ? variable->num_replicas() : 1;
+}
+
 GraphFunction transform(const GraphFunction& traced, const PlanOptions& options) {
-  const auto writes = [&](const Resource& resource) {
-    const auto* variable = dynamic_cast<const Variable*>(&resource);
-    return variable == nullptr || variable->is_written_by(options.local_replica);
-  };
   GraphFunction function = copy_outlived_reads(simplify(schedule_collectives(traced), evaluate));
-  function = prune_writes(function, writes);
   if (options.precision != Precision::kFloat32)
     function = lower_precision(
         function, operand_dtype(options.precision),
         options.device.type == DeviceType::kGpu ? LoweredFor::kGpu : LoweredFor::kCpu);
-  if (!options.optimize) return function;
-  function = fuse_batch_norm_activation(fuse_bias_activation(function));
-  return fuse_updates(fuse_elementwise(function));
+  if (options.optimize) function = fuse(function);
+  function = divide_updates(function, options.local_replica, replicas_sharing);
+  return prune_writes(function, [&](const Node& write) {
+    const auto* variable = dynamic_cast<const Variable*>(write.resource());
+    return variable == nullptr || write.attributes().has("part") ||
+           variable->is_written_by(options.local_replica);
+  });
 }
 
 // Null where replicas combine values through the host's memory.
@@ -155,6 +164,7 @@ struct Plan::Impl {
   std::unique_ptr<Kernel> prepare(const Node& node) {
     try {
       const KernelSpec spec = spec_of(node, options.device, threads);
+      if (spec.attributes.has("part") && !is_start(node)) return make_part_kernel(spec);
       if (!io || has_kernel(spec.op, options.device.type)) return make_kernel(spec);
       if (std::find(stats.host_ops.begin(), stats.host_ops.end(), spec.op) == stats.host_ops.end())
         stats.host_ops.emplace_back(spec.op);

@@ -112,6 +112,9 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   virtual int num_replicas() const = 0;
   // Whether `replica` executes writes: not where replicas share one copy that another one writes.
   virtual bool is_written_by(int /*replica*/) const { return true; }
+  // Whether the replicas read and write one memory, so that each of them may write a part of it;
+  // what is not written in parts, the one of is_written_by writes.
+  virtual bool is_shared() const { return false; }
   // Whether others than the replicas in sync may write it at any time, so that writing back what
   // was read would undo what they have written.
   virtual bool is_written_by_others() const { return false; }

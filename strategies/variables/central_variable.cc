@@ -1,5 +1,7 @@
 #include "strategies/variables/central_variable.h"
 
+#include <algorithm>
+
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
@@ -7,9 +9,11 @@ namespace {
 
 class CentralVariable final : public Variable {
  public:
-  CentralVariable(const VariableOptions& options, Device device, size_t replicas)
+  CentralVariable(const VariableOptions& options, Device device,
+                  const std::vector<Device>& replicas)
       : Variable(options),
-        replicas_(static_cast<int>(replicas)),
+        replicas_(static_cast<int>(replicas.size())),
+        is_shared_(share_memory({device}) && share_memory(replicas)),
         copy_(make_local_variable(options, device)) {}
 
   Tensor storage(int replica) override {
@@ -18,6 +22,7 @@ class CentralVariable final : public Variable {
   }
   int num_replicas() const override { return replicas_; }
   bool is_written_by(int replica) const override { return replica == 0; }
+  bool is_shared() const override { return is_shared_; }
   std::vector<Device> devices() const override { return copy_->devices(); }
 
  protected:
@@ -25,11 +30,18 @@ class CentralVariable final : public Variable {
   void store_value(const Tensor& value) override { copy_->assign(value); }
 
  private:
-  int replicas_;
+  const int replicas_;
+  const bool is_shared_;
   const std::shared_ptr<Variable> copy_;
 };
 
 }  // namespace
+
+bool share_memory(const std::vector<Device>& devices) {
+  return std::all_of(devices.begin(), devices.end(), [](Device device) {
+    return device_backend(device.type).shares_host_memory();
+  });
+}
 
 std::shared_ptr<Variable> make_central_variable(const VariableOptions& options,
                                                 Device parameter_device,
@@ -37,7 +49,7 @@ std::shared_ptr<Variable> make_central_variable(const VariableOptions& options,
   if (options.synchronization == Synchronization::kOnRead ||
       options.synchronization == Synchronization::kNone)
     return make_mirrored_variable(options, replicas);
-  return std::make_shared<CentralVariable>(options, parameter_device, replicas.size());
+  return std::make_shared<CentralVariable>(options, parameter_device, replicas);
 }
 
 }  // namespace cohort

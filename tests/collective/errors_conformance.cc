@@ -134,6 +134,7 @@ TEST_P(CommunicatorConformanceTest, DifferentCallsAreNamedOnAllRanks) {
         {broadcast(60'000, n - 1), broadcast(4, n - 1)},
         {broadcast(4, 0), all_gather(sizes(n, 4, 4))},
         {BarrierCall{}, broadcast(4, 0)},
+        {BarrierCall{1}, BarrierCall{2}},
         {BarrierCall{}, AllToAllCall{memory().data(), keep(sizes(n, 4, 4)), memory().data() + 4096,
                                      keep(sizes(n, 4, 4))}},
         {all_gather(sizes(n, 4, 4)), all_gather(sizes(n, 4, 8))},

@@ -127,7 +127,7 @@ TEST_F(ColocationTest, OneDestroyedOutOfOrderWarnsAndEndsWithTheInnerOne) {
 TEST_F(ColocationTest, IsOfOneStrategyAlone) {
   const auto outer = default_strategy().colocate_vars_with(make("alone"));
   const auto scope = mirrored.scope();
-  EXPECT_EQ(make("mirrored")->devices(), mirrored.devices());
+  EXPECT_EQ(make("mirrored")->num_replicas(), mirrored.num_replicas_in_sync());
 }
 
 }  // namespace

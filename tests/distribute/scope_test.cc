@@ -155,9 +155,9 @@ TEST_F(ScopeTest, AScopeDestroyedOnAnotherThreadIsLeft) {
 TEST_F(ScopeTest, VariablesBelongToTheStrategyTheyAreMadeUnder) {
   const VariableOptions options{.spec = {DType::kFloat32, {}},
                                 .initial_value = [] { return Tensor::scalar(1.0f); }};
-  EXPECT_EQ(create_variable(options)->devices().size(), 1u);
+  EXPECT_EQ(create_variable(options)->num_replicas(), 1);
   const auto scope = a.scope();
-  EXPECT_EQ(create_variable(options)->devices().size(), 3u);
+  EXPECT_EQ(create_variable(options)->num_replicas(), 3);
 }
 
 // --- What cannot be done inside a replica

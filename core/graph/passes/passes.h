@@ -6,8 +6,8 @@
 #include "core/graph/graph_function.h"
 
 // Graph-to-graph passes. Each takes a function and returns an equivalent one; results are the same
-// up to floating-point rounding. They run in the order in which they stand here; the first six are
-// needed, the others optimise.
+// up to floating-point rounding. They run in the order in which they stand here; the first five and
+// the last are needed, the others optimise.
 namespace cohort {
 
 // Evaluates one node on constant inputs; the runtime supplies it, because passes do not know
@@ -42,12 +42,6 @@ GraphFunction simplify(const GraphFunction& function, const Evaluator& evaluate)
 // value.
 GraphFunction copy_outlived_reads(const GraphFunction& function);
 
-// Drops the writes of resources for which `writes` is false, because another replica makes them in
-// the shared copy, and what only they needed. Communication stays; where this replica wants none of
-// a value's sum, the AllReduceStart says so in its attribute `unwanted`, a list of outputs.
-GraphFunction prune_writes(const GraphFunction& function,
-                           const std::function<bool(const Resource&)>& writes);
-
 // Whose libraries compute in 16 bits. Those of CPUs give float32, but attention only widens what it
 // reads. Those of GPUs have quick attention, and convolutions, whose results have 16 bits.
 enum class LoweredFor { kCpu, kGpu };
@@ -72,5 +66,25 @@ GraphFunction fuse_elementwise(const GraphFunction& function);
 // variable) become one MultiElementwise node, which runs over all of them as if they were one
 // array. One a bucket: none is kept waiting by an AllReduceWait that others need.
 GraphFunction fuse_updates(const GraphFunction& function);
+
+// How many replicas share the memory of a resource, each of which may write a part of it: 1 where
+// it is this one's own, or only one of them may write it.
+using Sharing = std::function<int(const Resource&)>;
+// Lets replicas that share variables make an elementwise update of them together, each replica a
+// part of every variable (part_of), and want no more of a sum than that where nothing else uses it
+// (as ZeRO's first stage, Rajbhandari et al. 2020, but that all have the result already). The
+// update, its AssignVariables and, for the sums, the AllReduceStart get the attribute `part`: the
+// number of this replica's part and how many there are; the start's `divided` lists the outputs
+// concerned. The Barrier in front of such writes gets a `topic` of the variables' names, so that
+// replicas that do not divide alike get an error. A variable stays whole whose memory anything but
+// these updates uses between that Barrier and the next one, such as the norm of its value; and so
+// does what depends on the memory of one that the first replica writes there as a whole.
+GraphFunction divide_updates(const GraphFunction& function, int replica, const Sharing& sharing);
+
+// Drops the writes of variables for which `writes` is false, because another replica makes them in
+// the shared copy, and what only they needed. Communication stays; where this replica wants none of
+// a value's sum, the AllReduceStart says so in its attribute `unwanted`, a list of outputs.
+GraphFunction prune_writes(const GraphFunction& function,
+                           const std::function<bool(const Node&)>& writes);
 
 }  // namespace cohort

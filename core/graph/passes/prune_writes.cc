@@ -17,10 +17,9 @@ std::map<const Node*, Node*> waits_of_starts(const GraphFunction& function) {
 
 class Pruner {
  public:
-  Pruner(const GraphFunction& function, const std::function<bool(const Resource&)>& writes)
+  Pruner(const GraphFunction& function, const std::function<bool(const Node&)>& writes)
       : function_(function),
-        live_(find_live(function,
-                        [&](const Node& n) { return is_write(n) && !writes(*n.resource()); })),
+        live_(find_live(function, [&](const Node& n) { return is_write(n) && !writes(n); })),
         used_(function.outputs.begin(), function.outputs.end()),
         waits_(waits_of_starts(function)),
         rewrite_(function) {
@@ -70,7 +69,7 @@ class Pruner {
 }  // namespace
 
 GraphFunction prune_writes(const GraphFunction& function,
-                           const std::function<bool(const Resource&)>& writes) {
+                           const std::function<bool(const Node&)>& writes) {
   return Pruner(function, writes).run();
 }
 

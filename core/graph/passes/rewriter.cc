@@ -20,14 +20,14 @@ std::vector<Value> Rewriter::operator()(const std::vector<Value>& old) const {
   return mapped;
 }
 
-Node& Rewriter::copy(const Node& node) {
+Node& Rewriter::copy(const Node& node, Attributes attributes) {
   if (node.op().name == "Input") {
     const Value input = graph().add_input(node.name(), node.outputs()[0]);
     map(Value(const_cast<Node*>(&node), 0), input);
     return input.node();
   }
   Node& added = graph().add_named(node.name(), node.op().name, (*this)(node.inputs()),
-                                  node.attributes(), node.shared_resource());
+                                  std::move(attributes), node.shared_resource());
   for (size_t i = 0; i < added.outputs().size(); ++i)
     map(Value(const_cast<Node*>(&node), static_cast<int>(i)), added.output(static_cast<int>(i)));
   return added;

@@ -22,7 +22,9 @@ class Rewriter {
   std::vector<Value> operator()(const std::vector<Value>& old) const;
   void map(const Value& old, const Value& replacement) { values_[old] = replacement; }
   // Copies a node with mapped inputs and maps its outputs.
-  Node& copy(const Node& node);
+  Node& copy(const Node& node) { return copy(node, node.attributes()); }
+  // The same with other attributes.
+  Node& copy(const Node& node, Attributes attributes);
   // Adds a new node that keeps the name of the source node it stands for.
   Node& add(const Node& origin, std::string_view op, std::vector<Value> inputs,
             Attributes attributes);

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/part.h"
 #include "core/collective/communicator.h"
 #include "core/kernels/kernel.h"
 
@@ -47,23 +48,24 @@ class AllReduceKernel final : public Kernel {
 };
 
 // Starts to reduce its values in the memory of its outputs. The segments stay here until the wait.
-// The attribute "unwanted" lists the values whose result this replica does not need.
+// The attribute "unwanted" lists the values whose result this replica does not need, and "divided"
+// those of which it needs its "part" alone.
 class AllReduceStartKernel final : public Kernel {
  public:
   explicit AllReduceStartKernel(const KernelSpec& spec)
       : specs_(spec.outputs.begin(), spec.outputs.end() - 1),
         op_(reduce_op(spec)),
-        conditional_(spec.attributes.get<bool>("conditional")),
-        wanted_(specs_.size(), true),
-        segments_(specs_.size()) {
+        conditional_(spec.attributes.get<bool>("conditional")) {
     for (const TensorSpec& value : specs_)
       if (value.dtype != specs_[0].dtype)
         invalid("AllReduceStart: all values need one dtype, got ", specs_[0], " and ", value);
-    for (const int64_t i : spec.attributes.get_or<std::vector<int64_t>>("unwanted", {})) {
-      if (i < 0 || i >= static_cast<int64_t>(wanted_.size()))
-        invalid("AllReduceStart: unwanted value ", i, " of ", wanted_.size());
-      wanted_[static_cast<size_t>(i)] = false;
-    }
+    const auto unwanted = listed(spec.attributes, "unwanted");
+    const auto divided = listed(spec.attributes, "divided");
+    if (std::count(divided.begin(), divided.end(), true) > 0)
+      add_parts(divided, spec.attributes.get<std::vector<int64_t>>("part"));
+    for (size_t i = 0; i < specs_.size(); ++i)
+      if (!divided[i]) pieces_.push_back({i, {0, specs_[i].shape.num_elements()}, !unwanted[i]});
+    segments_.resize(pieces_.size());
   }
 
   bool can_run_in_place(int output, int input) const override {
@@ -71,10 +73,13 @@ class AllReduceStartKernel final : public Kernel {
   }
 
   void run(const KernelContext& context) override {
-    for (size_t i = 0; i < specs_.size(); ++i) {
+    for (size_t i = 0; i < specs_.size(); ++i)
       copy(context.inputs[i], context.outputs[i], specs_[i].bytes());
-      segments_[i] = {context.outputs[i], wanted_[i] ? context.outputs[i] : nullptr,
-                      specs_[i].shape.num_elements()};
+    for (size_t s = 0; s < pieces_.size(); ++s) {
+      const Piece& piece = pieces_[s];
+      void* const memory = static_cast<char*>(context.outputs[piece.value]) +
+                           static_cast<size_t>(piece.part.begin) * dtype_size(specs_[0].dtype);
+      segments_[s] = {memory, piece.is_wanted ? memory : nullptr, piece.part.size()};
     }
     Communicator* communicator = context.step.communicator;
     const bool now = !conditional_ || *context.input<bool>(static_cast<int>(specs_.size()));
@@ -85,10 +90,37 @@ class AllReduceStartKernel final : public Kernel {
   }
 
  private:
+  // What is reduced as one segment.
+  struct Piece {
+    size_t value;
+    Part part;
+    bool is_wanted;
+  };
+
+  // By value: whether the attribute `name` lists it.
+  std::vector<bool> listed(const Attributes& attributes, std::string_view name) const {
+    std::vector<bool> is_listed(specs_.size());
+    for (const int64_t i : attributes.get_or<std::vector<int64_t>>(name, {})) {
+      if (i < 0 || i >= static_cast<int64_t>(specs_.size()))
+        invalid("AllReduceStart: ", name, " value ", i, " of ", specs_.size());
+      is_listed[static_cast<size_t>(i)] = true;
+    }
+    return is_listed;
+  }
+
+  // All first parts come first, so that who reduces the first stretch of a bucket reduces those.
+  void add_parts(const std::vector<bool>& divided, const std::vector<int64_t>& own_part) {
+    for (int64_t p = 0; p < own_part[1]; ++p)
+      for (size_t i = 0; i < specs_.size(); ++i)
+        if (divided[i])
+          pieces_.push_back(
+              {i, part_of(specs_[i].shape.num_elements(), p, own_part[1]), p == own_part[0]});
+  }
+
   std::vector<TensorSpec> specs_;
   ReduceOp op_;
   bool conditional_;
-  std::vector<bool> wanted_;
+  std::vector<Piece> pieces_;
   std::vector<Segment> segments_;
 };
 
@@ -225,9 +257,10 @@ COHORT_REGISTER_KERNEL("ReduceScatter", kCpu, make<ReduceScatterKernel>);
 COHORT_REGISTER_KERNEL("Broadcast", kCpu, make<BroadcastKernel>);
 
 COHORT_REGISTER_KERNEL("Barrier", kCpu,
-                       stateless_kernel([](const KernelCall&, const KernelContext& context) {
+                       stateless_kernel([](const KernelCall& call, const KernelContext& context) {
+                         const int64_t topic = call.attributes.get_or<int64_t>("topic", 0);
                          if (context.step.communicator != nullptr)
-                           context.step.communicator->barrier();
+                           context.step.communicator->barrier(static_cast<uint64_t>(topic));
                        }));
 COHORT_REGISTER_KERNEL("ReplicaId", kCpu,
                        stateless_kernel([](const KernelCall&, const KernelContext& context) {

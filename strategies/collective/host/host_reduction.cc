@@ -4,19 +4,16 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/part.h"
 #include "core/collective/reduction.h"
 
 namespace cohort {
 namespace {
 
 constexpr auto kInline = static_cast<int64_t>(Post::kInlineBytes);
-// Slices begin at multiples of this many elements, so that ranks do not write the same cache line.
-constexpr int64_t kSliceUnit = 64;
-
-// Where the slice of `rank` begins, or, of the last, ends.
-int64_t boundary(int64_t total, int rank, int size) {
-  return rank == size ? total : total / kSliceUnit * rank / size * kSliceUnit;
-}
+// Parts of windows begin at multiples of this many elements, so that ranks do not write the same
+// cache line.
+constexpr int64_t kPartUnit = 64;
 
 }  // namespace
 
@@ -135,8 +132,8 @@ void HostReduction::reduce_inline(uint64_t turn) {
 
 HostReduction::Slice HostReduction::own_slice() const {
   if (!parts_.empty()) return {own_part_, own_part_ + parts_[static_cast<size_t>(host_.rank)], 0};
-  return {boundary(total_, host_.rank, host_.size), boundary(total_, host_.rank + 1, host_.size),
-          0};
+  const Part own = part_of(total_, host_.rank, host_.size);
+  return {own.begin, own.end, 0};
 }
 
 void HostReduction::reduce_direct(uint64_t turn) {
@@ -197,7 +194,7 @@ void HostReduction::advance(Cursor& cursor, uint64_t turn, int rank, int64_t ele
 
 int64_t HostReduction::window_elements() const {
   const int64_t room = static_cast<int64_t>(ControlBlock::kStagingBytes) / element_bytes_;
-  return parts_.empty() ? room : room / host_.size / kSliceUnit * kSliceUnit;
+  return parts_.empty() ? room : room / host_.size / kPartUnit * kPartUnit;
 }
 
 int64_t HostReduction::num_windows() const {
@@ -209,8 +206,8 @@ HostReduction::Slice HostReduction::slice(int64_t window, int rank) const {
   const int64_t size = window_elements();
   if (parts_.empty()) {
     const int64_t begin = window * size, count = std::min(size, total_ - begin);
-    const int64_t first = boundary(count, rank, host_.size);
-    return {begin + first, begin + boundary(count, rank + 1, host_.size), first};
+    const Part own = part_of(count, rank, host_.size);
+    return {begin + own.begin, begin + own.end, own.begin};
   }
   const int64_t part = std::accumulate(parts_.begin(), parts_.begin() + rank, int64_t{0});
   const int64_t count = parts_[static_cast<size_t>(rank)];

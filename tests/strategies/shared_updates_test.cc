@@ -1,0 +1,132 @@
+// Variables that the replicas of a process share, of which each updates a part.
+
+#include <gtest/gtest.h>
+
+#include "core/graph/passes/passes.h"
+#include "core/graph/passes/rewriter.h"
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
+#include "core/optim/optimizers.h"
+#include "core/runtime/function.h"
+#include "strategies/one_device_strategy.h"
+#include "tests/distribute/testing.h"
+#include "tests/strategies/training_testing.h"
+
+namespace cohort {
+namespace {
+
+// Large enough for a part for each replica, but for the bias.
+constexpr int64_t kIn = 40, kOut = 30;
+
+Program regression() {
+  const auto w = weight("w", DType::kFloat32, {kIn, kOut}, 1);
+  const auto b = weight("b", DType::kFloat32, {kOut}, 2);
+  return {{w, b}, [w, b](const BatchValues& batch) {
+            const Value error = ops::matmul(batch["x"], w->read()) + b->read() - batch["y"];
+            return ops::reduce_sum(error * error) / static_cast<double>(batch.global_rows() * kOut);
+          }};
+}
+
+std::vector<data::Batch> batches(int64_t rows) {
+  std::vector<data::Batch> made;
+  for (int i = 0; i < 4; ++i)
+    made.push_back({{"x", numbers(DType::kFloat32, {rows, kIn}, i)},
+                    {"y", numbers(DType::kFloat32, {rows, kOut}, 10 + i)}});
+  return made;
+}
+
+struct Case {
+  const char* name;
+  MakeOptimizer make;
+  bool is_divided = true;
+};
+
+std::vector<Case> cases() {
+  using namespace optim;
+  const auto sgd = [](const GradientOptions& gradients) {
+    return [=] { return SGD(0.1, {.momentum = 0.9, .gradients = gradients}); };
+  };
+  return {
+      {"SGD", [] { return SGD(0.1); }},
+      {"Nesterov", [] { return SGD(0.1, {.momentum = 0.9, .nesterov = true}); }},
+      {"Adam", [] { return Adam(0.1, {.amsgrad = true}); }},
+      {"AdamW", [] { return AdamW(0.1); }},
+      {"RMSprop", [] { return RMSprop(0.1, {.momentum = 0.5, .centered = true}); }},
+      {"Adagrad", [] { return Adagrad(0.1); }},
+      {"Lamb", [] { return Lamb(0.1); }, false},
+      {"clipvalue", sgd({.clipvalue = 0.01})},
+      {"clipnorm", sgd({.clipnorm = 0.1})},
+      {"global_clipnorm", sgd({.global_clipnorm = 0.1})},
+      {"accumulation", sgd({.accumulation_steps = 2})},
+      {"loss_scale", sgd({.loss_scale = LossScale{}})},
+  };
+}
+
+class SharedUpdatesTest : public testing::ReplicasTest {};
+COHORT_FOR_ALL_REPLICAS(SharedUpdatesTest);
+
+TEST_P(SharedUpdatesTest, TrainAsOnOneDeviceWhateverTheOptimizer) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(one.name);
+    const auto expected = train_on(*OneDeviceStrategy(), regression, one.make, batches(9));
+    expect_near(train_on(strategy, regression, one.make, batches(9)), expected, 1e-4);
+  }
+}
+
+int replicas_sharing(const Resource& resource) {
+  const auto& variable = dynamic_cast<const Variable&>(resource);
+  return variable.is_shared() ? variable.num_replicas() : 1;
+}
+
+// By assignment of more than a number, in order: whether the first replica makes a part of it.
+std::vector<bool> divided_assignments(const GraphFunction& traced) {
+  const auto fused =
+      fuse_updates(fuse_elementwise(copy_outlived_reads(schedule_collectives(traced))));
+  const auto divided = divide_updates(fused, 0, replicas_sharing);
+  std::vector<bool> is_divided;
+  for (const auto& node : divided.graph->nodes())
+    if (is_write(*node) && replicas_sharing(*node->resource()) > 1 &&
+        node->resource()->spec().shape.num_elements() > 1)
+      is_divided.push_back(node->attributes().has("part"));
+  return is_divided;
+}
+
+TEST_P(SharedUpdatesTest, AreDividedWhereTheyGoElementByElement) {
+  if (replicas() == 1) GTEST_SKIP() << "one replica shares nothing";
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(one.name);
+    const auto scope = strategy.scope();
+    const Program program = regression();
+    const optim::Optimizer optimizer = one.make();
+    ReplicaGroup group;
+    const auto step = strategy.function([&](const BatchValues& batch) {
+      const Value loss = program.loss(batch);
+      optimizer.minimize(loss, program.variables);
+      group = traced_group();
+      return loss;
+    });
+    const auto parts = split(strategy, batches(2 * replicas())[0]);
+    strategy.run(step, parts);
+    const Signature signature = {parts[0]["x"].spec(), parts[0]["y"].spec()};
+    const auto found =
+        divided_assignments(step.state()->function({{"x", "y"}}).trace(signature, group));
+    EXPECT_GE(found.size(), 2u);
+    EXPECT_EQ(found, std::vector<bool>(found.size(), one.is_divided));
+  }
+}
+
+TEST_P(SharedUpdatesTest, AWholeValueIsThereForWhoReadsItBehindAWrite) {
+  const auto scope = strategy.scope();
+  const auto w = weight("w", DType::kFloat64, {kIn, kOut}, 1);
+  const Tensor before = w->value();
+  double expected = 0;
+  for (int64_t i = 0; i < before.num_elements(); ++i) expected += 2 * before.data<double>()[i] + 1;
+  const auto step = strategy.function([&] {
+    w->assign(w->read() * 2.0 + 1.0);
+    return ops::reduce_sum(w->read());
+  });
+  for (const Tensor& sum : strategy.run(step)) EXPECT_NEAR(sum.item(), expected, 1e-9);
+}
+
+}  // namespace
+}  // namespace cohort
