@@ -282,9 +282,13 @@ struct Optimizer::State {
   bool decays(const Variable& variable) const { return decay_of(variable) != 0; }
 
   void warn_without_gradient(const Variable& variable) {
-    if (warned.insert(variable.name()).second)
-      print_notice(str("warning: the loss does not depend on variable \"", variable.name(),
-                       "\"; it is not trained\n"));
+    if (!warned.insert(variable.name()).second) return;
+    const std::string named = str("variable \"", variable.name(), "\"");
+    const DType dtype = variable.spec().dtype;
+    print_notice(str("warning: ",
+                     is_floating(dtype) ? str("the loss does not depend on ", named)
+                                        : str(named, " is ", dtype, ", which has no gradient"),
+                     "; it is not trained\n"));
   }
 
   void warn_without_variables() {

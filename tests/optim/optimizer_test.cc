@@ -72,6 +72,24 @@ TEST(OptimizerTest, LeavesVariablesWithoutGradientAlone) {
   expect_near(unused->value(), {1});
 }
 
+TEST(OptimizerTest, SaysThatIntegersHaveNoGradient) {
+  const auto weight = make_weight("weight", {1});
+  const auto count =
+      create_variable({.name = "count", .spec = {DType::kInt32, {}}, .initial_value = [] {
+                         return Tensor::zeros(DType::kInt32, {});
+                       }});
+  const Optimizer sgd = SGD(0.5);
+  const Function step([&](const std::vector<Value>&) {
+    const Value product = weight->read() * ops::cast(count->read(), DType::kFloat64);
+    sgd.minimize(ops::reduce_sum(product), {weight, count});
+    return std::vector<Value>{};
+  });
+  ::testing::internal::CaptureStderr();
+  step({});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: variable \"count\" is int32, which has no gradient; it is not trained\n");
+}
+
 // Those of a model that was not built yet, for instance.
 TEST(OptimizerTest, WarnsOnceWhereThereIsNothingToTrain) {
   const Optimizer sgd = SGD(0.5);

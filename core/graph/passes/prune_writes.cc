@@ -17,9 +17,10 @@ std::map<const Node*, Node*> waits_of_starts(const GraphFunction& function) {
 
 class Pruner {
  public:
-  Pruner(const GraphFunction& function, const std::function<bool(const Node&)>& writes)
+  Pruner(const GraphFunction& function, const std::function<bool(const Resource&)>& writes)
       : function_(function),
-        live_(find_live(function, [&](const Node& n) { return is_write(n) && !writes(n); })),
+        live_(find_live(function,
+                        [&](const Node& n) { return is_write(n) && !writes(*n.resource()); })),
         used_(function.outputs.begin(), function.outputs.end()),
         waits_(waits_of_starts(function)),
         rewrite_(function) {
@@ -69,7 +70,7 @@ class Pruner {
 }  // namespace
 
 GraphFunction prune_writes(const GraphFunction& function,
-                           const std::function<bool(const Node&)>& writes) {
+                           const std::function<bool(const Resource&)>& writes) {
   return Pruner(function, writes).run();
 }
 

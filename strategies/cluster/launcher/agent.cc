@@ -170,7 +170,8 @@ void Agent::join() {
 std::vector<std::pair<std::string, std::string>> Agent::terms() const {
   const NodeOptions& own = nodes();
   const auto flag = [](bool value) { return value ? "true" : "false"; };
-  return {{"--nnodes=", str(own.min_nodes, ":", own.max_nodes)},
+  const std::string fixed = str(own.max_nodes);
+  return {{"--nnodes=", own.min_nodes < own.max_nodes ? str(own.min_nodes, ":", fixed) : fixed},
           {"the program ", file_name(options_.command[0])},
           {"--chief=", flag(options_.chief)},
           {"--evaluator=", flag(options_.evaluator)},

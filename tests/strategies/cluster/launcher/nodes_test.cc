@@ -337,7 +337,7 @@ TEST(NodesTest, RefuseThoseOfAnotherJob) {
     EXPECT_THAT(other.errors(), HasSubstr("refuses this node"));
     EXPECT_THAT(other.errors(), HasSubstr(message));
   };
-  expect({"--nnodes=3", "--node_rank=1"}, 19, "has --nnodes=\"3:3\", the rendezvous at 127.0.0.1:");
+  expect({"--nnodes=3", "--node_rank=1"}, 19, "has --nnodes=\"3\", the rendezvous at 127.0.0.1:");
   expect({"--nnodes=2:3", "--node_rank=1", "--restarts=1"}, 19, "has --restarts=\"1\"");
   expect({"--nnodes=2:3", "--node_rank=1", "--job_id=yours"}, 17, "is of another job");
   first.send(SIGTERM);
