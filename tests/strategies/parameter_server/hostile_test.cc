@@ -581,8 +581,7 @@ TEST_F(Wire, LimitsCallsThatAreOpen) {
   TestServer small({.max_sessions = 2});
   std::vector<std::unique_ptr<ParameterClient>> clients;
   for (int i = 0; i < 2; ++i) {
-    clients.push_back(small.client());
-    clients.back() = small.client(str("worker:", i));
+    clients.push_back(small.client(str("worker:", i)));
     clients.back()->statistics();
   }
   EXPECT_ERROR(small.client("worker:2")->statistics(), Code::kResourceExhausted, "2 calls");
