@@ -11,6 +11,7 @@
 #include "core/graph/passes/rewriter.h"
 #include "core/ops/collective_ops.h"
 #include "core/runtime/profiler.h"
+#include "core/runtime/replica_group.h"
 #include "core/tensor/specs_of.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
@@ -253,7 +254,7 @@ PlanOptions LocalReplicas::plan_options(size_t replica, Precision precision) con
 }
 
 void LocalReplicas::meet() const {
-  if (count() > 1) ops::barrier();
+  if (traced_group().num_replicas > 1) ops::barrier();
 }
 
 std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient>& gradients,
@@ -310,7 +311,8 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
 void LocalReplicas::close_after(const Error& cause) {
   const Error error(cause.code(),
                     str(cause.message(), "; the step had begun to change variables, which may ",
-                        "now differ between replicas: training has to start again, with a new ",
+                        "have changed in part or now differ between replicas: training has to "
+                        "start again, with a new ",
                         "strategy, from what it has saved"),
                     cause.peer());
   close(error);

@@ -67,7 +67,7 @@ class LocalReplicas {
   // The same for good: there is no next connection.
   void close(const Error& error);
 
-  // Adds to the function being traced that replicas wait for each other, where there are several.
+  // Adds to the function being traced that replicas wait for each other, where several run it.
   void meet() const;
   // What Strategy::reduce_gradients promises.
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,

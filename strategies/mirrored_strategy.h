@@ -15,7 +15,8 @@ class LocalReplicas;
 // over the replicas inside the step, and each replica applies the same update, so the copies stay
 // equal bit for bit; between a CPU and a GPU, which round differently, up to their last bits. CPUs,
 // which reach the same memory, have one copy for all: each replica gets its part of the sums and
-// updates that part of every variable. What is not elementwise, as LAMB, the first replica updates.
+// updates that part of every variable. What is not elementwise, as LAMB, the first replica updates;
+// an assignment makes replicas wait for each other, before and after.
 // Reduction goes on behind the backward pass, bucket by bucket. A step that fails before replicas
 // have met changes nothing; where one fails later, variables may have changed in part, and its
 // error is that of every later run.

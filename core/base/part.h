@@ -4,18 +4,20 @@
 
 namespace cohort {
 
+// Parts begin at multiples of this many elements, so that no cache line belongs to two of them.
+inline constexpr int64_t kPartUnit = 64;
+
 // The elements [begin, end) of a value.
 struct Part {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
 };
 
-// Part `index` of `parts` of `count` elements: equal ones, but that they begin at multiples of 64
-// elements, so that no cache line belongs to two of them, and the last one takes what that leaves.
+// Part `index` of `parts` of `count` elements: equal ones up to kPartUnit; the last one takes what
+// that leaves.
 inline Part part_of(int64_t count, int64_t index, int64_t parts) {
-  constexpr int64_t kUnit = 64;
   const auto begin = [&](int64_t i) {
-    return i == parts ? count : count / kUnit * i / parts * kUnit;
+    return i == parts ? count : count / kPartUnit * i / parts * kPartUnit;
   };
   return {begin(index), begin(index + 1)};
 }

@@ -122,10 +122,13 @@ struct Function::State {
 
   Attempt attempt(const Signature& signature, const ReplicaGroup& group, const Known& known) {
     Attempt result = record(signature, group, known);
-    if (group.num_replicas == 1 || result.error) return result;
+    if (result.error) return result;
     GraphFunction& function = result.trace.function;
-    GraphFunction met = meet_before_writing(function);
-    result.trace.waits = met.graph->nodes().size() > function.graph->nodes().size();
+    const size_t recorded = function.graph->nodes().size();
+    const bool is_alone = group.num_replicas == 1;
+    GraphFunction met = is_alone ? drop_barriers(function) : meet_before_writing(function);
+    if (is_alone && met.graph->nodes().size() == recorded) return result;
+    result.trace.waits = met.graph->nodes().size() > recorded;
     result.trace.recorded = std::move(function.graph);
     function = std::move(met);
     return result;

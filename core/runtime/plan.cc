@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "core/base/cancellation.h"
 #include "core/base/notice.h"
@@ -66,19 +67,34 @@ int replicas_sharing(const Resource& resource) {
   return variable != nullptr && variable->is_shared() ? variable->num_replicas() : 1;
 }
 
+bool writes_shared_variables(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+    return is_write(*node) && replicas_sharing(*node->resource()) > 1;
+  });
+}
+
 GraphFunction transform(const GraphFunction& traced, const PlanOptions& options) {
   GraphFunction function = copy_outlived_reads(simplify(schedule_collectives(traced), evaluate));
+  // What is divided has to be found while the function is what it is on all replicas.
+  std::set<const Resource*> divided;
+  if (writes_shared_variables(function)) {
+    divided = options.optimize ? divided_variables(fuse(function), replicas_sharing)
+                               : divided_variables(function, replicas_sharing);
+    check_shared_reads(function, replicas_sharing, divided);
+  }
+  function = prune_writes(function, [&](const Resource& resource) {
+    const auto* variable = dynamic_cast<const Variable*>(&resource);
+    return variable == nullptr || divided.count(&resource) > 0 ||
+           variable->is_written_by(options.local_replica);
+  });
   if (options.precision != Precision::kFloat32)
     function = lower_precision(
         function, operand_dtype(options.precision),
         options.device.type == DeviceType::kGpu ? LoweredFor::kGpu : LoweredFor::kCpu);
   if (options.optimize) function = fuse(function);
-  function = divide_updates(function, options.local_replica, replicas_sharing);
-  return prune_writes(function, [&](const Node& write) {
-    const auto* variable = dynamic_cast<const Variable*>(write.resource());
-    return variable == nullptr || write.attributes().has("part") ||
-           variable->is_written_by(options.local_replica);
-  });
+  return divided.empty() ? std::move(function)
+                         : divide_updates(function, options.local_replica, replicas_sharing);
 }
 
 // Null where replicas combine values through the host's memory.

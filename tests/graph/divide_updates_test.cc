@@ -8,6 +8,7 @@
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/state_ops.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/evaluate.h"
 
 namespace cohort {
@@ -85,6 +86,20 @@ TEST_F(DivideUpdates, GivesEachReplicaItsPartOfAnUpdateAndOfItsSum) {
   EXPECT_EQ(found[1], 0);
 }
 
+TEST_F(DivideUpdates, DividesAllSumsOfABucketWhateverTheirShapesButNumbers) {
+  const auto bias = variable("bias", {32}), number = variable("number", {1});
+  const auto all = sums({gradient(), gradient({32}), gradient({1})});
+  barrier();
+  assign(weights_, read_variable(weights_) - all[0] * 0.1);
+  assign(bias, read_variable(bias) - all[1] * 0.1);
+  assign(number, read_variable(number) - all[2] * 0.1);
+  barrier();
+  const auto result = divided();
+  EXPECT_EQ(divided_sums(result), (Numbers{0, 1}));
+  EXPECT_EQ(parts(result), (std::vector<std::string>{"AllReduceStart", "MultiElementwise",
+                                                     "AssignVariable w", "AssignVariable bias"}));
+}
+
 TEST_F(DivideUpdates, TellsOtherVariablesByAnotherTopic) {
   const auto topic_of = [&](const Resource* own) {
     const Value sum = sums({gradient()})[0];
@@ -157,6 +172,21 @@ TEST_F(DivideUpdates, VariablesOfOneReplicaOrWithoutABarrierStayWhole) {
   update(sum);
   barrier();
   EXPECT_TRUE(parts(divided(momentum_.get())).empty());
+}
+
+TEST_F(DivideUpdates, AReplicaMayNotReadWhatTheFirstOneIsWritingForAll) {
+  barrier();
+  const Value moved = read_variable(momentum_) * 0.9 + gradient();
+  assign(momentum_, moved);
+  barrier();
+  const auto sharing = [](const Resource&) { return 3; };
+  EXPECT_NO_THROW(check_shared_reads(function_, sharing, {}));
+  EXPECT_NO_THROW(check_shared_reads(function_, sharing, {momentum_.get()}));
+  function_.outputs = {reduce_sum(moved)};
+  EXPECT_TRUE(divided_variables(function_, sharing).empty());
+  const Error error = testing::error_of([&] { check_shared_reads(function_, sharing, {}); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_NE(error.message().find("uses variable \"m\""), std::string::npos) << error.message();
 }
 
 TEST_F(DivideUpdates, WhatIsNotElementwiseStaysWhole) {

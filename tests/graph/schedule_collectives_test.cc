@@ -390,7 +390,7 @@ TEST(Predecessors, ABarrierStaysBetweenWhatTouchesVariablesBeforeAndAfterIt) {
 class PruneWrites : public ::testing::Test {
  protected:
   static GraphFunction pruned(const GraphFunction& function, const Resource& foreign) {
-    return prune_writes(function, [&](const Node& write) { return write.resource() != &foreign; });
+    return prune_writes(function, [&](const Resource& r) { return &r != &foreign; });
   }
   static std::vector<std::vector<int64_t>> unwanted(const GraphFunction& function) {
     std::vector<std::vector<int64_t>> lists;

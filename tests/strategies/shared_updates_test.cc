@@ -5,6 +5,7 @@
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
@@ -15,14 +16,16 @@
 namespace cohort {
 namespace {
 
-// Large enough for a part for each replica, but for the bias.
+// Large enough for a part for each replica, but for the bias and the scale.
 constexpr int64_t kIn = 40, kOut = 30;
 
 Program regression() {
   const auto w = weight("w", DType::kFloat32, {kIn, kOut}, 1);
   const auto b = weight("b", DType::kFloat32, {kOut}, 2);
-  return {{w, b}, [w, b](const BatchValues& batch) {
-            const Value error = ops::matmul(batch["x"], w->read()) + b->read() - batch["y"];
+  const auto scale = weight("scale", DType::kFloat32, {1}, 3);
+  return {{w, b, scale}, [=](const BatchValues& batch) {
+            const Value output = ops::matmul(batch["x"], w->read()) * scale->read() + b->read();
+            const Value error = output - batch["y"];
             return ops::reduce_sum(error * error) / static_cast<double>(batch.global_rows() * kOut);
           }};
 }
@@ -113,6 +116,50 @@ TEST_P(SharedUpdatesTest, AreDividedWhereTheyGoElementByElement) {
     EXPECT_GE(found.size(), 2u);
     EXPECT_EQ(found, std::vector<bool>(found.size(), one.is_divided));
   }
+}
+
+TEST_P(SharedUpdatesTest, WhatWasReadBeforeAWriteKeepsItsValueOnAllReplicas) {
+  const auto scope = strategy.scope();
+  const auto v = weight("v", DType::kFloat32, {1 << 16}, 1);
+  const auto step = strategy.function([&] {
+    const Value one = ops::constant(Tensor::full(DType::kFloat32, {1 << 16}, 1));
+    const Value before = v->read();
+    v->assign_add(one);
+    return ops::reduce_sum(before + one) - ops::reduce_sum(v->read());  // the same sum twice
+  });
+  for (int i = 0; i < 20; ++i)
+    for (const Tensor& difference : strategy.run(step)) EXPECT_EQ(difference.item(), 0);
+}
+
+TEST_P(SharedUpdatesTest, AFunctionOutsideOfReplicasWritesTheWholeVariable) {
+  const auto scope = strategy.scope();
+  const auto v = weight("v", DType::kFloat32, {256}, 1);
+  function([&](const std::vector<Value>& in) {
+    ops::barrier();
+    strategy.begin_update();
+    v->update(in[0] * 2.0);
+    strategy.end_update();
+    return std::vector<Value>{};
+  })({Tensor::full(DType::kFloat32, {256}, 1)});
+  EXPECT_EQ(testing::elements(v->value()), std::vector<double>(256, 2));
+}
+
+TEST_P(SharedUpdatesTest, AnUpdateMayNotBeUsedOnReplicasThatLeaveItToTheFirst) {
+  const auto scope = strategy.scope();
+  const auto v = weight("v", DType::kFloat32, {256}, 1);
+  const auto step = strategy.function([&] {
+    strategy.begin_update();
+    const Value moved = v->read() * 0.5;
+    v->update(moved);
+    strategy.end_update();
+    return ops::reduce_sum(moved);
+  });
+  if (replicas() == 1) {
+    strategy.run(step);
+    return;
+  }
+  testing::expect_error(Code::kInvalidArgument, {"variable \"v\"", "begin_update"},
+                        [&] { strategy.run(step); });
 }
 
 TEST_P(SharedUpdatesTest, AWholeValueIsThereForWhoReadsItBehindAWrite) {

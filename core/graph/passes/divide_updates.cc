@@ -25,57 +25,92 @@ bool has_equal_shapes(const Node& node) {
   for (size_t i = 0; i < node.inputs().size(); ++i) {
     const Shape& shape = node.outputs()[i / width_in * width_out].shape;
     const Shape& input = node.inputs()[i].shape();
-    if (shape.num_elements() <= 1 || (input != shape && input.num_elements() != 1)) return false;
+    if (shape.num_elements() == 1 || (input != shape && input.num_elements() != 1)) return false;
   }
   return true;
 }
 
-struct InOrder {
-  bool operator()(const Node* a, const Node* b) const { return a->id() < b->id(); }
+// Where variables are read and written: in which epochs, the stretches between two Barriers.
+class Accesses {
+ public:
+  Accesses(const GraphFunction& function, const Sharing& sharing) : sharing_(sharing) {
+    const Node* last = nullptr;
+    for (const auto& node : function.graph->nodes()) {
+      if (is_barrier(*node)) last = node.get();
+      epochs_.push_back(last);
+      if (is_read(*node)) reads_[node->resource()].push_back(node->output());
+      if (is_write(*node)) writes_[node->resource()].push_back(node.get());
+    }
+  }
+
+  // The Barrier before a node; null in the first epoch.
+  const Node* epoch(const Node& node) const { return epochs_[static_cast<size_t>(node.id())]; }
+  const Node* last_epoch() const { return epochs_.empty() ? nullptr : epochs_.back(); }
+  // REQUIRES: there are writes.
+  const std::vector<const Node*>& writes(const Resource* resource) const {
+    return writes_.at(resource);
+  }
+  std::vector<Value> reads(const Resource* resource) const {
+    const auto found = reads_.find(resource);
+    return found == reads_.end() ? std::vector<Value>{} : found->second;
+  }
+
+  // The shared variable whose memory `value` is, if a write for which `counts` is true is in the
+  // epoch of `user`; else null.
+  template <typename F>
+  const Resource* written_beside(const Value& value, const Node& user, const F& counts) const {
+    const Node& node = value.node();
+    if (is_alias(node)) return written_beside(node.inputs()[0], user, counts);
+    if (!is_read(node) || sharing_(*node.resource()) == 1) return nullptr;
+    const auto writes = writes_.find(node.resource());
+    const bool is_written =
+        writes != writes_.end() &&
+        std::any_of(writes->second.begin(), writes->second.end(), [&](const Node* write) {
+          return counts(*write) && epoch(*write) == epoch(user);
+        });
+    return is_written ? node.resource() : nullptr;
+  }
+
+ private:
+  const Sharing& sharing_;
+  std::vector<const Node*> epochs_;  // by node
+  std::map<const Resource*, std::vector<Value>> reads_;
+  std::map<const Resource*, std::vector<const Node*>> writes_;
 };
-template <typename T>
-using NodeMap = std::map<const Node*, T, InOrder>;
 
 class Divider {
  public:
-  Divider(const GraphFunction& function, int replica, const Sharing& sharing)
+  Divider(const GraphFunction& function, const Sharing& sharing)
       : function_(function),
-        replica_(replica),
         sharing_(sharing),
         users_(function),
-        rewrite_(function) {}
-
-  GraphFunction run() {
-    find_epochs();
+        accesses_(function, sharing),
+        rewrite_(function) {
     for (const auto& node : function_.graph->nodes())
       if (may_divide(*node)) updates_.insert(node.get());
     keep_whole_what_is_used_whole();
-    for (const Node* update : updates_) mark(*update);
+  }
+
+  std::set<const Resource*> variables() const {
+    std::set<const Resource*> found;
+    for (const Node* update : updates_)
+      for (const Node* write : assignments(*update)) found.insert(write->resource());
+    return found;
+  }
+
+  GraphFunction divide(int replica) {
+    for (const Node* update : updates_) mark(*update, replica);
     for (const auto& [barrier, names] : written_)
       attributes_of(*barrier).set("topic", topic(names));
     return copy_all();
   }
 
  private:
-  // An epoch is what lies between two Barriers.
-  void find_epochs() {
-    Node* last = nullptr;
-    for (const auto& node : function_.graph->nodes()) {
-      if (is_barrier(*node)) last = node.get();
-      begin_.push_back(last);
-      if (is_read(*node)) reads_[node->resource()].push_back(node->output());
-      if (is_write(*node)) writes_[node->resource()].push_back(node.get());
-    }
-  }
-  // The Barrier before a node; null in the first epoch.
-  Node* begin_of(const Node& node) const { return begin_[index(node)]; }
-  static size_t index(const Node& node) { return static_cast<size_t>(node.id()); }
-
   // The assignment that alone uses an output, of a variable that replicas share.
   Node* shared_assignment(const Value& output) const {
     Node* user = users_.only_user(output);
     const bool is_one = user != nullptr && user->op().name == "AssignVariable" &&
-                        sharing_(*user->resource()) > 1 && begin_of(*user) != nullptr &&
+                        sharing_(*user->resource()) > 1 && accesses_.epoch(*user) != nullptr &&
                         users_.of(user->output()).empty() && !is_output(user->output());
     return is_one ? user : nullptr;
   }
@@ -91,8 +126,8 @@ class Divider {
     return true;
   }
 
-  std::vector<Node*> assignments(const Node& update) const {
-    std::vector<Node*> found;
+  std::vector<const Node*> assignments(const Node& update) const {
+    std::vector<const Node*> found;
     for (size_t i = 0; i < update.outputs().size(); ++i)
       found.push_back(users_.only_user(Value(const_cast<Node*>(&update), static_cast<int>(i))));
     return found;
@@ -106,9 +141,9 @@ class Divider {
       const std::vector<bool> unsafe = find_unsafe();
       std::erase_if(updates_, [&](const Node* update) {
         const auto written = assignments(*update);
-        return unsafe[index(*update)] ||
+        return unsafe[static_cast<size_t>(update->id())] ||
                std::any_of(written.begin(), written.end(),
-                           [&](const Node* write) { return is_used_whole(*write->resource()); });
+                           [&](const Node* write) { return is_used_whole(write->resource()); });
       });
     } while (updates_.size() < before);
   }
@@ -121,62 +156,50 @@ class Divider {
   // the same time.
   std::vector<bool> find_unsafe() const {
     std::vector<bool> unsafe;
+    const auto is_whole = [&](const Node& write) { return !is_divided(write); };
     for (const auto& node : function_.graph->nodes()) {
       const auto& inputs = node->inputs();
       unsafe.push_back(std::any_of(inputs.begin(), inputs.end(), [&](const Value& input) {
-        return unsafe[index(input.node())] || is_written_whole(input, *node);
+        return unsafe[static_cast<size_t>(input.node().id())] ||
+               accesses_.written_beside(input, *node, is_whole) != nullptr;
       }));
     }
     return unsafe;
   }
 
-  // Whether `memory` is a variable's that is written whole in the epoch of `user`.
-  bool is_written_whole(const Value& memory, const Node& user) const {
-    const Node& node = memory.node();
-    if (is_alias(node)) return is_written_whole(node.inputs()[0], user);
-    if (!is_read(node) || sharing_(*node.resource()) == 1) return false;
-    const auto writes = writes_.find(node.resource());
-    return writes != writes_.end() &&
-           std::any_of(writes->second.begin(), writes->second.end(), [&](const Node* write) {
-             return !is_divided(*write) && begin_of(*write) == begin_of(user);
-           });
-  }
-
   // Whether anything but updates uses the variable's memory, or writes it, while it is written.
-  bool is_used_whole(const Resource& resource) const {
+  bool is_used_whole(const Resource* resource) const {
     std::set<const Node*> epochs;
-    for (const Node* write : writes_.at(&resource)) {
+    for (const Node* write : accesses_.writes(resource)) {
       if (!is_divided(*write)) return true;
-      epochs.insert(begin_of(*write));
+      epochs.insert(accesses_.epoch(*write));
     }
-    const auto reads = reads_.find(&resource);
-    return reads != reads_.end() &&
-           std::any_of(reads->second.begin(), reads->second.end(),
+    const auto reads = accesses_.reads(resource);
+    return std::any_of(reads.begin(), reads.end(),
                        [&](const Value& memory) { return is_used_whole(memory, epochs); });
   }
   bool is_used_whole(const Value& memory, const std::set<const Node*>& epochs) const {
-    if (is_output(memory) && epochs.count(begin_.back()) > 0) return true;
+    if (is_output(memory) && epochs.count(accesses_.last_epoch()) > 0) return true;
     const auto& users = users_.of(memory);
     return std::any_of(users.begin(), users.end(), [&](Node* user) {
       if (is_alias(*user)) return is_used_whole(user->output(), epochs);
-      return epochs.count(begin_of(*user)) > 0 && updates_.count(user) == 0;
+      return epochs.count(accesses_.epoch(*user)) > 0 && updates_.count(user) == 0;
     });
   }
 
-  void mark(const Node& update) {
+  void mark(const Node& update, int replica) {
     const auto written = assignments(update);
-    const std::vector<int64_t> own_part = {replica_, sharing_(*written[0]->resource())};
+    const std::vector<int64_t> own_part = {replica, sharing_(*written[0]->resource())};
     attributes_of(update).set("part", own_part);
     for (const Node* write : written) {
       attributes_of(*write).set("part", own_part);
-      written_[begin_of(*write)].insert(write->resource()->name());
+      written_[accesses_.epoch(*write)].insert(write->resource()->name());
     }
     for (const Value& input : update.inputs()) divide_sum(input, update, own_part);
   }
 
   void divide_sum(const Value& sum, const Node& update, const std::vector<int64_t>& own_part) {
-    if (!is_wait(sum.node()) || users_.only_user(sum) != &update ||
-        sum.shape() != update.outputs()[0].shape)
+    if (!is_wait(sum.node()) || users_.only_user(sum) != &update || sum.shape().num_elements() == 1)
       return;
     Attributes& attributes = attributes_of(sum.node().inputs()[0].node());
     auto divided = attributes.get_or<std::vector<int64_t>>("divided", {});
@@ -207,23 +230,42 @@ class Divider {
   }
 
   const GraphFunction& function_;
-  const int replica_;
   const Sharing& sharing_;
   const Users users_;
+  const Accesses accesses_;
   Rewriter rewrite_;
-  std::vector<Node*> begin_;  // by node: the Barrier before it
-  std::map<const Resource*, std::vector<Value>> reads_;
-  std::map<const Resource*, std::vector<const Node*>> writes_;
-  std::set<const Node*, InOrder> updates_;  // to be divided
-  NodeMap<Attributes> attributes_;          // that change
+  std::set<const Node*> updates_;                 // to be divided
+  std::map<const Node*, Attributes> attributes_;  // that change
   // By Barrier: the variables that are written in parts behind it.
-  NodeMap<std::set<std::string>> written_;
+  std::map<const Node*, std::set<std::string>> written_;
 };
 
 }  // namespace
 
 GraphFunction divide_updates(const GraphFunction& function, int replica, const Sharing& sharing) {
-  return Divider(function, replica, sharing).run();
+  return Divider(function, sharing).divide(replica);
+}
+
+std::set<const Resource*> divided_variables(const GraphFunction& function, const Sharing& sharing) {
+  return Divider(function, sharing).variables();
+}
+
+void check_shared_reads(const GraphFunction& function, const Sharing& sharing,
+                        const std::set<const Resource*>& divided) {
+  const Accesses accesses(function, sharing);
+  const auto is_of_first = [&](const Node& write) {
+    return is_write(write) && sharing(*write.resource()) > 1 &&
+           divided.count(write.resource()) == 0;
+  };
+  const auto live = find_live(function, is_of_first);
+  for (const auto& node : function.graph->nodes()) {
+    if (!live[static_cast<size_t>(node->id())] || is_alias(*node)) continue;
+    for (const Value& input : node->inputs())
+      if (const Resource* variable = accesses.written_beside(input, *node, is_of_first))
+        invalid(node->name(), " uses variable \"", variable->name(),
+                "\" where the first replica may be writing it for all, between the barriers of an "
+                "update; read it before begin_update or behind end_update");
+  }
 }
 
 }  // namespace cohort

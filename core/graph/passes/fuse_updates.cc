@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "core/graph/op.h"
@@ -21,7 +22,11 @@ std::set<const Resource*> read_after_write(const GraphFunction& function) {
 class UpdateFusion {
  public:
   explicit UpdateFusion(const GraphFunction& function)
-      : function_(function), users_(function), excluded_(read_after_write(function)) {}
+      : function_(function), users_(function), excluded_(read_after_write(function)) {
+    const auto& nodes = function.graph->nodes();
+    has_barrier_ =
+        std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return is_barrier(*node); });
+  }
 
   GraphFunction run() {
     Clusters clusters(function_);
@@ -45,15 +50,17 @@ class UpdateFusion {
   }
 
  private:
-  // What must be equal for two updates to run as one: the program, and how each operand is read.
+  // What must be equal for two updates to run as one: the program, how each operand is read, and,
+  // behind a Barrier, whether there is more than a number, which replicas cannot divide.
   using Key = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
 
-  static Key key(const Node& node) {
+  Key key(const Node& node) const {
     std::vector<int64_t> kinds = node.attributes().get<std::vector<int64_t>>("dtypes");
     for (const Value& input : node.inputs()) {
       kinds.push_back(static_cast<int64_t>(input.dtype()));
       kinds.push_back(input.shape() == node.outputs()[0].shape ? 1 : 0);
     }
+    kinds.push_back(has_barrier_ && node.outputs()[0].shape.num_elements() == 1 ? 1 : 0);
     return {node.attributes().get<std::vector<int64_t>>("program"), std::move(kinds)};
   }
 
@@ -97,6 +104,7 @@ class UpdateFusion {
   const GraphFunction& function_;
   Users users_;
   std::set<const Resource*> excluded_;
+  bool has_barrier_;
 };
 
 }  // namespace

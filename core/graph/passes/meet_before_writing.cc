@@ -80,6 +80,13 @@ GraphFunction meet_before_writing(const GraphFunction& function) {
   return WriteHolder(function).run();
 }
 
+GraphFunction drop_barriers(const GraphFunction& function) {
+  Rewriter rewrite(function);
+  for (const auto& node : function.graph->nodes())
+    if (!is_barrier(*node)) rewrite.copy(*node);
+  return rewrite.finish();
+}
+
 GraphFunction meet_at_end(const GraphFunction& function) {
   Rewriter rewrite(function);
   for (const auto& node : function.graph->nodes()) rewrite.copy(*node);

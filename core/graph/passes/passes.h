@@ -1,13 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "core/graph/graph_function.h"
 
 // Graph-to-graph passes. Each takes a function and returns an equivalent one; results are the same
-// up to floating-point rounding. They run in the order in which they stand here; the first five and
-// the last are needed, the others optimise.
+// up to floating-point rounding. They run in the order in which they stand here; the first six are
+// needed, the others optimise.
 namespace cohort {
 
 // Evaluates one node on constant inputs; the runtime supplies it, because passes do not know
@@ -26,6 +27,9 @@ GraphFunction meet_before_writing(const GraphFunction& function);
 // others run functions with a Barrier of meet_before_writing.
 GraphFunction meet_at_end(const GraphFunction& function);
 
+// Drops all Barriers: for a function that no other replicas run.
+GraphFunction drop_barriers(const GraphFunction& function);
+
 // Lets communication go on behind computation: each AllReduceStart moves up to where its last input
 // has been computed, and each AllReduceWait down to the first use of its results. What is done to
 // the inputs after the backward pass (sums, scaling, clipping by value) moves up with the start,
@@ -41,6 +45,12 @@ GraphFunction simplify(const GraphFunction& function, const Evaluator& evaluate)
 // that write if it goes row by row: reads are the variable's own memory, which then holds the new
 // value.
 GraphFunction copy_outlived_reads(const GraphFunction& function);
+
+// Drops the writes of resources for which `writes` is false, because another replica makes them in
+// the shared copy, and what only they needed. Communication stays; where this replica wants none of
+// a value's sum, the AllReduceStart says so in its attribute `unwanted`, a list of outputs.
+GraphFunction prune_writes(const GraphFunction& function,
+                           const std::function<bool(const Resource&)>& writes);
 
 // Whose libraries compute in 16 bits. Those of CPUs give float32, but attention only widens what it
 // reads. Those of GPUs have quick attention, and convolutions, whose results have 16 bits.
@@ -80,11 +90,11 @@ using Sharing = std::function<int(const Resource&)>;
 // these updates uses between that Barrier and the next one, such as the norm of its value; and so
 // does what depends on the memory of one that the first replica writes there as a whole.
 GraphFunction divide_updates(const GraphFunction& function, int replica, const Sharing& sharing);
-
-// Drops the writes of variables for which `writes` is false, because another replica makes them in
-// the shared copy, and what only they needed. Communication stays; where this replica wants none of
-// a value's sum, the AllReduceStart says so in its attribute `unwanted`, a list of outputs.
-GraphFunction prune_writes(const GraphFunction& function,
-                           const std::function<bool(const Node&)>& writes);
+// The variables that it divides.
+std::set<const Resource*> divided_variables(const GraphFunction& function, const Sharing& sharing);
+// kInvalidArgument where a replica needs the memory of a shared variable, but of a divided one, for
+// anything but writes that the first replica makes, while that may be writing it.
+void check_shared_reads(const GraphFunction& function, const Sharing& sharing,
+                        const std::set<const Resource*>& divided);
 
 }  // namespace cohort

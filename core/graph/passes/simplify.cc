@@ -35,6 +35,7 @@ class Simplifier {
  private:
   void visit(Node& node) {
     if (is_write(node)) ++writes_[node.resource()];
+    if (is_barrier(node)) ++barriers_;
     if (const auto same = identity_of(node)) return rewrite_.map(node.output(), *same);
     if (fold(node)) return;
     if (node.op().stateful && !is_read(node)) {
@@ -95,11 +96,19 @@ class Simplifier {
     return true;
   }
 
-  // Nodes can only be equal when these are. Reads of a variable are equal between the same writes.
-  using Key = std::tuple<std::string, std::vector<Value>, const Resource*, int>;
+  // Nodes can only be equal when these are. Reads of a variable are equal between the same writes;
+  // what uses its memory between the same Barriers: behind another one it may be another replica
+  // that writes it.
+  using Key = std::tuple<std::string, std::vector<Value>, const Resource*, int, int>;
   Key key(const Node& node) {
-    return {node.op().name, rewrite_(node.inputs()), node.resource(),
-            node.resource() != nullptr ? writes_[node.resource()] : 0};
+    const std::vector<Value> inputs = rewrite_(node.inputs());
+    const bool uses_memory = std::any_of(inputs.begin(), inputs.end(), is_memory);
+    return {node.op().name, inputs, node.resource(),
+            node.resource() != nullptr ? writes_[node.resource()] : 0, uses_memory ? barriers_ : 0};
+  }
+  static bool is_memory(const Value& value) {
+    const Node& node = value.node();
+    return is_read(node) || (is_alias(node) && is_memory(node.inputs()[0]));
   }
 
   Node* find_equal(const Node& node) {
@@ -113,6 +122,7 @@ class Simplifier {
   const Evaluator& evaluate_;
   Rewriter rewrite_;
   std::map<const Resource*, int> writes_;
+  int barriers_ = 0;
   std::map<Key, std::vector<Node*>> seen_;
 };
 

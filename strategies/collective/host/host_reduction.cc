@@ -11,9 +11,6 @@ namespace cohort {
 namespace {
 
 constexpr auto kInline = static_cast<int64_t>(Post::kInlineBytes);
-// Parts of windows begin at multiples of this many elements, so that ranks do not write the same
-// cache line.
-constexpr int64_t kPartUnit = 64;
 
 }  // namespace
 
