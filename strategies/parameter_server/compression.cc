@@ -196,7 +196,7 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> v
     case Compression::kNone:
       break;
   }
-  COHORT_CHECK(false);
+  fail(Code::kInternal, "what is not compressed has no encoding");
 }
 
 // Of a gradient of T, of which `residual` is kept.
