@@ -124,11 +124,13 @@ struct Function::State {
     Attempt result = record(signature, group, known);
     if (result.error) return result;
     GraphFunction& function = result.trace.function;
-    const size_t recorded = function.graph->nodes().size();
+    const auto& nodes = function.graph->nodes();
     const bool is_alone = group.num_replicas == 1;
+    if (is_alone && std::none_of(nodes.begin(), nodes.end(),
+                                 [](const auto& node) { return is_barrier(*node); }))
+      return result;
     GraphFunction met = is_alone ? drop_barriers(function) : meet_before_writing(function);
-    if (is_alone && met.graph->nodes().size() == recorded) return result;
-    result.trace.waits = met.graph->nodes().size() > recorded;
+    result.trace.waits = met.graph->nodes().size() > nodes.size();
     result.trace.recorded = std::move(function.graph);
     function = std::move(met);
     return result;
