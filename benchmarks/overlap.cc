@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
 
 #include "benchmarks/mirrored_trainer.h"
 #include "benchmarks/statistics.h"
@@ -42,8 +43,10 @@ double microseconds(Profiler::Clock::duration d) {
   return std::chrono::duration<double, std::micro>(d).count();
 }
 
+// Replicas that share variables wait for what has been started at the Barrier before they write.
 bool stands_still(const Profiler::Event& event) {
-  return event.kind == "AllReduceWait" || event.kind == "AllReduce";
+  static const std::set<std::string> kinds = {"AllReduceWait", "AllReduce", "AllGather", "Barrier"};
+  return kinds.count(event.kind) > 0;
 }
 
 // Means over replicas and steps, in microseconds.
