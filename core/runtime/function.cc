@@ -8,6 +8,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/random.h"
+#include "core/collective/reduce_op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/runtime/trace.h"
@@ -42,21 +43,43 @@ struct Trace {
   }
 };
 
+// Whether all replicas run one trace.
+bool is_alike(const ReplicaGroup& group) {
+  return group.num_replicas > 1 && group.signatures.empty();
+}
+
+// Tells the passes which sums are of replicas that all run this very function.
+GraphFunction with_alike_sums(const GraphFunction& function) {
+  Rewriter rewrite(function);
+  for (const auto& node : function.graph->nodes()) {
+    Attributes attributes = node->attributes();
+    if (is_start(*node) && !attributes.get<bool>("conditional"))
+      attributes.set("adds_alike",
+                     attributes.get<int64_t>("op") == static_cast<int64_t>(ReduceOp::kSum));
+    rewrite.copy(*node, std::move(attributes));
+  }
+  return rewrite.finish();
+}
+
 // One compiled plan, run by one thread at a time.
 struct Specialisation {
   const Trace* trace;
   PlanOptions options;
+  bool alike;  // for groups of which all replicas run this trace
   Plan plan;
   std::mutex running;
 
-  Specialisation(const Trace& of, const PlanOptions& wanted)
-      : trace(&of), options(wanted), plan(of.function, wanted) {}
+  Specialisation(const Trace& of, const PlanOptions& wanted, const ReplicaGroup& group)
+      : trace(&of),
+        options(wanted),
+        alike(is_alike(group)),
+        plan(alike ? Plan(with_alike_sums(of.function), wanted) : Plan(of.function, wanted)) {}
 
   bool serves(std::span<const Tensor> inputs, const PlanOptions& wanted,
               const ReplicaGroup& group) const {
     return options.device == wanted.device && options.local_replica == wanted.local_replica &&
            options.precision == wanted.precision && options.optimize == wanted.optimize &&
-           matches(trace->signature, inputs) && trace->serves(group);
+           alike == is_alike(group) && matches(trace->signature, inputs) && trace->serves(group);
   }
 };
 
@@ -276,7 +299,7 @@ struct Function::State {
     for (const auto& known : specialisations)
       if (known->serves(inputs, options, group)) return *known;
     return *specialisations.emplace_back(
-        std::make_unique<Specialisation>(trace(specs_of(inputs), group), options));
+        std::make_unique<Specialisation>(trace(specs_of(inputs), group), options, group));
   }
 };
 

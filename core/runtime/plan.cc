@@ -76,16 +76,18 @@ bool writes_shared_variables(const GraphFunction& function) {
 
 GraphFunction transform(const GraphFunction& traced, const PlanOptions& options) {
   GraphFunction function = copy_outlived_reads(simplify(schedule_collectives(traced), evaluate));
-  // What is divided has to be found while the function is what it is on all replicas.
-  std::set<const Resource*> divided;
+  Division division;
+  std::set<ReducedValue> factored;
   if (writes_shared_variables(function)) {
-    divided = options.optimize ? divided_variables(fuse(function), replicas_sharing)
-                               : divided_variables(function, replicas_sharing);
-    check_shared_reads(function, replicas_sharing, divided);
+    const GraphFunction fused = options.optimize ? fuse(function) : GraphFunction();
+    const GraphFunction& whole = options.optimize ? fused : function;
+    division = find_division(whole, replicas_sharing);
+    factored = find_factored(whole, division);
+    check_shared_reads(function, replicas_sharing, division.variables);
   }
   function = prune_writes(function, [&](const Resource& resource) {
     const auto* variable = dynamic_cast<const Variable*>(&resource);
-    return variable == nullptr || divided.count(&resource) > 0 ||
+    return variable == nullptr || division.variables.count(&resource) > 0 ||
            variable->is_written_by(options.local_replica);
   });
   if (options.precision != Precision::kFloat32)
@@ -93,8 +95,9 @@ GraphFunction transform(const GraphFunction& traced, const PlanOptions& options)
         function, operand_dtype(options.precision),
         options.device.type == DeviceType::kGpu ? LoweredFor::kGpu : LoweredFor::kCpu);
   if (options.optimize) function = fuse(function);
-  return divided.empty() ? std::move(function)
-                         : divide_updates(function, options.local_replica, replicas_sharing);
+  if (!division.variables.empty())
+    function = divide_updates(function, division, options.local_replica, replicas_sharing);
+  return factored.empty() ? std::move(function) : gather_factors(function, factored);
 }
 
 // Null where replicas combine values through the host's memory.

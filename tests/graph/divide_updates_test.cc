@@ -40,7 +40,8 @@ class DivideUpdates : public ::testing::Test {
   // For the second of three replicas, which share all variables but `own`.
   GraphFunction divided(const Resource* own = nullptr) const {
     const auto fused = fuse_updates(fuse_elementwise(schedule_collectives(function_)));
-    return divide_updates(fused, 1, [&](const Resource& r) { return &r == own ? 1 : 3; });
+    const Sharing sharing = [&](const Resource& r) { return &r == own ? 1 : 3; };
+    return divide_updates(fused, find_division(fused, sharing), 1, sharing);
   }
   // The names of ops with a part, those of assignments with their variables.
   static std::vector<std::string> parts(const GraphFunction& function) {
@@ -183,7 +184,7 @@ TEST_F(DivideUpdates, AReplicaMayNotReadWhatTheFirstOneIsWritingForAll) {
   EXPECT_NO_THROW(check_shared_reads(function_, sharing, {}));
   EXPECT_NO_THROW(check_shared_reads(function_, sharing, {momentum_.get()}));
   function_.outputs = {reduce_sum(moved)};
-  EXPECT_TRUE(divided_variables(function_, sharing).empty());
+  EXPECT_TRUE(find_division(function_, sharing).variables.empty());
   const Error error = testing::error_of([&] { check_shared_reads(function_, sharing, {}); });
   EXPECT_EQ(error.code(), Code::kInvalidArgument);
   EXPECT_NE(error.message().find("uses variable \"m\""), std::string::npos) << error.message();

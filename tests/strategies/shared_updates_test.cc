@@ -9,6 +9,7 @@
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
+#include "core/runtime/profiler.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
 #include "tests/strategies/training_testing.h"
@@ -85,7 +86,8 @@ int replicas_sharing(const Resource& resource) {
 std::vector<bool> divided_assignments(const GraphFunction& traced) {
   const auto fused =
       fuse_updates(fuse_elementwise(copy_outlived_reads(schedule_collectives(traced))));
-  const auto divided = divide_updates(fused, 0, replicas_sharing);
+  const auto divided =
+      divide_updates(fused, find_division(fused, replicas_sharing), 0, replicas_sharing);
   std::vector<bool> is_divided;
   for (const auto& node : divided.graph->nodes())
     if (is_write(*node) && replicas_sharing(*node->resource()) > 1 &&
@@ -173,6 +175,49 @@ TEST_P(SharedUpdatesTest, AWholeValueIsThereForWhoReadsItBehindAWrite) {
     return ops::reduce_sum(w->read());
   });
   for (const Tensor& sum : strategy.run(step)) EXPECT_NEAR(sum.item(), expected, 1e-9);
+}
+
+// Few rows, so that of the gradients of the weights factors are gathered; batches that do not
+// divide evenly come in between, for which they are not.
+TEST_P(SharedUpdatesTest, OfProductsWithFewRowsAreThoseOfOneDevice) {
+  std::vector<data::Batch> mixed;
+  for (const int64_t rows : {4 * replicas(), 4 * replicas() + 1, 4 * replicas()})
+    for (const data::Batch& batch : batches(rows)) mixed.push_back(batch);
+  const auto dense = [] {
+    const auto w = weight("w", DType::kFloat32, {kIn, 96}, 1);
+    const auto v = weight("v", DType::kFloat32, {96, kOut}, 2);
+    return Program{{w, v}, [=](const BatchValues& batch) {
+                     const Value hidden = ops::relu(ops::matmul(batch["x"], w->read()));
+                     const Value error = ops::matmul(hidden, v->read()) - batch["y"];
+                     return ops::reduce_sum(error * error) / 1000.0;
+                   }};
+  };
+  const auto adam = [] { return optim::Adam(0.01); };
+  const auto expected = train_on(*OneDeviceStrategy(), dense, adam, mixed);
+  const Profiler profiler;
+  expect_near(train_on(strategy, dense, adam, mixed), expected, 1e-4);
+  const auto events = profiler.events();
+  const bool gathers = std::any_of(events.begin(), events.end(),
+                                   [](const auto& event) { return event.kind == "AllGather"; });
+  EXPECT_EQ(gathers, replicas() > 1 && replicas() <= 3);
+}
+
+// The first replica alone makes the second write, for which it alone needs the whole sum.
+TEST_P(SharedUpdatesTest, DivideAlikeWhateverOneReplicaNeedsBesides) {
+  const auto scope = strategy.scope();
+  const auto w = weight("w", DType::kFloat64, {256}, 1);
+  const auto norm = weight("norm", DType::kFloat64, {}, 0);
+  const auto step = strategy.function([&] {
+    const Value ones = ops::constant(Tensor::full(DType::kFloat64, {256}, 1));
+    const Value sum = ops::all_reduce_async({ones}, ReduceOp::kSum)[0];
+    strategy.begin_update();
+    w->update(sum * 2.0);
+    norm->update(ops::reduce_sum(sum * sum));
+    strategy.end_update();
+  });
+  strategy.run(step);
+  EXPECT_EQ(testing::elements(w->value()), std::vector<double>(256, 2.0 * replicas()));
+  EXPECT_EQ(norm->value().item(), 256.0 * replicas() * replicas());
 }
 
 }  // namespace

@@ -85,21 +85,28 @@ class Divider {
         sharing_(sharing),
         users_(function),
         accesses_(function, sharing),
+        starts_(number_starts(function)),
         rewrite_(function) {
     for (const auto& node : function_.graph->nodes())
       if (may_divide(*node)) updates_.insert(node.get());
     keep_whole_what_is_used_whole();
   }
 
-  std::set<const Resource*> variables() const {
-    std::set<const Resource*> found;
-    for (const Node* update : updates_)
-      for (const Node* write : assignments(*update)) found.insert(write->resource());
+  Division division() const {
+    Division found;
+    for (const Node* update : updates_) {
+      const auto written = assignments(*update);
+      for (const Node* write : written) found.variables.insert(write->resource());
+      for (const Value& input : update->inputs())
+        if (is_wait(input.node()) && users_.only_user(input) == update &&
+            input.shape().num_elements() > 1)
+          found.sums[reduced_value(input)] = sharing_(*written[0]->resource());
+    }
     return found;
   }
 
-  GraphFunction divide(int replica) {
-    for (const Node* update : updates_) mark(*update, replica);
+  GraphFunction divide(const Division& division, int replica) {
+    for (const Node* update : updates_) mark(*update, division, replica);
     for (const auto& [barrier, names] : written_)
       attributes_of(*barrier).set("topic", topic(names));
     return copy_all();
@@ -187,7 +194,11 @@ class Divider {
     });
   }
 
-  void mark(const Node& update, int replica) {
+  ReducedValue reduced_value(const Value& sum) const {
+    return {starts_.at(&sum.node().inputs()[0].node()), sum.index()};
+  }
+
+  void mark(const Node& update, const Division& division, int replica) {
     const auto written = assignments(update);
     const std::vector<int64_t> own_part = {replica, sharing_(*written[0]->resource())};
     attributes_of(update).set("part", own_part);
@@ -195,12 +206,12 @@ class Divider {
       attributes_of(*write).set("part", own_part);
       written_[accesses_.epoch(*write)].insert(write->resource()->name());
     }
-    for (const Value& input : update.inputs()) divide_sum(input, update, own_part);
+    for (const Value& input : update.inputs())
+      if (is_wait(input.node()) && division.sums.count(reduced_value(input)) > 0)
+        divide_sum(input, own_part);
   }
 
-  void divide_sum(const Value& sum, const Node& update, const std::vector<int64_t>& own_part) {
-    if (!is_wait(sum.node()) || users_.only_user(sum) != &update || sum.shape().num_elements() == 1)
-      return;
+  void divide_sum(const Value& sum, const std::vector<int64_t>& own_part) {
     Attributes& attributes = attributes_of(sum.node().inputs()[0].node());
     auto divided = attributes.get_or<std::vector<int64_t>>("divided", {});
     divided.push_back(sum.index());
@@ -233,6 +244,7 @@ class Divider {
   const Sharing& sharing_;
   const Users users_;
   const Accesses accesses_;
+  const std::map<const Node*, int> starts_;
   Rewriter rewrite_;
   std::set<const Node*> updates_;                 // to be divided
   std::map<const Node*, Attributes> attributes_;  // that change
@@ -242,12 +254,13 @@ class Divider {
 
 }  // namespace
 
-GraphFunction divide_updates(const GraphFunction& function, int replica, const Sharing& sharing) {
-  return Divider(function, sharing).divide(replica);
+Division find_division(const GraphFunction& function, const Sharing& sharing) {
+  return Divider(function, sharing).division();
 }
 
-std::set<const Resource*> divided_variables(const GraphFunction& function, const Sharing& sharing) {
-  return Divider(function, sharing).variables();
+GraphFunction divide_updates(const GraphFunction& function, const Division& division, int replica,
+                             const Sharing& sharing) {
+  return Divider(function, sharing).divide(division, replica);
 }
 
 void check_shared_reads(const GraphFunction& function, const Sharing& sharing,

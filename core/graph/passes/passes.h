@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -80,21 +81,44 @@ GraphFunction fuse_updates(const GraphFunction& function);
 // How many replicas share the memory of a resource, each of which may write a part of it: 1 where
 // it is this one's own, or only one of them may write it.
 using Sharing = std::function<int(const Resource&)>;
-// Lets replicas that share variables make an elementwise update of them together, each replica a
-// part of every variable (part_of), and want no more of a sum than that where nothing else uses it
-// (as ZeRO's first stage, Rajbhandari et al. 2020, but that all have the result already). The
-// update, its AssignVariables and, for the sums, the AllReduceStart get the attribute `part`: the
-// number of this replica's part and how many there are; the start's `divided` lists the outputs
-// concerned. The Barrier in front of such writes gets a `topic` of the variables' names, so that
-// replicas that do not divide alike get an error. A variable stays whole whose memory anything but
-// these updates uses between that Barrier and the next one, such as the norm of its value; and so
-// does what depends on the memory of one that the first replica writes there as a whole.
-GraphFunction divide_updates(const GraphFunction& function, int replica, const Sharing& sharing);
-// The variables that it divides.
-std::set<const Resource*> divided_variables(const GraphFunction& function, const Sharing& sharing);
+// A value that is reduced in the background: by which AllReduceStart, counted from the first, and
+// as which of its outputs.
+struct ReducedValue {
+  int start, output;
+  auto operator<=>(const ReducedValue&) const = default;
+};
+// What replicas that share variables do in parts. They have to agree on it, so it is found in the
+// function as it is before prune_writes.
+struct Division {
+  std::set<const Resource*> variables;  // of which each replica writes its part
+  std::map<ReducedValue, int> sums;     // of which it needs its part alone, of so many
+};
+// Finds the elementwise updates of shared variables. A variable stays whole whose memory anything
+// but these updates uses between the Barrier in front of its write and the next one, such as the
+// norm of its value; and so does what depends on the memory of one that the first replica writes
+// there as a whole. A sum stays whole that anything but an update uses.
+Division find_division(const GraphFunction& function, const Sharing& sharing);
+// Lets each replica make its part of those updates (part_of), and want no more of their sums (as
+// ZeRO's first stage, Rajbhandari et al. 2020, but that all have the result already). The update,
+// its AssignVariables and, for the sums, the AllReduceStart get the attribute `part`: the number of
+// this replica's part and how many there are; the start's `divided` lists the outputs concerned.
+// The Barrier in front of such writes gets a `topic` of the variables' names, so that replicas that
+// do not divide alike get an error.
+GraphFunction divide_updates(const GraphFunction& function, const Division& division, int replica,
+                             const Sharing& sharing);
 // kInvalidArgument where a replica needs the memory of a shared variable, but of a divided one, for
 // anything but writes that the first replica makes, while that may be writing it.
 void check_shared_reads(const GraphFunction& function, const Sharing& sharing,
                         const std::set<const Resource*>& divided);
+
+// Of a division's sums those of products of two matrices with few rows, as the gradient of a dense
+// layer's weights is; where the AllReduceStart says, by its attribute `adds_alike`, that it adds
+// and that all replicas run this very function. Found as the division is, before prune_writes.
+std::set<ReducedValue> find_factored(const GraphFunction& function, const Division& division);
+// Gathers the rows of both factors from all replicas instead of adding up whole products, and
+// computes of the sum, which is the product of what is gathered, this replica's part alone: rows
+// are fewer bytes than products (sufficient factor broadcasting, Xie et al. 2016). For a function
+// of divide_updates.
+GraphFunction gather_factors(const GraphFunction& function, const std::set<ReducedValue>& factored);
 
 }  // namespace cohort

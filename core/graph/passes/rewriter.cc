@@ -77,6 +77,12 @@ bool is_light(const Node& node) {
 }
 bool is_start(const Node& node) { return node.op().name == "AllReduceStart"; }
 bool is_wait(const Node& node) { return node.op().name == "AllReduceWait"; }
+std::map<const Node*, int> number_starts(const GraphFunction& function) {
+  std::map<const Node*, int> numbers;
+  for (const auto& node : function.graph->nodes())
+    if (is_start(*node)) numbers.try_emplace(node.get(), static_cast<int>(numbers.size()));
+  return numbers;
+}
 bool is_barrier(const Node& node) { return node.op().name == "Barrier"; }
 bool communicates(const Node& node) {
   static const std::set<std::string> ops = {"AllReduce", "AllReduceStart", "AllReduceWait",

@@ -76,8 +76,10 @@ bool is_alias(const Node& node);
 // True for nodes that compute one element of the result from one of each input, and for what costs
 // nothing: constants, reads, aliases. Passes may move them about freely.
 bool is_light(const Node& node);
-bool is_start(const Node& node);    // AllReduceStart
-bool is_wait(const Node& node);     // AllReduceWait
+bool is_start(const Node& node);  // AllReduceStart
+bool is_wait(const Node& node);   // AllReduceWait
+// The number of each start, counted from the first.
+std::map<const Node*, int> number_starts(const GraphFunction& function);
 bool is_barrier(const Node& node);  // Barrier
 // True for every node that calls the communicator, a start or a wait too.
 bool communicates(const Node& node);

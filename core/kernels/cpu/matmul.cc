@@ -6,7 +6,8 @@
 #include "core/kernels/cpu/floating_kernel.h"
 
 // MatMul(a, b) and FusedMatMul(a, b, bias): oneDNN for float32 and, where the processor has it,
-// bfloat16; Eigen for float64 and for empty operands.
+// bfloat16; Eigen for float64 and for empty operands. The attribute `rows`, {begin, end}, says that
+// no others of the product are needed, of one with a transposed; what those hold is undefined.
 namespace cohort {
 namespace {
 
@@ -16,6 +17,8 @@ using dnnl::memory;
 // transposed makes a single tall product.
 struct MatMulSizes {
   int64_t batch, m, n, k;
+  int64_t first_row = 0;
+  int64_t other_rows = 0;  // of the product, which are not computed
   bool transpose_a, transpose_b, fused;
   std::string activation;
 
@@ -31,6 +34,15 @@ struct MatMulSizes {
     k = a.dim(transpose_a ? -2 : -1);
     n = b.dim(transpose_b ? -2 : -1);
     if (b.rank() == 2 && !transpose_a) m *= std::exchange(batch, 1);
+    if (!spec.attributes.has("rows")) return;
+    const auto& rows = spec.attributes.get<std::vector<int64_t>>("rows");
+    if (!transpose_a || batch != 1 || fused || rows.size() != 2 || rows[0] < 0 ||
+        rows[0] >= rows[1] || rows[1] > m)
+      invalid("MatMul: rows must be the first and one past the last of the ", m,
+              " rows of one product with a transposed");
+    first_row = rows[0];
+    other_rows = m - (rows[1] - rows[0]);
+    m -= other_rows;
   }
 };
 
@@ -57,15 +69,38 @@ int64_t gap_of(const MatMulSizes& s, DType dtype, int64_t line, int64_t uses) {
   return pays ? kCacheLine / element : 0;
 }
 
+// Hands a kernel the memory where its rows begin.
+class RowsKernel final : public Kernel {
+ public:
+  RowsKernel(std::unique_ptr<Kernel> kernel, const KernelSpec& spec, const MatMulSizes& sizes)
+      : kernel_(std::move(kernel)),
+        offset_a_(static_cast<size_t>(sizes.first_row) * dtype_size(spec.inputs[0].dtype)),
+        offset_y_(static_cast<size_t>(sizes.first_row * sizes.n) *
+                  dtype_size(spec.outputs[0].dtype)) {}
+
+  size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
+
+  void run(const KernelContext& context) override {
+    const void* const inputs[] = {context.input<char>(0) + offset_a_, context.inputs[1]};
+    void* const outputs[] = {context.output<char>(0) + offset_y_};
+    kernel_->run({inputs, outputs, context.scratch, context.step});
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  size_t offset_a_, offset_y_;  // in bytes
+};
+
 std::unique_ptr<Kernel> make_dnnl_matmul(const KernelSpec& spec) {
   const MatMulSizes s(spec);
   const DType of_a = spec.inputs[0].dtype, of_b = spec.inputs[1].dtype;
-  const int64_t gap_a = s.transpose_a ? gap_of(s, of_a, s.m, s.n) : 0;
+  const int64_t line_a = s.m + s.other_rows,
+                gap_a = s.transpose_a ? gap_of(s, of_a, line_a, s.n) : 0;
   const int64_t gap_b = s.transpose_b ? 0 : gap_of(s, of_b, s.n, s.m);
   auto kernel = std::make_unique<DnnlSequence>();
-  const auto stored_a = matrix(of_a, s.batch, s.m, s.k, s.transpose_a);
+  const auto stored_a = matrix(of_a, s.batch, s.m, s.k, s.transpose_a, s.other_rows);
   const auto stored_b = matrix(of_b, s.batch, s.k, s.n, s.transpose_b);
-  const auto a = matrix(of_a, s.batch, s.m, s.k, s.transpose_a, gap_a);
+  const auto a = gap_a > 0 ? matrix(of_a, s.batch, s.m, s.k, s.transpose_a, gap_a) : stored_a;
   const auto b = matrix(of_b, s.batch, s.k, s.n, s.transpose_b, gap_b);
   const auto y = matrix(spec.outputs[0].dtype, s.batch, s.m, s.n, false);
   const auto bias = s.fused ? matrix(spec.inputs[2].dtype, 1, 1, s.n, false) : memory::desc();
@@ -80,7 +115,8 @@ std::unique_ptr<Kernel> make_dnnl_matmul(const KernelSpec& spec) {
   if (s.fused) arguments.push_back({DNNL_ARG_BIAS, bias, DnnlSequence::input(2)});
   kernel->add(dnnl::matmul(prepared), std::move(arguments));
   kernel->finish_with(s.activation, s.batch * s.m * s.n);
-  return kernel;
+  if (s.other_rows == 0) return kernel;
+  return std::make_unique<RowsKernel>(std::move(kernel), spec, s);
 }
 
 template <typename T>
@@ -89,8 +125,8 @@ class EigenMatMul final : public Kernel {
   explicit EigenMatMul(const KernelSpec& spec) : s_(spec), epilogue_(s_.activation) {}
 
   void run(const KernelContext& context) override {
-    const T *a = context.input<T>(0), *b = context.input<T>(1);
-    T* y = context.output<T>(0);
+    const T *a = context.input<T>(0) + s_.first_row, *b = context.input<T>(1);
+    T* y = context.output<T>(0) + s_.first_row * s_.n;
     for (int64_t i = 0; i < s_.batch; ++i)
       product(a + i * s_.m * s_.k, b + i * s_.k * s_.n, y + i * s_.m * s_.n);
     epilogue_.run(y, s_.batch * s_.m, s_.n, s_.fused ? context.input<T>(2) : nullptr);
@@ -101,12 +137,12 @@ class EigenMatMul final : public Kernel {
   using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
   using View = Eigen::Map<const Matrix, Eigen::Unaligned, Strides>;
 
-  static View view(const T* data, int64_t rows, int64_t columns, bool transposed) {
-    return View(data, rows, columns, transposed ? Strides(1, rows) : Strides(columns, 1));
+  static View view(const T* data, int64_t rows, int64_t columns, bool transposed, int64_t gap = 0) {
+    return View(data, rows, columns, transposed ? Strides(1, rows + gap) : Strides(columns, 1));
   }
   void product(const T* a, const T* b, T* y) const {
     Eigen::Map<Matrix>(y, s_.m, s_.n).noalias() =
-        view(a, s_.m, s_.k, s_.transpose_a) * view(b, s_.k, s_.n, s_.transpose_b);
+        view(a, s_.m, s_.k, s_.transpose_a, s_.other_rows) * view(b, s_.k, s_.n, s_.transpose_b);
   }
 
   MatMulSizes s_;
