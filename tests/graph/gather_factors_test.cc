@@ -3,6 +3,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
@@ -126,6 +127,16 @@ TEST_F(GatherFactors, LeavesProductsAndSumsThatAreUsedElsewhere) {
               twice = product(input(kRows), input(kRows));
   update({own, twice, twice});
   function_.outputs = {reduce_sum(own)};
+  EXPECT_TRUE(nodes(gathered(), "AllGather").empty());
+}
+
+TEST_F(GatherFactors, LeavesFactorsThatAreTheMemoryOfAVariable) {
+  const auto v =
+      std::make_shared<TestVariable>("v", Tensor::zeros(DType::kFloat32, {kRows, kWidth}));
+  const auto u =
+      std::make_shared<TestVariable>("u", Tensor::zeros(DType::kFloat32, {kRows * kWidth}));
+  update({product(read_variable(v), input(kRows)),
+          product(input(kRows), reshape(read_variable(u), {kRows, kWidth}))});
   EXPECT_TRUE(nodes(gathered(), "AllGather").empty());
 }
 

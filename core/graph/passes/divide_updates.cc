@@ -59,8 +59,7 @@ class Accesses {
   // epoch of `user`; else null.
   template <typename F>
   const Resource* written_beside(const Value& value, const Node& user, const F& counts) const {
-    const Node& node = value.node();
-    if (is_alias(node)) return written_beside(node.inputs()[0], user, counts);
+    const Node& node = origin(value);
     if (!is_read(node) || sharing_(*node.resource()) == 1) return nullptr;
     const auto writes = writes_.find(node.resource());
     const bool is_written =

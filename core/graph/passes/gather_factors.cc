@@ -14,11 +14,17 @@ const Value& reduced_input(const Node& start, int output) {
   return start.inputs()[static_cast<size_t>(output)];
 }
 
-// Whether a value is the product of x, [rows, m], and dy, [rows, n], over their rows.
+// Whether a value is the product of x, [rows, m], and dy, [rows, n], over their rows. Neither may
+// be the memory of a variable, which may have been written when they are gathered.
 bool is_product_of_rows(const Value& value) {
   const Node& node = value.node();
+  const auto is_of_variable = [](const Value& factor) {
+    return origin(factor).resource() != nullptr;
+  };
   return node.op().name == "MatMul" && value.shape().rank() == 2 &&
-         node.attributes().get<bool>("transpose_a") && !node.attributes().get<bool>("transpose_b");
+         node.attributes().get<bool>("transpose_a") &&
+         !node.attributes().get<bool>("transpose_b") &&
+         std::none_of(node.inputs().begin(), node.inputs().end(), is_of_variable);
 }
 
 // Whether the rows of all replicas are few enough. All of x and dy would be read and written once;

@@ -70,6 +70,10 @@ bool is_alias(const Node& node) {
          node.op().name == "StopGradient";
 }
 
+const Node& origin(const Value& value) {
+  return is_alias(value.node()) ? origin(value.node().inputs()[0]) : value.node();
+}
+
 bool is_light(const Node& node) {
   Scalar scalar;
   return is_alias(node) || is_read(node) || node.op().name == "Constant" ||
@@ -130,15 +134,12 @@ void collect_users(const Users& users, const Value& value, std::vector<const Nod
 
 // By id: whether a node reads or writes the memory of a resource.
 std::vector<bool> find_touching(const GraphFunction& function) {
-  const auto& nodes = function.graph->nodes();
-  std::vector<bool> in_resource(nodes.size(), false), touching(nodes.size(), false);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const auto& inputs = nodes[i]->inputs();
-    const bool uses = std::any_of(inputs.begin(), inputs.end(), [&](const Value& input) {
-      return in_resource[static_cast<size_t>(input.node().id())];
-    });
-    touching[i] = uses || nodes[i]->resource() != nullptr;
-    in_resource[i] = is_read(*nodes[i]) || (uses && is_alias(*nodes[i]));
+  std::vector<bool> touching;
+  for (const auto& node : function.graph->nodes()) {
+    const auto& inputs = node->inputs();
+    touching.push_back(node->resource() != nullptr ||
+                       std::any_of(inputs.begin(), inputs.end(),
+                                   [](const Value& input) { return is_read(origin(input)); }));
   }
   return touching;
 }

@@ -73,6 +73,8 @@ bool is_read(const Node& node);   // ReadVariable
 // True for nodes whose output is their input's memory under another spec: Reshape, Identity,
 // StopGradient.
 bool is_alias(const Node& node);
+// The node that has made the memory of a value: not an alias, but what the aliases are of.
+const Node& origin(const Value& value);
 // True for nodes that compute one element of the result from one of each input, and for what costs
 // nothing: constants, reads, aliases. Passes may move them about freely.
 bool is_light(const Node& node);

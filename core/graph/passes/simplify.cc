@@ -102,13 +102,10 @@ class Simplifier {
   using Key = std::tuple<std::string, std::vector<Value>, const Resource*, int, int>;
   Key key(const Node& node) {
     const std::vector<Value> inputs = rewrite_(node.inputs());
-    const bool uses_memory = std::any_of(inputs.begin(), inputs.end(), is_memory);
+    const bool uses_memory = std::any_of(inputs.begin(), inputs.end(),
+                                         [](const Value& input) { return is_read(origin(input)); });
     return {node.op().name, inputs, node.resource(),
             node.resource() != nullptr ? writes_[node.resource()] : 0, uses_memory ? barriers_ : 0};
-  }
-  static bool is_memory(const Value& value) {
-    const Node& node = value.node();
-    return is_read(node) || (is_alias(node) && is_memory(node.inputs()[0]));
   }
 
   Node* find_equal(const Node& node) {
