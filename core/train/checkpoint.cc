@@ -132,6 +132,7 @@ Snapshot::Snapshot(const Variables& variables, Metadata metadata, Workers& worke
   together(workers, [&] { require_own_names(variables); });
   content_ = {.tensors = values_of(variables, workers), .metadata = std::move(metadata)};
   for (const auto& [name, tensor] : extra) content_.tensors[str(kExtra, name)] = tensor;
+  together(workers, [&] { require_utf8(content_); });
 }
 
 const Tensor* Snapshot::find(const Variable& variable) const {

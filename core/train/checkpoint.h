@@ -26,7 +26,7 @@ class Snapshot {
   // A few strings are saved with the variables, and tensors of `extra`, which are no variable's, as
   // "extra:NAME". For variables of a strategy with several workers, give its `workers`, which are
   // kept by reference: all make the call. kInvalidArgument when two variables have the same name,
-  // or one has a name that begins with "extra:".
+  // or one has a name that begins with "extra:", and for text that is not UTF-8.
   explicit Snapshot(const Variables& variables, Metadata metadata = {},
                     Workers& workers = default_strategy().workers(), const Tensors& extra = {});
 

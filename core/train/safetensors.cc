@@ -63,14 +63,29 @@ std::string check_of(const std::map<std::string, std::string>& metadata) {
   return in_hex(check);
 }
 
-std::string as_json(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+bool is_utf8(const std::string& text) {
+  try {
+    Json(text).dump();
+    return true;
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
+// Text of any bytes as a message can show it.
+std::string shown(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    char hex[5];
+    std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned char>(c));
+    out += c >= ' ' && c <= '~' ? std::string(1, c) : hex;
+  }
+  return out + "\"";
 }
 
 // The metadata of a file with the checks of all that is in it.
 std::map<std::string, std::string> with_checks(const Safetensors& content) {
-  // What is no UTF-8 is read back as other text.
-  std::map<std::string, std::string> all = Json::parse(as_json(content.metadata));
+  std::map<std::string, std::string> all = content.metadata;
   const std::string check = check_of(all);
   for (const auto& [key, value] : content.metadata)
     if (is_check_key(key)) invalid("metadata must not have the name \"", key, "\", of a check");
@@ -297,7 +312,18 @@ class Reader {
 
 }  // namespace
 
+void require_utf8(const Safetensors& content) {
+  for (const auto& [name, tensor] : content.tensors)
+    if (!is_utf8(name)) invalid("the name of the tensor ", shown(name), " is not UTF-8");
+  for (const auto& [key, value] : content.metadata) {
+    if (!is_utf8(key)) invalid("the key ", shown(key), " of the metadata is not UTF-8");
+    if (!is_utf8(value))
+      invalid("the value ", shown(value), " of the metadata \"", key, "\" is not UTF-8");
+  }
+}
+
 void write_safetensors(const std::string& path, const Safetensors& content) {
+  require_utf8(content);
   // Wide elements first, so that each tensor is aligned to its element size; then by name.
   std::vector<std::pair<std::string, Tensor>> tensors(content.tensors.begin(),
                                                       content.tensors.end());
@@ -312,7 +338,7 @@ void write_safetensors(const std::string& path, const Safetensors& content) {
                     {"data_offsets", {offset, offset + tensor.bytes()}}};
     offset += tensor.bytes();
   }
-  std::string text = as_json(header);
+  std::string text = header.dump();
   text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
   const uint64_t length = text.size();
   std::string bytes(reinterpret_cast<const char*>(&length), kLengthBytes);

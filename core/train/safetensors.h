@@ -17,8 +17,13 @@ struct Safetensors {
 // Replaces or creates `path` atomically: a save that fails leaves the file of before. Beside the
 // metadata, under "crc32c:NAME" and "crc32c", the file gets the CRC-32C of each tensor's bytes and
 // of the metadata, in hexadecimal digits; other programs pass over them. kInvalidArgument for
-// metadata of such names, and for a tensor "__metadata__"; else as core/base/file.h says.
+// metadata of such names, for a tensor "__metadata__", and for text that is not UTF-8; else as
+// core/base/file.h says.
 void write_safetensors(const std::string& path, const Safetensors& content);
+
+// kInvalidArgument, saying where, unless all names of tensors and all metadata are UTF-8, the only
+// text of the format: for who has something to put aside before writing.
+void require_utf8(const Safetensors& content);
 
 // Reads a whole file. Every size in it is checked before memory is allocated by it; what does not
 // fit the format is kDataLoss naming the file and the byte offset, and so is a tensor that does not

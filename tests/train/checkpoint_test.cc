@@ -76,6 +76,28 @@ TEST(Checkpoint, ASaveThatFailsKeepsTheFileOfBeforeAndLeavesNoOther) {
   }
 }
 
+TEST(Checkpoint, NamesThatAreNoUtf8AreRefusedBeforeTheFileOfBeforeGoes) {
+  const std::string folder = make_folder(), path = folder + "/model.safetensors";
+  const auto named = [](const std::string& name) {
+    auto model = nn::Sequential({nn::Dense(2, {.name = name})});
+    model.build({{DType::kFloat32, {1, 2}}});
+    cohort::testing::compile(model);
+    return model;
+  };
+  named("caf\xC3\xA9").save_checkpoint(path);
+  const auto before = contents(folder);
+  const auto latin = named("caf\xE9");
+  for (const auto& save : std::vector<std::function<void()>>{[&] { latin.save_weights(path); },
+                                                             [&] { latin.save_checkpoint(path); }})
+    EXPECT_TRUE(error_of(save).starts_with(R"(the name of the tensor "caf\xe9/)"));
+  EXPECT_EQ(error_of([&] {
+              named("d").save_checkpoint(path, {{"note", "\xE9"}});
+            }),
+            R"(the value "\xe9" of the metadata "note" is not UTF-8)");
+  EXPECT_EQ(contents(folder), before);
+  EXPECT_THROW(Snapshot{latin.variables()}, Error) << "a backup moves the file before it writes";
+}
+
 TEST(Checkpoint, MissingAndUnexpectedNamesMayBeIgnored) {
   const std::string path = make_folder() + "/part.safetensors";
   write_safetensors(path, {.tensors = {{"dense_1/bias", Tensor::full(DType::kFloat32, {2}, 7)},

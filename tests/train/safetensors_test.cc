@@ -226,13 +226,29 @@ TEST(Safetensors, DamageNamesTheFileTheByteAndTheTensor) {
       << error_of(bad);
 }
 
-TEST(Safetensors, TextThatIsNoUtf8IsReplaced) {
+// As replaced characters, two names could be one.
+TEST(Safetensors, TextThatIsNoUtf8IsRefusedAndTheFileStays) {
   const std::string path = temporary("no_utf8.safetensors");
-  write_safetensors(path,
-                    {.tensors = {{"a\xff", Tensor::scalar(1.0f)}}, .metadata = {{"k", "\xfe"}}});
-  const Safetensors read = read_safetensors(path);
-  EXPECT_EQ(read.metadata.at("k"), "\xEF\xBF\xBD");
-  EXPECT_TRUE(read.tensors.contains("a\xEF\xBF\xBD"));
+  write_safetensors(path, {.tensors = {{"caf\xC3\xA9", Tensor::scalar(1.0f)}},
+                           .metadata = {{"\xC3\xA9", "\xE2\x82\xAC"}}});
+  const std::string before = read_file(path);
+  const auto expect_refused = [&](const Safetensors& content, const std::string& message) {
+    try {
+      write_safetensors(path, content);
+      ADD_FAILURE() << "it is written: " << message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_EQ(error.message(), message);
+    }
+    EXPECT_EQ(read_file(path), before);
+  };
+  expect_refused(
+      {.tensors = {{"caf\xE8", Tensor::scalar(1.0f)}, {"caf\xE9", Tensor::scalar(2.0f)}}},
+      R"(the name of the tensor "caf\xe8" is not UTF-8)");
+  expect_refused({.metadata = {{"\xC3", "v"}}}, R"(the key "\xc3" of the metadata is not UTF-8)");
+  expect_refused({.metadata = {{"k", "v\xFE"}}},
+                 R"(the value "v\xfe" of the metadata "k" is not UTF-8)");
+  EXPECT_EQ(read_safetensors(path).metadata.at("\xC3\xA9"), "\xE2\x82\xAC");
 }
 
 TEST(Safetensors, NamesOfChecksAreNotForMetadata) {
