@@ -21,10 +21,10 @@ void check_lookup(const Value& params, const Value& ids, const Value& weights) {
 
 Value is_listed(const Value& ids) { return greater_equal(ids, scalar_like(ids, 0)); }
 
-// x / by, and 0 where `by` is 0; so are the gradients.
-Value divide_or_zero(const Value& x, const Value& by) {
+// What to divide by for 0 where x is 0; so are the gradients.
+Value infinite_for_zero(const Value& x) {
   const double infinity = std::numeric_limits<double>::infinity();
-  return x / where(equal(by, scalar_like(by, 0)), scalar_like(by, infinity), by);
+  return where(equal(x, scalar_like(x, 0)), scalar_like(x, infinity), x);
 }
 
 // x with an axis of extent 1 for each axis of a row of `params`: what rows are multiplied with.
@@ -44,9 +44,11 @@ Value combine(const Value& params, const Value& ids, const Value& weights, Combi
   if (weights) rows = rows * along_rows(counted, params);
   const Value sum = reduce_sum(rows, {last});
   if (combiner == Combiner::kSum) return sum;
-  const Value total = combiner == Combiner::kMean ? reduce_sum(counted, {last})
-                                                  : sqrt(reduce_sum(square(counted), {last}));
-  return divide_or_zero(sum, along_rows(total, params));
+  // Before the root, which has no derivative at 0.
+  const Value total = combiner == Combiner::kMean
+                          ? infinite_for_zero(reduce_sum(counted, {last}))
+                          : sqrt(infinite_for_zero(reduce_sum(square(counted), {last})));
+  return sum / along_rows(total, params);
 }
 
 }  // namespace

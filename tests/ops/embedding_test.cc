@@ -128,6 +128,20 @@ TEST(SparseLookupGradient, AgreesWithDifferences) {
   }
 }
 
+TEST(SparseLookupGradient, OfNothingIsZero) {
+  const Tensor ids = Tensor::from<int64_t>({0, 3, -1, -1}, {2, 2});
+  for (const Combiner combiner : {Combiner::kMean, Combiner::kSqrtN}) {
+    const auto gradient_of = [&](int input) {
+      return [=](const Values& v) {
+        return gradients(reduce_sum(plain(v, combiner)), {v[input]})[0].values;
+      };
+    };
+    const std::vector<Tensor> inputs = {table(), ids, numbers({0, 0, 1, 0}, {2, 2})};
+    EXPECT_EQ(run(gradient_of(2), inputs), (Numbers{0, 0, 0, 0}));
+    for (const double of_table : run(gradient_of(0), inputs)) EXPECT_EQ(of_table, 0);
+  }
+}
+
 TEST(SparseLookupGradient, IsSparse) {
   Graph graph;
   const GraphScope scope(graph);
