@@ -67,6 +67,14 @@ std::optional<double> number_of(std::string_view field) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
+// Whether a whole field that is no number to number_of() is one beyond float64.
+bool is_too_large(std::string_view field) {
+  const std::string_view digits = digits_of(field);
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return end == digits.data() + digits.size() && error == std::errc::result_out_of_range;
+}
+
 // Whether a header may be a record that was meant to be read: it has numbers, and not those by
 // which tables without names number their columns.
 bool looks_like_record(const std::vector<std::string>& names) {
@@ -114,8 +122,8 @@ class Numbers {
   std::optional<std::string> add(std::string_view field) {
     const auto integer = dtype_ == DType::kInt64 ? integer_of(field) : std::nullopt;
     const auto value = integer ? static_cast<double>(*integer) : number_of(field);
-    if (!value) return "is not a number";
-    if (!integer && !fits(*value, dtype_)) return str("is not a value of ", dtype_);
+    if (!value && !is_too_large(field)) return "is not a number";
+    if (!value || (!integer && !fits(*value, dtype_))) return str("is not a value of ", dtype_);
     if (dtype_ == DType::kInt64)
       integers_.push_back(integer ? *integer : static_cast<int64_t>(*value));
     else

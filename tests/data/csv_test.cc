@@ -123,7 +123,10 @@ TEST_F(Csv, RefusesValuesThatDoNotFit) {
                {.dtype = DType::kInt64});
   expect_bad("y\n1.5\n", {"f.csv:2", "\"1.5\" is not a value of int32"}, {.label_column = "y"});
   expect_bad("y\n3e9\n", {"\"3e9\" is not a value of int32"}, {.label_column = "y"});
-  expect_bad("y\n1e400\n", {"f.csv:2", "\"1e400\""});
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt64})
+    expect_bad("y\n-1e400\n", {"f.csv:2", str("\"-1e400\" is not a value of ", dtype)},
+               {.dtype = dtype});
+  expect_bad("y\n1e400x\n", {"\"1e400x\" is not a number"});
   expect_bad("y\n1e39\n", {"f.csv:2", "\"1e39\" is not a value of float32"});
   expect_bad("y\n-1e5\n", {"\"-1e5\" is not a value of float16"}, {.dtype = DType::kFloat16});
   expect_bad("y\n3.4e38\n", {"is not a value of bfloat16"}, {.dtype = DType::kBFloat16});
