@@ -14,12 +14,24 @@ namespace {
 // Keras' fuzz factor, which keeps probabilities away from log(0).
 constexpr double kEpsilon = 1e-7;
 
+Value with_dtype(const Value& x, DType dtype) {
+  return x.dtype() == dtype ? x : ops::cast(x, dtype);
+}
+
+// 16-bit numbers as float32: 1 - kEpsilon is 1 in 16 bits.
+Value widened(const Value& x) {
+  const bool is_narrow = x.dtype() == DType::kBFloat16 || x.dtype() == DType::kFloat16;
+  return is_narrow ? ops::cast(x, DType::kFloat32) : x;
+}
+
 Value clip_probabilities(const Value& p) { return ops::clip(p, kEpsilon, 1 - kEpsilon); }
 
-// The argument of the op of that name which gave `x`, or none: from probabilities back to exact
-// logits.
+// The argument, in x's dtype, of the op of that name which gave `x`, or what `x` was cast from; or
+// none: from probabilities back to exact logits.
 Value argument_of(const char* op, const Value& x) {
-  return x.node().op().name == op ? x.node().inputs()[0] : Value();
+  const Node& node = x.node();
+  const Node& source = node.op().name == "Cast" ? node.inputs()[0].node() : node;
+  return source.op().name == op ? with_dtype(source.inputs()[0], x.dtype()) : Value();
 }
 
 // Logits that are known exactly (up to a constant for each row), or none.
@@ -72,10 +84,6 @@ Loss last_axis_mean(std::string name, Reduction reduction, F function) {
 
 bool ends_with_one(const Shape& shape) { return shape.rank() > 0 && shape.dim(-1) == 1; }
 
-Value with_dtype(const Value& x, DType dtype) {
-  return x.dtype() == dtype ? x : ops::cast(x, dtype);
-}
-
 int64_t rows_of_all_replicas(const Value& per_example) {
   const ReplicaContext* replica = get_replica_context();
   if (replica == nullptr)
@@ -109,7 +117,7 @@ Value Loss::per_example(const Value& y_true, const Value& y_pred,
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
     if (!function_) invalid("its function is empty");
     const NameScope scope(name_);
-    const Value loss = function_(y_true, y_pred);
+    const Value loss = function_(widened(y_true), widened(y_pred));
     if (loss.shape().rank() == 0 || loss.shape()[0] != y_pred.shape()[0])
       invalid("the loss function returned ", loss.spec(), ", not one value a row");
     const auto reduced_from = [&](int axis, const Value& x) {

@@ -18,7 +18,8 @@ enum class Reduction { kSumOverBatchSize, kSum };
 // from any such function.
 class Loss {
  public:
-  // Maps to [rows, ..]: losses of the samples, or of the parts of each.
+  // Maps to [rows, ..]: losses of the samples, or of the parts of each. What has 16 bits comes as
+  // float32.
   using Function = std::function<Value(const Value& y_true, const Value& y_pred)>;
 
   Loss(std::string name, Function function, Reduction reduction = Reduction::kSumOverBatchSize)

@@ -130,6 +130,44 @@ TEST(RegressionTest, LeavesALastAxisOfOneOut) {
   expect_near(per_example(MeanSquaredError(), column, rows), {1, 4});
 }
 
+// Where 1e-7 and 1 - 1e-7 are no numbers of their own, and squares are soon infinite.
+TEST(LossTest, OfSixteenBitsIsComputedInFloat32) {
+  const Tensor y = Tensor::from<float>({1, 0}, {1, 2});
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const auto loss_of = [&](const Loss& loss, const Tensor& p) {
+      return per_example(loss, y.cast(dtype), p.cast(dtype));
+    };
+    const Tensor right = loss_of(BinaryCrossentropy(), y);
+    EXPECT_EQ(right.dtype(), DType::kFloat32);
+    expect_near(right, {0}, 1e-6);
+    const double wrong = -std::log(1e-7);
+    expect_near(loss_of(BinaryCrossentropy(), Tensor::from<float>({0, 1}, {1, 2})), {wrong}, 0.1);
+    expect_near(loss_of(CategoricalCrossentropy(), Tensor::from<float>({0, 1}, {1, 2})), {wrong},
+                0.1);
+    expect_near(loss_of(KLDivergence(), y), {0}, 1e-5);
+    expect_near(loss_of(MeanSquaredError(), Tensor::from<float>({1, 300}, {1, 2})), {45000}, 100);
+    expect_near(loss_of(Loss("own", [](const Value& a, const Value& b) { return a + b * 1e-3; }),
+                        Tensor::from<float>({1, 0}, {1, 2})),
+                {1.001 / 2}, 1e-6);
+  }
+}
+
+TEST(LossTest, OfSixteenBitsIsExactThroughASigmoidOrSoftmaxThatItCanSee) {
+  const auto loss_of = [](const Loss& loss, nn::Activation activation, const Tensor& y,
+                          const Tensor& x) {
+    const Function f([&](const std::vector<Value>& in) {
+      return std::vector<Value>{loss.per_example(in[0], activation(in[1]))};
+    });
+    return f({y, x.cast(DType::kBFloat16)})[0];
+  };
+  const Tensor logits = Tensor::from<float>({0, 60}, {1, 2}),
+               y = Tensor::from<float>({1, 0}, {1, 2});
+  expect_near(loss_of(SparseCategoricalCrossentropy(), nn::softmax, Tensor::from<int32_t>({0}, {1}),
+                      logits),
+              {60});
+  expect_near(loss_of(BinaryCrossentropy(), nn::sigmoid, y, logits), {(std::log(2) + 60) / 2});
+}
+
 TEST(KLDivergenceTest, ComparesDistributions) {
   const Tensor y = Tensor::from<float>({0.5, 0.5}, {1, 2}),
                p = Tensor::from<float>({0.25, 0.75}, {1, 2});
