@@ -96,6 +96,14 @@ TEST(EarlyStopping, SaysWhatWasNotReached) {
                             callbacks::EarlyStopping({.patience = 2, .baseline = 1.5})});
   EXPECT_EQ(history.stop_reason,
             "val_loss has not improved to beyond the baseline 1.5 for 3 epochs");
+  const auto reached = fit(classifier(), 4,
+                           {script("val_loss", {5, 1, 2, 3}),
+                            callbacks::EarlyStopping({.patience = 2, .baseline = 1.5})});
+  EXPECT_EQ(reached.stop_reason, "val_loss has not improved for 2 epochs");
+  const double nan = std::nan("");
+  const auto never = fit(
+      classifier(), 2, {script("val_loss", {nan, nan}), callbacks::EarlyStopping({.baseline = 1})});
+  EXPECT_EQ(never.stop_reason, "val_loss has not improved to beyond the baseline 1 for 2 epochs");
 }
 
 TEST(EarlyStopping, RestoresTheBestWeights) {

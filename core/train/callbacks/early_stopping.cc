@@ -23,16 +23,12 @@ class EarlyStoppingCallback : public Callback {
   void on_epoch_end(Training& training, Logs& logs) override {
     const auto value = monitor_.find(training, logs);
     if (!value || training.epoch() < options_.start_from_epoch) return;
-    if (monitor_.improves(*value)) {
-      if (!options_.baseline || monitor_.beats(*value, *options_.baseline))
-        waited_ = 0;
-      else
-        ++waited_;
-      if (options_.restore_best_weights) keep_weights(training.model());
-    } else if (++waited_ >= options_.patience && training.epoch() > 0) {
-      training.stop(str(options_.monitor, " has not improved", beyond_baseline(), " for ", waited_,
+    const bool improves = monitor_.improves(*value);
+    waited_ = improves && is_beyond_baseline(*value) ? 0 : waited_ + 1;
+    if (improves && options_.restore_best_weights) keep_weights(training.model());
+    if (!improves && waited_ >= options_.patience && training.epoch() > 0)
+      training.stop(str(options_.monitor, " has not improved", missed_baseline(), " for ", waited_,
                         " epochs"));
-    }
   }
 
   void on_train_end(Training& training) override {
@@ -76,8 +72,15 @@ class EarlyStoppingCallback : public Callback {
     return found->second;
   }
 
-  std::string beyond_baseline() const {
-    return options_.baseline ? str(" to beyond the baseline ", *options_.baseline) : "";
+  bool is_beyond_baseline(double value) const {
+    return !options_.baseline || monitor_.beats(value, *options_.baseline);
+  }
+
+  // What to say where no value has been beyond the baseline.
+  std::string missed_baseline() const {
+    const auto& best = monitor_.best();
+    const bool is_reached = best ? is_beyond_baseline(*best) : !options_.baseline;
+    return is_reached ? "" : str(" to beyond the baseline ", *options_.baseline);
   }
 
   EarlyStoppingOptions options_;
