@@ -106,17 +106,28 @@ TEST(EarlyStopping, SaysWhatWasNotReached) {
   EXPECT_EQ(never.stop_reason, "val_loss has not improved to beyond the baseline 1 for 2 epochs");
 }
 
-TEST(EarlyStopping, RestoresTheBestWeights) {
+// Whether training ends with the weights of epoch `best` where the monitor has these values.
+void expect_restored(std::vector<double> values, int64_t best, int64_t start_from_epoch = 0) {
   auto model = classifier();
-  Tensor best;
+  Tensor kept;
   auto hooks = std::make_shared<Hooks>();
   hooks->epoch_end = [&](Training& training, Logs&) {
-    if (training.epoch() == 1) best = training.model().variables()[0]->value().clone();
+    if (training.epoch() == best) kept = training.model().variables()[0]->value().clone();
   };
-  fit(model, 5,
-      {script("val_loss", {5, 1, 2, 3, 4}), hooks,
-       callbacks::EarlyStopping({.patience = 2, .restore_best_weights = true})});
-  EXPECT_EQ(std::memcmp(model.variables()[0]->value().raw(), best.raw(), best.bytes()), 0);
+  fit(model, std::ssize(values),
+      {script("val_loss", values), hooks,
+       callbacks::EarlyStopping(
+           {.patience = 2, .restore_best_weights = true, .start_from_epoch = start_from_epoch})});
+  EXPECT_EQ(to_string(model.variables()[0]->value()), to_string(kept));
+}
+
+TEST(EarlyStopping, RestoresTheBestWeights) { expect_restored({5, 1, 2, 3, 4}, 1); }
+
+TEST(EarlyStopping, RestoresTheFirstWeightsItSawWhereNoValueIsANumber) {
+  const double nan = std::nan("");
+  expect_restored({nan, nan, nan}, 0);
+  expect_restored({1, nan, nan, nan}, 1, 1);
+  expect_restored({nan, 3, 4, 5}, 1);
 }
 
 TEST(Monitor, AnUnknownResultIsAnErrorThatListsTheKnownOnes) {
