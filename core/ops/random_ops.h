@@ -6,8 +6,8 @@
 // seed, on the op's place in the graph, on the step and on the replica, never on threads or on what
 // ran before. A `seed` of 0 takes a number from the traced graph's order, so two ops of one
 // function differ by default, and the first ones of two functions do not. A dtype that is not
-// floating, a range from high to low, a negative deviation or a rate beyond its bounds is
-// kInvalidArgument at once.
+// floating, a range from high to low or beyond the dtype, a negative deviation or a rate beyond its
+// bounds is kInvalidArgument at once.
 namespace cohort::ops {
 
 Value random_uniform(const Shape& shape, double low = 0, double high = 1,

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
 #include "core/graph/gradients.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/random_ops.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/evaluate.h"
 
 namespace cohort {
@@ -42,6 +44,25 @@ TEST(Random, RefusesWhatNoDistributionHas) {
   EXPECT_THROW(random_normal({2}, 0, -1), Error);
   EXPECT_THROW(random_normal({2}, 0, 1, DType::kInt32), Error);
   EXPECT_THROW(dropout(random_normal({2}), 1), Error);
+}
+
+TEST(Random, RefusesARangeThatItsTypeDoesNotHold) {
+  Graph graph;
+  const GraphScope scope(graph);
+  const auto error = [](double low, double high, DType dtype) {
+    return testing::error_of([&] { random_uniform({2}, low, high, dtype); }).message();
+  };
+  EXPECT_NE(error(-3e38, 3e38, DType::kFloat32)
+                .find("the range -3e+38 to 3e+38 is too large for float32; allowed are bounds from "
+                      "-3.40282e+38 to 3.40282e+38 that are at most 3.40282e+38 apart"),
+            std::string::npos);
+  for (const auto& [low, high, dtype] : {std::tuple(0.0, 1e39, DType::kFloat32),
+                                         {-1e308, 1e308, DType::kFloat64},
+                                         {-3e38, 3e38, DType::kBFloat16},
+                                         {0.0, 65505.0, DType::kFloat16}})
+    EXPECT_NE(error(low, high, dtype).find("is too large"), std::string::npos) << dtype;
+  EXPECT_EQ(error(-65504, 65504, DType::kFloat16), "no error") << "is computed in float32";
+  EXPECT_EQ(error(-1e38, 1e38, DType::kFloat32), "no error");
 }
 
 TEST(Dropout, GradientDropsTheSameElements) {
