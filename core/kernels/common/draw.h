@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cmath>
+#include <concepts>
+#include <limits>
 #include <numbers>
 
 #include "core/base/random.h"
+#include "core/kernels/common/convert.h"
 #include "core/kernels/common/math.h"
 
 // Random numbers of the random ops, the same on all devices: those of element i are a function of
@@ -50,6 +53,31 @@ COHORT_HOST_DEVICE inline Numbers<R> uniform(const Block& block) {
       numbers[i] = static_cast<R>(join64(block[2 * i], block[2 * i + 1]) >> 11) * R(0x1p-53);
   }
   return numbers;
+}
+
+// The next T below a finite number.
+template <typename T>
+T next_below(T value) {
+  if constexpr (std::floating_point<T>) {
+    return std::nextafter(value, -std::numeric_limits<T>::infinity());
+  } else {
+    constexpr uint16_t kLeastNegative = 0x8001;
+    const float number = convert<float>(value);
+    if (number == 0)
+      value.bits = kLeastNegative;
+    else
+      value.bits = static_cast<uint16_t>(number < 0 ? value.bits + 1 : value.bits - 1);
+    return value;
+  }
+}
+
+// What becomes of a number of [low, high), computed as an R, that rounding to T takes to `high` or
+// beyond: the T of the range that is next to it.
+template <typename T, typename R>
+T last_of_range(double low, double high) {
+  const T first = convert<T>(low), end = convert<T>(high);
+  const T last = convert<R>(end) < static_cast<R>(high) ? end : next_below(end);
+  return convert<R>(last) < convert<R>(first) ? first : last;
 }
 
 // Standard normal numbers by the method of Box and Muller.

@@ -8,6 +8,7 @@
 namespace cohort {
 namespace {
 
+using draw::last_of_range;
 using draw::normal;
 using draw::Numbers;
 using draw::StepRandom;
@@ -50,9 +51,8 @@ void random_uniform(const KernelCall& call, const KernelContext& context) {
       },
       [&]<typename T, typename R>(R u) {
         const T value = convert<T>(static_cast<R>(low) + u * static_cast<R>(high - low));
-        return static_cast<R>(value) < static_cast<R>(high)
-                   ? value
-                   : convert<T>(low);  // rounding may reach `high`
+        return static_cast<R>(value) < static_cast<R>(high) ? value
+                                                            : last_of_range<T, R>(low, high);
       });
 }
 

@@ -31,14 +31,14 @@ void fill(const KernelContext& context, Distribution distribution, int64_t count
   const bool is_uniform = distribution == Distribution::kUniform;
   const R base = static_cast<R>(a), width = static_cast<R>(is_uniform ? b - a : b),
           high = static_cast<R>(b);
-  const T low = convert<T>(a);
+  const T last = draw::last_of_range<T, R>(a, b);
   for_each_element(*context.stream, (count + kEach - 1) / kEach, [=] COHORT_DEVICE(int64_t index) {
     const draw::StepRandom random(op_seed, step->seed, step->step, step->replica_id);
     const draw::Numbers<R> numbers = draw_numbers<R>(distribution, random, index);
     for (int64_t k = 0; k < kEach && index * kEach + k < count; ++k) {
       const T value = convert<T>(base + width * numbers[k]);
       // Rounding may reach the end of a uniform range.
-      out[index * kEach + k] = is_uniform && !(convert<R>(value) < high) ? low : value;
+      out[index * kEach + k] = is_uniform && !(convert<R>(value) < high) ? last : value;
     }
   });
 }

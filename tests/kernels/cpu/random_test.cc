@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "tests/kernels/cpu/kernel_testing.h"
 
 namespace cohort::testing {
@@ -56,6 +59,26 @@ TEST(Random, HasTheMomentsOfItsDistribution) {
     EXPECT_NEAR(truncated.variance, 0.7737, 0.01 + rounding) << dtype;
     EXPECT_GE(truncated.low, -2);
     EXPECT_LE(truncated.high, 2);
+  }
+}
+
+// How many of 200 thousand uniform numbers are `value`, less what is expected of it, in standard
+// deviations.
+double surplus(DType dtype, double low, double high, double value, double probability) {
+  const auto draws = to_doubles(draw("RandomUniform", {dtype, {200, 1000}}, low, high));
+  const double n = static_cast<double>(draws.size());
+  const auto found = static_cast<double>(std::ranges::count(draws, value));
+  return (found - n * probability) / std::sqrt(n * probability * (1 - probability));
+}
+
+TEST(Random, WhatRoundsToTheEndOfARangeStaysNextToIt) {
+  for (const auto& [dtype, bits] : {std::pair(DType::kBFloat16, 8), {DType::kFloat16, 11}}) {
+    const double ulp = std::ldexp(1, -bits);  // below 1
+    EXPECT_LT(surplus(dtype, 0, 1, 0, ulp / 1000), 5) << dtype;
+    EXPECT_LT(std::abs(surplus(dtype, 0, 1, 1 - ulp, 1.5 * ulp)), 5) << dtype;
+    EXPECT_LT(std::abs(surplus(dtype, -2, -1, -2, ulp)), 5) << dtype;
+    EXPECT_LT(std::abs(surplus(dtype, -2, -1, -1 - 2 * ulp, 3 * ulp)), 5) << dtype;
+    EXPECT_LT(moments(draw("RandomUniform", {dtype, {200, 1000}}, -2, -1)).high, -1) << dtype;
   }
 }
 
