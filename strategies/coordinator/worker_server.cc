@@ -241,7 +241,8 @@ std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
                              .tls = options_.tls,
                              .allow_plaintext = options_.allow_plaintext,
                              .notice = options_.notice},
-      ConsistencyOptions{}, environment_);
+      std::nullopt,  // the coordinator has compared it
+      environment_);
 }
 
 void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>& call) {

@@ -12,6 +12,7 @@
 #include "strategies/parameter_server/direct_link.h"
 #include "strategies/parameter_server/frame_socket.h"
 #include "strategies/parameter_server/local_link.h"
+#include "strategies/parameter_server/same_consistency.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace cohort::parameter_server {
@@ -219,6 +220,8 @@ void ClientCalls::introduce(proto::Request& request, Time deadline, milliseconds
   caller.set_job_id(options_.job_id);
   caller.set_task(options_.task);
   caller.set_incarnation(options_.incarnation);
+  // With each request, for each may be the first of a session.
+  if (options_.consistency) write_consistency(*options_.consistency, request.mutable_consistency());
   const auto left =
       std::min(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), wait);
   request.set_timeout_ms(static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));

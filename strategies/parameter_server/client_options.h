@@ -3,10 +3,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/parameter_server/compression.h"
+#include "strategies/parameter_server/consistency.h"
 #include "strategies/parameter_server/patience.h"
 
 namespace cohort {
@@ -36,6 +38,9 @@ struct ParameterClientOptions {
   Transport transport = Transport::kSharedMemory;
   TlsFiles tls = {};
   bool allow_plaintext = false;
+  // What the server has to have, or calls are kFailedPrecondition with both values; none: it may
+  // have any.
+  std::optional<ConsistencyOptions> consistency = {};
   // Gets lines for people, without a newline, such as for which server a call has been waiting for
   // some seconds; where empty, they go to standard error. May be called from any thread.
   std::function<void(const std::string& line)> notice = {};

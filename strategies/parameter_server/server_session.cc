@@ -71,14 +71,16 @@ class WorkForServers {
 }  // namespace
 
 ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
-                             const ConsistencyOptions& consistency, const Environment& environment)
+                             const std::optional<ConsistencyOptions>& consistency,
+                             const Environment& environment)
     : servers_(servers),
-      consistency_(consistency),
+      consistency_(consistency.value_or(ConsistencyOptions{})),
       task_(client.task),
       timeout_(client.timeout),
       // The caller's thread takes one server itself.
       pool_(std::max<int>(static_cast<int>(servers.size()) - 1, 0)) {
   if (servers.empty()) invalid("there is no parameter server to work with");
+  client.consistency = consistency;
   for (const Address& server : servers) {
     client.server = str("ps:", clients_.size());
     clients_.push_back(std::make_unique<ParameterClient>(server, client, environment));

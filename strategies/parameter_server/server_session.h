@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "strategies/cluster/address.h"
@@ -20,9 +21,11 @@ namespace cohort {
 class ServerSession {
  public:
   // `client` is the same for all servers, but for what they are called; `consistency` must be what
-  // these were started with. kInvalidArgument without servers.
+  // these were started with, which they compare: then calls are kFailedPrecondition with both
+  // values. None: whatever these have, what they do is taken for asynchronous. kInvalidArgument
+  // without servers.
   ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
-                const ConsistencyOptions& consistency,
+                const std::optional<ConsistencyOptions>& consistency,
                 const Environment& environment = process_environment);
   // Says to all servers that the task has done its work (ParameterClient::say_done), unless the
   // process has been asked to stop, or an error ends this: then the job is to go on.

@@ -12,6 +12,7 @@
 #include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/message_parts.h"
 #include "strategies/parameter_server/requests.h"
+#include "strategies/parameter_server/same_consistency.h"
 #include "strategies/parameter_server/same_shard.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -113,6 +114,9 @@ void Service::identify(const proto::Request& request, Session& session) {
     return refuse_if_retired(*start);
   if (start) invalid("a call is of one task: it was ", start->task, ", now ", who.task());
   session.tasks.check(options_.job_id, who.task());
+  // Who is refused has not come.
+  if (request.has_consistency())
+    require_same(options_.consistency, request.consistency(), who.task());
   enter(roster_.enter(who.task(), who.incarnation()), session);
 }
 

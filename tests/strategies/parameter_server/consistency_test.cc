@@ -27,6 +27,56 @@ TEST(ConsistencyOptions, RefusesWhatDoesNotGoTogether) {
                Code::kInvalidArgument, "never stale");
 }
 
+TEST(ConsistencyOptions, HaveToBeThoseOfTheServerWhereACallerSaysThem) {
+  struct Case {
+    ConsistencyOptions server, caller;
+    const char* what;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{}, {.max_staleness = 0}, "max_staleness is none (asynchronous) on this server, and 0 "
+                                      "(synchronous) for worker:0"},
+           {{.max_staleness = 0}, {}, "max_staleness is 0 (synchronous) on this server, and none"},
+           {{.max_staleness = 3}, {.max_staleness = 4}, "max_staleness is 3 on this server, and 4"},
+           {{.max_staleness = 0, .num_workers = 2},
+            {.max_staleness = 0, .num_workers = 3},
+            "num_workers is 2 on this server, and 3"},
+           {{.max_staleness = 0, .num_workers = 2},
+            {.max_staleness = 0, .num_workers = 2, .backup_workers = 1},
+            "backup_workers is 0 on this server, and 1"},
+           {{.scale_learning_rate = true}, {}, "scale_learning_rate is true on this server, and "
+                                               "false"},
+           {{}, {.delay_compensation = 0.5}, "delay_compensation is 0 on this server, and 0.5"}}) {
+    SCOPED_TRACE(c.what);
+    TestServer server({.consistency = c.server});
+    const auto statistics = [&](const ConsistencyOptions& consistency) {
+      return ParameterClient(server.address(),
+                             {.task = "worker:0",
+                              .job_id = "job",
+                              .transport = transport(),
+                              .consistency = consistency},
+                             no_environment)
+          .statistics();
+    };
+    EXPECT_ERROR(statistics(c.caller), Code::kFailedPrecondition, c.what);
+    EXPECT_ERROR(statistics(c.caller), Code::kFailedPrecondition,
+                 "run_parameter_server(options)");
+    EXPECT_FALSE(server->is_done()) << "nobody has come";
+    EXPECT_EQ(statistics(c.server).requests_refused, 2u);
+    EXPECT_NO_THROW(server.client()->statistics()) << "who does not say them";
+  }
+}
+
+TEST(ConsistencyOptions, OfAsynchronousTrainingDoNotCountWorkers) {
+  TestServer server;
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .transport = transport(),
+                          .consistency = ConsistencyOptions{.num_workers = 3}},
+                         no_environment);
+  EXPECT_NO_THROW(client.statistics());
+}
+
 // Who had ended before is not waited for again.
 TEST(BoundedStaleness, GoesOnWhenTheServerComesBack) {
   const TemporaryFolder folder("ps");

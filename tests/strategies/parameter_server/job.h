@@ -29,7 +29,9 @@ class Job {
       servers_.push_back(std::make_unique<TestServer>(
           ParameterServerOptions{.consistency = {.max_staleness = options_.max_staleness,
                                                  .num_workers = workers,
-                                                 .backup_workers = options_.backup_workers}}));
+                                                 .backup_workers = options_.backup_workers,
+                                                 .scale_learning_rate = options_.scale_learning_rate,
+                                                 .delay_compensation = options_.delay_compensation}}));
   }
 
   std::unique_ptr<ParameterServerStrategy> worker(int index, const Options* other = nullptr) const {

@@ -17,12 +17,10 @@ using Options = ParameterServerStrategy::Options;
 class ServerTask {
  public:
   ServerTask(int workers, Options options) {
-    ClusterSpec::Jobs jobs = {{"ps", {port_.address()}}};
-    for (int w = 0; w < workers; ++w) jobs["worker"].push_back(str("127.0.0.1:", 1 + w));
+    for (int w = 0; w < workers; ++w) jobs_["worker"].push_back(str("127.0.0.1:", 1 + w));
     options.job_id = "job";
     options.orphaned_after = std::chrono::seconds(20);
-    options.resolver = std::make_shared<LiteralResolver>(
-        ClusterSpec(jobs), LiteralResolverOptions{.task_type = "ps", .task_id = 0});
+    options.resolver = resolver("ps");
     served_ = std::async(std::launch::async,
                          [options = std::move(options)] { return run_parameter_server(options); });
   }
@@ -44,8 +42,21 @@ class ServerTask {
         no_environment);
   }
 
+  std::unique_ptr<ParameterServerStrategy> worker(Options options) const {
+    options.job_id = "job";
+    options.timeout = std::chrono::seconds(20);
+    options.resolver = resolver("worker");
+    return std::make_unique<ParameterServerStrategy>(options);
+  }
+
  private:
+  std::shared_ptr<const ClusterResolver> resolver(const std::string& job) const {
+    return std::make_shared<LiteralResolver>(
+        ClusterSpec(jobs_), LiteralResolverOptions{.task_type = job, .task_id = 0});
+  }
+
   launcher::ReservedPort port_;
+  ClusterSpec::Jobs jobs_ = {{"ps", {port_.address()}}};
   std::future<bool> served_;
 };
 
@@ -97,6 +108,23 @@ TEST(ServersOfAStrategy, WaitForAllWorkersButTheBackups) {
   EXPECT_EQ(push(*first, -10), PushOutcome::kApplied);
   EXPECT_EQ(push(*second, -100), PushOutcome::kLate);
   EXPECT_EQ(values_of(fetch(*second, spec))[0], 11);
+}
+
+TEST(ServersOfAStrategy, HaveTheOptionsOfTheWorkers) {
+  const Options synchronous{.max_staleness = 0};
+  const auto variable_of = [](const ServerTask& task, const Options& options) {
+    const auto strategy = task.worker(options);
+    const auto scope = strategy->scope();
+    create_variable({.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                       return Tensor::scalar(0.0f);
+                     }})->value();
+  };
+  for (const bool is_synchronous : {false, true}) {
+    const ServerTask task(2, is_synchronous ? synchronous : Options{});
+    EXPECT_ERROR(variable_of(task, is_synchronous ? Options{} : synchronous),
+                 Code::kFailedPrecondition, "run_parameter_server(options)");
+    EXPECT_NO_THROW(variable_of(task, is_synchronous ? synchronous : Options{}));
+  }
 }
 
 TEST(ServersOfAStrategy, AreRefusedWhatDoesNotGoTogether) {
