@@ -46,6 +46,7 @@ void write_pull(const ShardPull& pull, pb::Pull* out) {
   out->set_at_least(pull.at_least);
   out->set_rows(pull.rows ? static_cast<int64_t>(pull.rows->size()) : -1);
   out->set_part(pull.part);
+  parameter_server::write_tensor_spec(pull.target.spec(), out);
 }
 
 void require_value(const char* what, const std::string& shard, const Tensor& tensor,
@@ -214,6 +215,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     out.set_version(from.version);
     out.set_learning_rate(push.learning_rate);
     out.set_step(push.step);
+    parameter_server::write_tensor_spec(push.gradient.spec(), &out);
     out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
     if (push.rows) payload.push_back(piece_of(*push.rows));
     const bool compressed = is_compressed(push);
@@ -269,6 +271,7 @@ void ParameterClient::assign(const std::string& shard, const Tensor& value, int 
   request.mutable_assign()->set_shard(shard);
   request.mutable_assign()->set_part(part);
   request.mutable_assign()->set_payload_bytes(value.bytes());
+  parameter_server::write_tensor_spec(value.spec(), request.mutable_assign());
   const std::lock_guard writing(write_mutex_);
   request.mutable_assign()->set_sequence(++writes_);
   Payload payload;
@@ -314,6 +317,7 @@ void ParameterClient::write_rows(pb::Request& request, const std::string& shard,
   assign.set_shard(shard);
   assign.set_rows(static_cast<int64_t>(rows.size()));
   assign.set_payload_bytes(rows.size() * sizeof(int64_t) + values.bytes());
+  parameter_server::write_tensor_spec(values.spec(), &assign);
   const std::lock_guard writing(write_mutex_);
   assign.set_sequence(++writes_);
   Payload payload = {piece_of(rows), piece_of(values)};

@@ -35,7 +35,7 @@ class ClientCalls;
 // A gradient for a shard.
 struct ShardPush {
   std::string shard;
-  Tensor gradient;  // of the shard's spec, or [rows, ...] when `rows` is there
+  Tensor gradient;  // of the shard's spec, or [rows, ...] when `rows` is there, else kInvalidArgument
   double learning_rate = 0;
   // Which of an optimizer's updates this is, from 1: the shard's count goes on from here where it
   // is behind, as after a checkpoint was loaded. 0: not said.
@@ -57,7 +57,8 @@ struct ShardPushed {
 // A value wanted of a shard.
 struct ShardPull {
   std::string shard;
-  Tensor target;  // of the right spec: written in place, also by a call that fails later on
+  // Of the shard's spec, else kInvalidArgument: written in place, also by a call that fails later.
+  Tensor target;
   // Some rows alone: `target` is [rows, ...].
   std::optional<std::vector<int64_t>> rows = {};
   // What `target` holds already: nothing is sent where it is the present one.

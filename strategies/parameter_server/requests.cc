@@ -223,6 +223,7 @@ std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& r
     invalid("shard \"", shard->spec().name,
             "\" makes its rows on first use, and cannot be assigned");
   check_write(*shard, assign.part(), assign.sequence());
+  require_tensor_spec("the value of", shard->spec().name, assign, spec);
   if (assign.payload_bytes() != spec.bytes())
     invalid("the value of shard \"", shard->spec().name, "\" takes ", spec.bytes(), " bytes, got ",
             assign.payload_bytes());
@@ -249,6 +250,7 @@ std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Reque
   if (assign.rows() < 0 || static_cast<uint64_t>(assign.rows()) > kMaxRowsBytes / each)
     fail(Code::kResourceExhausted, assign.rows(), " rows of shard \"", spec.name,
          "\" in a request; the limit is ", kMaxRowsBytes, " bytes");
+  require_tensor_spec("the value of", spec.name, assign, spec.rows_spec(assign.rows()));
   const auto count = static_cast<size_t>(assign.rows());
   if (assign.payload_bytes() != count * each)
     invalid(count, " rows of shard \"", spec.name, "\" take ", count * each, " bytes, got ",

@@ -37,6 +37,10 @@ struct ShardSpec {
   TensorSpec spec() const {
     return whole.shape.rank() == 0 ? whole : TensorSpec{whole.dtype, whole.shape.with_dim(0, rows)};
   }
+  // What so many rows of it are. REQUIRES: it has rows.
+  TensorSpec rows_spec(int64_t count) const {
+    return {whole.dtype, whole.shape.with_dim(0, count)};
+  }
   // Elements of a row.
   int64_t columns() const {
     return whole.shape.rank() == 0 ? 1 : whole.shape.count(1, whole.shape.rank());

@@ -1,9 +1,19 @@
 #include "strategies/parameter_server/spec_message.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
 
 namespace cohort::parameter_server {
+namespace {
+
+DType read_dtype(int64_t number) {
+  if (number < 0 || number >= kNumDTypes) invalid(number, " is not a dtype");
+  return static_cast<DType>(number);
+}
+
+}  // namespace
 
 void write_shard_spec(const ShardSpec& spec, proto::Create* out) {
   out->set_shard(spec.name);
@@ -30,11 +40,10 @@ void write_shard_spec(const ShardSpec& spec, proto::Create* out) {
 }
 
 ShardSpec read_shard_spec(const proto::Create& in) {
-  if (in.dtype() < 0 || in.dtype() >= kNumDTypes) invalid(in.dtype(), " is not a dtype");
   ShardSpec spec{
       .name = in.shard(),
       .variable = in.variable(),
-      .whole = {static_cast<DType>(in.dtype()),
+      .whole = {read_dtype(in.dtype()),
                 Shape(std::span<const int64_t>(in.shape().data(),
                                                static_cast<size_t>(in.shape_size())))},
       .begin = in.begin(),
@@ -51,6 +60,15 @@ ShardSpec read_shard_spec(const proto::Create& in) {
                                .max_rows = in.lazy().max_rows()};
   }
   return spec;
+}
+
+void require_tensor_spec(const char* what, const std::string& shard, std::span<const int64_t> said,
+                         const TensorSpec& wanted) {
+  if (said.empty()) return;
+  const std::span<const int64_t> extents = said.subspan(1);
+  if (said[0] == static_cast<int>(wanted.dtype) && std::ranges::equal(extents, wanted.shape)) return;
+  invalid(what, " shard \"", shard, "\" is ", TensorSpec{read_dtype(said[0]), Shape(extents)},
+          ", and has to be ", wanted);
 }
 
 }  // namespace cohort::parameter_server

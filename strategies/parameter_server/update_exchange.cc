@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -95,6 +96,8 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
     push.bytes = rows_bytes(*push.shard, in.rows(), sizeof(int64_t) + spec.row_bytes());
   }
   push.shard->check_push(push.push.rows);
+  require_tensor_spec("the gradient for", spec.name, in,
+                      in.rows() < 0 ? spec.spec() : spec.rows_spec(in.rows()));
   if (push.compression == Compression::kNone) {
     require_bytes("a push to", spec.name, in.payload_bytes(), push.bytes);
   } else {
@@ -126,6 +129,8 @@ void UpdateExchange::add(const proto::Pull& in) {
   } else if (spec.lazy) {
     invalid("shard \"", spec.name, "\" makes its rows on first use: pull the rows you need");
   }
+  require_tensor_spec("the target of", spec.name, in,
+                      in.rows() < 0 ? spec.spec() : spec.rows_spec(in.rows()));
   pulls_.push_back(std::move(pull));
 }
 
@@ -215,8 +220,7 @@ void UpdateExchange::decode(Push& push) {
   if (push.rows >= 0) {
     const auto* rows = static_cast<const int64_t*>(payload->data);
     push.push.rows.emplace(rows, rows + push.rows);
-    const TensorSpec some{spec.whole.dtype, spec.whole.shape.with_dim(0, push.rows)};
-    push.push.gradient = as_tensor(some, values, offset);
+    push.push.gradient = as_tensor(spec.rows_spec(push.rows), values, offset);
   } else if (push.compression == Compression::kNone) {
     push.push.gradient = as_tensor(spec.spec(), values, offset);
   } else {

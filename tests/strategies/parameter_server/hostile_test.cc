@@ -174,6 +174,14 @@ TEST_F(Hostile, Pushes) {
   refused([](auto& p) { p.set_rows(-2); }, Code::kInvalidArgument, "-2 rows");
   refused([](auto& p) { p.set_rows(INT64_MAX); }, Code::kResourceExhausted, "limit");
   refused([](auto& p) { p.set_rows(1), p.set_payload_bytes(1); }, Code::kInvalidArgument, "bytes");
+  const auto spec = [](auto& p, const std::vector<int64_t>& said) {
+    p.mutable_spec()->Assign(said.begin(), said.end());
+  };
+  refused([&](auto& p) { spec(p, {0, 2, 2}); }, Code::kInvalidArgument, "is float32[2,2]");
+  refused([&](auto& p) { spec(p, {-1, 4}); }, Code::kInvalidArgument, "-1 is not a dtype");
+  refused([&](auto& p) { spec(p, {INT64_MAX}); }, Code::kInvalidArgument, "is not a dtype");
+  refused([&](auto& p) { spec(p, {0, -4}); }, Code::kInvalidArgument, "-4");
+  refused([&](auto& p) { spec(p, std::vector<int64_t>(20, 1)); }, Code::kInvalidArgument, "");
   refused([](auto& p) { p.set_payload_bytes(15); }, Code::kInvalidArgument, "16 bytes");
   refused([](auto& p) { p.set_payload_bytes(UINT64_MAX); }, Code::kInvalidArgument, "16 bytes");
   for (const char* source : {"worker:1", "worker:0/writes", "chief:0", "chief:0/lane-",

@@ -41,6 +41,42 @@ TEST(RowsOfAShard, ArePulledAlone) {
   EXPECT_ERROR(pull_rows(*client, spec, {-1}), Code::kOutOfRange, "row -1");
 }
 
+// As many bytes make neither the rows nor the value.
+TEST(RowsOfAShard, AreOfItsDtypeAndItsColumns) {
+  TestServer server;
+  const auto client = server.client();
+  const Rows rows = {0, 1, 2, 3};
+  const ShardSpec dense = whole_shard("w", {DType::kFloat32, {4, 2}}), lazy = lazy_table(8, 2, {});
+  client->create(dense, [] { return Tensor::zeros(DType::kFloat32, {4, 2}); });
+  client->create(lazy, [] { return Tensor(); });
+  for (const TensorSpec& other :
+       {TensorSpec{DType::kInt32, {4, 2}}, TensorSpec{DType::kFloat64, {4, 1}}}) {
+    const Tensor zeros = Tensor::zeros(other.dtype, other.shape);
+    const std::string both = str(other, ", and has to be float32[4,2]");
+    for (const std::string shard : {"w", "table"}) {
+      EXPECT_ERROR(
+          client->push({.shard = shard, .gradient = zeros, .learning_rate = 1, .rows = rows}),
+          Code::kInvalidArgument, str("the gradient for shard \"", shard, "\" is ", both));
+      EXPECT_ERROR(client->pull({.shard = shard, .target = zeros, .rows = rows}),
+                   Code::kInvalidArgument, str("the target of shard \"", shard, "\" is ", both));
+    }
+    EXPECT_ERROR(client->assign_rows("table", rows, zeros, 0, false), Code::kInvalidArgument, both);
+    EXPECT_ERROR(client->add_missing_rows("table", rows, zeros), Code::kInvalidArgument, both);
+  }
+  for (const TensorSpec& other :
+       {TensorSpec{DType::kInt32, {4, 2}}, TensorSpec{DType::kFloat32, {2, 4}},
+        TensorSpec{DType::kFloat64, {2, 2}}, TensorSpec{DType::kFloat32, {8}}}) {
+    const Tensor zeros = Tensor::zeros(other.dtype, other.shape);
+    const std::string both = str(other, ", and has to be float32[4,2]");
+    EXPECT_ERROR(client->push({.shard = "w", .gradient = zeros, .learning_rate = 1}),
+                 Code::kInvalidArgument, both);
+    EXPECT_ERROR(client->pull({.shard = "w", .target = zeros}), Code::kInvalidArgument, both);
+    EXPECT_ERROR(client->assign("w", zeros), Code::kInvalidArgument, both);
+  }
+  EXPECT_EQ(server->statistics().pushes_applied, 0u);
+  EXPECT_EQ(server->statistics().rows, 0u);
+}
+
 struct Rule {
   std::string name;
   optim::Optimizer optimizer;
