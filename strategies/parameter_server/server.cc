@@ -272,7 +272,6 @@ class ParameterServer::Network {
       changed_.wait_for(lock, kLookInterval);
       const auto why = service_.is_orphaned();
       if (!why && !interrupted()) continue;
-      saves_at_end_ = !options_.snapshot_folder.empty();
       if (why) options_.notice(*why);
       return;
     }
@@ -328,8 +327,8 @@ class ParameterServer::Network {
     changed_.notify_all();
   }
 
-  // Whether it is still to be taken. The job may have ended the server while those who are
-  // connected were served for the last time.
+  // Whether it is still to be taken. What the job has not saved when it ends the server, which it
+  // may do while those who are connected are served for the last time, is not wanted.
   bool take_last_snapshot() {
     const std::lock_guard lock(mutex_);
     return std::exchange(saves_at_end_, false) && !service_.is_ended();
@@ -378,7 +377,8 @@ class ParameterServer::Network {
   const ParameterServerOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool ending_ = false, saves_at_end_ = false;
+  bool ending_ = false;
+  bool saves_at_end_ = options_.snapshot_at_end && !options_.snapshot_folder.empty();
   std::atomic<bool> is_ready_ = false;  // what was there before has been restored
   const coordination::Security security_;
   std::optional<FolderLock> folder_;

@@ -33,16 +33,17 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
 
   // Returns when the job has asked the server to end, or left it alone (orphaned_after), or the
-  // process has been asked to stop (stop_request()). Unless the job has asked for it, the server
-  // takes a last snapshot at its end, if it has a folder for them.
+  // process has been asked to stop (stop_request()).
   void wait();
   // Whether the job needs the server no more: it has asked it to end, or all who have come have
   // said that their work is done (ParameterClient::say_done), and somebody has come.
   bool is_done() const;
   // Returns when nobody is connected, the job needs the server no more, or the time is over.
   void wait_for_callers(std::chrono::milliseconds limit);
-  // Stops serving and takes the last snapshot, with an Error where it cannot be written. Where this
-  // is not called the destructor does so, and such an error is a line.
+  // Stops serving and, if it has a folder for them, takes the last snapshot, with an Error where it
+  // cannot be written; but not where the job has asked the server to end (shut_down()), for what was
+  // not saved by then is not wanted, nor without snapshot_at_end. Where this is not called the
+  // destructor does so, and such an error is a line.
   void end();
   // Random, of this start.
   uint64_t epoch() const;

@@ -26,8 +26,11 @@ struct ParameterServerOptions {
   // written it, for those have had the variables in other shards. 0: that is not known.
   int num_servers = 0;
   // Between snapshots that it makes by itself, of which the first comes at once when there are
-  // shards; 0: when asked to alone, and where the process is asked to stop.
+  // shards; 0: when asked to alone, and at its end.
   std::chrono::milliseconds snapshot_interval{0};
+  // Whether it takes one more at its end, unless the job has asked for that: without, what came
+  // after the one before is lost as where it is killed.
+  bool snapshot_at_end = true;
   // What is written down there besides; needs a snapshot_folder, and a snapshot_interval, as it
   // grows until the next snapshot. A server that is started again with a log in the folder needs
   // one too.

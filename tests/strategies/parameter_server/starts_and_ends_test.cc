@@ -1,6 +1,7 @@
 // How a server starts, comes back and ends, and what it has to itself meanwhile.
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "core/base/file.h"
 #include "strategies/parameter_server/client.h"
 #include "strategies/parameter_server/server.h"
+#include "strategies/parameter_server/snapshot.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/file_size_limit.h"
@@ -85,7 +87,8 @@ TEST(ParameterServer, EndsWhenNobodyIsLeft) {
 
 TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
   const TemporaryFolder folder("ps");
-  TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)});
+  TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)},
+                    TestServer::Stopped::kEnded);
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
   std::thread waiting([&] { server->wait(); });
   server.client()->create(spec, [] { return floats({3}); });
@@ -93,6 +96,43 @@ TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
   server.stop();
   server.start();
   EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{3}));
+}
+
+// Whether somebody asks it to end, or it is destroyed, and though nobody waits for it.
+TEST(ParameterServer, TakesASnapshotAtItsEnd) {
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  for (const bool is_asked : {false, true}) {
+    const TemporaryFolder folder("ps");
+    TestServer server({.snapshot_folder = folder.path()}, TestServer::Stopped::kEnded);
+    server.client()->create(spec, [] { return floats({3}); });
+    if (is_asked) server->end();
+    server.stop();
+    server.start();
+    EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{3}));
+  }
+}
+
+TEST(ParameterServer, TakesNoSnapshotWhenTheJobHasEndedIt) {
+  const TemporaryFolder folder("ps");
+  TestServer server({.snapshot_folder = folder.path()}, TestServer::Stopped::kEnded);
+  const auto client = server.client();
+  client->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+  client->shut_down();
+  server.stop();
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/" + parameter_server::kSnapshotFile));
+}
+
+TEST(ParameterServer, SaysWhereItsLastSnapshotCannotBeWritten) {
+  for (const bool is_asked : {false, true}) {
+    const TemporaryFolder folder("ps");
+    TestServer server({.snapshot_folder = folder.path()}, TestServer::Stopped::kEnded);
+    server.client()->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+    const FileSizeLimit full(8);
+    if (is_asked)
+      EXPECT_ERROR(server->end(), Code::kResourceExhausted, folder.path());
+    server.stop();
+    EXPECT_EQ(server.lines("no snapshot: "), is_asked ? 0 : 1) << "once, to whom it may concern";
+  }
 }
 
 TEST(ParameterServer, EndsWhenNobodyEverCame) {

@@ -34,8 +34,13 @@ inline std::optional<std::string> no_environment(const std::string&) { return st
 // A server with a port of its own, which outlives the server.
 class TestServer {
  public:
-  explicit TestServer(ParameterServerOptions options = {}) : options_(std::move(options)) {
+  // What stop() leaves in its folder: what a server does that is killed, or one that ends.
+  enum class Stopped { kKilled, kEnded };
+
+  explicit TestServer(ParameterServerOptions options = {}, Stopped stopped = Stopped::kKilled)
+      : options_(std::move(options)) {
     options_.job_id = "job";
+    options_.snapshot_at_end = stopped == Stopped::kEnded;
     options_.notice = [this](const std::string& line) {
       const std::lock_guard lock(mutex_);
       lines_.push_back(line);
