@@ -30,12 +30,13 @@ void ClosureQueue::put(ClosurePtr closure) {
   std::unique_lock lock(mutex_);
   // Where another thread has thrown the error, there need not be room yet.
   for (wait_to_put(lock); error_; wait_to_put(lock)) raise(lock, kNever);
+  if (closed_) throw *closed_;
   waiting_.push_back(std::move(closure));
   if (idle_ > 0) offer();
 }
 
 void ClosureQueue::wait_to_put(std::unique_lock<std::mutex>& lock) {
-  const auto ready = [&] { return error_ || (!is_full() && joining_ == 0); };
+  const auto ready = [&] { return error_ || closed_ || (!is_full() && joining_ == 0); };
   if (ready()) return;
   const Counted putting(counts_.putting);
   const Time begin = std::chrono::steady_clock::now();
@@ -43,6 +44,12 @@ void ClosureQueue::wait_to_put(std::unique_lock<std::mutex>& lock) {
   const std::string why = is_full() ? str("the queue is full (", options_.capacity, ")")
                                     : "another thread waits in join()";
   overdue(lock, begin, why + ", and nothing has been scheduled: ");
+}
+
+void ClosureQueue::close(const Error& why) {
+  const std::lock_guard lock(mutex_);
+  closed_ = why;
+  changed_.notify_all();
 }
 
 void ClosureQueue::join(Timeout timeout) {

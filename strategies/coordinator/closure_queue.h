@@ -59,6 +59,8 @@ class ClosureQueue {
   // Waits while the queue is full, or somebody waits in join(); where that takes too long,
   // kDeadlineExceeded says which, what there is and who is at it, and `closure` is dropped.
   void put(ClosurePtr closure);
+  // From now on that throws this, where no other error waits to be thrown.
+  void close(const Error& why);
   // Waits until nothing is queued or in flight, also before an error is thrown.
   void join(Timeout timeout);
   bool done();
@@ -149,6 +151,7 @@ class ClosureQueue {
   size_t in_flight_ = 0;
   Counts counts_;
   std::optional<Error> error_;
+  std::optional<Error> closed_;  // what put() throws
   std::atomic<bool> raising_ = false;
   bool stopped_ = false;
   bool abandoned_ = false;  // with the error

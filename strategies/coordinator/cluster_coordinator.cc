@@ -284,12 +284,16 @@ class ClusterCoordinator::Impl {
   }
 
   void shut_down() {
+    const Error closed(Code::kFailedPrecondition, "the coordinator has been shut down");
+    queue_.close(closed);
+    resources_->close(closed);
     for (const auto& worker : workers_) worker->shut_down();
     const auto deadline = Clock::now() + kFarewell;
     for (const auto& worker : workers_)
       if (worker->task() != context_.task) worker->wait_for_end(deadline);
     end_own_worker();
     for (const auto& worker : workers_) worker->wait_for_end(deadline);
+    queue_.abandon(closed.with_context("something is still queued"));
   }
 
   std::string describe() const {

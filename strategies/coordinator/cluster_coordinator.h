@@ -209,7 +209,9 @@ class ClusterCoordinator {
   void wait_for_workers(std::optional<int> count = {},
                         std::chrono::milliseconds timeout = std::chrono::minutes(1));
   // Asks all workers to end, the job being done, and waits up to 3 s for those that are there; then
-  // for the function that is being executed in this process, without a limit (see above).
+  // for the function that is being executed in this process, without a limit (see above). From then
+  // on, what would give them work is kFailedPrecondition, and so is join() where something has
+  // never been executed.
   void shut_down();
 
  private:

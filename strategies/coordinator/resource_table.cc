@@ -10,10 +10,16 @@ ResourceHandle::~ResourceHandle() {
 
 std::shared_ptr<const ResourceHandle> ResourceTable::add(ResourceSpec spec) {
   const std::lock_guard lock(mutex_);
+  if (closed_) throw *closed_;
   const uint64_t id = ++last_;
   spec.create.resource = id;
   resources_.emplace(id, std::make_shared<const ResourceSpec>(std::move(spec)));
   return std::make_shared<const ResourceHandle>(weak_from_this(), id);
+}
+
+void ResourceTable::close(const Error& why) {
+  const std::lock_guard lock(mutex_);
+  closed_ = why;
 }
 
 void ResourceTable::begin(int worker) {

@@ -4,8 +4,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "core/base/error.h"
 #include "strategies/coordinator/function_table.h"
 #include "strategies/coordinator/messages.h"
 
@@ -42,6 +44,8 @@ class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
 
   // Gives the resource its number.
   std::shared_ptr<const ResourceHandle> add(ResourceSpec spec);
+  // From now on that throws this.
+  void close(const Error& why);
   // Worker `worker` has nothing.
   void begin(int worker);
   // What it has to do, which has all up to number `last`.
@@ -56,6 +60,7 @@ class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
   void drop(uint64_t id);
 
   std::mutex mutex_;
+  std::optional<Error> closed_;
   uint64_t last_ = 0;
   std::map<uint64_t, std::shared_ptr<const ResourceSpec>> resources_;
   struct Worker {
