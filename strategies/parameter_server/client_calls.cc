@@ -46,6 +46,14 @@ class Absence {
   Clock::duration next_line_ = kBetweenLines;
 };
 
+// By what gRPC says of a connection that the other side has ended, or with which it has not agreed on
+// TLS. Nobody tells why: who is refused by TLS 1.3 learns it after its own handshake.
+bool is_hung_up(const std::string& what) {
+  constexpr const char* kSigns[] = {"closed", "reset", "Broken pipe", "handshake", "SSL", "Ssl"};
+  return std::ranges::any_of(
+      kSigns, [&](const char* sign) { return what.find(sign) != std::string::npos; });
+}
+
 // A reply that is one header.
 proto::Reply receive_reply(Link& link, Link::Time until) {
   proto::Reply reply;
@@ -198,6 +206,7 @@ void ClientCalls::beat_regularly() {
 
 void ClientCalls::give_back(std::unique_ptr<Link> link) {
   const std::lock_guard lock(mutex_);
+  has_answered_ = true;
   std::erase(busy_, link.get());
   idle_.push_back(std::move(link));
 }
@@ -208,9 +217,20 @@ std::string ClientCalls::described_server() const {
              options_.server.empty() ? address : str(options_.server, " at ", address));
 }
 
+std::string ClientCalls::about_certificates(const Error& error) const {
+  if (has_answered_ || error.code() != Code::kUnavailable || !is_hung_up(error.message()))
+    return "";
+  return str("; this task has ",
+             security_.encrypted()
+                 ? "certificates, and a server with those of another authority, or with none,"
+                 : "no certificates, and a server that has some",
+             " hangs up like this (COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)");
+}
+
 Error ClientCalls::named(const Error& error) const {
   const std::string server = options_.server.empty() ? server_.text() : options_.server;
-  return Error(error.code(), str(described_server(), ": ", error.message()),
+  return Error(error.code(),
+               str(described_server(), ": ", error.message(), about_certificates(error)),
                error.peer().empty() ? server : error.peer());
 }
 
@@ -254,9 +274,10 @@ void ClientCalls::call(proto::Request& request, const Payload& payload, Time dea
                   str("it is away, and this process has been asked to stop: ", error.message())));
       if (!again || Clock::now() + pause >= deadline) throw named(error);
       if (const auto seconds = absence.line_due(link != nullptr)) {
+        const std::string why = error.message() + about_certificates(error);
         lock.unlock();
         options_.notice(str("cohort: ", options_.task, ": waiting for ", described_server(),
-                            " since ", *seconds, " s: ", error.message()));
+                            " since ", *seconds, " s: ", why));
         lock.lock();
       }
       wake_.wait_for(lock, pause, [this] { return cancelled_; });

@@ -66,6 +66,9 @@ class ClientCalls {
                  std::chrono::milliseconds wait = std::chrono::milliseconds::max()) const;
   // "parameter server ps:0 at 10.0.0.7:2222".
   std::string described_server() const;
+  // What may be behind an error where no call has ever come through; or nothing. REQUIRES, here and
+  // below: mutex_ held.
+  std::string about_certificates(const Error& error) const;
   // As whoever has made the call is told: with the server's name and address.
   Error named(const Error& error) const;
 
@@ -77,6 +80,7 @@ class ClientCalls {
   std::vector<std::unique_ptr<Link>> idle_;
   std::vector<Link*> busy_;
   bool cancelled_ = false, ending_ = false;
+  bool has_answered_ = false;  // the server, ever
   bool may_upgrade_;  // nothing has spoken against it since the server started
   std::condition_variable wake_;
   std::thread heart_;  // from the first connection without gRPC on

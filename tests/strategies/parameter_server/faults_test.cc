@@ -19,6 +19,7 @@
 #include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -309,6 +310,39 @@ TEST(Strangers, AreTurnedAwayBeforeAnyRequest) {
                            {.task = "worker:0", .job_id = "job", .tls = certificates.files()},
                            no_environment);
   EXPECT_GE(friendly.statistics().sessions, 1u) << "who may come is served";
+}
+
+TEST(Strangers, AreToldThatItMayBeForTheirCertificates) {
+  const Certificates certificates;
+  certificates.sign("stranger", Certificates::kNames, "other-ca");
+  TestServer with({.tls = certificates.files()}), without;
+  const auto error_at = [](const TestServer& server, const TlsFiles& tls) {
+    return error_of([&] {
+             ParameterClient(server.address(),
+                             {.task = "worker:0",
+                              .job_id = "job",
+                              .timeout = milliseconds(300),
+                              .tls = tls},
+                             no_environment)
+                 .statistics();
+           }).message();
+  };
+  // On a busy machine the time may be over before gRPC has seen the end of a connection.
+  const auto are_told = [&](const TestServer& server, const TlsFiles& tls, const char* what) {
+    std::string message;
+    EXPECT_TRUE(eventually([&] {
+      message = error_at(server, tls);
+      return message.find(what) != std::string::npos &&
+             message.find("hangs up like this") != std::string::npos;
+    })) << message;
+  };
+  are_told(with, {}, "this task has no certificates");
+  are_told(with, certificates.files("stranger"), "this task has certificates");
+  are_told(with, certificates.files("task", "other-ca"), "this task has certificates");
+  are_told(without, certificates.files(), "this task has certificates");
+  without.stop();
+  EXPECT_EQ(error_at(without, certificates.files()).find("certificates"), std::string::npos)
+      << "where nobody is";
 }
 
 }  // namespace
