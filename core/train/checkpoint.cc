@@ -40,7 +40,10 @@ std::string take_rows(const Variable& variable, Tensors& tensors, VariableRows& 
              values = tensors.extract(values_key(variable));
   const TensorSpec& spec = variable.spec();
   if (numbers.empty() || values.empty())
-    return str("\n  missing: ", numbers_key(variable), " and ", values_key(variable), " of ", spec);
+    return str("\n  missing: ", numbers_key(variable), " and ", values_key(variable), " of ", spec,
+               tensors.contains(variable.name())
+                   ? ": in the file it has all rows, and here it makes them on first use"
+                   : "");
   rows = {numbers.mapped(), values.mapped()};
   const TensorSpec& found = rows.numbers.spec();
   if (found.dtype != DType::kInt64 || found.shape.rank() != 1 ||
@@ -196,7 +199,10 @@ Metadata load_variables(const std::string& path, const Variables& variables,
     const auto node = content.tensors.extract(variable->name());
     if (node.empty()) {
       if (!options.ignore_missing)
-        problems += str("\n  missing: ", variable->name(), " ", variable->spec());
+        problems += str("\n  missing: ", variable->name(), " ", variable->spec(),
+                        content.tensors.contains(numbers_key(*variable))
+                            ? ": in the file it makes its rows on first use, and here it has all"
+                            : "");
     } else if (node.mapped().spec() != variable->spec()) {
       problems += str("\n  ", variable->name(), " is ", variable->spec(), ", in the file ",
                       node.mapped().spec());

@@ -262,6 +262,18 @@ TEST(LazyTable, RefusesRowsThatDoNotFit) {
   EXPECT_ERROR(load({1, 2}, {2, 3}), Code::kInvalidArgument, "embedding/embeddings is");
   EXPECT_ERROR(load({1, 1}, {2, 4}), Code::kInvalidArgument, "row 1 after row 1");
   EXPECT_ERROR(load({1, kWords}, {2, 4}), Code::kInvalidArgument, "there are");
+  const auto load_into = [&](const VariablePtr& variable, const Tensors& tensors) {
+    write_safetensors(path, {.tensors = tensors});
+    load_variables(path, {variable});
+  };
+  const Tensor two = Tensor::zeros(DType::kFloat32, {2, 4});
+  EXPECT_ERROR(load_into(table, {{table->name(), two}}), Code::kInvalidArgument,
+               "in the file it has all rows, and here it makes them on first use");
+  const auto ordinary = make_local_variable(
+      {.name = "v", .spec = two.spec(), .initial_value = [&] { return two; }});
+  EXPECT_ERROR(
+      load_into(ordinary, {{"v#rows", Tensor::from<int64_t>({0, 1}, {2})}, {"v#values", two}}),
+      Code::kInvalidArgument, "in the file it makes its rows on first use, and here it has all");
   EXPECT_EQ(job.sum(&ServerStatistics::rows), 0u);
   load({1, kWords - 1}, {2, 4});
   EXPECT_EQ(values_of(on_servers(table).row(-1)), (std::vector<float>{1, 1, 1, 1}));
