@@ -120,9 +120,12 @@ std::vector<size_t> receive_update(Link& link, Link::Time until, std::span<const
 ParameterClientOptions completed(ParameterClientOptions options, const Environment& environment) {
   if (options.task.empty())
     invalid("a client of a parameter server needs the name of its task, such as worker:0");
-  if (options.patience.count() <= 0)
-    invalid("the patience with a parameter server must be more than 0, got ",
-            options.patience.count(), " ms");
+  const std::pair<const char*, milliseconds> times[] = {{"patience", options.patience},
+                                                        {"timeout", options.timeout}};
+  for (const auto& [option, time] : times)
+    if (time.count() <= 0)
+      invalid("the ", option, " with a parameter server must be more than 0 ms, got ", time.count(),
+              " ms");
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options.incarnation == 0) options.incarnation = coordination::random_incarnation();
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };

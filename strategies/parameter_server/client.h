@@ -35,7 +35,8 @@ class ClientCalls;
 // A gradient for a shard.
 struct ShardPush {
   std::string shard;
-  Tensor gradient;  // of the shard's spec, or [rows, ...] when `rows` is there, else kInvalidArgument
+  Tensor
+      gradient;  // of the shard's spec, or [rows, ...] when `rows` is there, else kInvalidArgument
   double learning_rate = 0;
   // Which of an optimizer's updates this is, from 1: the shard's count goes on from here where it
   // is behind, as after a checkpoint was loaded. 0: not said.

@@ -46,8 +46,8 @@ class Absence {
   Clock::duration next_line_ = kBetweenLines;
 };
 
-// By what gRPC says of a connection that the other side has ended, or with which it has not agreed on
-// TLS. Nobody tells why: who is refused by TLS 1.3 learns it after its own handshake.
+// By what gRPC says of a connection that the other side has ended, or with which it has not agreed
+// on TLS. Nobody tells why: who is refused by TLS 1.3 learns it after its own handshake.
 bool is_hung_up(const std::string& what) {
   constexpr const char* kSigns[] = {"closed", "reset", "Broken pipe", "handshake", "SSL", "Ssl"};
   return std::ranges::any_of(

@@ -81,7 +81,7 @@ class ClientCalls {
   std::vector<Link*> busy_;
   bool cancelled_ = false, ending_ = false;
   bool has_answered_ = false;  // the server, ever
-  bool may_upgrade_;  // nothing has spoken against it since the server started
+  bool may_upgrade_;           // nothing has spoken against it since the server started
   std::condition_variable wake_;
   std::thread heart_;  // from the first connection without gRPC on
 };

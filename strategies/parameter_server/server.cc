@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -197,10 +198,31 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   bool paused_ = false, resumed_ = false, finished_ = false;
 };
 
-ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
+void require_at_least(int64_t least, const char* option, int64_t given) {
+  if (given < least)
+    invalid(option, " of a parameter server must be at least ", least, ", got ", given);
+}
+
+void require_times(std::initializer_list<std::pair<const char*, milliseconds>> times) {
+  for (const auto& [option, time] : times)
+    if (time.count() < 0)
+      invalid(option, " of a parameter server must be at least 0 ms, got ", time.count(), " ms");
+}
+
+void check_ranges(const ParameterServerOptions& options) {
   options.consistency.check();
+  require_at_least(0, "threads", options.threads);
+  require_at_least(0, "num_servers", options.num_servers);
+  require_at_least(1, "max_sessions", options.max_sessions);
+  require_times({{"snapshot_interval", options.snapshot_interval},
+                 {"orphaned_after", options.orphaned_after},
+                 {"unclaimed_after", options.unclaimed_after},
+                 {"worker_grace", options.worker_grace}});
+}
+
+ParameterServerOptions completed(ParameterServerOptions options, const Environment& environment) {
+  check_ranges(options);
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
-  if (options.num_servers < 0) invalid("a job has no ", options.num_servers, " servers");
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   if (options.snapshot_interval.count() > 0 && options.snapshot_folder.empty())
     invalid("snapshots every ", options.snapshot_interval.count(), " ms need a snapshot_folder");

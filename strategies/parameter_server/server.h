@@ -41,8 +41,8 @@ class ParameterServer {
   // Returns when nobody is connected, the job needs the server no more, or the time is over.
   void wait_for_callers(std::chrono::milliseconds limit);
   // Stops serving and, if it has a folder for them, takes the last snapshot, with an Error where it
-  // cannot be written; but not where the job has asked the server to end (shut_down()), for what was
-  // not saved by then is not wanted, nor without snapshot_at_end. Where this is not called the
+  // cannot be written; but not where the job has asked the server to end (shut_down()), for what
+  // was not saved by then is not wanted, nor without snapshot_at_end. Where this is not called the
   // destructor does so, and such an error is a line.
   void end();
   // Random, of this start.

@@ -131,6 +131,19 @@ int64_t block_rows(const TensorSpec& variable) {
   return std::max<int64_t>(kBlockBytes / std::max<int64_t>(bytes, 1), 1);
 }
 
+// `special`: what a number below 0 may be, besides.
+[[noreturn]] void refuse_row(const ServerVariable& variable, int64_t row, int64_t least,
+                             const char* special = "") {
+  fail(Code::kOutOfRange, "row ", row, " of variable \"", variable.name(), "\" ", variable.spec(),
+       " (allowed: ", least, " to ", variable.spec().shape[0] - 1, special, ")");
+}
+
+void require_numbers(const ServerVariable& variable) {
+  if (variable.spec().dtype == DType::kBool)
+    fail(Code::kUnimplemented, "variable \"", variable.name(), "\" is ", variable.spec(),
+         ": nothing can be added to it or subtracted from it");
+}
+
 void require_same_spec(const ServerVariable& variable, const Tensor& value) {
   if (value.spec() != variable.spec())
     invalid("variable \"", variable.name(), "\" is ", variable.spec(), ", got ", value.spec());
@@ -303,9 +316,11 @@ void ServerVariable::write_part(int part, const Tensor& value) {
 }
 
 Tensor ServerVariable::row(int64_t number) const {
-  const int64_t place = number < 0 ? number + info_.rows() : number;
-  if (place < 0 || spec().shape.rank() == 0)
-    fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec());
+  if (spec().shape.rank() == 0)
+    fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec(),
+         ", which has no rows");
+  const int64_t rows = info_.rows(), place = number < 0 ? number + rows : number;
+  if (place < 0 || place >= rows) refuse_row(*this, number, -rows);
   return lookup({place}).reshape(spec().shape.without_axis(0));
 }
 
@@ -315,8 +330,7 @@ Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) con
   make_shards();
   std::vector<int64_t> rows;
   for (const int64_t number : numbers) {
-    if (number < -1 || number >= info_.rows())
-      fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec());
+    if (number < -1 || number >= info_.rows()) refuse_row(*this, number, 0, ", and -1 for zeros");
     if (number >= 0) rows.push_back(number);
   }
   std::ranges::sort(rows);
@@ -407,6 +421,7 @@ void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indic
 }
 
 void ServerVariable::add_value(const Tensor& delta) {
+  require_numbers(*this);
   require_same_spec(*this, delta);
   if (takes_sums()) return add(delta, {});
   Tensor sum = value();
@@ -414,7 +429,10 @@ void ServerVariable::add_value(const Tensor& delta) {
   assign(sum);
 }
 
-void ServerVariable::subtract_value(const Tensor& delta) { add_value(negated(delta)); }
+void ServerVariable::subtract_value(const Tensor& delta) {
+  require_numbers(*this);
+  add_value(negated(delta));
+}
 
 void ServerVariable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   const bool is_sum = op == ScatterOp::kAdd || op == ScatterOp::kSub;
@@ -535,8 +553,7 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
   for (int64_t i = 0; i < numbers.num_elements(); ++i) {
     const int64_t row = numbers.data<int64_t>()[i];
     if (row == -1) continue;
-    if (row < 0 || row >= info_.rows())
-      fail(Code::kOutOfRange, "row ", row, " of variable \"", name(), "\" ", spec());
+    if (row < 0 || row >= info_.rows()) refuse_row(*this, row, 0, ", and -1 for none");
     const auto shard = static_cast<size_t>(shard_of_row(info_.rows(), shard_count, row));
     rows[shard].push_back(row - ranges[shard].begin);
     sources[shard].push_back(i);

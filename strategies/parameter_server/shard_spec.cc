@@ -59,7 +59,9 @@ void ShardSpec::check(size_t max_bytes) const {
       invalid("shard \"", name, "\": ", static_cast<int>(lazy->kind), " is no initializer");
     if (std::isnan(lazy->a) || std::isnan(lazy->b))
       invalid("shard \"", name, "\": its rows begin with NaN");
-    if (!update.dense.empty()) invalid("shard \"", name, "\" has rows on first use alone");
+    if (!update.dense.empty())
+      invalid("shard \"", name,
+              "\" makes its rows on first use, and has an update of all rows: clear update.dense");
   }
   // A block of rows and its gradient are held besides.
   if (!fits(lazy ? 1 : rows) || !fits(update.by_rows.empty() ? 0 : update.row_block))

@@ -30,7 +30,7 @@ struct ShardSpec {
   int64_t begin = 0;
   int64_t rows = 0;  // of a scalar, 1
   ServerUpdate update = {};
-  // Present: no memory for rows that nobody has pushed to yet.
+  // Present: no memory for rows that nobody has pushed to yet. Its update has no `dense`.
   std::optional<RowInitializer> lazy = {};
 
   // What this shard holds.

@@ -66,7 +66,8 @@ void require_tensor_spec(const char* what, const std::string& shard, std::span<c
                          const TensorSpec& wanted) {
   if (said.empty()) return;
   const std::span<const int64_t> extents = said.subspan(1);
-  if (said[0] == static_cast<int>(wanted.dtype) && std::ranges::equal(extents, wanted.shape)) return;
+  if (said[0] == static_cast<int>(wanted.dtype) && std::ranges::equal(extents, wanted.shape))
+    return;
   invalid(what, " shard \"", shard, "\" is ", TensorSpec{read_dtype(said[0]), Shape(extents)},
           ", and has to be ", wanted);
 }

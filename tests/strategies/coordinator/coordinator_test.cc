@@ -435,7 +435,8 @@ TEST(ClusterCoordinator, SaysWhatWasNeverExecutedWhenItIsShutDown) {
   const auto coordinator = cluster.coordinator();
   coordinator->schedule(doubled(), 1.0f);
   coordinator->shut_down();
-  EXPECT_ERROR(coordinator->join(kPatience), Code::kFailedPrecondition, "something is still queued");
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kFailedPrecondition,
+               "something is still queued");
 }
 
 }  // namespace

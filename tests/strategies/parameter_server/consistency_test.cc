@@ -33,8 +33,10 @@ TEST(ConsistencyOptions, HaveToBeThoseOfTheServerWhereACallerSaysThem) {
     const char* what;
   };
   for (const Case& c : std::vector<Case>{
-           {{}, {.max_staleness = 0}, "max_staleness is none (asynchronous) on this server, and 0 "
-                                      "(synchronous) for worker:0"},
+           {{},
+            {.max_staleness = 0},
+            "max_staleness is none (asynchronous) on this server, and 0 "
+            "(synchronous) for worker:0"},
            {{.max_staleness = 0}, {}, "max_staleness is 0 (synchronous) on this server, and none"},
            {{.max_staleness = 3}, {.max_staleness = 4}, "max_staleness is 3 on this server, and 4"},
            {{.max_staleness = 0, .num_workers = 2},
@@ -43,8 +45,10 @@ TEST(ConsistencyOptions, HaveToBeThoseOfTheServerWhereACallerSaysThem) {
            {{.max_staleness = 0, .num_workers = 2},
             {.max_staleness = 0, .num_workers = 2, .backup_workers = 1},
             "backup_workers is 0 on this server, and 1"},
-           {{.scale_learning_rate = true}, {}, "scale_learning_rate is true on this server, and "
-                                               "false"},
+           {{.scale_learning_rate = true},
+            {},
+            "scale_learning_rate is true on this server, and "
+            "false"},
            {{}, {.delay_compensation = 0.5}, "delay_compensation is 0 on this server, and 0.5"}}) {
     SCOPED_TRACE(c.what);
     TestServer server({.consistency = c.server});
@@ -58,8 +62,7 @@ TEST(ConsistencyOptions, HaveToBeThoseOfTheServerWhereACallerSaysThem) {
           .statistics();
     };
     EXPECT_ERROR(statistics(c.caller), Code::kFailedPrecondition, c.what);
-    EXPECT_ERROR(statistics(c.caller), Code::kFailedPrecondition,
-                 "run_parameter_server(options)");
+    EXPECT_ERROR(statistics(c.caller), Code::kFailedPrecondition, "run_parameter_server(options)");
     EXPECT_FALSE(server->is_done()) << "nobody has come";
     EXPECT_EQ(statistics(c.server).requests_refused, 2u);
     EXPECT_NO_THROW(server.client()->statistics()) << "who does not say them";

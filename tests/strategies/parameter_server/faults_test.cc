@@ -318,14 +318,13 @@ TEST(Strangers, AreToldThatItMayBeForTheirCertificates) {
   TestServer with({.tls = certificates.files()}), without;
   const auto error_at = [](const TestServer& server, const TlsFiles& tls) {
     return error_of([&] {
-             ParameterClient(server.address(),
-                             {.task = "worker:0",
-                              .job_id = "job",
-                              .timeout = milliseconds(300),
-                              .tls = tls},
-                             no_environment)
+             ParameterClient(
+                 server.address(),
+                 {.task = "worker:0", .job_id = "job", .timeout = milliseconds(300), .tls = tls},
+                 no_environment)
                  .statistics();
-           }).message();
+           })
+        .message();
   };
   // On a busy machine the time may be over before gRPC has seen the end of a connection.
   const auto are_told = [&](const TestServer& server, const TlsFiles& tls, const char* what) {

@@ -26,12 +26,12 @@ class Job {
     options_.job_id = "job";
     options_.timeout = std::chrono::seconds(20);
     for (int s = 0; s < servers; ++s)
-      servers_.push_back(std::make_unique<TestServer>(
-          ParameterServerOptions{.consistency = {.max_staleness = options_.max_staleness,
-                                                 .num_workers = workers,
-                                                 .backup_workers = options_.backup_workers,
-                                                 .scale_learning_rate = options_.scale_learning_rate,
-                                                 .delay_compensation = options_.delay_compensation}}));
+      servers_.push_back(std::make_unique<TestServer>(ParameterServerOptions{
+          .consistency = {.max_staleness = options_.max_staleness,
+                          .num_workers = workers,
+                          .backup_workers = options_.backup_workers,
+                          .scale_learning_rate = options_.scale_learning_rate,
+                          .delay_compensation = options_.delay_compensation}}));
   }
 
   std::unique_ptr<ParameterServerStrategy> worker(int index, const Options* other = nullptr) const {

@@ -41,6 +41,12 @@ TEST(RowsOfAShard, ArePulledAlone) {
   EXPECT_ERROR(pull_rows(*client, spec, {-1}), Code::kOutOfRange, "row -1");
 }
 
+TEST(RowsOfAShard, OnFirstUseAreNotUpdatedAllAtOnce) {
+  ShardSpec spec = whole_shard("table", {DType::kFloat32, {8, 2}});
+  spec.lazy = RowInitializer{};
+  EXPECT_ERROR(spec.check(1 << 20), Code::kInvalidArgument, "clear update.dense");
+}
+
 // As many bytes make neither the rows nor the value.
 TEST(RowsOfAShard, AreOfItsDtypeAndItsColumns) {
   TestServer server;

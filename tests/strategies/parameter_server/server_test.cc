@@ -427,6 +427,39 @@ TEST(ParameterClient, CanBeCancelled) {
   EXPECT_ERROR(client->statistics(), Code::kCancelled, "cancelled");
 }
 
+TEST(ParameterServer, RefusesOptionsThatAreOutOfRange) {
+  const auto refused = [](const ParameterServerOptions& options, const char* what) {
+    EXPECT_ERROR(TestServer{options}, Code::kInvalidArgument, what);
+  };
+  refused({.threads = -3}, "threads of a parameter server must be at least 0, got -3");
+  refused({.num_servers = -1}, "num_servers of a parameter server must be at least 0, got -1");
+  refused({.max_sessions = 0}, "max_sessions of a parameter server must be at least 1, got 0");
+  refused({.max_sessions = -1}, "max_sessions of a parameter server must be at least 1, got -1");
+  for (const auto& [option, name] :
+       {std::pair{&ParameterServerOptions::snapshot_interval, "snapshot_interval"},
+        {&ParameterServerOptions::orphaned_after, "orphaned_after"},
+        {&ParameterServerOptions::unclaimed_after, "unclaimed_after"},
+        {&ParameterServerOptions::worker_grace, "worker_grace"}}) {
+    ParameterServerOptions options;
+    options.*option = milliseconds(-1);
+    const std::string what = str(name, " of a parameter server must be at least 0 ms, got -1 ms");
+    refused(options, what.c_str());
+  }
+}
+
+TEST(ParameterClient, RefusesTimesThatAreOutOfRange) {
+  const TestServer server;
+  for (const int time : {0, -1}) {
+    const std::string range = str("must be more than 0 ms, got ", time, " ms");
+    ParameterClientOptions impatient{.task = "worker:0"}, hasty{.task = "worker:0"};
+    impatient.patience = hasty.timeout = milliseconds(time);
+    EXPECT_ERROR(ParameterClient(server.address(), impatient, no_environment),
+                 Code::kInvalidArgument, str("the patience with a parameter server ", range));
+    EXPECT_ERROR(ParameterClient(server.address(), hasty, no_environment), Code::kInvalidArgument,
+                 str("the timeout with a parameter server ", range));
+  }
+}
+
 // The table of who may ask for what, by the certificate.
 TEST(Certificates, ACallerIsTheTaskThatItsCertificateNames) {
   const Certificates certificates;

@@ -128,8 +128,7 @@ TEST(ParameterServer, SaysWhereItsLastSnapshotCannotBeWritten) {
     TestServer server({.snapshot_folder = folder.path()}, TestServer::Stopped::kEnded);
     server.client()->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
     const FileSizeLimit full(8);
-    if (is_asked)
-      EXPECT_ERROR(server->end(), Code::kResourceExhausted, folder.path());
+    if (is_asked) EXPECT_ERROR(server->end(), Code::kResourceExhausted, folder.path());
     server.stop();
     EXPECT_EQ(server.lines("no snapshot: "), is_asked ? 0 : 1) << "once, to whom it may concern";
   }

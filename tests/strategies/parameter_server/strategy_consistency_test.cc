@@ -115,9 +115,10 @@ TEST(ServersOfAStrategy, HaveTheOptionsOfTheWorkers) {
   const auto variable_of = [](const ServerTask& task, const Options& options) {
     const auto strategy = task.worker(options);
     const auto scope = strategy->scope();
-    create_variable({.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                       return Tensor::scalar(0.0f);
-                     }})->value();
+    create_variable({.name = "v",
+                     .spec = {DType::kFloat32, {}},
+                     .initial_value = [] { return Tensor::scalar(0.0f); }})
+        ->value();
   };
   for (const bool is_synchronous : {false, true}) {
     const ServerTask task(2, is_synchronous ? synchronous : Options{});

@@ -93,13 +93,14 @@ TEST(AProgramOnItsOwn, FindsWhatItHadAtItsEnd) {
   const TemporaryFolder folder("ps");
   for (const float before : {0.0f, 1.0f, 2.0f}) {
     ParameterServerStrategy strategy({.resolver = std::make_shared<LiteralResolver>(),
-                                            .snapshot_folder = folder.path(),
-                                            .snapshot_interval = std::chrono::milliseconds(0),
-                                            .job_id = "job"});
+                                      .snapshot_folder = folder.path(),
+                                      .snapshot_interval = std::chrono::milliseconds(0),
+                                      .job_id = "job"});
     const auto scope = strategy.scope();
-    const auto v = create_variable({.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] {
-                                      return Tensor::scalar(0.0f);
-                                    }});
+    const auto v =
+        create_variable({.name = "v", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                           return Tensor::scalar(0.0f);
+                         }});
     EXPECT_EQ(v->value().item(), before);
     v->assign(Tensor::scalar(before + 1));
   }

@@ -269,8 +269,8 @@ TEST(LazyTable, RefusesRowsThatDoNotFit) {
   const Tensor two = Tensor::zeros(DType::kFloat32, {2, 4});
   EXPECT_ERROR(load_into(table, {{table->name(), two}}), Code::kInvalidArgument,
                "in the file it has all rows, and here it makes them on first use");
-  const auto ordinary = make_local_variable(
-      {.name = "v", .spec = two.spec(), .initial_value = [&] { return two; }});
+  const auto ordinary =
+      make_local_variable({.name = "v", .spec = two.spec(), .initial_value = [&] { return two; }});
   EXPECT_ERROR(
       load_into(ordinary, {{"v#rows", Tensor::from<int64_t>({0, 1}, {2})}, {"v#values", two}}),
       Code::kInvalidArgument, "in the file it makes its rows on first use, and here it has all");
@@ -387,8 +387,14 @@ TEST(Lookup, OfASlicePullsItsRowsAlone) {
   EXPECT_TRUE(firsts({.begin = 5, .end = 3}).empty());
   EXPECT_EQ(values_of(v.row(-1)), (std::vector<float>{14, 15}));
   EXPECT_EQ(values_of(v.lookup({4, -1, 4})), (std::vector<float>{8, 9, 0, 0, 8, 9}));
-  EXPECT_ERROR(v.row(100), Code::kOutOfRange, "row 100");
-  EXPECT_ERROR(v.row(-9), Code::kOutOfRange, "row -9");
+  EXPECT_ERROR(v.row(100), Code::kOutOfRange,
+               "row 100 of variable \"v\" float32[8,2] (allowed: -8 to 7)");
+  EXPECT_ERROR(v.row(-9), Code::kOutOfRange,
+               "row -9 of variable \"v\" float32[8,2] (allowed: -8 to 7)");
+  EXPECT_ERROR(v.lookup({8}), Code::kOutOfRange, "(allowed: 0 to 7, and -1 for zeros)");
+  EXPECT_ERROR(variable->scatter(ScatterOp::kAdd, Tensor::from<int64_t>({8}, {1}),
+                                 Tensor::zeros(DType::kFloat32, {1, 2})),
+               Code::kOutOfRange, "(allowed: 0 to 7, and -1 for none)");
   const auto step = strategy->function([&] {
     return ops::slice(variable->read(), {0, 0}, {8, 1});
   });

@@ -395,6 +395,18 @@ TEST(Training, ACompiledModelIsCompiledAgainAndKeepsItsValues) {
   EXPECT_NE(values_of(model.variables()[0]->value()), values_of(before));
 }
 
+TEST(ServerVariable, OfBoolIsNotAddedTo) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const Tensor two = Tensor::zeros(DType::kBool, {2});
+  const auto v =
+      create_variable({.name = "v", .spec = two.spec(), .initial_value = [&] { return two; }});
+  const char* what = "variable \"v\" is bool[2]: nothing can be added to it";
+  EXPECT_ERROR(v->assign_add(two), Code::kUnimplemented, what);
+  EXPECT_ERROR(v->assign_sub(two), Code::kUnimplemented, what);
+}
+
 // Each worker has a scale of its own, and sends nothing that is not finite.
 TEST(Training, AWorkerSkipsItsOwnUpdateWhereItsGradientIsNotFinite) {
   const Job job(1, 2);
