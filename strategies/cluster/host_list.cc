@@ -14,6 +14,8 @@ constexpr std::string_view kCountsExample = "3(x2),1";
 
 constexpr size_t kLongestName = 253;  // as DNS has it
 
+std::string_view host_word(int64_t hosts) { return hosts == 1 ? " host" : " hosts"; }
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // A text being read from left to right.
@@ -103,13 +105,16 @@ Part parse_bracket(Cursor& cursor, int max_hosts) {
   do {
     const int begin = cursor.column();
     part.ranges.push_back(parse_range(cursor));
+    // What is no range has no number of hosts either.
+    if (cursor.peek() != ',' && cursor.peek() != ']') cursor.refuse_here("',' or ']'");
     // Each is checked alone, so that the sum cannot overflow.
     const int64_t size = part.ranges.back().last - part.ranges.back().first + 1;
     if (size > max_hosts || (count += size) > max_hosts) {
-      cursor.refuse_at(begin, str("more than ", max_hosts, " hosts"), str("at most ", max_hosts));
+      cursor.refuse_at(begin, str("more than ", max_hosts, host_word(max_hosts)),
+                       str("at most ", max_hosts));
     }
   } while (cursor.take(','));
-  if (!cursor.take(']')) cursor.refuse_here("',' or ']'");
+  cursor.next();  // the bracket
   return part;
 }
 
@@ -161,7 +166,7 @@ std::vector<Pattern> parse_patterns(Cursor cursor, int max_hosts) {
       if (product > max_hosts) break;
     }
     if ((hosts += product) > max_hosts) {
-      cursor.refuse_at(patterns.back().column, str("more than ", max_hosts, " hosts"),
+      cursor.refuse_at(patterns.back().column, str("more than ", max_hosts, host_word(max_hosts)),
                        str("at most ", max_hosts));
     }
   } while (take_separator(cursor));
@@ -216,7 +221,8 @@ std::vector<int> expand_task_counts(std::string_view text, std::string_view plac
       if (!cursor.take(')')) cursor.refuse_here("')'");
     }
     if (hosts < 1 || hosts > max_hosts - static_cast<int64_t>(counts.size())) {
-      cursor.refuse_at(begin, str(hosts, " more hosts"), str("1 to ", max_hosts, " hosts in all"));
+      cursor.refuse_at(begin, str(hosts, " more", host_word(hosts)),
+                       str("1 to ", max_hosts, host_word(max_hosts), " in all"));
     }
     counts.insert(counts.end(), static_cast<size_t>(hosts), static_cast<int>(count));
   } while (cursor.take(','));

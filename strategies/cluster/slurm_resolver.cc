@@ -77,9 +77,10 @@ Step read_step(const Environment& environment, int num_tasks) {
   Step step;
   const std::string nodes = config::required_text(environment, kNodeList, "n[1-4]");
   const std::string counts = config::required_text(environment, kTasksPerNode, "2(x4)");
-  // Every node has a task, so that there cannot be more nodes than tasks.
-  step.nodes = expand_host_list(nodes, kNodeList, num_tasks);
+  // Every node has a task, which the counts have to say first, so that there cannot be more nodes
+  // than tasks.
   step.tasks_per_node = expand_task_counts(counts, kTasksPerNode, num_tasks);
+  step.nodes = expand_host_list(nodes, kNodeList, num_tasks);
   if (step.tasks_per_node.size() != step.nodes.size()) {
     refuse(str(kTasksPerNode, "=", config::quote(counts)),
            str(step.tasks_per_node.size(), " hosts"),

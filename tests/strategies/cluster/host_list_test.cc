@@ -84,6 +84,15 @@ TEST(HostList, MistakesNameTheColumn) {
   }
 }
 
+TEST(HostList, WhatIsNoRangeIsNotCounted) {
+  const auto refused = [](const std::string& text) {
+    return refusal([&] { expand_host_list(text, "LIST", 1); });
+  };
+  EXPECT_THAT(refused("n[1-2-3]"), AllOf(HasSubstr("column 6"), HasSubstr("',' or ']'")));
+  EXPECT_THAT(refused("n[1-2]"), HasSubstr("found more than 1 host; expected at most 1,"));
+  EXPECT_THAT(refused("n1,n2"), HasSubstr("found more than 1 host; expected at most 1,"));
+}
+
 TEST(HostList, ALongListIsRefusedBeforeItIsWrittenOut) {
   std::string text = "n[0-999]";
   for (int i = 0; i < 80; ++i) text += "[0-999]";

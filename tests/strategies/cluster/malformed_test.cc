@@ -247,6 +247,8 @@ TEST(Malformed, Slurm) {
       slurm({{"SLURM_STEP_NODELIST", "n[2-1]"}}, {"SLURM_STEP_NODELIST", "column 3", "ascending"}),
       slurm({{"SLURM_STEP_NODELIST", "n[1-3]"}}, {"SLURM_STEP_TASKS_PER_NODE", "2 hosts", "the 3"}),
       slurm({{"SLURM_STEP_NODELIST", "n[1-5]"}}, {"SLURM_STEP_NODELIST", "more than 4 hosts"}),
+      slurm({{"SLURM_STEP_NODELIST", "n[1-5]"}, {"SLURM_STEP_TASKS_PER_NODE", "0,1(x4)"}},
+            {"SLURM_STEP_TASKS_PER_NODE", "column 1", "0 tasks"}),
       slurm({{"SLURM_STEP_NODELIST", "n1,n&2"}},
             {"SLURM_STEP_NODELIST column 4", "\"n&2\"", "host name"}),
       slurm({{"SLURM_STEP_TASKS_PER_NODE", "-"}}, {"SLURM_STEP_TASKS_PER_NODE", "no such"}),
