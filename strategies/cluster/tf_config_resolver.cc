@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "core/base/error.h"
 #include "strategies/cluster/cluster_roles.h"
@@ -12,6 +13,7 @@ namespace cohort {
 namespace {
 
 using config::Json;
+using config::kMaxTasks;
 using config::refuse;
 
 constexpr const char* kName = "TF_CONFIG";
@@ -40,13 +42,15 @@ std::string task_type(const Json& type) {
 }
 
 int task_index(const Json& index) {
-  if (!index.is_number_integer() && !index.is_string()) {
-    refuse("TF_CONFIG.task.index", config::found(index),
-           str("an integer from 0 to ", config::kMaxTasks - 1), kTaskExample);
+  constexpr const char* kPlace = "TF_CONFIG.task.index";
+  if (index.is_string()) {
+    return static_cast<int>(config::parse_integer(index.get_ref<const std::string&>(), kPlace,
+                                                  {.min = 0, .max = kMaxTasks - 1}, kTaskExample));
   }
-  const std::string text = index.is_string() ? index.get<std::string>() : index.dump();
-  return static_cast<int>(config::parse_integer(
-      text, "TF_CONFIG.task.index", {.min = 0, .max = config::kMaxTasks - 1}, kTaskExample));
+  if (!index.is_number_unsigned() || index.get<uint64_t>() >= kMaxTasks) {
+    refuse(kPlace, config::found(index), str("an integer from 0 to ", kMaxTasks - 1), kTaskExample);
+  }
+  return index.get<int>();
 }
 
 void check_keys(const Json& config) {
