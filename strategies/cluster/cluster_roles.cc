@@ -31,11 +31,12 @@ void validate_task(const ClusterSpec& spec, const std::string& job, int index,
                    const std::string& place) {
   check_job(spec, job, place);
   const bool missing_evaluator = job == "evaluator" && spec.num_tasks(job) == 0;
-  if (index < 0 || !(missing_evaluator || spec.has_task(job, index))) {
-    config::refuse(str(place, ".index"), str(index),
-                   str("the number of a task of job ", job, " (", spec.describe_task_ids(job), ")"),
-                   kExample);
-  }
+  if (missing_evaluator ? index == 0 : spec.has_task(job, index)) return;
+  config::refuse(str(place, ".index"), str(index),
+                 missing_evaluator ? "0, for there is at most one evaluator"
+                                   : str("the number of a task of job ", job, " (",
+                                         spec.describe_task_ids(job), ")"),
+                 kExample);
 }
 
 bool is_chief(const ClusterSpec& spec, const std::string& job, int index) {

@@ -53,6 +53,8 @@ TEST(ClusterRoles, TasksThatAreNotThereAreRefused) {
   EXPECT_THAT(refusal([] { validate_task(cluster(0, 2, 0, 1), "evaluator", 1); }),
               HasSubstr("evaluator"));
   EXPECT_NO_THROW(validate_task(cluster(0, 2, 0), "evaluator", 0));
+  EXPECT_THAT(refusal([] { validate_task(cluster(0, 2, 0), "evaluator", 5); }),
+              AllOf(HasSubstr("task.index: found 5"), HasSubstr("at most one evaluator")));
 }
 
 TEST(ClusterRoles, ChiefAndWorkersAreCountedTogether) {

@@ -212,6 +212,8 @@ TEST(Malformed, Task) {
                      {"TF_CONFIG.task.index", "found 2", "0 to 1"}),
       beside_cluster(R"("task": {"type": "ps", "index": 17})",
                      {"TF_CONFIG.task.index", "found 17", "0 to 1"}),
+      beside_cluster(R"("task": {"type": "evaluator", "index": 5})",
+                     {"TF_CONFIG.task.index", "found 5", "at most one evaluator"}),
       beside_cluster(R"("task": {"type": "worker", "index": -1})",
                      {"TF_CONFIG.task.index", "found -1;", "an integer from 0"}),
       beside_cluster(R"("task": {"type": "worker", "index": "-1"})",
