@@ -38,6 +38,14 @@ std::optional<World> world_of(const ClusterResolver& resolver) {
   return resolver.world();
 }
 
+// Why there is no leader, where the resolver says.
+std::string why_no_leader(const ClusterResolver& resolver) {
+  for (const Fact& fact : resolver.facts()) {
+    if (fact.name == "leader") return fact.source;
+  }
+  return str(resolver.launcher(), " does not tell where it is");
+}
+
 std::vector<ClusterCheck::Peer> peers_of(const ClusterResolver& resolver) {
   std::vector<ClusterCheck::Peer> peers;
   const ClusterSpec& spec = resolver.cluster_spec();
@@ -46,8 +54,11 @@ std::vector<ClusterCheck::Peer> peers_of(const ClusterResolver& resolver) {
       peers.push_back({str(job, ":", id), spec.address(job, id), {}});
     }
   }
-  if (const auto leader = resolver.leader(); leader && spec.empty()) {
-    peers.push_back({"leader", *leader, {}});
+  if (!spec.empty()) return peers;
+  if (const auto leader = resolver.leader()) {
+    peers.push_back({"leader", leader, {}});
+  } else if (resolver.world().size > 1) {
+    peers.push_back({"leader", {}, {.detail = why_no_leader(resolver)}});
   }
   return peers;
 }
@@ -62,10 +73,11 @@ void try_peers(std::vector<ClusterCheck::Peer>& peers, const ClusterResolver& re
   std::vector<Address> addresses;
   std::vector<ClusterCheck::Peer*> others;
   for (ClusterCheck::Peer& peer : peers) {
+    if (!peer.address) continue;
     if (is_own(peer, resolver)) {
-      peer.reachability = probe_listening(peer.address);
+      peer.reachability = probe_listening(*peer.address);
     } else {
-      addresses.push_back(peer.address);
+      addresses.push_back(*peer.address);
       others.push_back(&peer);
     }
   }
@@ -102,7 +114,7 @@ std::string ClusterCheck::table() const {
     std::vector<Row> rows = {{"TASK", "ADDRESS", "REACHED"}};
     for (const Peer& peer : peers) {
       const Reachability& result = peer.reachability;
-      rows.push_back({peer.name, peer.address.text(),
+      rows.push_back({peer.name, peer.address ? peer.address->text() : "not known",
                       str(result.reachable ? "yes, " : "no, ", result.detail)});
     }
     out += "\n" + aligned(rows);
@@ -128,7 +140,7 @@ std::string ClusterCheck::json() const {
   }
   for (const Peer& peer : peers) {
     json["peers"].push_back({{"name", peer.name},
-                             {"address", peer.address.text()},
+                             {"address", peer.address ? Json(peer.address->text()) : Json()},
                              {"reachable", peer.reachability.reachable},
                              {"detail", peer.reachability.detail}});
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@ namespace cohort {
 // What was resolved, and who can be reached now.
 struct ClusterCheck {
   struct Peer {
-    std::string name;  // "worker:1", or "leader"
-    Address address;
+    std::string name;                // "worker:1", or "leader"
+    std::optional<Address> address;  // of a leader that has to be there, perhaps not known
     Reachability reachability;
   };
 
@@ -28,7 +29,8 @@ struct ClusterCheck {
 };
 
 // Tries every task of the cluster, or the leader alone where no others are known. Of this task
-// itself it asks whether it could listen. A timeout of zero tries nobody.
+// itself it asks whether it could listen. A leader that other tasks need and nobody tells of cannot
+// be reached. A timeout of zero tries nobody.
 ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout);
 
 }  // namespace cohort

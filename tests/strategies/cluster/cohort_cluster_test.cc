@@ -60,6 +60,16 @@ TEST(CohortCluster, ExitCodesAreThoseOfErrors) {
   EXPECT_EQ(unreachable.exit_code, exit_code(Code::kUnavailable));
   EXPECT_THAT(unreachable.output, AllOf(HasSubstr(R"("launcher": "torchrun")"),
                                         HasSubstr("cannot be reached: leader")));
+
+  // Of several hosts, by variables alone: nobody tells where rank 0 is.
+  const std::string mpi =
+      "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+      "OMPI_COMM_WORLD_LOCAL_SIZE=1";
+  const Outcome unknown = run(mpi, "check");
+  EXPECT_EQ(unknown.exit_code, exit_code(Code::kUnavailable));
+  EXPECT_THAT(unknown.output, AllOf(HasSubstr("no, MASTER_ADDR is not set"),
+                                    HasSubstr("cannot be reached: leader")));
+  EXPECT_EQ(run(mpi, "check --timeout=0").exit_code, 0);
 }
 
 TEST(CohortCluster, WrongUsage) {

@@ -11,8 +11,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
 #include "strategies/cluster/cluster_check.h"
 #include "strategies/cluster/literal_resolver.h"
+#include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/torchrun_resolver.h"
 #include "tests/strategies/cluster/testing.h"
 
@@ -170,6 +172,28 @@ TEST(ClusterCheck, TriesTheLeaderWhereNoOthersAreKnown) {
                    {"MASTER_PORT", std::to_string(silent.address().port())}}));
   const auto check = check_cluster({resolver, "the test says so"}, 5s);
   EXPECT_THAT(check.unreachable(), ElementsAre("leader"));
+}
+
+TEST(ClusterCheck, ALeaderOfOthersThatIsNotKnownCannotBeReached) {
+  for (const char* rank : {"0", "1"}) {
+    const auto resolver = std::make_shared<MpiResolver>(
+        environment({{"PMI_RANK", rank},
+                     {"PMI_SIZE", "2"},
+                     {"MPI_LOCALRANKID", "0"},
+                     {"MPI_LOCALNRANKS", "1"}}),
+        [](int) -> std::string { fail(Code::kUnavailable, "nobody knows"); });
+    const auto check = check_cluster({resolver, "the test says so"}, 5s);
+    EXPECT_THAT(check.unreachable(), ElementsAre("leader"));
+    EXPECT_THAT(check.table(), HasSubstr("no, MASTER_ADDR is not set, and nobody knows"));
+    const auto leader = nlohmann::json::parse(check.json())["peers"][0];
+    EXPECT_TRUE(leader["address"].is_null());
+    EXPECT_EQ(leader["reachable"], false);
+    EXPECT_EQ(leader["detail"], "MASTER_ADDR is not set, and nobody knows");
+  }
+  const auto alone = std::make_shared<MpiResolver>(
+      environment({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}),
+      [](int) -> std::string { fail(Code::kUnavailable, "nobody knows"); });
+  EXPECT_THAT(check_cluster({alone, "the test says so"}, 5s).unreachable(), IsEmpty());
 }
 
 TEST(ClusterCheck, JsonHasTheSameFacts) {
