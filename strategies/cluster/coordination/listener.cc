@@ -60,12 +60,8 @@ void Listener::open(const std::string& name, const Address& address,
   if (!sockets_.empty() && error != EADDRINUSE) return;
   sockets_.clear();
   const std::string what = str("the ", name, " cannot listen at ", address.text());
-  if (error == EADDRINUSE) {
-    const std::string holder = net::port_holder(address.port());
-    fail(Code::kFailedPrecondition, what, ": port ", address.port(), " is in use, by ",
-         holder.empty() ? "" : holder + ", ",
-         "another job or a process that an old run left behind");
-  }
+  if (error == EADDRINUSE)
+    fail(Code::kFailedPrecondition, what, ": ", net::port_in_use(address.port()));
   if (error == EADDRNOTAVAIL)
     fail(Code::kFailedPrecondition, what,
          ": it is no address of this host; check on which host this task is to run");

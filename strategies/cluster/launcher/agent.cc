@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/launcher/system_error.h"
+#include "strategies/cluster/net/port_holder.h"
 
 namespace cohort::launcher {
 namespace {
@@ -99,10 +100,22 @@ void Agent::serve_if_here(const std::vector<net::InternetAddress>& addresses) {
       }
       return;
     }
-    error = errno;
+    if (error != EADDRINUSE) error = errno;  // says more than what another address of the host had
   }
   // Without --node_rank, whoever cannot serve is not the one.
-  if (nodes().rank == 0) fail_system_with(error, "node 0 cannot serve ", place());
+  if (nodes().rank == 0) fail_to_serve(error);
+}
+
+void Agent::fail_to_serve(int error) const {
+  const std::string what = "node 0 cannot serve " + place();
+  const Address& address = nodes().rendezvous;
+  if (error == EADDRINUSE)
+    fail(Code::kFailedPrecondition, what, ": ", net::port_in_use(address.port()));
+  if (error == EADDRNOTAVAIL)
+    fail(Code::kFailedPrecondition, what, ": ", address.host(),
+         " is no address of this host; start node 0 where it is, or give this one another "
+         "--node_rank");
+  fail_system_with(error, what);
 }
 
 void Agent::seek(Time now) {

@@ -31,8 +31,9 @@ class Agent {
   // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
   void watch(std::vector<pollfd>& events) const;
   // Errors: kDeadlineExceeded when there is no rendezvous for too long, those of a refusal,
-  // kFailedPrecondition where plain text is not allowed or only one side speaks it,
-  // kPermissionDenied for certificates, kResourceExhausted where a port is taken.
+  // kFailedPrecondition where plain text is not allowed or only one side speaks it, and where this
+  // is node 0 and its host has not the rendezvous' address, or its port is taken; kPermissionDenied
+  // for certificates, kResourceExhausted where tasks get no ports.
   void step();
   bool has_joined() const { return has_joined_; }
   // What this node is to do: Start, Settle, End or Signal. A lost rendezvous and the end of the job
@@ -63,6 +64,8 @@ class Agent {
   void try_again(const std::string& why, Time now);
   std::vector<net::InternetAddress> find_rendezvous() const;
   void serve_if_here(const std::vector<net::InternetAddress>& addresses);
+  // Of node 0, for this reason, an errno.
+  [[noreturn]] void fail_to_serve(int error) const;
   JobState::Rules rules() const;
   std::vector<std::pair<std::string, std::string>> terms() const;
   // Whether the connection is there by now.

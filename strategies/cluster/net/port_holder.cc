@@ -69,4 +69,10 @@ std::string port_holder(int port) {
   return "";
 }
 
+std::string port_in_use(int port) {
+  const std::string holder = port_holder(port);
+  return str("port ", port, " is in use, by ", holder.empty() ? "" : holder + ", ",
+             "another job or a process that an old run left behind");
+}
+
 }  // namespace cohort::net

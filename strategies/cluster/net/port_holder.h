@@ -8,4 +8,7 @@ namespace cohort::net {
 // the system does not tell: of other users' processes, or those of another container.
 std::string port_holder(int port);
 
+// For errors: "port 2222 is in use, by ...", with who has it where that is known.
+std::string port_in_use(int port);
+
 }  // namespace cohort::net

@@ -19,6 +19,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -347,10 +348,21 @@ TEST(NodesTest, RefuseThoseOfAnotherJob) {
 TEST(NodesTest, RefuseASecondRendezvous) {
   Nodes nodes({"--nnodes=2"});
   nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  EXPECT_EQ(nodes.start_rank(0).wait(), 18);
-  EXPECT_THAT(nodes[1].errors(), HasSubstr("node 0 cannot serve the rendezvous at 127.0.0.1:"));
+  EXPECT_EQ(nodes.start_rank(0).wait(), 19);
+  EXPECT_THAT(nodes[1].errors(),
+              AllOf(HasSubstr("node 0 cannot serve the rendezvous at 127.0.0.1:"),
+                    HasSubstr("port " + std::to_string(nodes.port()) + " is in use, by ")));
   nodes[0].send(SIGTERM);
   EXPECT_EQ(nodes[0].wait(), 128 + SIGTERM);
+}
+
+TEST(NodesTest, RefuseARendezvousThatIsNotOnTheHostOfNode0) {
+  Launched node({.flags = {"--nnodes=2", "--node_rank=0", "--rendezvous=192.0.2.1:29411",
+                           "--allow_plaintext"}});
+  EXPECT_EQ(node.wait(), 19);
+  EXPECT_THAT(node.errors(), AllOf(HasSubstr("node 0 cannot serve the rendezvous at 192.0.2.1:"),
+                                   HasSubstr("192.0.2.1 is no address of this host; start node 0"),
+                                   HasSubstr("--node_rank")));
 }
 
 TEST(NodesTest, AreWarnedOfARendezvousThatNoOtherHostReaches) {
