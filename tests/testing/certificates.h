@@ -11,7 +11,7 @@
 namespace cohort::testing {
 
 // Certificates made by openssl, in a folder of their own that goes with this object: of two
-// authorities, "ca" and "other-ca".
+// authorities, "ca" and "other-ca"; "both-cas" are the two in one file.
 class Certificates {
  public:
   // The names that certificates carry where nothing else is said.
@@ -20,6 +20,10 @@ class Certificates {
   Certificates() {
     authority("ca");
     authority("other-ca");
+    std::ofstream both(path("both-cas.pem"));
+    for (const char* one : {"ca", "other-ca"})
+      both << std::ifstream(path(std::string(one) + ".pem")).rdbuf();
+    both.close();
     sign("task");
   }
 

@@ -24,6 +24,7 @@ struct Freeing {
 using Bio = std::unique_ptr<BIO, Freeing<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Freeing<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freeing<EVP_PKEY_free>>;
+using Verification = std::unique_ptr<X509_STORE_CTX, Freeing<X509_STORE_CTX_free>>;
 
 // What is read from the system at once: four records and their headers.
 constexpr size_t kReadBuffer = 4 * (SSL3_RT_MAX_PLAIN_LENGTH + 256);
@@ -89,6 +90,24 @@ std::shared_ptr<void> new_context() {
   return owner;
 }
 
+// As peers will check the certificate that `context` shows, by the authorities that it has; but for
+// dates, which have been looked at.
+void check_signed(SSL_CTX* context, const Pem& certificate, const Pem& authority) {
+  const Verification check(X509_STORE_CTX_new());
+  STACK_OF(X509)* others = nullptr;
+  SSL_CTX_get0_chain_certs(context, &others);
+  if (!check || X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context),
+                                    SSL_CTX_get0_certificate(context), others) != 1)
+    fail(Code::kResourceExhausted, "OpenSSL has no memory to check ", certificate.name);
+  X509_STORE_CTX_set_flags(check.get(), X509_V_FLAG_NO_CHECK_TIME);
+  const bool is_signed = X509_verify_cert(check.get()) == 1;
+  ERR_clear_error();
+  if (!is_signed)
+    invalid("the certificate in ", certificate.name, " is not signed by an authority in ",
+            authority.name, ": ",
+            X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get())));
+}
+
 }  // namespace
 
 TlsIdentity::TlsIdentity(const Pem& certificate, const Pem& key, const Pem& authority)
@@ -114,6 +133,7 @@ TlsIdentity::TlsIdentity(const Pem& certificate, const Pem& key, const Pem& auth
   ERR_clear_error();
   if (!taken)
     invalid("OpenSSL does not take the certificate in ", certificate.name, ": ", why ? why : "");
+  check_signed(context, certificate, authority);
 }
 
 }  // namespace cohort::net

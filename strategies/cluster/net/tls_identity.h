@@ -17,7 +17,8 @@ class TlsIdentity {
   // `certificate` may go on with those up to the authority; `authority` holds those of all who may
   // sign what others show. Tells at once what a handshake would only hint at: kInvalidArgument for
   // a certificate, a key or an authority that cannot be read, for a key that is not the
-  // certificate's, and for a certificate that has expired or is not valid yet.
+  // certificate's, for a certificate that has expired or is not valid yet, and for one that no
+  // authority here has signed, which its peers, who have the same authorities, would not accept.
   TlsIdentity(const Pem& certificate, const Pem& key, const Pem& authority);
 
   // OpenSSL's SSL_CTX.

@@ -284,8 +284,8 @@ TEST(Strangers, AreTurnedAwayBeforeAnyRequest) {
   TestServer server({.tls = certificates.files()});
   const std::pair<const char*, TlsFiles> strangers[] = {
       {"no certificate", {}},
-      {"of another authority", certificates.files("stranger")},
-      {"that trusts another authority", certificates.files("task", "other-ca")},
+      {"of another authority", certificates.files("stranger", "both-cas")},
+      {"that trusts another authority", certificates.files("stranger", "other-ca")},
       {"out of date", certificates.files("expired")}};
   for (const auto& [what, tls] : strangers)
     for (const Transport way : {Transport::kGrpc, Transport::kDirect, Transport::kSharedMemory}) {

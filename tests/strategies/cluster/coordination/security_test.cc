@@ -78,7 +78,8 @@ TEST_F(SecurityTest, TheFilesMayComeFromTheEnvironment) {
 }
 
 TEST_F(SecurityTest, StrangersAreRefused) {
-  EXPECT_THAT(refused(certificates_.files("stranger")), HasSubstr("for the leader, worker:0"));
+  EXPECT_THAT(refused(certificates_.files("stranger", "both-cas")),
+              HasSubstr("for the leader, worker:0"));
   EXPECT_THAT(refused(certificates_.files("stranger", "other-ca")),
               HasSubstr("certificate verify failed"));
   EXPECT_THAT(refused({}), HasSubstr("for the leader, worker:0"));  // plain text
@@ -232,6 +233,10 @@ TEST_F(SecurityTest, FilesThatAreMissingOrBrokenAreNamed) {
   EXPECT_THAT(message({good.certificate, certificates_.path("stranger.key"), good.authority}),
               AllOf(HasSubstr("(COHORT_TLS_KEY)"), HasSubstr("does not belong")));
   EXPECT_THAT(message(certificates_.files("expired")), HasSubstr("has expired"));
+  EXPECT_THAT(message(certificates_.files("stranger")),
+              AllOf(HasSubstr("INVALID_ARGUMENT: the certificate in "),
+                    HasSubstr("stranger.pem (COHORT_TLS_CERT) is not signed by an authority in "),
+                    HasSubstr("ca.pem (COHORT_TLS_CA)")));
 }
 
 }  // namespace

@@ -455,7 +455,7 @@ TEST(NodesTest, RefuseThoseWithoutTheRightCertificates) {
     nodes.forget_last();
   };
   constexpr int kPermissionDenied = 17, kFailedPrecondition = 19;
-  nodes.use(certificates.files("stranger"));
+  nodes.use(certificates.files("stranger", "both-cas"));
   expect(kPermissionDenied, "it does not know the authority of this end's certificate");
   nodes.use(certificates.files("stranger", "other-ca"));
   expect(kPermissionDenied, "it shows a certificate that is signed by an unknown authority");

@@ -16,6 +16,7 @@
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort::testing {
 namespace {
@@ -24,6 +25,7 @@ using net::Descriptor;
 using net::Stream;
 using net::TlsIdentity;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -209,14 +211,23 @@ TEST_F(StreamTest, WhoIsSignedByAnotherAuthorityIsRefused) {
   const std::string unknown =
       "PERMISSION_DENIED: shows a certificate that is signed by an unknown authority";
   const std::string not_known = "does not know the authority of this end's certificate";
-  auto outcome = meet(identity("stranger"), identity());
+  auto outcome = meet(identity("stranger", "both-cas"), identity());
   EXPECT_EQ(outcome.called, unknown);
   EXPECT_EQ(outcome.caller, not_known);
-  outcome = meet(identity(), identity("stranger"));
+  outcome = meet(identity(), identity("stranger", "both-cas"));
   EXPECT_EQ(outcome.caller, unknown);
   EXPECT_EQ(outcome.called, "PERMISSION_DENIED: " + not_known);
   outcome = meet(identity("stranger", "other-ca"), identity());
   EXPECT_EQ(outcome.caller, unknown);
+}
+
+// A certificate that is among the authorities needs no other one.
+TEST_F(StreamTest, ACertificateThatItsOwnAuthoritiesHaveNotSignedIsAMistake) {
+  certificates_.sign("stranger", Certificates::kNames, "other-ca");
+  EXPECT_THAT(error_of([&] { identity("stranger"); }).what(),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("is not signed by an authority in")));
+  EXPECT_NO_THROW(identity("stranger", "stranger"));
+  EXPECT_NO_THROW(identity("stranger", "both-cas"));
 }
 
 TEST_F(StreamTest, WhoseCertificateHasExpiredIsRefused) {
