@@ -51,13 +51,13 @@ class Exchange final : private Receiver {
   // `blocks`: what the rounds carry, size() blocks of as many bytes, of which the first is this
   // rank's and block b will be that of rank (rank + b) % size; or null.
   void run(const Call& call, Operation& operation, const Memory* blocks = nullptr);
-  // What errors call the collectives that follow; without it, what sequence() does.
+  // What errors call the collectives that follow; without it, they are counted from 1.
   void set_number(std::optional<uint64_t> number) { number_ = number; }
   // When the first frame of the last collective came: no rank was waited for any more by then, or
   // data moved already.
   Clock::time_point first_heard() const { return first_heard_; }
-  // The last collective that this rank has begun.
-  uint64_t sequence() const { return sequence_; }
+  // What errors call the next collective.
+  uint64_t next_number() const { return number_.value_or(sequence_ + 1); }
   // Returns when the other ranks' hosts have all that was sent, or after a short time.
   void flush();
 

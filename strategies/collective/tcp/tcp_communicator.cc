@@ -170,11 +170,17 @@ class TcpCommunicator final : public Communicator {
     return here <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
   }
 
+  // What this rank alone can see to be wrong; all are told whose mistake it is.
+  void refuse(const Error& mistake) {
+    abort(Error(mistake.code(),
+                str(control_.name(rank()), " made a mistake in its collective ",
+                    exchange_.next_number(), ", ", mistake.message()),
+                control_.task(rank())));
+    control_.check(std::numeric_limits<uint64_t>::max());
+  }
+
   void run_now(const Call& call) {
-    if (const auto mistake = find_mistake(call, rank(), size())) {
-      abort(*mistake);
-      control_.check(std::numeric_limits<uint64_t>::max());
-    }
+    if (const auto mistake = find_mistake(call, rank(), size())) refuse(*mistake);
     std::visit([&](const auto& own) { work(call, own); }, call);
     const int64_t bytes = bytes_of(call);
     if (observer_ && bytes > 0)

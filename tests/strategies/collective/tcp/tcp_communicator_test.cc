@@ -38,6 +38,21 @@ TEST(TcpCommunicatorTest, AReceiveThatWaitsTooLongNamesWhomItWaitedFor) {
   EXPECT_EQ(error_of([&] { group[1]->barrier(); }).code(), Code::kDeadlineExceeded);
 }
 
+TEST(TcpCommunicatorTest, AMistakeOfOneRankIsSaidToBeItsOwnOnAllRanks) {
+  const Group group = make_tcp_group(3, {.tasks = {"worker:0", "worker:1", "worker:2"}});
+  on_ranks(group, [](int rank, Communicator& communicator) {
+    communicator.barrier();
+    int64_t value = 0;
+    const Error error = error_of(
+        [&] { communicator.broadcast(&value, &value, sizeof value, rank == 2 ? -1 : 0); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+    for (const char* part : {"worker:2 (rank 2) at 127.0.0.1:", " in its collective 2, ",
+                             "a broadcast of 8 bytes from rank -1: the root must be a rank"})
+      EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+    EXPECT_EQ(error.peer(), "worker:2");
+  });
+}
+
 TEST(TcpCommunicatorTest, WorksOverIPv6) {
   on_ranks(make_tcp_group(3, {.address = "[::1]:0"}), [](int rank, Communicator& communicator) {
     int64_t value = rank;
