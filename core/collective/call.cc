@@ -34,6 +34,12 @@ int64_t bytes(int64_t count, DType dtype) {
   return count * static_cast<int64_t>(dtype_size(dtype));
 }
 
+// A tensor by its dtype and shape. Without one there is no memory for the scalar that it seems.
+std::string tensor(DType dtype, const Shape& shape, const void* source) {
+  const bool is_defined = source != nullptr || shape.num_elements() == 0;
+  return is_defined ? str(dtype, shape) : "an undefined tensor";
+}
+
 // --- Names
 
 struct Kind {
@@ -53,23 +59,27 @@ struct Description {
     return c.topic == 0 ? "a barrier" : str("a barrier with topic ", c.topic);
   }
   std::string operator()(const AllReduceCall& c) const {
+    auto segment = c.segments.begin();
     if (!c.shapes.empty())
       return str("an all-reduce (", reduce_op_name(c.op), ") of ",
-                 list(c.shapes, [&](const Shape& shape) { return str(c.dtype, shape); }));
+                 list(c.shapes, [&](const Shape& shape) {
+                   return tensor(c.dtype, shape, (segment++)->source);
+                 }));
     return str("an all-reduce (", reduce_op_name(c.op), ") of ", c.segments.size(), " ", c.dtype,
                " tensors with ", list(c.segments, [](const Segment& s) { return s.count; }),
                " elements");
   }
   std::string operator()(const ReduceCall& c) const {
     if (c.shape != nullptr)
-      return str("a reduce (", reduce_op_name(c.op), ") of ", c.dtype, *c.shape, " to rank ",
-                 c.root);
+      return str("a reduce (", reduce_op_name(c.op), ") of ", tensor(c.dtype, *c.shape, c.source),
+                 " to rank ", c.root);
     return str("a reduce (", reduce_op_name(c.op), ") of ", c.count, " ", c.dtype,
                " elements to rank ", c.root);
   }
   std::string operator()(const ReduceScatterCall& c) const {
     if (c.shape != nullptr)
-      return str("a reduce-scatter (", reduce_op_name(c.op), ") of ", c.dtype, *c.shape);
+      return str("a reduce-scatter (", reduce_op_name(c.op), ") of ",
+                 tensor(c.dtype, *c.shape, c.source));
     return str("a reduce-scatter (", reduce_op_name(c.op), ") of ", list(c.counts), " ", c.dtype,
                " elements");
   }
@@ -153,7 +163,8 @@ struct Fault {
   }
   std::string operator()(const ReduceScatterCall& c) const {
     if (c.shape != nullptr && c.shape->rank() == 0)
-      return "a scalar has no rows to divide among the ranks";
+      return first(fault_of_source(c.source, 1, rank),
+                   "a scalar has no rows to divide among the ranks");
     return first(
         fault_of_sizes(c.counts, size),
         first(fault_of_source(c.source, sum(c.counts), rank), fault_of_reduction(c.op, c.dtype)));
