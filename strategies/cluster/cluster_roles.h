@@ -10,7 +10,8 @@ namespace cohort {
 // functions throw kInvalidArgument for a task that validate_task() refuses.
 
 // Refuses a job that is not chief, worker, ps or evaluator, and a task that the cluster does not
-// have. The evaluator, number 0, may be missing from it. `place` is where job and index were written.
+// have. The evaluator, number 0, may be missing from it. `place` is where job and index were
+// written.
 void validate_task(const ClusterSpec& spec, const std::string& job, int index,
                    const std::string& place = "task");
 

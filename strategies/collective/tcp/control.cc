@@ -48,6 +48,20 @@ void Control::end_locked(const Error& error, uint64_t finish, bool tell) {
   signal();
 }
 
+void Control::abort(const Error& error) {
+  const Lock lock(mutex_);
+  is_aborted_ = true;
+  uint64_t finish = joined_;
+  if (!error_) {
+    read_all_locked();
+    if (error_ && error_->code() == Code::kUnavailable) {
+      finish = std::min(finish, finish_);
+      error_.reset();
+    }
+  }
+  end_locked(error, finish, true);
+}
+
 void Control::leave() {
   const Lock lock(mutex_);
   const uint64_t joined = joined_;
@@ -83,8 +97,7 @@ void Control::add_polled(const net::WakeUp& wake_up, std::vector<pollfd>& polled
 
 void Control::read_notices() {
   const Lock lock(mutex_);
-  for (int p = 0; p < size(); ++p)
-    if (states_[static_cast<size_t>(p)].open) read_locked(p);
+  read_all_locked();
 }
 
 void Control::add_listener(const net::WakeUp* wake_up) {
@@ -166,6 +179,11 @@ void Control::send_locked(const std::string& bytes) {
   const iovec all{const_cast<char*>(bytes.data()), bytes.size()};
   for (Peer& peer : peers_)
     if (peer.link) peer.link.write({&all, 1});
+}
+
+void Control::read_all_locked() {
+  for (int p = 0; p < size(); ++p)
+    if (states_[static_cast<size_t>(p)].open) read_locked(p);
 }
 
 void Control::read_locked(int peer) {

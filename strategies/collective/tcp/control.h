@@ -42,11 +42,9 @@ class Control {
   // well.
   void end(const Error& error, uint64_t finish);
   // As end, called by the application: what all ranks have joined is finished, as long as its data
-  // keep coming.
-  void abort(const Error& error) {
-    is_aborted_ = true;
-    end(error, joined_);
-  }
+  // keep coming. An error that another rank has told, and nobody here has read, was given first;
+  // but why a rank is gone the application knows better.
+  void abort(const Error& error);
   bool is_aborted() const { return is_aborted_; }
   // As abort, by a rank that goes away: it has finished what it had joined, whatever has happened
   // to the group.
@@ -97,6 +95,7 @@ class Control {
   void end_locked(const Error& error, uint64_t finish, bool tell);
   void tell_end_locked(uint64_t finish);
   void send_locked(const std::string& bytes);
+  void read_all_locked();
   void read_locked(int peer);
   void take_locked(int peer, const Notice& notice);
   void signal() const;

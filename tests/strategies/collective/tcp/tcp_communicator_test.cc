@@ -1,3 +1,4 @@
+#include <functional>
 #include <poll.h>
 #include <thread>
 
@@ -43,14 +44,43 @@ TEST(TcpCommunicatorTest, AMistakeOfOneRankIsSaidToBeItsOwnOnAllRanks) {
   on_ranks(group, [](int rank, Communicator& communicator) {
     communicator.barrier();
     int64_t value = 0;
-    const Error error = error_of(
-        [&] { communicator.broadcast(&value, &value, sizeof value, rank == 2 ? -1 : 0); });
+    const Error error =
+        error_of([&] { communicator.broadcast(&value, &value, sizeof value, rank == 2 ? -1 : 0); });
     EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
     for (const char* part : {"worker:2 (rank 2) at 127.0.0.1:", " in its collective 2, ",
                              "a broadcast of 8 bytes from rank -1: the root must be a rank"})
       EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
     EXPECT_EQ(error.peer(), "worker:2");
   });
+}
+
+// What rank 2 gets in the call in which it waits, while `work` does something to the group. Ranks
+// are told of that one after the other, so that rank 1, which waits for nothing, has been told,
+// too.
+Error error_of_rank_2(const Group& group, const std::function<void()>& work) {
+  Error error(Code::kUnknown, "");
+  std::thread waiting([&] { error = error_of([&] { group[2]->barrier(); }); });
+  work();
+  waiting.join();
+  return error;
+}
+
+TEST(TcpCommunicatorTest, AnErrorThatWasToldComesBeforeOneThatIsGivenLater) {
+  const Group group = make_tcp_group(3);
+  const Error first(Code::kDeadlineExceeded, "rank 1 does not come", "worker:1");
+  EXPECT_EQ(error_of_rank_2(group, [&] { group[0]->abort(first); }).message(), first.message());
+  group[1]->abort(Error(Code::kUnavailable, "worker:0 has left the job", "worker:0"));
+  const Error error = error_of([&] { group[1]->barrier(); });
+  EXPECT_EQ(error.code(), first.code());
+  EXPECT_EQ(error.message(), first.message());
+  EXPECT_EQ(error.peer(), first.peer());
+}
+
+TEST(TcpCommunicatorTest, WhyARankIsGoneTheApplicationKnowsBetter) {
+  Group group = make_tcp_group(3);
+  EXPECT_EQ(error_of_rank_2(group, [&] { group[0].reset(); }).code(), Code::kUnavailable);
+  group[1]->abort(Error(Code::kUnavailable, "worker:0 was started again", "worker:0"));
+  EXPECT_EQ(error_of([&] { group[1]->barrier(); }).message(), "worker:0 was started again");
 }
 
 TEST(TcpCommunicatorTest, WorksOverIPv6) {
