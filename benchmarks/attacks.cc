@@ -257,7 +257,7 @@ Attacked leader_under_attack(const AttackOptions& options) {
 Attacked leader_under_flood(const AttackOptions& options) {
   const testing::Certificates certificates;
   certificates.sign("stranger", testing::Certificates::kNames, "other-ca");
-  const TlsFiles own = certificates.files(), stranger = certificates.files("stranger");
+  const TlsFiles own = certificates.files(), stranger = certificates.files("stranger", "both-cas");
   const auto ports = ports_of(options.clients), control_ports = ports_of(kIdleTasks);
   const ClusterSpec cluster = cluster_of(ports), control = cluster_of(control_ports);
   Served served(options);

@@ -336,8 +336,8 @@ TEST(Strangers, AreToldThatItMayBeForTheirCertificates) {
     })) << message;
   };
   are_told(with, {}, "this task has no certificates");
-  are_told(with, certificates.files("stranger"), "this task has certificates");
-  are_told(with, certificates.files("task", "other-ca"), "this task has certificates");
+  are_told(with, certificates.files("stranger", "both-cas"), "this task has certificates");
+  are_told(with, certificates.files("stranger", "other-ca"), "this task has certificates");
   are_told(without, certificates.files(), "this task has certificates");
   without.stop();
   EXPECT_EQ(error_at(without, certificates.files()).find("certificates"), std::string::npos)

@@ -230,7 +230,7 @@ TEST(ParameterServer, AssignsValuesAndSlots) {
   client->assign("w", floats({4, 4, 4, 4}), 1);
   EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{5, 6, 7, 8}));
   EXPECT_EQ(values_of(fetch(*client, spec, 1)), (std::vector<float>{4, 4, 4, 4}));
-  EXPECT_ERROR(client->assign("w", floats({1})), Code::kInvalidArgument, "16 bytes");
+  EXPECT_ERROR(client->assign("w", floats({1})), Code::kInvalidArgument, "has to be float32[4]");
   EXPECT_ERROR(client->assign("w", floats({1, 2, 3, 4}), 2), Code::kInvalidArgument, "part 2");
 }
 
