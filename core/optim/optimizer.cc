@@ -225,8 +225,12 @@ struct Optimizer::State {
       for (const UpdateRule::Slot& slot : rule->slots()) names.push_back(name_of(slot.name));
       made.of_rule = remote->attach(variable, *rule, decay_of(*variable), names);
     } else {
+      // Copies that are not kept equal have slots of their own.
+      const auto kept =
+          variable->is_same_on_replicas() ? Synchronization::kAuto : variable->synchronization();
       for (const UpdateRule::Slot& slot : rule->slots())
-        made.of_rule.push_back(make_state(name_of(slot.name), variable->spec(), slot.initial));
+        made.of_rule.push_back(
+            make_state(name_of(slot.name), variable->spec(), slot.initial, kept));
     }
     if (accumulates()) {
       if (as_row_variable(*variable) != nullptr)

@@ -11,6 +11,7 @@
 #include "core/collective/reduce_op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/runtime/shared_variables.h"
 #include "core/runtime/trace.h"
 #include "core/tensor/specs_of.h"
 
@@ -65,21 +66,25 @@ GraphFunction with_alike_sums(const GraphFunction& function) {
 struct Specialisation {
   const Trace* trace;
   PlanOptions options;
-  bool alike;  // for groups of which all replicas run this trace
+  bool shares;  // writes memory of several replicas, who divide the work if all run this trace
+  bool alike;   // for groups of which they do
   Plan plan;
   std::mutex running;
 
   Specialisation(const Trace& of, const PlanOptions& wanted, const ReplicaGroup& group)
       : trace(&of),
         options(wanted),
+        shares(writes_shared_variables(of.function)),
         alike(is_alike(group)),
-        plan(alike ? Plan(with_alike_sums(of.function), wanted) : Plan(of.function, wanted)) {}
+        plan(shares && alike ? Plan(with_alike_sums(of.function), wanted)
+                             : Plan(of.function, wanted)) {}
 
   bool serves(std::span<const Tensor> inputs, const PlanOptions& wanted,
               const ReplicaGroup& group) const {
     return options.device == wanted.device && options.local_replica == wanted.local_replica &&
            options.precision == wanted.precision && options.optimize == wanted.optimize &&
-           alike == is_alike(group) && matches(trace->signature, inputs) && trace->serves(group);
+           (!shares || alike == is_alike(group)) && matches(trace->signature, inputs) &&
+           trace->serves(group);
   }
 };
 
@@ -108,19 +113,17 @@ void require_alike(const std::string& name, const Trace& a, const Trace& b) {
           shown(x, ours), " and the one with ", to_string(b.signature), " ", shown(y, theirs));
 }
 
-// Of a group's traces those in which replicas never meet, where in others they wait before they
-// write: what is not kept equal may be written by some replicas alone.
-std::vector<Trace*> absent_from_barrier(const std::vector<Trace*>& all) {
-  std::vector<Trace*> absent;
-  if (std::any_of(all.begin(), all.end(), [](const Trace* trace) { return trace->waits; }))
-    std::copy_if(all.begin(), all.end(), std::back_inserter(absent),
-                 [](const Trace* trace) { return !first_meeting(*trace->function.graph); });
-  return absent;
+// One of a group's traces that waits, or null.
+const Trace* find_waiting(const std::vector<Trace*>& all) {
+  const auto found = std::find_if(all.begin(), all.end(), [](auto* trace) { return trace->waits; });
+  return found == all.end() ? nullptr : *found;
 }
 
-// The same with a Barrier at its end.
-Trace waiting(const Trace& trace) {
-  return {trace.signature, trace.group, trace.asked, meet_at_end(trace.function), /*waits=*/true};
+// The same, but that it waits as `other` does: what is not kept equal may be written by some
+// replicas alone.
+Trace waiting(const Trace& trace, const Trace& other) {
+  return {trace.signature, trace.group, trace.asked, meet_as(other.function, trace.function),
+          /*waits=*/true};
 }
 
 }  // namespace
@@ -236,8 +239,10 @@ struct Function::State {
       if (Trace* const trace = find(each, group);
           std::find(all.begin(), all.end(), trace) == all.end())
         all.push_back(trace);
-    for (Trace* const absent : absent_from_barrier(all)) {
-      traces.push_back(std::make_unique<Trace>(waiting(*absent)));
+    const Trace* const other = find_waiting(all);
+    for (Trace* const absent : all) {
+      if (other == nullptr || absent->waits) continue;
+      traces.push_back(std::make_unique<Trace>(waiting(*absent, *other)));
       absent->is_replaced = true;
       agreed.clear();  // it may be the one that other groups have agreed on
     }
@@ -281,7 +286,13 @@ struct Function::State {
       if (one.error) std::rethrow_exception(one.error);
     std::vector<Trace*> made;
     for (Attempt& one : all) made.push_back(&one.trace);
-    for (Trace* const absent : absent_from_barrier(made)) *absent = waiting(*absent);
+    const Trace* const other = find_waiting(made);
+    for (Trace* const absent : made) {
+      if (other == nullptr || absent->waits) continue;
+      Trace met = waiting(*absent, *other);
+      met.recorded = std::move(absent->recorded ? absent->recorded : absent->function.graph);
+      *absent = std::move(met);
+    }
     for (const Attempt& one : all) require_alike(name, all[0].trace, one.trace);
     for (const Attempt& one : all)
       if (one.trace.asked.size() != all[0].trace.asked.size())

@@ -21,17 +21,19 @@ namespace cohort {
 // replicas' shapes (shapes_on_replicas) is called again for each combination of them, as often as
 // it takes to answer. The body must depend on nothing but its arguments, captured constants and
 // variables, and cannot call the function itself (kFailedPrecondition). What it throws arrives as
-// it was thrown. Thread-safe; a cheap handle, copies share the cache.
+// it was thrown. A body over a vector looks at its size itself; that of function(), below, whose
+// parameters are single values, is only called with as many. Thread-safe; a cheap handle, copies
+// share the cache.
 class Function {
  public:
   using Body = std::function<std::vector<Value>(const std::vector<Value>&)>;
 
   explicit Function(Body body, std::string name = "function");
 
-  // Runs on cpu:0 as the only replica. A number of inputs that the body does not take, and results
-  // that it has not computed, are kInvalidArgument. Each call advances the step that keys the
-  // random ops. Called while another function is traced, it runs at once, and its results are
-  // constants there; if it uses variables, that is kFailedPrecondition.
+  // Runs on cpu:0 as the only replica. Results that the body has not computed are kInvalidArgument.
+  // Each call advances the step that keys the random ops. Called while another function is traced,
+  // it runs at once, and its results are constants there; if it uses variables, that is
+  // kFailedPrecondition.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
   // Runs as one replica of `group`, on the calling thread. The step in `info` keys the random ops.
   std::vector<Tensor> run(std::span<const Tensor> inputs, const PlanOptions& replica,
@@ -52,7 +54,7 @@ class Function {
 };
 
 // Wraps a lambda over single values: function([](Value x, Value y) { return x * y; }). It may
-// return one Value or a vector of them.
+// return one Value or a vector of them. Another number of inputs is kInvalidArgument.
 template <typename F>
 Function function(F f, std::string name = "function");
 

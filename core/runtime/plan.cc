@@ -20,6 +20,7 @@
 #include "core/runtime/layout.h"
 #include "core/runtime/part_kernel.h"
 #include "core/runtime/profiler.h"
+#include "core/runtime/shared_variables.h"
 #include "core/runtime/variable.h"
 #include "core/runtime/variable_memory.h"
 #include "core/tensor/specs_of.h"
@@ -60,18 +61,6 @@ std::vector<Tensor> evaluate(const Node& node, const std::vector<Tensor>& inputs
 
 GraphFunction fuse(const GraphFunction& function) {
   return fuse_updates(fuse_elementwise(fuse_batch_norm_activation(fuse_bias_activation(function))));
-}
-
-int replicas_sharing(const Resource& resource) {
-  const auto* variable = dynamic_cast<const Variable*>(&resource);
-  return variable != nullptr && variable->is_shared() ? variable->num_replicas() : 1;
-}
-
-bool writes_shared_variables(const GraphFunction& function) {
-  const auto& nodes = function.graph->nodes();
-  return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
-    return is_write(*node) && replicas_sharing(*node->resource()) > 1;
-  });
 }
 
 GraphFunction transform(const GraphFunction& traced, const PlanOptions& options) {

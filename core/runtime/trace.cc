@@ -103,7 +103,8 @@ bool is_same_on_replicas(const Value& value) {
   const ReplicaGroup& group = traced_group();
   if (group.num_replicas == 1) return true;
   const uint64_t own = computation_of(value, group);
-  if (group.signatures.empty() || !TraceScope::is_of(value)) return own != 0;
+  if (!TraceScope::is_of(value)) return own != 0;
+  // Also where all have one signature: the trace must not serve those who would answer otherwise.
   const auto all = t_trace->ask({.computation = own});
   return std::all_of(all.begin(), all.end(), [&](const Question& question) {
     return question.computation != 0 && question.computation == own;

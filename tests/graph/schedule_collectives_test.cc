@@ -304,13 +304,13 @@ TEST_F(MeetBeforeWriting, NoWriteOfAnyFunctionComesBeforeAMeeting) {
   }
 }
 
-using MeetAtEnd = ScheduleCollectives;
+using MeetAs = ScheduleCollectives;
 
-TEST_F(MeetAtEnd, ABarrierIsBehindAllElse) {
+TEST_F(MeetAs, ABarrierIsBehindAllElseWhereThereAreNoFurtherCalls) {
   const Value x = input(), y = softmax(x),
               when = equal(reduce_sum(x), constant(1, DType::kFloat32));
   traced_.outputs = {all_reduce_async({y}, ReduceOp::kSum, when)[0]};
-  const auto met = meet_at_end(traced_);
+  const auto met = meet_as(traced_, traced_);
   EXPECT_EQ(schedule(met),
             (Names{"Softmax", "ReduceSum", "Equal", "AllReduceStart", "AllReduceWait", "Barrier"}));
   EXPECT_EQ(met.outputs[0].spec(), traced_.outputs[0].spec());

@@ -10,6 +10,7 @@
 #include "core/optim/optimizers.h"
 #include "core/runtime/function.h"
 #include "core/runtime/profiler.h"
+#include "core/runtime/shared_variables.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
 #include "tests/strategies/training_testing.h"
@@ -77,11 +78,6 @@ TEST_P(SharedUpdatesTest, TrainAsOnOneDeviceWhateverTheOptimizer) {
   }
 }
 
-int replicas_sharing(const Resource& resource) {
-  const auto& variable = dynamic_cast<const Variable&>(resource);
-  return variable.is_shared() ? variable.num_replicas() : 1;
-}
-
 // By assignment of more than a number, in order: whether the first replica makes a part of it.
 std::vector<bool> divided_assignments(const GraphFunction& traced) {
   const auto fused =
@@ -144,6 +140,57 @@ TEST_P(SharedUpdatesTest, AFunctionOutsideOfReplicasWritesTheWholeVariable) {
     return std::vector<Value>{};
   })({Tensor::full(DType::kFloat32, {256}, 1)});
   EXPECT_EQ(testing::elements(v->value()), std::vector<double>(256, 2));
+}
+
+TEST_P(SharedUpdatesTest, AFunctionOutsideOfReplicasUsesWhatItWrites) {
+  const auto scope = strategy.scope();
+  const auto v = weight("v", DType::kFloat32, {256}, 1);
+  v->assign(Tensor::full(DType::kFloat32, {256}, 1));
+  const auto f = function([&](Value x) {
+    const Value sum = v->read() + x;
+    v->assign(sum);
+    return ops::reduce_sum(sum) + ops::reduce_sum(v->read() * 2.0);
+  });
+  EXPECT_EQ(f({Tensor::full(DType::kFloat32, {256}, 2)})[0].item(), 256 * 3 * 3);
+  EXPECT_EQ(testing::elements(v->value()), std::vector<double>(256, 3));
+}
+
+TEST_P(SharedUpdatesTest, OfAVariableWithCopiesOfItsOwnAreOfAllCopies) {
+  const auto train = [](Strategy& on) {
+    return train_on(
+        on,
+        [] {
+          const auto w = create_variable({.name = "w",
+                                          .spec = {DType::kFloat32, {kIn, kOut}},
+                                          .initial_value =
+                                              [] {
+                                                return numbers(DType::kFloat32, {kIn, kOut}, 1);
+                                              },
+                                          .synchronization = Synchronization::kNone});
+          return Program{{w}, [=](const BatchValues& batch) {
+                           const Value error = ops::matmul(batch["x"], w->read()) - batch["y"];
+                           return ops::reduce_sum(error * error) / 1000.0;
+                         }};
+        },
+        [] { return optim::Adam(0.01); }, batches(9));
+  };
+  expect_near(train(strategy), train(*OneDeviceStrategy()), 1e-4);
+}
+
+// Products of so few elements that some replica has no part of them.
+TEST_P(SharedUpdatesTest, OfSmallProductsAreThoseOfOneDevice) {
+  for (const int64_t width : {10, 13}) {
+    const auto square = [=] {
+      const auto w = weight("w", DType::kFloat32, {width, width}, 1);
+      return Program{{w}, [=](const BatchValues& batch) {
+                       return ops::reduce_sum(ops::square(ops::matmul(batch["x"], w->read())));
+                     }};
+    };
+    const data::Batch batch{{"x", numbers(DType::kFloat32, {replicas(), width}, 2)}};
+    const auto adam = [] { return optim::Adam(0.01); };
+    expect_near(train_on(strategy, square, adam, {batch, batch}),
+                train_on(*OneDeviceStrategy(), square, adam, {batch, batch}), 1e-4);
+  }
 }
 
 TEST_P(SharedUpdatesTest, AnUpdateMayNotBeUsedOnReplicasThatLeaveItToTheFirst) {

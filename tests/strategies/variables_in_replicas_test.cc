@@ -185,6 +185,46 @@ TEST_P(VariablesInReplicasTest, AConstantThatFollowsFromAShareIsEachReplicasOwn)
   EXPECT_EQ(results(run(assign_rows(none), Tensor::zeros(DType::kFloat32, {4}))), n_times(4));
 }
 
+TEST_P(VariablesInReplicasTest, ATraceOfEqualSharesDoesNotServeOthers) {
+  const auto v = on_write(number(0), Aggregation::kMean);
+  const auto step = strategy_->function([&](Value x) {
+    return v->assign(ops::constant(static_cast<double>(x.shape()[0]), DType::kFloat32));
+  });
+  for (int i = 0; i < 2; ++i) {
+    for (const int64_t rows : {2, 3}) {
+      const std::vector<Tensor> equal(static_cast<size_t>(n_),
+                                      Tensor::zeros(DType::kFloat32, {rows}));
+      strategy_->run(step, PerReplica<Tensor>(equal));
+      EXPECT_EQ(copies(v), n_times(static_cast<double>(rows)));
+    }
+    strategy_->run(step, uneven_shares(n_));
+    EXPECT_EQ(copies(v), n_times(number(combined(Aggregation::kMean, rows_of)).item()));
+  }
+}
+
+// Those replicas wait for the others before they write, who have to come, too.
+TEST_P(VariablesInReplicasTest, CopiesOfItsOwnMayBeWrittenBySomeReplicasAlone) {
+  const auto seen = on_read(number(0), Aggregation::kSum);
+  const auto count = on_write(number(0), Aggregation::kNone);
+  const auto see = [&](Value x) {
+    if (x.shape()[0] > 2) seen->assign_add(ops::reduce_sum(x));
+  };
+  const auto summed = strategy_->function([&](Value x) {
+    see(x);
+    return get_replica_context()->all_reduce(ReduceOp::kSum, seen->read());
+  });
+  const auto counted = strategy_->function([&](Value x) {
+    see(x);
+    return count->assign_add(ops::constant(1, DType::kFloat32));
+  });
+  double expected = 0;
+  for (int r = 0; r < n_; ++r)
+    if (rows_of(r) > 2) expected += rows_of(r) * (r + 1);
+  EXPECT_EQ(results(strategy_->run(summed, uneven_shares(n_))), n_times(expected));
+  EXPECT_EQ(results(strategy_->run(counted, uneven_shares(n_))), n_times(1));
+  EXPECT_EQ(seen->value().item(), 2 * expected);
+}
+
 TEST_P(VariablesInReplicasTest, RowsThatFollowFromAShareAreEachReplicasOwn) {
   const auto step = [&](const VariablePtr& v) {
     run(

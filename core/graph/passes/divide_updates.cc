@@ -56,7 +56,8 @@ class Accesses {
   }
 
   // The shared variable whose memory `value` is, if a write for which `counts` is true is in the
-  // epoch of `user`; else null.
+  // epoch of `user`; else null. Writes without a Barrier in front are of a function that no
+  // replicas run.
   template <typename F>
   const Resource* written_beside(const Value& value, const Node& user, const F& counts) const {
     const Node& node = origin(value);
@@ -65,7 +66,7 @@ class Accesses {
     const bool is_written =
         writes != writes_.end() &&
         std::any_of(writes->second.begin(), writes->second.end(), [&](const Node* write) {
-          return counts(*write) && epoch(*write) == epoch(user);
+          return counts(*write) && epoch(*write) != nullptr && epoch(*write) == epoch(user);
         });
     return is_written ? node.resource() : nullptr;
   }

@@ -27,11 +27,14 @@ bool is_product_of_rows(const Value& value) {
          std::none_of(node.inputs().begin(), node.inputs().end(), is_of_variable);
 }
 
-// Whether the rows of all replicas are few enough. All of x and dy would be read and written once;
-// of the product m * n elements are written, read and added. Half of that is taken for the limit.
+// Whether the rows of all replicas are few enough, and each has a part of the product. All of x and
+// dy would be read and written once; of the product m * n elements are written, read and added.
+// Half of that is taken for the limit.
 bool are_few(const Node& product, int64_t replicas) {
   const Shape &x = product.inputs()[0].shape(), &dy = product.inputs()[1].shape();
-  return x[0] > 0 && 2 * replicas * x[0] * (x[1] + dy[1]) <= x[1] * dy[1];
+  const int64_t elements = x[1] * dy[1];
+  return x[0] > 0 && elements >= replicas * kPartUnit &&
+         2 * replicas * x[0] * (x[1] + dy[1]) <= elements;
 }
 
 class Gatherer {

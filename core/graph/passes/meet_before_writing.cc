@@ -7,6 +7,16 @@
 namespace cohort {
 namespace {
 
+bool is_call(const Node& node) { return communicates(node) && !is_wait(node); }
+
+int calls_before_meeting(const Graph& graph) {
+  const Node* const meeting = first_meeting(graph);
+  return static_cast<int>(
+      std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& node) {
+        return is_call(*node) && (meeting == nullptr || node->id() < meeting->id());
+      }));
+}
+
 // Emits all nodes in their order, but those that are held behind the first meeting, or when
 // something needs them.
 class WriteHolder {
@@ -87,10 +97,16 @@ GraphFunction drop_barriers(const GraphFunction& function) {
   return rewrite.finish();
 }
 
-GraphFunction meet_at_end(const GraphFunction& function) {
+GraphFunction meet_as(const GraphFunction& other, const GraphFunction& function) {
+  const int number = calls_before_meeting(*other.graph);
   Rewriter rewrite(function);
-  for (const auto& node : function.graph->nodes()) rewrite.copy(*node);
-  rewrite.graph().add_named("meet_at_end", "Barrier", {}, {});
+  const auto meet = [&] { rewrite.graph().add_named("meet_as", "Barrier", {}, {}); };
+  int calls = 0;
+  for (const auto& node : function.graph->nodes()) {
+    if (is_call(*node) && calls++ == number) meet();
+    rewrite.copy(*node);
+  }
+  if (calls <= number) meet();
   return rewrite.finish();
 }
 

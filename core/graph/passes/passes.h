@@ -24,9 +24,10 @@ using Evaluator =
 // a write has written, it stays in front of them, and the Barrier with it. No other node is added.
 GraphFunction meet_before_writing(const GraphFunction& function);
 
-// Adds a Barrier behind all else: for a function that writes nothing, run by one replica while
-// others run functions with a Barrier of meet_before_writing.
-GraphFunction meet_at_end(const GraphFunction& function);
+// Adds a Barrier in front of the call that comes where `other` has its first meeting, or behind all
+// else: for a function that one replica runs while others run `other`, where meet_before_writing
+// has added that meeting.
+GraphFunction meet_as(const GraphFunction& other, const GraphFunction& function);
 
 // Drops all Barriers: for a function that no other replicas run.
 GraphFunction drop_barriers(const GraphFunction& function);

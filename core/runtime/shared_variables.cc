@@ -1,0 +1,22 @@
+#include "core/runtime/shared_variables.h"
+
+#include <algorithm>
+
+#include "core/graph/passes/rewriter.h"
+#include "core/runtime/variable.h"
+
+namespace cohort {
+
+int replicas_sharing(const Resource& resource) {
+  const auto* variable = dynamic_cast<const Variable*>(&resource);
+  return variable != nullptr && variable->is_shared() ? variable->num_replicas() : 1;
+}
+
+bool writes_shared_variables(const GraphFunction& function) {
+  const auto& nodes = function.graph->nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+    return is_write(*node) && replicas_sharing(*node->resource()) > 1;
+  });
+}
+
+}  // namespace cohort

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "core/graph/graph_function.h"
+
+namespace cohort {
+
+// How many replicas read and write the one memory of `resource`: 1 where each has its own.
+int replicas_sharing(const Resource& resource);
+
+// Whether replicas that run `function` write a memory that they share.
+bool writes_shared_variables(const GraphFunction& function);
+
+}  // namespace cohort
