@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <locale>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -60,10 +61,12 @@ class Error : public std::exception {
 // The process exit code that a program should end with for an error; documented in README.
 int exit_code(Code code);
 
-// Streams all parts into one string: str("axis ", axis, " of ", shape).
+// Streams all parts into one string: str("axis ", axis, " of ", shape). Numbers are written alike
+// whatever the program's locale is.
 template <typename... Parts>
 std::string str(const Parts&... parts) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   (out << ... << parts);
   return out.str();
 }

@@ -123,14 +123,19 @@ Descriptor create_aside(const std::string& path) {
   }
 }
 
-// Makes a rename in the folder survive a crash.
-void sync_folder_of(const std::string& path) {
+// Opened before a file is replaced, to be synced afterwards.
+Descriptor open_folder_of(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.get() < 0) fail_errno("open", folder);
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_errno("open the folder of", path);
+  return Descriptor(descriptor);
+}
+
+// Makes a rename to `path` survive a crash.
+void sync_folder(const Descriptor& folder, const std::string& path) {
   // Some network file systems cannot sync a folder and say so with EINVAL.
-  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail_errno("sync", folder);
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) fail_errno("sync the folder of", path);
 }
 
 }  // namespace
@@ -172,6 +177,7 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
 void write_file_atomically(const std::string& name, std::string_view content) {
   const std::string path = behind_links(name);
   const std::optional<mode_t> permissions = permissions_of_replaced(path);
+  const Descriptor folder = open_folder_of(path);
   remove_left_aside(path);
   const std::string aside = new_aside_of(path);
   Descriptor file = create_aside(aside);
@@ -186,12 +192,13 @@ void write_file_atomically(const std::string& name, std::string_view content) {
     ::unlink(aside.c_str());
     throw;
   }
-  sync_folder_of(path);
+  sync_folder(folder, path);
 }
 
 void check_writable(const std::string& name) {
   const std::string path = behind_links(name);
   permissions_of_replaced(path);
+  open_folder_of(path);
   remove_left_aside(path);
   const std::string aside = new_aside_of(path);
   const Descriptor file = create_aside(aside);

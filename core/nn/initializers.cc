@@ -112,9 +112,10 @@ Initializer constant(double value) {
 }
 
 Initializer random_uniform(double low, double high) {
-  if (!(std::isfinite(low) && std::isfinite(high) && low <= high))
+  if (!(std::isfinite(high - low) && low <= high))
     invalid(
-        "random_uniform: the bounds must be finite, and the lower one not above the other; got ",
+        "random_uniform: the bounds and their difference must be finite, and the lower one not "
+        "above the other; got ",
         low, " and ", high);
   return [=](const TensorSpec& spec, uint64_t seed) {
     return sampled(spec, seed,

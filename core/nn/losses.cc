@@ -12,16 +12,11 @@ namespace cohort::losses {
 namespace {
 
 // Keras' fuzz factor, which keeps probabilities away from log(0).
+// It is 0 beside 1 in 16 bits.
 constexpr double kEpsilon = 1e-7;
 
 Value with_dtype(const Value& x, DType dtype) {
   return x.dtype() == dtype ? x : ops::cast(x, dtype);
-}
-
-// 16-bit numbers as float32: 1 - kEpsilon is 1 in 16 bits.
-Value widened(const Value& x) {
-  const bool is_narrow = x.dtype() == DType::kBFloat16 || x.dtype() == DType::kFloat16;
-  return is_narrow ? ops::cast(x, DType::kFloat32) : x;
 }
 
 Value clip_probabilities(const Value& p) { return ops::clip(p, kEpsilon, 1 - kEpsilon); }
@@ -212,6 +207,8 @@ Value weighted(const Value& values, const Value& sample_weight) {
   dims.resize(static_cast<size_t>(shape.rank()), 1);
   return values * with_dtype(ops::reshape(sample_weight, dims), values.dtype());
 }
+
+Value widened(const Value& x) { return is_half(x.dtype()) ? ops::cast(x, DType::kFloat32) : x; }
 
 Value match_prediction(const Value& y_true, const Value& y_pred) {
   const Shape &wanted = y_pred.shape(), &given = y_true.shape();

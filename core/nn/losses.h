@@ -89,6 +89,9 @@ Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels);
 // both otherwise.
 Value weighted(const Value& values, const Value& sample_weight);
 
+// 16-bit numbers as float32, which losses and metrics are computed in; others as they are.
+Value widened(const Value& x);
+
 // y_true of y_pred's dtype and shape, where it only lacks (or has too many of) a last axis of 1.
 // kInvalidArgument naming both otherwise.
 Value match_prediction(const Value& y_true, const Value& y_pred);

@@ -12,6 +12,7 @@ namespace {
 using losses::match_labels;
 using losses::match_prediction;
 using losses::weighted;
+using losses::widened;
 
 // numerator / denominator, 0 where there is nothing to divide by.
 double ratio(double numerator, double denominator) {
@@ -24,7 +25,12 @@ Value means_from(int axis, const Value& x) {
 }
 
 Value as_float(const Value& x) {
-  return is_floating(x.dtype()) ? x : ops::cast(x, DType::kFloat32);
+  return is_floating(x.dtype()) ? widened(x) : ops::cast(x, DType::kFloat32);
+}
+
+Value difference(const Value& y_true, const Value& y_pred) {
+  const Value predicted = widened(y_pred);
+  return predicted - match_prediction(y_true, predicted);
 }
 
 void check_threshold(const char* metric, double threshold) {
@@ -137,8 +143,10 @@ Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> f
       std::move(name),
       [function = std::move(function)](const Value& y_true, const Value& y_pred,
                                        const Value& weights) {
-        const Value means =
-            means_from(weights ? weights.shape().rank() : 1, as_float(function(y_true, y_pred)));
+        const Value values = as_float(function(y_true, y_pred));
+        if (values.shape().rank() == 0 || values.shape()[0] != y_pred.shape()[0])
+          invalid("its function returned ", values.spec(), ", not one value a row");
+        const Value means = means_from(weights ? weights.shape().rank() : 1, values);
         if (weights)
           return std::vector<Value>{ops::reduce_sum(weighted(means, weights)),
                                     ops::reduce_sum(as_float(weights))};
@@ -182,13 +190,13 @@ Metric SparseTopKCategoricalAccuracy(int64_t k, std::string name) {
 
 Metric MeanSquaredError(std::string name) {
   return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
-    return ops::square(y_pred - match_prediction(y_true, y_pred));
+    return ops::square(difference(y_true, y_pred));
   });
 }
 
 Metric MeanAbsoluteError(std::string name) {
   return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
-    return ops::abs(y_pred - match_prediction(y_true, y_pred));
+    return ops::abs(difference(y_true, y_pred));
   });
 }
 

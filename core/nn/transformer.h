@@ -33,7 +33,7 @@ Layer EmbeddingBag(int64_t vocabulary, int64_t size, const EmbeddingBagOptions& 
 Layer PositionEmbedding(int64_t max_length, const EmbeddingOptions& options = {});
 
 struct MultiHeadAttentionOptions {
-  bool causal = false;  // a position sees itself and those before it
+  bool causal = false;  // a position sees itself and those before it; the last one sees all keys
   double dropout =
       0;  // of the result, in training (attention weights are never held to be dropped)
   bool use_bias = true;

@@ -48,7 +48,7 @@ std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes) {
   // A zero-size tensor still gets an address of its own.
   const size_t rounded =
       (std::max<size_t>(bytes, 1) + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  void* data = rounded < bytes ? nullptr : allocate_aligned(rounded);
+  void* data = bytes > PTRDIFF_MAX ? nullptr : allocate_aligned(rounded);
   if (data == nullptr)
     fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of host memory");
   return std::shared_ptr<Buffer>(new Buffer{data, bytes}, [](Buffer* b) {
@@ -62,6 +62,8 @@ std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
 }
 
 Tensor::Tensor(DType dtype, Shape shape) : spec_{dtype, shape} {
+  if (static_cast<size_t>(shape.num_elements()) > PTRDIFF_MAX / dtype_size(dtype))
+    fail(Code::kResourceExhausted, "cannot allocate ", spec_, ": no memory holds so many elements");
   buffer_ = allocate_host_buffer(spec_.bytes());
   data_ = buffer_->data;
 }

@@ -11,6 +11,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/file.h"
+#include "core/base/quote.h"
 #include "core/tensor/bool_bytes.h"
 
 namespace cohort {
@@ -70,17 +71,6 @@ bool is_utf8(const std::string& text) {
   } catch (const Json::type_error&) {
     return false;
   }
-}
-
-// Text of any bytes as a message can show it.
-std::string shown(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    char hex[5];
-    std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned char>(c));
-    out += c >= ' ' && c <= '~' ? std::string(1, c) : hex;
-  }
-  return out + "\"";
 }
 
 // The metadata of a file with the checks of all that is in it.
@@ -184,7 +174,9 @@ class Reader {
     try {
       return Json::parse(text, check);
     } catch (const Json::parse_error& error) {
-      corrupt(kLengthBytes + error.byte, "the header is not JSON: ", error.what());
+      corrupt(kLengthBytes + error.byte, "the header is not JSON: ", quote(error.what()));
+    } catch (const Json::out_of_range& error) {
+      corrupt(kLengthBytes, "the header has a number that is too large: ", quote(error.what()));
     }
   }
 
@@ -314,11 +306,11 @@ class Reader {
 
 void require_utf8(const Safetensors& content) {
   for (const auto& [name, tensor] : content.tensors)
-    if (!is_utf8(name)) invalid("the name of the tensor ", shown(name), " is not UTF-8");
+    if (!is_utf8(name)) invalid("the name of the tensor ", quote(name), " is not UTF-8");
   for (const auto& [key, value] : content.metadata) {
-    if (!is_utf8(key)) invalid("the key ", shown(key), " of the metadata is not UTF-8");
+    if (!is_utf8(key)) invalid("the key ", quote(key), " of the metadata is not UTF-8");
     if (!is_utf8(value))
-      invalid("the value ", shown(value), " of the metadata \"", key, "\" is not UTF-8");
+      invalid("the value ", quote(value), " of the metadata \"", key, "\" is not UTF-8");
   }
 }
 

@@ -33,7 +33,9 @@ class Training {
 
   // Ends training after the present step, whose epoch then ends as any other, or after the present
   // epoch.
-  void stop(std::string reason) { history_.stop_reason = std::move(reason); }
+  void stop(std::string reason) {
+    history_.stop_reason = reason.empty() ? "stopped by a callback" : std::move(reason);
+  }
   bool stopping() const { return !history_.stop_reason.empty(); }
   const std::string& stop_reason() const { return history_.stop_reason; }
   // Whether an interrupt, rather than a callback, is what ends training.

@@ -97,8 +97,10 @@ TEST(InitializersTest, MakeOrthogonalMatrices) {
 TEST(InitializersTest, RefuseBoundsThatMeanNothing) {
   using testing::error_of;
   EXPECT_EQ(error_of([] { random_uniform(2, 1); }),
-            "random_uniform: the bounds must be finite, and the lower one not above the other; got "
+            "random_uniform: the bounds and their difference must be finite, and the lower one not "
+            "above the other; got "
             "2 and 1");
+  EXPECT_THROW(random_uniform(-1e308, 1e308), Error);
   EXPECT_EQ(error_of([] { random_normal(0, -1); }),
             "random_normal: the mean must be finite, and the standard deviation finite and not "
             "negative; got 0 and -1");

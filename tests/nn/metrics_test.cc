@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/ops/math_ops.h"
 #include "tests/nn/testing.h"
 
 namespace cohort::metrics {
@@ -85,6 +86,30 @@ TEST(ErrorMetricsTest, AverageOverAllElements) {
                p = Tensor::from<float>({2, 2, 3, 1}, {2, 2});
   EXPECT_NEAR(evaluate(MeanSquaredError(), {{y, p}}), 2.5, 1e-6);
   EXPECT_NEAR(evaluate(MeanAbsoluteError(), {{y, p}}), 1, 1e-6);
+}
+
+TEST(MeanTest, RefusesAFunctionThatDoesNotGiveOneValueARow) {
+  const Tensor y = Tensor::zeros(DType::kFloat32, {4, 2});
+  const auto mean_over = [&](std::vector<int64_t> axes) {
+    return error_of([&] {
+      evaluate(Mean("own",
+                    [=](const Value& a, const Value& b) { return ops::reduce_mean(a - b, axes); }),
+               {{y, y}});
+    });
+  };
+  EXPECT_EQ(mean_over({1}), "no error");
+  EXPECT_NE(mean_over({}).find("its function returned float32[], not one value a row"),
+            std::string::npos);
+  EXPECT_NE(mean_over({0}).find("float32[2], not one value a row"), std::string::npos);
+}
+
+TEST(ErrorMetricsTest, OfSixteenBitsAreComputedInFloat32) {
+  const Tensor y = Tensor::from<float>({0, 0}, {1, 2}), p = Tensor::from<float>({1, 300}, {1, 2});
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const std::vector<Tensor> batch = {y.cast(dtype), p.cast(dtype)};
+    EXPECT_NEAR(evaluate(MeanSquaredError(), {batch}), 45000.5, 1e-2);
+    EXPECT_NEAR(evaluate(MeanAbsoluteError(), {batch}), 150.5, 1e-6);
+  }
 }
 
 struct Counts {

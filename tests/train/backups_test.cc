@@ -375,6 +375,18 @@ TEST_F(DamagedBackups, GiveWayToTheOneBefore) {
   EXPECT_EQ(continued(), expected);
 }
 
+TEST_F(DamagedBackups, WhoseHeaderIsDamagedGiveWayToTheOneBefore) {
+  const std::string expected = continued();
+  for (const char* const damaged : {"\"F72\"", "1e999"}) {
+    EXPECT_THROW(continued(13), Error);
+    const std::string dtype = "\"F32\"";
+    std::string bytes = read_file(newest_);
+    bytes.replace(bytes.find(dtype), dtype.size(), damaged);
+    write_file_atomically(newest_, bytes);
+    EXPECT_EQ(continued(), expected) << damaged;
+  }
+}
+
 TEST_F(DamagedBackups, AreAnErrorWhenThereIsNoOther) {
   EXPECT_THROW(continued(13), Error);
   damage(newest_);

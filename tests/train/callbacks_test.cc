@@ -202,6 +202,26 @@ TEST(CSVLogger, GoesOnWhereABackupWasMade) {
     }
 }
 
+// The line was written, and the backup behind it was not.
+TEST(CSVLogger, HasTheFirstEpochOnceThatWasTrainedTwice) {
+  const std::string folder = make_folder(), path = folder + "/log.csv";
+  const auto run = [&](bool dies) {
+    auto power = std::make_shared<Hooks>();
+    power->epoch_end = [=](Training&, Logs&) {
+      if (dies) fail(Code::kAborted, "the power is gone");
+    };
+    classifier().fit(points(40).batch(8),
+                     {.epochs = 2,
+                      .callbacks = {callbacks::BackupAndRestore(folder, {.save_freq = 2}),
+                                    callbacks::CSVLogger(path, {.append = true}), power},
+                      .verbose = Verbose::kSilent});
+  };
+  EXPECT_THROW(run(true), Error);
+  EXPECT_EQ(std::ranges::count(read_file(path), '\n'), 2);
+  run(false);
+  EXPECT_EQ(std::ranges::count(read_file(path), '\n'), 3) << read_file(path);
+}
+
 TEST(CSVLogger, SeparatesByTheCharacterAskedFor) {
   const std::string path = make_folder() + "/log.csv";
   auto only_a = std::make_shared<Hooks>();

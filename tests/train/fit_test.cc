@@ -315,6 +315,15 @@ TEST(Fit, ACallbackStopsTrainingAfterTheStep) {
   EXPECT_EQ(model.optimizer().iterations()->value().item(), 2);
 }
 
+TEST(Fit, ACallbackStopsTrainingWithoutAReason) {
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [](Training& training) { training.stop(""); };
+  const auto history =
+      classifier().fit(points(8).batch(4), {.epochs = 2, .callbacks = {hooks}, .verbose = kSilent});
+  EXPECT_EQ(history.epochs.size(), 1u);
+  EXPECT_EQ(history.stop_reason, "stopped by a callback");
+}
+
 TEST(Fit, AnEpochThatACallbackStopsIsValidated) {
   auto hooks = std::make_shared<Hooks>();
   hooks->batch_end = [](Training& training) { training.stop("enough"); };

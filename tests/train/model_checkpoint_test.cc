@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -173,6 +174,25 @@ TEST(ModelCheckpoint, RefusesToWaitForAResultThatNoBatchHas) {
       << message;
   callbacks::ModelCheckpoint("best", {.monitor = "loss", .save_best_only = true, .save_freq = 2});
   callbacks::ModelCheckpoint("all", {.save_freq = 2});
+}
+
+TEST(ModelCheckpoint, NamedByAResultOfValidationIsOfValidatedEpochs) {
+  const std::string path = make_folder() + "/{epoch}-{val_accuracy:.0f}";
+  classifier().fit(cohort::testing::points(8).batch(8),
+                   {.epochs = 4,
+                    .validation_data = cohort::testing::points(8).batch(8),
+                    .validation_freq = 2,
+                    .callbacks = {callbacks::ModelCheckpoint(path)},
+                    .verbose = Verbose::kSilent});
+  std::set<char> epochs;
+  for (const auto& [name, content] :
+       cohort::testing::contents(std::filesystem::path(path).parent_path().string()))
+    epochs.insert(name[0]);
+  EXPECT_EQ(epochs, (std::set<char>{'2', '4'}));
+  EXPECT_NE(error_of([&] {
+              callbacks::ModelCheckpoint(path, {.save_freq = 2});
+            }).find("results of validation are known after an epoch only"),
+            std::string::npos);
 }
 
 TEST(ModelCheckpoint, SavesWeightsAloneAfterSoManyBatches) {

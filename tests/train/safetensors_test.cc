@@ -139,6 +139,9 @@ TEST(Safetensors, RefusesTensorsThatDoNotFitTheirData) {
                        Code::kUnimplemented)
                 .find("\"F8\""),
             std::string::npos);
+  EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[1e999],"data_offsets":[0,8]})")
+                .find("the header has a number that is too large"),
+            std::string::npos);
   // Element and byte counts beyond 64 bits.
   EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]})"),
             "no error");

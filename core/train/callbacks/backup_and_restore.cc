@@ -106,6 +106,11 @@ class BackupAndRestoreCallback : public Callback {
     for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
   }
 
+  // Of a file that this class has written, an unknown dtype is damage as well.
+  static bool is_damage(const Error& error) {
+    return error.code() == Code::kDataLoss || error.code() == Code::kUnimplemented;
+  }
+
   // Every worker gets the same error, if there is one.
   void restore_either(Training& training) {
     const Strategy& strategy = training.model().strategy();
@@ -113,7 +118,7 @@ class BackupAndRestoreCallback : public Callback {
       return training.restore(path_.string());
     } catch (const Error& error) {
       const auto find = [&] { return std::string(exists(previous_) ? "yes" : "no"); };
-      if (error.code() != Code::kDataLoss ||
+      if (!is_damage(error) ||
           from_chief(training.model().strategy().workers(), "an older backup", find) == "no")
         throw;
       if (strategy.is_chief())

@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 
 #include "core/base/file.h"
@@ -50,16 +49,13 @@ class CsvLoggerCallback : public Callback {
   void on_epoch_end(Training& training, Logs& logs) override {
     if (!training.model().strategy().is_chief()) return;
     if (columns_.empty()) begin_table(training, logs);
-    std::ostringstream line;
-    line << std::setprecision(std::numeric_limits<double>::max_digits10) << training.epoch();
+    unwritten_ += str(training.epoch());
     for (const std::string& column : columns_) {
-      line << options_.separator;
-      if (const auto value = logs.find(column); value != logs.end())
-        line << value->second;
-      else
-        line << "NA";
+      const auto value = logs.find(column);
+      unwritten_ += options_.separator;
+      unwritten_ += value == logs.end() ? "NA" : str(std::setprecision(kAllDigits), value->second);
     }
-    unwritten_ += line.str() + '\n';
+    unwritten_ += '\n';
     write(training);
   }
 
@@ -70,7 +66,7 @@ class CsvLoggerCallback : public Callback {
 
   std::string state_name() const override { return kName; }
   CallbackState state() const override {
-    if (columns_.empty()) return {};
+    if (!file_) return {};
     CallbackState state{{kLength, Tensor::scalar(length())}};
     if (!unwritten_.empty()) state[kUnwritten] = tensor_of(unwritten_);
     std::vector<Tensor> columns;
@@ -91,6 +87,7 @@ class CsvLoggerCallback : public Callback {
   }
 
  private:
+  static constexpr auto kAllDigits = std::numeric_limits<double>::max_digits10;
   static constexpr const char* kName = "CSVLogger";
   static constexpr const char* kLength = "length";
   static constexpr const char* kUnwritten = "unwritten";

@@ -39,6 +39,10 @@ void require_pattern(const std::string& pattern) {
             ": braces are for {name}, {name:02d} or {name:.3f}, with a type of d, f, e or g");
 }
 
+bool names_validation(const std::string& pattern) {
+  return pattern.find(str('{', kValidationPrefix)) != std::string::npos;
+}
+
 std::string fill_pattern(const std::string& pattern, const Logs& values) {
   std::string out;
   std::string rest = pattern;
@@ -118,7 +122,14 @@ class ModelCheckpointCallback : public Callback {
     double value;  // of what is monitored; 0 where the newest are kept
   };
 
+  // Whether the path names a result of validation, which this epoch has not had.
+  bool lacks_validation(const Training& training, const Logs& logs) const {
+    return names_validation(path_) && training.options().validation_data &&
+           !logs.contains(str(kValidationPrefix, "loss"));
+  }
+
   void save(Training& training, const Logs& logs) {
+    if (lacks_validation(training, logs)) return;
     std::optional<double> value;
     if (options_.save_best_only) {
       value = monitor_.find(training, logs);
@@ -205,6 +216,10 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
         "ModelCheckpoint: monitor \"", options.monitor,
         "\" is known after an epoch only, and save_freq saves after batches; monitor a result of "
         "training, or leave save_freq out");
+  if (options.save_freq && names_validation(path))
+    invalid("ModelCheckpoint: ", path,
+            ": results of validation are known after an epoch only, and "
+            "save_freq saves after batches");
   if (options.keep < 0) invalid("ModelCheckpoint: keep must not be negative, got ", options.keep);
   require_file_name("ModelCheckpoint", path);
   require_pattern(path);
