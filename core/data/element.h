@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -39,6 +40,7 @@ class Element {
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   // kNotFound, listing the names there are, when there is no such name.
   const Tensor& operator[](std::string_view name) const;
+  const Tensor& operator[](std::nullptr_t) const = delete;  // element[0]
   // Replaces the tensor of that name, or adds one at the end; it has to be defined().
   void set(std::string_view name, Tensor tensor);
 

@@ -25,6 +25,7 @@ class BatchValues {
 
   // kNotFound, listing the names there are, when there is no such name.
   const Value& operator[](std::string_view name) const;
+  const Value& operator[](std::nullptr_t) const = delete;  // batch[0]
   bool contains(std::string_view name) const;
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<Value>& values() const { return values_; }

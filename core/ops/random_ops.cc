@@ -1,7 +1,5 @@
 #include "core/ops/random_ops.h"
 
-#include <limits>
-
 #include "core/base/random.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/shape_checks.h"
@@ -9,24 +7,10 @@
 namespace cohort::ops {
 namespace {
 
-// The largest finite number of a floating dtype.
-double largest_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return std::numeric_limits<double>::max();
-    case DType::kFloat16:
-      return 65504;
-    case DType::kBFloat16:
-      return 0x1.FEp127;
-    default:
-      return std::numeric_limits<float>::max();
-  }
-}
-
 // Numbers of a range are computed, in at least float32, from its start and its length.
 void require_range(double low, double high, DType dtype) {
   if (low > high) invalid("the range ", low, " to ", high, " is empty");
-  const double largest = largest_of(dtype), longest = largest_of(statistics_dtype(dtype));
+  const double largest = largest_finite(dtype), longest = largest_finite(statistics_dtype(dtype));
   if (low < -largest || high > largest || high - low > longest)
     invalid("the range ", low, " to ", high, " is too large for ", dtype,
             "; allowed are bounds from ", -largest, " to ", largest, " that are at most ", longest,

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -25,11 +26,26 @@ inline constexpr int kNumDTypes = 8;
 
 size_t dtype_size(DType dtype);  // bytes
 bool is_floating(DType dtype);
+bool is_half(DType dtype);                 // bfloat16, float16
 bool is_integer(DType dtype);              // int32, int64, uint8
 std::string_view dtype_name(DType dtype);  // "float32"
 // Throws kInvalidArgument that lists the allowed names.
 DType dtype_from_name(std::string_view name);
 std::ostream& operator<<(std::ostream& out, DType dtype);
+
+// The largest finite number of a floating dtype.
+constexpr double largest_finite(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return std::numeric_limits<double>::max();
+    case DType::kFloat16:
+      return 65504;
+    case DType::kBFloat16:
+      return 0x1.FEp127;
+    default:
+      return std::numeric_limits<float>::max();
+  }
+}
 
 // Maps a C++ type to its DType at compile time.
 template <typename T>

@@ -11,7 +11,6 @@
 namespace cohort {
 namespace {
 
-using config::quote;
 using config::refuse;
 
 constexpr std::string_view kExample = "\"worker0.example.com:2222\" or \"[2001:db8::1]:2222\"";

@@ -10,13 +10,12 @@ constexpr std::string_view kExample = R"("task": {"type": "worker", "index": 0})
 
 void check_job(const ClusterSpec& spec, const std::string& job, const std::string& place) {
   if (!is_job_name(job)) {
-    config::refuse(str(place, ".type"), config::quote(job), "chief, worker, ps or evaluator",
-                   kExample);
+    config::refuse(str(place, ".type"), quote(job), "chief, worker, ps or evaluator", kExample);
   }
   if (job == "evaluator" || spec.num_tasks(job) > 0) return;
   std::string jobs;
   for (const std::string& name : spec.jobs()) jobs += (jobs.empty() ? "" : ", ") + name;
-  config::refuse(str(place, ".type"), config::quote(job),
+  config::refuse(str(place, ".type"), quote(job),
                  str("a job of the cluster (", jobs.empty() ? "it is empty" : jobs, ")"), kExample);
 }
 

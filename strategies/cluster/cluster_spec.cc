@@ -30,7 +30,7 @@ std::vector<ClusterSpec::Task> numbered(const ClusterSpec::Jobs& jobs) {
 
 void check_job(const ClusterSpec::Task& task) {
   if (!is_job_name(task.job)) {
-    refuse(task.place, str("the job ", config::quote(task.job)), "chief, worker, ps or evaluator",
+    refuse(task.place, str("the job ", quote(task.job)), "chief, worker, ps or evaluator",
            R"({"worker": ["host0:2222", "host1:2222"]})");
   }
   if (task.index < 0 || task.index >= config::kMaxTasks) {

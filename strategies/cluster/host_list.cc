@@ -45,18 +45,17 @@ class Cursor {
     const int begin = column();
     const std::string_view digits = take_digits();
     if (digits.empty()) refuse_here(expected);
-    if (digits.size() > 18) refuse_at(begin, config::quote(digits), "at most 18 digits");
+    if (digits.size() > 18) refuse_at(begin, quote(digits), "at most 18 digits");
     int64_t number = 0;
     std::from_chars(digits.data(), digits.data() + digits.size(), number);
     return number;
   }
 
   [[noreturn]] void refuse_here(std::string_view expected) const {
-    refuse_at(column(), at_end() ? "the end" : config::quote(text_.substr(at_, 1)), expected);
+    refuse_at(column(), at_end() ? "the end" : quote(text_.substr(at_, 1)), expected);
   }
   [[noreturn]] void refuse_at(int column, std::string_view found, std::string_view expected) const {
-    config::refuse(str(place_, "=", config::quote(text_), ", column ", column), found, expected,
-                   example_);
+    config::refuse(str(place_, "=", quote(text_), ", column ", column), found, expected, example_);
   }
 
  private:

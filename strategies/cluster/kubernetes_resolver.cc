@@ -18,7 +18,7 @@ std::string job_name(const Environment& environment, int index) {
   const std::string label = host.substr(0, host.find('.'));
   const std::string suffix = str("-", index);
   if (!label.ends_with(suffix) || label.size() == suffix.size()) {
-    config::refuse("HOSTNAME", config::quote(host),
+    config::refuse("HOSTNAME", quote(host),
                    str("the Job's name and ", suffix, ", for ", kIndex, "=", index),
                    str("train-", index));
   }

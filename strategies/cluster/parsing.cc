@@ -1,26 +1,10 @@
 #include "strategies/cluster/parsing.h"
 
 #include <charconv>
-#include <cstdio>
 
 #include "core/base/error.h"
 
 namespace cohort::config {
-
-std::string quote(std::string_view text) {
-  constexpr size_t kLongest = 60;
-  std::string out = "\"";
-  for (const unsigned char c : text.substr(0, kLongest)) {
-    if (c >= 0x20 && c != 0x7f) {
-      out += static_cast<char>(c);
-    } else {
-      char escape[5];
-      std::snprintf(escape, sizeof escape, "\\x%02x", c);
-      out += escape;
-    }
-  }
-  return out + (text.size() > kLongest ? "...\"" : "\"");
-}
 
 void refuse(std::string_view place, std::string_view found, std::string_view expected,
             std::string_view example) {

@@ -5,13 +5,10 @@
 #include <string_view>
 
 #include "core/base/flags.h"
+#include "core/base/quote.h"
 
-// What the parsers of cluster configurations share: how they quote, refuse and read numbers.
+// What the parsers of cluster configurations share: how they refuse and read numbers.
 namespace cohort::config {
-
-// `text` in double quotes, shortened to some 60 bytes and with control bytes escaped: whatever an
-// environment holds, an error stays one readable line.
-std::string quote(std::string_view text);
 
 // Throws kInvalidArgument: "PLACE: found FOUND; expected EXPECTED, as in EXAMPLE".
 [[noreturn]] void refuse(std::string_view place, std::string_view found, std::string_view expected,

@@ -56,7 +56,7 @@ int plane_size(const Environment& environment) {
     return static_cast<int>(config::parse_integer(nodes.substr(kPlane.size()), "SLURM_DISTRIBUTION",
                                                   kSizes, "SLURM_DISTRIBUTION=plane=4"));
   }
-  refuse("SLURM_DISTRIBUTION", config::quote(text), "block, cyclic or plane=SIZE",
+  refuse("SLURM_DISTRIBUTION", quote(text), "block, cyclic or plane=SIZE",
          "srun --distribution=block");
 }
 
@@ -82,15 +82,14 @@ Step read_step(const Environment& environment, int num_tasks) {
   step.tasks_per_node = expand_task_counts(counts, kTasksPerNode, num_tasks);
   step.nodes = expand_host_list(nodes, kNodeList, num_tasks);
   if (step.tasks_per_node.size() != step.nodes.size()) {
-    refuse(str(kTasksPerNode, "=", config::quote(counts)),
-           str(step.tasks_per_node.size(), " hosts"),
-           str("the ", step.nodes.size(), " of ", kNodeList, "=", config::quote(nodes)),
+    refuse(str(kTasksPerNode, "=", quote(counts)), str(step.tasks_per_node.size(), " hosts"),
+           str("the ", step.nodes.size(), " of ", kNodeList, "=", quote(nodes)),
            str(kTasksPerNode, "=1(x", step.nodes.size(), ")"));
   }
   int64_t sum = 0;
   for (const int count : step.tasks_per_node) sum += count;
   if (sum != num_tasks) {
-    refuse(str(kTasksPerNode, "=", config::quote(counts)), str(sum, " tasks"),
+    refuse(str(kTasksPerNode, "=", quote(counts)), str(sum, " tasks"),
            str("the ", num_tasks, " of SLURM_STEP_NUM_TASKS"), "2(x4) for 8 tasks");
   }
   deal_ranks(step, num_tasks, plane_size(environment));

@@ -31,8 +31,7 @@ CommunicationBackend backend_asked_for(CommunicationBackend backend,
   if (!text) return backend;
   for (const auto& [known, name] : kNames)
     if (name == *text) return known;
-  config::refuse(kVariable, config::quote(*text), "auto, shm, tcp or mpi",
-                 "COHORT_COLLECTIVE_BACKEND=tcp");
+  config::refuse(kVariable, quote(*text), "auto, shm, tcp or mpi", "COHORT_COLLECTIVE_BACKEND=tcp");
 }
 
 }  // namespace cohort

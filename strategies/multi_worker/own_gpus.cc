@@ -46,8 +46,8 @@ Device gpu_of(const std::string& id, const std::optional<std::string>& visible, 
     const auto listed = config::listed_gpus(*visible);
     const auto at = std::find(listed.begin(), listed.end(), id);
     if (at == listed.end() || at - listed.begin() >= count)
-      config::refuse("the GPU of this task", config::quote(id),
-                     str("one of the ", count, " of ", kVisible, "=", config::quote(*visible)),
+      config::refuse("the GPU of this task", quote(id),
+                     str("one of the ", count, " of ", kVisible, "=", quote(*visible)),
                      str(kVisible, "=0,1"));
     return {DeviceType::kGpu, static_cast<int>(at - listed.begin())};
   }

@@ -20,11 +20,7 @@ template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 template <typename T>
-constexpr Wide<T> kLargest = std::numeric_limits<T>::max();
-template <>
-constexpr float kLargest<bfloat16> = 0x1.FEp127f;
-template <>
-constexpr float kLargest<float16> = 65504;
+constexpr auto kLargest = static_cast<Wide<T>>(largest_finite(dtype_of<T>));
 
 // As an element of T, and never beyond its range.
 template <typename T>

@@ -22,6 +22,13 @@ TEST(Element, NamesWhatItHasWhenANameIsMissing) {
   expect_error([] { Element()["x"]; }, Code::kNotFound, {"it has none"});
 }
 
+// 0 would be a null name.
+template <typename T>
+concept TakesZero = requires(const T& element) {
+  element[0];
+};
+static_assert(!TakesZero<Element>);
+
 TEST(Element, RefusesTwoTensorsOfOneNameAndUndefinedOnes) {
   expect_error(
       [] {

@@ -7,10 +7,6 @@
 namespace cohort {
 namespace {
 
-bool is_16_bit(const TensorSpec& spec) {
-  return spec.dtype == DType::kBFloat16 || spec.dtype == DType::kFloat16;
-}
-
 class WidenedKernel final : public Kernel {
  public:
   WidenedKernel(const KernelSpec& spec, const KernelFactory& factory,
@@ -30,21 +26,22 @@ class WidenedKernel final : public Kernel {
   void run(const KernelContext& context) override {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       input_pointers_[i] = context.inputs[i];
-      if (!is_16_bit(inputs_[i])) continue;
+      if (!is_half(inputs_[i].dtype)) continue;
       void* copy = scratch_at<void>(context, input_offsets_[i]);
       conversion_.widen(context, inputs_[i], context.inputs[i], copy);
       input_pointers_[i] = copy;
     }
     for (size_t i = 0; i < outputs_.size(); ++i)
-      output_pointers_[i] = is_16_bit(outputs_[i]) ? scratch_at<void>(context, output_offsets_[i])
-                                                   : context.outputs[i];
+      output_pointers_[i] = is_half(outputs_[i].dtype)
+                                ? scratch_at<void>(context, output_offsets_[i])
+                                : context.outputs[i];
     KernelContext inner = context;
     inner.inputs = input_pointers_;
     inner.outputs = output_pointers_;
     inner.scratch = scratch_at<void>(context, inner_offset_);
     inner_->run(inner);
     for (size_t i = 0; i < outputs_.size(); ++i)
-      if (is_16_bit(outputs_[i]))
+      if (is_half(outputs_[i].dtype))
         conversion_.narrow(context, outputs_[i], output_pointers_[i], context.outputs[i]);
   }
 
@@ -55,14 +52,14 @@ class WidenedKernel final : public Kernel {
   // A 16-bit input has been copied before anything is written, a 16-bit output is written after all
   // is read.
   bool can_run_in_place(int output, int input) const override {
-    return is_16_bit(outputs_[output]) || is_16_bit(inputs_[input]) ||
+    return is_half(outputs_[output].dtype) || is_half(inputs_[input].dtype) ||
            inner_->can_run_in_place(output, input);
   }
 
  private:
   // Makes a 16-bit tensor float32; returns the place of its copy.
   size_t widen_spec(TensorSpec& tensor) {
-    if (!is_16_bit(tensor)) return 0;
+    if (!is_half(tensor.dtype)) return 0;
     tensor.dtype = DType::kFloat32;
     return layout_.add(tensor.bytes());
   }
@@ -80,8 +77,9 @@ class WidenedKernel final : public Kernel {
 }  // namespace
 
 bool has_16_bit(const KernelSpec& spec) {
-  return std::any_of(spec.inputs.begin(), spec.inputs.end(), is_16_bit) ||
-         std::any_of(spec.outputs.begin(), spec.outputs.end(), is_16_bit);
+  const auto is_narrow = [](const TensorSpec& tensor) { return is_half(tensor.dtype); };
+  return std::any_of(spec.inputs.begin(), spec.inputs.end(), is_narrow) ||
+         std::any_of(spec.outputs.begin(), spec.outputs.end(), is_narrow);
 }
 
 std::unique_ptr<Kernel> make_widened(const KernelSpec& spec, const KernelFactory& factory,

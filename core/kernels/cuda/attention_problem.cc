@@ -19,7 +19,7 @@ AttentionProblem::AttentionProblem(const KernelSpec& spec) : gradient(spec.op ==
 
 bool AttentionProblem::is_for_libraries() const {
   constexpr int64_t kStep = 8, kLargest = 128, kBlock = 64;
-  if (dtype != DType::kBFloat16 && dtype != DType::kFloat16) return false;
+  if (!is_half(dtype)) return false;
   if (std::min({batch, queries, keys, heads, size}) < 1) return false;
   if (size % kStep != 0 || size > kLargest) return false;
   return !causal || queries == keys || (queries % kBlock == 0 && keys % kBlock == 0);

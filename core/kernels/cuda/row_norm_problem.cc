@@ -15,8 +15,6 @@ RowNormProblem::RowNormProblem(const KernelSpec& spec)
   epsilon = gradient ? 0 : static_cast<float>(spec.attributes.get<double>("epsilon"));
 }
 
-bool RowNormProblem::is_for_libraries() const {
-  return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && rows > 0 && columns > 0;
-}
+bool RowNormProblem::is_for_libraries() const { return is_half(dtype) && rows > 0 && columns > 0; }
 
 }  // namespace cohort::cuda

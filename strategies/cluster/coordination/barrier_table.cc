@@ -18,12 +18,12 @@ Answers BarrierTable::arrive(Caller caller, const std::string& name,
                              std::chrono::milliseconds timeout, Time now) {
   if (name.empty() || name.size() > kMaxBarrierNameBytes) {
     return {{caller, Error(Code::kInvalidArgument,
-                           str("barrier ", config::quote(name), " has a name of ", name.size(),
+                           str("barrier ", quote(name), " has a name of ", name.size(),
                                " bytes; expected 1 to ", kMaxBarrierNameBytes))}};
   }
   if (names_.size() >= kMaxOpenNames && !names_.count(name)) {
     return {{caller, Error(Code::kResourceExhausted,
-                           str("barrier ", config::quote(name), ": there are ", names_.size(),
+                           str("barrier ", quote(name), ": there are ", names_.size(),
                                " barriers already that not all tasks have come to"))}};
   }
   Name& entry = names_[name];
@@ -100,7 +100,7 @@ std::vector<int> BarrierTable::missing(const Barrier& barrier) const {
 Error BarrierTable::late(const std::string& name, const Barrier& barrier, int waiter) const {
   const std::vector<int> ranks = missing(barrier);
   return Error(Code::kDeadlineExceeded,
-               str("barrier ", config::quote(name), ": ", roster_.name(waiter), " has waited ",
+               str("barrier ", quote(name), ": ", roster_.name(waiter), " has waited ",
                    in_words(barrier.waiting.at(waiter).timeout), " for ",
                    roster_.described(ranks, std::numeric_limits<size_t>::max()), "; ",
                    barrier.waiting.size(), " of ", roster_.size(), " tasks have come"),
@@ -108,10 +108,10 @@ Error BarrierTable::late(const std::string& name, const Barrier& barrier, int wa
 }
 
 Error BarrierTable::absent(const std::string& name, int rank) const {
-  return Error(Code::kFailedPrecondition,
-               str("barrier ", config::quote(name), ": ", roster_.name(rank),
-                   " has left the job and will not come"),
-               roster_.name(rank));
+  return Error(
+      Code::kFailedPrecondition,
+      str("barrier ", quote(name), ": ", roster_.name(rank), " has left the job and will not come"),
+      roster_.name(rank));
 }
 
 void BarrierTable::fail(Barrier& barrier, const Error& error, Answers& answers) {

@@ -56,7 +56,7 @@ std::optional<Error> LeaderState::refusal(const proto::Join& join) const {
                     "all tasks must run the same version of Cohort");
   }
   if (!join.job_id().empty() && join.job_id() != job_id_) {
-    return mismatch("job id", config::quote(join.job_id()), config::quote(job_id_),
+    return mismatch("job id", quote(join.job_id()), quote(job_id_),
                     "another job may be using the leader's address, or COHORT_JOB_ID differs");
   }
   if (join.size() != roster_.size()) {

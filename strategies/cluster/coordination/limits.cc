@@ -28,7 +28,7 @@ std::string in_hex(uint64_t value) {
 
 Error missing_key(std::string_view key, std::chrono::milliseconds timeout) {
   return Error(Code::kDeadlineExceeded,
-               str("nobody has set key ", config::quote(key), " within ", in_words(timeout)));
+               str("nobody has set key ", quote(key), " within ", in_words(timeout)));
 }
 
 }  // namespace cohort::coordination

@@ -36,7 +36,7 @@ std::string given_job_id(const MembershipOptions& options, const Environment& en
   const bool readable =
       std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (id.size() > kMaxJobIdBytes || !readable) {
-    config::refuse(own ? "MembershipOptions::job_id" : "COHORT_JOB_ID", config::quote(id),
+    config::refuse(own ? "MembershipOptions::job_id" : "COHORT_JOB_ID", quote(id),
                    str("at most ", kMaxJobIdBytes, " printable characters without spaces"),
                    "4f6c1d0e9b7a45c2a1d38e5f60718293");
   }

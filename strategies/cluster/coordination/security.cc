@@ -12,7 +12,7 @@ constexpr uint64_t kMaxPemBytes = 1 << 20;
 bool switch_of(const std::string& name, const Environment& environment) {
   const std::string value = environment(name).value_or("");
   if (!value.empty() && value != "0" && value != "1")
-    config::refuse(name, config::quote(value), "0 or 1", name + "=1");
+    config::refuse(name, quote(value), "0 or 1", name + "=1");
   return value == "1";
 }
 

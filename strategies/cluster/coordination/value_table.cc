@@ -11,7 +11,7 @@ namespace {
 
 void check_key(std::string_view key) {
   if (key.empty() || key.size() > KeyValueStore::kMaxKeyBytes) {
-    invalid("key ", config::quote(key), " has ", key.size(), " bytes; expected 1 to ",
+    invalid("key ", quote(key), " has ", key.size(), " bytes; expected 1 to ",
             KeyValueStore::kMaxKeyBytes);
   }
 }
@@ -21,7 +21,7 @@ int64_t number(std::string_view key, const std::string& value) {
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);
   if (error != std::errc() || stop != end) {
-    fail(Code::kFailedPrecondition, "key ", config::quote(key), " holds ", config::quote(value),
+    fail(Code::kFailedPrecondition, "key ", quote(key), " holds ", quote(value),
          ", which is no number to add to");
   }
   return number;
@@ -32,16 +32,15 @@ int64_t number(std::string_view key, const std::string& value) {
 void ValueTable::set(std::string_view key, std::string_view value) {
   check_key(key);
   if (value.size() > KeyValueStore::kMaxValueBytes) {
-    invalid("the value of key ", config::quote(key), " has ", value.size(), " bytes; at most ",
+    invalid("the value of key ", quote(key), " has ", value.size(), " bytes; at most ",
             KeyValueStore::kMaxValueBytes, " are allowed");
   }
   const auto found = values_.find(key);
   const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const size_t after = bytes_ - before + key.size() + value.size();
   if (after > KeyValueStore::kMaxStoreBytes) {
-    fail(Code::kResourceExhausted, "no room for key ", config::quote(key),
-         ": the store would hold ", after, " bytes; at most ", KeyValueStore::kMaxStoreBytes,
-         " are allowed");
+    fail(Code::kResourceExhausted, "no room for key ", quote(key), ": the store would hold ", after,
+         " bytes; at most ", KeyValueStore::kMaxStoreBytes, " are allowed");
   }
   if (found == values_.end()) {
     values_.emplace(key, value);
@@ -61,7 +60,7 @@ int64_t ValueTable::add(std::string_view key, int64_t amount) {
   const std::string* value = find(key);
   int64_t sum = 0;
   if (__builtin_add_overflow(value ? number(key, *value) : 0, amount, &sum)) {
-    fail(Code::kOutOfRange, "key ", config::quote(key), " holds ", *value, "; adding ", amount,
+    fail(Code::kOutOfRange, "key ", quote(key), " holds ", *value, "; adding ", amount,
          " goes beyond 64 bits");
   }
   set(key, std::to_string(sum));

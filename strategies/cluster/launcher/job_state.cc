@@ -70,9 +70,8 @@ std::optional<Refused> JobState::refusal(const Join& join) const {
     const bool known = i < join.terms.size() && join.terms[i].first == what;
     const std::string there = known ? join.terms[i].second : "";
     if (there != here) {
-      return refuse(Code::kFailedPrecondition, who, " has ", what, config::quote(there), ", ",
-                    rules_.place, " has ", what, config::quote(here),
-                    ": all nodes of a job need the same");
+      return refuse(Code::kFailedPrecondition, who, " has ", what, quote(there), ", ", rules_.place,
+                    " has ", what, quote(here), ": all nodes of a job need the same");
     }
   }
   if (phase_ == Phase::kOver) {

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cohort {
+
+// `text` in double quotes, for messages: shortened to some 60 bytes, and all but printable ASCII
+// escaped as \xNN, so that an error stays one readable line whatever bytes it speaks of.
+std::string quote(std::string_view text);
+
+}  // namespace cohort
