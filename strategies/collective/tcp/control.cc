@@ -151,7 +151,7 @@ bool Control::has_left(int peer) const {
 void Control::report(const Notice& report) {
   const Lock lock(mutex_);
   auto& own = states_[static_cast<size_t>(rank_)].report;
-  if (own && own->sequence == report.sequence) return;
+  if (own && own->sequence == report.sequence && (own->sender >= 0 || report.sender < 0)) return;
   own = report;
   reported_ = std::max(reported_.load(), report.sequence);
   send_locked(encode(report));

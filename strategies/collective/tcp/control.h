@@ -74,7 +74,8 @@ class Control {
   // Whether a peer has said that it ends.
   bool has_left(int peer) const;
 
-  // Tells the others what this rank does in collective `sequence`, once.
+  // Tells the others what this rank does in collective `sequence`: once, and again with two ranks
+  // whose sizes do not fit where it had named none.
   void report(const Notice& report);
   // Whether somebody wants such a report.
   bool wants_report(uint64_t sequence) const { return reported_ == sequence; }

@@ -153,7 +153,7 @@ void Exchange::move_until_done() {
       } else {
         look_after_connections();
         control_.check(sequence_);
-        if (!has_reported_ && (is_wrong_ || control_.wants_report(sequence_))) diagnose(false);
+        if (is_wrong_ || (!has_reported_ && control_.wants_report(sequence_))) diagnose(false);
         wait();
       }
     }

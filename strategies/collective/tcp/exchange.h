@@ -80,7 +80,8 @@ class Exchange final : private Receiver {
   void look_after_connections();
   void wait();
   void poll_once(Clock::time_point until, bool data);
-  // Finds out, together with the other ranks, what is wrong; throws if something is.
+  // Finds out, together with the other ranks, what is wrong; throws if something is, as it always
+  // is where this rank has seen it or the time is over.
   void diagnose(bool timed_out);
   // Finds out who does not come, and says so.
   void warn();

@@ -1,4 +1,6 @@
 #include <functional>
+#include <future>
+#include <mutex>
 #include <poll.h>
 #include <thread>
 
@@ -51,6 +53,34 @@ TEST(TcpCommunicatorTest, AMistakeOfOneRankIsSaidToBeItsOwnOnAllRanks) {
                              "a broadcast of 8 bytes from rank -1: the root must be a rank"})
       EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
     EXPECT_EQ(error.peer(), "worker:2");
+  });
+}
+
+// Rank 2 sends rank 0 half of what that expects, and comes when the others have told each other
+// that they wait for it.
+TEST(TcpCommunicatorTest, SizesThatDoNotFitAreNamedAfterAStallToo) {
+  std::once_flag warned;
+  std::promise<void> warning;
+  const auto notice = [&](const std::string&) {
+    std::call_once(warned, [&] { warning.set_value(); });
+  };
+  const auto has_warned = warning.get_future().share();
+  const Group group =
+      make_tcp_group(3, {.timeout = std::chrono::seconds(60), .stall = {milliseconds(50), notice}});
+  on_ranks(group, [&](int rank, Communicator& communicator) {
+    std::vector<int64_t> out(3, 8);
+    const std::vector<int64_t> in(3, 8);
+    if (rank == 2) {
+      EXPECT_EQ(has_warned.wait_for(kHangLimit), std::future_status::ready);
+      out[0] = 4;
+    }
+    const std::vector<char> source(24, 'x');
+    std::vector<char> target(24);
+    const Error error =
+        error_of([&] { communicator.all_to_all(source.data(), out, target.data(), in); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+    for (const char* part : {"in its collective 1 rank 2 asks for an all-to-all", "and rank 0 for"})
+      EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
   });
 }
 
