@@ -34,6 +34,10 @@ Error Control::failure_of(int peer, const std::string& what, Code code) const {
   return Error(code, str(name(peer), ' ', what), task(peer));
 }
 
+void Control::refuse_frame(int peer) const {
+  throw failure_of(peer, "has sent a frame that nobody expects", Code::kDataLoss);
+}
+
 void Control::end(const Error& error, uint64_t finish) {
   const Lock lock(mutex_);
   end_locked(error, finish, true);
@@ -202,7 +206,8 @@ void Control::read_locked(int peer) {
         while (const auto notice = take_notice(state.incoming)) take_locked(peer, *notice);
       } catch (const Error& wrong) {
         state.open = false;
-        end_locked(Error(wrong.code(), str(wrong.message(), " from ", name(peer))), joined_, true);
+        end_locked(Error(wrong.code(), str(wrong.message(), " from ", name(peer)), task(peer)),
+                   joined_, true);
       }
       continue;
     }

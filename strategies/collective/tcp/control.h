@@ -37,6 +37,8 @@ class Control {
   std::string name(int peer) const;
   // "worker:2", or unknown.
   const std::string& task(int peer) const { return peers_[static_cast<size_t>(peer)].task; }
+  // A peer has sent a frame that nobody expects: kDataLoss.
+  [[noreturn]] void refuse_frame(int peer) const;
 
   // Ends the group on all ranks; the first error given wins. Collectives up to `finish` still end
   // well.

@@ -118,7 +118,7 @@ bool Exchange::accept(int peer, const FrameHeader& header, Destination& destinat
   const int64_t block = blocks_ == nullptr ? 0 : blocks_->bytes() / size();
   if (distance == 0 || distance >= size() || (rank() + distance) % size() != peer ||
       header.length != block * std::min(distance, size() - distance))
-    fail(Code::kDataLoss, control_.name(peer), " has sent a frame that nobody expects");
+    refuse_frame(peer);
   destination = {blocks_, block * distance};
   return true;
 }

@@ -70,6 +70,8 @@ class Exchange final : private Receiver {
   void unpark();
   // What was received cannot be: what two ranks exchange has not the same size.
   void report_sizes(int sender, int receiver);
+  // As Control's.
+  [[noreturn]] void refuse_frame(int peer) const { control_.refuse_frame(peer); }
 
  private:
   bool accept(int peer, const FrameHeader& header, Destination& destination) override;

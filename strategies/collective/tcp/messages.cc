@@ -266,11 +266,6 @@ Messages::Operation* Messages::find(bool is_send, int peer, uint64_t message) {
   return found == operations_.end() ? nullptr : &*found;
 }
 
-void Messages::refuse(int peer) const {
-  throw Error(Code::kDataLoss, control_.name(peer) + " has sent a frame that nobody expects",
-              control_.task(peer));
-}
-
 bool Messages::accept(int peer, const FrameHeader& header, Destination& destination) {
   if (closing_ && header.kind != FrameKind::kTaken) return false;
   switch (header.kind) {
@@ -279,18 +274,18 @@ bool Messages::accept(int peer, const FrameHeader& header, Destination& destinat
       [[fallthrough]];
     case FrameKind::kAccept:
     case FrameKind::kTaken:
-      if (header.length != 0) refuse(peer);
+      if (header.length != 0) control_.refuse_frame(peer);
       return true;
     case FrameKind::kData: {
       const Operation* receive = find(false, peer, header.sequence);
       if (receive == nullptr || header.index != static_cast<uint64_t>(receive->got) ||
           header.length > receive->received.bytes - receive->got)
-        refuse(peer);
+        control_.refuse_frame(peer);
       destination = {&receive->memory, receive->got};
       return true;
     }
     default:  // of collectives, or of nothing that there is
-      refuse(peer);
+      control_.refuse_frame(peer);
   }
 }
 
@@ -298,7 +293,7 @@ void Messages::arrived(int peer, const FrameHeader& header) {
   if (header.kind == FrameKind::kOffer) {
     const Offer offer{peer, static_cast<int>(header.index & 0x7fffffff), header.sequence,
                       static_cast<int64_t>(header.total)};
-    if (offer.bytes < 0 || header.index > 0x7fffffff) refuse(peer);
+    if (offer.bytes < 0 || header.index > 0x7fffffff) control_.refuse_frame(peer);
     const auto receive =
         std::find_if(operations_.begin(), operations_.end(), [&](const Operation& o) {
           return !o.is_send && o.state == State::kWaiting &&
@@ -311,9 +306,9 @@ void Messages::arrived(int peer, const FrameHeader& header) {
     return;
   }
   Operation* const operation = find(header.kind != FrameKind::kData, peer, header.sequence);
-  if (operation == nullptr) refuse(peer);
+  if (operation == nullptr) control_.refuse_frame(peer);
   if (header.kind == FrameKind::kAccept) {
-    if (operation->state != State::kWaiting) refuse(peer);
+    if (operation->state != State::kWaiting) control_.refuse_frame(peer);
     operation->state = State::kMoving;
     outboxes_[static_cast<size_t>(peer)].contents.push_back(operation);
   } else if (header.kind == FrameKind::kTaken) {
@@ -332,7 +327,7 @@ void Messages::take_word_of_end(Operation& send, int peer, const FrameHeader& he
   // What has not been asked for is taken only where it is nothing.
   const bool fits = send.state == State::kMoving ? !has_no_room && !is_sending(send)
                                                  : has_no_room || send.memory.bytes() == 0;
-  if (!fits) refuse(peer);
+  if (!fits) control_.refuse_frame(peer);
   if (has_no_room)
     send.error = too_long(control_.rank(), send.memory.bytes(), send.tag, peer,
                           static_cast<int64_t>(header.total));

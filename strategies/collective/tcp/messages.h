@@ -72,7 +72,6 @@ class Messages final : private Receiver {
   Operation* find(bool is_send, int peer, uint64_t message);
   // The receiver has taken a message, or has no room for it.
   void take_word_of_end(Operation& send, int peer, const FrameHeader& header);
-  [[noreturn]] void refuse(int peer) const;
   bool is_sending(const Operation& send) const;
   bool has_words() const;
 

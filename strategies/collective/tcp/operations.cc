@@ -17,10 +17,6 @@ constexpr int64_t kSlots = 4;
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
 
-[[noreturn]] void unexpected(int peer) {
-  fail(Code::kDataLoss, "rank ", peer, " has sent a frame that nobody expects");
-}
-
 // Whether a frame is the next one of `bytes` of which `got` have come.
 bool continues(const FrameHeader& header, int64_t got, int64_t bytes) {
   return header.index == static_cast<uint64_t>(got) && header.length <= bytes - got;
@@ -28,7 +24,9 @@ bool continues(const FrameHeader& header, int64_t got, int64_t bytes) {
 
 }  // namespace
 
-bool RoundsOnly::accept(Exchange&, int peer, const FrameHeader&, Destination&) { unexpected(peer); }
+bool RoundsOnly::accept(Exchange& exchange, int peer, const FrameHeader&, Destination&) {
+  exchange.refuse_frame(peer);
+}
 
 // --- PartExchange
 
@@ -64,13 +62,13 @@ void PartExchange::begin(Exchange& exchange) {
 bool PartExchange::accept(Exchange& exchange, int peer, const FrameHeader& header,
                           Destination& destination) {
   const Range& in = in_[at(peer)];
-  if (header.kind != FrameKind::kPart) unexpected(peer);
+  if (header.kind != FrameKind::kPart) exchange.refuse_frame(peer);
   if (header.total != static_cast<uint64_t>(in.bytes())) {
-    if (!check_sizes_) unexpected(peer);
+    if (!check_sizes_) exchange.refuse_frame(peer);
     exchange.report_sizes(peer, exchange.rank());
     return false;
   }
-  if (!continues(header, got_[at(peer)], in.bytes())) unexpected(peer);
+  if (!continues(header, got_[at(peer)], in.bytes())) exchange.refuse_frame(peer);
   destination = {&target_, in.begin + got_[at(peer)]};
   if (check_sizes_ && !checked_[at(peer)]) {
     checked_[at(peer)] = true;
@@ -103,11 +101,11 @@ void BroadcastChain::begin(Exchange& exchange) {
                                               .chunk = kReductionChunk};
 }
 
-bool BroadcastChain::accept(Exchange&, int peer, const FrameHeader& header,
+bool BroadcastChain::accept(Exchange& exchange, int peer, const FrameHeader& header,
                             Destination& destination) {
   if (peer != previous_ || header.kind != FrameKind::kPart ||
       !continues(header, got_, memory_.bytes()))
-    unexpected(peer);
+    exchange.refuse_frame(peer);
   destination = {&memory_, got_};
   return true;
 }
@@ -180,20 +178,20 @@ void SliceReduction::begin(Exchange& exchange) {
   }
 }
 
-bool SliceReduction::accept(Exchange&, int peer, const FrameHeader& header,
+bool SliceReduction::accept(Exchange& exchange, int peer, const FrameHeader& header,
                             Destination& destination) {
   if (header.kind == FrameKind::kContribution) {
     const int64_t got = contributed_[at(peer)];
     if (own_bytes() == 0 || !continues(header, got, own_bytes()) ||
         header.length != static_cast<uint64_t>(std::min(chunk_, own_bytes() - got)))
-      unexpected(peer);
+      exchange.refuse_frame(peer);
     if (got >= reduced_ + kSlots * chunk_) return false;
     destination = {&slots_[static_cast<size_t>(got / chunk_ % kSlots * size() + peer)], 0};
     return true;
   }
   const int64_t got = results_[at(peer)];
   if (header.kind != FrameKind::kResult || !wanted(rank_) || !continues(header, got, slice(peer)))
-    unexpected(peer);
+    exchange.refuse_frame(peer);
   destination = {&plan_.targets, boundary(peer) + got};
   return true;
 }

@@ -88,6 +88,12 @@ struct Outcome {
   std::optional<Error> joining, reduction, sending, receiving;
 };
 
+// The fingerprint's, of the reduction.
+uint64_t reduction_content() {
+  const Segment segment{nullptr, nullptr, kCount};
+  return fingerprint(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, 1).content;
+}
+
 std::optional<Error> try_to(const std::function<void()>& work) {
   try {
     work();
@@ -164,6 +170,37 @@ TEST(TcpHostileTest, AMessageThatWasNotAskedForIsNotTaken) {
   EXPECT_EQ(outcome.sending->code(), Code::kDataLoss) << outcome.sending->what();
 }
 
+void expect_named(const std::optional<Error>& error, const std::string& message) {
+  ASSERT_TRUE(error) << message;
+  EXPECT_EQ(error->code(), Code::kDataLoss) << error->what();
+  EXPECT_EQ(error->message(), message);
+  EXPECT_EQ(error->peer(), "worker:1");
+}
+
+TEST(TcpHostileTest, WhoSendsWhatDoesNotBelongToACollectiveIsNamed) {
+  for (const FrameKind kind : {FrameKind::kRound, FrameKind::kPart, FrameKind::kOffer}) {
+    const Outcome outcome = against([&](Peer& peer) {
+      peer.introduce();
+      peer.send(
+          Channel::kCollectives,
+          bytes_of({.kind = kind, .sequence = 1, .content = reduction_content(), .index = 9}));
+      peer.listen();
+    });
+    expect_named(outcome.reduction,
+                 "worker:1 (rank 1) at 127.0.0.1:9 has sent a frame that nobody expects");
+  }
+}
+
+TEST(TcpHostileTest, WhoSendsWhatIsNoNoticeIsNamed) {
+  const Outcome outcome = against([&](Peer& peer) {
+    peer.introduce();
+    peer.send(Channel::kControl, std::string(100, 'x'));
+    peer.listen();
+  });
+  expect_named(outcome.reduction,
+               "a notice has a wrong header from worker:1 (rank 1) at 127.0.0.1:9");
+}
+
 // --- Random ones
 
 uint64_t any_number(RandomStream& random, uint64_t usual) {
@@ -225,9 +262,7 @@ std::string any_hello(const Peer& peer, RandomStream& random) {
 
 TEST(TcpHostileTest, AnyBytesEndInOrder) {
   const auto [seed, count] = trials(20'261'122, 40);
-  const Segment segment{nullptr, nullptr, kCount};
-  const uint64_t content =
-      fingerprint(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, 1).content;
+  const uint64_t content = reduction_content();
   for (uint64_t i = 0; i < count; ++i) {
     SCOPED_TRACE(str("seed ", seed, ", number ", i));
     RandomStream random(seed + i);
