@@ -452,15 +452,22 @@ void check_arguments(int rank, int size, const TcpOptions& options) {
     invalid("TcpOptions::tasks names ", options.tasks.size(), " tasks of ", size, " ranks");
 }
 
-// How a rank finds the others of a new group in the store.
+// How a rank finds the others of a new group in the store. All that the ranks say there they forget
+// again, but for that the group has formed.
 struct Joining {
+  static constexpr std::string_view kFormed = "formed";
+
   KeyValueStore& store;
   int rank, size;
   const TcpOptions& options;
   const coordination::Security& security;
   Clock::time_point deadline;
   std::string prefix = "tcp/" + options.name + "/";
+  std::string token_key = prefix + "token";
+  std::string joined_key = str(prefix, rank, "/joined");
 
+  std::string address_key(int r) const { return str(prefix, r); }
+  std::string host_key(int r) const { return str(prefix, r, "/host"); }
   const char* mode() const { return security.encrypted() ? "TLS" : "plain"; }
   std::chrono::milliseconds left() const {
     return std::max(std::chrono::milliseconds(0),
@@ -469,18 +476,43 @@ struct Joining {
 
   // Tells the others where this rank listens.
   void announce(const net::Descriptor& listener) const {
-    if (store.add(str(prefix, rank, "/joined"), 1) > 1)
+    check_joins_once();
+    if (rank == 0) store.set(token_key, str(token_text(random_token()), ' ', mode(), ' ', size));
+    if (security.encrypted()) store.set(host_key(rank), host_of(options.address));
+    store.set(address_key(rank), net::InternetAddress::of(listener).text());
+  }
+
+  void check_joins_once() const {
+    if (store.add(joined_key, 1) > 1)
       fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
            "\" already; every rank joins once");
-    if (rank == 0)
-      store.set(prefix + "token", str(token_text(random_token()), ' ', mode(), ' ', size));
-    if (security.encrypted()) store.set(str(prefix, rank, "/host"), host_of(options.address));
-    store.set(str(prefix, rank), net::InternetAddress::of(listener).text());
+    if (!has_formed()) return;
+    store.erase(joined_key);
+    fail(Code::kAlreadyExists, "the group \"", options.name,
+         "\" has formed already; every rank joins once");
+  }
+
+  bool has_formed() const {
+    try {
+      return store.get(token_key, std::chrono::milliseconds(0)).starts_with(kFormed);
+    } catch (const Error& error) {
+      if (error.code() != Code::kDeadlineExceeded) throw;
+      return false;
+    }
+  }
+
+  // To be called when this rank is connected with all others: they have found all that they look
+  // for. Says that the group has formed before it forgets that this rank has joined.
+  void forget() const {
+    store.set(token_key, str(kFormed, ' ', mode(), ' ', size));
+    store.erase(joined_key);
+    store.erase(address_key(rank));
+    if (security.encrypted()) store.erase(host_key(rank));
   }
 
   // The group's, from rank 0, which has to mean the same group.
   Token agreed_token() const {
-    const std::string token = store.get(prefix + "token", left());
+    const std::string token = store.get(token_key, left());
     const std::string of_rank_0 = token.substr(token.rfind(' ') + 1);
     if (of_rank_0 != std::to_string(size))
       fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
@@ -499,10 +531,9 @@ struct Joining {
     std::string missing;
     for (int r = 0; r < size; ++r) {
       try {
-        members.endpoints.push_back(net::InternetAddress::parse(store.get(str(prefix, r), left()),
+        members.endpoints.push_back(net::InternetAddress::parse(store.get(address_key(r), left()),
                                                                 str("the address of rank ", r)));
-        if (security.encrypted())
-          members.hosts.push_back(store.get(str(prefix, r, "/host"), left()));
+        if (security.encrypted()) members.hosts.push_back(store.get(host_key(r), left()));
       } catch (const Error& error) {
         if (error.code() != Code::kDeadlineExceeded) throw;
         missing += str(missing.empty() ? "rank " : ", rank ", r);
@@ -542,8 +573,10 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
                         .security = *security,
                         .deadline = deadline};
   joining.announce(listener);
-  return connected(joining.members(), listener, options, asked.with_port(0), security,
-                   [&store] { store.check(); });
+  auto communicator = connected(joining.members(), listener, options, asked.with_port(0), security,
+                                [&store] { store.check(); });
+  joining.forget();
+  return communicator;
 }
 
 std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int color, int key,

@@ -56,7 +56,7 @@ struct TcpOptions {
 
 // The communicator of one of `size` ranks, which may be on different hosts, over TCP. All ranks
 // call it, each once, with the same name and size; they find each other through `store`, which is
-// not used later on.
+// not used later on, and keeps one key of a group that has formed.
 //
 // The bits of reductions are those of the ranks' values combined one after the other, in rank
 // order, as other backends do. Started collectives go on in a thread of their own, as do messages.

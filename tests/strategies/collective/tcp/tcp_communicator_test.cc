@@ -2,6 +2,7 @@
 #include <future>
 #include <mutex>
 #include <poll.h>
+#include <set>
 #include <thread>
 
 #include "strategies/cluster/coordination/in_memory_store.h"
@@ -156,6 +157,46 @@ TEST(TcpCommunicatorTest, ASecondRankOfTheSameNumberIsRefused) {
   store.get("tcp/group/0", std::chrono::seconds(10));
   EXPECT_EQ(error_of([&] { make_tcp_communicator(store, 0, 2, {}); }).code(), Code::kAlreadyExists);
   other.join();
+}
+
+// Tells which keys it holds.
+class ListingStore : public InMemoryStore {
+ public:
+  void set(std::string_view key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    InMemoryStore::set(key, value);
+    keys_.emplace(key);
+  }
+  int64_t add(std::string_view key, int64_t amount) override {
+    const std::lock_guard lock(mutex_);
+    keys_.emplace(key);
+    return InMemoryStore::add(key, amount);
+  }
+  void erase(std::string_view key) override {
+    const std::lock_guard lock(mutex_);
+    InMemoryStore::erase(key);
+    keys_.erase(std::string(key));
+  }
+  const std::set<std::string>& keys() const { return keys_; }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> keys_;
+};
+
+TEST(TcpCommunicatorTest, AGroupLeavesOneKeyInTheStoreAndEveryRankStillJoinsOnce) {
+  ListingStore store;
+  Group group(2);
+  std::thread first([&] { group[0] = make_tcp_communicator(store, 0, 2); });
+  group[1] = make_tcp_communicator(store, 1, 2);
+  first.join();
+  const std::set<std::string> left{"tcp/group/token"};
+  EXPECT_EQ(store.keys(), left);
+  for (const int rank : {0, 1})
+    EXPECT_EQ(error_of([&] { make_tcp_communicator(store, rank, 2); }).code(),
+              Code::kAlreadyExists);
+  EXPECT_EQ(store.keys(), left);
+  on_ranks(group, [](int /*rank*/, Communicator& communicator) { communicator.barrier(); });
 }
 
 // Whoever else calls the port of a rank while its group forms.
