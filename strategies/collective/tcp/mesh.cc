@@ -14,7 +14,8 @@
 namespace cohort::tcp {
 namespace {
 
-// Callers that have not said who they are: more push out the oldest ones.
+// Callers that have not said who they are, beside as many as the ranks that call have connections,
+// which may come all at once: more push out the oldest ones.
 constexpr size_t kMaxStrangers = 64;
 constexpr std::chrono::seconds kTimeToIntroduce{5};
 constexpr std::chrono::milliseconds kRetryAfter{20};
@@ -30,6 +31,7 @@ class Meeting {
         listener_(listener),
         ranks_(ranks),
         options_(options),
+        max_strangers_(kMaxStrangers + kChannels * (ranks.size() - 1 - static_cast<size_t>(rank))),
         hosts_(ranks.begin(), ranks.end()) {
     for (auto& channel : links_) channel.resize(ranks.size());
     for (int peer = 0; peer < rank_; ++peer)
@@ -264,7 +266,7 @@ class Meeting {
       if (none_left && strangers_.empty())
         fail(Code::kResourceExhausted, "too many open files (ulimit -n) to connect rank ", rank_,
              " with ", ranks_.size() - 1, " others");
-      if (none_left || strangers_.size() >= kMaxStrangers) strangers_.pop_front();
+      if (none_left || strangers_.size() >= max_strangers_) strangers_.pop_front();
       if (socket) {
         strangers_.emplace_back();
         const auto address = net::InternetAddress::of_peer(socket);
@@ -354,6 +356,7 @@ class Meeting {
   const net::Descriptor& listener_;
   const std::vector<net::InternetAddress>& ranks_;
   const MeshOptions& options_;
+  const size_t max_strangers_;
   Links links_;
   std::vector<Call> calls_;
   std::vector<coordination::HostProbe> hosts_;
