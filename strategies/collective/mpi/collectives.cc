@@ -223,7 +223,11 @@ class Work {
 
   const char* attached(int rank, int64_t bytes) const {
     const std::vector<char>& data = heard_[index(rank)].payload;
-    COHORT_CHECK(std::ssize(data) == bytes);
+    if (std::ssize(data) != bytes)
+      throw Error(Code::kDataLoss,
+                  str(traffic_.name(rank), " has attached ", data.size(),
+                      " bytes to the news of its call, which has ", bytes, " to attach"),
+                  traffic_.peer(rank));
     return data.data();
   }
 

@@ -18,6 +18,9 @@ void copy(const void* source, void* target, int64_t bytes) {
   if (bytes > 0) std::memcpy(target, source, static_cast<size_t>(bytes));
 }
 
+// How much of a message comes with its announcement.
+int64_t attached_bytes(int64_t bytes) { return bytes <= kInlineBytes ? bytes : 0; }
+
 }  // namespace
 
 void Messages::forget_all() {
@@ -39,10 +42,8 @@ int64_t Messages::post(const SendCall& call) {
                   .group = group_,
                   .words = {static_cast<uint64_t>(id), static_cast<uint64_t>(call.tag),
                             static_cast<uint64_t>(call.bytes)}};
-  if (call.bytes <= kInlineBytes) {
-    control.payload.resize(static_cast<size_t>(call.bytes));
-    copy(call.source, control.payload.data(), call.bytes);
-  }
+  control.payload.resize(static_cast<size_t>(attached_bytes(call.bytes)));
+  copy(call.source, control.payload.data(), std::ssize(control.payload));
   transport_.send(process(call.destination), control);
   return id;
 }
@@ -152,11 +153,16 @@ void Messages::accept(Post& receive, Announced message) {
                 .words = {static_cast<uint64_t>(message.id), Control::kTaken,
                           static_cast<uint64_t>(receive.bytes), static_cast<uint64_t>(tag_)}};
   receive.state = State::kEnded;
-  if (message.bytes > receive.bytes) {
+  if (std::ssize(message.data) != attached_bytes(message.bytes)) {
+    receive.error =
+        Error(Code::kDataLoss, str("rank ", message.source, " sends ", message.bytes,
+                                   " bytes with tag ", message.tag, ", but has attached ",
+                                   message.data.size(), " to their announcement"));
+  } else if (message.bytes > receive.bytes) {
     reply.words[1] = Control::kTooLong;
     receive.error = too_long(message.source, message.bytes, message.tag, rank_, receive.bytes);
   } else if (message.bytes <= kInlineBytes) {
-    copy(message.data.data(), receive.target, static_cast<int64_t>(message.data.size()));
+    copy(message.data.data(), receive.target, message.bytes);
   } else {
     reply.words[1] = Control::kSendIt;
     receive.state = State::kMoving;

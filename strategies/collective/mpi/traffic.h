@@ -23,6 +23,9 @@ class Traffic {
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
+  // As Group's.
+  std::string name(int rank) const { return group_.name(rank); }
+  std::string peer(int rank) const { return group_.peer(rank); }
   // The number of the call, from 1.
   uint64_t collective() const { return number_ + 1; }
   PiecePool& pool() { return group_.transport().pool(); }

@@ -14,6 +14,7 @@
 #include "core/base/crc32c.h"
 #include "core/collective/communicator.h"
 #include "strategies/collective/make_communicators.h"
+#include "strategies/collective/mpi/collectives.h"
 #include "strategies/collective/mpi/mpi_communicator.h"
 #include "strategies/collective/mpi/mpi_library.h"
 #include "strategies/collective/mpi/mpi_process.h"
@@ -173,6 +174,60 @@ void lost() {
   group.flush_end();
 }
 
+// How many bytes a message is said to have, and how many come with that.
+struct Announcement {
+  int64_t bytes;
+  size_t attached;
+};
+constexpr Announcement kWrongAnnouncements[] = {{1, 3072}, {100, 0}, {-1, 3072}, {100'000, 3072}};
+
+void announce_wrongly(mpi::Group& group) {
+  const auto lock = group.transport().lock();
+  for (const auto [bytes, attached] : kWrongAnnouncements)
+    group.send(0, {.kind = mpi::Control::Kind::kMessage,
+                   .words = {0, 5, static_cast<uint64_t>(bytes)},
+                   .payload = std::vector<char>(attached, 'x')});
+}
+
+void receive_one_byte(mpi::Group& group) {
+  char byte = 0;
+  int64_t id = 0;
+  {
+    const auto lock = group.transport().lock();
+    id = group.messages().post(ReceiveCall{&byte, 1});
+  }
+  group.transport().poll_until(mpi::Clock::now() + std::chrono::minutes(1), [&] {
+    return group.messages().state(id) == mpi::Messages::State::kEnded;
+  });
+  const auto lock = group.transport().lock();
+  group.messages().take(id);
+}
+
+// What rank 1 attaches to its messages, and to its call, has not the size that it should have.
+void wrong_sizes() {
+  const auto transport = mpi::process_transport(std::chrono::seconds(60));
+  const int rank = transport->rank();
+  mpi::Group group(transport, 1, {0, 1}, {"worker:0", "worker:1"}, rank);
+  int32_t value = 0;
+  const Call call = BroadcastCall{&value, &value, sizeof value, 1};
+  const StallWarning stall;
+  mpi::Traffic traffic(group, call, 0, std::chrono::minutes(1), stall);
+  std::vector<mpi::Control> statements(2);
+  statements[0].payload.resize(3072);
+  const std::vector<mpi::Control> heard = traffic.join(std::move(statements));
+  if (rank == 1) {
+    announce_wrongly(group);
+    transport->poll_until(mpi::Clock::now() + std::chrono::minutes(1),
+                          [&] { return group.has_ended(); });
+    return;
+  }
+  expect_error(rank, [&] { mpi::carry_out(call, traffic, heard); });
+  for (size_t i = 0; i < std::size(kWrongAnnouncements); ++i)
+    expect_error(rank, [&] { receive_one_byte(group); });
+  group.end(Error(Code::kAborted, "that is all"));
+  group.flush_end();
+}
+
 // After a group has ended, a new one takes its place.
 void again() {
   for (int round = 0; round < 3; ++round) {
@@ -291,6 +346,7 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"no_message", no_message},
     {"stopped", stopped},
     {"lost", lost},
+    {"wrong_sizes", wrong_sizes},
     {"again", again},
     {"killed", killed},
     {"failed", failed},

@@ -160,6 +160,24 @@ class Ends(Act):
         said, output = self.act(2, "lost")
         self.assertEqual(said[0], ["soon UNAVAILABLE: worker:1 is gone (peer worker:1)", "at once"], output)
 
+    def test_sizes_that_are_not_those_of_what_comes_are_errors(self):
+        said, output = self.act(2, "wrong_sizes")
+        of_call, *of_messages = said[0]
+        self.assertEqual(
+            of_call,
+            "soon DATA_LOSS: worker:1 (rank 1) has attached 3072 bytes to the news of its call, which has 4 to attach "
+            "(peer worker:1)",
+            output,
+        )
+        self.assertEqual(
+            of_messages,
+            [
+                f"soon DATA_LOSS: rank 1 sends {size} bytes with tag 5, but has attached {attached} to their announcement"
+                for size, attached in ((1, 3072), (100, 0), (-1, 3072), (100000, 3072))
+            ],
+            output,
+        )
+
     def test_a_new_group_takes_the_place_of_one_that_has_ended(self):
         said, output = self.act(3, "again")
         for rank in range(3):
