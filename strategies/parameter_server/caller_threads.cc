@@ -63,19 +63,14 @@ class CallerThreads::Connection {
         stream_(std::move(stream)),
         caller_(std::make_shared<WaitingCaller>(stream_->wake_up())) {
     session_.kind = stream_->kind();
-    service_.opened();
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (...) {
-      service_.closed(session_);
-      throw;
-    }
+    thread_ = std::thread([this] { run(); });
   }
   ~Connection() { thread_.join(); }
 
   // Of the mutex of all.
   bool has_ended() const { return ended_; }
   bool is_idle() const { return ended_ || idle_; }
+  bool is_stranger() const { return !ended_ && !greeted_; }
 
   void beat() { stream_->beat(); }
   void cancel() { stream_->cancel(); }
@@ -83,15 +78,28 @@ class CallerThreads::Connection {
  private:
   void run() {
     try {
-      service_.enter(stream_->greet(), session_);
+      begin_session();
       for (;;) serve();
     } catch (const std::exception& error) {
       end_with(refusal_of(error));
     }
     caller_->leave();
     stream_->cancel();
-    service_.closed(session_);
+    if (is_open_) service_.closed(session_);
     mark([this] { ended_ = true; });
+  }
+
+  // The session is there before the caller is told: until then it has one by gRPC, so that at no
+  // time nobody seems to be connected.
+  void begin_session() {
+    const std::shared_ptr<Start> caller = stream_->greet();
+    mark([this] { greeted_ = true; });
+    if (service_.sessions() >= static_cast<uint64_t>(service_.options().max_sessions))
+      fail(Code::kUnavailable, "there are too many sessions");
+    service_.opened();
+    is_open_ = true;
+    service_.enter(caller, session_);
+    stream_->welcome();
   }
 
   template <typename F>
@@ -163,8 +171,9 @@ class CallerThreads::Connection {
   const std::unique_ptr<CallerStream> stream_;
   const std::shared_ptr<WaitingCaller> caller_;
   Service::Session session_;
+  bool is_open_ = false;
   ArrivingRequest request_;
-  bool idle_ = false, ended_ = false;  // of the mutex of all
+  bool greeted_ = false, idle_ = false, ended_ = false;  // of the mutex of all
   std::thread thread_;
 };
 
@@ -190,7 +199,7 @@ CallerThreads::~CallerThreads() {
 
 void CallerThreads::serve(std::unique_ptr<CallerStream> stream) {
   remove_ended();
-  if (service_.sessions() >= static_cast<uint64_t>(service_.options().max_sessions)) return;
+  if (strangers() >= kMaxStrangers) return;
   try {
     // Its place first: nobody else would end its thread.
     std::list<std::unique_ptr<Connection>> one(1);
@@ -209,6 +218,11 @@ void CallerThreads::beat_regularly() {
     remove_ended();
     lock.lock();
   }
+}
+
+int64_t CallerThreads::strangers() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count_if(connections_, [](const auto& c) { return c->is_stranger(); });
 }
 
 void CallerThreads::remove_ended() {

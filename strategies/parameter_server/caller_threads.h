@@ -29,6 +29,8 @@ class CallerStream {
   virtual ~CallerStream() = default;
   // Makes the connection, and returns who calls. Errors also where that is nobody who may.
   virtual std::shared_ptr<Start> greet() = 0;
+  // Tells the caller, who has been greeted, that it is served from now on.
+  virtual void welcome() = 0;
   virtual SessionKind kind() const = 0;
   // A request's next message.
   virtual Head receive_head() = 0;
@@ -69,9 +71,13 @@ class AtWork {
   CallerStream& stream_;
 };
 
-// Serves callers, each on a thread of its own; one more beats for all. Thread-safe.
+// Serves callers, each on a thread of its own; one more beats for all. A caller is a session from
+// its greeting on: before that it is a stranger, who takes no place from others. Thread-safe.
 class CallerThreads {
  public:
+  // So many are greeted at a time, each on its thread; the tasks of a large job come together.
+  static constexpr int64_t kMaxStrangers = 128;
+
   // Of `service`, which must outlive it.
   explicit CallerThreads(Service& service);
   // Requests under way have a moment to end.
@@ -86,6 +92,7 @@ class CallerThreads {
   class Connection;
 
   void beat_regularly();
+  int64_t strangers();
   // Lets go of what connections that have ended hold.
   void remove_ended();
 

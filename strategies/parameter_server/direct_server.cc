@@ -32,7 +32,7 @@ class DirectServer::Stream final : public CallerStream {
 
   std::shared_ptr<Start> greet() override {
     try {
-      return welcome();
+      return recognise();
     } catch (const Error& error) {
       // Who has gone, or is slow, is refused nothing.
       if (error.code() != Code::kUnavailable && error.code() != Code::kCancelled &&
@@ -42,7 +42,13 @@ class DirectServer::Stream final : public CallerStream {
     }
   }
 
-  std::shared_ptr<Start> welcome() {
+  void welcome() override {
+    socket_.put({.kind = Frame::Kind::kWelcome});
+    socket_.flush(Clock::now() + kHelloTime);
+    socket_.watch();
+  }
+
+  std::shared_ptr<Start> recognise() {
     const auto deadline = Clock::now() + kHelloTime;
     socket_.shake_hands(deadline);
     FrameSocket::Incoming hello;
@@ -51,9 +57,6 @@ class DirectServer::Stream final : public CallerStream {
     auto caller = server_.invitations_.redeem(hello.text);
     server_.security_.tasks_of(socket_.stream())
         .check(server_.service_.options().job_id, caller->task);
-    socket_.put({.kind = Frame::Kind::kWelcome});
-    socket_.flush(deadline);
-    socket_.watch();
     return caller;
   }
 

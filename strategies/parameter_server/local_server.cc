@@ -29,26 +29,26 @@ class LocalServer::Stream final : public CallerStream {
       : server_(server), stream_(std::move(socket)) {}
 
   std::shared_ptr<Start> greet() override {
-    FrameSocket& socket = stream_.socket();
-    const auto deadline = Clock::now() + kHelloTime;
     FrameSocket::Incoming hello;
-    socket.get(hello, deadline);
+    stream_.socket().get(hello, Clock::now() + kHelloTime);
     if (hello.frame.kind != Frame::Kind::kHello) invalid("a caller has to say its word first");
-    auto start = server_.invitations_.redeem(hello.text);
+    caller_ = {.pid = static_cast<int64_t>(hello.frame.number), .start_time = hello.frame.bytes};
+    return server_.invitations_.redeem(hello.text);
+  }
+
+  void welcome() override {
+    FrameSocket& socket = stream_.socket();
     SharedRegion region = SharedRegion::create(kRegionBytes, 0);
-    const ProcessIdentity caller{.pid = static_cast<int64_t>(hello.frame.number),
-                                 .start_time = hello.frame.bytes};
-    const bool lends = may_map_memory_of(caller);
+    const bool lends = may_map_memory_of(caller_);
     socket.put({.kind = Frame::Kind::kWelcome,
                 .region = lends ? 1U : 0U,
                 .number = static_cast<uint64_t>(region.descriptor()),
                 .bytes = kRegionBytes});
     // The caller has mapped this region, and can map others.
-    stream_.attach(std::move(region), caller, true);
+    stream_.attach(std::move(region), caller_, true);
     pulse_ = stream_.pulse();
-    socket.flush(deadline);
+    socket.flush(Clock::now() + kHelloTime);
     socket.watch();
-    return start;
   }
 
   SessionKind kind() const override { return SessionKind::kSharedMemory; }
@@ -84,6 +84,7 @@ class LocalServer::Stream final : public CallerStream {
  private:
   LocalServer& server_;
   SharedStream stream_;
+  ProcessIdentity caller_;
   std::atomic<uint64_t*> pulse_ = nullptr;
 };
 

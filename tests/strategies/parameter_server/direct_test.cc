@@ -1,4 +1,5 @@
 #include <array>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "strategies/cluster/net/socket.h"
@@ -12,6 +13,7 @@
 namespace cohort::testing {
 namespace {
 
+using parameter_server::CallerThreads;
 using parameter_server::Frame;
 using parameter_server::FrameSocket;
 
@@ -29,6 +31,14 @@ std::string word_of(const TestServer& server) {
   const auto offer = upgrade_of(server.address(), "another");
   EXPECT_EQ(offer.socket(), "") << "memory is for the same host";
   return offer.direct_word();
+}
+
+// A connection on which no word has been said yet.
+std::unique_ptr<FrameSocket> stranger_at(const TestServer& server) {
+  const auto address = net::InternetAddress::parse(server.address().text(), "the server");
+  auto socket = std::make_unique<FrameSocket>(net::start_connecting(address));
+  socket->open(parameter_server::kDirectByte, soon());
+  return socket;
 }
 
 TEST(Direct, GoesByTlsWhereThereAreCertificates) {
@@ -68,6 +78,20 @@ TEST(Direct, IsNotNeeded) {
   EXPECT_EQ(client.statistics().requests_refused, 0u);
 }
 
+// However many there are, who may come is served.
+TEST(Direct, StrangersAreNoSessions) {
+  TestServer server({.max_sessions = 1});
+  std::vector<std::unique_ptr<FrameSocket>> strangers;
+  std::vector<pollfd> ends;
+  for (int64_t i = 0; i <= CallerThreads::kMaxStrangers; ++i) {
+    strangers.push_back(stranger_at(server));
+    ends.push_back({.fd = strangers.back()->stream().fd(), .events = POLLIN});
+  }
+  ASSERT_GT(poll(ends.data(), ends.size(), 20'000), 0) << "one is too many for the others";
+  EXPECT_EQ(server->statistics().sessions, 0u);
+  EXPECT_EQ(client_of(server, Transport::kGrpc).statistics().sessions, 1u);
+}
+
 // Whatever comes to the port, what is served there goes on.
 class DirectIntruder : public ::testing::Test {
  protected:
@@ -79,12 +103,7 @@ class DirectIntruder : public ::testing::Test {
               (std::vector<float>{1, 2, 3, 4}));
   }
 
-  std::unique_ptr<FrameSocket> connect() const {
-    const auto address = net::InternetAddress::parse(server_.address().text(), "the server");
-    auto socket = std::make_unique<FrameSocket>(net::start_connecting(address));
-    socket->open(parameter_server::kDirectByte, soon());
-    return socket;
-  }
+  std::unique_ptr<FrameSocket> connect() const { return stranger_at(server_); }
   std::unique_ptr<FrameSocket> enter() const {
     auto socket = connect();
     socket->put({.kind = Frame::Kind::kHello}, word_of(server_));
