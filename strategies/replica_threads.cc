@@ -1,18 +1,25 @@
 #include "strategies/replica_threads.h"
 
+#include "core/base/start_threads.h"
+
 namespace cohort {
 
-ReplicaThreads::ReplicaThreads(int count) {
-  for (int r = 0; r < count; ++r) threads_.emplace_back([this, r] { loop(r); });
+ReplicaThreads::ReplicaThreads(int count)
+    : threads_(start_threads(
+          count, [this](int replica) { loop(replica); }, [this](const Error&) { end_threads(); })) {
 }
 
 ReplicaThreads::~ReplicaThreads() {
+  end_threads();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReplicaThreads::end_threads() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   begun_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
 void ReplicaThreads::run(const std::function<void(int)>& work) {

@@ -12,6 +12,7 @@ namespace cohort {
 // thread that starts it: a new thread each step would start a new team each step.
 class ReplicaThreads {
  public:
+  // kResourceExhausted where the system has not so many.
   explicit ReplicaThreads(int count);
   ~ReplicaThreads();  // ends and joins the threads
   ReplicaThreads(const ReplicaThreads&) = delete;
@@ -22,6 +23,7 @@ class ReplicaThreads {
 
  private:
   void loop(int replica);
+  void end_threads();
 
   std::mutex mutex_;
   std::condition_variable begun_, ended_;

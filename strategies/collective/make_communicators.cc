@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/notice.h"
+#include "core/base/start_threads.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
@@ -105,16 +106,18 @@ std::vector<std::unique_ptr<Communicator>> on_threads(
   std::vector<std::unique_ptr<Communicator>> communicators(ranks);
   std::mutex mutex;
   std::exception_ptr first_error;
-  std::vector<std::thread> threads;
-  for (size_t t = 0; t < ranks; ++t)
-    threads.emplace_back([&, t] {
-      try {
-        communicators[t] = make(t);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (first_error == nullptr) first_error = std::current_exception();
-      }
-    });
+  const auto make_one = [&](int thread) {
+    const auto t = static_cast<size_t>(thread);
+    try {
+      communicators[t] = make(t);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (first_error == nullptr) first_error = std::current_exception();
+    }
+  };
+  // Ranks that wait for one without a thread do so until their time is over.
+  std::vector<std::thread> threads =
+      start_threads(o.ranks_per_process, make_one, [](const Error&) {});
   for (std::thread& thread : threads) thread.join();
   if (first_error != nullptr) std::rethrow_exception(first_error);
   return communicators;

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "strategies/coordinator/outbox.h"
 #include "strategies/coordinator/scheduler.h"
 #include "strategies/local_replicas.h"
+#include "strategies/parameter_server/exchange.h"
 #include "strategies/parameter_server/roster.h"
 #include "strategies/parameter_server/stream_server.h"
 
@@ -119,10 +119,8 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     if (!ok) return finish(grpc::Status::OK);  // the coordinator has hung up
     try {
       if (auto message = assembler_.take(MessageReader(incoming_))) take(std::move(*message));
-    } catch (const Error& error) {
-      return refuse(error);
-    } catch (const std::bad_alloc&) {
-      return refuse(Error(Code::kResourceExhausted, "the worker has no memory for this message"));
+    } catch (const std::exception& error) {
+      return refuse(parameter_server::refusal_of(error));
     }
     read();
   }

@@ -3,15 +3,23 @@
 #include <new>
 #include <utility>
 
+#include "core/base/start_threads.h"
+
 namespace cohort::parameter_server {
 
-TaskPool::TaskPool(int num_threads) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
-}
+TaskPool::TaskPool(int num_threads)
+    : threads_(start_threads(
+          num_threads, [this](int) { work(); }, [this](const Error&) { end_threads(); })) {}
 
 TaskPool::~TaskPool() { stop(); }
 
 void TaskPool::stop() {
+  end_threads();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void TaskPool::end_threads() {
   std::deque<std::function<void()>> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -19,8 +27,6 @@ void TaskPool::stop() {
     dropped.swap(waiting_);
   }
   wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
 }
 
 void TaskPool::run(std::function<void()> task) {

@@ -12,6 +12,7 @@ namespace cohort::parameter_server {
 // Threads that run what they are given, in the order in which it is given. Thread-safe.
 class TaskPool {
  public:
+  // kResourceExhausted where the system has not so many.
   explicit TaskPool(int num_threads);
   // What has not begun is dropped; what runs is waited for.
   ~TaskPool();
@@ -25,6 +26,8 @@ class TaskPool {
 
  private:
   void work();
+  // Drops what has not begun, and makes the threads end.
+  void end_threads();
 
   std::mutex mutex_;
   std::condition_variable wake_;

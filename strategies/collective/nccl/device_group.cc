@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/start_threads.h"
 #include "core/collective/forwarding_communicator.h"
 
 namespace cohort {
@@ -32,18 +33,21 @@ using Ranks = std::vector<std::unique_ptr<Communicator>>;
 void on_threads(const Ranks& ranks, const std::function<void(size_t)>& body) {
   std::mutex mutex;
   std::optional<Error> first;
-  std::vector<std::thread> threads;
-  for (size_t t = 0; t < ranks.size(); ++t)
-    threads.emplace_back([&, t] {
-      try {
-        body(t);
-      } catch (const Error& error) {
-        const std::lock_guard lock(mutex);
-        if (first) return;
-        first = error;
-        for (const auto& rank : ranks) rank->abort(error);
-      }
-    });
+  const auto end_group = [&](const Error& error) {
+    const std::lock_guard lock(mutex);
+    if (first) return;
+    first = error;
+    for (const auto& rank : ranks) rank->abort(error);
+  };
+  const auto run_one = [&](int thread) {
+    try {
+      body(static_cast<size_t>(thread));
+    } catch (const Error& error) {
+      end_group(error);
+    }
+  };
+  std::vector<std::thread> threads =
+      start_threads(static_cast<int>(ranks.size()), run_one, end_group);
   for (std::thread& thread : threads) thread.join();
   if (first) throw *first;
 }
