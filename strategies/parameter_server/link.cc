@@ -124,8 +124,7 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& server,
                                             const coordination::Security& security,
                                             std::chrono::milliseconds patience) {
   const auto endpoints = coordination::resolve(server);
-  security.check(str("requests would go to ", server.text()),
-                 coordination::all_loopback(endpoints));
+  security.check(str("of requests to ", server.text()), coordination::all_loopback(endpoints));
   grpc::ChannelArguments arguments;
   const std::pair<const char*, int> values[] = {
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own

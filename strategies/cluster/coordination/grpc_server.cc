@@ -39,8 +39,7 @@ class GrpcServer::Network {
       : options_(std::move(options)), is_encrypted_(security.encrypted()) {
     keep_grpc();
     const auto endpoints = resolve(address);
-    security.check(str("the ", options_.name, " would serve at ", address.text()),
-                   all_loopback(endpoints));
+    security.check(str("of the ", options_.name, " at ", address.text()), all_loopback(endpoints));
     if (!is_encrypted_) guard_.emplace(most_in_plain_text(options_));
     start(security, add_services);
     if (!server_)

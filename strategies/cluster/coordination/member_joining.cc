@@ -61,7 +61,7 @@ bool Member::try_to_join(size_t attempt) {
   try {
     const std::vector<net::InternetAddress> endpoints = resolve(*roster_.leader());
     const net::InternetAddress& endpoint = endpoints[attempt % endpoints.size()];
-    security_.check(str("tasks would talk to their leader at ", roster_.leader()->text()),
+    security_.check(str("between tasks and their leader at ", roster_.leader()->text()),
                     endpoint.is_loopback());
     link_.reset();
     {

@@ -1,7 +1,10 @@
 #include "strategies/cluster/coordination/security.h"
 
+#include <atomic>
+
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/notice.h"
 #include "strategies/cluster/parsing.h"
 
 namespace cohort::coordination {
@@ -16,10 +19,18 @@ bool switch_of(const std::string& name, const Environment& environment) {
   return value == "1";
 }
 
+void warn_once(std::string_view traffic, std::string_view allowed_by) {
+  static std::atomic<bool> warned = false;
+  if (warned.exchange(true)) return;
+  print_notice(str("warning: traffic ", traffic, " is in plain text, beyond this host, as ",
+                   allowed_by, " allows: whoever is on that network can read it, change it and ",
+                   "take part\n"));
+}
+
 }  // namespace
 
 Security::Security(TlsFiles files, bool allow_plaintext, const Environment& environment)
-    : files_(std::move(files)), allow_plaintext_(allow_plaintext) {
+    : files_(std::move(files)), plaintext_allowed_by_(allow_plaintext ? "allow_plaintext" : "") {
   struct File {
     std::string &path, &content;
     const char* variable;
@@ -45,14 +56,16 @@ Security::Security(TlsFiles files, bool allow_plaintext, const Environment& envi
   if (files_.leader_name.empty()) {
     files_.leader_name = environment("COHORT_TLS_LEADER_NAME").value_or("");
   }
-  allow_plaintext_ |= switch_of("COHORT_ALLOW_PLAINTEXT", environment);
+  if (switch_of("COHORT_ALLOW_PLAINTEXT", environment))
+    plaintext_allowed_by_ = "COHORT_ALLOW_PLAINTEXT=1";
   require_task_ = switch_of("COHORT_TLS_REQUIRE_TASK", environment);
 }
 
-void Security::check(std::string_view who, bool loopback) const {
-  if (encrypted() || loopback || allow_plaintext_) return;
-  fail(Code::kFailedPrecondition, who,
-       " in plain text, beyond this host. Give every task certificates (COHORT_TLS_CERT, "
+void Security::check(std::string_view traffic, bool loopback) const {
+  if (encrypted() || loopback) return;
+  if (!plaintext_allowed_by_.empty()) return warn_once(traffic, plaintext_allowed_by_);
+  fail(Code::kFailedPrecondition, "traffic ", traffic,
+       " would be in plain text, beyond this host. Give every task certificates (COHORT_TLS_CERT, "
        "COHORT_TLS_KEY and COHORT_TLS_CA), or set COHORT_ALLOW_PLAINTEXT=1 for all of them if "
        "everybody on the network may be trusted");
 }

@@ -37,8 +37,9 @@ class Security {
 
   bool encrypted() const { return identity_.has_value(); }
   // Throws kFailedPrecondition where plain text would go beyond this host and nobody has allowed
-  // it. `who`: "tasks would talk to their leader at 10.0.0.1:2222".
-  void check(std::string_view who, bool loopback) const;
+  // it; where somebody has, a warning says so, one in this process. `traffic`: "between tasks and
+  // their leader at 10.0.0.1:2222".
+  void check(std::string_view traffic, bool loopback) const;
 
   // Which tasks somebody may be whose certificate has these subject alternative names.
   CertifiedTasks tasks_of(const std::vector<std::string>& names) const;
@@ -65,7 +66,8 @@ class Security {
 
  private:
   TlsFiles files_;
-  bool allow_plaintext_, require_task_;
+  std::string_view plaintext_allowed_by_;  // empty: by nobody
+  bool require_task_;
   std::string certificate_, key_, authority_;
   std::optional<net::TlsIdentity> identity_;
 };

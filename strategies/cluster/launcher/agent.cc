@@ -79,7 +79,7 @@ void Agent::step() {
 
 std::vector<net::InternetAddress> Agent::find_rendezvous() const {
   auto addresses = coordination::resolve(nodes().rendezvous);
-  security_.check("nodes would talk to " + place(), coordination::all_loopback(addresses));
+  security_.check("between nodes and " + place(), coordination::all_loopback(addresses));
   return addresses;
 }
 

@@ -425,7 +425,7 @@ void check_address(const net::InternetAddress& endpoint, const coordination::Sec
   if (endpoint.is_unspecified())
     invalid(whose, " is ", endpoint.text(),
             ", which is every network; name the address by which the other ranks reach this one");
-  security.check(str("collectives would use ", whose, ", ", endpoint.text(), ","),
+  security.check(str("of collectives over ", whose, ", ", endpoint.text(), ","),
                  endpoint.is_loopback());
 }
 
