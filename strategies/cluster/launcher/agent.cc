@@ -30,6 +30,14 @@ std::string printable(std::string text) {
   return text;
 }
 
+// The same of what a node's attempt does, of which it prints why.
+Message printable_order(Message order) {
+  if (auto* settle = std::get_if<Settle>(&order)) settle->reason = printable(settle->reason);
+  if (auto* end = std::get_if<End>(&order)) end->reason = printable(end->reason);
+  if (auto* signal = std::get_if<Signal>(&order)) signal->origin = printable(signal->origin);
+  return order;
+}
+
 // Whether a name by which hosts know each other is, here, an address that no other host reaches.
 bool is_hidden(const std::string& name, const net::InternetAddress& address) {
   return address.is_loopback() && name != "localhost" && name != address.host();
@@ -214,7 +222,7 @@ void Agent::listen(Time now) {
     take(std::move(*message));
     if (job_code_) return;
   }
-  std::string end = channel_->end();
+  std::string end = printable(channel_->end());
   if (end.empty() && now - heard_ > patience()) {
     end = str("silent for ", nodes().node_timeout.count(), " s");
   }
@@ -242,7 +250,7 @@ void Agent::take(Message message) {
     orders_.push_back(End{"the job is over"});
     channel_.reset();
   } else if (!std::holds_alternative<Ping>(message)) {
-    orders_.push_back(std::move(message));
+    orders_.push_back(printable_order(std::move(message)));
   }
 }
 

@@ -36,8 +36,8 @@ class Agent {
   // for certificates, kResourceExhausted where tasks get no ports.
   void step();
   bool has_joined() const { return has_joined_; }
-  // What this node is to do: Start, Settle, End or Signal. A lost rendezvous and the end of the job
-  // are an End each.
+  // What this node is to do: Start, Settle, End or Signal, the latter three with texts fit for a
+  // terminal. A lost rendezvous and the end of the job are an End each.
   std::optional<Message> next_order();
   // The exit code of the job, when it is over or this node has left it.
   std::optional<int> job_code() const { return job_code_; }

@@ -1,0 +1,78 @@
+#include "strategies/cluster/launcher/agent.h"
+
+#include <csignal>
+#include <sys/socket.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/eventually.h"
+
+namespace cohort::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A rendezvous that says what it likes, and one node.
+class AgentTest : public ::testing::Test {
+ protected:
+  // What the agent makes of these messages.
+  std::vector<Message> orders_after(const std::vector<Message>& messages, size_t count) {
+    Agent agent(options_, [this](const std::string& line) { lines_.push_back(line); });
+    std::optional<Channel> rendezvous;
+    std::vector<Message> orders;
+    const auto step = [&] {
+      agent.step();
+      if (rendezvous) {
+        rendezvous->move();
+      } else if (net::Descriptor socket = accept_one()) {
+        rendezvous.emplace(net::Stream(std::move(socket)), std::chrono::seconds(10));
+        for (const Message& message : messages) rendezvous->send(message);
+      }
+      while (auto order = agent.next_order()) orders.push_back(std::move(*order));
+      return orders.size() == count;
+    };
+    EXPECT_TRUE(cohort::testing::eventually(step));
+    return orders;
+  }
+
+  std::vector<std::string> lines_;
+
+ private:
+  static net::Descriptor listen_somewhere() {
+    const net::InternetAddress loopback;
+    net::Descriptor listener = loopback.socket(SOCK_NONBLOCK);
+    EXPECT_EQ(loopback.bind(listener), 0);
+    EXPECT_EQ(listen(listener.get(), 1), 0);
+    return listener;
+  }
+  net::Descriptor accept_one() const {
+    return net::Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+  const net::Descriptor listener_ = listen_somewhere();
+  const Options options_{
+      .nodes =
+          NodeOptions{.max_nodes = 2,
+                      .rank = 1,
+                      .rendezvous = Address::parse(net::InternetAddress::of(listener_).text())},
+      .command = {"program"}};
+};
+
+TEST_F(AgentTest, MakesWhatOtherNodesSayFitForATerminal) {
+  const auto orders = orders_after(
+      {Notice{{"\x1b[2Jnode 0 (h\xc3\xb6st) is here"}}, Settle{"worker:1 exited on \x1b[31mhost"},
+       End{"lost node 2 (\x1b]0;title\x07)"}, Signal{SIGTERM, false, "node 3 (\r\x7f)"}},
+      3);
+  EXPECT_THAT(lines_, ElementsAre("?[2Jnode 0 (h\xc3\xb6st) is here"));
+  ASSERT_EQ(orders.size(), 3u);
+  EXPECT_EQ(std::get<Settle>(orders[0]).reason, "worker:1 exited on ?[31mhost");
+  EXPECT_EQ(std::get<End>(orders[1]).reason, "lost node 2 (?]0;title?)");
+  // Two question marks and a bracket would be a trigraph.
+  EXPECT_EQ(std::get<Signal>(orders[2]).origin,
+            "node 3 (?"
+            "?)");
+}
+
+}  // namespace
+}  // namespace cohort::launcher
