@@ -135,13 +135,15 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
     return;
   }
   link_.reset();
-  replicas_ = std::make_unique<LocalReplicas>(std::move(devices), nullptr, options.communication);
+  replicas_ = std::make_shared<LocalReplicas>(std::move(devices), nullptr, options.communication);
 }
 
 void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<Device> devices) {
-  // Others may be waiting for this worker within a step.
-  const auto end_step = [this](const Error& error) {
-    if (replicas_ != nullptr) replicas_->abort(error);
+  // Others may be waiting for this worker within a step. Before there are replicas, and after the
+  // strategy's end, which variables and with them the group may outlive, there is none.
+  const auto replicas = std::make_shared<std::weak_ptr<LocalReplicas>>();
+  const auto end_step = [replicas](const Error& error) {
+    if (const auto present = replicas->lock()) present->abort(error);
   };
   const bool on_cpus = std::all_of(devices.begin(), devices.end(),
                                    [](Device device) { return device.type == DeviceType::kCpu; });
@@ -154,10 +156,11 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   });
   require_equal_counts(*group_, devices.size());
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
-  replicas_ = std::make_unique<LocalReplicas>(
+  replicas_ = std::make_shared<LocalReplicas>(
       std::move(devices),
       std::make_shared<WorkerCollectives>(link_, step_, options.communication.timeout_seconds),
       options.communication, in_sync, link_->name(link_->rank()));
+  *replicas = replicas_;
   watch_ = link_->on_failure([this](const Error& error) {
     group_->abort(error);
     replicas_->close(error);

@@ -101,7 +101,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::shared_ptr<WorkerLink> link_;  // null in a world of one, as is the group
   std::shared_ptr<WorkerGroup> group_;
   std::shared_ptr<StepWatch> step_;
-  std::unique_ptr<LocalReplicas> replicas_;
+  std::shared_ptr<LocalReplicas> replicas_;
   // What all workers' inputs were where they differed, by their hashes: the same on every worker.
   std::map<std::vector<uint64_t>, std::vector<Signature>> known_signatures_;
   int traces_ = 0;        // of the function that is to run, before this step

@@ -258,6 +258,30 @@ TEST_F(MultiWorkerTest, AllCopiesStartFromTheChiefsValue) {
       devices(2));
 }
 
+// Then its workers can still fail together.
+TEST_F(MultiWorkerTest, AVariableMayOutliveItsStrategy) {
+  std::vector<std::shared_ptr<Variable>> variables(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (const auto& link : make_in_process_links(2))
+    threads.emplace_back([&variables, &errors, link] {
+      const auto rank = static_cast<size_t>(link->rank());
+      Workers* workers = nullptr;
+      {
+        Options options = devices(2);
+        options.link = link;
+        MultiWorkerMirroredStrategy strategy(options);
+        const auto scope = strategy.scope();
+        variables[rank] = scalar("v", 1);
+        workers = &strategy.workers();
+      }
+      errors[rank] =
+          testing::error_of([&] { workers->fail(Error(Code::kAborted, "no use")); }).what();
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_THAT(errors, Each("ABORTED: no use (peer worker:0)"));
+}
+
 TEST_F(MultiWorkerTest, VariablesCreatedInAnotherOrderAreNamed) {
   const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     const auto scope = strategy.scope();
