@@ -68,6 +68,32 @@ class WorkForServers {
   size_t unfinished_;
 };
 
+bool waits(const ShardPull& pull) { return pull.at_least > 0; }
+
+std::chrono::milliseconds until(Clock::time_point deadline) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+}
+
+// Makes the pulls of a call, of which some wait.
+std::vector<ShardPulled> pull_in_time(ParameterClient& client, const ServerSession::Call& call,
+                                      Clock::time_point deadline) {
+  for (;;) {
+    const auto time = until(deadline);
+    try {
+      return client.update({}, call.pulls, time, kLookAgain).pulled;
+    } catch (const Error& error) {
+      if (error.code() != Code::kDeadlineExceeded || time <= kLookAgain ||
+          until(deadline).count() <= 0)
+        throw;
+    }
+    std::vector<ShardPull> present = call.pulls;
+    for (ShardPull& pull : present) pull.at_least = 0;
+    std::vector<ShardPulled> pulled = client.update({}, present, until(deadline)).pulled;
+    for (size_t i = 0; i < present.size(); ++i)
+      if (waits(call.pulls[i]) && pulled[i].version.epoch != call.awaited_epochs[i]) return pulled;
+  }
+}
+
 }  // namespace
 
 ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClientOptions client,
@@ -128,27 +154,13 @@ std::vector<UpdateResult> ServerSession::update(const std::vector<Call>& calls) 
 
 UpdateResult ServerSession::update_one(int server, const Call& call) {
   ParameterClient& client = this->client(server);
-  const auto waits = [](const ShardPull& pull) { return pull.at_least > 0; };
   if (std::ranges::none_of(call.pulls, waits)) return client.update(call.pushes, call.pulls);
   const auto deadline = Clock::now() + timeout_;
-  const auto left = [&] {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  };
-  for (;;) {
-    const auto time = left();
-    try {
-      return client.update(call.pushes, call.pulls, time, kLookAgain);
-    } catch (const Error& error) {
-      if (error.code() != Code::kDeadlineExceeded || time <= kLookAgain || left().count() <= 0)
-        throw;
-    }
-    std::vector<ShardPull> present = call.pulls;
-    for (ShardPull& pull : present) pull.at_least = 0;
-    UpdateResult result = client.update({}, present, left());
-    for (size_t i = 0; i < present.size(); ++i)
-      if (waits(call.pulls[i]) && result.pulled[i].version.epoch != call.awaited_epochs[i])
-        return result;
-  }
+  UpdateResult result;
+  // Apart from pulls that may be made several times: a push that is made again counts again.
+  if (!call.pushes.empty()) result = client.update(call.pushes, {}, until(deadline));
+  result.pulled = pull_in_time(client, call, deadline);
+  return result;
 }
 
 void ServerSession::count(int server, const Call& call, const UpdateResult& result) {

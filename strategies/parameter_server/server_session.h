@@ -42,7 +42,7 @@ class ServerSession {
   void on_servers(const std::vector<int>& servers, const std::function<void(int)>& work);
   void on_all_servers(const std::function<void(int)>& work);
 
-  // What goes to one server: gradients, or values wanted. A pull that waits (ShardPull::at_least)
+  // What goes to one server: gradients, then values wanted. A pull that waits (ShardPull::at_least)
   // does so for the server of the epoch in `awaited_epoch`, by pull: another one, which has been
   // started again, may count anew, and gives what it has.
   struct Call {

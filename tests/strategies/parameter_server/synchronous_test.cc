@@ -90,6 +90,30 @@ TEST(Synchronous, WaitsForTheUpdateOfAPushThatWasSentAgain) {
   EXPECT_EQ(values_of(variable->storage(0)), (std::vector<float>{2}));
 }
 
+TEST(Synchronous, APushCountsOnceHoweverLongItsUpdateIsWaitedFor) {
+  const ConsistencyOptions synchronous{.max_staleness = 0, .num_workers = 2};
+  TestServer server({.consistency = synchronous});
+  ServerSession session({server.address()},
+                        {.task = "worker:0", .job_id = "job", .transport = transport()},
+                        synchronous, no_environment);
+  const ShardSpec spec = whole_shard("w", kOne);
+  session.client(0).create(spec, [] { return floats({0}); });
+  const auto other = server.client("worker:1");
+  for (ParameterClient* client : {&session.client(0), other.get()}) fetch(*client, spec);
+  const ShardPush push{.shard = "w", .gradient = floats({-1}), .learning_rate = 1};
+  const Tensor value(DType::kFloat32, {1});
+  const ShardPull pull{.shard = "w", .target = value, .at_least = 2};
+  std::jthread slow([&] {
+    EXPECT_TRUE(eventually([&] { return server->statistics().requests_refused > 0; }))
+        << "the first wait has ended";
+    other->push(push);
+  });
+  session.update({{.pushes = {push}, .pulls = {pull}, .awaited_epochs = {server->epoch()}}});
+  slow.join();
+  EXPECT_EQ(values_of(value), (std::vector<float>{2}));
+  EXPECT_EQ(server->statistics().pushes_counted, 1u);
+}
+
 // The same client of before, whose first attempt comes to the server after all that it did later.
 TEST(Synchronous, AnOldCopyOfAPushBringsNobodyBack) {
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2}});
