@@ -52,7 +52,12 @@ Log open_log(const std::string& log_dir, int restart, const Task& task, const ch
 
 Attempt::Attempt(const Setting& setting, int restart)
     : setting_(setting), deadline_(setting.timeout) {
-  for (size_t i = 0; i < setting.cluster.tasks().size(); ++i) start(i, restart);
+  try {
+    for (size_t i = 0; i < setting.cluster.tasks().size(); ++i) start(i, restart);
+  } catch (...) {
+    kill_descendants(kPatience);  // nobody would look after them
+    throw;
+  }
 }
 
 void Attempt::start(size_t task, int restart) {

@@ -56,7 +56,7 @@ class Attempt {
     std::vector<TaskOutput> streams;
   };
 
-  // Starts all tasks; when one cannot be started, the guard ends the others.
+  // Starts all tasks. When one cannot be started, the others are killed and its error is thrown.
   Attempt(const Setting& setting, int restart);
 
   // Returns when nothing is left to run. Errors: kAborted when the guard is gone, with all
