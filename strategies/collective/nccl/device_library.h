@@ -23,8 +23,8 @@ class DeviceLibrary {
   virtual std::string make_id() const = 0;
   virtual size_t id_bytes() const = 0;
   // Joins the group: all its ranks call it, each on a thread of its own. kDeadlineExceeded where
-  // they have not within `join_limit`. A rank waits `limit` for the others in a call; for ever
-  // without one.
+  // they have not within `join_limit`. A rank waits `limit` for the others in a call, whatever its
+  // own computation before it takes; for ever without one.
   struct Membership {
     std::string id;
     int rank, size;

@@ -144,17 +144,18 @@ class NcclCollectives final : public DeviceCollectives {
     COHORT_CHECK(steps.has_value());
     const cudaStream_t computation = cuda_stream(stream);
     enter_gpu(device_);
+    Operation& operation = operation_of(token);
+    const int64_t time = ++operation.times;
     COHORT_CUDA(device_, cudaEventRecord(ready_, computation));
     COHORT_CUDA(device_, cudaStreamWaitEvent(cuda_stream(*stream_), ready_, 0));
+    COHORT_CUDA(device_, cudaEventRecord(operation.begun, cuda_stream(*stream_)));
     run_group(*steps, kind_of(call));
-    Operation& operation = operation_of(token);
     COHORT_CUDA(device_, cudaEventRecord(operation.done, cuda_stream(*stream_)));
     operation.started = true;
-    const int64_t time = ++operation.times;
-    watch_->add(describe(call), [&operation, time, card = card_] {
-      cudaSetDevice(card);  // else the watch's thread would take card 0 into use
-      return operation.times != time || cudaEventQuery(operation.done) != cudaErrorNotReady;
-    });
+    watch_->add(
+        describe(call),
+        [this, &operation, time] { return has_passed(operation, time, operation.done); },
+        [this, &operation, time] { return has_passed(operation, time, operation.begun); });
   }
 
   void wait(const void* token, Stream& stream) override {
@@ -172,6 +173,7 @@ class NcclCollectives final : public DeviceCollectives {
  private:
   // What a token has named; the memory stays, for the watch looks at it.
   struct Operation {
+    cudaEvent_t begun = nullptr;  // behind the computation: what comes next waits for other ranks
     cudaEvent_t done = nullptr;
     bool started = false;            // and not waited for
     std::atomic<int64_t> times = 0;  // started; earlier ones are done, as steps end
@@ -251,9 +253,17 @@ class NcclCollectives final : public DeviceCollectives {
     auto& operation = operations_[token];
     if (operation == nullptr) {
       operation = std::make_unique<Operation>();
-      COHORT_CUDA(device_, cudaEventCreateWithFlags(&operation->done, cudaEventDisableTiming));
+      for (cudaEvent_t* event : {&operation->begun, &operation->done})
+        COHORT_CUDA(device_, cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     }
     return *operation;
+  }
+
+  // On the watch's thread: whether the card has passed `event` of what was started as the
+  // operation's `time`-th.
+  bool has_passed(const Operation& operation, int64_t time, cudaEvent_t event) const {
+    cudaSetDevice(card_);  // else this thread would take card 0 into use
+    return operation.times != time || cudaEventQuery(event) != cudaErrorNotReady;
   }
 
   // On the watch's thread.
@@ -286,7 +296,8 @@ class NcclCollectives final : public DeviceCollectives {
 
   void release() {
     for (const auto& [token, operation] : operations_)
-      if (operation->done != nullptr) cudaEventDestroy(operation->done);
+      for (const cudaEvent_t event : {operation->begun, operation->done})
+        if (event != nullptr) cudaEventDestroy(event);
     cudaEventDestroy(ready_);
   }
 

@@ -18,10 +18,13 @@ void OperationWatch::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void OperationWatch::add(std::string what, std::function<bool()> is_done) {
+void OperationWatch::add(std::string what, std::function<bool()> is_done,
+                         std::function<bool()> has_begun) {
+  Operation operation{std::move(what), std::move(is_done), std::move(has_begun), std::nullopt};
+  if (operation.has_begun == nullptr) operation.begin = Clock::now();
   {
     const std::lock_guard lock(mutex_);
-    operations_.push_back({std::move(what), std::move(is_done), Clock::now()});
+    operations_.push_back(std::move(operation));
   }
   changed_.notify_all();
 }
@@ -59,6 +62,7 @@ void OperationWatch::run() {
 
 void OperationWatch::look(std::unique_lock<std::mutex>& lock) {
   std::erase_if(operations_, [](const Operation& operation) { return operation.is_done(); });
+  note_begun();
   std::optional<Error> error = options_.find_error();
   if (!error) error = find_overdue();
   if (!error) return;
@@ -67,13 +71,21 @@ void OperationWatch::look(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
+void OperationWatch::note_begun() {
+  for (Operation& operation : operations_)
+    if (!operation.begin && operation.has_begun()) operation.begin = Clock::now();
+}
+
 std::optional<Error> OperationWatch::find_overdue() const {
-  if (!options_.limit || operations_.empty()) return std::nullopt;
-  const Operation& oldest = operations_.front();
-  if (Clock::now() - oldest.begin < *options_.limit) return std::nullopt;
+  if (!options_.limit) return std::nullopt;
+  const auto now = Clock::now();
+  const auto overdue = std::find_if(operations_.begin(), operations_.end(), [&](const auto& o) {
+    return o.begin && now - *o.begin >= *options_.limit;
+  });
+  if (overdue == operations_.end()) return std::nullopt;
   return Error(Code::kDeadlineExceeded,
                str(options_.who, " has waited for ", options_.limit->count(), " ms in ",
-                   oldest.what, " for the other ranks (timeout_seconds)"));
+                   overdue->what, " for the other ranks (timeout_seconds)"));
 }
 
 }  // namespace cohort

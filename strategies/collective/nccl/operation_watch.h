@@ -34,9 +34,11 @@ class OperationWatch {
   OperationWatch(const OperationWatch&) = delete;
   OperationWatch& operator=(const OperationWatch&) = delete;
 
-  // An operation under way until `is_done` says so, which is asked on the watch's thread and is to
-  // be quick.
-  void add(std::string what, std::function<bool()> is_done);
+  // An operation under way until `is_done` says so. Its time begins when `has_begun` does, as where
+  // it comes behind other work; at once without one. Both are asked on the watch's thread and are
+  // to be quick.
+  void add(std::string what, std::function<bool()> is_done,
+           std::function<bool()> has_begun = nullptr);
   // Ends everything with `error`, unless it has been ended.
   void fail(const Error& error);
   // The same, and throws what everything was ended with: `error`, or an earlier one.
@@ -49,12 +51,13 @@ class OperationWatch {
  private:
   struct Operation {
     std::string what;
-    std::function<bool()> is_done;
-    Clock::time_point begin;
+    std::function<bool()> is_done, has_begun;
+    std::optional<Clock::time_point> begin;  // none: it has not begun
   };
 
   void run();
   void look(std::unique_lock<std::mutex>& lock);
+  void note_begun();
   std::optional<Error> find_overdue() const;
 
   const Options options_;

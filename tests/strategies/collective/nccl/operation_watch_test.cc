@@ -9,6 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::chrono::seconds kDeadline{20};
+
 // What a watch is told about, and how often it ended everything.
 struct Group {
   std::atomic<bool> is_done = false, has_error = false;
@@ -26,9 +28,16 @@ struct Group {
   }
 };
 
-// The error that the watch comes to hold; none within 20 s is a failure.
+// Returns when a watch has asked so often.
+void wait_until_asked(const std::atomic<int>& asked, int times) {
+  const auto deadline = OperationWatch::Clock::now() + kDeadline;
+  while (asked < times && OperationWatch::Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_GE(asked, times);
+}
+
+// The error that the watch comes to hold; none before the deadline is a failure.
 Error wait_for_error(const OperationWatch& watch) {
-  const auto deadline = OperationWatch::Clock::now() + std::chrono::seconds(20);
+  const auto deadline = OperationWatch::Clock::now() + kDeadline;
   while (OperationWatch::Clock::now() < deadline) {
     try {
       watch.check();
@@ -53,14 +62,40 @@ TEST(OperationWatch, EndsWhatTakesLongerThanTheLimit) {
   EXPECT_EQ(group.ended, 1);
 }
 
+// With no time at all, an operation that has begun is overdue at the next look.
+TEST(OperationWatch, CountsNoTimeBeforeAnOperationBegins) {
+  Group group;
+  std::atomic<bool> has_begun = false;
+  std::atomic<int> asked = 0;
+  OperationWatch watch(group.options(milliseconds(0)));
+  watch.add(
+      "an all-reduce (sum)", [&] { return group.is_done.load(); },
+      [&] {
+        ++asked;
+        return has_begun.load();
+      });
+  wait_until_asked(asked, 3);
+  EXPECT_NO_THROW(watch.check());
+  has_begun = true;
+  EXPECT_EQ(wait_for_error(watch).code(), Code::kDeadlineExceeded);
+}
+
+TEST(OperationWatch, EndsWhatTakesTooLongBesideWhatHasNotBegun) {
+  Group group;
+  OperationWatch watch(group.options(milliseconds(0)));
+  const auto is_done = [&] { return group.is_done.load(); };
+  watch.add("an all-gather", is_done, [] { return false; });
+  watch.add("a broadcast", is_done);
+  const Error error = wait_for_error(watch);
+  EXPECT_NE(error.message().find("a broadcast"), std::string::npos) << error.message();
+}
+
 TEST(OperationWatch, LeavesAloneWhatIsDone) {
   Group group;
   OperationWatch watch(group.options(milliseconds(10'000)));
   std::atomic<int> asked = 0;
   for (int i = 0; i < 3; ++i) watch.add("a broadcast", [&] { return ++asked > 5; });
-  const auto deadline = OperationWatch::Clock::now() + std::chrono::seconds(20);
-  while (asked < 8 && OperationWatch::Clock::now() < deadline) std::this_thread::yield();
-  EXPECT_GE(asked, 8);
+  wait_until_asked(asked, 8);
   EXPECT_NO_THROW(watch.check());
   watch.stop();
   EXPECT_EQ(group.ended, 0);
