@@ -10,6 +10,7 @@ namespace cohort {
 // the same ranks make the same calls in the same order. One thread at a time, but for `abort`.
 class DeviceCollectives {
  public:
+  // Returns when the device uses the memory of no call any more.
   virtual ~DeviceCollectives() = default;
 
   // Whether a call of this kind, dtype and op is done there. Others go through host memory.

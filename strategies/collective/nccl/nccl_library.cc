@@ -133,6 +133,7 @@ class NcclCollectives final : public DeviceCollectives {
   ~NcclCollectives() override {
     watch_->stop();
     leave();
+    drain();
     release();
   }
 
@@ -292,6 +293,14 @@ class NcclCollectives final : public DeviceCollectives {
     const std::lock_guard lock(mutex_);
     if (communicator_ != nullptr) ncclCommAbort(communicator_);
     communicator_ = nullptr;
+  }
+
+  // What has been ended may take a moment to end on the card, and its memory goes after this.
+  void drain() {
+    try {
+      stream_->synchronize();
+    } catch (const Error&) {  // nobody is left to tell
+    }
   }
 
   void release() {
