@@ -83,6 +83,9 @@ std::string introduce(const DeviceLibrary& library, Device device) {
   }
 }
 
+// What people are shown of a place.
+std::string shown(const std::string& place) { return place.substr(0, place.find('\n')); }
+
 // Why the ranks that said this cannot form a group; empty where they can.
 std::string find_obstacle(const std::vector<std::string>& said) {
   std::map<std::string, size_t> places;
@@ -91,7 +94,8 @@ std::string find_obstacle(const std::vector<std::string>& said) {
       return str("rank ", r, ": ", said[r].empty() ? "" : said[r].substr(1));
     const auto [other, is_new] = places.emplace(said[r].substr(1), r);
     if (!is_new)
-      return str("ranks ", other->second, " and ", r, " share one card (", other->first, ")");
+      return str("ranks ", other->second, " and ", r, " share one card (", shown(other->first),
+                 ")");
   }
   return {};
 }

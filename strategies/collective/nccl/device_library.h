@@ -17,7 +17,8 @@ class DeviceLibrary {
   virtual ~DeviceLibrary() = default;
   virtual std::string name() const = 0;  // "NCCL"
   // What two devices of a group may not have in common, the same wherever they are asked about: a
-  // card. Throws why a device cannot take part (kUnimplemented, kUnavailable).
+  // card. Its first line is for people, another one only tells it from places of that name. Throws
+  // why a device cannot take part (kUnimplemented, kUnavailable).
   virtual std::string place_of(Device device) const = 0;
   // What the ranks of one new group have to know; made by one of them. Of id_bytes() bytes.
   virtual std::string make_id() const = 0;

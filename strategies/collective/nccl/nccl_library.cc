@@ -326,14 +326,15 @@ class Nccl final : public DeviceLibrary {
  public:
   std::string name() const override { return "NCCL"; }
 
-  // Host and bus: cards have numbers of their own in each process. Each rank asks first, and what
-  // NCCL does on its thread from then on takes no other card into use.
+  // Host and bus, and the host's boot: cards have numbers of their own in each process. Each rank
+  // asks first, and what NCCL does on its thread from then on takes no other card into use.
   std::string place_of(Device device) const override {
     const Gpu& gpu = Gpus::instance().use(device);
     gpu.enter();
     char bus[64] = "";
     COHORT_CUDA(device, cudaDeviceGetPCIBusId(bus, sizeof(bus), gpu.card()));
-    return str(nccl_host_name(), " ", bus);
+    const NcclHostName host = nccl_host_name();
+    return str(host.name, " ", bus, "\n", host.boot);
   }
 
   std::string make_id() const override {

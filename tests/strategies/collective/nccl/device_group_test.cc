@@ -31,7 +31,7 @@ class Library final : public DeviceLibrary {
   std::string name() const override { return "Test"; }
   std::string place_of(Device device) const override {
     if (device.index == missing) fail(Code::kUnavailable, device, " has gone");
-    return str("card ", device.index / gpus_of_a_card);
+    return str("card ", device.index / gpus_of_a_card, "\nof host ", device.index / gpus_of_a_host);
   }
   std::string make_id() const override {
     if (no_id) fail(Code::kInternal, "no id today");
@@ -46,7 +46,7 @@ class Library final : public DeviceLibrary {
     return std::make_unique<Named>(m.rank);
   }
 
-  int missing = -1, gpus_of_a_card = 1, refused = -1;
+  int missing = -1, gpus_of_a_card = 1, gpus_of_a_host = 8, refused = -1;
   bool no_id = false;
   std::mutex mutex;
   std::set<std::string> joined;
@@ -104,7 +104,14 @@ void expect_missing(Library& library, const std::vector<Device>& devices,
 TEST(DeviceGroup, HasNoneWhereTwoShareACard) {
   Library library;
   library.gpus_of_a_card = 2;
-  expect_missing(library, gpus(3), {"ranks 0 and 1", "card 0"});
+  expect_missing(library, gpus(3), {"ranks 0 and 1", "(card 0)"});
+}
+
+TEST(DeviceGroup, TellsCardsOfOneNameApartByTheirHosts) {
+  Library library;
+  library.gpus_of_a_card = 2;
+  library.gpus_of_a_host = 1;
+  EXPECT_EQ(connect(library, gpus(2)).missing, "");
 }
 
 TEST(DeviceGroup, HasNoneWhereADeviceCannot) {
