@@ -130,6 +130,9 @@ class Ranks {
     if (!group.missing.empty()) fail(Code::kUnavailable, "NCCL has no group: ", group.missing);
     communicators_ = std::move(group.communicators);
   }
+  ~Ranks() { end_together(std::move(communicators_)); }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
 
   // Of all processes.
   int size() const { return communicators_[0]->size(); }

@@ -147,6 +147,8 @@ LocalReplicas::LocalReplicas(std::vector<Device> devices,
   connect();
 }
 
+LocalReplicas::~LocalReplicas() { drop_communicators(); }
+
 void LocalReplicas::connect() {
   if (replicas_in_sync_ == 1) return;
   require_open();
@@ -226,9 +228,12 @@ void LocalReplicas::abort(const Error& error) {
 
 void LocalReplicas::drop_communicators() {
   std::vector<std::unique_ptr<Communicator>> dropped;  // ended without the lock
-  const std::lock_guard lock(mutex_);
-  dropped.swap(communicators_);
-  connected_ = false;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped.swap(communicators_);
+    connected_ = false;
+  }
+  end_together(std::move(dropped));
 }
 
 void LocalReplicas::close(const Error& error) {

@@ -45,6 +45,7 @@ class LocalReplicas {
   LocalReplicas(const std::vector<Device>& devices,
                 std::shared_ptr<CrossDeviceOps> cross_device_ops,
                 const CommunicationOptions& communication);
+  ~LocalReplicas();
 
   const std::vector<Device>& devices() const { return devices_; }
   int count() const { return static_cast<int>(devices_.size()); }
@@ -96,8 +97,8 @@ class LocalReplicas {
   // Ends all, after a step that failed by `cause` and cannot be undone.
   [[noreturn]] void close_after(const Error& cause);
   Communicator* communicator(size_t replica) const;
-  // Returns when no started collective uses the memory of a plan any more, which may end now.
-  // REQUIRES: they have been aborted.
+  // Ends all at once, and returns when no started collective uses the memory of a plan any more,
+  // which may end now. REQUIRES: they have been aborted, or nothing is under way.
   void drop_communicators();
   PlanOptions plan_options(size_t replica, Precision precision) const;
 

@@ -16,6 +16,7 @@
 #include "core/ops/math_ops.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
+#include "tests/strategies/collective/nccl/leaving_together.h"
 
 namespace cohort {
 namespace {
@@ -162,6 +163,28 @@ TEST_F(MirroredStrategyTest, WhatItsReplicasDidLastIsShownWhenOneFailsButNotForA
   for (const char* rank : {"\n  rank 0 has begun ", "\n  rank 1 has begun "})
     EXPECT_THAT(text, ::testing::HasSubstr(rank));
   EXPECT_THAT(text, ::testing::ContainsRegex("AllReduce +float64 +8 bytes  done in"));
+}
+
+class LeavingTogetherOps final : public CrossDeviceOps {
+ public:
+  explicit LeavingTogetherOps(testing::Departure& departure) : departure_(departure) {}
+  std::string name() const override { return "LeavingTogetherOps"; }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const std::vector<Device>& devices) override {
+    return testing::make_leaving_together(static_cast<int>(devices.size()), departure_);
+  }
+
+ private:
+  testing::Departure& departure_;
+};
+
+TEST_F(MirroredStrategyTest, ItsReplicasLeaveTheirGroupTogether) {
+  constexpr int kReplicas = 3;
+  testing::Departure departure(kReplicas);
+  auto options = first_cpus(kReplicas);
+  options.cross_device_ops = std::make_shared<LeavingTogetherOps>(departure);
+  { const MirroredStrategy strategy(options); }
+  EXPECT_TRUE(departure.was_together());
 }
 
 TEST_F(MirroredStrategyTest, RefusesADeviceGivenTwiceOrAbsent) {

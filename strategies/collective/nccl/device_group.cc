@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "core/base/start_threads.h"
@@ -146,6 +147,15 @@ DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ra
       ranks[t] = std::make_unique<WithDevice>(std::move(ranks[t]), std::move(joined[t]));
   group.communicators = std::move(ranks);
   return group;
+}
+
+void end_together(std::vector<std::unique_ptr<Communicator>> ranks) {
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) try {
+      if (rank->on_device() != nullptr) threads.emplace_back([&rank] { rank.reset(); });
+    } catch (const std::system_error&) {  // no more threads: it ends behind the others
+    }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace cohort

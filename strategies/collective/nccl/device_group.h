@@ -34,4 +34,8 @@ struct DeviceGroup {
 DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ranks,
                                    const DeviceGroupOptions& options);
 
+// Ends communicators of ranks of this process. Those with collectives on devices end all at once,
+// each on a thread of its own: to leave a group of NCCL's, the ranks of a host wait for each other.
+void end_together(std::vector<std::unique_ptr<Communicator>> ranks);
+
 }  // namespace cohort

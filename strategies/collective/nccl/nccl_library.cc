@@ -131,6 +131,7 @@ class NcclCollectives final : public DeviceCollectives {
   }
 
   ~NcclCollectives() override {
+    cudaSetDevice(card_);  // else a new thread would take card 0 into use
     watch_->stop();
     leave();
     drain();

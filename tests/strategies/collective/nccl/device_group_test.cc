@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/strategies/collective/nccl/leaving_together.h"
+
 namespace cohort {
 namespace {
 
@@ -87,6 +89,20 @@ TEST(DeviceGroup, EndsOnTheDeviceToo) {
   group.communicators[1]->abort(Error(Code::kAborted, "enough"));
   EXPECT_THROW(group.communicators[1]->on_device()->check(), Error);
   EXPECT_THROW(group.communicators[0]->barrier(), Error);
+}
+
+TEST(DeviceGroup, EndsTheRanksOfAProcessAtOnce) {
+  testing::Departure departure(3);
+  end_together(testing::make_leaving_together(3, departure));
+  EXPECT_TRUE(departure.was_together());
+}
+
+TEST(DeviceGroup, EndsRanksWithoutCollectivesOnDevicesToo) {
+  auto ranks = make_in_process_communicators(2);
+  std::vector<std::unique_ptr<Communicator>> one;
+  one.push_back(std::move(ranks[1]));
+  end_together(std::move(one));
+  EXPECT_THROW(ranks[0]->barrier(), Error);
 }
 
 void expect_missing(Library& library, const std::vector<Device>& devices,

@@ -34,6 +34,9 @@ class DeviceRanks {
     if (!group.missing.empty()) fail(Code::kUnavailable, group.missing);
     communicators_ = std::move(group.communicators);
   }
+  ~DeviceRanks() { end_together(std::move(communicators_)); }
+  DeviceRanks(const DeviceRanks&) = delete;
+  DeviceRanks& operator=(const DeviceRanks&) = delete;
 
   int size() const { return static_cast<int>(streams_.size()); }
   Communicator& communicator(int rank) { return *communicators_[static_cast<size_t>(rank)]; }
