@@ -5,8 +5,9 @@
 namespace cohort {
 
 // While one is alive, what this thread is at ends with kCancelled soon after `cancelled` was set:
-// a function between two of its kernels, a wait for what a dataset makes ahead. Of nested ones the
-// innermost counts. `cancelled` must stay as long.
+// a function between two of its kernels, or on a GPU, which gets all of them at once, before them;
+// a wait for what a dataset makes ahead. Of nested ones the innermost counts. `cancelled` must stay
+// as long.
 class CancelScope {
  public:
   explicit CancelScope(const std::atomic<bool>& cancelled);

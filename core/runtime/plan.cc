@@ -283,6 +283,7 @@ struct Plan::Impl {
   // The first run that comes to its end prepares what kernels prepare late; the next one is
   // recorded, and replayed by all from then on.
   void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
+    check_cancelled();
     Profiler* profiler = Profiler::active();
     std::optional<DeviceTimes> times;
     try {

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
+#include "core/base/cancellation.h"
 #include "core/base/random.h"
 #include "core/data/distributed_dataset.h"
 #include "core/device/device_fetcher.h"
@@ -280,6 +282,30 @@ TEST_F(Gpu, AWrongIndexIsTheSameErrorAndTheNextRunWorks) {
     const auto good =
         on_gpu.run(std::vector<Tensor>{ramp({3, 2}), Tensor::from<int32_t>({1, 2}, {2})}, {});
     EXPECT_EQ(good[0].shape(), Shape({2, 2}));
+  }
+}
+
+TEST_F(Gpu, ACancelledThreadBeginsNoStep) {
+  const auto w = variable(Tensor::from<float>({1}, {1}), kGpu);
+  const auto traced = trace({{DType::kFloat32, {1}}}, [&](auto& x) {
+    w->assign_add(x[0]);
+    return std::vector<Value>{w->read() * 2.0};
+  });
+  Plan plan(traced, {.device = kGpu});
+  const std::vector<Tensor> feeds = {Tensor::from<float>({1}, {1})};
+  for (int run = 1; run <= 3; ++run) {  // the third is replayed from a recording
+    std::atomic<bool> cancelled = false;
+    const CancelScope scope(cancelled);
+    plan.run(feeds, {});
+    cancelled = true;
+    try {
+      plan.run(feeds, {});
+      ADD_FAILURE() << "it has run";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kCancelled) << error.what();
+    }
+    cancelled = false;
+    EXPECT_EQ(to_vector(w->value()), std::vector<double>{1.0 + run});
   }
 }
 
