@@ -347,7 +347,7 @@ std::shared_ptr<LibraryPlan> plan_attention(const AttentionProblem& problem, Cud
   try {
     return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaInMemory, cudnn);
   } catch (const Error& error) {
-    if (error.code() == Code::kResourceExhausted) throw;
+    if (error.code() != Code::kUnimplemented) throw;
     return std::make_shared<CudnnAttentionPlan>(problem, GradientForm::kDeltaBetween, cudnn);
   }
 }

@@ -11,14 +11,18 @@
 namespace cohort::cuda {
 namespace {
 
+static_assert(code_of_cudnn(CUDNN_STATUS_NOT_SUPPORTED) == Code::kUnimplemented);
+static_assert(code_of_cudnn(CUDNN_STATUS_BAD_PARAM) == Code::kUnimplemented);
+static_assert(code_of_cudnn(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) ==
+              Code::kResourceExhausted);
+static_assert(code_of_cudnn(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED) ==
+              Code::kResourceExhausted);
+static_assert(is_failure_of_cuda(CUDNN_STATUS_EXECUTION_FAILED));
+
 std::string words_of(cudnnStatus_t status, const char* call) {
   char detail[512] = "";
   cudnnGetLastErrorString(detail, sizeof(detail));
   return str(call, ": ", cudnnGetErrorString(status), detail[0] == '\0' ? "" : ": ", detail);
-}
-
-bool is_unsupported(cudnnStatus_t status) {
-  return status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR;
 }
 
 // Of an attribute whose value is descriptions that cuDNN fills in.
@@ -29,19 +33,16 @@ int64_t get(const CudnnDescriptor& from, cudnnBackendAttributeName_t name,
   return count;
 }
 
-// The engines that cuDNN proposes, best first; none where it refuses to in this mode, which `why`
-// then says unless it says something already.
+// The engines that cuDNN proposes, best first; none where it does not in this mode.
 std::vector<CudnnDescriptor> propose(const Cudnn& cudnn, const CudnnDescriptor& graph,
-                                     cudnnBackendHeurMode_t mode, std::string& why) {
+                                     cudnnBackendHeurMode_t mode, PlanRefusals& refusals) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   if (cudnn.properties) heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *cudnn.properties);
-  try {
-    heuristic.finish();
-  } catch (const Error& error) {
-    if (error.code() == Code::kResourceExhausted) throw;
-    if (why.empty()) why = error.message();
+  const cudnnStatus_t status = cudnnBackendFinalize(heuristic.get());
+  if (status != CUDNN_STATUS_SUCCESS) {
+    refusals.add(status, words_of(status, "cudnnBackendFinalize of a heuristic"));
     return {};
   }
   const int64_t count =
@@ -75,15 +76,10 @@ EngineNotes notes_of(const CudnnDescriptor& configuration) {
   return notes;
 }
 
-bool is_memory(cudnnStatus_t status) {
-  return status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
-         status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
-}
-
 // The plan of one engine; none where it turns out that it cannot, or cannot be compiled, whatever
-// cuDNN calls that: another engine may. `why` as above.
+// cuDNN calls that: another engine may.
 std::optional<CudnnDescriptor> plan_of(const Cudnn& cudnn, const CudnnDescriptor& configuration,
-                                       std::string& why) {
+                                       PlanRefusals& refusals) {
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
   if (cudnn.properties)
@@ -92,8 +88,7 @@ std::optional<CudnnDescriptor> plan_of(const Cudnn& cudnn, const CudnnDescriptor
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn.handle);
   const cudnnStatus_t status = cudnnBackendFinalize(plan.get());
   if (status == CUDNN_STATUS_SUCCESS) return plan;
-  if (is_memory(status)) check_cudnn(status, "cudnnBackendFinalize of a plan");
-  if (why.empty()) why = words_of(status, "cudnnBackendFinalize of a plan");
+  refusals.add(status, words_of(status, "cudnnBackendFinalize of a plan"));
   return std::nullopt;
 }
 
@@ -109,25 +104,22 @@ CudnnDescriptor choose_plan(const Cudnn& cudnn, const std::vector<CudnnDescripto
   if (!cudnn.properties) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, cudnn.handle);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations).finish();
   PlanChoice<CudnnDescriptor> choice;
-  std::string why;
+  PlanRefusals refusals;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (const CudnnDescriptor& configuration : propose(cudnn, graph, mode, why)) {
+    for (const CudnnDescriptor& configuration : propose(cudnn, graph, mode, refusals)) {
       if (!rules.allow(notes_of(configuration))) continue;
-      const auto plan = plan_of(cudnn, configuration, why);
+      const auto plan = plan_of(cudnn, configuration, refusals);
       if (plan && choice.offer(*plan, workspace_of(*plan))) return *plan;
     }
   if (choice.chosen()) return *choice.chosen();
-  fail(Code::kUnimplemented, "no engine of cuDNN takes it", why.empty() ? "" : ": ", why);
+  refusals.tell();
 }
 
 }  // namespace
 
 void check_cudnn(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  fail(is_unsupported(status) ? Code::kUnimplemented
-       : is_memory(status)    ? Code::kResourceExhausted
-                              : Code::kInternal,
-       "cuDNN: ", words_of(status, call));
+  fail(code_of_cudnn(status), "cuDNN: ", words_of(status, call));
 }
 
 cudnnDataType_t cudnn_type(DType dtype) {

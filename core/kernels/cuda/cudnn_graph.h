@@ -9,15 +9,14 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/notice.h"
 #include "core/device/device.h"
 #include "core/kernels/cuda/engine_rules.h"
+#include "core/kernels/cuda/plan_refusals.h"
 
 // cuDNN's graphs: descriptions of tensors and operations, and plans that execute them.
 namespace cohort::cuda {
 
-// Throws what a call of cuDNN reports, in cuDNN's words: kUnimplemented for what it cannot do,
-// kResourceExhausted for memory, else kInternal.
+// Throws what a call of cuDNN reports, in cuDNN's words (code_of_cudnn).
 void check_cudnn(cudnnStatus_t status, const char* call);
 #define COHORT_CUDNN(call) ::cohort::cuda::check_cudnn(call, #call)
 
@@ -82,7 +81,7 @@ CudnnDescriptor cudnn_pointwise_operation(CudnnDescriptor description, const Cud
 class CudnnPlan {
  public:
   // The first plan that cuDNN proposes, allowed by `rules` and without a large workspace where
-  // there is such a one (PlanChoice). kUnimplemented where there is none.
+  // there is such a one (PlanChoice). Where there is none, kUnimplemented, or how CUDA has failed.
   CudnnPlan(Cudnn& cudnn, const std::vector<CudnnDescriptor>& operations, const EngineRules& rules);
 
   size_t workspace_bytes() const { return workspace_bytes_; }
@@ -96,20 +95,11 @@ class CudnnPlan {
   size_t workspace_bytes_;
 };
 
-// What `make` makes of cuDNN on `device`, to be kept with others of its kind. Null where cuDNN
-// cannot, and a warning that names `what` is done and how it is done without, unless that is empty.
-// Throws for memory.
+// What `make` makes of cuDNN on `device`, to be kept with others of its kind; as
+// made_unless_refused.
 template <typename Make>
-auto made_by_cudnn(Device device, const std::string& what, const Make& make)
-    -> decltype(make(Cudnn::of(device))) {
-  try {
-    return make(Cudnn::of(device));
-  } catch (const Error& error) {
-    if (error.code() == Code::kResourceExhausted) throw;
-    if (!what.empty())
-      print_notice(str("warning: ", device, ": ", what, ": ", error.message(), "\n"));
-    return nullptr;
-  }
+auto made_by_cudnn(Device device, const std::string& what, const Make& make) {
+  return made_unless_refused(device, what, [&] { return make(Cudnn::of(device)); });
 }
 
 }  // namespace cohort::cuda
