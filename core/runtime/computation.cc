@@ -130,8 +130,6 @@ class Follower {
 
 }  // namespace
 
-bool meets_others(const Node& node) { return communicates(node) && !is_wait(node); }
-
 uint64_t computation_of(const Value& value, const ReplicaGroup& group) {
   const Graph& graph = value.graph();
   Follower follower(graph, group);

@@ -6,9 +6,6 @@
 
 namespace cohort {
 
-// Whether the node makes a call that all replicas make together; a wait only ends one.
-bool meets_others(const Node& node);
-
 // What computes `value` in a function that is traced for `group`, as a number: 0 where replicas may
 // get different values from it. Of two values of other numbers nothing is known, also where they
 // are of traces for other signatures; of one number they are the same, as good as always. Where all

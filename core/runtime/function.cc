@@ -37,6 +37,11 @@ struct Trace {
   // this one.
   std::unique_ptr<Graph> recorded = nullptr;
 
+  // Lets it be of another graph.
+  void replace(GraphFunction other) {
+    if (!recorded) recorded = std::move(function.graph);
+    function = std::move(other);
+  }
   bool serves(const ReplicaGroup& wanted) const {
     return !is_replaced && group.strategy == wanted.strategy &&
            group.num_replicas == wanted.num_replicas && group.same_input == wanted.same_input &&
@@ -157,8 +162,7 @@ struct Function::State {
       return result;
     GraphFunction met = is_alone ? drop_barriers(function) : meet_before_writing(function);
     result.trace.waits = met.graph->nodes().size() > nodes.size();
-    result.trace.recorded = std::move(function.graph);
-    function = std::move(met);
+    result.trace.replace(std::move(met));
     return result;
   }
 
@@ -289,9 +293,8 @@ struct Function::State {
     const Trace* const other = find_waiting(made);
     for (Trace* const absent : made) {
       if (other == nullptr || absent->waits) continue;
-      Trace met = waiting(*absent, *other);
-      met.recorded = std::move(absent->recorded ? absent->recorded : absent->function.graph);
-      *absent = std::move(met);
+      absent->replace(meet_as(other->function, absent->function));
+      absent->waits = true;
     }
     for (const Attempt& one : all) require_alike(name, all[0].trace, one.trace);
     for (const Attempt& one : all)

@@ -7,13 +7,11 @@
 namespace cohort {
 namespace {
 
-bool is_call(const Node& node) { return communicates(node) && !is_wait(node); }
-
 int calls_before_meeting(const Graph& graph) {
   const Node* const meeting = first_meeting(graph);
   return static_cast<int>(
       std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& node) {
-        return is_call(*node) && (meeting == nullptr || node->id() < meeting->id());
+        return meets_others(*node) && (meeting == nullptr || node->id() < meeting->id());
       }));
 }
 
@@ -103,7 +101,7 @@ GraphFunction meet_as(const GraphFunction& other, const GraphFunction& function)
   const auto meet = [&] { rewrite.graph().add_named("meet_as", "Barrier", {}, {}); };
   int calls = 0;
   for (const auto& node : function.graph->nodes()) {
-    if (is_call(*node) && calls++ == number) meet();
+    if (meets_others(*node) && calls++ == number) meet();
     rewrite.copy(*node);
   }
   if (calls <= number) meet();

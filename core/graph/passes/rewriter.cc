@@ -94,6 +94,7 @@ bool communicates(const Node& node) {
                                             "Barrier"};
   return ops.count(node.op().name) > 0;
 }
+bool meets_others(const Node& node) { return communicates(node) && !is_wait(node); }
 bool is_meeting(const Node& node) {
   if (is_wait(node)) return !node.inputs()[0].node().attributes().get<bool>("conditional");
   return communicates(node) && !is_start(node);

@@ -85,6 +85,8 @@ std::map<const Node*, int> number_starts(const GraphFunction& function);
 bool is_barrier(const Node& node);  // Barrier
 // True for every node that calls the communicator, a start or a wait too.
 bool communicates(const Node& node);
+// True for those that make a call which all replicas make together; a wait only ends one.
+bool meets_others(const Node& node);
 // True for nodes that are over only when every replica has come to this communication: all but
 // starts, and the waits for starts with a condition, which may have started nothing.
 bool is_meeting(const Node& node);

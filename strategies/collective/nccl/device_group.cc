@@ -151,10 +151,13 @@ DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ra
 
 void end_together(std::vector<std::unique_ptr<Communicator>> ranks) {
   std::vector<std::thread> threads;
-  for (auto& rank : ranks) try {
-      if (rank->on_device() != nullptr) threads.emplace_back([&rank] { rank.reset(); });
+  for (auto& rank : ranks) {
+    if (rank->on_device() == nullptr) continue;
+    try {
+      threads.emplace_back([&rank] { rank.reset(); });
     } catch (const std::system_error&) {  // no more threads: it ends behind the others
     }
+  }
   for (std::thread& thread : threads) thread.join();
 }
 
