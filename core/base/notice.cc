@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/base/quote.h"
+
 namespace cohort {
 namespace {
 
@@ -15,7 +17,9 @@ const LiveLine* standing = nullptr;  // behind whose text the cursor is
 void print_notice(std::string_view lines) {
   const std::lock_guard lock(mutex);
   if (standing != nullptr) standing->show("");
-  std::cerr << lines << std::flush;
+  for (size_t end = 0; (end = lines.find('\n')) != lines.npos; lines.remove_prefix(end + 1))
+    std::cerr << printable(lines.substr(0, end)) << '\n';
+  std::cerr << printable(lines) << std::flush;
   if (standing != nullptr) standing->show(standing->text_);
 }
 

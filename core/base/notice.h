@@ -7,7 +7,8 @@
 namespace cohort {
 
 // Prints whole lines for people on standard error, as "warning: ...\n". They begin a line of their
-// own, also where a LiveLine stands. Thread-safe.
+// own, also where a LiveLine stands, and are printable(), whoever wrote what they quote.
+// Thread-safe.
 void print_notice(std::string_view lines);
 
 // The last line of a terminal, drawn over again and again, such as a progress bar. Notices are

@@ -15,4 +15,15 @@ std::string quote(std::string_view text) {
   return out + (text.size() > kLongest ? "...\"" : "\"");
 }
 
+std::string printable(std::string_view text) {
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+  std::string out(text);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool is_c1 = i > 0 && byte(i - 1) == 0xc2 && byte(i) >= 0x80 && byte(i) < 0xa0;
+    if (is_c1) out[i - 1] = '?';
+    if (is_c1 || byte(i) < ' ' || byte(i) == 0x7f) out[i] = '?';
+  }
+  return out;
+}
+
 }  // namespace cohort

@@ -9,4 +9,8 @@ namespace cohort {
 // escaped as \xNN, so that an error stays one readable line whatever bytes it speaks of.
 std::string quote(std::string_view text);
 
+// `text`, which a stranger may have sent, fit for one line of a terminal: control characters, of
+// ASCII as of UTF-8, are shown as '?'.
+std::string printable(std::string_view text);
+
 }  // namespace cohort

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <utility>
 
 namespace cohort {
 
@@ -20,6 +21,12 @@ std::vector<std::thread> start_threads(int count, const std::function<void(int)>
     throw error;
   }
   return threads;
+}
+
+std::thread start_thread(const std::function<void()>& body) {
+  return std::move(start_threads(
+                       1, [body](int) { body(); }, [](const Error&) {})
+                       .front());
 }
 
 }  // namespace cohort

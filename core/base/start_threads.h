@@ -15,4 +15,7 @@ namespace cohort {
 std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body,
                                        const std::function<void(const Error&)>& stop);
 
+// The same with one thread.
+std::thread start_thread(const std::function<void()>& body);
+
 }  // namespace cohort

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "core/base/threads.h"
 
 namespace cohort {
@@ -18,7 +19,7 @@ BackgroundQueue::~BackgroundQueue() {
 
 int64_t BackgroundQueue::start(const Call& call) {
   const Lock lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  if (!thread_.joinable()) thread_ = start_thread([this] { loop(); });
   operations_.push_back({started_, call});
   changed_.notify_all();
   return started_++;

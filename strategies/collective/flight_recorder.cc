@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "core/base/notice.h"
+#include "core/base/start_threads.h"
 #include "core/collective/forwarding_communicator.h"
 
 namespace cohort {
@@ -179,7 +180,7 @@ class Recorder {
       : options_(options), size_(size) {
     for (const int rank : ranks) flights_.try_emplace(rank, options.kept);
     if (options_.store != nullptr && static_cast<int>(ranks.size()) < size)
-      listener_ = std::thread([this] { listen(); });
+      listener_ = start_thread([this] { listen(); });
   }
   ~Recorder() {
     {

@@ -11,6 +11,7 @@
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
+#include "core/base/start_threads.h"
 #include "core/distribute/replica_scope.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/coordinator/closure_queue.h"
@@ -161,7 +162,7 @@ class ClusterCoordinator::Impl {
       workers_.push_back(std::make_unique<RemoteWorker>(context_, static_cast<int>(workers_.size()),
                                                         str("worker:", id),
                                                         cluster.address("worker", id)));
-    watch_ = std::thread([this] { watch(); });
+    watch_ = start_thread([this] { watch(); });
   }
 
   ~Impl() {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/frame_socket.h"
 
@@ -63,7 +64,7 @@ class CallerThreads::Connection {
         stream_(std::move(stream)),
         caller_(std::make_shared<WaitingCaller>(stream_->wake_up())) {
     session_.kind = stream_->kind();
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread([this] { run(); });
   }
   ~Connection() { thread_.join(); }
 

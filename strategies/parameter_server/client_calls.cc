@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/program.h"
+#include "core/base/start_threads.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/collective/host/process_identity.h"
@@ -173,7 +174,7 @@ void ClientCalls::upgrade(std::unique_ptr<Link>& link, Time deadline) {
     return;
   }
   channel_ = nullptr;  // nobody uses it, and it would be pinged all the time
-  if (!heart_.joinable()) heart_ = std::thread([this] { beat_regularly(); });
+  if (!heart_.joinable()) heart_ = start_thread([this] { beat_regularly(); });
 }
 
 bool ClientCalls::replace(std::unique_ptr<Link>& link,

@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
+#include "core/base/start_threads.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/direct_server.h"
@@ -261,7 +262,7 @@ class ParameterServer::Network {
                             .word = direct_->invite(start)};
     });
     is_ready_ = true;
-    if (options_.snapshot_interval.count() > 0) saver_ = std::thread([this] { save_regularly(); });
+    if (options_.snapshot_interval.count() > 0) saver_ = start_thread([this] { save_regularly(); });
   }
 
   ~Network() {

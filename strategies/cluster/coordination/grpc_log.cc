@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/base/quote.h"
 
 namespace cohort::coordination {
 namespace {
@@ -45,14 +46,6 @@ class Errors {
   std::mutex mutex_;
   std::map<std::string, Told> places_;
 };
-
-// One line that a terminal shows as it is: some errors quote what a stranger has sent.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text;
-}
 
 void print(gpr_log_func_args* said) {
   static Errors& errors = *new Errors;  // gRPC's threads may outlive static objects

@@ -4,8 +4,8 @@ namespace cohort::coordination {
 
 // gRPC prints a line for each handshake that fails, and whoever can reach a port can make them fail
 // as often as he likes. From now on, in all of this process, errors of one place in gRPC's code are
-// one line in a minute, which also says how many there were that nobody was told of; what is not
-// printable ASCII in them, which a stranger may have sent, is shown as '?'. It sets gRPC's
+// one line in a minute, printable() as a stranger may have sent some of it, which also says how
+// many there were that nobody was told of. It sets gRPC's
 // log function (gpr_set_log_function), which is one for the process and cannot be asked for:
 // whoever sets another afterwards has that.
 void limit_grpc_errors();

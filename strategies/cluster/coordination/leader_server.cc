@@ -11,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "proto/coordination.grpc.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/grpc_server.h"
@@ -75,7 +76,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     options.refused = [this](const std::string& host, const Error& error) { refused(host, error); };
     server_.emplace(*roster.leader(), security, std::move(options),
                     [this](grpc::ServerBuilder& builder) { builder.RegisterService(this); });
-    ticker_ = std::thread([this] { tick(); });
+    ticker_ = start_thread([this] { tick(); });
   }
 
   ~Service() override {

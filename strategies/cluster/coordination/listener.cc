@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/port_holder.h"
 #include "strategies/cluster/net/socket.h"
@@ -37,7 +38,7 @@ Listener::Listener(const std::string& name, const Address& address,
                    const std::vector<net::InternetAddress>& endpoints, Accepted accepted)
     : accepted_(std::move(accepted)) {
   open(name, address, endpoints);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 Listener::~Listener() {

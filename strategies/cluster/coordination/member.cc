@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/notice.h"
+#include "core/base/start_threads.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/fault.h"
 #include "strategies/cluster/coordination/limits.h"
@@ -32,7 +33,7 @@ Member::Member(Roster roster, std::string job_id, Security security,
       timing_{options.heartbeat, options.suspect_after, options.dead_after},
       clock_(std::max<milliseconds>(seconds(1), 2 * options.heartbeat)) {
   join(options.join_timeout);
-  pulse_ = std::thread([this] { pulse(); });
+  pulse_ = start_thread([this] { pulse(); });
 }
 
 Member::~Member() {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/launcher/system_error.h"
 #include "strategies/cluster/net/port_holder.h"
@@ -22,15 +23,7 @@ std::chrono::steady_clock::duration ticks(NodeOptions::Seconds seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(seconds);
 }
 
-// `text` from another host, fit for a terminal.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
-  }
-  return text;
-}
-
-// The same of what a node's attempt does, of which it prints why.
+// What a node's attempt does, of which it prints why, fit for a terminal.
 Message printable_order(Message order) {
   if (auto* settle = std::get_if<Settle>(&order)) settle->reason = printable(settle->reason);
   if (auto* end = std::get_if<End>(&order)) end->reason = printable(end->reason);

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 
 namespace cohort::hierarchical {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::chrono::milliseconds kInterval(100);
 
 Lookout::Lookout(const std::function<void()>& check, Communicator& group)
     : check_(check), group_(group) {
-  if (check_) thread_ = std::thread([this] { run(); });
+  if (check_) thread_ = start_thread([this] { run(); });
 }
 
 Lookout::~Lookout() {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/start_threads.h"
+
 namespace cohort {
 namespace {
 
@@ -50,7 +52,7 @@ int64_t SharedMessages::start(const SendCall& call) {
   if (host_.meeting.ended()) throw host_.meeting.error();
   sends_.push_back({started_, call});
   advance();
-  start_thread();
+  finish_in_background();
   return started_++;
 }
 
@@ -59,13 +61,13 @@ int64_t SharedMessages::start(const ReceiveCall& call) {
   if (host_.meeting.ended()) throw host_.meeting.error();
   receives_.push_back({started_, call});
   advance();
-  start_thread();
+  finish_in_background();
   return started_++;
 }
 
 // Only what is not finished at once needs somebody to finish it.
-void SharedMessages::start_thread() {
-  if (!thread_.joinable() && has_unfinished()) thread_ = std::thread([this] { loop(); });
+void SharedMessages::finish_in_background() {
+  if (!thread_.joinable() && has_unfinished()) thread_ = start_thread([this] { loop(); });
 }
 
 Received SharedMessages::wait(int64_t id) {

@@ -98,7 +98,7 @@ class SharedMessages {
   Receive* find_receive(int64_t id);
 
   void loop();
-  void start_thread();
+  void finish_in_background();
   bool has_unfinished() const;
   std::optional<Received> finish(int64_t id);
   Error late(int64_t id, std::chrono::milliseconds limit) const;

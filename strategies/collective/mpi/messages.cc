@@ -179,9 +179,10 @@ void Messages::accept(Post& receive, Announced message) {
 
 void Messages::handle_reply(int source, const Control& control) {
   const auto send = std::find_if(posts_.begin(), posts_.end(), [&](const Post& post) {
-    return post.is_send && post.id == static_cast<int64_t>(control.words[0]);
+    return post.is_send && post.peer == source && post.state == State::kPosted &&
+           post.id == static_cast<int64_t>(control.words[0]);
   });
-  if (send == posts_.end()) return;  // given up
+  if (send == posts_.end()) return;  // given up, or of no message of ours to that rank
   switch (control.words[1]) {
     case Control::kSendIt:
       send->state = State::kMoving;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/base/start_threads.h"
+
 namespace cohort::tcp {
 namespace {
 
@@ -79,7 +81,7 @@ int64_t Messages::start(const ReceiveCall& call) {
 
 int64_t Messages::add(Operation operation) {
   control_.check(kAfterAll);
-  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  if (!thread_.joinable()) thread_ = start_thread([this] { loop(); });
   operation.id = static_cast<int64_t>(operation.message = static_cast<uint64_t>(started_++));
   operations_.push_back(std::move(operation));
   return operations_.back().id;
