@@ -37,20 +37,22 @@ class RepeatStream : public Stream {
     return skipped;
   }
   Position save() const override {
-    Position position{"repeat", {repetition_, pass_is_empty_}, {}};
+    Position position{"repeat", {repetition_, pass_is_empty_, count_}, {}};
     if (input_) position.inputs.push_back(input_->save());
     return position;
   }
   void restore(const Position& position) override {
     const bool ended = position.inputs.empty();
-    position.expect("repeat", 2, ended ? 0 : 1);
+    const bool has_count = position.expect_or_older("repeat", 3, 2, ended ? 0 : 1);
+    if (has_count && position.numbers[2] != count_)
+      fail(Code::kFailedPrecondition, "this position was saved with repeat(", position.numbers[2],
+           "); this pipeline has repeat(", count_, "): its passes are numbered otherwise");
     repetition_ = position.number(0, count_ == kEndless ? INT64_MAX : count_);
     pass_is_empty_ = position.number(1, 1) != 0;
     open();
-    if (ended)
-      input_.reset();
-    else
-      input_->restore(position.inputs[0]);
+    if (ended) return input_.reset();
+    if (!input_) position.fail_corrupt();
+    input_->restore(position.inputs[0]);
   }
 
  private:

@@ -276,6 +276,26 @@ TEST(RestartOfShard, ContinuesOlderPositions) {
   EXPECT_EQ(value_of(*continued.next()), 5);
 }
 
+TEST(RestartOfRepeat, RefusesAnotherCount) {
+  Iterator iterator = range(3).repeat().iterate();
+  for (int i = 0; i < 7; ++i) iterator.next();
+  const std::string position = iterator.save();
+  for (const int64_t count : {1, 2, 5})
+    expect_error([&] { range(3).repeat(count).iterate().restore(position); },
+                 Code::kFailedPrecondition, {"repeat(-1)", str("repeat(", count, ")")});
+}
+
+// Which do not tell the count: they may be of a pass that there is not.
+TEST(RestartOfRepeat, ContinuesOlderPositions) {
+  const std::string third = R"(["iterator",[0],["repeat",[2,0],["rows",[1,3]]]])";
+  Iterator continued = range(3).repeat(3).iterate();
+  continued.restore(third);
+  EXPECT_EQ(remaining(continued), (std::vector<int64_t>{1, 2}));
+  for (const int64_t count : {1, 2})
+    expect_error([&] { range(3).repeat(count).iterate().restore(third); }, Code::kDataLoss,
+                 {"\"repeat\""});
+}
+
 TEST(Restore, RefusesThePositionOfAnotherPipeline) {
   const std::string position = range(9).shuffle(3).batch(2).iterate().save();
   expect_error([&] { range(9).batch(2).iterate().restore(position); }, Code::kFailedPrecondition,
