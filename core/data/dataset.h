@@ -173,8 +173,8 @@ class Dataset {
   ElementIterator begin() const { return ElementIterator(iterate()); }
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  // The number of elements, kInfinite, or kUnknown when only reading would tell (filter,
-  // interleave).
+  // The number of elements, kInfinite, or kUnknown when only reading would tell (filter and
+  // interleave of what ends).
   int64_t cardinality() const;
   // The n of the last batch(n) in the pipeline; nothing when there is none. map() is taken to keep
   // the rows of a batch.

@@ -34,7 +34,10 @@ class FilterSource : public Decorator<FilterSource> {
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     return std::make_unique<FilterStream>(input().open(pass), keep_);
   }
-  int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
+  int64_t cardinality() const override {
+    const int64_t there = input().cardinality();
+    return there == 0 || there == kInfinite ? there : kUnknown;
+  }
   ShardBelow shard_below() const override { return ShardBelow::kFiles; }
 
  private:

@@ -142,7 +142,10 @@ class InterleaveSource : public Decorator<InterleaveSource> {
     return std::make_unique<InterleaveStream>(input().open(pass.branch(0)), input().is_ordered(),
                                               function_, open_inner, options_);
   }
-  int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
+  int64_t cardinality() const override {
+    const int64_t there = input().cardinality();
+    return there == 0 || there == kInfinite ? there : kUnknown;
+  }
   // That of the datasets made by the function, which are not known yet.
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
   bool may_yield_batches() const override { return true; }

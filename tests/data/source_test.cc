@@ -124,6 +124,10 @@ TEST(Dataset, KnowsItsCardinality) {
   EXPECT_EQ(endless.cardinality(), kInfinite);
   EXPECT_EQ(ten.filter(keep_all).cardinality(), kUnknown);
   EXPECT_EQ(ten.interleave(ranges).cardinality(), kUnknown);
+  EXPECT_EQ(range(0).filter(keep_all).cardinality(), 0);
+  EXPECT_EQ(range(0).interleave(ranges).cardinality(), 0);
+  EXPECT_EQ(endless.filter(keep_all).cardinality(), kInfinite);
+  EXPECT_EQ(endless.interleave(ranges).cardinality(), kInfinite);
   EXPECT_EQ(ten.shuffle(3).map(same).cache().prefetch(1).cardinality(), 10);
   EXPECT_EQ(zip(ten, endless).cardinality(), 10);
   EXPECT_EQ(zip(ten, range(4)).cardinality(), 4);

@@ -217,16 +217,21 @@ TEST(Fit, AClassWeightOfZeroLeavesAClassOut) {
 }
 
 TEST(Fit, AnEndlessDatasetOfUnknownLengthNeedsANumberOfSteps) {
-  const auto endless =
-      points(10).filter([](const data::Element&) { return true; }).repeat().batch(2);
+  const auto keep_all = [](const data::Element&) { return true; };
+  const auto alone = [](const data::Element&) { return points(1); };
   auto model = classifier();
-  EXPECT_EQ(error_of([&] { model.fit(endless, {.verbose = kSilent}); }),
-            "the dataset never ends: say by steps_per_epoch how many batches to take");
-  EXPECT_EQ(error_of([&] { model.evaluate(endless); }),
-            "evaluate: the dataset never ends: say by steps how many batches to take");
-  EXPECT_EQ(error_of([&] { model.predict(endless); }),
-            "predict: the dataset never ends: say by steps how many batches to take");
-  EXPECT_EQ(model.fit(endless, {.steps_per_epoch = 3, .verbose = kSilent}).epochs.size(), 1u);
+  for (const data::Dataset& elements :
+       {points(10).filter(keep_all).repeat(), points(10).repeat().filter(keep_all),
+        points(10).repeat().interleave(alone, {.cycle_length = 2})}) {
+    const data::Dataset endless = elements.batch(2);
+    EXPECT_EQ(error_of([&] { model.fit(endless, {.verbose = kSilent}); }),
+              "the dataset never ends: say by steps_per_epoch how many batches to take");
+    EXPECT_EQ(error_of([&] { model.evaluate(endless); }),
+              "evaluate: the dataset never ends: say by steps how many batches to take");
+    EXPECT_EQ(error_of([&] { model.predict(endless); }),
+              "predict: the dataset never ends: say by steps how many batches to take");
+    EXPECT_EQ(model.fit(endless, {.steps_per_epoch = 3, .verbose = kSilent}).epochs.size(), 1u);
+  }
 }
 
 // Asking and setting makes no variables, which would be those of whatever strategy is current.
