@@ -313,7 +313,8 @@ Training::Position Training::read_position(const std::string& text,
       position.seconds = json.at("seconds").get<double>();
       position.totals = totals_in(json, names.size());
     }
-    if (json.contains("data"))
+    // Where each epoch is a pass, the next one does not depend on where the last one ended.
+    if (json.contains("data") && (position.step > 0 || options_.steps_per_epoch))
       position.place = Place{
           own_place(json["data"].get<std::vector<std::string>>(), model_.strategy().workers()),
           source};

@@ -311,6 +311,22 @@ TEST(Backups, HoldTheTimeThatTheEpochHasTaken) {
   EXPECT_EQ(is_long, (std::vector<bool>{true, true, true, false, false, false, false, false}));
 }
 
+TEST(Backups, BetweenEpochsOfSoManyStepsGoOnWithEpochsThatArePasses) {
+  const std::string folder = make_folder();
+  const auto train = [&](std::optional<int64_t> steps_per_epoch, int64_t die) {
+    auto model = classifier();
+    model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
+              {.epochs = 3,
+               .steps_per_epoch = steps_per_epoch,
+               .callbacks = {callbacks::BackupAndRestore(folder), die_after(die)},
+               .verbose = Verbose::kSilent});
+    return cohort::testing::bits(model);
+  };
+  const std::string expected = train(std::nullopt, -1);
+  EXPECT_THROW(train(5, 7), Error);
+  EXPECT_EQ(train(std::nullopt, -1), expected);
+}
+
 // As after a slip in the number of epochs.
 TEST(Backups, StayWhereFewerEpochsAreAskedFor) {
   const std::string folder = make_folder(), file = folder + "/backup.safetensors";
