@@ -1,6 +1,7 @@
 #include "core/nn/metrics.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/nn/losses.h"
 #include "core/ops/array_ops.h"
@@ -42,8 +43,8 @@ Value greater_than(const Value& x, double threshold) {
   return ops::greater(x, ops::constant(threshold, x.dtype()));
 }
 
-// The binary metrics look at elements one by one: predictions and targets (0 or 1) as [n], and the
-// weight of each.
+// The binary metrics look at elements one by one: predictions and targets as [n], and the weight of
+// each. A target is 1 where the label is not 0.
 struct Binary {
   Value predicted, target, weight;
 };
@@ -51,8 +52,10 @@ struct Binary {
 Binary binary(const Value& y_true, const Value& y_pred, const Value& weights) {
   const Value predicted = as_float(y_pred);
   const Value one = ops::constant(Tensor::full(predicted.dtype(), predicted.shape(), 1));
+  const Value label = match_prediction(y_true, predicted);
+  const Value target = ops::not_equal(label, ops::constant(0, label.dtype()));
   const auto flat = [](const Value& x) { return ops::flatten_from(x, 0); };
-  return {flat(predicted), flat(match_prediction(y_true, predicted)),
+  return {flat(predicted), flat(ops::cast(target, predicted.dtype())),
           flat(weights ? weighted(one, weights) : one)};
 }
 
@@ -70,9 +73,11 @@ double share_of_first(const State& state) {
   return ratio(state[0], state[0] + state[1]);
 }
 
-// Keras' thresholds: evenly spaced, the outermost just beyond 0 and 1.
+// How far Keras' outermost thresholds of an area are beyond 0 and 1.
+constexpr double kBeyond = 1e-7;
+
+// Keras' thresholds: evenly spaced, but for the outermost.
 std::vector<double> auc_thresholds(int64_t count) {
-  constexpr double kBeyond = 1e-7;
   std::vector<double> thresholds;
   for (int64_t i = 0; i < count; ++i)
     thresholds.push_back(static_cast<double>(i) / static_cast<double>(count - 1));
@@ -81,14 +86,22 @@ std::vector<double> auc_thresholds(int64_t count) {
   return thresholds;
 }
 
-// `predicted`, of which all are between the outermost thresholds; NaN is above none.
-Value require_probabilities(const Value& predicted, const std::vector<double>& thresholds) {
+// `predicted`, of which all are in [0, 1] up to rounding; NaN, which is above no threshold, is left
+// to the loss. `advice` says what logits need.
+Value require_probabilities(const Value& predicted, std::string_view advice) {
   const Value outside =
-      ops::logical_or(ops::less(predicted, ops::constant(thresholds.front(), predicted.dtype())),
-                      greater_than(predicted, thresholds.back()));
+      ops::logical_or(ops::less(predicted, ops::constant(-kBeyond, predicted.dtype())),
+                      greater_than(predicted, 1 + kBeyond));
   const Value count = ops::reduce_sum(ops::cast(outside, DType::kFloat32));
   return ops::require(predicted, ops::equal(count, ops::constant(0, count.dtype())),
-                      "a prediction is not in [0, 1]; logits need from_logits");
+                      str("a prediction is not in [0, 1]; logits need ", advice));
+}
+
+// 1 where the prediction is above the threshold, else 0; only that of 0 is for logits as well.
+Value found_by(const Value& predicted, double threshold) {
+  const Value checked =
+      threshold > 0 ? require_probabilities(predicted, "a threshold of 0") : predicted;
+  return ops::cast(greater_than(checked, threshold), predicted.dtype());
 }
 
 // `state` holds, for each threshold, the true positives and then the false positives; above the
@@ -206,8 +219,7 @@ Metric Precision(double threshold, std::string name) {
       std::move(name),
       [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
         const Binary b = binary(y_true, y_pred, weights);
-        const Value positive =
-            b.weight * ops::cast(greater_than(b.predicted, threshold), b.weight.dtype());
+        const Value positive = b.weight * found_by(b.predicted, threshold);
         return std::vector<Value>{ops::reduce_sum(positive * b.target),
                                   ops::reduce_sum(positive * (1.0 - b.target))};
       },
@@ -220,7 +232,7 @@ Metric Recall(double threshold, std::string name) {
       std::move(name),
       [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
         const Binary b = binary(y_true, y_pred, weights);
-        const Value found = ops::cast(greater_than(b.predicted, threshold), b.weight.dtype());
+        const Value found = found_by(b.predicted, threshold);
         const Value positive = b.weight * b.target;
         return std::vector<Value>{ops::reduce_sum(positive * found),
                                   ops::reduce_sum(positive * (1.0 - found))};
@@ -235,7 +247,7 @@ Metric AUC(const AucOptions& options) {
     Binary b = binary(y_true, y_pred, weights);
     const std::vector<double> values = auc_thresholds(options.num_thresholds);
     b.predicted = options.from_logits ? ops::sigmoid(b.predicted)
-                                      : require_probabilities(b.predicted, values);
+                                      : require_probabilities(b.predicted, "from_logits");
     const Tensor thresholds = Tensor::from(values, {options.num_thresholds, 1});
     // [thresholds, n] and [n, 1]: the sums over all elements are matrix products.
     const Value positive =

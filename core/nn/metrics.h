@@ -62,7 +62,9 @@ Metric SparseTopKCategoricalAccuracy(int64_t k = 5,
 Metric MeanSquaredError(std::string name = "mean_squared_error");
 Metric MeanAbsoluteError(std::string name = "mean_absolute_error");
 
-// Of binary predictions in [0, 1]; 0 where nothing is predicted (or true).
+// Of predictions in [0, 1], where another is kOutOfRange at run time, or of logits with a threshold
+// of 0; 0 where nothing is predicted (or true). To these and to AUC every label but 0 is a 1, as in
+// Keras.
 Metric Precision(double threshold = 0.5, std::string name = "precision");
 Metric Recall(double threshold = 0.5, std::string name = "recall");
 

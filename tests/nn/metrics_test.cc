@@ -168,17 +168,37 @@ TEST(BinaryMetricsTest, OfAnAreaTakesItsThresholdsAndLogits) {
   EXPECT_NEAR(evaluate(AUC({.from_logits = true}), {{y, logits}}), 0.75, 1e-6);
 }
 
-// All would be on one side of every threshold.
-TEST(BinaryMetricsTest, OfAnAreaRefuseWhatIsNoProbability) {
+// Keras takes labels for bools.
+TEST(BinaryMetricsTest, CountLabelsThatAreNotZeroAsOne) {
+  const Tensor y = Tensor::from<int32_t>({0, 255}, {2}), p = Tensor::from<float>({.9f, .9f}, {2});
+  EXPECT_EQ(evaluate(Precision(), {{y, p}}), 0.5);
+  EXPECT_EQ(evaluate(Recall(), {{y, p}}), 1);
+  EXPECT_EQ(evaluate(AUC(), {{y, p}}), 0.5);
+}
+
+// Most would be on one side of every threshold.
+TEST(BinaryMetricsTest, RefuseWhatIsNoProbability) {
   const Tensor y = Tensor::from<int32_t>({0, 1}, {2});
-  for (const float wrong : {-1.f, 1.5f})
-    EXPECT_EQ(error_of(
-                  [&] {
-                    evaluate(AUC(), {{y, Tensor::from<float>({0.5f, wrong}, {2})}});
-                  },
-                  Code::kOutOfRange),
-              "auc/Require: a prediction is not in [0, 1]; logits need from_logits");
-  EXPECT_EQ(evaluate(AUC(), {{y, Tensor::from<float>({0, 1}, {2})}}), 1);
+  const auto refused = [&](const Metric& metric, const std::string& advice) {
+    for (const float wrong : {-1.f, 1.5f})
+      EXPECT_EQ(error_of(
+                    [&] {
+                      evaluate(metric, {{y, Tensor::from<float>({0.5f, wrong}, {2})}});
+                    },
+                    Code::kOutOfRange),
+                metric.name() + "/Require: a prediction is not in [0, 1]; logits need " + advice);
+    EXPECT_EQ(evaluate(metric, {{y, Tensor::from<float>({0, 1}, {2})}}), 1);
+  };
+  refused(AUC(), "from_logits");
+  refused(Precision(), "a threshold of 0");
+  refused(Recall(), "a threshold of 0");
+}
+
+TEST(BinaryMetricsTest, TakeLogitsWithAThresholdOfZero) {
+  const Tensor y = Tensor::from<int32_t>({0, 1, 1}, {3}),
+               logits = Tensor::from<float>({2, 9, -1.5f}, {3});
+  EXPECT_EQ(evaluate(Precision(0), {{y, logits}}), 0.5);
+  EXPECT_EQ(evaluate(Recall(0), {{y, logits}}), 0.5);
 }
 
 TEST(BinaryMetricsTest, RefuseThresholdsThatAreNoProbabilities) {
