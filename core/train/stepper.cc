@@ -89,8 +89,7 @@ Stepper::Stepper(nn::Layer network, Strategy& strategy, CompileOptions options)
       test_([this](const std::vector<Value>& inputs) { return trace(inputs, false); },
             "test_step") {}
 
-void Stepper::begin(ClassWeight class_weight) {
-  class_weight_ = std::move(class_weight);
+void Stepper::begin() {
   const auto scope = strategy_.scope();
   options_.optimizer.build(network_.trainable_variables());
   find_step();
@@ -134,8 +133,9 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   return outputs;
 }
 
-void Stepper::train(const data::DistributedBatch& batch, Totals& totals) {
-  run(train_, batch, step_++, class_weight_, totals);
+void Stepper::train(const data::DistributedBatch& batch, const ClassWeight& class_weight,
+                    Totals& totals) {
+  run(train_, batch, step_++, class_weight, totals);
 }
 
 void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {

@@ -25,9 +25,8 @@ class Stepper {
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
 
   const CompileOptions& options() const { return options_; }
-  // To be called before train(), once the network has its variables: makes the optimizer's. The
-  // weights of classes are those of train() alone.
-  void begin(ClassWeight class_weight);
+  // To be called before train(), once the network has its variables: makes the optimizer's.
+  void begin();
   // To be called before the variables are read without training, once the network has them. Where
   // updates are made elsewhere, its trainable ones become those that the optimizer moves, which
   // other processes may have trained, but for what an optimizer moves already.
@@ -40,7 +39,7 @@ class Stepper {
   const std::vector<metrics::Metric>& metrics() const { return metrics_; }
   // Whether metrics()[index] is one of weighted_metrics.
   bool is_weighted(size_t index) const { return index >= options_.metrics.size(); }
-  void train(const data::DistributedBatch& batch, Totals& totals);
+  void train(const data::DistributedBatch& batch, const ClassWeight& class_weight, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 
   // The results that the sums amount to: "loss" and each metric; 0 before the first batch.
@@ -59,7 +58,6 @@ class Stepper {
   CompileOptions options_;
   std::vector<metrics::Metric> metrics_;
   Function train_, test_;
-  ClassWeight class_weight_;
   int64_t step_ = 0;
   Tensor ones_;  // the weights of rows that have none
 };

@@ -155,7 +155,7 @@ History Training::run() {
     ~Ending() { strategy.end_training(); }
   } ending{model_.strategy()};
   step_began_ = Clock::now();
-  stepper_.begin(options_.class_weight);
+  stepper_.begin();
   call(&Callback::on_train_begin);
   while (epoch_ < options_.epochs && !stopping()) {
     run_epoch();
@@ -200,7 +200,7 @@ void Training::resume_data() {
 
 void Training::run_step(const data::DistributedBatch& batch, Clock::time_point step_before) {
   call(&Callback::on_batch_begin);
-  stepper_.train(batch, totals_);
+  stepper_.train(batch, options_.class_weight, totals_);
   ++step_;
   if (!end_by_ && model_.strategy().workers().stop_requested()) {
     end_by_ = step_before + grace_;

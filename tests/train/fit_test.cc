@@ -216,6 +216,18 @@ TEST(Fit, AClassWeightOfZeroLeavesAClassOut) {
   EXPECT_EQ(history["loss"], std::vector<double>{0});
 }
 
+TEST(Fit, AFitInACallbackLeavesTheClassWeightsAlone) {
+  auto model = classifier();
+  auto hooks = std::make_shared<Hooks>();
+  hooks->epoch_begin = [](Training& training) {
+    training.model().fit(points(4).batch(4), {.verbose = kSilent});
+  };
+  const auto history =
+      model.fit(points(50).batch(10),
+                {.callbacks = {hooks}, .verbose = kSilent, .class_weight = {{0, 0.0}, {1, 0.0}}});
+  EXPECT_EQ(history["loss"], std::vector<double>{0});
+}
+
 TEST(Fit, AnEndlessDatasetOfUnknownLengthNeedsANumberOfSteps) {
   const auto keep_all = [](const data::Element&) { return true; };
   const auto alone = [](const data::Element&) { return points(1); };
