@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "cohort.h"
 
@@ -18,7 +19,11 @@ inline Mnist load_mnist(const std::string& dir) {
   const auto is_of_training = [](const auto& entry) {
     return entry.path().filename().string().starts_with("train");
   };
-  if (std::ranges::any_of(std::filesystem::directory_iterator(dir), is_of_training)) {
+  std::error_code denied;  // the folder is there, since a file of it was read
+  const std::filesystem::directory_iterator entries(dir, denied);
+  if (denied)
+    cohort::fail(cohort::Code::kPermissionDenied, "cannot list ", dir, ": ", denied.message());
+  if (std::ranges::any_of(entries, is_of_training)) {
     const auto train = cohort::data::images_from_idx(dir, "train");
     return {train, test, train.cardinality()};
   }

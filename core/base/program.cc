@@ -7,6 +7,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <unistd.h>
 
@@ -116,6 +117,9 @@ int run_main(const std::function<void()>& body) {
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return exit_code_of(error);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "error: RESOURCE_EXHAUSTED: there is no memory\n");
+    return exit_code(Code::kResourceExhausted);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -1,6 +1,7 @@
 #include "core/base/program.h"
 
 #include <functional>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -24,11 +25,14 @@ Ended run(const std::function<void()>& body) {
 
 TEST(RunMain, GivesEachExceptionItsExitCodeAndALine) {
   const Ended well = run([] {}), error = run([] { invalid("no such flag"); }),
+              memory = run([] { throw std::bad_alloc(); }),
               other = run([] { throw std::runtime_error("no ink"); }), none = run([] { throw 3; });
   EXPECT_EQ(well.code, 0);
   EXPECT_EQ(well.said, "");
   EXPECT_EQ(error.code, exit_code(Code::kInvalidArgument));
   EXPECT_EQ(error.said, "error: INVALID_ARGUMENT: no such flag\n");
+  EXPECT_EQ(memory.code, exit_code(Code::kResourceExhausted));
+  EXPECT_EQ(memory.said, "error: RESOURCE_EXHAUSTED: there is no memory\n");
   EXPECT_EQ(other.code, 1);
   EXPECT_EQ(other.said, "error: no ink\n");
   EXPECT_EQ(none.code, 1);

@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -21,7 +22,7 @@ from digits import digit, write_digits  # pylint: disable=wrong-import-position
 
 # As README.md has them.
 _WRONG_INPUT, _CANCELLED, _NOT_FOUND, _ALREADY_EXISTS, _OUT_OF_RANGE, _UNAVAILABLE = 2, 11, 15, 16, 21, 24
-_DATA_LOSS = 25
+_PERMISSION_DENIED, _DATA_LOSS = 17, 25
 
 
 def run(program, *arguments, folder="examples", cwd=None):
@@ -135,6 +136,15 @@ class Mnist(Case):
         (self.folder / "train-images-idx3-ubyte").unlink()
         self.fail_with(_WRONG_INPUT, ["too few"], "mnist_cnn", data)
         self.fail_with(_NOT_FOUND, ["/nowhere"], "mnist_cnn", "--data_dir=/nowhere")
+
+    def test_a_folder_that_may_not_be_listed_is_named(self):
+        write_digits(self.folder, "t10k", 20)
+        self.folder.chmod(0o300)
+        self.addCleanup(self.folder.chmod, 0o700)
+        command = [os.path.abspath("examples/mnist_cnn"), f"--data_dir={self.folder}"]
+        if os.geteuid() == 0:
+            command = [shutil.which("setpriv"), "--bounding-set=-dac_override,-dac_read_search", *command]
+        self.fail_with(_PERMISSION_DENIED, [f"cannot list {self.folder}"], *command)
 
     def test_flags_that_are_not_as_they_should_be(self):
         self.fail_with(_WRONG_INPUT, ["--epcohs", "--epochs"], "mnist_cnn", "--epcohs=3")
