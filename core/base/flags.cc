@@ -8,6 +8,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
+#include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
@@ -120,7 +121,7 @@ bool Flags::boolean(const std::string& name, bool fallback, const std::string& h
 
 void Flags::finish() {
   if (help_requested_) {
-    std::cout << help();
+    if (!(std::cout << help() << std::flush)) fail_errno("write", "standard output");
     std::exit(0);
   }
   for (const Argument& argument : arguments_) {

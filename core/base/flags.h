@@ -46,7 +46,8 @@ class Flags {
   bool boolean(const std::string& name, bool fallback, const std::string& help);
 
   // To be called when all flags have been asked for. With --help or -h, prints them and exits with
-  // 0; an argument that nobody asked for is an error that suggests the nearest flag.
+  // 0, but for standard output that cannot be written, an Error of the system's; an argument that
+  // nobody asked for is an error that suggests the nearest flag.
   void finish();
   // What --help prints.
   std::string help() const;

@@ -1,8 +1,12 @@
 #include "core/base/flags.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/base/program.h"
 
 namespace cohort {
 namespace {
@@ -118,6 +122,15 @@ TEST(Flags, HelpListsFlagsAndWinsOverErrors) {
             "  --epochs  passes over the data, at least 1, at most 9; default 5\n"
             "  --rate  of learning; default 0.5\n");
   EXPECT_EXIT(flags.finish(), testing::ExitedWithCode(0), "");
+}
+
+TEST(Flags, HelpThatCannotBeWrittenIsAnError) {
+  const auto print_to_full_disk = [] {
+    if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(1);
+    std::_Exit(run_main([] { parse({"--help"}).finish(); }));
+  };
+  EXPECT_EXIT(print_to_full_disk(), testing::ExitedWithCode(18),
+              "RESOURCE_EXHAUSTED: cannot write standard output: No space left on device");
 }
 
 }  // namespace
