@@ -1,5 +1,7 @@
 #include "core/optim/clipping.h"
 
+#include <cmath>
+
 #include "core/ops/math_ops.h"
 
 namespace cohort::optim {
@@ -22,8 +24,9 @@ Value scaled(const Value& x, const Value& factor) { return x * ops::cast(factor,
 void check_clipping(const GradientOptions& options) {
   int used = 0;
   for (const double limit : {options.clipvalue, options.clipnorm, options.global_clipnorm}) {
-    if (!(limit >= 0))
-      invalid("clipvalue, clipnorm and global_clipnorm must not be negative, got ", limit);
+    if (!(limit >= 0 && std::isfinite(limit)))
+      invalid("clipvalue, clipnorm and global_clipnorm must be finite and not negative, got ",
+              limit);
     used += limit > 0 ? 1 : 0;
   }
   if (used > 1) invalid("only one of clipvalue, clipnorm and global_clipnorm may be set");

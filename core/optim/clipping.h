@@ -6,7 +6,7 @@
 
 namespace cohort::optim {
 
-// kInvalidArgument where the options are negative or more than one is on.
+// kInvalidArgument where the options are negative or not finite, or more than one is on.
 void check_clipping(const GradientOptions& options);
 
 // Clips the gradients of one step: each is given as its elements, for a sparse one those of its

@@ -223,6 +223,17 @@ TEST(ClippingTest, LimitsElementsNormsOrTheGlobalNorm) {
               ElementsAre(near(3 - 0.6), near(4 - 0.8), near(0)));
 }
 
+// Infinity over infinity would be the factor.
+TEST(ClippingTest, RefusesLimitsThatAreNegativeOrNotFinite) {
+  for (const double limit : {-1.0, HUGE_VAL, std::nan("")})
+    for (const auto& options :
+         {GradientOptions{.clipvalue = limit}, GradientOptions{.clipnorm = limit},
+          GradientOptions{.global_clipnorm = limit}})
+      EXPECT_EQ(error_of([&] { SGD(1, {.gradients = options}); }),
+                str("clipvalue, clipnorm and global_clipnorm must be finite and not negative, got ",
+                    limit));
+}
+
 TEST(ClippingTest, TakesNormsWhoseSquaresAreBeyondTheGradientsType) {
   const Tensor gradient = Tensor::from<float>({3e30f, 1}, {2});
   for (const auto& options :
