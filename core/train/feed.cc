@@ -1,5 +1,7 @@
 #include "core/train/feed.h"
 
+#include <utility>
+
 #include "core/base/error.h"
 
 namespace cohort {
@@ -28,15 +30,27 @@ std::optional<int64_t> Feed::steps() const {
 }
 
 void Feed::begin_epoch(int64_t epoch) {
+  const auto pass = static_cast<uint64_t>(epoch);
+  const bool is_begun = first_ ? iterator_->epoch() == pass : limit_ && iterator_;
+  if (!is_begun) begin_pass(pass);
   handed_out_ = 0;
-  if (!limit_ || !iterator_) begin_pass(static_cast<uint64_t>(epoch));
 }
 
-void Feed::begin_pass(uint64_t pass) { iterator_.emplace(dataset_.iterate({.epoch = pass})); }
+const data::DistributedBatch& Feed::peek(int64_t epoch) {
+  begin_epoch(epoch);
+  first_ = next();
+  handed_out_ = 0;
+  return *first_;
+}
+
+void Feed::begin_pass(uint64_t pass) {
+  first_.reset();
+  iterator_.emplace(dataset_.iterate({.epoch = pass}));
+}
 
 std::optional<data::DistributedBatch> Feed::next() {
   if (limit_ && handed_out_ == *limit_) return std::nullopt;
-  auto batch = iterator_->next();
+  auto batch = first_ ? std::exchange(first_, std::nullopt) : iterator_->next();
   if (!batch && limit_) {
     begin_pass(iterator_->epoch() + 1);
     batch = iterator_->next();
@@ -49,6 +63,7 @@ std::optional<data::DistributedBatch> Feed::next() {
 std::string Feed::save() const { return iterator_->save(); }
 
 void Feed::restore(std::string_view position, int64_t steps_done) {
+  first_.reset();
   iterator_->restore(position);
   handed_out_ = steps_done;
 }

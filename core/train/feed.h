@@ -21,11 +21,13 @@ class Feed {
   // The number of batches of an epoch, where it can be known beforehand.
   std::optional<int64_t> steps() const;
   void begin_epoch(int64_t epoch);
+  // The first batch of an epoch that is still to begin, where next() gives it all the same.
+  const data::DistributedBatch& peek(int64_t epoch);
   // Nothing at the end of the epoch. kInvalidArgument when the dataset turns out to be empty.
   std::optional<data::DistributedBatch> next();
 
   // Whether an epoch was begun.
-  bool begun() const { return iterator_.has_value(); }
+  bool begun() const { return iterator_ && !first_; }
   // Where the feed stands within its epoch, as JSON, and continuing there. Both after
   // begin_epoch().
   std::string save() const;
@@ -37,7 +39,8 @@ class Feed {
   data::DistributedDataset dataset_;
   std::optional<int64_t> limit_;
   std::optional<data::DistributedIterator> iterator_;
-  int64_t handed_out_ = 0;  // in this epoch
+  std::optional<data::DistributedBatch> first_;  // of the iterator's pass, for next()
+  int64_t handed_out_ = 0;                       // in this epoch
 };
 
 }  // namespace cohort

@@ -1,6 +1,5 @@
 #include "core/train/model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -44,18 +43,6 @@ Tensor concat_rows(const std::vector<Tensor>& parts) {
     to += part.bytes();
   }
   return whole;
-}
-
-// What a function of a dataset makes may turn out to be none.
-void require_batch(const data::Batch& batch) {
-  const auto is_of_other_rows = [&](const data::Field& field) {
-    const Shape& shape = field.tensor.shape();
-    return shape.rank() == 0 || shape[0] != batch.fields().front().tensor.shape()[0];
-  };
-  if (std::any_of(batch.begin(), batch.end(), is_of_other_rows))
-    invalid("the elements ", batch,
-            " are no batches, whose tensors have a row for each example: add batch(n) to the "
-            "dataset");
 }
 
 void check_steps(std::string_view method, std::optional<int64_t> steps) {
@@ -154,13 +141,10 @@ void Model::load_pending() {
     load_weights(now.path, now.options);
 }
 
-void Model::build_for(const data::Dataset& dataset) {
+void Model::build_for(Feed& feed, int64_t epoch) {
   if (!variables().empty()) return;
-  const auto batch = dataset.iterate({.epoch = 0}).next();
-  if (!batch) invalid("the dataset is empty");
-  require_batch(*batch);
   std::vector<TensorSpec> inputs;
-  for (const Tensor& feature : features_of(*batch)) inputs.push_back(feature.spec());
+  for (const Tensor& feature : features_of(feed.peek(epoch)[0])) inputs.push_back(feature.spec());
   build(inputs);
 }
 
@@ -178,8 +162,7 @@ History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
     ~Fitting() { flag = before; }
   } fitting{state_->is_fitting};
   return together(strategy().workers(), [&] {
-    Training training(*this, dataset, options);  // throws for what is no dataset of batches
-    build_for(dataset);
+    Training training(*this, dataset, options);
     return training.run();
   });
 }
@@ -247,7 +230,7 @@ Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t>
 std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
   require_home();
   Feed feed = evaluation_feed(dataset, options.steps);
-  build_for(dataset);
+  build_for(feed, 0);
   stepper().attach();
   feed.begin_epoch(0);
   // Who evaluates once more before the end does so knowing of it.
@@ -282,7 +265,7 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
       require_home();
       Feed feed(strategy(), options.steps ? dataset.take(*options.steps) : dataset, std::nullopt,
                 "steps", {.keep_order = true});
-      build_for(dataset);
+      build_for(feed, 0);
       if (state_->stepper) state_->stepper->attach();
       feed.begin_epoch(0);
       while (const auto batch = feed.next()) {

@@ -189,8 +189,8 @@ class Model {
   void require_home() const;
   // The scope of the model's strategy.
   Strategy::Scope enter_home() const;
-  // Builds an unbuilt network for the first batch of `dataset`.
-  void build_for(const data::Dataset& dataset);
+  // Builds an unbuilt network for the first batch of that epoch.
+  void build_for(Feed& feed, int64_t epoch);
   // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end, which
   // tells the name of the option `steps`.
   Feed evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps,

@@ -149,6 +149,7 @@ void Training::check_validation_data() const {
 }
 
 History Training::run() {
+  model_.build_for(feed_, epoch_);
   const CatchTermination catch_termination;
   const struct Ending {
     Strategy& strategy;

@@ -327,6 +327,29 @@ TEST(Backups, BetweenEpochsOfSoManyStepsGoOnWithEpochsThatArePasses) {
   EXPECT_EQ(train(std::nullopt, -1), expected);
 }
 
+// It is built for the first batch of all, wherever it goes on.
+TEST(Backups, AreContinuedByAModelThatIsNotBuilt) {
+  const std::string folder = make_folder();
+  const auto train = [&](std::optional<int64_t> steps_per_epoch, int64_t die) {
+    set_global_seed(3);
+    auto model = nn::Sequential({nn::Dense(2)});
+    cohort::testing::compile(model);
+    model.fit(points(40).shuffle(40, {.seed = 4}).batch(8),
+              {.epochs = 3,
+               .steps_per_epoch = steps_per_epoch,
+               .callbacks = {callbacks::BackupAndRestore(folder, {.save_freq = 1}), die_after(die)},
+               .verbose = Verbose::kSilent});
+    return cohort::testing::bits(model);
+  };
+  for (const auto steps_per_epoch : {std::optional<int64_t>(), std::optional<int64_t>(4)}) {
+    const std::string expected = train(steps_per_epoch, -1);
+    for (const int64_t die : {3, 5, 7}) {
+      EXPECT_THROW(train(steps_per_epoch, die), Error);
+      EXPECT_EQ(train(steps_per_epoch, -1), expected) << "after step " << die;
+    }
+  }
+}
+
 // As after a slip in the number of epochs.
 TEST(Backups, StayWhereFewerEpochsAreAskedFor) {
   const std::string folder = make_folder(), file = folder + "/backup.safetensors";

@@ -52,6 +52,36 @@ TEST(Model, EvaluateAndPredictSayThatADatasetIsEmpty) {
   }
 }
 
+// As from a stream that can be read once.
+TEST(Model, TakesTheBatchThatItIsBuiltForToo) {
+  int passes = 0, rows = 0;
+  const auto batches = data::generator([&] {
+                         ++passes;
+                         return [&]() -> std::optional<data::Element> {
+                           if (rows == 6) return std::nullopt;
+                           ++rows;
+                           return data::Element{{"x", Tensor::zeros(DType::kFloat32, {2})},
+                                                {"label", Tensor::scalar(int32_t{1})}};
+                         };
+                       }).batch(2);
+  const auto unbuilt = [&] {
+    passes = rows = 0;
+    auto model = nn::Sequential({nn::Dense(2)});
+    testing::compile(model);
+    return model;
+  };
+  int64_t trained_on = 0;
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->epoch_end = [&](Training& training, Logs&) { trained_on = training.examples(); };
+  unbuilt().fit(batches, {.callbacks = {hooks}, .verbose = Verbose::kSilent});
+  EXPECT_EQ(trained_on, 6);
+  EXPECT_EQ(passes, 1);
+  EXPECT_EQ(unbuilt().predict(batches).shape(), (Shape{6, 2}));
+  EXPECT_EQ(passes, 1);
+  unbuilt().evaluate(batches);
+  EXPECT_EQ(passes, 1);
+}
+
 TEST(Model, PredictTakesSteps) {
   auto model = classifier();
   const auto all = *points(20).batch(20).iterate().next();
