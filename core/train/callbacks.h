@@ -126,7 +126,8 @@ struct ReduceLROnPlateauOptions {
   double min_lr = 0;
 };
 // Multiplies the learning rate by `factor` when a metric no longer improves. Adds "learning_rate"
-// to the results. Backups hold how long it has waited, and the best value.
+// to the results. Backups hold how long it has waited, and the best value. A rate that follows a
+// schedule is kFailedPrecondition when training begins.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
 // Ends fit() with kOutOfRange in the step in which the loss is found to be no finite number, and

@@ -149,19 +149,23 @@ TEST(Monitor, WarnsOfAResultOfAValidationThatThereIsNot) {
     return said;
   };
   const auto warning = [](const char* name) {
-    return str("warning: ", name, " monitors \"val_loss\", and fit() has no validation_data");
+    return str("warning: ", name, " needs \"val_loss\", and fit() has no validation_data");
   };
   const std::string path = make_folder() + "/best";
   const auto best = [&](bool only) {
     return callbacks::ModelCheckpoint(path, {.save_best_only = only});
   };
+  const auto named = callbacks::ModelCheckpoint(path + "-{epoch}-{val_loss:.2f}");
   EXPECT_TRUE(said_before_the_first_step(std::nullopt, callbacks::EarlyStopping())
                   .starts_with(warning("EarlyStopping")));
   EXPECT_TRUE(said_before_the_first_step(std::nullopt, callbacks::ReduceLROnPlateau())
                   .starts_with(warning("ReduceLROnPlateau")));
   EXPECT_TRUE(
       said_before_the_first_step(std::nullopt, best(true)).starts_with(warning("ModelCheckpoint")));
+  EXPECT_TRUE(
+      said_before_the_first_step(std::nullopt, named).starts_with(warning("ModelCheckpoint")));
   EXPECT_EQ(said_before_the_first_step(std::nullopt, best(false)), "");
+  EXPECT_EQ(said_before_the_first_step(points(8).batch(8), named), "");
   EXPECT_EQ(said_before_the_first_step(points(8).batch(8), callbacks::EarlyStopping()), "");
 }
 
@@ -303,6 +307,16 @@ TEST(ReduceLROnPlateau, ReducesAfterPatienceAndThenCoolsDown) {
        callbacks::ReduceLROnPlateau({.factor = 0.5, .patience = 2, .cooldown = 3, .min_lr = 0.3})});
   // Patience counts from the last epoch of the cooldown on, as in Keras.
   EXPECT_EQ(history["learning_rate"], (std::vector<double>{1, 1, 1, .5, .5, .5, .5, .3}));
+}
+
+TEST(ReduceLROnPlateau, RefusesAScheduleBeforeTheFirstStep) {
+  auto model = classifier();
+  model.compile(
+      {.optimizer = optim::SGD(optim::schedules::PiecewiseConstantDecay({1}, {0.1, 0.01})),
+       .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+  EXPECT_EQ(error_of([&] { fit(model, 1, {callbacks::ReduceLROnPlateau({.monitor = "loss"})}); },
+                     Code::kFailedPrecondition),
+            "ReduceLROnPlateau: the learning rate follows a schedule and cannot be set");
 }
 
 TEST(Callbacks, APathThatCannotBeWrittenToIsFoundBeforeTheFirstStep) {

@@ -29,8 +29,11 @@ class ReduceLROnPlateauCallback : public Callback {
       : options_(options), monitor_(options.monitor, options.mode, options.min_delta) {}
 
   void on_train_begin(Training& training) override {
+    if (training.model().optimizer().options().learning_rate.schedule())
+      fail(Code::kFailedPrecondition,
+           "ReduceLROnPlateau: the learning rate follows a schedule and cannot be set");
+    warn_if_missing(training, "ReduceLROnPlateau", options_.monitor);
     monitor_ = Monitor(options_.monitor, options_.mode, options_.min_delta);
-    monitor_.warn_if_missing(training, "ReduceLROnPlateau");
     waited_ = cooldown_ = 0;
   }
 

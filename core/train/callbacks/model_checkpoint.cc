@@ -4,6 +4,7 @@
 #include <deque>
 #include <filesystem>
 #include <regex>
+#include <set>
 
 #include "core/distribute/workers.h"
 #include "core/train/callbacks/divergence.h"
@@ -39,6 +40,14 @@ void require_pattern(const std::string& pattern) {
             ": braces are for {name}, {name:02d} or {name:.3f}, with a type of d, f, e or g");
 }
 
+std::set<std::string> names_in(const std::string& pattern) {
+  std::set<std::string> names;
+  for (std::sregex_iterator field(pattern.begin(), pattern.end(), field_regex()), end; field != end;
+       ++field)
+    names.insert((*field)[1].str());
+  return names;
+}
+
 bool names_validation(const std::string& pattern) {
   return pattern.find(str('{', kValidationPrefix)) != std::string::npos;
 }
@@ -68,7 +77,9 @@ class ModelCheckpointCallback : public Callback {
     guard_.begin();
     writes_.begin();
     require_place(training);
-    if (options_.save_best_only) monitor_.warn_if_missing(training, kName);
+    std::set<std::string> needed = names_in(path_);
+    if (options_.save_best_only) needed.insert(options_.monitor);
+    for (const std::string& result : needed) warn_if_missing(training, kName, result);
   }
   void on_batch_end(Training& training) override {
     if (options_.save_freq && ++batches_ % *options_.save_freq == 0)

@@ -19,6 +19,15 @@ bool higher_is_better(const std::string& name, Mode mode) {
 
 }  // namespace
 
+void warn_if_missing(Training& training, std::string_view callback, std::string_view result) {
+  if (!result.starts_with(kValidationPrefix) || training.options().validation_data ||
+      !training.model().strategy().is_chief())
+    return;
+  print_notice(str("warning: ", callback, " needs \"", result,
+                   "\", and fit() has no validation_data: if no callback before it adds this "
+                   "result, the first epoch ends with an error\n"));
+}
+
 Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<double> threshold)
     : name_(std::move(name)),
       higher_is_better_(higher_is_better(name_, mode)),
@@ -29,15 +38,6 @@ Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<do
             min_delta);
   if (threshold && std::isnan(*threshold))
     invalid("the value that \"", name_, "\" must beat is NaN");
-}
-
-void Monitor::warn_if_missing(Training& training, std::string_view callback) const {
-  if (!name_.starts_with(kValidationPrefix) || training.options().validation_data ||
-      !training.model().strategy().is_chief())
-    return;
-  print_notice(str("warning: ", callback, " monitors \"", name_,
-                   "\", and fit() has no validation_data: if no callback before it adds this "
-                   "result, the first epoch ends with an error\n"));
 }
 
 std::optional<double> Monitor::find(const Training& training, const Logs& logs) const {

@@ -2,12 +2,17 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/state.h"
 #include "core/train/training.h"
 
 namespace cohort::callbacks {
+
+// When training begins: the chief warns on standard error, naming the `callback`, when epochs will
+// not have a result that it needs.
+void warn_if_missing(Training& training, std::string_view callback, std::string_view result);
 
 // Watches one result of the epochs for its best value.
 class Monitor {
@@ -16,9 +21,6 @@ class Monitor {
   Monitor(std::string name, Mode mode, double min_delta = 0,
           std::optional<double> threshold = std::nullopt);
 
-  // When training begins: the chief warns on standard error, naming the `callback`, when epochs
-  // will not have the result.
-  void warn_if_missing(Training& training, std::string_view callback) const;
   // The value in `logs`; nothing where the epoch was not validated. kInvalidArgument, listing what
   // there is, when no epoch will ever have it.
   std::optional<double> find(const Training& training, const Logs& logs) const;
