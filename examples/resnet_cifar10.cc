@@ -61,7 +61,8 @@ int main(int argc, char** argv) {
         flags.text("data_dir", "", "folder with CIFAR-10's .bin files; empty: 10,000 drawn images");
     const auto generate_in =
         flags.text("generate_in", "", "folder to keep the drawn images in; empty: none");
-    const auto depth = flags.integer("depth", 20, "6 n + 2: 20, 32, 44, 56, 110", {.min = 8});
+    const auto depth =
+        flags.integer("depth", 20, "6 n + 2: 20, 32, 44, 56, 110", {.min = 8, .max = 1202});
     const auto replicas =
         flags.integer("replicas", 1, "replicas that share the cores", {.min = 1, .max = 64});
     const auto epochs = flags.integer("epochs", 5, "passes over the training images", {.min = 1});

@@ -218,6 +218,10 @@ class Resnet(Case):
     def test_a_depth_that_no_blocks_give_is_refused(self):
         self.fail_with(_WRONG_INPUT, ["--depth=57", "6 n + 2"], "resnet_cifar10", "--depth=57")
 
+    def test_a_network_without_end_is_refused(self):
+        depth = "--depth=6000000000002"
+        self.fail_with(_WRONG_INPUT, [depth, "at most 1202"], "resnet_cifar10", depth)
+
     def test_a_label_that_cifar10_does_not_have_is_named(self):
         for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
             (self.folder / name).write_bytes(bytes([3]) + digit(3, 0, 32) * 3)
