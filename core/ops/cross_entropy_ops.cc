@@ -11,7 +11,7 @@ TensorSpec row_spec(const TensorSpec& logits, DType dtype) {
   return {dtype, logits.shape.without_axis(logits.shape.rank() - 1)};
 }
 
-TensorSpec lse_spec(const TensorSpec& logits) {
+TensorSpec log_sum_spec(const TensorSpec& logits) {
   return row_spec(logits, statistics_dtype(logits.dtype));
 }
 
@@ -31,21 +31,21 @@ void require_labels(const TensorSpec& labels, const TensorSpec& logits) {
 Specs infer_sparse(const InferenceContext& c) {
   require_logits(c.inputs[0]);
   require_labels(c.inputs[1], c.inputs[0]);
-  return {row_spec(c.inputs[0], c.inputs[0].dtype), lse_spec(c.inputs[0])};
+  return {row_spec(c.inputs[0], c.inputs[0].dtype), log_sum_spec(c.inputs[0])};
 }
 
 Specs infer_dense(const InferenceContext& c) {
   require_logits(c.inputs[0]);
   require_spec(c.inputs[1], c.inputs[0], "targets");
-  return {row_spec(c.inputs[0], c.inputs[0].dtype), lse_spec(c.inputs[0])};
+  return {row_spec(c.inputs[0], c.inputs[0].dtype), log_sum_spec(c.inputs[0])};
 }
 
-// The inputs that both gradients have: dloss, logits and (last) lse.
+// The inputs that both gradients have: dloss, logits and (last) log_sum.
 void require_grad_operands(const InferenceContext& c) {
   const TensorSpec& logits = c.inputs[1];
   require_logits(logits);
   require_spec(c.inputs[0], row_spec(logits, logits.dtype), "dloss");
-  require_spec(c.inputs[3], lse_spec(logits), "lse");
+  require_spec(c.inputs[3], log_sum_spec(logits), "log_sum");
 }
 
 Specs infer_sparse_grad(const InferenceContext& c) {
@@ -60,7 +60,7 @@ Specs infer_dense_grad(const InferenceContext& c) {
   return {c.inputs[1]};
 }
 
-// Of the loss, output 0, with respect to logits; lse is for the gradient only.
+// Of the loss, output 0, with respect to logits; log_sum is for the gradient only.
 Values cross_entropy_gradient(const Node& node, const Values& dys) {
   if (!dys[0]) return no_gradient(node, dys);
   return {apply(node.op().name + "Grad",

@@ -47,9 +47,10 @@ class SparseCrossEntropy final : public CrossEntropyKernel {
     labels_.check(context.inputs[1]);
     for_each_row(sizes_, [&](int64_t row, int64_t offset) {
       const T* logits = context.input<T>(0) + offset;
-      const T lse = log_sum_exp(logits, sizes_.columns);
-      context.output<T>(0)[row] = lse - logits[labels_.at(context.inputs[1], row)];
-      context.output<T>(1)[row] = lse;
+      const T high = max_of(logits, sizes_.columns);
+      const T log_sum = log_sum_exp(logits, sizes_.columns, high);
+      context.output<T>(0)[row] = log_sum - (logits[labels_.at(context.inputs[1], row)] - high);
+      context.output<T>(1)[row] = log_sum;
     });
   }
 
@@ -66,11 +67,13 @@ class SparseCrossEntropyGrad final : public CrossEntropyGradKernel {
   void run(const KernelContext& context) override {
     labels_.check(context.inputs[2]);
     for_each_row(sizes_, [&](int64_t row, int64_t offset) {
-      const T dloss = context.input<T>(0)[row], lse = context.input<T>(3)[row];
+      const T dloss = context.input<T>(0)[row], log_sum = context.input<T>(3)[row];
       const T* logits = context.input<T>(1) + offset;
       T* dlogits = context.output<T>(0) + offset;
+      const T high = max_of(logits, sizes_.columns);
 #pragma omp simd
-      for (int64_t c = 0; c < sizes_.columns; ++c) dlogits[c] = dloss * math::exp(logits[c] - lse);
+      for (int64_t c = 0; c < sizes_.columns; ++c)
+        dlogits[c] = dloss * math::exp((logits[c] - high) - log_sum);
       dlogits[labels_.at(context.inputs[2], row)] -= dloss;
     });
   }
@@ -87,10 +90,11 @@ class CrossEntropy final : public CrossEntropyKernel {
   void run(const KernelContext& context) override {
     for_each_row(sizes_, [&](int64_t row, int64_t offset) {
       const T *logits = context.input<T>(0) + offset, *targets = context.input<T>(1) + offset;
-      const T lse = log_sum_exp(logits, sizes_.columns);
-      context.output<T>(0)[row] =
-          sum_over<T>(sizes_.columns, [=](int64_t c) { return targets[c] * (lse - logits[c]); });
-      context.output<T>(1)[row] = lse;
+      const T high = max_of(logits, sizes_.columns);
+      const T log_sum = log_sum_exp(logits, sizes_.columns, high);
+      context.output<T>(0)[row] = sum_over<T>(
+          sizes_.columns, [=](int64_t c) { return targets[c] * (log_sum - (logits[c] - high)); });
+      context.output<T>(1)[row] = log_sum;
     });
   }
 };
@@ -103,13 +107,14 @@ class CrossEntropyGrad final : public CrossEntropyGradKernel {
 
   void run(const KernelContext& context) override {
     for_each_row(sizes_, [&](int64_t row, int64_t offset) {
-      const T dloss = context.input<T>(0)[row], lse = context.input<T>(3)[row];
+      const T dloss = context.input<T>(0)[row], log_sum = context.input<T>(3)[row];
       const T *logits = context.input<T>(1) + offset, *targets = context.input<T>(2) + offset;
       T* dlogits = context.output<T>(0) + offset;
       const T total = sum_over<T>(sizes_.columns, [=](int64_t c) { return targets[c]; });
+      const T high = max_of(logits, sizes_.columns);
 #pragma omp simd
       for (int64_t c = 0; c < sizes_.columns; ++c)
-        dlogits[c] = dloss * (total * math::exp(logits[c] - lse) - targets[c]);
+        dlogits[c] = dloss * (total * math::exp((logits[c] - high) - log_sum) - targets[c]);
     });
   }
 };

@@ -36,10 +36,11 @@ T max_of(const T* x, int64_t n) {
   return high;
 }
 
+// log(sum of exp(x[i] - high)), high being the largest. The logarithm of softmax is (x[i] - high)
+// less this: the first difference is exact where high + log(sum) would round the log away.
 template <typename T>
-T log_sum_exp(const T* x, int64_t n) {
-  const T high = max_of(x, n);
-  return high + math::log(sum_over<T>(n, [=](int64_t i) { return math::exp(x[i] - high); }));
+T log_sum_exp(const T* x, int64_t n, T high) {
+  return math::log(sum_over<T>(n, [=](int64_t i) { return math::exp(x[i] - high); }));
 }
 
 }  // namespace cohort

@@ -41,15 +41,13 @@ class LogSoftmax final : public RowKernel<T> {
  public:
   using RowKernel<T>::RowKernel;
 
-  // x - max comes first: it is exact where max + log(sum) would round the log away.
   void run(const KernelContext& context) override {
     const int64_t n = this->sizes_.columns;
     for_each_row(this->sizes_, [&](int64_t, int64_t offset) {
       const T* x = context.input<T>(0) + offset;
       T* y = context.output<T>(0) + offset;
       const T high = max_of(x, n);
-      const T log_sum =
-          math::log(sum_over<T>(n, [=](int64_t i) { return math::exp(x[i] - high); }));
+      const T log_sum = log_sum_exp(x, n, high);
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - high) - log_sum;
     });

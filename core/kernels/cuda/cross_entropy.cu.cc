@@ -13,36 +13,40 @@ template <typename T, typename Label>
 void sparse_loss(const KernelContext& context, RowSizes sizes) {
   const T* logits = context.input<T>(0);
   const Label* labels = context.input<Label>(1);
-  T *loss = context.output<T>(0), *lse = context.output<T>(1);
+  T *loss = context.output<T>(0), *log_sum = context.output<T>(1);
   KernelFault* fault = context.fault;
   const int32_t number = context.number;
   const int64_t n = sizes.columns;
   for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
     const T* x = logits + row * n;
-    const T total = log_sum_exp(team, x, n);
+    const T high = max_of(team, x, n), total = log_sum_exp(team, x, n, high);
     if (team.rank() != 0) return;
     const auto label = static_cast<int64_t>(labels[row]);
     const bool good = label >= 0 && label < n;
     if (!good) report(fault, number, label, row);
-    loss[row] = good ? total - x[label] : std::numeric_limits<T>::quiet_NaN();
-    lse[row] = total;
+    loss[row] = good ? total - (x[label] - high) : std::numeric_limits<T>::quiet_NaN();
+    log_sum[row] = total;
   });
 }
 
 template <typename T, typename Label>
 void sparse_gradient(const KernelContext& context, RowSizes sizes) {
-  const T *dloss = context.input<T>(0), *logits = context.input<T>(1), *lse = context.input<T>(3);
+  const T *dloss = context.input<T>(0), *logits = context.input<T>(1),
+          *log_sum = context.input<T>(3);
   const Label* labels = context.input<Label>(2);
   T* dlogits = context.output<T>(0);
   KernelFault* fault = context.fault;
   const int32_t number = context.number;
   const int64_t n = sizes.columns;
-  for_each_element(*context.stream, sizes.rows * n, [=] COHORT_DEVICE(int64_t i) {
-    const int64_t row = i / n, c = i % n;
+  for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
+    const T* x = logits + row * n;
+    const T high = max_of(team, x, n);
     const auto label = static_cast<int64_t>(labels[row]);
-    if (c == 0 && (label < 0 || label >= n)) report(fault, number, label, row);
-    const T probability = math::exp(logits[i] - lse[row]);
-    dlogits[i] = dloss[row] * probability - (c == label ? dloss[row] : T(0));
+    if (team.rank() == 0 && (label < 0 || label >= n)) report(fault, number, label, row);
+    for (int64_t c = team.rank(); c < n; c += team.size()) {
+      const T probability = math::exp((x[c] - high) - log_sum[row]);
+      dlogits[row * n + c] = dloss[row] * probability - (c == label ? dloss[row] : T(0));
+    }
   });
 }
 
@@ -83,15 +87,16 @@ class SparseCrossEntropyGrad final : public SparseKernel<CrossEntropyGradKernel>
 template <typename T>
 void loss_of_targets(const KernelContext& context, RowSizes sizes) {
   const T *logits = context.input<T>(0), *targets = context.input<T>(1);
-  T *loss = context.output<T>(0), *lse = context.output<T>(1);
+  T *loss = context.output<T>(0), *log_sum = context.output<T>(1);
   const int64_t n = sizes.columns;
   for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
     const T *x = logits + row * n, *target = targets + row * n;
-    const T total = log_sum_exp(team, x, n);
-    const T sum = sum_over<T>(team, n, [=](int64_t c) { return target[c] * (total - x[c]); });
+    const T high = max_of(team, x, n), total = log_sum_exp(team, x, n, high);
+    const T sum =
+        sum_over<T>(team, n, [=](int64_t c) { return target[c] * (total - (x[c] - high)); });
     if (team.rank() != 0) return;
     loss[row] = sum;
-    lse[row] = total;
+    log_sum[row] = total;
   });
 }
 
@@ -99,14 +104,16 @@ void loss_of_targets(const KernelContext& context, RowSizes sizes) {
 template <typename T>
 void gradient_of_targets(const KernelContext& context, RowSizes sizes) {
   const T *dloss = context.input<T>(0), *logits = context.input<T>(1),
-          *targets = context.input<T>(2), *lse = context.input<T>(3);
+          *targets = context.input<T>(2), *log_sum = context.input<T>(3);
   T* dlogits = context.output<T>(0);
   const int64_t n = sizes.columns;
   for_each_row(*context.stream, sizes.rows, n, [=] COHORT_DEVICE(const Team& team, int64_t row) {
     const T *x = logits + row * n, *target = targets + row * n;
     const T total = sum_over<T>(team, n, [=](int64_t c) { return target[c]; });
+    const T high = max_of(team, x, n);
     for (int64_t c = team.rank(); c < n; c += team.size())
-      dlogits[row * n + c] = dloss[row] * (total * math::exp(x[c] - lse[row]) - target[c]);
+      dlogits[row * n + c] =
+          dloss[row] * (total * math::exp((x[c] - high) - log_sum[row]) - target[c]);
   });
 }
 

@@ -26,10 +26,11 @@ COHORT_DEVICE inline T max_of(const Team& team, const T* x, int64_t n) {
   return team.reduce(high, kLowest, larger);
 }
 
+// log(sum of exp(x[i] - high)), high being the largest. The logarithm of softmax is (x[i] - high)
+// less this: the first difference is exact where high + log(sum) would round the log away.
 template <typename T>
-COHORT_DEVICE inline T log_sum_exp(const Team& team, const T* x, int64_t n) {
-  const T high = max_of(team, x, n);
-  return high + math::log(sum_over<T>(team, n, [=](int64_t i) { return math::exp(x[i] - high); }));
+COHORT_DEVICE inline T log_sum_exp(const Team& team, const T* x, int64_t n, T high) {
+  return math::log(sum_over<T>(team, n, [=](int64_t i) { return math::exp(x[i] - high); }));
 }
 
 }  // namespace cohort::cuda

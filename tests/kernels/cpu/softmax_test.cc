@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/kernels/cpu/nn_testing.h"
 
 namespace cohort {
@@ -7,11 +9,18 @@ const Shape kShapes[] = {{1, 1}, {7, 10}, {3, 4, 33}, {2, 1000}, {9}, {0, 4}, {3
 
 Tensor row_tensor(const Shape& x) { return Tensor(DType::kFloat64, x.without_axis(x.rank() - 1)); }
 
-double lse_of(const double* x, int64_t n) {
-  double high = -INFINITY, sum = 0;
-  for (int64_t i = 0; i < n; ++i) high = std::max(high, x[i]);
+double max_of(const double* x, int64_t n) { return *std::max_element(x, x + n); }
+
+// Of exp(x - the largest x).
+double log_sum_of(const double* x, int64_t n) {
+  const double high = max_of(x, n);
+  double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - high);
-  return high + std::log(sum);
+  return std::log(sum);
+}
+
+double log_softmax_of(const double* x, int64_t n, int64_t i) {
+  return x[i] - max_of(x, n) - log_sum_of(x, n);
 }
 
 // Applies row(input rows, output row, row number) to every row of inputs of one shape.
@@ -26,7 +35,7 @@ Tensor by_rows(const Tensor& a, const Tensor& b, F row) {
 
 Tensor log_softmax(const Tensor& x) {
   return by_rows(x, x, [](const double* x, const double*, double* y, int64_t n, int64_t) {
-    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - lse_of(x, n);
+    for (int64_t i = 0; i < n; ++i) y[i] = log_softmax_of(x, n, i);
   });
 }
 
@@ -108,13 +117,13 @@ TEST(SparseSoftmaxCrossEntropy, IsMinusTheLogarithmOfTheLabelsProbability) {
       check_kernel("SparseSoftmaxCrossEntropy",
                    {random_tensor(shape, 1, -5, 5), random_labels(dtype, shape)}, {},
                    [](const Tensors& in, const Attributes&) -> Tensors {
-                     Tensor loss = row_tensor(in[0].shape()), lse = row_tensor(in[0].shape());
+                     Tensor loss = row_tensor(in[0].shape()), log_sum = row_tensor(in[0].shape());
                      by_rows(in[0], in[0],
                              [&](const double* x, const double*, double*, int64_t n, int64_t row) {
-                               lse.data<double>()[row] = lse_of(x, n);
-                               loss.data<double>()[row] = lse_of(x, n) - x[label(in[1], row)];
+                               log_sum.data<double>()[row] = log_sum_of(x, n);
+                               loss.data<double>()[row] = -log_softmax_of(x, n, label(in[1], row));
                              });
-                     return {loss, lse};
+                     return {loss, log_sum};
                    });
 }
 
@@ -131,7 +140,7 @@ TEST(SparseSoftmaxCrossEntropyGrad, IsSoftmaxMinusOneHot) {
                           [&](const double* x, const double*, double* dx, int64_t n, int64_t row) {
                             for (int64_t i = 0; i < n; ++i)
                               dx[i] = in[0].data<double>()[row] *
-                                      (std::exp(x[i] - in[3].data<double>()[row]) -
+                                      (std::exp(x[i] - max_of(x, n) - in[3].data<double>()[row]) -
                                        (i == label(in[2], row) ? 1 : 0));
                           })};
         },
@@ -157,37 +166,54 @@ TEST(SoftmaxCrossEntropy, WeighsLogProbabilitiesByTargets) {
     check_kernel("SoftmaxCrossEntropy",
                  {random_tensor(shape, 1, -5, 5), exp_of(log_softmax(random_tensor(shape, 2)))}, {},
                  [](const Tensors& in, const Attributes&) -> Tensors {
-                   Tensor loss = row_tensor(in[0].shape()), lse = row_tensor(in[0].shape());
+                   Tensor loss = row_tensor(in[0].shape()), log_sum = row_tensor(in[0].shape());
                    by_rows(in[0], in[1],
                            [&](const double* x, const double* t, double*, int64_t n, int64_t row) {
                              double sum = 0;
-                             for (int64_t i = 0; i < n; ++i) sum += t[i] * (lse_of(x, n) - x[i]);
-                             lse.data<double>()[row] = lse_of(x, n);
+                             for (int64_t i = 0; i < n; ++i) sum -= t[i] * log_softmax_of(x, n, i);
+                             log_sum.data<double>()[row] = log_sum_of(x, n);
                              loss.data<double>()[row] = sum;
                            });
-                   return {loss, lse};
+                   return {loss, log_sum};
                  });
 }
 
 TEST(SoftmaxCrossEntropyGrad, IsSoftmaxTimesTheirSumMinusTargets) {
   for (const Shape& shape : kShapes) {
     const Shape rows = shape.without_axis(shape.rank() - 1);
-    check_kernel("SoftmaxCrossEntropyGrad",
-                 {random_tensor(rows, 1), random_tensor(shape, 2), random_tensor(shape, 4, 0, 1),
-                  random_tensor(rows, 3, 1, 3)},
-                 {},
-                 [](const Tensors& in, const Attributes&) -> Tensors {
-                   return {by_rows(
-                       in[1], in[2],
-                       [&](const double* x, const double* t, double* dx, int64_t n, int64_t row) {
-                         double total = 0;
-                         for (int64_t i = 0; i < n; ++i) total += t[i];
-                         for (int64_t i = 0; i < n; ++i)
-                           dx[i] = in[0].data<double>()[row] *
-                                   (total * std::exp(x[i] - in[3].data<double>()[row]) - t[i]);
-                       })};
-                 },
-                 {3});
+    check_kernel(
+        "SoftmaxCrossEntropyGrad",
+        {random_tensor(rows, 1), random_tensor(shape, 2), random_tensor(shape, 4, 0, 1),
+         random_tensor(rows, 3, 1, 3)},
+        {},
+        [](const Tensors& in, const Attributes&) -> Tensors {
+          return {by_rows(
+              in[1], in[2],
+              [&](const double* x, const double* t, double* dx, int64_t n, int64_t row) {
+                double total = 0;
+                for (int64_t i = 0; i < n; ++i) total += t[i];
+                for (int64_t i = 0; i < n; ++i)
+                  dx[i] =
+                      in[0].data<double>()[row] *
+                      (total * std::exp(x[i] - max_of(x, n) - in[3].data<double>()[row]) - t[i]);
+              })};
+        },
+        {3});
+  }
+}
+
+// As logits that are less by their maximum: 1e8 + log(2) is 1e8 in float32.
+TEST(CrossEntropy, KeepsItsDigitsWhereLogitsAreLarge) {
+  const Tensor logits = Tensor::from<float>({1e8f, 1e8f, -1e5f, -1e5f}, {2, 2});
+  const Tensor dloss = Tensor::from<float>({1, 1}, {2});
+  const std::pair<std::string, Tensor> ops[] = {
+      {"SparseSoftmaxCrossEntropy", Tensor::from<int32_t>({0, 1}, {2})},
+      {"SoftmaxCrossEntropy", Tensor::from<float>({1, 0, 0, 1}, {2, 2})}};
+  for (const auto& [op, targets] : ops) {
+    const Tensors y = run_kernel(op, {logits, targets}, {});
+    for (const float loss : y[0].values<float>()) EXPECT_FLOAT_EQ(loss, std::log(2.0f)) << op;
+    const Tensor gradient = run_kernel(op + "Grad", {dloss, logits, targets, y[1]}, {})[0];
+    expect_close(gradient, Tensor::from<double>({-0.5, 0.5, 0.5, -0.5}, {2, 2}), 1e-6, op);
   }
 }
 
