@@ -52,19 +52,23 @@ Values sum_gradient(const Node& node, const Values& dys) {
   return {broadcast_to(with_kept_axes(node, dys[0]), node.inputs()[0].shape())};
 }
 
+// Counts are of at least float32: float16 ends at 65504.
 Values mean_gradient(const Node& node, const Values& dys) {
   const Shape& shape = node.inputs()[0].shape();
+  const DType dtype = dys[0].dtype();
   double count = 1;
   for (int64_t axis : node.attributes().get<Axes>("axes"))
     count *= static_cast<double>(shape[axis]);
-  return {broadcast_to(with_kept_axes(node, dys[0] / count), shape)};
+  const Value share = cast(cast(dys[0], statistics_dtype(dtype)) / count, dtype);
+  return {broadcast_to(with_kept_axes(node, share), shape)};
 }
 
 Values extreme_gradient(const Node& node, const Values& dys) {
   const Value& x = node.inputs()[0];
-  const Value chosen = cast(equal(x, with_kept_axes(node, output_of(node))), x.dtype());
+  const DType wide = statistics_dtype(x.dtype());
+  const Value chosen = cast(equal(x, with_kept_axes(node, output_of(node))), wide);
   const Value ties = reduce_sum(chosen, node.attributes().get<Axes>("axes"), true);
-  return {chosen * (with_kept_axes(node, dys[0]) / ties)};
+  return {cast(chosen * (cast(with_kept_axes(node, dys[0]), wide) / ties), x.dtype())};
 }
 
 // The product of the others: all but x where they hold no zero, else 0.

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "core/graph/gradients.h"
@@ -52,6 +54,20 @@ TEST(ReduceMax, GradientIsSharedAmongTies) {
   const auto dx = gradients(reduce_max(x), {x});
   const auto result = evaluate({dx[0].values}, {Tensor::from<double>({1, 5, 5, 2}, {4})});
   EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({0, 0.5, 0.5, 0}, {4})));
+}
+
+TEST(Reduce, GradientInFloat16IsSharedAmongMoreElementsThanFloat16CanCount) {
+  constexpr int64_t kCount = 1 << 17;
+  for (const Reduce reduce : {reduce_mean, reduce_max, reduce_min}) {
+    Graph graph;
+    const Value x = graph.add_input("x", {DType::kFloat16, {kCount}});
+    const auto dx = gradients(reduce(x, {}, false), {x});
+    const Tensor result = evaluate({dx[0].values}, {Tensor::full(DType::kFloat16, {kCount}, 3)})[0];
+    EXPECT_EQ(result.dtype(), DType::kFloat16);
+    const Tensor want = Tensor::full(DType::kFloat64, {kCount}, 0x1p-17),
+                 got = result.cast(DType::kFloat64);
+    EXPECT_TRUE(std::ranges::equal(got.values<double>(), want.values<double>())) << to_string(got);
+  }
 }
 
 TEST(Reduce, RefusesAnAxisGivenTwice) {
