@@ -71,17 +71,19 @@ Values extreme_gradient(const Node& node, const Values& dys) {
   return {cast(chosen * (cast(with_kept_axes(node, dys[0]), wide) / ties), x.dtype())};
 }
 
-// The product of the others: all but x where they hold no zero, else 0.
+// The product of the others: of those that are not zero, times the one that is, which has a
+// derivative of its own; 0 where more are.
 Values prod_gradient(const Node& node, const Values& dys) {
   const Value& x = node.inputs()[0];
   const auto& axes = node.attributes().get<Axes>("axes");
-  const Value zero = scalar_like(x, 0);
+  const auto sum_of_others = [&](const Value& v) { return reduce_sum(v, axes, true) - v; };
+  const Value zero = scalar_like(x, 0), one = scalar_like(x, 1);
   const Value is_zero = equal(x, zero);
-  const Value nonzero = where(is_zero, scalar_like(x, 1), x);
-  const Value zeros = cast(is_zero, x.dtype());
-  const Value others_have_zero = greater(reduce_sum(zeros, axes, true), zeros);
-  const Value others = where(others_have_zero, zero, reduce_prod(nonzero, axes, true) / nonzero);
-  return {with_kept_axes(node, dys[0]) * others};
+  const Value zeros = sum_of_others(cast(is_zero, x.dtype()));
+  const Value only_zero = where(equal(zeros, one), sum_of_others(where(is_zero, x, zero)), zero);
+  const Value nonzero = where(is_zero, one, x);
+  const Value others = reduce_prod(nonzero, axes, true) / nonzero;
+  return {with_kept_axes(node, dys[0]) * (others * where(equal(zeros, zero), one, only_zero))};
 }
 
 COHORT_REGISTER_OP(

@@ -48,6 +48,15 @@ TEST(ReduceProd, GradientIsRightWithZeros) {
   check_gradients_at([](const Values& v) { return reduce_prod(v[0], {1}); }, {rows});
 }
 
+TEST(ReduceProd, SecondDerivativesAreRightWithZeros) {
+  const Tensor rows = Tensor::from<double>({2, 3, 4, 2, 0, 4, 0, 3, 0, 0, 0, 0}, {4, 3});
+  check_gradients_at(
+      [](const Values& v) {
+        return gradients(reduce_sum(reduce_prod(v[0], {1})), {v[0]})[0].values;
+      },
+      {rows});
+}
+
 TEST(ReduceMax, GradientIsSharedAmongTies) {
   Graph graph;
   const Value x = graph.add_input("x", {DType::kFloat64, {4}});
