@@ -13,6 +13,7 @@ namespace {
 
 using namespace ops;
 using testing::check_gradients;
+using testing::check_gradients_at;
 using testing::check_second_gradients;
 using testing::evaluate;
 using Values = std::vector<Value>;
@@ -115,6 +116,24 @@ TEST(ElementwiseGradient, OfPowIsFiniteAtBaseZero) {
                                                             Tensor::from<double>({0, 1, 2}, {3})});
   EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({0, 1, 0}, {3})));
   EXPECT_EQ(to_string(result[1]), to_string(Tensor::from<double>({0, 0, 0}, {3})));
+}
+
+TEST(ElementwiseGradient, OfPowIsZeroAtExponentZero) {
+  Graph graph;
+  const Value a = graph.add_input("a", {DType::kFloat64, {4}}),
+              b = graph.add_input("b", {DType::kFloat64, {}});
+  const auto da = gradients(reduce_sum(ops::pow(a, b)), {a});
+  const auto result = evaluate(
+      {da[0].values}, {Tensor::from<double>({-2, 1e-310, 3, INFINITY}, {4}), Tensor::scalar(0.0)});
+  for (const double derivative : result[0].values<double>()) EXPECT_EQ(derivative, 0);
+}
+
+TEST(ElementwiseGradient, OfPowHasASecondDerivativeAtExponentZero) {
+  const auto derivative = [](const Values& v) {
+    return gradients(reduce_sum(ops::pow(v[0], v[1])), {v[0]})[0].values;
+  };
+  check_gradients_at(derivative,
+                     {Tensor::from<double>({2, 0.5}, {2}), Tensor::from<double>({0, 0}, {2})});
 }
 
 TEST(ElementwiseGradient, OfMaximumGoesToTheFirstAmongEquals) {
