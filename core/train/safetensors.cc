@@ -82,6 +82,7 @@ std::map<std::string, std::string> with_checks(const Safetensors& content) {
   for (const auto& [name, tensor] : content.tensors) {
     if (name == kMetadataKey)
       invalid("a tensor must not have the name \"", name, "\", of the metadata");
+    if (!tensor.defined()) invalid("tensor \"", name, "\" has no value; it was never assigned");
     all[check_key(name)] = check_of(tensor);
   }
   all[std::string(kCheckKey)] = check;

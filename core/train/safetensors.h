@@ -17,8 +17,8 @@ struct Safetensors {
 // Replaces or creates `path` atomically: a save that fails leaves the file of before. Beside the
 // metadata, under "crc32c:NAME" and "crc32c", the file gets the CRC-32C of each tensor's bytes and
 // of the metadata, in hexadecimal digits; other programs pass over them. kInvalidArgument for
-// metadata of such names, for a tensor "__metadata__", and for text that is not UTF-8; else as
-// core/base/file.h says.
+// metadata of such names, for a tensor "__metadata__" or one that is not defined(), and for text
+// that is not UTF-8; else as core/base/file.h says.
 void write_safetensors(const std::string& path, const Safetensors& content);
 
 // kInvalidArgument, saying where, unless all names of tensors and all metadata are UTF-8, the only

@@ -276,6 +276,16 @@ TEST(Safetensors, TheNameOfTheMetadataIsNotForATensor) {
   }
 }
 
+TEST(Safetensors, ATensorWithoutAValueIsRefused) {
+  try {
+    write_safetensors(temporary("undefined.safetensors"), {.tensors = {{"a", Tensor()}}});
+    ADD_FAILURE() << "it is written";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(error.message(), "tensor \"a\" has no value; it was never assigned");
+  }
+}
+
 TEST(Safetensors, AFailedSaveKeepsThePreviousFile) {
   const std::string folder = ::testing::TempDir() + "/no_such_folder";
   EXPECT_THROW(write_safetensors(folder + "/x.safetensors", {}), Error);
