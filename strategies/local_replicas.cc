@@ -39,8 +39,8 @@ Error as_error(const std::exception_ptr& thrown, const std::string& process) {
 // Shows what a replica communicates in the trace of an active profiler.
 CommunicationObserver profile(int replica) {
   return [replica](const CommunicationEvent& event) {
-    if (Profiler* profiler = Profiler::active())
-      profiler->record(str(event.kind, " of ", event.bytes, " bytes"), "communication", replica,
+    if (Profiler::is_active())
+      Profiler::record(str(event.kind, " of ", event.bytes, " bytes"), "communication", replica,
                        event.begin, event.end);
   };
 }

@@ -51,21 +51,21 @@ void DeviceTimes::stop() {
   if (kernel.communication) kernel.communication->end->put();
 }
 
-void DeviceTimes::tell(Profiler& profiler, int replica) const {
+void DeviceTimes::tell(int replica) const {
   if (communication_ != nullptr) communication_->synchronize();
   const std::string device = str(computation_.device()), computation = device + " computation",
                     communication = device + " communication";
   for (const TimedKernel& kernel : kernels_) {
     const auto begin = zero_time_ + kernel.computation.begin->since(*zero_);
-    profiler.record(kernel.node->name(), kernel.node->op().name, replica, begin,
-                    begin + kernel.computation.end->since(*kernel.computation.begin), computation);
+    Profiler::record(kernel.node->name(), kernel.node->op().name, replica, begin,
+                     begin + kernel.computation.end->since(*kernel.computation.begin), computation);
     if (!kernel.communication) continue;
     // It begins when both streams have come to it. One that was not started takes no time.
     const auto free = zero_time_ + kernel.communication->begin->since(*zero_),
                end = zero_time_ + kernel.communication->end->since(*zero_);
     if (std::max(begin, free) < end)
-      profiler.record(str("AllReduce of ", bucket_bytes(*kernel.node), " bytes"), "communication",
-                      replica, std::max(begin, free), end, communication);
+      Profiler::record(str("AllReduce of ", bucket_bytes(*kernel.node), " bytes"), "communication",
+                       replica, std::max(begin, free), end, communication);
   }
 }
 

@@ -22,8 +22,9 @@ class DeviceTimes {
   // Before and after a node's kernel is handed over.
   void start(const Node& node);
   void stop();
-  // Waits for `communication`; `computation` has been synchronised. Records a row for each stream.
-  void tell(Profiler& profiler, int replica) const;
+  // Waits for `communication`; `computation` has been synchronised. Tells the active profiler, a
+  // row for each stream.
+  void tell(int replica) const;
 
  private:
   struct Marks {

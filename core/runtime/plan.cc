@@ -270,8 +270,8 @@ struct Plan::Impl {
 
   void run_on_host(std::span<const Tensor> feeds, const StepInfo& info) {
     for (const FeedUse& use : feed_uses) steps[use.step].inputs[use.slot] = feeds[use.feed].raw();
-    if (Profiler* profiler = Profiler::active()) {
-      run_profiled(*profiler, info);
+    if (Profiler::is_active()) {
+      run_profiled(info);
     } else {
       for (Step& step : steps) {
         check_cancelled();
@@ -284,11 +284,10 @@ struct Plan::Impl {
   // recorded, and replayed by all from then on.
   void run_on_stream(std::span<const Tensor> feeds, const StepInfo& info) {
     check_cancelled();
-    Profiler* profiler = Profiler::active();
     std::optional<DeviceTimes> times;
     try {
       io->send(feeds, info);
-      if (profiler != nullptr) {
+      if (Profiler::is_active()) {
         DeviceCollectives* collectives = collectives_of(info);
         times.emplace(io->stream(), collectives == nullptr ? nullptr : collectives->stream());
         hand_over(info, &*times);
@@ -303,7 +302,7 @@ struct Plan::Impl {
       throw;
     }
     finish(info);
-    if (times) times->tell(*profiler, info.replica_id);
+    if (times) times->tell(info.replica_id);
     if (const KernelFault& fault = io->fault(); fault.kernel > 0) {
       const Step& step = steps[static_cast<size_t>(fault.kernel) - 1];
       throw step.kernel->describe(fault).with_context(step.node->name());
@@ -389,12 +388,12 @@ struct Plan::Impl {
     variables.store(written);
   }
 
-  void run_profiled(Profiler& profiler, const StepInfo& info) {
+  void run_profiled(const StepInfo& info) {
     for (Step& step : steps) {
       const auto begin = Profiler::Clock::now();
       run_step(step, info);
-      profiler.record(step.node->name(), step.node->op().name, info.replica_id, begin,
-                      Profiler::Clock::now());
+      Profiler::record(step.node->name(), step.node->op().name, info.replica_id, begin,
+                       Profiler::Clock::now());
     }
   }
 

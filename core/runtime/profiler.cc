@@ -19,6 +19,7 @@ double microseconds(Profiler::Clock::duration d) {
 }  // namespace
 
 std::atomic<Profiler*> Profiler::active_ = nullptr;
+std::mutex Profiler::mutex_;
 
 Profiler::Profiler() {
   Profiler* none = nullptr;
@@ -26,14 +27,18 @@ Profiler::Profiler() {
     fail(Code::kFailedPrecondition, "a profiler is active already; end it first");
 }
 
-Profiler::~Profiler() { active_.store(nullptr); }
+Profiler::~Profiler() {
+  const std::lock_guard lock(mutex_);
+  active_.store(nullptr);
+}
 
-Profiler* Profiler::active() { return active_.load(std::memory_order_acquire); }
+bool Profiler::is_active() { return active_.load(std::memory_order_acquire) != nullptr; }
 
 void Profiler::record(const std::string& name, const std::string& kind, int replica,
                       Clock::time_point begin, Clock::time_point end, const std::string& row) {
   const std::lock_guard lock(mutex_);
-  events_.push_back({name, kind, replica, begin, end, row.empty() ? kind : row});
+  if (Profiler* profiler = active_.load())
+    profiler->events_.push_back({name, kind, replica, begin, end, row.empty() ? kind : row});
 }
 
 std::vector<Profiler::Event> Profiler::events() const {

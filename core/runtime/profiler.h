@@ -11,7 +11,7 @@ namespace cohort {
 // Records what ran when, and writes it as a Chrome trace (chrome://tracing, Perfetto): of each
 // replica one row for each kernel name, or on a GPU, whose times are the device's own, for each
 // stream. At most one profiler is active at a time; while none is, plans pay one load per step.
-// Thread-safe.
+// Thread-safe: it may end while plans run.
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,11 +28,12 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  static Profiler* active();  // or null
+  static bool is_active();  // whether there is one
 
-  // `name` is the node, `kind` the op. Without a `row` of the trace it is the kind's.
-  void record(const std::string& name, const std::string& kind, int replica,
-              Clock::time_point begin, Clock::time_point end, const std::string& row = "");
+  // In the active profiler; nowhere when there is none, or none any more. `name` is the node,
+  // `kind` the op. Without a `row` of the trace it is the kind's.
+  static void record(const std::string& name, const std::string& kind, int replica,
+                     Clock::time_point begin, Clock::time_point end, const std::string& row = "");
   // What has been recorded so far, in the order of recording.
   std::vector<Event> events() const;
   // Writes the JSON file, as write_file_atomically() does.
@@ -42,8 +43,8 @@ class Profiler {
 
  private:
   static std::atomic<Profiler*> active_;
+  static std::mutex mutex_;  // of the active one's events; held when it ends
   const Clock::time_point start_ = Clock::now();
-  mutable std::mutex mutex_;
   std::vector<Event> events_;
 };
 

@@ -98,7 +98,7 @@ TEST_F(DeviceTimesTest, AreTheDevicesOwnInTheHostsClock) {
   run(times, node("Mul"), 110, 130);
   run(times, node("AllReduceStart"), 130, 131);
   Profiler profiler;
-  times.tell(profiler, kReplica);
+  times.tell(kReplica);
   const auto events = profiler.events();
   ASSERT_EQ(events.size(), 2u) << "nothing goes on elsewhere";
   const auto zero = events[0].begin - microseconds(10);
@@ -114,7 +114,7 @@ TEST_F(DeviceTimesTest, WaitForTheStreams) {
   EXPECT_GT(computation_.waits, 0) << "what was handed over before is none of the step's";
   EXPECT_EQ(communication_.waits, 0);
   Profiler profiler;
-  times.tell(profiler, kReplica);
+  times.tell(kReplica);
   EXPECT_EQ(communication_.waits, 1);
   EXPECT_TRUE(profiler.events().empty());
 }
@@ -124,7 +124,7 @@ TEST_F(DeviceTimesTest, ShowReductionsFromWhenBothStreamsCameToThem) {
   reduce(times, 130, 105, 190);
   reduce(times, 190, 195, 260);
   Profiler profiler;
-  times.tell(profiler, kReplica);
+  times.tell(kReplica);
   const auto events = profiler.events();
   ASSERT_EQ(events.size(), 4u);
   const auto zero = events[0].begin - microseconds(30);
@@ -137,7 +137,7 @@ TEST_F(DeviceTimesTest, ShowNoReductionThatWasNotStarted) {
   DeviceTimes times(computation_, &communication_);
   reduce(times, 130, 120, 121);
   Profiler profiler;
-  times.tell(profiler, kReplica);
+  times.tell(kReplica);
   ASSERT_EQ(profiler.events().size(), 1u);
   EXPECT_EQ(profiler.events()[0].kind, "AllReduceStart");
 }

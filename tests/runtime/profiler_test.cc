@@ -1,7 +1,9 @@
 #include "core/runtime/profiler.h"
 
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -9,6 +11,8 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/collective/forwarding_communicator.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/runtime/function.h"
@@ -32,9 +36,9 @@ class ProfilerTest : public testing::Test {
 };
 
 // Records a kernel that began `begin` after `start` and took `time`.
-void record(Profiler& profiler, const std::string& name, const std::string& kind, int replica,
+void record(const std::string& name, const std::string& kind, int replica,
             Profiler::Clock::time_point start, microseconds begin, microseconds time) {
-  profiler.record(name, kind, replica, start + begin, start + begin + time);
+  Profiler::record(name, kind, replica, start + begin, start + begin + time);
 }
 
 TEST_F(ProfilerTest, WritesEveryKernelOfAPlanInTheOrderAndTimeInWhichItRan) {
@@ -84,7 +88,7 @@ TEST_F(ProfilerTest, WritesTimesInMicrosecondsSinceItsStart) {
   const auto before = Profiler::Clock::now();
   Profiler profiler;
   const auto start = Profiler::Clock::now();
-  record(profiler, "dense/MatMul", "MatMul", 3, start, microseconds(1500), microseconds(250));
+  record("dense/MatMul", "MatMul", 3, start, microseconds(1500), microseconds(250));
   const Json event = trace_of(profiler).at(1);
   const double late = std::chrono::duration<double, std::micro>(start - before).count();
   EXPECT_EQ(event.at("name"), "dense/MatMul");
@@ -97,9 +101,9 @@ TEST_F(ProfilerTest, WritesTimesInMicrosecondsSinceItsStart) {
 TEST_F(ProfilerTest, WritesEventsIntoTheRowsTheyAreGiven) {
   Profiler profiler;
   const auto start = Profiler::Clock::now();
-  profiler.record("a", "MatMul", 0, start, start, "gpu:0 computation");
-  profiler.record("b", "Add", 0, start, start, "gpu:0 computation");
-  profiler.record("c", "Add", 0, start, start);
+  Profiler::record("a", "MatMul", 0, start, start, "gpu:0 computation");
+  Profiler::record("b", "Add", 0, start, start, "gpu:0 computation");
+  Profiler::record("c", "Add", 0, start, start);
   std::map<int, std::string> rows;
   std::vector<std::string> events;
   for (const Json& event : trace_of(profiler)) {
@@ -116,8 +120,8 @@ TEST_F(ProfilerTest, WritesEventsIntoTheRowsTheyAreGiven) {
 TEST_F(ProfilerTest, WritesNamesThatNeedEscapesOrAreNoText) {
   Profiler profiler;
   const auto start = Profiler::Clock::now();
-  record(profiler, "a \"b\"\n", "Add", 0, start, {}, {});
-  record(profiler, "\xff", "Add", 0, start, {}, {});
+  record("a \"b\"\n", "Add", 0, start, {}, {});
+  record("\xff", "Add", 0, start, {}, {});
   const Json trace = trace_of(profiler);
   EXPECT_EQ(trace.at(1).at("name"), "a \"b\"\n");
   EXPECT_EQ(trace.at(2).at("name"), "\uFFFD");
@@ -143,28 +147,57 @@ TEST_F(ProfilerTest, NamesAFileThatCannotBeWritten) {
 TEST_F(ProfilerTest, SumsUpTimeAndCallsOfEachOpTheLongestFirst) {
   Profiler profiler;
   const auto start = Profiler::Clock::now();
-  record(profiler, "a", "Add", 0, start, microseconds(0), microseconds(100));
-  record(profiler, "b", "MatMul", 0, start, microseconds(100), microseconds(400));
-  record(profiler, "c", "MatMul", 1, start, microseconds(100), microseconds(300));
+  record("a", "Add", 0, start, microseconds(0), microseconds(100));
+  record("b", "MatMul", 0, start, microseconds(100), microseconds(400));
+  record("c", "MatMul", 1, start, microseconds(100), microseconds(300));
   EXPECT_EQ(profiler.summary(),
             "MatMul                                  2 calls        700.0 us  87.5 %\n"
             "Add                                     1 calls        100.0 us  12.5 %\n");
 }
 
 TEST_F(ProfilerTest, IsAloneAndActiveWhileItLives) {
-  EXPECT_EQ(Profiler::active(), nullptr);
+  EXPECT_FALSE(Profiler::is_active());
   {
     const Profiler profiler;
-    EXPECT_EQ(Profiler::active(), &profiler);
+    EXPECT_TRUE(Profiler::is_active());
     try {
       const Profiler second;
       FAIL() << "two profilers are active";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kFailedPrecondition);
     }
-    EXPECT_EQ(Profiler::active(), &profiler);
+    EXPECT_TRUE(Profiler::is_active());
   }
-  EXPECT_EQ(Profiler::active(), nullptr);
+  EXPECT_FALSE(Profiler::is_active());
+}
+
+// Of one rank, with something to do before each collective.
+class InterruptedCommunicator final : public ForwardingCommunicator {
+ public:
+  explicit InterruptedCommunicator(std::function<void()> interruption)
+      : ForwardingCommunicator(std::move(make_in_process_communicators(1).front())),
+        interruption_(std::move(interruption)) {}
+  void run(const Call& call) override {
+    interruption_();
+    ForwardingCommunicator::run(call);
+  }
+
+ private:
+  const std::function<void()> interruption_;
+};
+
+TEST_F(ProfilerTest, MayEndWhileAPlanRuns) {
+  const auto step = function([](Value x) { return ops::tanh(ops::all_reduce({ops::tanh(x)})[0]); });
+  const std::vector<Tensor> inputs = {Tensor::full(DType::kFloat32, {4}, 0.5)};
+  auto profiler = std::make_unique<Profiler>();
+  std::vector<Profiler::Event> events;
+  InterruptedCommunicator communicator([&] {
+    events = profiler->events();
+    profiler.reset();
+  });
+  step.run(inputs, {}, {.communicator = &communicator});
+  EXPECT_EQ(events.size(), 1u);
+  EXPECT_FALSE(Profiler::is_active());
 }
 
 }  // namespace
