@@ -33,7 +33,8 @@ Value gather(const Value& params, const Value& indices, int64_t axis = 0);
 // The same along axis 0, where index -1 names no row and gives zeros.
 Value gather_rows_or_zero(const Value& params, const Value& indices);
 // A tensor of zeros with `rows` along axis 0 to which updates[i] is added at row indices[i];
-// updates has shape indices.shape + row shape. Index -1 names no row.
+// updates has shape indices.shape + row shape. Index -1 names no row. Sums of 16-bit floats are
+// rounded once, at the end.
 Value scatter_add(const Value& indices, const Value& updates, int64_t rows);
 // [..] integers to [.., depth] of `dtype`: 1 at the index, 0 elsewhere; all 0 for indices out of
 // range.

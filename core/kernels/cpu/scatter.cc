@@ -3,6 +3,7 @@
 #include "core/base/threads.h"
 #include "core/kernels/common/convert.h"
 #include "core/kernels/common/functors.h"
+#include "core/kernels/cpu/floating_kernel.h"
 #include "core/kernels/cpu/row_indices.h"
 #include "core/kernels/kernel.h"
 #include "core/tensor/scatter_op.h"
@@ -108,6 +109,12 @@ void scatter_add(const KernelCall& call, const KernelContext& context) {
           [&] { fill_zero(context.outputs[0], call.output_specs[0].bytes()); });
 }
 
+// Sums of 16-bit numbers are rounded once, at the end.
+std::unique_ptr<Kernel> make_scatter_add(const KernelSpec& spec) {
+  const KernelFactory make = stateless_kernel(scatter_add);
+  return has_16_bit(spec) ? make_widened(spec, make, kCpuHalfConversion) : make(spec);
+}
+
 // The op has no output in the graph: its kernel's output 0 is the variable's memory, in place.
 void assign_scatter(const KernelCall& call, const KernelContext& context) {
   COHORT_CHECK(call.output_specs.size() == 1);
@@ -115,7 +122,7 @@ void assign_scatter(const KernelCall& call, const KernelContext& context) {
   scatter("AssignScatter", op, call, context, [] {});
 }
 
-COHORT_REGISTER_KERNEL("ScatterAdd", kCpu, stateless_kernel(scatter_add));
+COHORT_REGISTER_KERNEL("ScatterAdd", kCpu, make_scatter_add);
 COHORT_REGISTER_KERNEL("AssignScatter", kCpu, stateless_kernel(assign_scatter));
 
 }  // namespace

@@ -30,10 +30,10 @@ COHORT_DEVICE inline T apply(ScatterOp op, T value, T update) {
   return update;
 }
 
-// Half types are computed in float, and rounded after each update.
+// Half types are computed in float, and rounded after each update or once at the end.
 template <typename T>
 void change_rows(const KernelContext& context, ScatterOp op, int64_t count, int64_t columns,
-                 const UpdateLists lists) {
+                 const UpdateLists lists, bool round_each) {
   using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
   const T* updates = context.input<T>(1);
   T* out = context.output<T>(0);
@@ -41,11 +41,12 @@ void change_rows(const KernelContext& context, ScatterOp op, int64_t count, int6
     int64_t update = i / columns;
     const int64_t column = i % columns, row = lists.row[update];
     if (row == kNone) return;
-    T value = out[row * columns + column];
-    for (; update != kNone; update = lists.next[update])
-      value = convert<T>(
-          apply(op, convert<Wide>(value), convert<Wide>(updates[update * columns + column])));
-    out[row * columns + column] = value;
+    auto value = convert<Wide>(out[row * columns + column]);
+    for (; update != kNone; update = lists.next[update]) {
+      value = apply(op, value, convert<Wide>(updates[update * columns + column]));
+      if (round_each) value = convert<Wide>(convert<T>(value));
+    }
+    out[row * columns + column] = convert<T>(value);
   });
 }
 
@@ -59,7 +60,8 @@ void clear(Stream& stream, char* target, int64_t bytes) {
 
 class ScatterKernel final : public Kernel {
  public:
-  // `from_zero`: output 0 is filled with zeros first; otherwise it is a variable, changed in place.
+  // `from_zero`: output 0 is filled with zeros first, and sums are rounded once; otherwise it is a
+  // variable, changed in place.
   ScatterKernel(const KernelSpec& spec, ScatterOp op, bool from_zero)
       : name_(spec.op),
         op_(op),
@@ -81,8 +83,9 @@ class ScatterKernel final : public Kernel {
     dispatch(IntegerTypes{}, index_dtype_, name_, [&]<typename Index>() {
       link_updates<Index>(context, count_, 0, target_.shape[0], lists);
     });
-    dispatch(NumberTypes{}, target_.dtype, name_,
-             [&]<typename T>() { change_rows<T>(context, op_, count_, columns_, lists); });
+    dispatch(NumberTypes{}, target_.dtype, name_, [&]<typename T>() {
+      change_rows<T>(context, op_, count_, columns_, lists, !from_zero_);
+    });
   }
 
   Error describe(const KernelFault& fault) const override {

@@ -101,10 +101,13 @@ TEST(ScatterAdd, AddsDuplicatesInOrderOnAnyNumberOfThreads) {
       const Tensor indices = random_indices(DType::kInt64, c);
       const Tensor updates = small_numbers(dtype, {c.count, c.columns}, 3, 1);
       const TensorSpec output{dtype, {c.rows, c.columns}};
-      const Tensor zeros = Tensor::zeros(dtype, output.shape);
+      // 16-bit numbers are rounded after the last addition.
+      const DType wide = is_half(dtype) ? DType::kFloat32 : dtype;
+      const auto sums = reference(ScatterOp::kAdd, Tensor::zeros(wide, output.shape), indices,
+                                  updates.cast(wide), c.columns);
       const auto one =
           run_kernel("ScatterAdd", {indices, updates}, {output}, {{"rows", c.rows}})[0];
-      expect_near(reference(ScatterOp::kAdd, zeros, indices, updates, c.columns), one, 0,
+      expect_near(to_doubles(Tensor::from(sums, output.shape).cast(dtype)), one, 0,
                   str("ScatterAdd ", updates.spec()));
       for (const int threads : {2, 3})
         expect_same_bytes(one,
@@ -112,6 +115,18 @@ TEST(ScatterAdd, AddsDuplicatesInOrderOnAnyNumberOfThreads) {
                                      {threads, {}, true})[0],
                           "ScatterAdd");
     }
+}
+
+TEST(ScatterAdd, RoundsSumsOf16BitNumbersOnce) {
+  constexpr int64_t kCount = 4096;
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const TensorSpec sum{dtype, {1}};
+    const Tensor indices = Tensor::zeros(DType::kInt32, {kCount}),
+                 ones = Tensor::full(dtype, {kCount}, 1);
+    expect_near({kCount},
+                run_kernel("ScatterAdd", {indices, ones}, {sum}, {{"rows", int64_t{1}}})[0], 0,
+                str(dtype));
+  }
 }
 
 TEST(ScatterAdd, NamesAnIndexOutOfRange) {
