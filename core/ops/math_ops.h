@@ -63,6 +63,8 @@ Value erf(const Value& x);
 Value tanh(const Value& x);
 Value sigmoid(const Value& x);
 Value softplus(const Value& x);  // log(1 + exp(x)), stable
+// max(x, 0), and NaN for NaN. Where a CPU computes it together with a product or convolution and
+// its bias in front, -inf stays -inf, and what is below -1e15 becomes a number from -1e-21 to 0.
 Value relu(const Value& x);
 // x * Phi(x) with the exact normal distribution function, or with its tanh approximation.
 Value gelu(const Value& x, bool approximate = false);

@@ -82,8 +82,9 @@ void DnnlSequence::add_reorder(Place from, const memory::desc& from_desc, Place 
   add(dnnl::reorder(desc), {{DNNL_ARG_FROM, from_desc, from}, {DNNL_ARG_TO, to_desc, to}});
 }
 
-// oneDNN's own relu turns NaN into 0, which would hide a diverged model; its leaky one passes NaN
-// on. Two of them with this slope make every negative number above -1e15 vanish.
+// oneDNN's own relu turns NaN into 0, which would hide a diverged model, and so do its maxima and
+// bounds; its leaky one passes NaN on. Two of them with this slope make every negative number above
+// -1e15 vanish. -inf stays: what would end it takes NaN along.
 dnnl::primitive_attr DnnlSequence::attributes(const std::string& activation) {
   constexpr float kSlope = 1e-30f;
   dnnl::primitive_attr attributes;
