@@ -23,9 +23,9 @@ struct Gradient {
 // Adds the nodes that compute d loss / d x for every x, in the graph of `loss`. Reverse mode: each
 // node on a path from an x to the loss is visited once, last first. `loss` must be a floating
 // scalar and in the function of every x (kInvalidArgument); an op on the way that has no gradient
-// is kUnimplemented. An x given twice gets the same gradient twice. A dense gradient's node stands
-// where the sweep completes it: in the order of their nodes gradients become ready, which is the
-// same for all shapes.
+// is kUnimplemented, as are the gradients of some ops (core/ops/nn_ops.h says which). An x given
+// twice gets the same gradient twice. A dense gradient's node stands where the sweep completes it:
+// in the order of their nodes gradients become ready, which is the same for all shapes.
 std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs);
 
 }  // namespace cohort

@@ -1,3 +1,4 @@
+#include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/op_helpers.h"
@@ -68,6 +69,25 @@ Values cross_entropy_gradient(const Node& node, const Values& dys) {
           Value()};
 }
 
+// Of dlogits = dloss * (sum(targets) p - targets) with p = softmax(logits), given its own, `dy`.
+// log_sum follows from logits: its part is theirs.
+Values second_gradient(const Node& node, const Value& dy, const Value& targets) {
+  const Value &dloss = node.inputs()[0], &logits = node.inputs()[1];
+  const Value p = softmax(logits), total = reduce_sum(targets, {-1}, true);
+  return {reduce_sum(dy * (total * p - targets), {-1}),
+          expand_dims(dloss, -1) * total * apply("SoftmaxGrad", {dy, p}), Value(), Value()};
+}
+
+Values sparse_second_gradient(const Node& node, const Values& dys) {
+  const TensorSpec& logits = node.outputs()[0];
+  return second_gradient(node, dys[0],
+                         one_hot(node.inputs()[2], logits.shape.dim(-1), logits.dtype));
+}
+
+Values dense_second_gradient(const Node& node, const Values& dys) {
+  return second_gradient(node, dys[0], node.inputs()[2]);
+}
+
 COHORT_REGISTER_OP({.name = "SparseSoftmaxCrossEntropy",
                     .num_inputs = 2,
                     .infer = infer_sparse,
@@ -78,8 +98,12 @@ COHORT_REGISTER_OP({.name = "SoftmaxCrossEntropy",
                     .gradient = cross_entropy_gradient});
 COHORT_REGISTER_OP({.name = "SparseSoftmaxCrossEntropyGrad",
                     .num_inputs = 4,
-                    .infer = infer_sparse_grad});
-COHORT_REGISTER_OP({.name = "SoftmaxCrossEntropyGrad", .num_inputs = 4, .infer = infer_dense_grad});
+                    .infer = infer_sparse_grad,
+                    .gradient = sparse_second_gradient});
+COHORT_REGISTER_OP({.name = "SoftmaxCrossEntropyGrad",
+                    .num_inputs = 4,
+                    .infer = infer_dense_grad,
+                    .gradient = dense_second_gradient});
 
 }  // namespace
 

@@ -69,6 +69,15 @@ Value gelu_second_derivative(const Value& x) {
   return density * exp(-0.5 * square(x)) * (2.0 - square(x));
 }
 
+// Of x s(u(x)), s being the sigmoid.
+Value gelu_tanh_second_derivative(const Value& x) {
+  constexpr double kCubic = 0.044715;
+  const double scale = std::sqrt(8 / std::numbers::pi);
+  const Value x2 = square(x), s = sigmoid(scale * x * (1.0 + kCubic * x2)),
+              slope = scale * (1.0 + 3 * kCubic * x2);  // of u
+  return s * (1.0 - s) * (scale * (2.0 + 12 * kCubic * x2) + x * (1.0 - 2.0 * s) * square(slope));
+}
+
 Value silu_second_derivative(const Value& x) {
   const Value s = sigmoid(x);
   return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s));
@@ -153,7 +162,7 @@ GradientFunction binary_gradient(Scalar op) {
     case Scalar::kSiluGrad:
       return activation_grad("SiluGrad", silu_second_derivative);
     case Scalar::kGeluTanhGrad:
-      return nullptr;
+      return activation_grad("GeluTanhGrad", gelu_tanh_second_derivative);
     default:
       return no_gradient;
   }

@@ -5,8 +5,7 @@
 
 namespace cohort::ops {
 
-// The gradient of each elementwise op; empty where there is none (the gradient of GeluTanhGrad's
-// input).
+// The gradient of each elementwise op.
 GradientFunction elementwise_gradient(Scalar op);
 
 }  // namespace cohort::ops
