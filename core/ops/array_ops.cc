@@ -86,8 +86,7 @@ COHORT_REGISTER_OP({.name = "Transpose",
 std::vector<int64_t> resolve_dims(const Shape& shape, std::vector<int64_t> dims) {
   const auto open = std::find(dims.begin(), dims.end(), -1);
   if (open == dims.end()) return dims;
-  if (std::find(open + 1, dims.end(), -1) != dims.end())
-    invalid("reshape: only one extent may be -1");
+  if (std::find(open + 1, dims.end(), -1) != dims.end()) invalid("only one extent may be -1");
   *open = 1;
   const Shape known(dims);
   // The extents in front that stay say nothing about it, and may be 0: a replica's share of a batch
@@ -96,8 +95,8 @@ std::vector<int64_t> resolve_dims(const Shape& shape, std::vector<int64_t> dims)
   const int first = static_cast<int>(changed - dims.begin());
   const int64_t left = shape.count(first, shape.rank()), others = known.count(first, known.rank());
   if (others == 0 || left % others != 0)
-    invalid("reshape: the ", shape.num_elements(), " elements of ", shape,
-            " do not divide into rows of ", known.num_elements());
+    invalid("the ", shape.num_elements(), " elements of ", shape, " do not divide into rows of ",
+            known.num_elements());
   *open = left / others;
   return dims;
 }
@@ -114,13 +113,13 @@ Value require(const Value& x, const Value& condition, const std::string& message
 }
 
 Value reshape(const Value& x, const std::vector<int64_t>& dims) {
-  const auto shape = resolve_dims(x.shape(), dims);
+  const auto shape = prepare("reshape", [&] { return resolve_dims(x.shape(), dims); });
   return shape == x.shape().to_vector() ? x : apply("Reshape", {x}, {{"shape", shape}});
 }
 
 Value flatten_from(const Value& x, int axis) {
   const Shape& shape = x.shape();
-  const int first = shape.rank() == 0 && axis == 0 ? 0 : shape.normalize_axis(axis);
+  const int first = shape.rank() == 0 && axis == 0 ? 0 : axis_of("flatten_from", x, axis);
   std::vector<int64_t> dims(shape.begin(), shape.begin() + first);
   dims.push_back(shape.count(first, shape.rank()));
   return reshape(x, dims);
@@ -129,7 +128,7 @@ Value flatten_from(const Value& x, int axis) {
 Value expand_dims(const Value& x, int64_t axis) {
   const int rank = x.shape().rank();
   if (axis < -rank - 1 || axis > rank)
-    invalid("expand_dims: axis ", axis, " is out of range for shape ", x.shape(),
+    invalid(in_scope("expand_dims"), ": axis ", axis, " is out of range for shape ", x.shape(),
             " (allowed: ", -rank - 1, " to ", rank, ")");
   return reshape(
       x,
@@ -137,8 +136,9 @@ Value expand_dims(const Value& x, int64_t axis) {
 }
 
 Value squeeze(const Value& x, int64_t axis) {
-  const int removed = x.shape().normalize_axis(axis);
-  if (x.shape()[removed] != 1) invalid("squeeze: axis ", axis, " of ", x.shape(), " is not 1 long");
+  const int removed = axis_of("squeeze", x, axis);
+  if (x.shape()[removed] != 1)
+    invalid(in_scope("squeeze"), ": axis ", axis, " of ", x.shape(), " is not 1 long");
   return reshape(x, x.shape().without_axis(removed).to_vector());
 }
 
@@ -148,7 +148,7 @@ Value broadcast_to(const Value& x, const Shape& shape) {
 
 Value transpose(const Value& x, const std::vector<int64_t>& perm) {
   std::vector<int64_t> normalised;
-  for (int64_t axis : perm) normalised.push_back(x.shape().normalize_axis(axis));
+  for (int64_t axis : perm) normalised.push_back(axis_of("transpose", x, axis));
   if (perm.empty()) {
     normalised.resize(x.shape().rank());
     std::iota(normalised.rbegin(), normalised.rend(), 0);

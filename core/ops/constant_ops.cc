@@ -46,7 +46,8 @@ Value constant(const Tensor& value) {
 }
 
 Value constant(double value, DType dtype) {
-  if (!is_number_of(value, dtype)) invalid("the number ", value, " is not a value of ", dtype);
+  if (!is_number_of(value, dtype))
+    invalid(in_scope("constant"), ": the number ", value, " is not a value of ", dtype);
   return apply("Constant", {}, {{"value", Tensor::full(dtype, {}, value)}});
 }
 

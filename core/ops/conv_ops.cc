@@ -148,16 +148,20 @@ Attributes conv_attributes(const Conv2DOptions& options, const Shape& filter, Si
 }  // namespace
 
 Value conv2d(const Value& x, const Value& filter, const Conv2DOptions& options) {
-  require_operands(x.spec(), "conv2d: x", filter.spec(), "the filter");
-  return apply("Conv2D", {x, filter},
-               conv_attributes(options, filter.shape(), image_size(x.shape())));
+  Attributes attributes = prepare("conv2d", [&] {
+    require_operands(x.spec(), "x", filter.spec(), "the filter");
+    return conv_attributes(options, filter.shape(), image_size(x.shape()));
+  });
+  return apply("Conv2D", {x, filter}, std::move(attributes));
 }
 
 Value conv2d_transpose(const Value& y, const Value& filter, std::pair<int64_t, int64_t> output_size,
                        const Conv2DOptions& options) {
-  require_operands(y.spec(), "conv2d_transpose: y", filter.spec(), "the filter");
   const Size2 image = {output_size.first, output_size.second};
-  Attributes attributes = conv_attributes(options, filter.shape(), image);
+  Attributes attributes = prepare("conv2d_transpose", [&] {
+    require_operands(y.spec(), "y", filter.spec(), "the filter");
+    return conv_attributes(options, filter.shape(), image);
+  });
   attributes.set("input_size", std::vector<int64_t>{image[0], image[1]});
   return apply("Conv2DGradInput", {y, filter}, std::move(attributes));
 }

@@ -106,7 +106,7 @@ Value where(const Value& condition, const Value& a, const Value& b) {
 
 Value clip(const Value& x, double low, double high) {
   if (!(low <= high))
-    invalid("clip: the lower bound ", low, " is not below the upper bound ", high);
+    invalid(in_scope("clip"), ": the lower bound ", low, " is not below the upper bound ", high);
   return minimum(maximum(x, scalar_like(x, low)), scalar_like(x, high));
 }
 

@@ -81,7 +81,7 @@ COHORT_REGISTER_OP(
 }  // namespace
 
 Value gather(const Value& params, const Value& indices, int64_t axis) {
-  return apply("Gather", {params, indices}, {{"axis", params.shape().normalize_axis(axis)}});
+  return apply("Gather", {params, indices}, {{"axis", axis_of("gather", params, axis)}});
 }
 
 Value gather_rows_or_zero(const Value& params, const Value& indices) {

@@ -103,13 +103,13 @@ COHORT_REGISTER_OP({.name = "Pad", .num_inputs = 1, .infer = infer_pad, .gradien
 }  // namespace
 
 Value concat(const Values& values, int64_t axis) {
-  if (values.empty()) invalid("concat: there is nothing to join");
-  return apply("Concat", values, {{"axis", values[0].shape().normalize_axis(axis)}});
+  if (values.empty()) invalid(in_scope("concat"), ": there is nothing to join");
+  return apply("Concat", values, {{"axis", axis_of("concat", values[0], axis)}});
 }
 
 Values split(const Value& x, const Sizes& sizes, int64_t axis) {
   return outputs_of(
-      apply_node("Split", {x}, {{"sizes", sizes}, {"axis", x.shape().normalize_axis(axis)}}));
+      apply_node("Split", {x}, {{"sizes", sizes}, {"axis", axis_of("split", x, axis)}}));
 }
 
 Value slice(const Value& x, const Sizes& begin, const Sizes& size) {

@@ -14,6 +14,15 @@ Value apply(std::string_view op, Values inputs, Attributes attributes) {
   return apply_node(op, std::move(inputs), std::move(attributes)).output();
 }
 
+std::string in_scope(std::string_view name) {
+  const std::string& scope = NameScope::current();
+  return scope.empty() ? std::string(name) : str(scope, "/", name);
+}
+
+int axis_of(std::string_view name, const Value& x, int64_t axis) {
+  return prepare(name, [&] { return x.shape().normalize_axis(axis); });
+}
+
 Value output_of(const Node& node, int index) {
   return node.graph().nodes()[node.id()]->output(index);
 }

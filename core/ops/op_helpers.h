@@ -1,8 +1,10 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/graph/op.h"
 
 // What the definitions of ops and their gradients share. Internal to core/ops.
@@ -14,6 +16,21 @@ using Values = std::vector<Value>;
 Node& apply_node(std::string_view op, Values inputs, Attributes attributes = {});
 // The same; returns the node's first output.
 Value apply(std::string_view op, Values inputs, Attributes attributes = {});
+
+// What errors start with that come before there is a node, whose name they would have: the scope,
+// and the name of an op or of a function of this folder.
+std::string in_scope(std::string_view name);
+// What f() returns, whose errors get that in front.
+template <typename F>
+auto prepare(std::string_view name, const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw error.with_context(in_scope(name));
+  }
+}
+// The non-negative form of an axis of x; an error starts with in_scope(name).
+int axis_of(std::string_view name, const Value& x, int64_t axis);
 
 // What gradient functions start from: output `index` of `node` as a value to compute with.
 Value output_of(const Node& node, int index = 0);

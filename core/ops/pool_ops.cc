@@ -75,17 +75,20 @@ COHORT_REGISTER_OP({.name = "AvgPool2DGrad",
                     .infer = infer_avg_pool_grad,
                     .gradient = avg_pool_grad_gradient});
 
-Value pool(std::string_view op, const Value& x, const Pool2DOptions& options) {
-  require_image(x.spec(), "x");
+Attributes pool_attributes(const Pool2DOptions& options, const TensorSpec& x) {
+  require_image(x, "x");
   const auto stride = [](int64_t stride, int64_t size) { return stride == 0 ? size : stride; };
   const Windows windows{.size = {options.size.first, options.size.second},
                         .strides = {stride(options.strides.first, options.size.first),
                                     stride(options.strides.second, options.size.second)}};
   using List = std::vector<int64_t>;
-  return apply(op, {x},
-               {{"size", List{windows.size[0], windows.size[1]}},
-                {"strides", List{windows.strides[0], windows.strides[1]}},
-                {"pads", resolve_padding(options.padding, windows, image_size(x.shape()))}});
+  return {{"size", List{windows.size[0], windows.size[1]}},
+          {"strides", List{windows.strides[0], windows.strides[1]}},
+          {"pads", resolve_padding(options.padding, windows, image_size(x.shape))}};
+}
+
+Value pool(std::string_view op, const Value& x, const Pool2DOptions& options) {
+  return apply(op, {x}, prepare(op, [&] { return pool_attributes(options, x.spec()); }));
 }
 
 }  // namespace

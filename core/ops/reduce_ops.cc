@@ -101,13 +101,13 @@ COHORT_REGISTER_OP(
 
 Value reduce(std::string_view op, const Value& x, const Axes& axes, bool keep_dims) {
   Axes normalised;
-  for (int64_t axis : axes) normalised.push_back(x.shape().normalize_axis(axis));
+  for (int64_t axis : axes) normalised.push_back(axis_of(op, x, axis));
   if (axes.empty())
     for (int i = 0; i < x.shape().rank(); ++i) normalised.push_back(i);
   std::sort(normalised.begin(), normalised.end());
   const auto twice = std::adjacent_find(normalised.begin(), normalised.end());
   if (twice != normalised.end())
-    invalid(op, ": axis ", *twice, " of ", x.shape(), " is given twice");
+    invalid(in_scope(op), ": axis ", *twice, " of ", x.shape(), " is given twice");
   return apply(op, {x}, {{"axes", normalised}, {"keep_dims", keep_dims}});
 }
 
@@ -130,7 +130,7 @@ Value reduce_prod(const Value& x, const Axes& axes, bool keep_dims) {
 }
 
 Value argmax(const Value& x, int64_t axis) {
-  return apply("ArgMax", {x}, {{"axis", x.shape().normalize_axis(axis)}});
+  return apply("ArgMax", {x}, {{"axis", axis_of("argmax", x, axis)}});
 }
 
 }  // namespace cohort::ops

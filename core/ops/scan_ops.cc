@@ -55,7 +55,7 @@ COHORT_REGISTER_OP(
 Value cumsum(const Value& x, int64_t axis, bool exclusive, bool reverse) {
   return apply(
       "CumSum", {x},
-      {{"axis", x.shape().normalize_axis(axis)}, {"exclusive", exclusive}, {"reverse", reverse}});
+      {{"axis", axis_of("cumsum", x, axis)}, {"exclusive", exclusive}, {"reverse", reverse}});
 }
 
 TopK top_k(const Value& x, int64_t k) {

@@ -1,4 +1,7 @@
+#include <functional>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -6,6 +9,8 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/evaluate.h"
 #include "tests/testing/gradient_check.h"
 
@@ -135,6 +140,58 @@ TEST_F(Shapes, ConcatAndSplitAreInverse) {
   EXPECT_THROW(concat({}, 0), Error);
   EXPECT_THROW(split(input({7}), {3, 3}, 0), Error);
   EXPECT_THROW(split(input({7}), {8, -1}, 0), Error);
+}
+
+// Of what is found before there is a node, which would have a name.
+TEST_F(Shapes, ErrorsNameTheScopeAndTheFunction) {
+  const NameScope scope("encoder");
+  const Value x = input({2, 3}), image = input({1, 4, 4, 1});
+  const std::string out_of_range = "axis 2 is out of range for shape [2,3] (allowed: -2 to 1)";
+  const std::pair<std::function<void()>, std::string> mistakes[] = {
+      {[&] { argmax(x, 2); }, "argmax: " + out_of_range},
+      {[&] { cumsum(x, 2); }, "cumsum: " + out_of_range},
+      {[&] { reduce_sum(x, {2}); }, "ReduceSum: " + out_of_range},
+      {[&] {
+         reduce_sum(x, {1, -1});
+       },
+       "ReduceSum: axis 1 of [2,3] is given twice"},
+      {[&] { gather(x, cast(x, DType::kInt32), 2); }, "gather: " + out_of_range},
+      {[&] {
+         concat({x, x}, 2);
+       },
+       "concat: " + out_of_range},
+      {[&] { concat({}, 0); }, "concat: there is nothing to join"},
+      {[&] { split(x, {3}, 2); }, "split: " + out_of_range},
+      {[&] {
+         transpose(x, {0, 2});
+       },
+       "transpose: " + out_of_range},
+      {[&] { flatten_from(x, 2); }, "flatten_from: " + out_of_range},
+      {[&] { squeeze(x, 2); }, "squeeze: " + out_of_range},
+      {[&] { squeeze(x, 0); }, "squeeze: axis 0 of [2,3] is not 1 long"},
+      {[&] { expand_dims(x, 3); },
+       "expand_dims: axis 3 is out of range for shape [2,3] (allowed: -3 to 2)"},
+      {[&] {
+         reshape(x, {-1, -1});
+       },
+       "reshape: only one extent may be -1"},
+      {[&] { clip(x, 2, 1); }, "clip: the lower bound 2 is not below the upper bound 1"},
+      {[&] { cast(x, DType::kInt32) * 0.5; }, "constant: the number 0.5 is not a value of int32"},
+      {[&] { max_pool2d(x); }, "MaxPool2D: x must have 4 axes, has shape [2,3]"},
+      {[&] {
+         avg_pool2d(image, {.size = {0, 2}, .padding = Padding::same()});
+       },
+       "AvgPool2D: a window must be 1 to 2147483647, is 0"},
+      {[&] { conv2d(x, image); }, "conv2d: x must have 4 axes, has shape [2,3]"},
+      {[&] {
+         conv2d_transpose(x, image, {4, 4});
+       },
+       "conv2d_transpose: y must have 4 axes, has shape [2,3]"}};
+  for (const auto& [mistake, message] : mistakes) {
+    const Error error = testing::error_of(mistake);
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(error.message(), "encoder/" + message);
+  }
 }
 
 TEST_F(Shapes, AnEmptyValueIsTheCallersError) {
