@@ -55,6 +55,7 @@ Value Graph::add_input(std::string name, TensorSpec spec) {
 
 Node& Graph::add(std::string_view op, std::vector<Value> inputs, Attributes attributes,
                  std::shared_ptr<Resource> resource) {
+  check_attributes(find_op(op), attributes);
   const std::string& scope = NameScope::current();
   return add_named(scope.empty() ? std::string(op) : str(scope, "/", op), op, std::move(inputs),
                    std::move(attributes), std::move(resource));

@@ -88,11 +88,12 @@ class Graph {
   // A value that the caller feeds; its position among inputs() is its feed number.
   Value add_input(std::string name, TensorSpec spec);
   // Adds a node after inferring its output specs. Errors carry the scope, the op and the input
-  // specs. All inputs must belong to this graph.
+  // specs. All inputs must belong to this graph, and all attributes be among those that the op
+  // lists.
   Node& add(std::string_view op, std::vector<Value> inputs, Attributes attributes = {},
             std::shared_ptr<Resource> resource = nullptr);
-  // As above under a full name of its own rather than the current NameScope's; for passes and
-  // import.
+  // As above under a full name of its own rather than the current NameScope's, and with what
+  // attributes passes may add; for passes and import.
   Node& add_named(std::string name, std::string_view op, std::vector<Value> inputs,
                   Attributes attributes, std::shared_ptr<Resource> resource = nullptr);
 

@@ -1,7 +1,9 @@
 #include "core/graph/op.h"
 
+#include <algorithm>
 #include <map>
 
+#include "core/base/comma_separated.h"
 #include "core/graph/registry.h"
 
 namespace cohort {
@@ -22,6 +24,14 @@ const OpDef& find_op(std::string_view name) {
   const auto it = registry().find(name);
   if (it == registry().end()) fail(Code::kNotFound, "there is no op \"", name, "\"");
   return it->second;
+}
+
+void check_attributes(const OpDef& op, const Attributes& attributes) {
+  const auto& known = op.attributes;
+  for (const auto& [name, value] : attributes)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      invalid("op ", op.name, " takes no attribute \"", name,
+              "\" (allowed: ", known.empty() ? "none" : comma_separated(known), ')');
 }
 
 std::vector<std::string> registered_ops() {

@@ -36,6 +36,9 @@ struct OpDef {
 
   std::string name;
   int num_inputs = 0;  // or kVariadic
+  // The names of those that its nodes may have where they are traced or imported; `infer` checks
+  // them all. Passes give some nodes others, which kernels trust (core/graph/passes/passes.h).
+  std::vector<std::string> attributes = {};
   InferFunction infer;
   GradientFunction gradient;  // empty: asking for a gradient through it is kUnimplemented
   // Has an effect or differs from call to call: never folded, merged with an equal node, or dropped
@@ -48,6 +51,9 @@ struct OpDef {
 
 // kNotFound naming the op when it is not registered.
 const OpDef& find_op(std::string_view name);
+
+// kInvalidArgument naming the op for an attribute that it does not list.
+void check_attributes(const OpDef& op, const Attributes& attributes);
 
 // Registers an op; a second definition of a name is a bug (kInternal).
 struct OpRegistration {

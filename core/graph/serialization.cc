@@ -173,6 +173,7 @@ class Importer {
         invalid("attribute \"", attribute.name(), "\" is given twice");
       attributes.set(attribute.name(), read_attribute(attribute));
     }
+    check_attributes(find_op(in.op()), attributes);
     return attributes;
   }
 

@@ -65,20 +65,26 @@ COHORT_REGISTER_OP(
     {.name = "StopGradient", .num_inputs = 1, .infer = infer_like_input, .gradient = no_gradient});
 COHORT_REGISTER_OP({.name = "Require",
                     .num_inputs = 2,
+                    .attributes = {"message"},
                     .infer = infer_require,
                     .gradient = [](const Node&, const Values& dys) -> Values {
                       return {dys[0], Value()};
                     }});
-COHORT_REGISTER_OP(
-    {.name = "Reshape", .num_inputs = 1, .infer = infer_reshape, .gradient = reshape_gradient});
+COHORT_REGISTER_OP({.name = "Reshape",
+                    .num_inputs = 1,
+                    .attributes = {"shape"},
+                    .infer = infer_reshape,
+                    .gradient = reshape_gradient});
 COHORT_REGISTER_OP({.name = "BroadcastTo",
                     .num_inputs = 1,
+                    .attributes = {"shape"},
                     .infer = infer_broadcast_to,
                     .gradient = [](const Node& node, const Values& dys) -> Values {
                       return {sum_to_shape(dys[0], node.inputs()[0].shape())};
                     }});
 COHORT_REGISTER_OP({.name = "Transpose",
                     .num_inputs = 1,
+                    .attributes = {"perm"},
                     .infer = infer_transpose,
                     .gradient = transpose_gradient});
 

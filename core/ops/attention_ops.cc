@@ -46,9 +46,13 @@ Values attention_gradient(const Node& node, const Values& dys) {
 
 COHORT_REGISTER_OP({.name = "Attention",
                     .num_inputs = 3,
+                    .attributes = {"causal", "scale"},
                     .infer = infer_attention,
                     .gradient = attention_gradient});
-COHORT_REGISTER_OP({.name = "AttentionGrad", .num_inputs = 6, .infer = infer_attention_grad});
+COHORT_REGISTER_OP({.name = "AttentionGrad",
+                    .num_inputs = 6,
+                    .attributes = {"causal", "scale"},
+                    .infer = infer_attention_grad});
 
 }  // namespace
 

@@ -10,6 +10,7 @@ namespace {
 
 COHORT_REGISTER_OP({.name = "Input",
                     .num_inputs = 0,
+                    .attributes = {"dtype", "shape"},
                     .infer = [](const InferenceContext& c) -> Specs {
                       return {{c.attributes.get<DType>("dtype"), shape_attribute(c)}};
                     },
@@ -18,6 +19,7 @@ COHORT_REGISTER_OP({.name = "Input",
 
 COHORT_REGISTER_OP({.name = "Constant",
                     .num_inputs = 0,
+                    .attributes = {"value"},
                     .infer = [](const InferenceContext& c) -> Specs {
                       const auto& value = c.attributes.get<Tensor>("value");
                       if (!value.defined()) invalid("the tensor is empty");

@@ -122,15 +122,24 @@ Values grad_filter_gradient(const Node& node, const Values& dys) {
   return {grad_input(node, dy, dys[0], x.shape()), conv(node, x, dys[0])};
 }
 
-COHORT_REGISTER_OP(
-    {.name = "Conv2D", .num_inputs = 2, .infer = infer_conv2d, .gradient = conv_gradient});
-COHORT_REGISTER_OP({.name = "FusedConv2D", .num_inputs = 3, .infer = infer_fused_conv2d});
+COHORT_REGISTER_OP({.name = "Conv2D",
+                    .num_inputs = 2,
+                    .attributes = {"strides", "dilations", "pads", "groups", "dtype"},
+                    .infer = infer_conv2d,
+                    .gradient = conv_gradient});
+COHORT_REGISTER_OP({.name = "FusedConv2D",
+                    .num_inputs = 3,
+                    .attributes = {"strides", "dilations", "pads", "groups", "dtype", "activation"},
+                    .infer = infer_fused_conv2d});
 COHORT_REGISTER_OP({.name = "Conv2DGradInput",
                     .num_inputs = 2,
+                    .attributes = {"strides", "dilations", "pads", "groups", "dtype", "input_size"},
                     .infer = infer_grad_input,
                     .gradient = grad_input_gradient});
 COHORT_REGISTER_OP({.name = "Conv2DGradFilter",
                     .num_inputs = 2,
+                    .attributes = {"strides", "dilations", "pads", "groups", "dtype",
+                                   "filter_size"},
                     .infer = infer_grad_filter,
                     .gradient = grad_filter_gradient});
 

@@ -68,11 +68,14 @@ Specs infer_elementwise(Scalar op, const InferenceContext& c) {
   return {{gives_bool(op) ? DType::kBool : c.inputs[first].dtype, shape}};
 }
 
+using Names = std::vector<std::string>;
+
 const bool kRegistered = [] {
   for (int64_t i = 0; i < static_cast<int64_t>(Scalar::kCount); ++i) {
     const auto op = static_cast<Scalar>(i);
     OpRegistration({.name = std::string(scalar_name(op)),
                     .num_inputs = scalar_arity(op),
+                    .attributes = op == Scalar::kCopy ? Names{"dtype"} : Names{},
                     .infer = [op](const InferenceContext& c) { return infer_elementwise(op, c); },
                     .gradient = elementwise_gradient(op)});
   }

@@ -63,9 +63,11 @@ Specs infer_multi_elementwise(const InferenceContext& c) {
 
 COHORT_REGISTER_OP({.name = "FusedElementwise",
                     .num_inputs = OpDef::kVariadic,
+                    .attributes = {"program", "shape", "dtypes"},
                     .infer = infer_fused_elementwise});
 COHORT_REGISTER_OP({.name = "MultiElementwise",
                     .num_inputs = OpDef::kVariadic,
+                    .attributes = {"program", "groups", "dtypes"},
                     .infer = infer_multi_elementwise});
 
 }  // namespace

@@ -67,16 +67,23 @@ Values gather_gradient(const Node& node, const Values& dys) {
   return {front_to_axis(scatter_add(indices, dy, rows), axis), Value()};
 }
 
-COHORT_REGISTER_OP(
-    {.name = "Gather", .num_inputs = 2, .infer = infer_gather, .gradient = gather_gradient});
+COHORT_REGISTER_OP({.name = "Gather",
+                    .num_inputs = 2,
+                    .attributes = {"axis", "allow_none"},
+                    .infer = infer_gather,
+                    .gradient = gather_gradient});
 COHORT_REGISTER_OP({.name = "ScatterAdd",
                     .num_inputs = 2,
+                    .attributes = {"rows"},
                     .infer = infer_scatter_add,
                     .gradient = [](const Node& node, const Values& dys) -> Values {
                       return {Value(), gather_rows_or_zero(dys[0], node.inputs()[0])};
                     }});
-COHORT_REGISTER_OP(
-    {.name = "OneHot", .num_inputs = 1, .infer = infer_one_hot, .gradient = no_gradient});
+COHORT_REGISTER_OP({.name = "OneHot",
+                    .num_inputs = 1,
+                    .attributes = {"depth", "dtype"},
+                    .infer = infer_one_hot,
+                    .gradient = no_gradient});
 
 }  // namespace
 

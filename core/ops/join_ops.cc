@@ -92,13 +92,24 @@ Values pad_gradient(const Node& node, const Values& dys) {
 
 COHORT_REGISTER_OP({.name = "Concat",
                     .num_inputs = OpDef::kVariadic,
+                    .attributes = {"axis"},
                     .infer = infer_concat,
                     .gradient = concat_gradient});
-COHORT_REGISTER_OP(
-    {.name = "Split", .num_inputs = 1, .infer = infer_split, .gradient = split_gradient});
-COHORT_REGISTER_OP(
-    {.name = "Slice", .num_inputs = 1, .infer = infer_slice, .gradient = slice_gradient});
-COHORT_REGISTER_OP({.name = "Pad", .num_inputs = 1, .infer = infer_pad, .gradient = pad_gradient});
+COHORT_REGISTER_OP({.name = "Split",
+                    .num_inputs = 1,
+                    .attributes = {"axis", "sizes"},
+                    .infer = infer_split,
+                    .gradient = split_gradient});
+COHORT_REGISTER_OP({.name = "Slice",
+                    .num_inputs = 1,
+                    .attributes = {"begin", "size"},
+                    .infer = infer_slice,
+                    .gradient = slice_gradient});
+COHORT_REGISTER_OP({.name = "Pad",
+                    .num_inputs = 1,
+                    .attributes = {"before", "after", "value"},
+                    .infer = infer_pad,
+                    .gradient = pad_gradient});
 
 }  // namespace
 

@@ -62,9 +62,15 @@ Values matmul_gradient(const Node& node, const Values& dys) {
   return {da, db};
 }
 
-COHORT_REGISTER_OP(
-    {.name = "MatMul", .num_inputs = 2, .infer = infer_matmul, .gradient = matmul_gradient});
-COHORT_REGISTER_OP({.name = "FusedMatMul", .num_inputs = 3, .infer = infer_fused_matmul});
+COHORT_REGISTER_OP({.name = "MatMul",
+                    .num_inputs = 2,
+                    .attributes = {"transpose_a", "transpose_b", "dtype"},
+                    .infer = infer_matmul,
+                    .gradient = matmul_gradient});
+COHORT_REGISTER_OP({.name = "FusedMatMul",
+                    .num_inputs = 3,
+                    .attributes = {"transpose_a", "transpose_b", "dtype", "activation"},
+                    .infer = infer_fused_matmul});
 
 Value swap_last_axes(const Value& x) {
   std::vector<int64_t> perm;

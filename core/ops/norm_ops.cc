@@ -141,22 +141,26 @@ Values batch_norm_gradient(const Node& node, const Values& dys) {
 
 COHORT_REGISTER_OP({.name = "BatchNorm",
                     .num_inputs = 3,
+                    .attributes = {"epsilon", "activation"},
                     .infer = infer_batch_norm,
                     .gradient = batch_norm_gradient});
 COHORT_REGISTER_OP({.name = "LayerNorm",
                     .num_inputs = 3,
+                    .attributes = {"epsilon"},
                     .infer = infer_layer_norm,
                     .gradient = [](const Node& node, const Values& dys) {
                       return norm_gradient("LayerNormGrad", node, dys, {});
                     }});
 COHORT_REGISTER_OP({.name = "RmsNorm",
                     .num_inputs = 2,
+                    .attributes = {"epsilon"},
                     .infer = infer_rms_norm,
                     .gradient = [](const Node& node, const Values& dys) {
                       return norm_gradient("RmsNormGrad", node, dys, {});
                     }});
 COHORT_REGISTER_OP({.name = "BatchNormGrad",
                     .num_inputs = OpDef::kVariadic,
+                    .attributes = {"epsilon", "activation"},
                     .infer = infer_batch_norm_grad});
 COHORT_REGISTER_OP({.name = "LayerNormGrad", .num_inputs = 5, .infer = infer_layer_norm_grad});
 COHORT_REGISTER_OP({.name = "RmsNormGrad", .num_inputs = 4, .infer = infer_rms_norm_grad});

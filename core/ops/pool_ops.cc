@@ -65,13 +65,23 @@ Values avg_pool_grad_gradient(const Node& node, const Values& dys) {
   return {apply("AvgPool2D", {dys[0]}, std::move(attributes))};
 }
 
-COHORT_REGISTER_OP(
-    {.name = "MaxPool2D", .num_inputs = 1, .infer = infer_pool, .gradient = max_pool_gradient});
-COHORT_REGISTER_OP(
-    {.name = "AvgPool2D", .num_inputs = 1, .infer = infer_pool, .gradient = avg_pool_gradient});
-COHORT_REGISTER_OP({.name = "MaxPool2DGrad", .num_inputs = 3, .infer = infer_max_pool_grad});
+COHORT_REGISTER_OP({.name = "MaxPool2D",
+                    .num_inputs = 1,
+                    .attributes = {"size", "strides", "pads"},
+                    .infer = infer_pool,
+                    .gradient = max_pool_gradient});
+COHORT_REGISTER_OP({.name = "AvgPool2D",
+                    .num_inputs = 1,
+                    .attributes = {"size", "strides", "pads"},
+                    .infer = infer_pool,
+                    .gradient = avg_pool_gradient});
+COHORT_REGISTER_OP({.name = "MaxPool2DGrad",
+                    .num_inputs = 3,
+                    .attributes = {"size", "strides", "pads"},
+                    .infer = infer_max_pool_grad});
 COHORT_REGISTER_OP({.name = "AvgPool2DGrad",
                     .num_inputs = 1,
+                    .attributes = {"size", "strides", "pads", "input_size"},
                     .infer = infer_avg_pool_grad,
                     .gradient = avg_pool_grad_gradient});
 

@@ -42,21 +42,25 @@ Values dropout_gradient(const Node& node, const Values& dys) {
 
 COHORT_REGISTER_OP({.name = "RandomUniform",
                     .num_inputs = 0,
+                    .attributes = {"shape", "dtype", "a", "b", "seed"},
                     .infer = infer_random,
                     .gradient = no_gradient,
                     .stateful = true});
 COHORT_REGISTER_OP({.name = "RandomNormal",
                     .num_inputs = 0,
+                    .attributes = {"shape", "dtype", "a", "b", "seed"},
                     .infer = infer_random,
                     .gradient = no_gradient,
                     .stateful = true});
 COHORT_REGISTER_OP({.name = "TruncatedNormal",
                     .num_inputs = 0,
+                    .attributes = {"shape", "dtype", "a", "b", "seed"},
                     .infer = infer_random,
                     .gradient = no_gradient,
                     .stateful = true});
 COHORT_REGISTER_OP({.name = "Dropout",
                     .num_inputs = 1,
+                    .attributes = {"rate", "seed"},
                     .infer = infer_dropout,
                     .gradient = dropout_gradient,
                     .stateful = true});

@@ -86,18 +86,36 @@ Values prod_gradient(const Node& node, const Values& dys) {
   return {with_kept_axes(node, dys[0]) * (others * where(equal(zeros, zero), one, only_zero))};
 }
 
-COHORT_REGISTER_OP(
-    {.name = "ReduceSum", .num_inputs = 1, .infer = infer_reduce, .gradient = sum_gradient});
-COHORT_REGISTER_OP(
-    {.name = "ReduceMean", .num_inputs = 1, .infer = infer_reduce, .gradient = mean_gradient});
-COHORT_REGISTER_OP(
-    {.name = "ReduceMax", .num_inputs = 1, .infer = infer_reduce, .gradient = extreme_gradient});
-COHORT_REGISTER_OP(
-    {.name = "ReduceMin", .num_inputs = 1, .infer = infer_reduce, .gradient = extreme_gradient});
-COHORT_REGISTER_OP(
-    {.name = "ReduceProd", .num_inputs = 1, .infer = infer_reduce, .gradient = prod_gradient});
-COHORT_REGISTER_OP(
-    {.name = "ArgMax", .num_inputs = 1, .infer = infer_argmax, .gradient = no_gradient});
+COHORT_REGISTER_OP({.name = "ReduceSum",
+                    .num_inputs = 1,
+                    .attributes = {"axes", "keep_dims"},
+                    .infer = infer_reduce,
+                    .gradient = sum_gradient});
+COHORT_REGISTER_OP({.name = "ReduceMean",
+                    .num_inputs = 1,
+                    .attributes = {"axes", "keep_dims"},
+                    .infer = infer_reduce,
+                    .gradient = mean_gradient});
+COHORT_REGISTER_OP({.name = "ReduceMax",
+                    .num_inputs = 1,
+                    .attributes = {"axes", "keep_dims"},
+                    .infer = infer_reduce,
+                    .gradient = extreme_gradient});
+COHORT_REGISTER_OP({.name = "ReduceMin",
+                    .num_inputs = 1,
+                    .attributes = {"axes", "keep_dims"},
+                    .infer = infer_reduce,
+                    .gradient = extreme_gradient});
+COHORT_REGISTER_OP({.name = "ReduceProd",
+                    .num_inputs = 1,
+                    .attributes = {"axes", "keep_dims"},
+                    .infer = infer_reduce,
+                    .gradient = prod_gradient});
+COHORT_REGISTER_OP({.name = "ArgMax",
+                    .num_inputs = 1,
+                    .attributes = {"axis"},
+                    .infer = infer_argmax,
+                    .gradient = no_gradient});
 
 Value reduce(std::string_view op, const Value& x, const Axes& axes, bool keep_dims) {
   Axes normalised;

@@ -45,10 +45,16 @@ Values top_k_gradient(const Node& node, const Values& dys) {
       reshape(scatter_add(places, reshape(dys[0], {rows, k}), rows * extent), shape.to_vector())};
 }
 
-COHORT_REGISTER_OP(
-    {.name = "CumSum", .num_inputs = 1, .infer = infer_cumsum, .gradient = cumsum_gradient});
-COHORT_REGISTER_OP(
-    {.name = "TopK", .num_inputs = 1, .infer = infer_top_k, .gradient = top_k_gradient});
+COHORT_REGISTER_OP({.name = "CumSum",
+                    .num_inputs = 1,
+                    .attributes = {"axis", "exclusive", "reverse"},
+                    .infer = infer_cumsum,
+                    .gradient = cumsum_gradient});
+COHORT_REGISTER_OP({.name = "TopK",
+                    .num_inputs = 1,
+                    .attributes = {"k"},
+                    .infer = infer_top_k,
+                    .gradient = top_k_gradient});
 
 }  // namespace
 

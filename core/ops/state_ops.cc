@@ -41,6 +41,7 @@ COHORT_REGISTER_OP({.name = "AssignVariable",
                     .uses_variable = true});
 COHORT_REGISTER_OP({.name = "AssignScatter",
                     .num_inputs = 2,
+                    .attributes = {"op"},
                     .infer = infer_assign_scatter,
                     .stateful = true,
                     .uses_variable = true});

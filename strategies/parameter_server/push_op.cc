@@ -37,6 +37,7 @@ std::vector<TensorSpec> infer_push(const InferenceContext& c) {
 
 COHORT_REGISTER_OP({.name = kPushOp,
                     .num_inputs = OpDef::kVariadic,
+                    .attributes = {kSparse, kConditional},
                     .infer = infer_push,
                     .stateful = true,
                     .uses_variable = true});

@@ -72,6 +72,21 @@ TEST(Graph, OnlyOpsThatUseAVariableNameOne) {
   EXPECT_EQ(graph.nodes().size(), 3u);
 }
 
+TEST(Graph, OpsTakeOnlyTheAttributesThatTheyList) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {4}});
+  EXPECT_EQ(code_of([&] {
+              graph.add("Relu", {x}, {{"axis", int64_t{0}}});
+            }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code_of([&] {
+              graph.add("Cast", {x}, {{"to", DType::kInt32}});
+            }),
+            Code::kInvalidArgument);
+  graph.add("Cast", {x}, {{"dtype", DType::kInt32}});
+  EXPECT_EQ(graph.nodes().size(), 2u);
+}
+
 TEST(Graph, ConstantsNeedAFunctionBeingTraced) {
   EXPECT_EQ(code_of([] { constant(1, DType::kFloat32); }), Code::kFailedPrecondition);
   Graph outer, inner;

@@ -261,6 +261,28 @@ TEST_F(HostileGraph, WithAttributesTwiceMissingOrEmpty) {
   expect_refused(Code::kInvalidArgument, "attribute \"value\" is missing");
 }
 
+// Such as those that passes give nodes for kernels that trust them.
+TEST_F(HostileGraph, WithAttributesThatTheOpDoesNotList) {
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(every_op(variables_))));
+  for (auto& node : *graph_.mutable_nodes()) {
+    SCOPED_TRACE(node.op());
+    auto& part = *node.add_attributes();
+    part.set_name("part");
+    part.mutable_integers()->add_values(0);
+    part.mutable_integers()->add_values(0);
+    expect_refused(Code::kInvalidArgument, "takes no attribute \"part\"");
+    node.mutable_attributes()->RemoveLast();
+  }
+  const std::pair<const char*, const char*> of_others[] = {
+      {"MatMul", "activation"}, {"Conv2D", "activation"}, {"MatMul", "rows"}, {"Add", "groups"}};
+  for (const auto& [op, name] : of_others) {
+    node(op).add_attributes()->set_name(name);
+    node(op).mutable_attributes()->rbegin()->set_text("Add");
+    expect_refused(Code::kInvalidArgument, str("op ", op, " takes no attribute \"", name, "\""));
+    node(op).mutable_attributes()->RemoveLast();
+  }
+}
+
 TEST_F(HostileGraph, WithANodeOfMoreOutputsThanMemoryHolds) {
   constexpr int64_t kMany = 2048;  // and many times as many
   GraphFunction f;

@@ -13,6 +13,7 @@
 #include "core/ops/nn_ops.h"
 #include "core/ops/random_ops.h"
 #include "core/ops/state_ops.h"
+#include "proto/graph.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/parameter_server/link.h"
 #include "strategies/parameter_server/service.h"
@@ -408,6 +409,16 @@ TEST_F(Hostile, Updates) {
           Code::kResourceExhausted, "bytes");
   GraphFunction empty;
   refused(serialize_function(empty), Code::kInvalidArgument, "takes a gradient");
+  for (const int64_t parts : {0, 2}) {  // number 0 of none, and one behind the last of two
+    proto::Graph graph;
+    ASSERT_TRUE(graph.ParseFromString(update([](Value w, Value g) { return w + g; })));
+    auto& part = *graph.mutable_nodes()->rbegin()->add_attributes();
+    part.set_name("part");
+    part.mutable_integers()->add_values(parts);
+    part.mutable_integers()->add_values(parts);
+    refused(graph.SerializeAsString(), Code::kInvalidArgument,
+            "op AssignVariable takes no attribute \"part\"");
+  }
 }
 
 TEST_F(Hostile, MissingRowsOfASlotOrWithAReset) {
