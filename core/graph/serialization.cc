@@ -3,6 +3,7 @@
 #include <climits>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "core/base/crc32c.h"
 #include "core/base/random.h"
@@ -138,6 +139,8 @@ class Importer {
         throw error.with_context(str("node ", i, " \"", node.name().substr(0, kMaxName), '"'));
       }
     }
+    if (!reducing_.empty())
+      invalid("no AllReduceWait takes what \"", (*reducing_.begin())->name(), "\" starts");
     for (const auto& output : in_.outputs()) function_.outputs.push_back(value(output));
     return std::move(function_);
   }
@@ -189,15 +192,28 @@ class Importer {
     std::vector<Value> inputs;
     for (const auto& input : in.inputs()) inputs.push_back(value(input));
     Attributes attributes = read_attributes(in);
-    const Node& node = in.op() == "Input"
-                           ? add_input(in, inputs, attributes)
-                           : function_.graph->add_named(in.name(), in.op(), std::move(inputs),
-                                                        std::move(attributes), find_resource(in));
+    Node& node = in.op() == "Input"
+                     ? add_input(in, inputs, attributes)
+                     : function_.graph->add_named(in.name(), in.op(), std::move(inputs),
+                                                  std::move(attributes), find_resource(in));
     check_outputs(in, node);
+    if (in.op() == "AllReduceStart") reducing_.insert(&node);
+    if (in.op() == "AllReduceWait") end_reduction(node);
   }
 
-  const Node& add_input(const proto::Node& in, const std::vector<Value>& inputs,
-                        const Attributes& attributes) {
+  // A wait is for one reduction, which exists, and each reduction has one: without it, it would go
+  // on in memory that has other values by then.
+  void end_reduction(const Node& wait) {
+    Node& start = wait.inputs()[0].node();
+    std::vector<Value> results;
+    for (size_t i = 0; i < start.outputs().size(); ++i)
+      results.push_back(start.output(static_cast<int>(i)));
+    if (wait.inputs() != results || reducing_.erase(&start) == 0)
+      invalid("an AllReduceWait takes all outputs of one AllReduceStart, which no other one takes");
+  }
+
+  Node& add_input(const proto::Node& in, const std::vector<Value>& inputs,
+                  const Attributes& attributes) {
     if (!inputs.empty() || !in.resource().empty())
       invalid("a graph input has inputs, or names a variable");
     const TensorSpec spec{attributes.get<DType>("dtype"),
@@ -214,6 +230,7 @@ class Importer {
   const proto::Graph& in_;
   GraphFunction function_;
   std::map<std::string, std::shared_ptr<Resource>> resources_;
+  std::set<const Node*> reducing_;  // each AllReduceStart that no wait has come for so far
 };
 
 }  // namespace

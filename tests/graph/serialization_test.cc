@@ -261,6 +261,40 @@ TEST_F(HostileGraph, WithAttributesTwiceMissingOrEmpty) {
   expect_refused(Code::kInvalidArgument, "attribute \"value\" is missing");
 }
 
+TEST_F(HostileGraph, WhoseReductionsDoNotEndOnce) {
+  GraphFunction f;
+  const Value x = f.graph->add_input("x", {DType::kFloat32, {5, 4}});
+  const auto sums = all_reduce_async({x, x}, ReduceOp::kSum);
+  f.outputs = all_reduce_async(sums, ReduceOp::kSum);
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(f)));
+  import_function(graph_.SerializeAsString(), variables_.resolver());
+  const proto::Graph right = graph_;
+  const std::string why = "an AllReduceWait takes all outputs of one AllReduceStart";
+  const int last = graph_.nodes_size() - 1;
+  auto& inputs = *graph_.mutable_nodes(last)->mutable_inputs();
+  inputs.SwapElements(0, 1);
+  expect_refused(Code::kInvalidArgument, why);
+  inputs.SwapElements(0, 1);
+  inputs[2] = right.nodes(2).inputs(2);  // the other start's operation
+  expect_refused(Code::kInvalidArgument, why);
+  *graph_.mutable_nodes(last) = right.nodes(2);
+  expect_refused(Code::kInvalidArgument, why);
+  graph_ = right;
+  graph_.clear_outputs();
+  graph_.mutable_nodes()->RemoveLast();
+  expect_refused(Code::kInvalidArgument, "no AllReduceWait takes what \"AllReduceStart\" starts");
+}
+
+// The operation would be any number, and there may be no communicator.
+TEST_F(HostileGraph, WithAWaitForNoReduction) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  const Value x = f.graph->add_input("x", {DType::kFloat32, {5, 4}});
+  f.outputs = {f.graph->add("AllReduceWait", {x, constant(Tensor::scalar(int64_t{5}))}).output()};
+  ASSERT_TRUE(graph_.ParseFromString(serialize_function(f)));
+  expect_refused(Code::kInvalidArgument, "takes all outputs of one AllReduceStart");
+}
+
 // Such as those that passes give nodes for kernels that trust them.
 TEST_F(HostileGraph, WithAttributesThatTheOpDoesNotList) {
   ASSERT_TRUE(graph_.ParseFromString(serialize_function(every_op(variables_))));
