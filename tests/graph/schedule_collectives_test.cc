@@ -148,6 +148,20 @@ TEST_F(ScheduleCollectives, AWriteStaysBehindTheFirstMeetingBeforeIt) {
                    "AssignVariable w", "AllReduceWait", "AssignVariable v"}));
 }
 
+TEST_F(ScheduleCollectives, AChainMayBeOfAnyLength) {
+  const auto v = variable("v");
+  const Value x = input();
+  Value memory = read_variable(v), sum = reduced(x);
+  for (int i = 0; i < 150'000; ++i) {
+    memory = identity(memory);
+    sum = identity(sum);
+  }
+  assign(v, sum);
+  traced_.outputs = {memory};
+  EXPECT_EQ(schedule(schedule_collectives(traced_)),
+            (Names{"AllReduceStart", "AllReduceWait", "AssignVariable v"}));
+}
+
 // Random functions of products, sums, reads, writes and communication.
 GraphFunction random_function(std::mt19937_64& random) {
   GraphFunction traced;

@@ -118,12 +118,8 @@ class Divider {
     Node* user = users_.only_user(output);
     const bool is_one = user != nullptr && user->op().name == "AssignVariable" &&
                         sharing_(*user->resource()) > 1 && accesses_.epoch(*user) != nullptr &&
-                        users_.of(user->output()).empty() && !is_output(user->output());
+                        users_.of(user->output()).empty() && !users_.is_output(user->output());
     return is_one ? user : nullptr;
-  }
-  bool is_output(const Value& value) const {
-    const auto& outputs = function_.outputs;
-    return std::find(outputs.begin(), outputs.end(), value) != outputs.end();
   }
 
   bool may_divide(Node& node) const {
@@ -186,10 +182,13 @@ class Divider {
                        [&](const Value& memory) { return is_used_whole(memory, epochs); });
   }
   bool is_used_whole(const Value& memory, const std::set<const Node*>& epochs) const {
-    if (is_output(memory) && epochs.count(accesses_.last_epoch()) > 0) return true;
-    const auto& users = users_.of(memory);
+    const auto is_returned = [&](const Value& value) {
+      return users_.is_output(value) && epochs.count(accesses_.last_epoch()) > 0;
+    };
+    if (is_returned(memory)) return true;
+    const std::vector<Node*> users = users_.of_memory(memory);
     return std::any_of(users.begin(), users.end(), [&](Node* user) {
-      if (is_alias(*user)) return is_used_whole(user->output(), epochs);
+      if (is_alias(*user)) return is_returned(user->output());
       return epochs.count(accesses_.epoch(*user)) > 0 && updates_.count(user) == 0;
     });
   }

@@ -92,13 +92,11 @@ void cluster(Clusters& clusters, Node& node) {
 }
 
 // Values of the group that something outside it needs.
-std::vector<Value> group_outputs(const std::vector<Node*>& group, const Users& users,
-                                 const std::vector<Value>& function_outputs) {
+std::vector<Value> group_outputs(const std::vector<Node*>& group, const Users& users) {
   const std::set<const Node*> inside(group.begin(), group.end());
   std::vector<Value> outputs;
   for (Node* node : group) {
-    bool needed = std::find(function_outputs.begin(), function_outputs.end(), node->output()) !=
-                  function_outputs.end();
+    bool needed = users.is_output(node->output());
     for (const Node* user : users.of(node->output())) needed = needed || inside.count(user) == 0;
     if (needed) outputs.push_back(node->output());
   }
@@ -155,7 +153,7 @@ GraphFunction fuse_elementwise(const GraphFunction& function) {
   const Users users(function);
   Rewriter rewrite(function);
   for (const auto& group : clusters.order()) {
-    const auto outputs = group_outputs(group, users, function.outputs);
+    const auto outputs = group_outputs(group, users);
     if (group.size() == 1 || outputs.empty() || !keeps_precision(group, outputs)) {
       for (const Node* node : group) rewrite.copy(*node);
     } else {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/graph/op.h"
+#include "core/graph/passes/emitter.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
 
@@ -23,8 +24,8 @@ class WriteHolder {
       : function_(function),
         predecessors_(predecessors(function)),
         rewrite_(function),
-        held_(function.graph->nodes().size(), false),
-        emitted_(function.graph->nodes().size(), false) {}
+        emit_(predecessors_, [this](const Node& node) { copy(node); }),
+        held_(function.graph->nodes().size(), false) {}
 
   GraphFunction run() {
     const auto& nodes = function_.graph->nodes();
@@ -33,9 +34,9 @@ class WriteHolder {
     hold_writes(before);
     hold_what_only_they_need(before);
     for (size_t i = 0; i < before; ++i)
-      if (!held_[i]) emit(*nodes[i]);
-    if (meeting) emit(*meeting);
-    for (const auto& node : nodes) emit(*node);
+      if (!held_[i]) emit_(*nodes[i]);
+    if (meeting) emit_(*meeting);
+    for (const auto& node : nodes) emit_(*node);
     return rewrite_.finish();
   }
 
@@ -66,10 +67,7 @@ class WriteHolder {
 
   bool is_held(const Node& node) const { return held_[static_cast<size_t>(node.id())]; }
 
-  void emit(const Node& node) {
-    if (emitted_[static_cast<size_t>(node.id())]) return;
-    emitted_[static_cast<size_t>(node.id())] = true;
-    for (const Node* before : predecessors_[static_cast<size_t>(node.id())]) emit(*before);
+  void copy(const Node& node) {
     if (is_write(node) && !met_) rewrite_.add(node, "Barrier", {}, {});
     met_ = met_ || is_write(node) || is_meeting(node);
     rewrite_.copy(node);
@@ -78,8 +76,9 @@ class WriteHolder {
   const GraphFunction& function_;
   const std::vector<std::vector<const Node*>> predecessors_;
   Rewriter rewrite_;
-  std::vector<bool> held_, emitted_;  // by node
-  bool met_ = false;                  // so far
+  Emitter emit_;
+  std::vector<bool> held_;  // by node
+  bool met_ = false;        // so far
 };
 
 }  // namespace

@@ -58,9 +58,24 @@ const std::vector<Node*>& Users::of(const Value& value) const {
   return it == users_.end() ? none : it->second;
 }
 
+std::vector<Node*> Users::of_memory(const Value& value) const {
+  std::vector<Node*> found, stack;
+  const auto push_users = [&](const Value& shared) {
+    const auto& users = of(shared);
+    stack.insert(stack.end(), users.rbegin(), users.rend());
+  };
+  push_users(value);
+  while (!stack.empty()) {
+    found.push_back(stack.back());
+    stack.pop_back();
+    if (is_alias(*found.back())) push_users(found.back()->output());
+  }
+  return found;
+}
+
 Node* Users::only_user(const Value& value) const {
   const auto& users = of(value);
-  return users.size() == 1 && outputs_.count(value) == 0 ? users[0] : nullptr;
+  return users.size() == 1 && !is_output(value) ? users[0] : nullptr;
 }
 
 bool is_write(const Node& node) { return node.resource() != nullptr && !is_read(node); }
@@ -71,7 +86,9 @@ bool is_alias(const Node& node) {
 }
 
 const Node& origin(const Value& value) {
-  return is_alias(value.node()) ? origin(value.node().inputs()[0]) : value.node();
+  const Node* node = &value.node();
+  while (is_alias(*node)) node = &node->inputs()[0].node();
+  return *node;
 }
 
 bool is_light(const Node& node) {
@@ -125,22 +142,16 @@ std::vector<bool> find_live(const GraphFunction& function,
 
 namespace {
 
-// The users of a value and of everything that shares its memory.
-void collect_users(const Users& users, const Value& value, std::vector<const Node*>& out) {
-  for (Node* user : users.of(value)) {
-    out.push_back(user);
-    if (is_alias(*user)) collect_users(users, user->output(), out);
-  }
-}
-
 // By id: whether a node reads or writes the memory of a resource.
 std::vector<bool> find_touching(const GraphFunction& function) {
-  std::vector<bool> touching;
+  std::vector<bool> touching, is_memory;  // is_memory: whether its value is that of a resource
   for (const auto& node : function.graph->nodes()) {
     const auto& inputs = node->inputs();
-    touching.push_back(node->resource() != nullptr ||
-                       std::any_of(inputs.begin(), inputs.end(),
-                                   [](const Value& input) { return is_read(origin(input)); }));
+    const bool uses = std::any_of(inputs.begin(), inputs.end(), [&](const Value& input) {
+      return is_memory[static_cast<size_t>(input.node().id())];
+    });
+    touching.push_back(node->resource() != nullptr || uses);
+    is_memory.push_back(is_read(*node) || (is_alias(*node) && uses));
   }
   return touching;
 }
@@ -192,7 +203,8 @@ std::vector<std::vector<const Node*>> local_predecessors(const GraphFunction& fu
       continue;
     }
     for (Node* read : reads[node->resource()]) {
-      collect_users(users, read->output(), list);
+      const std::vector<Node*> readers = users.of_memory(read->output());
+      list.insert(list.end(), readers.begin(), readers.end());
       list.push_back(read);
     }
     std::erase_if(list, [&](const Node* user) { return user->id() >= node->id(); });

@@ -44,9 +44,12 @@ class Users {
  public:
   explicit Users(const GraphFunction& function);
   const std::vector<Node*>& of(const Value& value) const;
+  // Those of it and of everything that shares its memory (is_alias).
+  std::vector<Node*> of_memory(const Value& value) const;
   // The only node that uses `value`, when that is its only use and it is not an output; otherwise
   // null.
   Node* only_user(const Value& value) const;
+  bool is_output(const Value& value) const { return outputs_.count(value) > 0; }
 
  private:
   std::map<Value, std::vector<Node*>> users_;

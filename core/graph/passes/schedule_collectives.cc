@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/graph/passes/emitter.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
 
@@ -15,17 +16,17 @@ class Scheduler {
       : function_(function),
         predecessors_(local_predecessors(function)),
         rewrite_(function),
-        emitted_(function.graph->nodes().size(), false),
+        emit_(predecessors_, [this](const Node& node) { rewrite_.copy(node); }),
         starts_after_(function.graph->nodes().size()) {}
 
   GraphFunction run() {
     place_starts();
     find_deferred();
     for (const auto& node : function_.graph->nodes()) {
-      if (!deferred_[static_cast<size_t>(node->id())]) emit(*node);
-      for (const Node* start : starts_after_[static_cast<size_t>(node->id())]) emit(*start);
+      if (!deferred_[static_cast<size_t>(node->id())]) emit_(*node);
+      for (const Node* start : starts_after_[static_cast<size_t>(node->id())]) emit_(*start);
     }
-    for (const auto& node : function_.graph->nodes()) emit(*node);
+    for (const auto& node : function_.graph->nodes()) emit_(*node);
     return rewrite_.finish();
   }
 
@@ -65,17 +66,11 @@ class Scheduler {
     }
   }
 
-  void emit(const Node& node) {
-    if (emitted_[static_cast<size_t>(node.id())]) return;
-    emitted_[static_cast<size_t>(node.id())] = true;
-    for (const Node* before : predecessors_[static_cast<size_t>(node.id())]) emit(*before);
-    rewrite_.copy(node);
-  }
-
   const GraphFunction& function_;
   const std::vector<std::vector<const Node*>> predecessors_;
   Rewriter rewrite_;
-  std::vector<bool> deferred_, emitted_;                // by node
+  Emitter emit_;
+  std::vector<bool> deferred_;                          // by node
   std::vector<std::vector<const Node*>> starts_after_;  // by node
 };
 
