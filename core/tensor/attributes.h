@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <map>
 #include <string>
 #include <string_view>
@@ -37,8 +38,10 @@ class Attributes {
 
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
-  // Equal names, types and values; tensors are compared by spec and bytes.
-  bool operator==(const Attributes& other) const;
+  // By names, types and values; doubles are compared by their bits, tensors by spec and bytes, so
+  // that no op can tell equal ones apart.
+  std::strong_ordering operator<=>(const Attributes& other) const;
+  bool operator==(const Attributes& other) const { return std::is_eq(*this <=> other); }
 
  private:
   const AttributeValue& find(std::string_view name) const;

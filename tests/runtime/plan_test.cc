@@ -154,6 +154,15 @@ TEST(PlanTest, FoldsConstantsMergesEqualNodesAndDropsThoseThatNobodyNeeds) {
   expect_near(out[0], out[1], 0);
 }
 
+TEST(PlanTest, ZerosOfDifferentSignsAreNotMerged) {
+  const auto traced = trace({{DType::kFloat32, {1}}}, [](auto& x) {
+    return std::vector<Value>{ops::pad(x[0], {1}, {0}, 0.0), ops::pad(x[0], {1}, {0}, -0.0)};
+  });
+  const auto out = Plan(traced, {}).run(std::vector<Tensor>{Tensor::from<float>({1}, {1})}, {});
+  EXPECT_FALSE(std::signbit(out[0].data<float>()[0]));
+  EXPECT_TRUE(std::signbit(out[1].data<float>()[0]));
+}
+
 TEST(PlanTest, ReadsSeeTheWritesTracedBeforeThemOnly) {
   const auto v = variable("v", Tensor::from<float>({1, 2}, {2}));
   const auto traced = trace({}, [&](auto&) {
