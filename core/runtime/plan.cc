@@ -44,7 +44,7 @@ bool needs_kernel(const Node& node) {
 
 std::vector<Tensor> evaluate(const Node& node, const std::vector<Tensor>& inputs) {
   if (is_alias(node)) return {inputs[0].reshape(node.outputs()[0].shape)};
-  const auto kernel = make_kernel(spec_of(node, Device{}, device_threads(Device{})));
+  const auto kernel = make_kernel(spec_of(node, Device{}, num_threads()));
   std::vector<Tensor> outputs;
   std::vector<const void*> sources;
   std::vector<void*> targets;

@@ -154,6 +154,18 @@ TEST(PlanTest, FoldsConstantsMergesEqualNodesAndDropsThoseThatNobodyNeeds) {
   expect_near(out[0], out[1], 0);
 }
 
+TEST(PlanTest, FoldsWithTheThreadsThatItIsToRunOn) {
+  const auto traced = trace({}, [](auto&) {
+    const Value x = ops::constant(Tensor::from<float>({1, 2, 3, 4}, {2, 2}));
+    return std::vector<Value>{ops::matmul(x, x)};
+  });
+  for (const int threads : {1, 2}) {  // of which one is not what the device has
+    Plan plan(traced, {.threads = threads});
+    EXPECT_EQ(plan.stats().kernels, 0);
+    expect_near(plan.run({}, {})[0], Tensor::from<float>({7, 10, 15, 22}, {2, 2}), 0);
+  }
+}
+
 TEST(PlanTest, ZerosOfDifferentSignsAreNotMerged) {
   const auto traced = trace({{DType::kFloat32, {1}}}, [](auto& x) {
     return std::vector<Value>{ops::pad(x[0], {1}, {0}, 0.0), ops::pad(x[0], {1}, {0}, -0.0)};
