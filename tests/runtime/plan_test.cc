@@ -154,6 +154,33 @@ TEST(PlanTest, FoldsConstantsMergesEqualNodesAndDropsThoseThatNobodyNeeds) {
   expect_near(out[0], out[1], 0);
 }
 
+// The square of this many comparisons would take minutes.
+TEST(PlanTest, ManyConstantsAreToldApartInLittleTime) {
+  constexpr int kMany = 100'000;
+  const auto traced = trace({{DType::kFloat32, {1}}}, [](auto& x) {
+    std::vector<Value> parts = {x[0]};
+    for (int i = 0; i < kMany; ++i)
+      parts.push_back(ops::constant(Tensor::full(DType::kFloat32, {1}, i % (kMany / 2))));
+    return std::vector<Value>{ops::concat(parts, 0)};
+  });
+  const auto out = Plan(traced, {}).run(std::vector<Tensor>{Tensor::from<float>({7}, {1})}, {});
+  ASSERT_EQ(out[0].shape(), (Shape{kMany + 1}));
+  EXPECT_EQ(out[0].data<float>()[0], 7);
+  EXPECT_EQ(out[0].data<float>()[kMany / 2], kMany / 2 - 1);
+  EXPECT_EQ(out[0].data<float>()[kMany], kMany / 2 - 1);
+}
+
+TEST(PlanTest, FoldsOnlyIntoSoMuchMemory) {
+  constexpr int kMany = 100, kFolded = 64;
+  const auto traced = trace({}, [](auto&) {
+    std::vector<Value> large;  // 1 MiB each
+    for (int i = 0; i < kMany; ++i)
+      large.push_back(ops::broadcast_to(ops::constant(i, DType::kFloat32), {1 << 18}));
+    return large;
+  });
+  EXPECT_EQ(Plan(traced, {}).stats().kernels, kMany - kFolded);
+}
+
 TEST(PlanTest, FoldsWithTheThreadsThatItIsToRunOn) {
   const auto traced = trace({}, [](auto&) {
     const Value x = ops::constant(Tensor::from<float>({1, 2, 3, 4}, {2, 2}));

@@ -39,8 +39,9 @@ GraphFunction drop_barriers(const GraphFunction& function);
 // same for every replica's graph of one function, whatever its shapes; later passes keep it.
 GraphFunction schedule_collectives(const GraphFunction& function);
 
-// Drops nodes that nothing needs, merges equal ones, folds what depends on constants only, and
-// removes identities: casts and reshapes to the same, multiplication by 1, addition of 0.
+// Drops nodes that nothing needs, merges equal ones, folds what depends on constants only, if into
+// little memory, and removes identities: casts and reshapes to the same, multiplication by 1,
+// addition of 0.
 GraphFunction simplify(const GraphFunction& function, const Evaluator& evaluate);
 
 // Copies a variable's value at its read where it is needed after the variable's next write, or by

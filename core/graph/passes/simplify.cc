@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
@@ -7,8 +11,8 @@
 namespace cohort {
 namespace {
 
-// Folding must not replace a small graph by a large constant.
-constexpr size_t kMaxFoldedBytes = 1 << 20;
+// Folding must not replace a small graph by a large constant, nor by many.
+constexpr size_t kMaxFoldedBytes = 1 << 20, kMaxFoldedTotal = 64 << 20;
 
 const Tensor* constant_of(const Value& value) {
   if (value.node().op().name != "Constant") return nullptr;
@@ -45,13 +49,15 @@ class Simplifier {
         rewrite_.map(node.output(), rewrite_(node.inputs()[0]));
       return;
     }
-    Node* equal = find_equal(node);
-    if (equal == nullptr) {
-      seen_[key(node)].push_back(&rewrite_.copy(node));
+    const auto [equal, is_new] = seen_.try_emplace(key(node), nullptr);
+    if (is_new) {
+      Node& copy = rewrite_.copy(node);
+      if (is_read(copy) || (is_alias(copy) && uses_memory(copy.inputs()))) memory_.insert(&copy);
+      equal->second = &copy;
       return;
     }
     for (size_t i = 0; i < node.outputs().size(); ++i)
-      rewrite_.map(node.output(static_cast<int>(i)), equal->output(static_cast<int>(i)));
+      rewrite_.map(node.output(static_cast<int>(i)), equal->second->output(static_cast<int>(i)));
   }
 
   // The new value that `node` merely repeats, if it does.
@@ -84,8 +90,13 @@ class Simplifier {
       if (constant == nullptr) return false;
       constants.push_back(*constant);
     }
-    for (const TensorSpec& spec : node.outputs())
+    size_t bytes = 0;
+    for (const TensorSpec& spec : node.outputs()) {
       if (spec.bytes() > kMaxFoldedBytes) return false;
+      bytes += spec.bytes();
+    }
+    if (bytes > kMaxFoldedTotal - folded_bytes_) return false;
+    folded_bytes_ += bytes;
     const auto results = evaluate_(node, constants);
     for (size_t i = 0; i < results.size(); ++i) {
       Attributes attributes;
@@ -96,23 +107,25 @@ class Simplifier {
     return true;
   }
 
-  // Nodes can only be equal when these are. Reads of a variable are equal between the same writes;
-  // what uses its memory between the same Barriers: behind another one it may be another replica
-  // that writes it.
-  using Key = std::tuple<std::string, std::vector<Value>, const Resource*, int, int>;
+  // Nodes are equal when these are. Reads of a variable are equal between the same writes; what
+  // uses its memory between the same Barriers: behind another one it may be another replica that
+  // writes it.
+  using Key = std::tuple<std::string, std::vector<Value>, Attributes, const Resource*, int, int>;
   Key key(const Node& node) {
-    const std::vector<Value> inputs = rewrite_(node.inputs());
-    const bool uses_memory = std::any_of(inputs.begin(), inputs.end(),
-                                         [](const Value& input) { return is_read(origin(input)); });
-    return {node.op().name, inputs, node.resource(),
-            node.resource() != nullptr ? writes_[node.resource()] : 0, uses_memory ? barriers_ : 0};
+    std::vector<Value> inputs = rewrite_(node.inputs());
+    const int barriers = uses_memory(inputs) ? barriers_ : 0;
+    return {node.op().name,
+            std::move(inputs),
+            node.attributes(),
+            node.resource(),
+            node.resource() != nullptr ? writes_[node.resource()] : 0,
+            barriers};
   }
 
-  Node* find_equal(const Node& node) {
-    for (Node* candidate : seen_[key(node)])
-      if (candidate->attributes() == node.attributes() && node.op().name != "Input")
-        return candidate;
-    return nullptr;
+  // Whether one of these new values is the memory of a variable.
+  bool uses_memory(const std::vector<Value>& values) const {
+    return std::any_of(values.begin(), values.end(),
+                       [&](const Value& value) { return memory_.count(&value.node()) > 0; });
   }
 
   const GraphFunction& source_;
@@ -120,7 +133,9 @@ class Simplifier {
   Rewriter rewrite_;
   std::map<const Resource*, int> writes_;
   int barriers_ = 0;
-  std::map<Key, std::vector<Node*>> seen_;
+  size_t folded_bytes_ = 0;
+  std::map<Key, Node*> seen_;
+  std::set<const Node*> memory_;  // new nodes whose value is the memory of a variable
 };
 
 }  // namespace
