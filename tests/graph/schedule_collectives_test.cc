@@ -371,6 +371,20 @@ TEST(FuseElementwise, HoldsNoStartBack) {
                    "AssignVariable v"}));
 }
 
+// The square of this many steps would take minutes.
+TEST(FuseElementwise, TakesTimeThatGrowsWithTheGraph) {
+  constexpr int kMany = 100'000;
+  GraphFunction traced;
+  Value y = traced.graph->add_input("x", {DType::kFloat32, {2, 2}});
+  for (int i = 0; i < kMany; ++i) y = softmax(neg(exp(y)));
+  traced.outputs = {y};
+  const auto fused = fuse_elementwise(traced);
+  const auto& nodes = fused.graph->nodes();
+  EXPECT_EQ(std::count_if(nodes.begin(), nodes.end(),
+                          [](const auto& node) { return node->op().name == "FusedElementwise"; }),
+            kMany);
+}
+
 TEST(Predecessors, ABarrierStaysBetweenWhatTouchesVariablesBeforeAndAfterIt) {
   const auto v = variable("v");
   GraphFunction traced;

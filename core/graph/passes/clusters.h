@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "core/graph/graph_function.h"
@@ -20,7 +21,8 @@ class Clusters {
   }
   // A new cluster with one node.
   int create(Node& node);
-  // Adds `node` to `cluster`, or leaves all as it is and returns false.
+  // Adds `node` to `cluster`, or leaves all as it is and returns false; so it does, too, once
+  // looking for cycles has taken some seconds: graphs may be hostile.
   bool try_add(int cluster, Node& node);
   // Moves all of `from` into `into`, or returns false.
   bool try_merge(int into, int from);
@@ -30,11 +32,12 @@ class Clusters {
   std::vector<std::vector<Node*>> order() const;
 
  private:
-  bool may_form(const std::vector<Node*>& group) {
-    return !delays_start(group) && !closes_cycle(group);
-  }
+  bool may_form(const std::vector<Node*>& group);
   bool delays_start(const std::vector<Node*>& group) const;
   bool closes_cycle(const std::vector<Node*>& group);
+  // The id of the first node in the stretch of `node`.
+  size_t stretch_of(const Node& node);
+  void join_stretches(const std::vector<Node*>& group);
 
   const GraphFunction& function_;
   std::vector<std::vector<const Node*>> predecessors_;
@@ -43,6 +46,10 @@ class Clusters {
   std::vector<std::vector<Node*>> members_;
   std::vector<int> mark_;  // visit stamps of closes_cycle
   int stamp_ = 0;
+  int64_t steps_ = 0;  // of all searches for cycles together
+  // By node: the id of an earlier one in its stretch, or of the first its own. Stretches are runs
+  // of nodes such that each cluster lies in one: nothing before a stretch depends on what is in it.
+  std::vector<size_t> stretch_;
 };
 
 }  // namespace cohort
