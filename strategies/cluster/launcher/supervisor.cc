@@ -113,9 +113,14 @@ int supervise(const Options& options, const std::string& program, const Environm
                      signals, signal_queue, lifeline, console};
   if (options.timeout.count() > 0)
     setting.timeout = Clock::now() + std::chrono::duration_cast<Clock::duration>(options.timeout);
-  const int code = run_attempts(setting);
-  flush(console, signal_queue, lifeline);
-  return code;
+  try {
+    const int code = run_attempts(setting);
+    flush(console, signal_queue, lifeline);
+    return code;
+  } catch (...) {
+    flush(console, signal_queue, lifeline);
+    throw;
+  }
 }
 
 void flush(const Console& console, const net::Descriptor& signal_queue,

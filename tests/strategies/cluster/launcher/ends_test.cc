@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -280,6 +281,18 @@ TEST(LauncherRestart, EndsWhenNoneIsLeft) {
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.errors, HasSubstr("ended after 1 restart\n"));
   EXPECT_THAT(run.errors, Not(HasSubstr("restart 2")));
+}
+
+TEST(LauncherRestart, ThatCannotStartSaysWhatHappenedBefore) {
+  const TemporaryFolder folder("launcher");
+  const std::string path = folder.path() + "/program";
+  std::ofstream(path) << "#!/bin/sh\nrm -- \"$0\"\necho why\nexit 3\n";
+  chmod(path.c_str(), 0755);
+  const Finished run = finish({.flags = {"--restarts=1"}, .program = path});
+  EXPECT_EQ(run.code, 15);
+  EXPECT_THAT(run.errors, HasSubstr("failed: worker:0 (pid "));
+  EXPECT_THAT(run.errors, HasSubstr("cohort-run:   | why\n"));
+  EXPECT_THAT(run.errors, HasSubstr("cannot run " + path));
 }
 
 TEST(LauncherRestart, WaitsLongerAndLongerUntilASignal) {
