@@ -34,6 +34,14 @@ std::string describe(const Attempt::TaskRun& run) {
   return str(run.name, " ", run.status.describe());
 }
 
+// To a process, or the group of -pid, also where it is stopped: it could not end then. False when
+// there is none.
+bool send(pid_t pid, int signal) {
+  if (kill(pid, signal) != 0) return false;
+  kill(pid, SIGCONT);
+  return true;
+}
+
 // As a task is that has been told of another one's error.
 bool was_aborted(ExitStatus status) { return status.code() == exit_code(Code::kAborted); }
 
@@ -319,14 +327,14 @@ void Attempt::time_out() {
 
 void Attempt::send_to_all(int signal) const {
   for (const TaskRun& run : tasks_) {
-    if (!run.ended && kill(-run.pid, signal) != 0) kill(run.pid, signal);
+    if (!run.ended && !send(-run.pid, signal)) send(run.pid, signal);
   }
   // What tasks that have ended left behind.
   for (const pid_t pid : children()) {
     const bool is_task = std::any_of(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
       return run.pid == pid && !run.ended;
     });
-    if (!is_task) kill(pid, signal);
+    if (!is_task) send(pid, signal);
   }
 }
 

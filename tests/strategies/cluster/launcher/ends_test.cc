@@ -166,6 +166,18 @@ TEST(LauncherSignal, IsPassedOnOnce) {
   }
 }
 
+TEST(LauncherSignal, EndsAFrozenTask) {
+  Launched launched({.flags = {"--grace=1000"}, .actions = {"print=ready", "hang"}});
+  launched.wait_for_output("ready");
+  const auto supervisor = children_of(launched.pid());
+  ASSERT_EQ(supervisor.size(), 1);
+  const auto tasks = children_of(supervisor[0]);
+  ASSERT_EQ(tasks.size(), 1);
+  kill(tasks[0], SIGSTOP);
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
 TEST(LauncherSignal, ThatTasksHandleWellIsASuccess) {
   Launched launched(
       {.flags = {"--workers=2"}, .actions = {"handle_signals=0", "print=ready", "hang"}});
