@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <fcntl.h>
 #include <mutex>
@@ -20,31 +22,57 @@ namespace {
 std::atomic<StopRequest> the_request = StopRequest::kNone;
 static_assert(std::atomic<StopRequest>::is_always_lock_free, "a signal handler stores to it");
 
+// The arrivals of a signal that asks for a stop, and ends the process when it asks again.
+class Arrivals {
+ public:
+  bool any() const { return first_ != 0; }
+  void forget() { first_ = 0; }
+  // In the signal's handler: whether this is the first. If it is of another request than the first,
+  // the process ends when the handler returns.
+  bool take(int signal) {
+    timespec time{};
+    ::clock_gettime(CLOCK_MONOTONIC, &time);
+    const int64_t now = time.tv_sec * 1'000'000'000 + time.tv_nsec;
+    int64_t first = 0;
+    if (first_.compare_exchange_strong(first, now)) return true;
+    if (std::chrono::nanoseconds(now - first) > kSameRequest) {
+      std::signal(signal, SIG_DFL);
+      std::raise(signal);
+    }
+    return false;
+  }
+
+ private:
+  std::atomic<int64_t> first_ = 0;  // in nanoseconds of the steady clock; 0 before it
+  static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler stores to it");
+};
+
+Arrivals interrupts, terminations;
+
 // Who looks at a terminal is told, since what does not train may not look for requests to stop.
-void on_interrupt(int) {
+void on_interrupt(int signal) {
   constexpr std::string_view kSaid =
       "\ninterrupt: what trains stops after its present step; another one ends the program at "
       "once\n";
   the_request = StopRequest::kInterrupt;
   const int error = errno;
-  if (::isatty(STDERR_FILENO) != 0) {
+  if (interrupts.take(signal) && ::isatty(STDERR_FILENO) != 0) {
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
   }
   errno = error;
 }
 
-void on_termination(int) { the_request = StopRequest::kTermination; }
+void on_hangup(int) { the_request = StopRequest::kTermination; }
 
-struct sigaction always(void (*handler)(int)) {
+void on_termination(int signal) {
+  the_request = StopRequest::kTermination;
+  terminations.take(signal);
+}
+
+struct sigaction action_of(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  return action;
-}
-
-struct sigaction once(void (*handler)(int)) {
-  struct sigaction action = always(handler);
-  action.sa_flags |= static_cast<int>(SA_RESETHAND);
   return action;
 }
 
@@ -77,27 +105,33 @@ void flush_output() {
 void init() {
   open_standard_streams();
   the_request = StopRequest::kNone;
-  const auto action = once(on_interrupt);
+  interrupts.forget();
+  const auto action = action_of(on_interrupt);
   sigaction(SIGINT, &action, nullptr);
 }
 
 CatchTermination::CatchTermination() {
   const std::lock_guard lock(termination_mutex);
   if (termination_catchers++ > 0) return;
-  const auto first = once(on_termination);
-  sigaction(SIGTERM, &first, &termination_before);
+  terminations.forget();
+  const auto termination = action_of(on_termination);
+  sigaction(SIGTERM, &termination, &termination_before);
+  if (termination_before.sa_handler == on_termination) termination_before.sa_handler = SIG_DFL;
   sigaction(SIGHUP, nullptr, &hangup_before);
   if (hangup_before.sa_handler == SIG_IGN) return;
   // When a terminal closes, both the system and the shell send it.
-  const auto each = always(on_termination);
-  sigaction(SIGHUP, &each, nullptr);
+  const auto hangup = action_of(on_hangup);
+  sigaction(SIGHUP, &hangup, nullptr);
 }
 
 CatchTermination::~CatchTermination() {
   const std::lock_guard lock(termination_mutex);
   if (--termination_catchers > 0) return;
-  sigaction(SIGTERM, &termination_before, nullptr);
   sigaction(SIGHUP, &hangup_before, nullptr);
+  // What belongs to a request that has come may still be on its way; another one has the default
+  // action all the same.
+  if (terminations.any() && termination_before.sa_handler == SIG_DFL) return;
+  sigaction(SIGTERM, &termination_before, nullptr);
 }
 
 StopRequest stop_request() { return the_request; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 
 namespace cohort {
@@ -8,16 +9,21 @@ namespace cohort {
 // machine that a scheduler takes away (SIGTERM) or a terminal that closes (SIGHUP).
 enum class StopRequest { kNone, kInterrupt, kTermination };
 
-// Prepares the process: from now on the first interrupt (SIGINT) asks whatever trains to stop after
-// its present step, of which a terminal is told; the second ends the process at once, as without
-// init(). Standard streams that the caller has closed become /dev/null, so that no file takes their
-// place: where that cannot be had, an Error of the system's.
+// One request may arrive as several signals: `timeout` sends to the program and to its group, and
+// where a scheduler sends to every process of a job, cohort-run passes on what it gets itself.
+// Those that follow the first within this time belong to it.
+inline constexpr std::chrono::seconds kSameRequest(1);
+
+// Prepares the process: from now on an interrupt (SIGINT) asks whatever trains to stop after its
+// present step, of which a terminal is told; another one, later than kSameRequest, ends the process
+// at once, as without init(). Standard streams that the caller has closed become /dev/null, so that
+// no file takes their place: where that cannot be had, an Error of the system's.
 void init();
 
-// While one is alive, the first SIGTERM is such a request too, and the second ends the process.
+// While one is alive, SIGTERM is such a request too, and likewise another one ends the process.
 // SIGHUP is one however often it comes, unless it was ignored, as by nohup: then it stays so. For
 // code that looks at stop_request() again and again, as fit() does; at all other times each of them
-// ends the process. Thread-safe.
+// ends the process, but a SIGTERM that belongs to a request that came before. Thread-safe.
 class CatchTermination {
  public:
   CatchTermination();

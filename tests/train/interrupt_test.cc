@@ -1,4 +1,5 @@
 #include <atomic>
+#include <climits>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -359,8 +360,31 @@ TEST_F(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
                 "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
-TEST_F(Termination, TheSecondTimeEndsTheProcessAtOnce) {
-  EXPECT_EXIT(train_until_terminated(SIGTERM, 2), ::testing::KilledBySignal(SIGTERM), "");
+TEST_F(Termination, BySignalsThatComeTogetherIsOneRequest) {
+  for (const auto& [signal, code] :
+       {std::pair{SIGTERM, kExitResumable}, {SIGINT, exit_code(Code::kCancelled)}})
+    EXPECT_EXIT(train_until_terminated(signal, 3), ::testing::ExitedWithCode(code),
+                "CANCELLED: fit: interrupted in epoch 1 after step 2");
+}
+
+TEST_F(Termination, BySignalsOfWhichOneComesAfterFitIsOneRequest) {
+  const auto raise_twice = [] {
+    std::signal(SIGTERM, SIG_DFL);
+    std::_Exit(run_main([] {
+      {
+        const CatchTermination fit;
+        raise(SIGTERM);
+      }
+      raise(SIGTERM);
+      fail(Code::kCancelled, "saved");
+    }));
+  };
+  EXPECT_EXIT(raise_twice(), ::testing::ExitedWithCode(kExitResumable), "CANCELLED: saved");
+}
+
+TEST_F(Termination, ByASignalThatGoesOnComingEndsTheProcessAtOnce) {
+  for (const int signal : {SIGTERM, SIGINT})
+    EXPECT_EXIT(train_until_terminated(signal, INT_MAX), ::testing::KilledBySignal(signal), "");
 }
 
 TEST_F(Termination, ByATerminalThatClosesMayComeSeveralTimes) {

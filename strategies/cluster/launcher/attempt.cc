@@ -11,6 +11,7 @@
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/program.h"
 #include "strategies/cluster/launcher/child.h"
 #include "strategies/cluster/launcher/descendants.h"
 #include "strategies/cluster/launcher/system_error.h"
@@ -150,19 +151,19 @@ void Attempt::handle_signals() {
 }
 
 void Attempt::handle_signal(int signal) {
-  if (std::exchange(came_from_elsewhere_, 0) == signal) {
-    // Whoever sent it meant all nodes, and the tasks have it already.
-    was_interrupted_ |= signal == SIGINT;
-    return;
-  }
-  const bool again = signal == SIGINT && was_interrupted_;
+  const Clock::time_point now = Clock::now();
+  const auto [last, is_first] = last_requests_.try_emplace(signal, now);
+  if (!is_first && now - last->second < kSameRequest) return;
+  last->second = now;
+  // Whoever sent it meant all nodes, and the tasks have it already.
+  if (std::exchange(came_from_elsewhere_, 0) == signal) return;
+  const bool again = signal == SIGINT && !is_first;
   tell(Signal{signal, again, ""});
   if (again) {
     interrupt_again("");
-    return;
+  } else {
+    pass_on(signal, "");
   }
-  was_interrupted_ |= signal == SIGINT;
-  pass_on(signal, "");
 }
 
 void Attempt::interrupt_again(const std::string& origin) {

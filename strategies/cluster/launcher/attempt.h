@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,9 +131,9 @@ class Attempt {
   std::optional<Clock::time_point> deadline_;  // of the phase
   bool failures_count_ = true;                 // the tasks' ends are their own doing
   std::optional<size_t> failed_;
-  int passed_on_ = 0;  // the last signal that asked for the end
-  bool was_interrupted_ = false;
-  int came_from_elsewhere_ = 0;  // a signal that this host may still get, too
+  int passed_on_ = 0;                               // the last signal that asked for the end
+  std::map<int, Clock::time_point> last_requests_;  // when each signal has come to this host
+  int came_from_elsewhere_ = 0;                     // a signal that this host may still get, too
   bool told_of_trainers_ = false;
   bool timed_out_ = false;
   bool is_over_ = false;

@@ -140,6 +140,14 @@ void Launched::wait_until_output_waits() {
 
 void Launched::send(int signal) const { kill(pid_, signal); }
 
+void Launched::send_until_errors(int signal, const std::string& text) {
+  while (count(errors(), text) == 0) {
+    check_deadline("\"" + text + "\"");
+    send(signal);
+    read_streams(0, 1);
+  }
+}
+
 void Launched::stop_reading() {
   close(streams_[0].descriptor);
   streams_[0].descriptor = -1;

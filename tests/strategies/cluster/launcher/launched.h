@@ -39,6 +39,8 @@ class Launched {
   // Reads no standard output, until the launcher and its tasks have to wait for that.
   void wait_until_output_waits();
   void send(int signal) const;
+  // Sends it again and again, until what was printed as errors holds `text`.
+  void send_until_errors(int signal, const std::string& text);
   // As if nobody read the standard output any more.
   void stop_reading();
   // Reads all and returns the exit code, 128 plus the number of the signal that killed it. Unless

@@ -305,8 +305,8 @@ TEST(NodesTest, KnowAnInterruptOfAllFromASecondOne) {
   nodes[0].wait_for_output("ready");
   nodes[0].send(SIGINT);
   nodes[1].wait_for_output("got SIGINT");
-  nodes[1].send(SIGINT);  // as a terminal of both would
-  nodes[0].send(SIGINT);  // this one means it
+  nodes[1].send(SIGINT);                                    // as a terminal of both would
+  nodes[0].send_until_errors(SIGINT, "interrupted again");  // this one means it
   EXPECT_THAT(nodes.wait(), ElementsAre(128 + SIGKILL, 128 + SIGKILL)) << nodes.all_errors();
   EXPECT_THAT(nodes[1].errors(), HasSubstr("interrupted again from node 0"));
 }
