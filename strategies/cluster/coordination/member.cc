@@ -183,6 +183,7 @@ bool Member::leave(milliseconds timeout) {
   const bool together = left_behind_.empty();
   lock.unlock();
   link_->drain(kFarewell);
+  if (together) server_.reset();  // so that these tasks can join again, however long this one stays
   return together;
 }
 

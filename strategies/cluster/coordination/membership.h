@@ -101,8 +101,9 @@ class Membership {
   // more by then. Costs next to nothing until then; waits for the agreement afterwards.
   virtual std::optional<int64_t> stop_step(int64_t steps_done) = 0;
 
-  // Ends the membership well. Waits until all tasks have called it, or for `timeout`: then false,
-  // and a line names who has not. Throws the failure of the job. Other calls must have returned.
+  // Ends the membership well. Waits until all tasks have called it, and gives up the leader's port;
+  // or for `timeout`: then false, and a line names who has not. Throws the failure of the job.
+  // Other calls must have returned.
   virtual bool leave(std::chrono::milliseconds timeout = std::chrono::seconds(60)) = 0;
 };
 

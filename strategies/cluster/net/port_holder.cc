@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <unistd.h>
 
 #include "core/base/error.h"
 
@@ -71,8 +72,10 @@ std::string port_holder(int port) {
 
 std::string port_in_use(int port) {
   const std::string holder = port_holder(port);
+  const bool is_own = holder.starts_with(str("process ", getpid(), " "));
   return str("port ", port, " is in use, by ", holder.empty() ? "" : holder + ", ",
-             "another job or a process that an old run left behind");
+             is_own ? "which is this one: jobs that it is in at the same time need a port each"
+                    : "another job or a process that an old run left behind");
 }
 
 }  // namespace cohort::net

@@ -190,7 +190,7 @@ TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
   LocalJob job(2);
   Members members = join_all(job, {.job_id = "first"});
   EXPECT_THAT(error_of([&] { join(job.resolver(0), {.job_id = "second"}); }).message(),
-              HasSubstr("in use"));
+              AllOf(HasSubstr("in use"), HasSubstr("which is this one: ")));
   for (int times = 0; times < 3; ++times)
     EXPECT_THAT(error_of([&] { join(job.resolver(1), {.job_id = "second"}); }).message(),
                 AllOf(HasSubstr("\"second\""), HasSubstr("\"first\"")));
