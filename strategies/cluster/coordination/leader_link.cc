@@ -17,20 +17,21 @@ namespace {
 
 // For TCP and TLS; then the next attempt follows.
 constexpr int kConnectMilliseconds = 3000;
-constexpr int kKeepaliveMilliseconds = 5000;
 constexpr int kMaxMetadataBytes = 4096;
 
 std::shared_ptr<grpc::Channel> open(const Address& leader, const net::InternetAddress& endpoint,
-                                    const Security& security) {
+                                    const Timing& timing, const Security& security) {
   keep_grpc();
+  const int dead = static_cast<int>(timing.dead.count());
   grpc::ChannelArguments arguments;
   const std::pair<const char*, int> values[] = {
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},  // a connection of its own
       {GRPC_ARG_ENABLE_HTTP_PROXY, 0},          // whatever http_proxy says
       {GRPC_ARG_ENABLE_RETRIES, 0},
       {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * kKeepaliveMilliseconds},
+      // Who waits for its first answer has nothing else to find a silent leader by.
+      {GRPC_ARG_KEEPALIVE_TIME_MS, dead},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * dead},
       {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
@@ -134,8 +135,8 @@ class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto
 };
 
 LeaderLink::LeaderLink(const Address& leader, const net::InternetAddress& endpoint,
-                       const Security& security, Listener& listener)
-    : call_(std::make_unique<Call>(open(leader, endpoint, security), listener)) {}
+                       const Timing& timing, const Security& security, Listener& listener)
+    : call_(std::make_unique<Call>(open(leader, endpoint, timing, security), listener)) {}
 
 LeaderLink::~LeaderLink() = default;
 

@@ -7,6 +7,7 @@
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/coordination/timing.h"
 
 namespace cohort::proto {
 class FromLeader;
@@ -27,9 +28,10 @@ class LeaderLink {
     virtual void closed(const std::string& reason) = 0;
   };
 
-  // Starts to connect. `listener` must stay until the link is destroyed.
-  LeaderLink(const Address& leader, const net::InternetAddress& endpoint, const Security& security,
-             Listener& listener);
+  // Starts to connect. Ends, too, when the leader has been silent for three times `timing.dead`.
+  // `listener` must stay until the link is destroyed.
+  LeaderLink(const Address& leader, const net::InternetAddress& endpoint, const Timing& timing,
+             const Security& security, Listener& listener);
   // Ends the call at once if it has not ended; the listener is not called any more.
   ~LeaderLink();
 

@@ -69,7 +69,7 @@ bool Member::try_to_join(size_t attempt) {
       link_closed_ = accepted_ = trouble_told_ = false;
     }
     leader_host_.emplace(endpoint);
-    link_ = std::make_unique<LeaderLink>(*roster_.leader(), endpoint, security_, *this);
+    link_ = std::make_unique<LeaderLink>(*roster_.leader(), endpoint, timing_, security_, *this);
   } catch (const Error& error) {
     if (error.code() != Code::kUnavailable) throw;
     std::lock_guard lock(mutex_);

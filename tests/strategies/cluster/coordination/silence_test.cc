@@ -1,6 +1,13 @@
+#include <atomic>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/leader_link.h"
+#include "strategies/cluster/coordination/leader_server.h"
+#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/roster.h"
 #include "strategies/cluster/torchrun_resolver.h"
 #include "tests/strategies/cluster/coordination/job.h"
 #include "tests/testing/tcp_fault_proxy.h"
@@ -79,6 +86,36 @@ TEST_F(CutLink, FlappingIsNoFailure) {
   }
   const auto errors = on_threads(3, [&](int rank) { members_[rank]->barrier("b", kPlenty); });
   EXPECT_THAT(errors, ::testing::Each(""));
+}
+
+class Heard : public coordination::LeaderLink::Listener {
+ public:
+  void received(const proto::FromLeader&) override { something = true; }
+  void closed(const std::string&) override { the_end = true; }
+  std::atomic<bool> something = false, the_end = false;
+};
+
+// Before a leader's first answer nothing else would tell that it is silent.
+TEST(CutLinkItself, EndsByTheTimesOfItsTask) {
+  const LocalJob job(2);
+  const coordination::Roster roster(job.resolver(0));
+  const coordination::Security security({}, false, environment({}));
+  const coordination::LeaderServer server(roster, "job", {}, security, [](const std::string&) {});
+  TcpFaultProxy cable(net::InternetAddress::parse(job.address(0), "the leader"));
+  Heard heard;
+  coordination::LeaderLink link(*roster.leader(), cable.endpoint(), {.dead = milliseconds(300)},
+                                security, heard);
+  proto::FromMember message;
+  message.mutable_join()->set_protocol(coordination::kProtocolVersion);
+  message.mutable_join()->set_cluster_hash(roster.cluster_hash());
+  message.mutable_join()->set_rank(1);
+  message.mutable_join()->set_size(2);
+  link.send(message);
+  EXPECT_TRUE(eventually([&] { return heard.something.load(); }));
+  cable.freeze();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(eventually([&] { return heard.the_end.load(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10)) << "0.9 s, or a little more";
 }
 
 // While tasks gather: worker:0 and worker:1, which is connected through the cable, wait for

@@ -60,8 +60,9 @@ TEST(StartsAndEnds, OfJobsWhoseTasksLeaveOrJustGo) {
 class Caller : public LeaderLink::Listener {
  public:
   Caller(const Roster& roster, int rank, const Security& security)
-      : link_(std::make_unique<LeaderLink>(
-            *roster.leader(), coordination::resolve(*roster.leader())[0], security, *this)) {
+      : link_(std::make_unique<LeaderLink>(*roster.leader(),
+                                           coordination::resolve(*roster.leader())[0],
+                                           coordination::Timing{}, security, *this)) {
     proto::FromMember message;
     proto::Join& join = *message.mutable_join();
     join.set_protocol(coordination::kProtocolVersion);
