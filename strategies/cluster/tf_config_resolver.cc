@@ -17,6 +17,8 @@ using config::kMaxTasks;
 using config::refuse;
 
 constexpr const char* kName = "TF_CONFIG";
+constexpr const char* kCluster = "cluster";
+constexpr const char* kSparseCluster = "sparseCluster";
 constexpr std::string_view kClusterExample = R"("cluster": {"worker": ["host:2222"]})";
 constexpr std::string_view kTaskExample = R"("task": {"type": "worker", "index": 0})";
 constexpr std::array<std::string_view, 5> kKeys = {"cluster", "task", "rpc_layer", "session_master",
@@ -89,12 +91,17 @@ class Reader {
   }
 
   void read_cluster() {
-    const auto cluster = config_.find("cluster");
-    if (cluster == config_.end()) return check_keys(config_);
-    const auto tasks = config::parse_tasks(*cluster, "TF_CONFIG.cluster");
+    const bool is_whole = config_.contains(kCluster), is_sparse = config_.contains(kSparseCluster);
+    if (!is_whole && !is_sparse) return check_keys(config_);
+    const char* key = is_sparse ? kSparseCluster : kCluster;
+    const std::string place = str(kName, ".", key);
+    if (is_whole && is_sparse)
+      refuse(place, "a \"cluster\" as well", "one of them", kClusterExample);
+    const Json& cluster = config_[key];
+    const auto tasks = config::parse_tasks(cluster, place);
     // A process without a cluster is on its own; a list that somebody forgot to fill says nothing.
-    if (tasks.empty() && !cluster->empty())
-      refuse("TF_CONFIG.cluster", "jobs without a task", "the addresses of tasks, or no cluster",
+    if (tasks.empty() && !cluster.empty())
+      refuse(place, "jobs without a task", "the addresses of tasks, or no cluster",
              kClusterExample);
     facts_.spec = ClusterSpec::from_tasks(tasks);
     for (const ClusterSpec::Task& task : tasks) {

@@ -23,8 +23,9 @@ struct TFConfigResolverOptions {
 //    "rpc_layer": "grpc", "environment": "cloud"}
 //
 // All keys are optional. A job is a list of addresses or an object from task number to address; an
-// index may be a number or a text. Without the variable, or without a cluster, the program is on
-// its own; keys that are not known are then refused, and otherwise ignored.
+// index may be a number or a text. TFJob names a cluster whose workers come and go "sparseCluster";
+// of its workers it tells each one its own address. Without the variable, or without a cluster, the
+// program is on its own; keys that are not known are then refused, and otherwise ignored.
 class TFConfigResolver : public ClusterResolver {
  public:
   explicit TFConfigResolver(const TFConfigResolverOptions& options = {},

@@ -163,6 +163,12 @@ TEST(Malformed, Cluster) {
       tf(R"({"cluster": {"chief": {"1": "a:1"}}})", {"TF_CONFIG.cluster.chief.1", "number 0"}),
       tf(R"({"cluster": {"evaluator": ["a:1", "b:1"]}})",
          {"TF_CONFIG.cluster.evaluator[1]", "at most one evaluator"}),
+      tf(R"({"sparseCluster": {"worker": {"one": "a:1"}}})",
+         {"TF_CONFIG.sparseCluster.worker.one", "\"one\""}),
+      tf(R"({"sparseCluster": {"worker": {}, "ps": []}, "task": {"type": "chief", "index": 0}})",
+         {"TF_CONFIG.sparseCluster", "jobs without a task"}),
+      tf(R"({"cluster": {"worker": ["a:1"]}, "sparseCluster": {"worker": ["a:1"]}})",
+         {"TF_CONFIG.sparseCluster", "\"cluster\" as well", "one of them"}),
       tf(R"({"clutser": {"worker": ["a:1"]}})", {"TF_CONFIG.clutser", "unknown key", "cluster"}),
   });
 }

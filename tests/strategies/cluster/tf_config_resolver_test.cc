@@ -118,6 +118,15 @@ TEST(TFConfigResolver, SparseJobs) {
       "\"host1:2222\"]");
 }
 
+TEST(TFConfigResolver, ASparseClusterOfTFJobIsOne) {
+  const auto sparse = resolver(
+      R"({"sparseCluster": {"ps": ["p:1"], "worker": {"1": "w1:1"}}, "task": {"type": "worker", "index": 1}})");
+  EXPECT_EQ(sparse.master(), "w1:1");
+  EXPECT_EQ(sparse.master("ps", 0), "p:1");
+  EXPECT_THAT(refusal([&] { sparse.world(); }),
+              HasSubstr("TF_CONFIG.sparseCluster.worker.1: found worker:1"));
+}
+
 TEST(TFConfigResolver, SeveralTasksNeedToKnowWhichThisIs) {
   const auto nobody = with_cluster("");
   EXPECT_EQ(
