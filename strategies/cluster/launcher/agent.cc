@@ -88,10 +88,10 @@ void Agent::serve_if_here(const std::vector<net::InternetAddress>& addresses) {
   if (!may_serve() || server_) return;
   int error = 0;
   for (const net::InternetAddress& address : addresses) {
-    net::Descriptor listener = address.socket(SOCK_NONBLOCK);
+    net::Descriptor listener = address.try_socket(SOCK_NONBLOCK);
     const int on = 1;
-    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
+    if (listener) setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (listener && address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
       server_.emplace(std::move(listener), rules(), patience(), security_);
       if (const std::string& name = nodes().rendezvous.host(); is_hidden(name, address)) {
         note_(str("warning: ", name, " stands for ", address.host(),
@@ -130,8 +130,8 @@ void Agent::seek(Time now) {
   }
   serve_if_here(addresses);
   const net::InternetAddress& address = addresses[tries_++ % addresses.size()];
-  connecting_ = address.socket(SOCK_NONBLOCK);
-  if (address.connect(connecting_) != 0 && errno != EINPROGRESS) {
+  connecting_ = address.try_socket(SOCK_NONBLOCK);
+  if (!connecting_ || (address.connect(connecting_) != 0 && errno != EINPROGRESS)) {
     try_again(std::strerror(errno), now);
     return;
   }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/strategies/cluster/launcher/no_descriptors.h"
 #include "tests/testing/eventually.h"
 
 namespace cohort::launcher {
@@ -36,6 +37,10 @@ class AgentTest : public ::testing::Test {
     return orders;
   }
 
+  net::Descriptor accept_one() const {
+    return net::Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
   std::vector<std::string> lines_;
 
  private:
@@ -46,11 +51,10 @@ class AgentTest : public ::testing::Test {
     EXPECT_EQ(listen(listener.get(), 1), 0);
     return listener;
   }
-  net::Descriptor accept_one() const {
-    return net::Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  }
 
   const net::Descriptor listener_ = listen_somewhere();
+
+ protected:
   const Options options_{
       .nodes =
           NodeOptions{.max_nodes = 2,
@@ -72,6 +76,19 @@ TEST_F(AgentTest, MakesWhatOtherNodesSayFitForATerminal) {
   EXPECT_EQ(std::get<Signal>(orders[2]).origin,
             "node 3 (?"
             "?)");
+}
+
+// As one of an address that the system cannot have, when the next one will do.
+TEST_F(AgentTest, ASocketThatCannotBeMadeIsNotTheEnd) {
+  Agent agent(options_, [](const std::string&) {});
+  {
+    const cohort::testing::NoDescriptors none;
+    agent.step();
+  }
+  EXPECT_TRUE(cohort::testing::eventually([&] {
+    agent.step();
+    return static_cast<bool>(accept_one());
+  }));
 }
 
 }  // namespace

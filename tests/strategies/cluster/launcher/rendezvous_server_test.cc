@@ -1,6 +1,5 @@
 #include "strategies/cluster/launcher/rendezvous_server.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <gtest/gtest.h>
@@ -8,26 +7,10 @@
 #include "core/base/error.h"
 #include "strategies/cluster/environment.h"
 #include "strategies/cluster/net/internet_address.h"
+#include "tests/strategies/cluster/launcher/no_descriptors.h"
 
 namespace cohort::launcher {
 namespace {
-
-// As long as it lives, this process can open no further file.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const net::Descriptor next(dup(0));
-    const rlimit none = {static_cast<rlim_t>(next.get()), before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(RendezvousServer, SleepsWhileThereIsNoDescriptorForWhoWantsToConnect) {
   const net::InternetAddress loopback;
@@ -47,7 +30,7 @@ TEST(RendezvousServer, SleepsWhileThereIsNoDescriptorForWhoWantsToConnect) {
     return std::pair(events.size(), ready);
   };
   {
-    const NoDescriptors none;
+    const cohort::testing::NoDescriptors none;
     ASSERT_EQ(address.connect(client), 0);
     EXPECT_EQ(watched(), std::pair(size_t{1}, 1));
     server.step();
