@@ -28,7 +28,10 @@ bool AttentionProblem::is_for_libraries() const {
 bool AttentionProblem::is_right_in_cudnn(size_t version) const {
   constexpr int64_t kBlock = 128;
   if (version == 91000 || version == 91001) return false;
-  return !gradient || keys % kBlock == 0 || (keys > 1 && version > 91500);
+  if (!gradient) return true;
+  if (queries == 1) return false;
+  if (keys % kBlock == 0) return true;
+  return keys > 1 && version > 91500 && (causal || keys % kBlock != kBlock / 2);
 }
 
 }  // namespace cohort::cuda

@@ -24,9 +24,10 @@ struct AttentionProblem {
   // Whether libraries may have a plan: those of 16 bits whose heads have 8 to 128 elements, by 8. A
   // causal mask that is not on the main diagonal needs blocks of 64 positions.
   bool is_for_libraries() const;
-  // Whether cuDNN of this version (cudnnGetVersion) computes it rightly: 9.10.0 and 9.10.1 do not,
-  // and of gradients none over a single key, nor before 9.15.1 where keys are not whole blocks of
-  // 128.
+  // Whether cuDNN of this version (cudnnGetVersion) computes it rightly: 9.10.0 and 9.10.1 do not.
+  // Of gradients none does those of a single query or key, nor without a causal mask those over
+  // keys that end in the middle of a block of 128, and before 9.15.1 none over keys that are not
+  // whole blocks.
   bool is_right_in_cudnn(size_t version) const;
 };
 

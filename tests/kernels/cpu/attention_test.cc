@@ -67,12 +67,15 @@ Tensors attention(const Case& c, const Tensors& in) {
   return {out, lse};
 }
 
+void check_attention(const Case& c, const Tensors& qkv) {
+  check_kernel("Attention", qkv, c.attributes(),
+               [&](const Tensors& in, const Attributes&) { return attention(c, in); });
+}
+
 TEST(Attention, AveragesValuesByTheSoftmaxOfScores) {
   for (const Case& c : kCases)
-    check_kernel(
-        "Attention",
-        {random_tensor(c.q(), 1, -2, 2), random_tensor(c.k(), 2, -2, 2), random_tensor(c.k(), 3)},
-        c.attributes(), [&](const Tensors& in, const Attributes&) { return attention(c, in); });
+    check_attention(c, {random_tensor(c.q(), 1, -2, 2), random_tensor(c.k(), 2, -2, 2),
+                        random_tensor(c.k(), 3)});
 }
 
 TEST(Attention, SurvivesScoresThatOverflow) {
@@ -107,15 +110,29 @@ Tensors attention_grad(const Case& c, const Tensors& in) {
   return {dq, dk, dv};
 }
 
+void check_gradient(const Case& c, const Tensors& qkv) {
+  const Tensors forward = attention(c, qkv);
+  check_kernel("AttentionGrad",
+               {random_tensor(c.q(), 4), qkv[0], qkv[1], qkv[2], forward[0], forward[1]},
+               c.attributes(),
+               [&](const Tensors& in, const Attributes&) { return attention_grad(c, in); }, {5});
+}
+
 TEST(AttentionGrad, MatchesTheFormula) {
-  for (const Case& c : kCases) {
-    const Tensors qkv = {random_tensor(c.q(), 1), random_tensor(c.k(), 2), random_tensor(c.k(), 3)};
-    const Tensors forward = attention(c, qkv);
-    check_kernel("AttentionGrad",
-                 {random_tensor(c.q(), 4), qkv[0], qkv[1], qkv[2], forward[0], forward[1]},
-                 c.attributes(),
-                 [&](const Tensors& in, const Attributes&) { return attention_grad(c, in); }, {5});
-  }
+  for (const Case& c : kCases)
+    check_gradient(c, {random_tensor(c.q(), 1), random_tensor(c.k(), 2), random_tensor(c.k(), 3)});
+}
+
+// Scores of some -100: a key that is none, whose score of 0 is not masked, has an infinite weight.
+TEST(AttentionOfLowScores, SeesNoKeysBeyondTheLast) {
+  for (const int64_t queries : {1, 64})
+    for (const int64_t keys : {64, 192}) {
+      const Case c = {1, queries, keys, 1, 64, false};
+      const Tensors qkv = {random_tensor(c.q(), 1, 1.9, 2.1), random_tensor(c.k(), 2, -2.1, -1.9),
+                           random_tensor(c.k(), 3)};
+      check_attention(c, qkv);
+      check_gradient(c, qkv);
+    }
 }
 
 }  // namespace

@@ -69,5 +69,24 @@ TEST(AttentionProblem, IsNotForVersionsOfCudnnThatComputeItWrongly) {
   EXPECT_FALSE(of_one_key.is_right_in_cudnn(91900));
 }
 
+TEST(AttentionProblem, LeavesGradientsToCudnnThatStayFiniteWhateverTheScores) {
+  constexpr size_t kVersion = 91900;
+  const auto is_right = [](const Sizes& sizes, bool gradient = true) {
+    return problem(sizes, gradient).is_right_in_cudnn(kVersion);
+  };
+  for (const int64_t keys : {64, 192, 1216}) {  // half a block is left
+    EXPECT_FALSE(is_right({.keys = keys, .causal = false})) << keys;
+    EXPECT_TRUE(is_right({.keys = keys, .causal = true})) << keys;
+    EXPECT_TRUE(is_right({.keys = keys, .causal = false}, /*gradient=*/false)) << keys;
+  }
+  for (const int64_t keys : {128, 300, 1000, 1280})
+    EXPECT_TRUE(is_right({.keys = keys, .causal = false})) << keys;
+  for (const int64_t keys : {128, 300}) {
+    EXPECT_FALSE(is_right({.queries = 1, .keys = keys, .causal = false})) << keys;
+    EXPECT_TRUE(is_right({.queries = 1, .keys = keys, .causal = false}, /*gradient=*/false))
+        << keys;
+  }
+}
+
 }  // namespace
 }  // namespace cohort::cuda
