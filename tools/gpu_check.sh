@@ -82,24 +82,32 @@ reason() {  # LOG
   grep -v '^\[' "$1" | grep -m 1 -A 2 -E "$pattern" | tr -s '\n ' ' ' | cut -c 1-240
 }
 
-# A line for each suite of gtest's list, with its tests: "Conv. SamePadding Strides".
+# A line for each suite of gtest's list, with its number and tests: "Conv. 1 SamePadding Strides". Of long suites each 16 tests are a
+# part with a line of its own, so that they do not keep one process busy alone: "Conv. 2 Dilations".
 suites() {  # PROGRAM
   "${ours[@]}" timeout --kill-after=5 "$limit" "$1" --gtest_list_tests 2>/dev/null |
-    awk '/^[^ ]+\.( |$)/ { printf "%s%s", end, $1; end = "\n" } /^  / { printf " %s", $1 } END { printf "%s", end }'
+    awk -v most=16 '/^[^ ]+\.( |$)/ { suite = $1; tests = 0 }
+      /^  / {
+        if (tests % most == 0) { printf "%s%s %d", end, suite, tests / most + 1; end = "\n" }
+        printf " %s", $1; ++tests
+      }
+      END { printf "%s", end }'
 }
 
-# A line of the table for one suite. Each test has a process of its own: it loses nothing when another one hangs or breaks the
-# device's context. A program without a list does not start, and says why. Threads of the host do not spin: others want the cores.
-check_suite() {  # PROGRAM TOOL SUITE TESTS...
+# A line of the table for one part of a suite. Each test has a process of its own: it loses nothing when another one hangs or breaks
+# the device's context. A program without a list does not start, and says why. Threads of the host do not spin: others want the cores.
+check_suite() {  # PROGRAM TOOL SUITE PART TESTS...
   # Processes in the background hear nothing of the keyboard: told to end, they tell what they run.
   trap 'kill "${process:-}" 2>/dev/null; exit 143' TERM
-  local program=$1 tool=$2 suite=$3 run=("${ours[@]}" OMP_WAIT_POLICY=passive) name log begin note="" test passed=0 skipped=0 failed=0 result
-  name=${program#bin/}${suite:+ ${suite%.}}${tool:+, $tool}
+  local program=$1 tool=$2 suite=$3 part=$4 run=("${ours[@]}" OMP_WAIT_POLICY=passive) name log begin note="" test passed=0 skipped=0 failed=0 result
+  name=${program#bin/}${suite:+ ${suite%.}}
+  [[ $part == 1 ]] || name+=" $part"
+  name+=${tool:+, $tool}
   [[ -z $tool ]] || run+=(compute-sanitizer "--tool=$tool" --error-exitcode=1)
   log=logs/${name//[^[:alnum:]_]/_}
   begin=$SECONDS
   : >"$log.txt"
-  shift 3
+  shift 4
   for test in "${@:-*}"; do
     limited "$log.part" "${run[@]}" "$program" "--gtest_filter=$suite$test"
     result=$?
@@ -129,7 +137,7 @@ check_programs() {  # TOOL
       [[ -z ${words[0]:-} || "${program#bin/} ${words[0]}" =~ ${GPU_CHECK_SUITES:-.} ]] || continue
       started=1
       while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done
-      check_suite "$program" "$1" "${words[0]:-}" "${words[@]:1}" &
+      check_suite "$program" "$1" "${words[0]:-}" "${words[1]:-1}" "${words[@]:2}" &
     done
   done
   wait

@@ -86,6 +86,17 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.line_of(lines, "kernels Conv/0 ")[:3], ["1", "0", "0"])
         self.assertEqual(status, 0)
 
+    def test_runs_parts_of_a_long_suite_apart(self):
+        self.write_tests("kernels", ["Conv.", *(f"  Case{i}" for i in range(40)), "Gather.", "  Rows"])
+        lines, status = self.run_check("--tests")
+        passed = {line[:52].rstrip(): line[52:].split()[0] for line in lines if line.startswith("kernels ")}
+        self.assertEqual(
+            passed, {"kernels Conv": "16", "kernels Conv 2": "16", "kernels Conv 3": "8", "kernels Gather": "1"}
+        )
+        logs = {path.name for path in (self.folder / "logs").iterdir()}
+        self.assertEqual(logs, {f"kernels_{part}.txt" for part in ("Conv", "Conv_2", "Conv_3", "Gather")})
+        self.assertEqual(status, 0)
+
     def test_runs_the_suites_that_are_asked_for(self):
         self.write_tests("kernels", ["Gather.", "  Rows", "GatherGrad.", "  Rows", "Conv.", "  Same"])
         self.write_tests("others", ["Gather.", "  Rows"])
