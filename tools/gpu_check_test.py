@@ -139,6 +139,23 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("status 127: error while loading shared libraries: libnccl.so.2", words[4])
         self.assertEqual(status, 1)
 
+    def test_memcheck_does_not_count_calls_that_libraries_let_fail(self):
+        self.write_tests("kernels", ["Conv.", "  Same"])
+        self.write("cuda/compute-sanitizer", 'echo "$*" >>"$0.calls"\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"')
+        lines, status = self.run_check("--sanitizer", PATH=f"{self.folder}/cuda:{os.environ['PATH']}")
+        for tool in ("memcheck", "racecheck", "synccheck"):
+            self.assertEqual(self.line_of(lines, f"kernels Conv, {tool} ")[:3], ["1", "0", "0"])
+        program = "bin/kernels --gtest_filter=Conv.Same"
+        self.assertEqual(
+            (self.folder / "cuda/compute-sanitizer.calls").read_text(encoding="utf-8").splitlines(),
+            [
+                f"--tool=memcheck --error-exitcode=1 --report-api-errors=no {program}",
+                f"--tool=racecheck --error-exitcode=1 {program}",
+                f"--tool=synccheck --error-exitcode=1 {program}",
+            ],
+        )
+        self.assertEqual(status, 0)
+
     def test_starts_nothing_when_the_time_is_over(self):
         self.write_tests("kernels", ["Gpu.", "  Hangs", "  Waits"], "*.Hangs) exec sleep 600 ;;")
         lines, status = self.run_check(GPU_CHECK_TOTAL_SECONDS="1", GPU_CHECK_MODELS="mlp", GPU_CHECK_PRECISIONS="tf32")
