@@ -155,7 +155,7 @@ class MatMulKernel final : public Kernel {
                   cublasLtMatrixLayoutCreate(layout.put(), data_type(matrix.dtype),
                                              static_cast<uint64_t>(matrix.rows),
                                              static_cast<uint64_t>(matrix.columns), matrix.rows));
-    const auto batches = static_cast<int32_t>(problem_.batches);
+    const auto batches = static_cast<int32_t>(problem_.slice_batches());
     COHORT_CUBLAS(device_,
                   cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                                    &batches, sizeof(batches)));
@@ -177,10 +177,13 @@ class MatMulKernel final : public Kernel {
     if (dtype_size(y_.dtype) < sizeof(float))
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
              static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    // Where slices but the first begin, elements alone are aligned; those of y are no smaller.
+    const size_t alignment =
+        problem_.slices() == 1 ? kBufferAlignment : dtype_size(problem_.first.dtype);
     for (const auto operand :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      prefer(operand, static_cast<uint32_t>(kBufferAlignment));
+      prefer(operand, static_cast<uint32_t>(alignment));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, operation_, first_, second_, result_, result_, preference, 1, &algorithm_, &found);
@@ -191,15 +194,22 @@ class MatMulKernel final : public Kernel {
 
   void multiply(const KernelContext& context, cudaStream_t stream) {
     if (epilogue_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, context.inputs[2]);
+    for (int64_t slice = 0; slice < problem_.slices(); ++slice)
+      multiply_slice(context, problem_.first_batch(slice), stream);
+  }
+
+  void multiply_slice(const KernelContext& context, int64_t batch, cudaStream_t stream) {
     const float one = 1, zero = 0;
     const double one64 = 1, zero64 = 0;
-    COHORT_CUBLAS(
-        device_,
-        cublasLtMatmul(handle_, operation_, is_double_ ? static_cast<const void*>(&one64) : &one,
-                       context.inputs[1], first_, context.inputs[0], second_,
-                       is_double_ ? static_cast<const void*>(&zero64) : &zero, context.outputs[0],
-                       result_, context.outputs[0], result_, &algorithm_.algo, context.scratch,
-                       algorithm_.workspaceSize, stream));
+    const char* first = context.input<char>(1) + problem_.first.offset(batch);
+    const char* second = context.input<char>(0) + problem_.second.offset(batch);
+    char* result = context.output<char>(0) + problem_.result.offset(batch);
+    COHORT_CUBLAS(device_, cublasLtMatmul(handle_, operation_,
+                                          is_double_ ? static_cast<const void*>(&one64) : &one,
+                                          first, first_, second, second_,
+                                          is_double_ ? static_cast<const void*>(&zero64) : &zero,
+                                          result, result_, result, result_, &algorithm_.algo,
+                                          context.scratch, algorithm_.workspaceSize, stream));
   }
 
   const Device device_;

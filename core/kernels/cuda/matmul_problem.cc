@@ -1,8 +1,18 @@
 #include "core/kernels/cuda/matmul_problem.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace cohort::cuda {
+namespace {
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+size_t MatMulProblem::Matrix::offset(int64_t batch) const {
+  return static_cast<size_t>(batch * batch_stride) * dtype_size(dtype);
+}
 
 MatMulProblem::MatMulProblem(const KernelSpec& spec)
     : transpose_first(spec.attributes.get<bool>("transpose_b")),
@@ -22,6 +32,14 @@ MatMulProblem::MatMulProblem(const KernelSpec& spec)
   second = transpose_second ? Matrix{n, k, n * k, spec.inputs[0].dtype}
                             : Matrix{k, n, n * k, spec.inputs[0].dtype};
   result = {m, n, m * n, spec.outputs[0].dtype};
+}
+
+int64_t MatMulProblem::slices() const { return divide_up(batches, kMostBatches); }
+
+int64_t MatMulProblem::slice_batches() const { return divide_up(batches, slices()); }
+
+int64_t MatMulProblem::first_batch(int64_t slice) const {
+  return std::min(slice * slice_batches(), batches - slice_batches());
 }
 
 MatMulEpilogue choose_epilogue(const KernelSpec& spec) {

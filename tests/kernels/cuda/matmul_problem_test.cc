@@ -89,6 +89,41 @@ TEST(MatMulProblem, IsTheProductOfTheTransposes) {
   }
 }
 
+MatMulProblem of_batches(int64_t batches) {
+  static const Attributes kPlain = {{"transpose_a", false}, {"transpose_b", false}};
+  return MatMulProblem({"MatMul",
+                        {{DType::kBFloat16, {batches, 2, 3}}, {DType::kBFloat16, {batches, 3, 4}}},
+                        {{DType::kFloat32, {batches, 2, 4}}},
+                        kPlain,
+                        Device{},
+                        1});
+}
+
+TEST(MatMulProblem, IsDoneInSlicesOfAsManyBatchesAsACallTakes) {
+  constexpr int64_t kMost = MatMulProblem::kMostBatches;
+  for (const int64_t batches : {int64_t{1}, kMost, kMost + 1, 2 * kMost, 2 * kMost + 1,
+                                int64_t{8192} * 12, int64_t{1} << 20}) {
+    const MatMulProblem problem = of_batches(batches);
+    EXPECT_LE(problem.slice_batches(), kMost) << batches;
+    int64_t done = 0;
+    for (int64_t slice = 0; slice < problem.slices(); ++slice) {
+      EXPECT_GE(problem.first_batch(slice), 0) << batches;
+      EXPECT_LE(problem.first_batch(slice), done) << batches << " batches: some are left out";
+      EXPECT_LT(done - problem.first_batch(slice), problem.slices()) << batches;
+      done = problem.first_batch(slice) + problem.slice_batches();
+    }
+    EXPECT_EQ(done, batches);
+    EXPECT_EQ(problem.slices() == 1, batches <= kMost) << batches;
+  }
+}
+
+TEST(MatMulProblem, FindsABatchInEachMatrix) {
+  const MatMulProblem problem = of_batches(100'000);
+  EXPECT_EQ(problem.first.offset(70'000), 70'000u * 3 * 4 * 2);
+  EXPECT_EQ(problem.second.offset(70'000), 70'000u * 2 * 3 * 2);
+  EXPECT_EQ(problem.result.offset(70'000), 70'000u * 2 * 4 * 4);
+}
+
 MatMulEpilogue epilogue(DType dtype, DType bias, const std::string& activation) {
   const Attributes attributes = {
       {"transpose_a", false}, {"transpose_b", false}, {"activation", activation}};
