@@ -26,7 +26,10 @@ class PartKernel final : public Kernel {
       inputs_[i] = static_cast<const char*>(context.inputs[i]) + input_offsets_[i];
     for (size_t i = 0; i < outputs_.size(); ++i)
       outputs_[i] = static_cast<char*>(context.outputs[i]) + output_offsets_[i];
-    kernel_->run({inputs_, outputs_, context.scratch, context.step});
+    KernelContext part = context;
+    part.inputs = inputs_;
+    part.outputs = outputs_;
+    kernel_->run(part);
   }
 
  private:
