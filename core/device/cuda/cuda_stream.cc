@@ -7,13 +7,20 @@
 namespace cohort {
 namespace {
 
+// As Gpu::enter, for destructors: they may run on a thread that would take card 0 into use.
+void enter_to_end(const Gpu& gpu) { cudaSetDevice(gpu.card()); }
+
 class CudaGraph final : public Recording {
  public:
-  explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
-  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaGraph(const Gpu& gpu, cudaGraphExec_t graph) : gpu_(gpu), graph_(graph) {}
+  ~CudaGraph() override {
+    enter_to_end(gpu_);
+    cudaGraphExecDestroy(graph_);
+  }
   cudaGraphExec_t get() const { return graph_; }
 
  private:
+  const Gpu& gpu_;
   cudaGraphExec_t graph_;
 };
 
@@ -24,7 +31,10 @@ class CudaMark final : public StreamMark {
     gpu_.enter();
     COHORT_CUDA(device_, cudaEventCreateWithFlags(&event_, cudaEventDefault));
   }
-  ~CudaMark() override { cudaEventDestroy(event_); }
+  ~CudaMark() override {
+    enter_to_end(gpu_);
+    cudaEventDestroy(event_);
+  }
 
   void put() override {
     gpu_.enter();
@@ -51,7 +61,10 @@ class CudaStream final : public TimedStream {
     gpu_.enter();
     COHORT_CUDA(device_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
-  ~CudaStream() override { cudaStreamDestroy(stream_); }
+  ~CudaStream() override {
+    enter_to_end(gpu_);
+    cudaStreamDestroy(stream_);
+  }
 
   Device device() const override { return device_; }
   void copy_from_host(const void* source, void* target, size_t bytes) override {
@@ -63,7 +76,10 @@ class CudaStream final : public TimedStream {
   void copy_within_device(const void* source, void* target, size_t bytes) override {
     if (source != target) copy(source, target, bytes, cudaMemcpyDeviceToDevice);
   }
-  void synchronize() override { COHORT_CUDA(device_, cudaStreamSynchronize(stream_)); }
+  void synchronize() override {
+    gpu_.enter();
+    COHORT_CUDA(device_, cudaStreamSynchronize(stream_));
+  }
 
   // Thread-local: what other threads do with CUDA meanwhile is none of this stream's business.
   void begin_recording() override {
@@ -77,7 +93,7 @@ class CudaStream final : public TimedStream {
     const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     check_cuda(status, "cudaGraphInstantiate", device_);
-    return std::make_unique<CudaGraph>(executable);
+    return std::make_unique<CudaGraph>(gpu_, executable);
   }
   void replay(Recording& recording) override {
     gpu_.enter();
