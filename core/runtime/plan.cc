@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <shared_mutex>
 
 #include "core/base/cancellation.h"
 #include "core/base/notice.h"
@@ -94,6 +96,11 @@ DeviceCollectives* collectives_of(const StepInfo& info) {
   return info.communicator == nullptr ? nullptr : info.communicator->on_device();
 }
 
+// Held alone while a stream records, and together with others while kernels are prepared: libraries
+// may then wait for the whole device, which fails while one of its streams records, and spoils the
+// recording. Who holds it waits for no other replica.
+std::shared_mutex recording_mutex;
+
 // One kernel with its pointers; feeds are filled in at each run.
 struct Step {
   const Node* node;
@@ -150,9 +157,7 @@ struct Plan::Impl {
     set_num_threads(threads);
     function = transform(traced, options);
     if (on_stream) io.emplace(options.device, function.graph->inputs(), function.outputs);
-    std::vector<ScheduledKernel> schedule;
-    for (const auto& node : function.graph->nodes())
-      if (needs_kernel(*node)) schedule.push_back({node.get(), prepare(*node)});
+    std::vector<ScheduledKernel> schedule = prepare_kernels();
     const bool own_buckets = options.bucket_memory && !on_stream;
     Layout layout =
         make_layout(function, schedule, own_buckets ? BucketMemory::kOwn : BucketMemory::kArena);
@@ -167,6 +172,15 @@ struct Plan::Impl {
     stats.bucket_bytes = layout.bucket_bytes;
     stats.unshared_bytes = layout.unshared_bytes;
     bind();
+  }
+
+  std::vector<ScheduledKernel> prepare_kernels() {
+    std::shared_lock preparing(recording_mutex, std::defer_lock);
+    if (io) preparing.lock();
+    std::vector<ScheduledKernel> schedule;
+    for (const auto& node : function.graph->nodes())
+      if (needs_kernel(*node)) schedule.push_back({node.get(), prepare(*node)});
+    return schedule;
   }
 
   std::unique_ptr<Kernel> prepare(const Node& node) {
@@ -324,7 +338,10 @@ struct Plan::Impl {
     }
   }
 
+  // The first run prepares as well; not where it may wait for other replicas.
   void hand_over(const StepInfo& info, DeviceTimes* times = nullptr) {
+    std::shared_lock preparing(recording_mutex, std::defer_lock);
+    if (stats.recorded && !prepared) preparing.lock();
     for (Step& step : steps) {
       if (times != nullptr) times->start(*step.node);
       run_step(step, info);
@@ -342,6 +359,7 @@ struct Plan::Impl {
   // What cannot be recorded after all, as where a library waits for the device, goes on without.
   // Nothing of it has been done.
   void record(const StepInfo& info) {
+    const std::lock_guard recording_alone(recording_mutex);
     std::optional<std::string> failure;
     bool begun = false;
     try {

@@ -54,6 +54,15 @@ TEST_F(SimulatedGpus, DoARecordingAgainWithTheSameAddresses) {
   EXPECT_EQ(read(), 3);
 }
 
+TEST_F(SimulatedGpus, RefuseARecordingDuringWhichStreamsAreWaitedFor) {
+  simulated::wait_for_streams();
+  stream_->begin_recording();
+  stream_->end_recording();
+  stream_->begin_recording();
+  simulated::wait_for_streams();
+  EXPECT_THROW(stream_->end_recording(), Error);
+}
+
 TEST_F(SimulatedGpus, TakeTimesWhenTheyComeToAMark) {
   auto* stream = dynamic_cast<TimedStream*>(stream_.get());
   ASSERT_NE(stream, nullptr);

@@ -81,7 +81,8 @@ class CudaStream final : public TimedStream {
     COHORT_CUDA(device_, cudaStreamSynchronize(stream_));
   }
 
-  // Thread-local: what other threads do with CUDA meanwhile is none of this stream's business.
+  // Thread-local: of what other threads do with CUDA meanwhile, waiting for the device alone is
+  // refused.
   void begin_recording() override {
     gpu_.enter();
     COHORT_CUDA(device_, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));

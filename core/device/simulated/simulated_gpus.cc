@@ -20,6 +20,7 @@ using Work = std::function<void()>;
 
 std::atomic<size_t> given_for_staging = 0;
 std::atomic<bool> refuses_recordings = false;
+std::atomic<int64_t> waits = 0;  // by wait_for_streams
 
 // All device memory there is, readable and writable only inside `access`.
 class DeviceMemory {
@@ -96,6 +97,7 @@ class SimulatedStream final : public TimedStream {
     COHORT_CHECK(!recording_);
     before_ = std::move(work_);
     work_.clear();
+    waits_before_ = waits;
     recording_ = true;
   }
   std::unique_ptr<Recording> end_recording() override {
@@ -103,6 +105,8 @@ class SimulatedStream final : public TimedStream {
     auto recorded = std::make_unique<RecordedWork>(std::move(work_));
     work_ = std::move(before_);
     if (refuses_recordings) fail(Code::kInternal, device_, ": the recording was refused");
+    if (waits != waits_before_)
+      fail(Code::kInternal, device_, ": was waited for while its stream recorded");
     return recorded;
   }
   void replay(Recording& recording) override {
@@ -120,6 +124,7 @@ class SimulatedStream final : public TimedStream {
   const Device device_;
   std::vector<Work> work_, before_;
   bool recording_ = false;
+  int64_t waits_before_ = 0;  // the recording
 };
 
 class SimulatedMark final : public StreamMark {
@@ -198,6 +203,8 @@ void use_simulated_gpus(int count, size_t memory_limit) {
 size_t staging_bytes() { return given_for_staging; }
 
 void refuse_recordings(bool refuse) { refuses_recordings = refuse; }
+
+void wait_for_streams() { ++waits; }
 
 void submit(Stream& stream, Work work) {
   static_cast<SimulatedStream&>(stream).add(std::move(work));

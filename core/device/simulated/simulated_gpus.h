@@ -20,6 +20,10 @@ size_t staging_bytes();
 // called that a recording does not take.
 void refuse_recordings(bool refuse);
 
+// Waits for all streams, as libraries may when they are first used: what streams record meanwhile,
+// whichever thread has begun it, they refuse.
+void wait_for_streams();
+
 // Hands over what a kernel does. `stream` must be a simulated GPU's.
 void submit(Stream& stream, std::function<void()> work);
 

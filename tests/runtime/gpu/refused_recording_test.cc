@@ -1,3 +1,6 @@
+#include <atomic>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "core/device/simulated/simulated_gpus.h"
@@ -35,6 +38,31 @@ TEST(RefusedRecording, IsSaidOnceAndStepsGoOnWithout) {
             std::string::npos)
       << said;
   EXPECT_EQ(said.find("warning"), said.rfind("warning")) << said;
+}
+
+// Which wait for the device while kernels are prepared.
+TEST(RefusedRecording, IsNotDueToPlansOfOtherThreads) {
+  ASSERT_EQ(testing::make_two_gpus(128 << 20), "");
+  constexpr int kPlans = 30, kProducts = 32;
+  std::atomic<int> refused = 0;
+  const auto run_plans = [&] {
+    const auto traced = trace({{DType::kFloat32, {2, 2}}}, [](auto& x) {
+      Value y = x[0];
+      for (int i = 0; i < kProducts; ++i) y = ops::matmul(y, x[0]);
+      return std::vector<Value>{y};
+    });
+    const std::vector<Tensor> feeds = {Tensor::full(DType::kFloat32, {2, 2}, 0.5)};
+    for (int i = 0; i < kPlans; ++i) {
+      Plan plan(traced, {.device = {DeviceType::kGpu, 0}});
+      for (int run = 0; run < 2; ++run) plan.run(feeds, {});
+      if (!plan.stats().recorded) ++refused;
+    }
+  };
+  {
+    const std::jthread other(run_plans);
+    run_plans();
+  }
+  EXPECT_EQ(refused, 0);
 }
 
 }  // namespace
