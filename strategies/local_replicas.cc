@@ -1,7 +1,6 @@
 #include "strategies/local_replicas.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -164,9 +163,8 @@ void LocalReplicas::connect() {
     communicators = record_flights(std::move(communicators), flight_recorder_options("replicas"));
   for (auto& communicator : communicators)
     communicator->set_observer(profile(communicator->rank()));
-  if (is_local && communication_.timeout_seconds)
-    communicators = with_time_limit(std::move(communicators), *communication_.timeout_seconds,
-                                    replica_names(count()));
+  if (const auto limit = communication_.limit(); is_local && limit)
+    communicators = with_time_limit(std::move(communicators), *limit, replica_names(count()));
   if (is_local) {
     step_ = std::make_shared<StepWatch>(count(), all_in_host_memory(communicators));
     for (int r = 0; r < count(); ++r) {
@@ -192,10 +190,8 @@ std::vector<std::unique_ptr<Communicator>> LocalReplicas::add_device_collectives
                        (has_gpu(devices_) || replicas_in_sync_ != count()));
   if (own_cross_device_ops_ || !wanted) return communicators;
   DeviceGroup group{std::move(communicators), "this build has no NCCL"};
-  DeviceGroupOptions options{.library = nccl_library(), .devices = devices_};
-  if (communication_.timeout_seconds)
-    options.limit =
-        std::chrono::milliseconds(std::llround(std::ceil(*communication_.timeout_seconds * 1000)));
+  DeviceGroupOptions options{
+      .library = nccl_library(), .devices = devices_, .limit = communication_.limit()};
   SharedCardLibrary shared_card(count());
   if (replicas_in_sync_ == count() && share_a_card(devices_)) options.library = &shared_card;
   if (options.library != nullptr)

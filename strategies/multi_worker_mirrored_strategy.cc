@@ -1,7 +1,6 @@
 #include "strategies/multi_worker_mirrored_strategy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -28,11 +27,8 @@ namespace {
 class WorkerCollectives final : public CrossDeviceOps {
  public:
   WorkerCollectives(std::shared_ptr<WorkerLink> link, std::shared_ptr<StepWatch> step,
-                    std::optional<double> limit_seconds)
-      : link_(std::move(link)), step_(std::move(step)) {
-    if (limit_seconds)
-      limit_ = std::chrono::milliseconds(std::llround(std::ceil(*limit_seconds * 1000)));
-  }
+                    std::optional<std::chrono::milliseconds> limit)
+      : link_(std::move(link)), step_(std::move(step)), limit_(limit) {}
   std::string name() const override { return "WorkerCollectives"; }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
       const std::vector<Device>& devices) override {
@@ -45,7 +41,7 @@ class WorkerCollectives final : public CrossDeviceOps {
  private:
   const std::shared_ptr<WorkerLink> link_;
   const std::shared_ptr<StepWatch> step_;
-  std::optional<std::chrono::milliseconds> limit_;
+  const std::optional<std::chrono::milliseconds> limit_;
 };
 
 // Null where the program has a link already.
@@ -158,7 +154,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
   replicas_ = std::make_shared<LocalReplicas>(
       std::move(devices),
-      std::make_shared<WorkerCollectives>(link_, step_, options.communication.timeout_seconds),
+      std::make_shared<WorkerCollectives>(link_, step_, options.communication.limit()),
       options.communication, in_sync, link_->name(link_->rank()));
   *replicas = replicas_;
   watch_ = link_->on_failure([this](const Error& error) {

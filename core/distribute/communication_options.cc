@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <string>
 
 #include "core/base/error.h"
@@ -22,6 +23,13 @@ void CommunicationOptions::validate() const {
   if (bytes_per_pack < 0) invalid("bytes_per_pack must be 0 or more, got ", bytes_per_pack);
   if (timeout_seconds && !(*timeout_seconds > 0))
     invalid("timeout_seconds must be positive, got ", *timeout_seconds);
+}
+
+std::optional<std::chrono::milliseconds> CommunicationOptions::limit() const {
+  constexpr double kYear = 365.0 * 24 * 3600;
+  if (!timeout_seconds) return std::nullopt;
+  return std::chrono::milliseconds(
+      std::llround(std::ceil(std::min(*timeout_seconds, kYear) * 1000)));
 }
 
 CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& other) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -18,12 +19,14 @@ struct CommunicationOptions {
   int64_t bytes_per_pack = 0;
   // How long a replica may wait for the others in one collective; then the step is
   // kDeadlineExceeded, naming the replica. For debugging, since it costs a thread for each replica.
-  // None: for ever.
+  // None: for ever; more than a year is as good as none.
   std::optional<double> timeout_seconds;
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
 
   // kInvalidArgument for a negative size, or a time-out that is not positive.
   void validate() const;
+  // timeout_seconds, rounded up, of which sums with the clock stay in range.
+  std::optional<std::chrono::milliseconds> limit() const;
   // These options with the fields of `other` that are not at their default.
   CommunicationOptions merge(const CommunicationOptions& other) const;
 };

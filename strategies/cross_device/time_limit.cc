@@ -9,6 +9,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/collective/forwarding_communicator.h"
+#include "strategies/cluster/coordination/limits.h"
 
 namespace cohort {
 namespace {
@@ -59,9 +60,10 @@ class Progress {
 
 class TimeLimit final : public ForwardingCommunicator {
  public:
-  TimeLimit(std::unique_ptr<Communicator> inner, double seconds, std::shared_ptr<Progress> progress)
+  TimeLimit(std::unique_ptr<Communicator> inner, std::chrono::milliseconds limit,
+            std::shared_ptr<Progress> progress)
       : ForwardingCommunicator(std::move(inner)),
-        seconds_(seconds),
+        limit_(limit),
         rank_(rank()),
         progress_(std::move(progress)),
         watch_([this] { watch(); }) {}
@@ -102,7 +104,7 @@ class TimeLimit final : public ForwardingCommunicator {
     auto part = inner().split(color, key);
     if (part == nullptr) return nullptr;
     auto progress = progress_->part(number, color, *part, rank_);
-    return std::make_unique<TimeLimit>(std::move(part), seconds_, std::move(progress));
+    return std::make_unique<TimeLimit>(std::move(part), limit_, std::move(progress));
   }
 
  private:
@@ -137,8 +139,7 @@ class TimeLimit final : public ForwardingCommunicator {
       const std::lock_guard lock(mutex_);
       current_ = current;
       ++calls_;
-      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                     std::chrono::duration<double>(seconds_));
+      deadline_ = Clock::now() + limit_;
     }
     changed_.notify_one();
   }
@@ -162,13 +163,14 @@ class TimeLimit final : public ForwardingCommunicator {
   Error error() const {
     auto late = progress_->late(current_.collective);
     if (current_.peer != kAnyRank) late = {progress_->name(current_.peer)};
-    return Error(Code::kDeadlineExceeded,
-                 str(progress_->name(rank_), " has waited for ", seconds_, " s in ", current_.kind,
-                     " for ", late.empty() ? "the others" : comma_separated(late)),
-                 late.empty() ? "" : late[0]);
+    return Error(
+        Code::kDeadlineExceeded,
+        str(progress_->name(rank_), " has waited for ", static_cast<double>(limit_.count()) / 1000,
+            " s in ", current_.kind, " for ", late.empty() ? "the others" : comma_separated(late)),
+        late.empty() ? "" : late[0]);
   }
 
-  const double seconds_;
+  const std::chrono::milliseconds limit_;
   const int rank_;
   const std::shared_ptr<Progress> progress_;
   std::map<int64_t, Current> started_;  // collectives and messages not waited for
@@ -184,10 +186,11 @@ class TimeLimit final : public ForwardingCommunicator {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> with_time_limit(
-    std::vector<std::unique_ptr<Communicator>> ranks, double seconds,
+    std::vector<std::unique_ptr<Communicator>> ranks, std::chrono::milliseconds limit,
     const std::vector<std::string>& names) {
   const auto progress = std::make_shared<Progress>(names);
-  for (auto& rank : ranks) rank = std::make_unique<TimeLimit>(std::move(rank), seconds, progress);
+  for (auto& rank : ranks)
+    rank = std::make_unique<TimeLimit>(std::move(rank), coordination::clamped(limit), progress);
   return ranks;
 }
 

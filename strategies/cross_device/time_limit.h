@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace cohort {
 // taken its message. They are called `names`, by rank. A call that takes long to move data counts
 // as waiting. Costs a thread for each. For ranks elsewhere see GroupOptions::limit.
 std::vector<std::unique_ptr<Communicator>> with_time_limit(
-    std::vector<std::unique_ptr<Communicator>> ranks, double seconds,
+    std::vector<std::unique_ptr<Communicator>> ranks, std::chrono::milliseconds limit,
     const std::vector<std::string>& names);
 
 }  // namespace cohort

@@ -86,7 +86,7 @@ class InProcessLink final : public WorkerLink {
     if (!limit) return group;
     std::vector<std::string> names;
     for (int r = 0; r < job_->size * local; ++r) names.push_back(name(r / local));
-    return with_time_limit(std::move(group), std::chrono::duration<double>(*limit).count(), names);
+    return with_time_limit(std::move(group), *limit, names);
   }
 
   void call_all(const Error& error) {

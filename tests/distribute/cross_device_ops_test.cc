@@ -1,6 +1,7 @@
 #include "core/distribute/cross_device_ops.h"
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "core/ops/array_ops.h"
@@ -201,6 +202,20 @@ TEST(CommunicationOptionsTest, Validate) {
   expect_error(Code::kInvalidArgument, {"bytes_per_pack", "-8"}, [] {
     MirroredStrategy({.devices = {"cpu:0"}, .communication = {.bytes_per_pack = -8}});
   });
+}
+
+TEST(CommunicationOptionsTest, ALimitIsInWholeMillisecondsAndInRangeOfTheClock) {
+  EXPECT_FALSE(CommunicationOptions{}.limit());
+  const auto limit = [](double seconds) {
+    return CommunicationOptions{.timeout_seconds = seconds}.limit();
+  };
+  EXPECT_EQ(limit(0.5), std::chrono::milliseconds(500));
+  EXPECT_EQ(limit(1e-9), std::chrono::milliseconds(1));
+  for (const double seconds : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    ASSERT_TRUE(limit(seconds));
+    EXPECT_GT(*limit(seconds), std::chrono::hours(1000));
+    EXPECT_LT(*limit(seconds), std::chrono::nanoseconds::max() / 2);
+  }
 }
 
 TEST(CommunicationOptionsTest, NamesInAnyCase) {

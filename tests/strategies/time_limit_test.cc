@@ -1,5 +1,6 @@
 #include "strategies/cross_device/time_limit.h"
 
+#include <cmath>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -14,12 +15,12 @@
 namespace cohort {
 namespace {
 
-constexpr double kForEver = 3600;
+using std::chrono::milliseconds;
 
-std::vector<std::unique_ptr<Communicator>> make_group(int size, double seconds) {
+std::vector<std::unique_ptr<Communicator>> make_group(int size, milliseconds limit) {
   std::vector<std::string> names;
   for (int r = 0; r < size; ++r) names.push_back(str("replica ", r));
-  return with_time_limit(make_in_process_communicators(size), seconds, names);
+  return with_time_limit(make_in_process_communicators(size), limit, names);
 }
 
 Code code_of(const std::function<void()>& call, std::string* message = nullptr) {
@@ -40,7 +41,7 @@ float add_one(Communicator& communicator) {
 }
 
 TEST(TimeLimitTest, OneThatWaitsTooLongEndsTheGroup) {
-  const auto group = make_group(2, 0.01);
+  const auto group = make_group(2, milliseconds(10));
   std::string message;
   EXPECT_EQ(code_of([&] { add_one(*group[0]); }, &message), Code::kDeadlineExceeded);
   EXPECT_EQ(message, "replica 0 has waited for 0.01 s in AllReduce for replica 1");
@@ -49,7 +50,7 @@ TEST(TimeLimitTest, OneThatWaitsTooLongEndsTheGroup) {
 }
 
 TEST(TimeLimitTest, ThoseThatDoNotComeToAPartAreNamedAsInTheWhole) {
-  const auto group = make_group(4, 1);
+  const auto group = make_group(4, milliseconds(1000));
   std::vector<std::unique_ptr<Communicator>> odd(2);
   std::vector<std::thread> threads;
   for (const auto& rank : group)
@@ -74,7 +75,7 @@ TEST(TimeLimitTest, EveryKindOfCallIsLimited) {
         c.wait(c.start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum));
       }};
   for (const auto& call : calls) {
-    const auto group = make_group(2, 0.01);
+    const auto group = make_group(2, milliseconds(10));
     EXPECT_EQ(code_of([&] { call(*group[0]); }), Code::kDeadlineExceeded);
   }
 }
@@ -86,21 +87,27 @@ TEST(TimeLimitTest, WhoDoesNotSendOrTakeAMessageIsNamed) {
                                                       [&](Communicator& c) { c.receive(&x, 4); }};
   const std::string peers[] = {"replica 2", "replica 2", "the others"};
   for (size_t i = 0; i < 3; ++i) {
-    const auto group = make_group(3, 0.01);
+    const auto group = make_group(3, milliseconds(10));
     std::string message;
     EXPECT_EQ(code_of([&] { calls[i](*group[0]); }, &message), Code::kDeadlineExceeded);
     EXPECT_EQ(message, "replica 0 has waited for 0.01 s in a message for " + peers[i]);
   }
 }
 
+// The longest limits are as good as none.
 TEST(TimeLimitTest, RanksThatMeetAreLeftAlone) {
-  const auto group = make_group(3, kForEver);
-  std::vector<std::thread> threads;
-  for (const auto& rank : group)
-    threads.emplace_back([&] {
-      for (int i = 0; i < 100; ++i) EXPECT_EQ(add_one(*rank), 3);
-    });
-  for (auto& thread : threads) thread.join();
+  const CommunicationOptions endless{.timeout_seconds = INFINITY},
+      long_one{.timeout_seconds = 1e10};
+  for (const milliseconds limit : {milliseconds(std::chrono::hours(1)), *endless.limit(),
+                                   *long_one.limit(), milliseconds::max()}) {
+    const auto group = make_group(3, limit);
+    std::vector<std::thread> threads;
+    for (const auto& rank : group)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 100; ++i) EXPECT_EQ(add_one(*rank), 3);
+      });
+    for (auto& thread : threads) thread.join();
+  }
 }
 
 // A communicator of rank 1 that takes no part until its group is ended.

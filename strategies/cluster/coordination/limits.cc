@@ -10,7 +10,7 @@ namespace cohort::coordination {
 
 std::chrono::milliseconds clamped(std::chrono::milliseconds timeout) {
   return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(0),
-                                               std::chrono::hours(2400));
+                                               std::chrono::hours(24 * 365));
 }
 
 std::string in_words(std::chrono::milliseconds time) {

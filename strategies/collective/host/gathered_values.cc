@@ -4,6 +4,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
+#include "strategies/cluster/coordination/limits.h"
 
 namespace cohort {
 
@@ -15,9 +16,9 @@ GatheredValues::GatheredValues(KeyValueStore& store, std::string group, int proc
       group_(std::move(group)),
       process_(process),
       processes_(processes),
-      limit_(limit),
+      limit_(coordination::clamped(limit)),
       tasks_(std::move(tasks)),
-      deadline_(Clock::now() + limit) {}
+      deadline_(Clock::now() + limit_) {}
 
 std::vector<std::string> GatheredValues::gather(std::string_view kind, std::string_view value) {
   store_.set(name(kind, process_), value);

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "core/collective/split.h"
+#include "strategies/cluster/coordination/limits.h"
 #include "strategies/collective/host/gathered_values.h"
 
 namespace cohort {
@@ -36,8 +37,8 @@ class Joining {
     std::shared_ptr<HostGroup> group;
     std::string outcome = kFine;
     try {
-      group = std::make_shared<HostGroup>(share_control(processes), members(processes),
-                                          options_.limit, options_.stall);
+      group = std::make_shared<HostGroup>(share_control(processes), members(processes), limit(),
+                                          options_.stall);
     } catch (const Error& error) {
       outcome = str(static_cast<int>(error.code()), " ", error.message());
     }
@@ -50,6 +51,11 @@ class Joining {
  private:
   static constexpr const char* kFine = "0";
   static constexpr const char* kControl = "control";
+
+  std::optional<std::chrono::milliseconds> limit() const {
+    if (!options_.limit) return std::nullopt;
+    return coordination::clamped(*options_.limit);
+  }
 
   std::vector<ProcessIdentity> parse_processes(const std::vector<std::string>& texts) const {
     std::vector<ProcessIdentity> processes;

@@ -49,6 +49,20 @@ TEST(MakeCommunicatorsTest, ConnectsProcessesOfAHostBySharedMemory) {
   expect_sums(connect_group(2, 2, [](int, GroupOptions& o) { o.host = "host"; }), "shared memory");
 }
 
+TEST(MakeCommunicatorsTest, TheLongestLimitsAreAsGoodAsNone) {
+  const auto connect = [](const std::function<void(int, GroupOptions&)>& change) {
+    return connect_group(4, 1, [&](int p, GroupOptions& o) {
+      o.join_limit = std::chrono::milliseconds::max();
+      o.limit = std::chrono::milliseconds::max();
+      change(p, o);
+    });
+  };
+  expect_sums(connect([](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; }), "TCP");
+  expect_sums(connect([](int, GroupOptions& o) { o.host = "host"; }), "shared memory");
+  expect_sums(connect([](int p, GroupOptions& o) { o.host = str("host", p / 2); }),
+              "shared memory within hosts, TCP between them");
+}
+
 // The last of three tasks does not come.
 void expect_named(const std::function<void(int, GroupOptions&)>& change) {
   std::vector<ConnectedGroup> processes = connect_group(3, 1, [&](int p, GroupOptions& o) {
