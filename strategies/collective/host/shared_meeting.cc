@@ -135,6 +135,9 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
   spin(spins_, [&] { return shared_.state.load(std::memory_order_acquire) != before; });
   const auto begin = Clock::now();
   std::optional<Clock::time_point> saw_end;  // of the group
+  // Threads of this process that have met all come, and write into each other's memory until then.
+  const bool may_give_up = breaking == kBroken || !peers_.processes.empty();
+  const auto limit = may_give_up ? limit_ : std::nullopt;
   bool may_warn = warns_ && breaking == kBroken;
   while (true) {
     const uint32_t state = shared_.state.load(std::memory_order_acquire);
@@ -142,12 +145,12 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
     if ((state & breaking) != 0) throw error();
     const auto now = Clock::now();
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
-    if (limit_ && waited >= *limit_) {
+    if (limit && waited >= *limit) {
       lose(late(waiting));
       continue;
     }
     if ((state & kBroken) != 0 && !saw_end) saw_end = now;
-    if (saw_end && now - *saw_end >= kEndedPatience && !peers_.processes.empty()) {
+    if (may_give_up && saw_end && now - *saw_end >= kEndedPatience) {
       lose(error());
       continue;
     }
@@ -155,7 +158,7 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
       may_warn = false;
       warn(waiting);
     }
-    const auto rest = limit_ ? *limit_ - waited : kLook;
+    const auto rest = limit ? *limit - waited : kLook;
     shared_.sleepers.fetch_add(1);
     futex_wait(shared_.state, state, std::min(kLook, rest));
     shared_.sleepers.fetch_sub(1);

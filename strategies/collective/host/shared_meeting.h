@@ -47,7 +47,8 @@ class SharedMeeting {
     come(kBroken, reference);
   }
   // As meet, between ranks that have met: an abort does not keep them from finishing together, as
-  // long as they soon can. The end of a process, or the time limit, does.
+  // long as they soon can. The end of a process, or the time limit, does; but threads of one
+  // process alone always finish, whatever the limit.
   template <typename W>
   void part(const W& waiting) {
     const Reference reference{&waiting, &call<W>};

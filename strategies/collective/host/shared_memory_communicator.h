@@ -35,7 +35,10 @@ struct SharedMemoryOptions {
 //
 // Memory from `allocate` is combined in place, other memory is copied through staging areas of
 // bounded size. There is nothing to clean up, however the processes end; the end of one without
-// leaving is kUnavailable on the others, naming its rank and pid, in a tenth of a second.
+// leaving is kUnavailable on the others, naming its rank and pid, in a tenth of a second. Where
+// the others give up a call within which a process is only stopped, it still writes its part of the
+// result when it goes on: targets of that call in memory from `allocate` are not to be used for
+// anything else until then.
 // kDeadlineExceeded names the processes that have not joined. kPermissionDenied or kUnavailable, on
 // all, when one cannot map another's memory (another user, another pid namespace).
 std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(

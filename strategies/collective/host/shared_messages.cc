@@ -84,7 +84,7 @@ Received SharedMessages::wait(int64_t id) {
       if (group_has_ended) throw host_.meeting.error();
       const auto limit = host_.meeting.limit();
       if (limit && Clock::now() - begin >= *limit) {
-        host_.meeting.lose(late(id, *limit));
+        host_.meeting.abort(late(id, *limit));
         continue;
       }
     }

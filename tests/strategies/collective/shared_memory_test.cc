@@ -1,9 +1,12 @@
 #include <chrono>
+#include <future>
 #include <signal.h>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "strategies/collective/host/shared_meeting.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
 #include "tests/strategies/collective/directory_store.h"
 #include "tests/strategies/collective/processes.h"
@@ -85,6 +88,23 @@ TEST(SharedMemoryTest, AStoppedProcessIsNamedAfterTheLimit) {
   // It learns of it when it goes on.
   kill(victim, SIGCONT);
   EXPECT_EQ(group.wait(2), 0) << group.output(2);
+}
+
+// One that was let go could free what the other one, which is only slow, still writes to.
+TEST(SharedMemoryTest, ATimeLimitLetsNoThreadOfAProcessGoWhileOthersUseItsMemory) {
+  constexpr std::chrono::milliseconds kNoPatience{0};
+  const ControlBlock control = ControlBlock::create(2);
+  const HostPeers peers{.pids = {getpid(), getpid()}, .tasks = {"", ""}, .processes = {}};
+  const StallWarning stall{};
+  SharedMeeting quick(control, peers, 0, 2, kNoPatience, stall);
+  SharedMeeting slow(control, peers, 1, 2, kNoPatience, stall);
+  const auto waiting = [] { return std::string("an all-reduce"); };
+  auto finished = std::async(std::launch::async, [&] { quick.part(waiting); });
+  while (control.meeting().sleepers == 0 &&
+         finished.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    std::this_thread::yield();
+  EXPECT_NO_THROW(slow.part(waiting));
+  EXPECT_NO_THROW(finished.get());
 }
 
 // Who is stopped while others may use its memory does not keep them for ever.
