@@ -8,6 +8,9 @@ namespace {
 
 // How long a peer that has closed a connection has to say why on another one.
 constexpr std::chrono::milliseconds kLastWords{200};
+// How long one of a group that was aborted waits for anything to move; and one that goes away,
+// while all others may be well.
+constexpr std::chrono::milliseconds kAbortedPatience{200}, kLeavingPatience{3000};
 
 }  // namespace
 
@@ -68,6 +71,7 @@ void Control::abort(const Error& error) {
 
 void Control::leave() {
   const Lock lock(mutex_);
+  has_left_ = true;
   const uint64_t joined = joined_;
   if (!error_) {
     error_ = failure_of(rank_, "has left its group");
@@ -76,6 +80,12 @@ void Control::leave() {
   ended_ = true;
   tell_end_locked(joined);
   signal();
+}
+
+std::optional<std::chrono::milliseconds> Control::patience() const {
+  if (is_aborted_) return kAbortedPatience;
+  if (has_left_) return kLeavingPatience;
+  return std::nullopt;
 }
 
 void Control::tell_end_locked(uint64_t finish) {

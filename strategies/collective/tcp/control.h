@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -47,10 +48,11 @@ class Control {
   // keep coming. An error that another rank has told, and nobody here has read, was given first;
   // but why a rank is gone the application knows better.
   void abort(const Error& error);
-  bool is_aborted() const { return is_aborted_; }
   // As abort, by a rank that goes away: it has finished what it had joined, whatever has happened
   // to the group.
   void leave();
+  // How long what is still to be finished may stand still: none before abort and leave.
+  std::optional<std::chrono::milliseconds> patience() const;
   // All ranks have joined the collective `sequence`.
   void set_joined(uint64_t sequence) { joined_ = sequence; }
   // Throws the error with which the group has ended, unless `sequence` is to be finished.
@@ -107,7 +109,7 @@ class Control {
   const std::function<void(const Error&)> on_unreachable_;
   HostWatch hosts_;
   std::vector<Peer> peers_;  // mutex_ guards what goes over their links
-  std::atomic<bool> ended_ = false, is_aborted_ = false;
+  std::atomic<bool> ended_ = false, is_aborted_ = false, has_left_ = false;
   std::atomic<uint64_t> joined_ = 0;
   std::atomic<uint64_t> reported_ = 0;  // the latest collective that somebody has reported
   mutable std::mutex mutex_;

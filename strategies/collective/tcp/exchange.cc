@@ -17,8 +17,6 @@ constexpr std::chrono::microseconds kSpinTime{50};
 constexpr std::chrono::milliseconds kMismatchGrace{2000}, kTimeoutGrace{500};
 // How long a rank that leaves waits for its last bytes to get through.
 constexpr std::chrono::milliseconds kFlushTime{1000};
-// How long one of a group that was aborted waits for anything to move.
-constexpr std::chrono::milliseconds kAbortedPatience{200};
 
 std::string in_seconds(std::chrono::milliseconds time) {
   return str(static_cast<double>(time.count()) / 1000, " s");
@@ -189,8 +187,8 @@ void Exchange::wait() {
     if (stall_.is_due(now - (deadline_ - timeout_))) return warn();
     until = std::min(until, deadline_ - timeout_ + stall_.after);
   }
-  if (control_.is_aborted()) {
-    until = std::min(until, idle_since_ + kAbortedPatience);
+  if (const auto patience = control_.patience()) {
+    until = std::min(until, idle_since_ + *patience);
     if (now >= until) fail(Code::kAborted, "what was to be finished does not end");
   }
   poll_once(until, true);
@@ -285,7 +283,7 @@ std::string Exchange::names(const std::vector<int>& peers) const {
 }
 
 void Exchange::flush() {
-  const auto until = Clock::now() + (control_.is_aborted() ? kAbortedPatience : kFlushTime);
+  const auto until = Clock::now() + std::min(kFlushTime, control_.patience().value_or(kFlushTime));
   for (const auto& connection : connections_) {
     if (connection == nullptr || !connection->is_open()) continue;
     int unsent = 0;

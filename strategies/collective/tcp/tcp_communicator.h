@@ -62,7 +62,8 @@ struct TcpOptions {
 // order, as other backends do. Started collectives go on in a thread of their own, as do messages.
 //
 // After abort(), what all ranks have joined is finished only as long as data keep coming: whoever
-// ended the group may have lost one of them.
+// ended the group may have lost one of them. So it is when a rank destroys its communicator, but
+// for that data may stay away for three seconds.
 //
 // Besides the errors of Communicator: kUnavailable names a rank that cannot be reached any more,
 // kDeadlineExceeded those for which a call waited too long, kDataLoss one that sent what cannot be

@@ -62,6 +62,12 @@ class Peer {
     }
   }
   void send(Channel channel, const std::string& bytes) { write(sockets_[channel], bytes); }
+  // Whether the victim sends so many bytes.
+  bool hear(Channel channel, size_t bytes) {
+    std::vector<char> heard(bytes);
+    return recv(sockets_[channel].get(), heard.data(), bytes, MSG_WAITALL) ==
+           static_cast<ssize_t>(bytes);
+  }
   void say_no_more() {
     for (const auto& [channel, socket] : sockets_) shutdown(socket.get(), SHUT_WR);
   }
@@ -88,9 +94,9 @@ struct Outcome {
   std::optional<Error> joining, reduction, sending, receiving;
 };
 
-// The fingerprint's, of the reduction.
-uint64_t reduction_content() {
-  const Segment segment{nullptr, nullptr, kCount};
+// The fingerprint's, of a reduction.
+uint64_t reduction_content(int64_t count = kCount) {
+  const Segment segment{nullptr, nullptr, count};
   return fingerprint(AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, 1).content;
 }
 
@@ -199,6 +205,40 @@ TEST(TcpHostileTest, WhoSendsWhatIsNoNoticeIsNamed) {
   });
   expect_named(outcome.reduction,
                "a notice has a wrong header from worker:1 (rank 1) at 127.0.0.1:9");
+}
+
+// A peer that is frozen, as it were: it has joined a reduction of two slices and has sent its part
+// of the victim's slice, which makes the victim join, and does not send the result of its own.
+TEST(TcpHostileTest, WhoGoesAwayDoesNotWaitLongForDataThatDoNotCome) {
+  constexpr int64_t kLarge = 32'768;
+  constexpr size_t kSlice = kLarge / 2 * sizeof(float);
+  InMemoryStore store;
+  std::promise<void> all_have_joined;
+  auto victim = std::async(std::launch::async, [&] {
+    std::vector<float> values(kLarge, 1);
+    const Segment segment{values.data(), values.data(), kLarge};
+    auto group =
+        make_tcp_communicator(store, 0, 2, {.join_timeout = kPatience, .timeout = 2 * kPatience});
+    group->start_all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    all_have_joined.get_future().wait();
+    const auto began = tcp::Clock::now();
+    group.reset();
+    return tcp::Clock::now() - began;
+  });
+  Peer peer(store);
+  peer.introduce();
+  const uint64_t content = reduction_content(kLarge);
+  peer.send(Channel::kCollectives,
+            bytes_of({.kind = FrameKind::kRound, .sequence = 1, .content = content}) +
+                bytes_of({.kind = FrameKind::kContribution,
+                          .sequence = 1,
+                          .content = content,
+                          .length = kSlice}) +
+                std::string(kSlice, '\0'));
+  // Its round, its part of the peer's slice, and the result of its own.
+  EXPECT_TRUE(peer.hear(Channel::kCollectives, 3 * sizeof(FrameHeader) + 2 * kSlice));
+  all_have_joined.set_value();
+  EXPECT_LT(victim.get(), kPatience);
 }
 
 // --- Random ones
