@@ -22,7 +22,8 @@ bool HostProbe::ask(Time now, std::chrono::milliseconds interval) {
   next_question_ = now + interval;
   try {
     questions_.push_back(net::start_connecting(peer_));
-  } catch (const Error&) {  // no way there
+  } catch (const Error& error) {  // no way there; or this process has no socket to ask by
+    if (error.code() != Code::kUnavailable) return false;
   }
   return unanswered_++ >= kEnough;
 }

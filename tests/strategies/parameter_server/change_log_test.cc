@@ -2,13 +2,11 @@
 #include "strategies/parameter_server/change_log.h"
 
 #include <algorithm>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/few_descriptors.h"
 
 namespace cohort::testing {
 namespace {
@@ -287,14 +285,10 @@ TEST(ChangeLog, HasRowsThatWereMissing) {
 TEST(ChangeLog, BeginsAFileAgainThatItCouldNotBegin) {
   const TemporaryFolder folder("ps");
   parameter_server::ChangeLog log(folder.path(), true);
-  rlimit usual{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
-  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  close(next);
-  const rlimit one_more{static_cast<rlim_t>(next) + 1, usual.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
-  const Error error = error_of([&] { log.begin_file(); });
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  const Error error = error_of([&] {
+    const FewDescriptors one(1);
+    log.begin_file();
+  });
   EXPECT_NE(error.message().find(folder.path()), std::string::npos) << error.what();
   EXPECT_EQ(log.begin_file(), 2);
 }

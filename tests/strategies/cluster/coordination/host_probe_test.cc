@@ -6,6 +6,7 @@
 
 #include "strategies/cluster/net/socket.h"
 #include "tests/strategies/cluster/coordination/job.h"
+#include "tests/testing/few_descriptors.h"
 
 namespace cohort::testing {
 namespace {
@@ -40,6 +41,13 @@ TEST(HostProbe, ARefusalIsAnAnswer) {
   net::Descriptor listening = net::listen_on(loopback());
   HostProbe probe(net::InternetAddress::of(listening));
   listening.reset();
+  EXPECT_EQ(silent_verdicts(probe, 12), 0);
+}
+
+TEST(HostProbe, AProcessThatCannotAskBlamesNobody) {
+  const net::Descriptor listening = net::listen_on(loopback());
+  HostProbe probe(net::InternetAddress::of(listening));
+  const FewDescriptors none(0);
   EXPECT_EQ(silent_verdicts(probe, 12), 0);
 }
 

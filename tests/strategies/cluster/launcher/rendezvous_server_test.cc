@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "strategies/cluster/environment.h"
 #include "strategies/cluster/net/internet_address.h"
-#include "tests/strategies/cluster/launcher/no_descriptors.h"
+#include "tests/testing/few_descriptors.h"
 
 namespace cohort::launcher {
 namespace {
@@ -30,7 +30,7 @@ TEST(RendezvousServer, SleepsWhileThereIsNoDescriptorForWhoWantsToConnect) {
     return std::pair(events.size(), ready);
   };
   {
-    const cohort::testing::NoDescriptors none;
+    const testing::FewDescriptors none(0);
     ASSERT_EQ(address.connect(client), 0);
     EXPECT_EQ(watched(), std::pair(size_t{1}, 1));
     server.step();
