@@ -386,16 +386,28 @@ std::unique_ptr<Communicator> connected(const Members& members, const net::Descr
 
 std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const TcpOptions& options,
                                                      const std::vector<int>& numbers) {
-  constexpr size_t kMaxEndpoint = 72;  // the longest numeric address
+  // Where a rank listens; or why it cannot, which it does not keep to itself: others would wait.
   struct Offer {
     Token token;
-    char endpoint[kMaxEndpoint];
+    int64_t code = 0;  // the error's
+    char text[256] = {};
+    void say(const std::string& said) { said.copy(text, sizeof text); }
+    std::string said() const { return {text, strnlen(text, sizeof text)}; }
   };
   const GroupPart part = choose_part(*this, color, key);
-  Offer own{random_token(), {}};
-  net::Descriptor listener = net::listen_on(bound_);
-  net::InternetAddress::of(listener).text().copy(own.endpoint, kMaxEndpoint - 1);
+  Offer own{.token = random_token()};
+  net::Descriptor listener;
+  try {
+    listener = net::listen_on(bound_);
+    own.say(net::InternetAddress::of(listener).text());
+  } catch (const Error& error) {
+    own.code = static_cast<int64_t>(error.code());
+    own.say(error.message());
+  }
   const std::vector<Offer> offers = tell_all(*this, own);
+  for (int r = 0; r < size(); ++r)
+    if (const Offer& offer = offers[at(r)]; offer.code != 0)
+      throw Error(code_of(offer.code), str(control_.name(r), ' ', offer.said()), control_.task(r));
   if (part.members.empty()) return nullptr;
   Members members{.rank = part.rank,
                   .endpoints = {},
@@ -405,7 +417,7 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const T
   of_part.tasks.clear();
   for (const int r : part.members) {
     members.endpoints.push_back(
-        net::InternetAddress::parse(offers[at(r)].endpoint, "an address of a rank"));
+        net::InternetAddress::parse(offers[at(r)].said(), "an address of a rank"));
     if (!hosts_.empty()) members.hosts.push_back(hosts_[at(r)]);
     if (!options.tasks.empty()) of_part.tasks.push_back(options.tasks[at(r)]);
   }

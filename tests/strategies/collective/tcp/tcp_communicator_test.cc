@@ -9,6 +9,7 @@
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/frame.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
+#include "tests/testing/few_descriptors.h"
 #include "tests/testing/resources.h"
 
 namespace cohort::testing {
@@ -157,6 +158,23 @@ TEST(TcpCommunicatorTest, ASecondRankOfTheSameNumberIsRefused) {
   store.get("tcp/group/0", std::chrono::seconds(10));
   EXPECT_EQ(error_of([&] { make_tcp_communicator(store, 0, 2, {}); }).code(), Code::kAlreadyExists);
   other.join();
+}
+
+// One rank gets the last descriptor that there is.
+TEST(TcpCommunicatorTest, ARankThatCannotListenForItsPartIsNamedOnAllRanks) {
+  const Group group =
+      make_tcp_group(2, {.tasks = {"worker:0", "worker:1"}, .timeout = std::chrono::seconds(10)});
+  std::vector<std::string> errors(2);
+  const FewDescriptors one(1);
+  on_ranks(group, [&](int rank, Communicator& communicator) {
+    communicator.barrier();
+    const Error error = error_of([&] { communicator.split(0); });
+    EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+    EXPECT_NE(error.message().find(error.peer() + " (rank "), std::string::npos) << error.what();
+    errors[static_cast<size_t>(rank)] = error.what();
+    communicator.barrier();  // the group lives
+  });
+  EXPECT_EQ(errors[0], errors[1]);
 }
 
 // Tells which keys it holds.

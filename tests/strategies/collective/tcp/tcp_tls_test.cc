@@ -228,9 +228,10 @@ TEST_F(TcpTlsTest, AnAbortEndsTheHandshakesOfAPart) {
     // As split() does, with an address where nobody shakes hands.
     struct {
       tcp::Token token;
-      char endpoint[72] = {};
+      int64_t code = 0;
+      char text[256] = {};
     } offer;
-    net::InternetAddress::of(frozen).text().copy(offer.endpoint, sizeof offer.endpoint - 1);
+    net::InternetAddress::of(frozen).text().copy(offer.text, sizeof offer.text);
     choose_part(whole, 0, 0);
     tell_all(whole, offer);
     pollfd polled{frozen.get(), POLLIN, 0};
