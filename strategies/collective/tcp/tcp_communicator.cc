@@ -88,7 +88,10 @@ class TcpCommunicator final : public Communicator {
         exchange_(control_, prepared(std::move(links[0])), options.check_payloads, options.timeout,
                   options.stall, pays_to_spin(members)),
         messages_(control_, prepared(std::move(links[1])), options.check_payloads,
-                  options.timeout) {}
+                  options.timeout) {
+    // TLS may have read what came right behind a greeting: poll() says nothing of that any more.
+    control_.read_notices();
+  }
 
   ~TcpCommunicator() override {
     messages_.flush();

@@ -1,14 +1,17 @@
 // Ranks that talk over TLS, and others that should not take part.
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <poll.h>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
 
 #include "core/collective/split.h"
 #include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/cluster/environment.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/frame.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
@@ -195,6 +198,44 @@ TEST_F(TcpTlsTest, StrangersDoNotDisturbAGroupThatForms) {
   group[1] = make_tcp_communicator(store, 1, 2, own);
   first.join();
   on_ranks(group, [](int /*rank*/, Communicator& communicator) { communicator.barrier(); });
+}
+
+// Rank 1, which ends the group in one breath with its greeting.
+TEST_F(TcpTlsTest, AnEndThatIsToldWithAGreetingIsHeard) {
+  InMemoryStore store;
+  const TlsFiles files = certificates_.files();
+  auto joining = std::async(std::launch::async, [&] {
+    return make_tcp_communicator(store, 0, 2,
+                                 {.tls = files, .join_timeout = kPlenty, .timeout = seconds(3)});
+  });
+  const auto endpoint =
+      net::InternetAddress::parse(store.get("tcp/group/0", kPlenty), "the address of rank 0");
+  tcp::Token token;
+  std::istringstream(store.get("tcp/group/token", kPlenty)) >> token.high >> token.low;
+  store.set("tcp/group/1/host", "127.0.0.1");
+  store.set("tcp/group/1", "127.0.0.1:9");  // is not called
+  const coordination::Security security(files, false, process_environment);
+  std::vector<net::Stream> links;
+  for (const auto channel :
+       {tcp::Channel::kCollectives, tcp::Channel::kMessages, tcp::Channel::kControl}) {
+    net::Descriptor socket = endpoint.socket();
+    ASSERT_EQ(endpoint.connect(socket), 0);
+    net::Stream& link =
+        links.emplace_back(security.connect(std::move(socket), net::Stream::End::kCaller));
+    while (!link.shake_hands()) {
+      pollfd polled{link.fd(), POLLIN, 0};
+      ASSERT_EQ(poll(&polled, 1, 20'000), 1);
+    }
+    tcp::Hello hello{.token = token, .size = 2, .from = 1, .to = 0, .channel = channel};
+    seal(hello);
+    std::string said(reinterpret_cast<const char*>(&hello), sizeof hello);
+    if (channel == tcp::Channel::kControl)
+      said += tcp::encode({.code = Code::kCancelled, .text = "enough"});
+    const iovec all{said.data(), said.size()};
+    ASSERT_EQ(link.write({&all, 1}), static_cast<ssize_t>(said.size()));
+  }
+  const auto group = joining.get();
+  EXPECT_THAT(error_of([&] { group->barrier(); }).what(), HasSubstr("CANCELLED: enough"));
 }
 
 // A rank that is frozen: its system takes the connection, and nobody answers.
