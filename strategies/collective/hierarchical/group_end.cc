@@ -100,6 +100,11 @@ void GroupEnd::check() const {
   if (error_) throw *error_;
 }
 
+void GroupEnd::check_stopped() const {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) throw *error_;
+}
+
 void GroupEnd::end_locked(const Error& error, uint64_t finish) {
   if (error_) return;
   error_ = error;
@@ -163,6 +168,7 @@ void GroupEnd::listen() {
   const auto is_finished = [&] { return !calling_ || call_ > finish_; };
   changed_.wait_for(lock, kPatience, [&] { return is_finished() || is_aborted_; });
   changed_.wait_for(lock, kAbortedPatience, [&] { return is_finished() || !is_aborted_; });
+  stopped_ = true;
   const Error error = *error_;
   lock.unlock();
   stop_(error);

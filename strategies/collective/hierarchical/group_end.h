@@ -55,6 +55,8 @@ class GroupEnd {
   void end(const Error& error);
   // Throws the error of a group that has ended.
   void check() const;
+  // The same once what was to be finished has had its time.
+  void check_stopped() const;
 
  private:
   // Where a rank is: in a call, or after it.
@@ -77,7 +79,7 @@ class GroupEnd {
   std::optional<Error> error_;
   uint64_t finish_ = 0;             // the last call to be finished in spite of the error
   uint64_t call_ = 0, joined_ = 0;  // the last one of this rank, and the last that all joined
-  bool calling_ = false, is_aborted_ = false;
+  bool calling_ = false, is_aborted_ = false, stopped_ = false;
   std::vector<std::optional<Place>> places_;  // by rank, as they have answered
   std::thread listener_;                      // last: it uses everything else
 };

@@ -82,20 +82,31 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
       end_.finish_call();
       observe(call, begin);
     } catch (const Error& error) {
-      fail_call(call, error);
+      fail_call(describe(call), error);
     }
   }
 
   // Whom a rank has waited for too long may have waited for another one, on whatever level.
-  [[noreturn]] void fail_call(const Call& call, const Error& error) {
+  [[noreturn]] void fail_call(const std::string& call, const Error& error) {
     if (!limit_ || error.code() != Code::kDeadlineExceeded) end_.fail_call(error);
     const GroupEnd::Missing missing = end_.call_roll();
     if (missing.ranks.empty()) end_.fail_call(error);
     const auto name = [this](int r) { return tcp_rank_name(*flat_, r).text; };
     end_.fail_call(Error(error.code(),
-                         str(describe(call), " took longer than ", limit_->count(),
-                             " ms: ", missing.why, ' ', comma_separated(missing.ranks, name)),
+                         str(call, " took longer than ", limit_->count(), " ms: ", missing.why, ' ',
+                             comma_separated(missing.ranks, name)),
                          tcp_rank_name(*flat_, missing.ranks[0]).task));
+  }
+
+  // Throws what keeps a part of the group, which begins to form, from becoming one any more.
+  std::function<void()> formation_check() const {
+    using Clock = std::chrono::steady_clock;
+    return [this, began = Clock::now()] {
+      end_.check_stopped();
+      if (limit_ && Clock::now() - began >= *limit_)
+        fail(Code::kDeadlineExceeded, "the ranks of a part were connected, but have not become a ",
+             "group within ", limit_->count(), " ms");
+    };
   }
 
   // A message that its receiver has no room for is the only mistake that leaves a group as it was.
@@ -195,13 +206,21 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
     auto tcp = split_tcp_communicator(*flat_, over_tcp ? color : -1, key,
                                       in_host ? milliseconds(kNoTimeLimit) : tcp_limit(limit_));
     auto host = levels_->host().split_host(in_host ? color : -1, key);
+    std::unique_ptr<Communicator> own;
+    if (host == nullptr)
+      own = std::move(tcp);
+    else if (tcp == nullptr)
+      own = std::move(host);
+    else
+      own = make_hierarchical_communicator({.tcp = std::move(tcp),
+                                            .host = std::move(host),
+                                            .hosts = std::move(hosts),
+                                            .limit = limit_,
+                                            .check = formation_check()});
     end_.finish_call();
-    if (host == nullptr) return tcp;
-    if (tcp == nullptr) return host;
-    return make_hierarchical_communicator(
-        {std::move(tcp), std::move(host), std::move(hosts), limit_});
+    return own;
   } catch (const Error& error) {
-    end_.fail_call(error);
+    fail_call("a split", error);
   }
 }
 

@@ -243,6 +243,94 @@ TEST(HierarchicalCommunicatorTest, AGroupThatCannotFormAnyMoreIsGivenUp) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// A host whose rank splits it and then comes no further until it may, as if it were stopped.
+class StoppedInSplit final : public HostCommunicator {
+ public:
+  StoppedInSplit(std::unique_ptr<HostCommunicator> inner, std::promise<void>& stopped,
+                 std::future<void> may_go_on)
+      : inner_(std::move(inner)), stopped_(stopped), may_go_on_(std::move(may_go_on)) {}
+  ~StoppedInSplit() override { end_queue(); }
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return inner_->split(color, key);
+  }
+  std::unique_ptr<HostCommunicator> split_host(int color, int key) override {
+    auto part = inner_->split_host(color, key);
+    stopped_.set_value();
+    may_go_on_.wait_for(kHangLimit);
+    return part;
+  }
+  void renumber(std::vector<int> numbers, int size) override {
+    inner_->renumber(std::move(numbers), size);
+  }
+  void agree(const Call& call, uint64_t collective) override { inner_->agree(call, collective); }
+  void abort(const Error& error) override { inner_->abort(error); }
+
+ private:
+  void run_now(const Call& call) override { inner_->run(call); }
+  // Messages go over TCP.
+  int64_t post(const SendCall&) override { fail(Code::kUnimplemented, "no messages"); }
+  int64_t post(const ReceiveCall&) override { fail(Code::kUnimplemented, "no messages"); }
+  Received wait_for_message(int64_t) override { fail(Code::kUnimplemented, "no messages"); }
+
+  const std::unique_ptr<HostCommunicator> inner_;
+  std::promise<void>& stopped_;
+  const std::future<void> may_go_on_;
+};
+
+// Two hosts are split while the last rank is stopped, which it is until the others have the error
+// `what`; then it gets that, too. `work` is done meanwhile with the first rank.
+void expect_split_ends(std::optional<milliseconds> limit,
+                       const std::function<void(Communicator&)>& work, const std::string& what) {
+  Group tcp = make_tcp_group(4, {.timeout = kNoTimeLimit});
+  ASSERT_EQ(tcp.size(), 4u);
+  InMemoryStore store;
+  std::promise<void> stopped, may_go_on;
+  Group group(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto r = static_cast<size_t>(rank);
+      auto host = std::move(make_host_communicators(
+          store,
+          {.name = str("host", rank / 2), .process = rank % 2, .processes = 2, .limit = limit})[0]);
+      if (rank == 3)
+        host = std::make_unique<StoppedInSplit>(std::move(host), stopped, may_go_on.get_future());
+      group[r] = make_hierarchical_communicator({.tcp = std::move(tcp[r]),
+                                                 .host = std::move(host),
+                                                 .hosts = {0, 0, 1, 1},
+                                                 .limit = limit});
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::thread working([&] {
+    stopped.get_future().wait_for(kHangLimit);
+    work(*group[0]);
+  });
+  std::atomic<int> waiting = 3;
+  on_ranks(group, [&](int rank, Communicator& communicator) {
+    const std::string error = error_of([&] { communicator.split(0); }).what();
+    EXPECT_NE(error.find(what), std::string::npos) << error;
+    if (rank < 3 && --waiting == 0) may_go_on.set_value();
+  });
+  working.join();
+}
+
+TEST(HierarchicalCommunicatorTest, ASplitWithAStoppedRankEndsWithItsLimit) {
+  expect_split_ends(
+      milliseconds(1000), [](Communicator&) {},
+      "DEADLINE_EXCEEDED: the ranks of a part were connected, but have not become a group within "
+      "1000 ms");
+}
+
+TEST(HierarchicalCommunicatorTest, AnAbortEndsASplitWithAStoppedRank) {
+  expect_split_ends(
+      std::nullopt,
+      [](Communicator& communicator) { communicator.abort(Error(Code::kCancelled, "enough")); },
+      "CANCELLED: enough");
+}
+
 TEST(HierarchicalCommunicatorTest, DifferentCallsInAHostAreRefusedOnAllHosts) {
   Processes group({.scenario = "mismatch", .processes = 5, .hosts = "01201"});
   for (int p = 0; p < 5; ++p) {
