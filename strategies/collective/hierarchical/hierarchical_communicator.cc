@@ -55,8 +55,8 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
         }) {}
 
   ~HierarchicalCommunicator() override {
-    end_.end(Error(Code::kUnavailable, str("rank ", rank(), " has left its group"),
-                   str("rank ", rank())));
+    const TcpRankName own = tcp_rank_name(*flat_, rank());
+    end_.end(Error(Code::kUnavailable, own.text + " has left its group", own.task));
     end_queue();
   }
 

@@ -38,7 +38,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
 
   // What waits in the background, here or on other ranks, would wait for ever.
   ~SharedMemoryCommunicator() override {
-    abort(Error(Code::kUnavailable, str("rank ", meeting_.number(rank_), " has left its group"),
+    abort(Error(Code::kUnavailable, meeting_.name(rank_) + " has left its group",
                 meeting_.peer(rank_)));
     end_queue();
   }

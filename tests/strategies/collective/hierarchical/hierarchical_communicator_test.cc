@@ -184,6 +184,20 @@ TEST(HierarchicalCommunicatorTest, AMessageThatDoesNotComeEndsTheGroupOnAllLevel
   });
 }
 
+TEST(HierarchicalCommunicatorTest, ARankThatLeavesIsNamedByItsTaskOnAllHosts) {
+  Group group = group_on_hosts({0, 0, 1, 1}, 1, [](GroupOptions& options) {
+    options.tasks = {"worker:0", "worker:1", "worker:2", "worker:3"};
+  });
+  ASSERT_EQ(group.size(), 4u);
+  group.erase(group.begin() + 2);
+  on_ranks(group, [](int /*rank*/, Communicator& communicator) {
+    const Error error = error_of([&] { communicator.barrier(); });
+    EXPECT_EQ(error.code(), Code::kUnavailable) << error.what();
+    EXPECT_EQ(error.peer(), "worker:2") << error.what();
+    EXPECT_NE(error.message().find("worker:2 (rank 2"), std::string::npos) << error.what();
+  });
+}
+
 // Rank 4 is on the second host.
 TEST(HierarchicalCommunicatorTest, AProcessThatDiesIsNamedOnAllHosts) {
   for (const int ranks : {1, 2}) {
