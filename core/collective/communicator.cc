@@ -14,6 +14,7 @@ void check_receive(const ReceiveCall& call, int rank, int size) {
   if (call.source != kAnyRank && (call.source < 0 || call.source >= size || call.source == rank))
     invalid("rank ", rank, " of ", size, " receives from rank ", call.source,
             "; allowed is another rank of the group, or kAnyRank");
+  if (size == 1) invalid("the only rank of a group asks for a message, which nobody can send it");
   if (call.tag < 0 && call.tag != kAnyTag)
     invalid("a receive asks for the tag ", call.tag, "; allowed are 0 and up, or kAnyTag");
   if (call.capacity < 0) invalid("a receive has room for ", call.capacity, " bytes");
