@@ -1,7 +1,12 @@
 #include "tests/testing/few_threads.h"
 
+#include <future>
+
 #include <gtest/gtest.h>
 
+#include "core/base/start_threads.h"
+#include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/collective/host/shared_memory_communicator.h"
 #include "strategies/parameter_server/task_pool.h"
 #include "strategies/replica_threads.h"
 #include "tests/testing/error_of.h"
@@ -20,6 +25,49 @@ TEST(ReplicaThreads, AreRefusedWhereThereAreNotSoMany) {
   const FewThreads few;
   const Error error = error_of([] { const ReplicaThreads threads(FewThreads::kTooMany); });
   EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+// All threads that can be started.
+class TakenThreads {
+ public:
+  TakenThreads() {
+    threads_.reserve(FewThreads::kTooMany);
+    try {
+      const auto end = end_.get_future().share();
+      while (true) threads_.push_back(start_thread([end] { end.wait(); }));
+    } catch (const Error&) {  // that was the last
+    }
+  }
+  ~TakenThreads() {
+    end_.set_value();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  TakenThreads(const TakenThreads&) = delete;
+  TakenThreads& operator=(const TakenThreads&) = delete;
+
+ private:
+  std::promise<void> end_;
+  std::vector<std::thread> threads_;
+};
+
+TEST(SharedMemoryMessages, AreMovedByWhoWaitsWhereThereIsNoThreadForThem) {
+  InMemoryStore store;
+  const auto ranks =
+      make_shared_memory_communicators(store, {.name = "group", .ranks_per_process = 2});
+  const FewThreads few;
+  const TakenThreads none;
+  const char sent[] = {'a', 'b'};
+  char got[] = {0, 0};
+  const Error error = error_of([&] {
+    const int64_t first = ranks[0]->start_send({&sent[0], 1, 1});
+    const int64_t second = ranks[0]->start_send({&sent[1], 1, 1});
+    EXPECT_NE(first, second);
+    for (char& one : got) ranks[1]->receive(&one, 1, 0);
+    ranks[0]->wait(first);
+    ranks[0]->wait(second);
+  });
+  EXPECT_EQ(error.message(), "no error");
+  EXPECT_EQ(std::string(got, 2), "ab");
 }
 
 }  // namespace

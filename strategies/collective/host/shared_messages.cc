@@ -65,9 +65,15 @@ int64_t SharedMessages::start(const ReceiveCall& call) {
   return started_++;
 }
 
-// Only what is not finished at once needs somebody to finish it.
+// Only what is not finished at once needs somebody to finish it. Where there is no thread for that,
+// whoever waits does it.
 void SharedMessages::finish_in_background() {
-  if (!thread_.joinable() && has_unfinished()) thread_ = start_thread([this] { loop(); });
+  if (thread_.joinable() || !has_unfinished()) return;
+  try {
+    thread_ = start_thread([this] { loop(); });
+  } catch (const Error& error) {
+    if (error.code() != Code::kResourceExhausted) throw;
+  }
 }
 
 Received SharedMessages::wait(int64_t id) {
