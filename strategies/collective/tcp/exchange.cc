@@ -115,6 +115,7 @@ bool Exchange::accept(int peer, const FrameHeader& header, Destination& destinat
   const int distance = header.index < 31 ? 1 << header.index : 0;
   const int64_t block = blocks_ == nullptr ? 0 : blocks_->bytes() / size();
   if (distance == 0 || distance >= size() || (rank() + distance) % size() != peer ||
+      (heard_rounds_ & (1u << header.index)) != 0 ||
       header.length != block * std::min(distance, size() - distance))
     refuse_frame(peer);
   destination = {blocks_, block * distance};

@@ -281,7 +281,7 @@ bool Messages::accept(int peer, const FrameHeader& header, Destination& destinat
     case FrameKind::kData: {
       const Operation* receive = find(false, peer, header.sequence);
       if (receive == nullptr || header.index != static_cast<uint64_t>(receive->got) ||
-          header.length > receive->received.bytes - receive->got)
+          header.length == 0 || header.length > receive->received.bytes - receive->got)
         control_.refuse_frame(peer);
       destination = {&receive->memory, receive->got};
       return true;

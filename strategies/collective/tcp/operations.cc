@@ -17,9 +17,11 @@ constexpr int64_t kSlots = 4;
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
 
-// Whether a frame is the next one of `bytes` of which `got` have come.
+// Whether a frame is the next one of `bytes` of which `got` have come. One that brings nothing
+// could come for ever.
 bool continues(const FrameHeader& header, int64_t got, int64_t bytes) {
-  return header.index == static_cast<uint64_t>(got) && header.length <= bytes - got;
+  return header.index == static_cast<uint64_t>(got) && header.length > 0 &&
+         header.length <= bytes - got;
 }
 
 }  // namespace
@@ -68,9 +70,11 @@ bool PartExchange::accept(Exchange& exchange, int peer, const FrameHeader& heade
     exchange.report_sizes(peer, exchange.rank());
     return false;
   }
-  if (!continues(header, got_[at(peer)], in.bytes())) exchange.refuse_frame(peer);
+  const bool tells_size = check_sizes_ && !checked_[at(peer)];
+  const bool is_empty_part = tells_size && in.bytes() == 0 && header.length == 0;
+  if (!is_empty_part && !continues(header, got_[at(peer)], in.bytes())) exchange.refuse_frame(peer);
   destination = {&target_, in.begin + got_[at(peer)]};
-  if (check_sizes_ && !checked_[at(peer)]) {
+  if (tells_size) {
     checked_[at(peer)] = true;
     --unchecked_;
   }

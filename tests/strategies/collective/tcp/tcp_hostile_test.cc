@@ -1,5 +1,6 @@
 // Whatever a peer that knows the group's token sends, a rank ends its calls with an error or in
 // order: it does not crash, hang, or take a frame for what it is not.
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <map>
@@ -207,6 +208,85 @@ TEST(TcpHostileTest, WhoSendsWhatIsNoNoticeIsNamed) {
                "a notice has a wrong header from worker:1 (rank 1) at 127.0.0.1:9");
 }
 
+// --- What could go on for ever
+
+std::string frame_of(FrameHeader header, const std::string& payload) {
+  header.length = static_cast<uint32_t>(payload.size());
+  return bytes_of(header) + payload;
+}
+
+TEST(TcpHostileTest, WhatHasBeenHeardIsNotHeardAgain) {
+  const std::string round =
+      frame_of({.kind = FrameKind::kRound, .sequence = 1, .content = reduction_content()},
+               std::string(kCount * sizeof(float), '\0'));
+  const Outcome outcome = against([&](Peer& peer) {
+    peer.introduce();
+    peer.send(Channel::kCollectives, round + round);
+    peer.listen();
+  });
+  expect_named(outcome.reduction,
+               "worker:1 (rank 1) at 127.0.0.1:9 has sent a frame that nobody expects");
+}
+
+TEST(TcpHostileTest, PiecesOfAMessageBringSomething) {
+  const Outcome outcome = against([&](Peer& peer) {
+    peer.introduce();
+    peer.send(Channel::kMessages,
+              bytes_of({.kind = FrameKind::kOffer, .sequence = 7, .total = kBytes}));
+    // What the victim offers, and that it accepts.
+    EXPECT_TRUE(peer.hear(Channel::kMessages, 2 * sizeof(FrameHeader)));
+    peer.send(Channel::kMessages, bytes_of({.kind = FrameKind::kData, .sequence = 7}));
+    peer.listen();
+  });
+  expect_named(outcome.receiving,
+               "worker:1 (rank 1) at 127.0.0.1:9 has sent a frame that nobody expects");
+}
+
+// What rank 0 gets in a call while the peer does that.
+std::optional<Error> error_in(const std::function<void(Communicator&)>& call,
+                              const std::function<void(Peer&, const std::atomic<bool>&)>& peer) {
+  InMemoryStore store;
+  std::atomic<bool> is_over = false;
+  auto victim = std::async(std::launch::async, [&] {
+    const auto group = make_tcp_communicator(
+        store, 0, 2, {.join_timeout = kPatience, .timeout = milliseconds(1000)});
+    auto error = try_to([&] { call(*group); });
+    is_over = true;
+    return error;
+  });
+  Peer hostile(store);
+  hostile.introduce();
+  peer(hostile, is_over);
+  return victim.get();
+}
+
+TEST(TcpHostileTest, PartsOfACollectiveBringSomething) {
+  const uint64_t content = fingerprint(BroadcastCall{nullptr, nullptr, 0, 1}, 1).content;
+  const auto error =
+      error_in([](Communicator& group) { group.broadcast(nullptr, nullptr, 0, 1); },
+               [&](Peer& peer, const std::atomic<bool>&) {
+                 peer.send(Channel::kCollectives,
+                           bytes_of({.kind = FrameKind::kPart, .sequence = 1, .content = content}));
+               });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kDataLoss) << error->what();
+}
+
+TEST(TcpHostileTest, NoticesWithoutEndDoNotKeepARankFromItsLimit) {
+  std::string notices;
+  while (notices.size() < 65'536)
+    notices += tcp::encode({.kind = tcp::Notice::Kind::kReport, .sequence = 99, .text = "x"});
+  const auto give_up = tcp::Clock::now() + kPatience;
+  const auto error = error_in([](Communicator& group) { group.barrier(); },
+                              [&](Peer& peer, const std::atomic<bool>& is_over) {
+                                while (!is_over && tcp::Clock::now() < give_up)
+                                  peer.send(Channel::kControl, notices);
+                              });
+  EXPECT_LT(tcp::Clock::now(), give_up);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kDeadlineExceeded) << error->what();
+}
+
 // A peer that is frozen, as it were: it has joined a reduction of two slices and has sent its part
 // of the victim's slice, which makes the victim join, and does not send the result of its own.
 TEST(TcpHostileTest, WhoGoesAwayDoesNotWaitLongForDataThatDoNotCome) {
@@ -230,11 +310,8 @@ TEST(TcpHostileTest, WhoGoesAwayDoesNotWaitLongForDataThatDoNotCome) {
   const uint64_t content = reduction_content(kLarge);
   peer.send(Channel::kCollectives,
             bytes_of({.kind = FrameKind::kRound, .sequence = 1, .content = content}) +
-                bytes_of({.kind = FrameKind::kContribution,
-                          .sequence = 1,
-                          .content = content,
-                          .length = kSlice}) +
-                std::string(kSlice, '\0'));
+                frame_of({.kind = FrameKind::kContribution, .sequence = 1, .content = content},
+                         std::string(kSlice, '\0')));
   // Its round, its part of the peer's slice, and the result of its own.
   EXPECT_TRUE(peer.hear(Channel::kCollectives, 3 * sizeof(FrameHeader) + 2 * kSlice));
   all_have_joined.set_value();
