@@ -44,10 +44,7 @@ class Meeting {
     missing_ = kChannels * (ranks_.size() - 1);
     while (missing_ > 0) {
       if (options_.check) options_.check();
-      if (Clock::now() >= options_.deadline)
-        fail(Code::kDeadlineExceeded, "rank ", rank_, " has waited for ",
-             std::chrono::duration<double>(Clock::now() - began).count(),
-             " s to be connected with ", names_of_missing(), refusal_);
+      if (Clock::now() >= options_.deadline) throw late(Clock::now() - began);
       for (Call& call : calls_)
         if (!call.link && Clock::now() >= call.next_try) dial(call);
       poll_once();
@@ -313,7 +310,7 @@ class Meeting {
                   str(full_name(peer), " cannot be reached from ", full_name(rank_),
                       ": its host has answered nothing for ",
                       static_cast<double>(options_.silence.count()) / 1000, " s"),
-                  options_.tasks.empty() ? "" : task(peer));
+                  at_fault(peer));
     }
   }
 
@@ -327,9 +324,13 @@ class Meeting {
         }
     return missing;
   }
-  std::string names_of_missing() {
-    const auto in_words = [this](int peer) { return name(peer) + trouble_with(peer); };
-    return comma_separated(missing_ranks(), in_words);
+  Error late(std::chrono::duration<double> waited) {
+    const auto in_words = [this](int peer) { return full_name(peer) + trouble_with(peer); };
+    const std::vector<int> missing = missing_ranks();
+    return Error(Code::kDeadlineExceeded,
+                 str("rank ", rank_, " has waited for ", waited.count(), " s to be connected with ",
+                     comma_separated(missing, in_words), refusal_),
+                 at_fault(missing[0]));
   }
 
   std::string trouble_with(int peer) const {
@@ -347,6 +348,8 @@ class Meeting {
     if (options_.tasks.empty()) return name(rank);
     return str(task(rank), " (rank ", rank, ") at ", ranks_[static_cast<size_t>(rank)].text());
   }
+  // As errors name it.
+  std::string at_fault(int rank) const { return options_.tasks.empty() ? "" : task(rank); }
   std::string task(int rank) const {
     return options_.tasks.empty() ? str("rank ", rank) : options_.tasks[static_cast<size_t>(rank)];
   }

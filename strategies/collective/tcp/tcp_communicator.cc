@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/base/comma_separated.h"
 #include "core/collective/background_queue.h"
 #include "core/collective/reduction.h"
 #include "core/collective/split.h"
@@ -509,11 +510,18 @@ struct Joining {
   }
 
   bool has_formed() const {
+    const auto token = value_of(token_key, std::chrono::milliseconds(0));
+    return token && token->starts_with(kFormed);
+  }
+
+  // None where nobody sets it within this time.
+  std::optional<std::string> value_of(const std::string& key,
+                                      std::chrono::milliseconds time) const {
     try {
-      return store.get(token_key, std::chrono::milliseconds(0)).starts_with(kFormed);
+      return store.get(key, time);
     } catch (const Error& error) {
       if (error.code() != Code::kDeadlineExceeded) throw;
-      return false;
+      return std::nullopt;
     }
   }
 
@@ -526,9 +534,8 @@ struct Joining {
     if (security.encrypted()) store.erase(host_key(rank));
   }
 
-  // The group's, from rank 0, which has to mean the same group.
-  Token agreed_token() const {
-    const std::string token = store.get(token_key, left());
+  // The group's, out of what rank 0 says, which has to mean the same group.
+  Token agreed_token(const std::string& token) const {
     const std::string of_rank_0 = token.substr(token.rfind(' ') + 1);
     if (of_rank_0 != std::to_string(size))
       fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
@@ -543,25 +550,36 @@ struct Joining {
 
   // All who have announced themselves, once they all have.
   Members members() const {
-    Members members{.rank = rank, .endpoints = {}, .token = agreed_token()};
-    std::string missing;
+    Members members{.rank = rank, .endpoints = {}, .token = {}};
+    const auto token = value_of(token_key, left());
+    if (token) members.token = agreed_token(*token);
+    std::vector<int> missing;
     for (int r = 0; r < size; ++r) {
-      try {
-        members.endpoints.push_back(net::InternetAddress::parse(store.get(address_key(r), left()),
-                                                                str("the address of rank ", r)));
-        if (security.encrypted()) members.hosts.push_back(store.get(host_key(r), left()));
-      } catch (const Error& error) {
-        if (error.code() != Code::kDeadlineExceeded) throw;
-        missing += str(missing.empty() ? "rank " : ", rank ", r);
+      const auto address = value_of(address_key(r), left());
+      const auto host = security.encrypted() ? value_of(host_key(r), left()) : std::string();
+      if (!address || !host || (r == 0 && !token)) {
+        missing.push_back(r);
         continue;
       }
-      check_address(members.endpoints.back(), security, str("the address of rank ", r));
+      const std::string whose = str("the address of rank ", r);
+      members.endpoints.push_back(net::InternetAddress::parse(*address, whose));
+      if (security.encrypted()) members.hosts.push_back(*host);
+      check_address(members.endpoints.back(), security, whose);
     }
-    if (!missing.empty())
-      fail(Code::kDeadlineExceeded, "rank ", rank, " has waited for ",
-           static_cast<double>(options.join_timeout.count()) / 1000, " s for ", missing, " of ",
-           size, " to join the group \"", options.name, "\"");
+    if (!missing.empty()) miss(missing);
     return members;
+  }
+
+  [[noreturn]] void miss(const std::vector<int>& missing) const {
+    const auto name = [this](int r) {
+      return options.tasks.empty() ? str("rank ", r) : str(options.tasks[at(r)], " (rank ", r, ')');
+    };
+    throw Error(Code::kDeadlineExceeded,
+                str(name(rank), " has waited for ",
+                    static_cast<double>(options.join_timeout.count()) / 1000, " s for ",
+                    comma_separated(missing, name), " of ", size, " to join the group \"",
+                    options.name, '"'),
+                options.tasks.empty() ? "" : options.tasks[at(missing[0])]);
   }
 };
 

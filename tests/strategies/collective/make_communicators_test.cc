@@ -82,19 +82,27 @@ void expect_named(const std::function<void(int, GroupOptions&)>& change) {
 }
 
 TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotConnect) {
-  InMemoryStore store;
-  const Error error = error_of([&] {
-    make_communicators({.store = &store,
-                        .name = "group",
-                        .processes = 2,
-                        .tasks = {"chief:0", "worker:0"},
-                        .join_limit = std::chrono::milliseconds(50)});
-  });
-  EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
-  EXPECT_EQ(error.peer(), "worker:0") << error.what();
-  EXPECT_NE(error.message().find("have not come within 50 ms: worker:0 (process 1)"),
-            std::string::npos)
-      << error.what();
+  const std::vector<std::string> tasks = {"chief:0", "worker:0"};
+  using Backend = CommunicationBackend;
+  for (const Backend backend : {Backend::kAuto, Backend::kTcp, Backend::kSharedMemory})
+    for (const int process : {0, 1}) {
+      InMemoryStore store;
+      const Error error = error_of([&] {
+        make_communicators({.store = &store,
+                            .name = "group",
+                            .process = process,
+                            .processes = 2,
+                            .tasks = tasks,
+                            .backend = backend,
+                            .join_limit = std::chrono::milliseconds(50)});
+      });
+      const std::string& missing = tasks[static_cast<size_t>(1 - process)];
+      EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+      EXPECT_EQ(error.peer(), missing) << error.what();
+      const std::string name =
+          str(missing, backend == Backend::kTcp ? " (rank " : " (process ", 1 - process, ')');
+      EXPECT_NE(error.message().find(name), std::string::npos) << error.what();
+    }
 }
 
 TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotCome) {

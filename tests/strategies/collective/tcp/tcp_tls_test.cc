@@ -129,7 +129,7 @@ TEST_F(TcpTlsTest, ARankIsWhatItsCertificateSays) {
     const auto errors = meet({first, wrong});
     EXPECT_THAT(errors[1], AllOf(HasSubstr("PERMISSION_DENIED: rank 0 at 127.0.0.1:"),
                                  HasSubstr("not for worker:1 of job \"red\"")));
-    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 at 127.0.0.1:"), HasSubstr(uri)));
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("worker:1 (rank 1) at 127.0.0.1:"), HasSubstr(uri)));
   }
   const TcpOptions wrong = signed_for("wrong", "IP:127.0.0.1,URI:cohort://*/worker/1");
   EXPECT_THAT(meet({wrong, second})[1],
