@@ -252,6 +252,7 @@ void Variable::assign_sub(const Tensor& delta) {
 void Variable::scatter(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   require_outside("scatter of tensors", "scatter(ScatterOp, const Value&, const Value&)");
   for (const Tensor* given : {&indices, &updates}) require_tensor(*this, "scatter", *given);
+  require_rows(*this, indices.spec(), updates.spec());
   scatter_values(op, indices, updates);
 }
 

@@ -138,6 +138,12 @@ int64_t block_rows(const TensorSpec& variable) {
        " (allowed: ", least, " to ", variable.spec().shape[0] - 1, special, ")");
 }
 
+void require_rows(const ServerVariable& variable, const Tensor& indices) {
+  const Tensor numbers = indices.cast(DType::kInt64);
+  for (const int64_t row : numbers.values<int64_t>())
+    if (row < 0 || row >= variable.spec().shape[0]) refuse_row(variable, row, 0);
+}
+
 void require_numbers(const ServerVariable& variable) {
   if (variable.spec().dtype == DType::kBool)
     fail(Code::kUnimplemented, "variable \"", variable.name(), "\" is ", variable.spec(),
@@ -436,8 +442,10 @@ void ServerVariable::subtract_value(const Tensor& delta) {
 
 void ServerVariable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   const bool is_sum = op == ScatterOp::kAdd || op == ScatterOp::kSub;
-  if (takes_sums() && is_sum && info_.by_rows)
+  if (takes_sums() && is_sum && info_.by_rows) {
+    require_rows(*this, indices);
     return add(op == ScatterOp::kAdd ? updates : negated(updates), indices);
+  }
   auto copy = make_local_variable(
       {.name = name(), .spec = spec(), .initial_value = [this] { return value(); }});
   copy->scatter(op, indices, updates);

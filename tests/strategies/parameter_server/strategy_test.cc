@@ -53,6 +53,27 @@ TEST(ServerVariable, IsAssignedAddedToAndScatteredAcrossItsShards) {
   EXPECT_ERROR(v->assign(Tensor::zeros(DType::kFloat32, {4})), Code::kInvalidArgument, "\"v\"");
 }
 
+TEST(ServerVariable, AScatterOfOtherRowsChangesNothing) {
+  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {4, 2}), scalar = counting("scalar", {});
+  const Tensor ones = Tensor::full(DType::kFloat32, {2, 2}, 1);
+  for (const ScatterOp op : {ScatterOp::kAdd, ScatterOp::kSub}) {
+    for (const int64_t row : {-1, 4})
+      EXPECT_ERROR(v->scatter(op, Tensor::from<int64_t>({0, row}, {2}), ones), Code::kOutOfRange,
+                   str("row ", row, " of variable \"v\" float32[4,2] (allowed: 0 to 3)"));
+    const Tensor rows = Tensor::from<int64_t>({0, 1}, {2});
+    for (const Tensor& indices : {rows.cast(DType::kFloat32), rows.reshape({2, 1})})
+      EXPECT_ERROR(v->scatter(op, indices, ones), Code::kInvalidArgument, "float32[4,2]");
+    for (const Shape& shape : {Shape{1, 2}, Shape{2, 1}, Shape{}})
+      EXPECT_ERROR(v->scatter(op, rows, Tensor::full(DType::kFloat32, shape, 1)),
+                   Code::kInvalidArgument, "float32[4,2]");
+    EXPECT_ERROR(scalar->scatter(op, rows, ones), Code::kInvalidArgument, "no rows");
+  }
+  EXPECT_EQ(values_of(v->value()), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
 TEST(ServerVariable, ScalarsAndIntegersHaveOneShardAndCount) {
   const Job job(2, 1);
   const auto strategy = job.worker(0);
