@@ -92,12 +92,15 @@ std::optional<CallSignature> signature_of(const std::vector<Argument>& arguments
   for (const Argument& argument : arguments) {
     if (argument.resource != 0) return std::nullopt;
     signature.parameters.push_back(argument.parameter);
-    for (const Tensor& tensor : argument.tensors) {
-      if (!tensor.defined()) invalid("a function is scheduled with a tensor that has no memory");
-      signature.tensors.push_back(tensor.spec());
-    }
+    for (const Tensor& tensor : argument.tensors) signature.tensors.push_back(tensor.spec());
   }
   return signature;
+}
+
+void require_memory(const std::vector<Argument>& arguments) {
+  for (const Argument& argument : arguments)
+    for (const Tensor& tensor : argument.tensors)
+      if (!tensor.defined()) invalid("a function is scheduled with a tensor that has no memory");
 }
 
 std::vector<std::string> addresses_of(const ClusterSpec& cluster, const std::string& job) {
@@ -177,6 +180,7 @@ class ClusterCoordinator::Impl {
   }
 
   RemoteValue schedule(const std::shared_ptr<FunctionFamily>& family, ClosureArguments arguments) {
+    require_memory(arguments.all);
     auto closure = std::make_unique<Closure>();
     closure->result = std::make_shared<RemoteResult>(context_.replicas);
     closure->number = ++last_closure_;
@@ -193,6 +197,7 @@ class ClusterCoordinator::Impl {
 
   PerWorkerValues create_resource(const std::shared_ptr<FunctionFamily>& family,
                                   ClosureArguments arguments) {
+    require_memory(arguments.all);
     const auto signature = signature_of(arguments.all);
     if (!signature) invalid("a per-worker value is made of tensors and numbers");
     return PerWorkerValues(

@@ -177,6 +177,18 @@ TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
   for (const Tensor& value : coordinator->fetch_per_worker(offsets)) EXPECT_EQ(value.item(), 42);
 }
 
+TEST(ClusterCoordinator, RefusesATensorWithoutMemoryWhicheverArgumentItIs) {
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto offsets = coordinator->create_per_worker_resource(doubled(), 21.0f);
+  const Function sum = function([](Value x, Value y) { return x + y; }, "sum");
+  EXPECT_ERROR(coordinator->schedule(sum, offsets, Tensor()), Code::kInvalidArgument, "no memory");
+  EXPECT_ERROR(coordinator->schedule(sum, Tensor(), offsets), Code::kInvalidArgument, "no memory");
+  EXPECT_ERROR(coordinator->create_per_worker_resource(doubled(), Tensor()), Code::kInvalidArgument,
+               "no memory");
+  EXPECT_EQ(coordinator->schedule(sum, offsets, 1.0f).get(kPatience).item(), 43);
+}
+
 TEST(ClusterCoordinator, APerWorkerValueThatCannotBeMadeIsNamed) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
