@@ -349,7 +349,7 @@ void ClosureQueue::fail(const Error& error) {
 
 void ClosureQueue::abandon(const Error& error) {
   const std::lock_guard lock(mutex_);
-  if (num_queued() == 0 || error_) return;
+  if (is_done() || error_) return;
   abandoned_ = true;
   keep(error);
 }

@@ -97,8 +97,8 @@ class ClosureQueue {
 
   // An error that is no closure's.
   void fail(const Error& error);
-  // The same where something is queued and nobody there to execute it: what was executed, and would
-  // be again, is given up, too.
+  // The same where something is queued or in flight and nobody will be there to execute it: what
+  // was executed, and would be again, is given up, too.
   void abandon(const Error& error);
   // Whether somebody waits in take() in vain.
   bool is_anybody_idle() const { return idle_ > 0; }

@@ -299,7 +299,7 @@ class ClusterCoordinator::Impl {
       if (worker->task() != context_.task) worker->wait_for_end(deadline);
     end_own_worker();
     for (const auto& worker : workers_) worker->wait_for_end(deadline);
-    queue_.abandon(closed.with_context("something is still queued"));
+    queue_.abandon(closed.with_context("something was still queued or in flight"));
   }
 
   std::string describe() const {

@@ -231,6 +231,16 @@ TEST_F(Queue, StoppingCancelsWhatWaits) {
   EXPECT_ERROR(value.fetch(), Code::kCancelled, "the coordinator has ended");
 }
 
+TEST_F(Queue, WhatIsInFlightWhenAllIsAbandonedIsNotExecutedAgain) {
+  const RemoteValue value = put();
+  auto in_flight = take();
+  queue_.abandon(Error(Code::kUnavailable, "nobody"));
+  queue_.put_back(std::move(in_flight), PutBack::kLost);
+  EXPECT_ERROR(join(), Code::kUnavailable, "nobody");
+  EXPECT_ERROR(value.fetch(), Code::kCancelled, "nobody");
+  join();
+}
+
 class TirelessQueue : public Queue {
  protected:
   TirelessQueue() : Queue(16, kPatience, kPatience, 1 << 30) {}

@@ -448,7 +448,7 @@ TEST(ClusterCoordinator, SaysWhatWasNeverExecutedWhenItIsShutDown) {
   coordinator->schedule(doubled(), 1.0f);
   coordinator->shut_down();
   EXPECT_ERROR(coordinator->join(kPatience), Code::kFailedPrecondition,
-               "something is still queued");
+               "something was still queued");
 }
 
 }  // namespace
