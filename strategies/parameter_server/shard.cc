@@ -44,6 +44,12 @@ bool waits_for_others(const ShardSpec& spec, const Shard::Environment& environme
   return environment.consistency.synchronous() && !only_adds(spec.update, spec.spec());
 }
 
+// What is added up is not computed from the value, and has no delay.
+bool has_delays(const ShardSpec& spec, const Shard::Environment& environment) {
+  return environment.consistency.delay_compensation > 0 && is_floating(spec.whole.dtype) &&
+         !only_adds(spec.update, spec.spec());
+}
+
 // Null where the updates are so small that one thread makes them.
 UpdateTeam* team_for(const ShardSpec& spec, const Shard::Environment& environment) {
   return spec.spec().bytes() < kTeamBytes ? nullptr : environment.team;
@@ -65,6 +71,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     : spec_(std::move(spec)),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
+      compensates_(has_delays(spec_, environment)),
       team_(team_for(spec_, environment)),
       memory_(environment.budget) {
   if (spec_.lazy) {
@@ -86,6 +93,7 @@ Shard::Shard(ShardState state, const Environment& environment)
     : spec_(state.spec),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
+      compensates_(has_delays(spec_, environment)),
       team_(team_for(spec_, environment)),
       memory_(environment.budget) {
   if (spec_.lazy) {
@@ -256,13 +264,12 @@ PushResult Shard::repeated(const IncomingPush& push) const {
 }
 
 void Shard::compensate(IncomingPush& push) {
-  const double lambda = environment_.consistency.delay_compensation;
-  if (lambda == 0 || push.rows) return;
+  if (!compensates_ || push.rows) return;
   const auto pulled = pulled_.find(push.task);
   if (pulled == pulled_.end() || pulled->second.version == version_) return;
   dispatch(FloatTypes{}, spec_.whole.dtype, "delay compensation", [&]<typename T>() {
     compensate_delay(push.gradient.data<T>(), storage(0).data<T>(), pulled->second.value.data<T>(),
-                     push.gradient.num_elements(), lambda);
+                     push.gradient.num_elements(), environment_.consistency.delay_compensation);
   });
 }
 

@@ -117,8 +117,7 @@ class Shard {
   // Whether push() leaves gradients as they are, looks at them once, and no longer needs them when
   // it returns.
   bool only_reads_gradients() const {
-    return !makes_rounds_ && environment_.consistency.delay_compensation == 0 &&
-           !environment_.record;
+    return !makes_rounds_ && !compensates_ && !environment_.record;
   }
   // Whether a gradient waits for those of others: of synchronous training, where an optimizer moves
   // the shard.
@@ -255,6 +254,7 @@ class Shard {
   const ShardSpec spec_;
   const Environment environment_;
   const bool makes_rounds_;
+  const bool compensates_;  // the delay of gradients
   UpdateTeam* const team_;  // null where this is small
   BudgetShare memory_;      // of value and slots; a table has its own
   mutable FairLock mutex_;

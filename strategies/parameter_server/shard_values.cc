@@ -33,18 +33,18 @@ ShardValue Shard::pull(const std::string& task) {
     if (spec.bytes() > 0) std::memcpy(published_.value.raw(), storage(0).raw(), spec.bytes());
     published_.version = version_;
   }
-  if (environment_.consistency.delay_compensation > 0) pulled_[task] = published_;
+  if (compensates_) pulled_[task] = published_;
   return published_;
 }
 
 std::optional<LiveValue> Shard::live() const {
-  if (guard_ == nullptr || environment_.consistency.delay_compensation > 0) return std::nullopt;
+  if (guard_ == nullptr || compensates_) return std::nullopt;
   const std::shared_lock lock(mutex_);
   return LiveValue{.value = storage(0), .sequence = guard_->sequence(), .version = version_};
 }
 
 uint64_t Shard::pull_into(int part, const std::string& task, void* target) {
-  if (part == 0 && environment_.consistency.delay_compensation > 0) {
+  if (part == 0 && compensates_) {
     const ShardValue published = pull(task);
     std::memcpy(target, published.value.raw(), published.value.bytes());
     return published.version;

@@ -87,6 +87,25 @@ TEST(ServerVariable, ScalarsAndIntegersHaveOneShardAndCount) {
   EXPECT_EQ(counter->value().data<int64_t>()[0], (int64_t{1} << 60) + 6);
 }
 
+// A sum of integers has no product with a delay, and one of floating-point numbers would be wrong.
+TEST(ServerVariable, SumsExactlyAlsoWhereDelaysAreCompensated) {
+  for (const DType dtype : {DType::kInt64, DType::kFloat32}) {
+    const Job job(1, 2, {.delay_compensation = 1});
+    const auto first = job.worker(0), second = job.worker(1);
+    const auto make = [&](ParameterServerStrategy& strategy) {
+      const auto scope = strategy.scope();
+      return create_variable({.name = "sum", .spec = {dtype, {2}}, .initial_value = [=] {
+                                return Tensor::zeros(dtype, {2});
+                              }});
+    };
+    const VariablePtr of_first = make(*first), of_second = make(*second);
+    for (const VariablePtr& variable : {of_first, of_second}) variable->value();
+    of_first->assign_add(Tensor::full(dtype, {2}, 1));
+    of_second->assign_add(Tensor::full(dtype, {2}, 2));
+    expect_near(of_first->value(), Tensor::full(dtype, {2}, 3), 0);
+  }
+}
+
 TEST(ServerVariable, IsPlacedBySizeAndByWhatAStepMoves) {
   const auto places = [](const Options& options) {
     const Job job(2, 1, options);
