@@ -1,9 +1,30 @@
 #include "strategies/parameter_server/lost_pushes.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace cohort::parameter_server {
+namespace {
+
+// Of the start of `last`.
+uint64_t pushes_since(const Mark& restored, const Mark& last) {
+  if (restored.incarnation != last.incarnation) return last.sequence;
+  return last.sequence - std::min(last.sequence, restored.sequence);
+}
+
+// Of starts in their order.
+uint64_t pushes_since(const Mark& restored, const std::vector<Mark>& starts) {
+  uint64_t pushes = 0;
+  for (auto last = starts.rbegin(); last != starts.rend(); ++last) {
+    pushes += pushes_since(restored, *last);
+    if (last->incarnation == restored.incarnation) break;
+  }
+  return pushes;
+}
+
+}  // namespace
 
 LostPushes::LostPushes(const ParameterServerOptions& options,
                        std::function<std::shared_ptr<Shard>(const std::string& name)> find)
@@ -18,12 +39,12 @@ void LostPushes::add(const std::string& task, uint64_t pushes, const std::string
 bool LostPushes::keep_ledger(bool anew) {
   const std::lock_guard lock(mutex_);
   ledger_ = std::make_unique<PushLedger>(options_.snapshot_folder, anew);
-  for (const auto& [key, last] : ledger_->marks()) {
+  for (const auto& [key, starts] : ledger_->marks()) {
     const auto shard = find_(key.shard);
     if (shard == nullptr) continue;
     const Mark restored = shard->mark_of(key.task);
-    if (restored.incarnation != last.incarnation || restored.sequence < last.sequence)
-      unreturned_.emplace(key, Unreturned{restored, last});
+    if (const uint64_t lost = pushes_since(restored, starts); lost > 0)
+      unreturned_.emplace(key, Unreturned{restored, starts.back(), lost});
   }
   return !unreturned_.empty();
 }
@@ -50,6 +71,7 @@ void LostPushes::write_down(const std::string& shard, const std::string& task, c
     has_returned = unreturned_.contains(key);
     try {
       ledger_->write(key, mark);
+      if (has_returned) ledger_->keep_only(key, mark.incarnation);
     } catch (const Error& error) {
       failure = error;
     }
@@ -66,8 +88,9 @@ void LostPushes::count_returned(const PushLedger::Key& key, const Mark& mark) {
     const std::lock_guard lock(mutex_);
     const auto found = unreturned_.find(key);
     if (found == unreturned_.end()) return;
+    const auto& [restored, last, all] = found->second;
     // Of the same start, the push itself has shown what is lost.
-    if (found->second.last.incarnation != mark.incarnation) lost = found->second.lost();
+    lost = all - (last.incarnation == mark.incarnation ? pushes_since(restored, last) : 0);
     unreturned_.erase(found);
   }
   if (lost > 0) add(key.task, lost, str("shard \"", key.shard, '"'));
@@ -86,7 +109,7 @@ void LostPushes::give_up(const std::optional<std::string>& task) {
       if (task && key.task != *task) return false;
       // Else it has just pushed, and this is counted there.
       if (!find_(key.shard)->skip(key.task, pushes.restored, pushes.last)) return false;
-      sums[key.task].pushes += pushes.lost();
+      sums[key.task].pushes += pushes.lost;
       ++sums[key.task].shards;
       return true;
     });

@@ -39,9 +39,7 @@ class LostPushes {
  private:
   struct Unreturned {
     Mark restored, last;
-    uint64_t lost() const {
-      return last.sequence - (last.incarnation == restored.incarnation ? restored.sequence : 0);
-    }
+    uint64_t lost = 0;  // of the start of `last`, and of those since that of `restored`
   };
 
   // Its file cannot be written. REQUIRES: there is one, and mutex_ held.

@@ -1,9 +1,11 @@
 #include "strategies/parameter_server/push_ledger.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
+#include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
@@ -17,7 +19,7 @@ constexpr size_t kRecordBytes = 512, kMaxRecords = 65536;
 
 struct Head {
   uint64_t incarnation = 0, sequence = 0;
-  uint32_t task_bytes = 0, shard_bytes = 0, crc32c = 0, zeros = 0;
+  uint32_t task_bytes = 0, shard_bytes = 0, crc32c = 0, start = 0;
 };
 constexpr size_t kMarkBytes = offsetof(Head, task_bytes);
 constexpr size_t kNameBytes = kRecordBytes - sizeof(Head);
@@ -40,6 +42,7 @@ PushLedger::PushLedger(const std::string& folder, bool anew) : path_(folder + "/
 void PushLedger::clear() {
   const std::lock_guard lock(mutex_);
   records_.clear();
+  num_records_ = 0;
   if (::ftruncate(file_.get(), 0) != 0) fail_errno("empty", path_);
 }
 
@@ -53,54 +56,90 @@ void PushLedger::read() {
     if (bytes > kNameBytes || crc32c(names.substr(0, bytes)) != head.crc32c) return;
     Key key{.shard = std::string(names.substr(head.task_bytes, head.shard_bytes)),
             .task = std::string(names.substr(0, head.task_bytes))};
-    const auto number = static_cast<int64_t>(records_.size());
-    const Mark mark{.incarnation = head.incarnation, .sequence = head.sequence};
-    if (!records_.emplace(std::move(key), Record{number, mark}).second) return;
+    if (find(key, head.incarnation) != nullptr) return;
+    std::vector<Record>& starts = records_[std::move(key)];
+    starts.insert(std::ranges::upper_bound(starts, head.start, {}, &Record::start),
+                  Record{.number = num_records_++,
+                         .start = head.start,
+                         .mark = {.incarnation = head.incarnation, .sequence = head.sequence}});
   }
 }
 
-std::map<PushLedger::Key, Mark> PushLedger::marks() const {
+std::map<PushLedger::Key, std::vector<Mark>> PushLedger::marks() const {
   const std::lock_guard lock(mutex_);
-  std::map<Key, Mark> marks;
-  for (const auto& [key, record] : records_) marks.emplace(key, record.mark);
+  std::map<Key, std::vector<Mark>> marks;
+  for (const auto& [key, starts] : records_)
+    for (const Record& start : starts) marks[key].push_back(start.mark);
   return marks;
 }
 
-void PushLedger::write(const Key& key, const Mark& mark) {
-  if (overwrite(key, mark)) return;
-  const std::lock_guard lock(mutex_);
-  if (!records_.contains(key)) append(key, mark);
+PushLedger::Record* PushLedger::find(const Key& key, uint64_t incarnation) {
+  const auto found = records_.find(key);
+  if (found == records_.end()) return nullptr;
+  for (Record& record : found->second)
+    if (record.mark.incarnation == incarnation) return &record;
+  return nullptr;
 }
 
-bool PushLedger::overwrite(const Key& key, const Mark& mark) {
-  const Head head{.incarnation = mark.incarnation, .sequence = mark.sequence};
-  const std::shared_lock lock(mutex_);
+void PushLedger::write(const Key& key, const Mark& mark) {
+  {
+    const std::shared_lock lock(mutex_);
+    if (Record* const record = find(key, mark.incarnation)) return overwrite(*record, mark);
+  }
+  const std::lock_guard lock(mutex_);
+  if (Record* const record = find(key, mark.incarnation)) return overwrite(*record, mark);
+  append(key, mark);
+}
+
+void PushLedger::overwrite(Record& record, const Mark& mark) {
+  const std::lock_guard lock(record_mutexes_[record.number % record_mutexes_.size()]);
+  if (mark.sequence > record.mark.sequence) put(record, mark.sequence);
+}
+
+void PushLedger::keep_only(const Key& key, uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
   const auto found = records_.find(key);
-  if (found == records_.end()) return false;
-  Record& record = found->second;
-  const auto number = static_cast<size_t>(record.number);
-  const std::lock_guard record_lock(record_mutexes_[number % record_mutexes_.size()]);
+  if (found == records_.end()) return;
+  for (Record& record : found->second)
+    if (record.mark.incarnation != incarnation) put(record, 0);
+}
+
+void PushLedger::put(Record& record, uint64_t sequence) {
+  const Head head{.incarnation = record.mark.incarnation, .sequence = sequence};
   write_at(record.number, bytes_of(head).substr(0, kMarkBytes));
-  record.mark = mark;
-  return true;
+  record.mark.sequence = sequence;
 }
 
 void PushLedger::append(const Key& key, const Mark& mark) {
-  Head head{.incarnation = mark.incarnation, .sequence = mark.sequence};
   const std::string names = key.task + key.shard;
-  if (names.size() > kNameBytes || records_.size() >= kMaxRecords) return;
-  head.task_bytes = static_cast<uint32_t>(key.task.size());
-  head.shard_bytes = static_cast<uint32_t>(key.shard.size());
-  head.crc32c = crc32c(names);
+  if (names.size() > kNameBytes) return;
+  const auto found = records_.find(key);
+  std::vector<Record> starts;
+  if (found != records_.end()) starts = found->second;
+  Record added{.number = num_records_, .mark = mark};
+  if (!starts.empty()) added.start = starts.back().start + 1;
+  const bool is_more = num_records_ < kMaxRecords && starts.size() < kMaxStarts;
+  if (!is_more) {
+    if (starts.empty()) return;
+    added.number = starts.front().number;
+    starts.erase(starts.begin());
+  }
+  const Head head{.incarnation = mark.incarnation,
+                  .sequence = mark.sequence,
+                  .task_bytes = static_cast<uint32_t>(key.task.size()),
+                  .shard_bytes = static_cast<uint32_t>(key.shard.size()),
+                  .crc32c = crc32c(names),
+                  .start = added.start};
   std::string record(bytes_of(head));
   record += names;
   record.resize(kRecordBytes);
-  const auto number = static_cast<int64_t>(records_.size());
-  write_at(number, record);
-  records_.emplace(key, Record{number, mark});
+  write_at(added.number, record);
+  if (is_more) ++num_records_;
+  starts.push_back(added);
+  records_[key] = std::move(starts);
 }
 
-void PushLedger::write_at(int64_t record, std::string_view bytes) {
+void PushLedger::write_at(size_t record, std::string_view bytes) {
   const auto place = static_cast<off_t>(record) * static_cast<off_t>(kRecordBytes);
   const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), place);
   if (written == static_cast<ssize_t>(bytes.size())) return;

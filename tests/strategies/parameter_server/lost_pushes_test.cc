@@ -14,6 +14,7 @@ namespace {
 
 using parameter_server::Mark;
 using parameter_server::PushLedger;
+using Starts = std::map<PushLedger::Key, std::vector<Mark>>;
 
 // Three pushes of a server that ends without having been asked to, after its snapshot.
 class Lost : public ::testing::Test {
@@ -82,6 +83,54 @@ TEST_F(Lost, IsNothingWhereTheServerWasAskedToEnd) {
   EXPECT_EQ(server_->statistics().pushes_lost, 0u);
 }
 
+// Nine pushes of a worker, of which the snapshot has three, and seven of its next start.
+class LostOfTwoStarts : public ::testing::Test {
+ protected:
+  LostOfTwoStarts() {
+    worker_->create(spec_, [] { return floats({0, 0, 0, 0}); });
+    push(3);
+    server_->snapshot();
+    push(6);
+    worker_ = server_.client("worker:1");
+    push(7);
+    kill_server();
+  }
+  void push(int times) {
+    for (int i = 0; i < times; ++i)
+      worker_->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  }
+  void kill_server() {
+    server_.stop();
+    server_.start();
+  }
+  uint64_t lost() { return server_->statistics().pushes_lost; }
+
+  const TemporaryFolder folder_{"ps"};
+  const ShardSpec spec_ = whole_shard("w", kFour);
+  TestServer server_{{.snapshot_folder = folder_.path()}};
+  std::unique_ptr<ParameterClient> worker_ = server_.client("worker:1");
+};
+
+TEST_F(LostOfTwoStarts, IsCountedOfBothWhenTheWorkerLeaves) {
+  worker_->leave();
+  EXPECT_EQ(lost(), 13u);
+  EXPECT_NE(server_.line("lost=13 pushes of worker:1"), "");
+}
+
+TEST_F(LostOfTwoStarts, IsCountedOfBothWhenTheSecondGoesOn) {
+  push(1);
+  EXPECT_EQ(lost(), 13u);
+}
+
+TEST_F(LostOfTwoStarts, IsCountedOnceWhenAThirdComes) {
+  worker_ = server_.client("worker:1");
+  push(2);
+  EXPECT_EQ(lost(), 13u);
+  kill_server();
+  worker_->leave();
+  EXPECT_EQ(lost(), 2u);
+}
+
 TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
   const TemporaryFolder folder("ps");
   const PushLedger::Key one{"w", "worker:0"}, two{std::string("w\0x", 3), "worker:1"};
@@ -92,16 +141,38 @@ TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
     ledger.write(one, {.incarnation = 1, .sequence = 9});
     ledger.write({std::string(500, 'x'), "worker:0"}, {.incarnation = 1, .sequence = 1});
   }
-  const std::map<PushLedger::Key, Mark> expected = {{one, {1, 9}}, {two, {3, 4}}};
-  EXPECT_EQ(PushLedger(folder.path(), false).marks(), expected);
+  EXPECT_EQ(PushLedger(folder.path(), false).marks(), (Starts{{one, {{1, 9}}}, {two, {{3, 4}}}}));
   std::string text = read_file(folder.path() + "/pushes");
   text[512 + 40] ^= 1;  // a name
   write_file_atomically(folder.path() + "/pushes", text);
   PushLedger damaged(folder.path(), false);
-  EXPECT_EQ(damaged.marks(), (std::map<PushLedger::Key, Mark>{{one, {1, 9}}}));
+  EXPECT_EQ(damaged.marks(), (Starts{{one, {{1, 9}}}}));
   damaged.write(two, {.incarnation = 3, .sequence = 5});
-  EXPECT_EQ(PushLedger(folder.path(), false).marks().at(two), (Mark{3, 5}));
+  EXPECT_EQ(PushLedger(folder.path(), false).marks().at(two), (std::vector<Mark>{{3, 5}}));
   EXPECT_TRUE(PushLedger(folder.path(), true).marks().empty());
+}
+
+TEST(PushLedger, HasTheLastStartsOfATaskInTheirOrder) {
+  const TemporaryFolder folder("ps");
+  const PushLedger::Key key{"w", "worker:0"};
+  PushLedger ledger(folder.path(), true);
+  for (const Mark mark : {Mark{7, 2}, Mark{5, 4}, Mark{7, 3}, Mark{5, 1}}) ledger.write(key, mark);
+  const Starts two = {{key, {{7, 3}, {5, 4}}}};
+  EXPECT_EQ(ledger.marks(), two);
+  EXPECT_EQ(PushLedger(folder.path(), false).marks(), two);
+  std::vector<Mark> last;
+  for (uint64_t i = 0; i <= PushLedger::kMaxStarts; ++i) {
+    last.push_back({100 - i, 1 + i});
+    ledger.write(key, last.back());
+  }
+  last.erase(last.begin());
+  EXPECT_EQ(ledger.marks().at(key), last);
+  EXPECT_EQ(PushLedger(folder.path(), false).marks().at(key), last);
+  EXPECT_EQ(read_file(folder.path() + "/pushes").size(), 512 * PushLedger::kMaxStarts);
+  ledger.keep_only(key, last.back().incarnation);
+  for (Mark& mark : last)
+    if (mark != last.back()) mark.sequence = 0;
+  EXPECT_EQ(PushLedger(folder.path(), false).marks().at(key), last);
 }
 
 TEST(PushLedger, HasTheLastOfEachWhoeverWritesBeside) {
@@ -121,7 +192,8 @@ TEST(PushLedger, HasTheLastOfEachWhoeverWritesBeside) {
   }
   const auto marks = PushLedger(folder.path(), false).marks();
   EXPECT_EQ(marks.size(), static_cast<size_t>(kShards * kWriters));
-  for (const auto& [key, mark] : marks) EXPECT_EQ(mark, (Mark{1, kPushes})) << key.task;
+  for (const auto& [key, starts] : marks)
+    EXPECT_EQ(starts, (std::vector<Mark>{{1, kPushes}})) << key.task;
 }
 
 }  // namespace
