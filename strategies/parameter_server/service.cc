@@ -1,6 +1,8 @@
 #include "strategies/parameter_server/service.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <thread>
@@ -48,8 +50,8 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       buffers_(kMaxCachedBytes),
       memory_(options.max_bytes),
       team_(make_team(usual_threads(options.threads))),
-      clocks_(options.consistency.max_staleness.value_or(0), options.consistency.num_workers,
-              options.worker_grace),
+      clocks_(options.consistency.max_staleness.value_or(std::numeric_limits<int64_t>::max()),
+              options.consistency.num_workers, options.worker_grace),
       last_closed_(std::chrono::steady_clock::now()),
       lost_(options_, [this](const std::string& name) { return find(name); }),
       pool_(std::make_unique<TaskPool>(usual_threads(options.threads))),
