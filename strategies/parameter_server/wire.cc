@@ -16,7 +16,8 @@ namespace {
 constexpr char kHeaderTag = 0x0a, kPayloadTag = 0x12;
 // Of the message, and of the peer: gRPC may take three bytes for one, and has a limit for both.
 constexpr size_t kMaxErrorBytes = 2048, kMaxPeerBytes = 256;
-constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::minutes(10);
+// Longer than anybody waits, and short enough to be added to a time. Who has gone waits no longer.
+constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::years(1);
 
 void write_varint(uint64_t value, std::string& out) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));

@@ -35,7 +35,7 @@ inline constexpr uint64_t kMaxRowsBytes = uint64_t{1} << 30;
 grpc::Status status_of(const Error& error);
 Error error_of(const grpc::Status& status);
 
-// A wait that a request asks for, within reason.
+// A wait that a request asks for, a year at most.
 std::chrono::milliseconds timeout_of(uint64_t milliseconds);
 
 // Cuts a message into such as may be sent. The payload is only referred to, and kept alive as long

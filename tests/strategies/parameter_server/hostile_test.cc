@@ -32,7 +32,14 @@ using parameter_server::Link;
 using parameter_server::Message;
 using parameter_server::Piece;
 using parameter_server::Service;
+using parameter_server::timeout_of;
 using parameter_server::proto::Request;
+
+TEST(Timeout, IsWhatTheCallerSaysAndNeverOverflows) {
+  EXPECT_EQ(timeout_of(7'200'000).count(), 7'200'000);
+  const auto now = std::chrono::steady_clock::now();
+  EXPECT_TRUE(now + timeout_of(UINT64_MAX) > now);
+}
 
 // A server without network that holds "w", four zeros, and "bare", which has no update.
 class Hostile : public ::testing::Test {
