@@ -162,14 +162,16 @@ ServerVariable::ServerVariable(const Options& options, std::shared_ptr<ServerSes
       session_(std::move(session)),
       num_replicas_(options.num_replicas),
       lazy_(options.lazy),
-      info_(info_of(options)),
-      key_(info_.key),
+      is_lazy_(options.lazy.has_value()),
+      servers_(options.servers),
+      info_(std::make_shared<const ServerVariableInfo>(info_of(options))),
+      key_(info_->key),
       initial_value_([variable = options.variable] { return make_initial_value(variable); }),
       initial_rows_(options.initial_rows),
-      updates_(info_.num_shards()),
-      states_(info_.num_shards()) {
-  if (info_.update == ServerVariableInfo::Update::kAdd)
-    updates_ = trace_updates(info_, AddRule(), 0);
+      updates_(num_shards()),
+      states_(num_shards()) {
+  if (info_->update == ServerVariableInfo::Update::kAdd)
+    updates_ = trace_updates(*info_, AddRule(), 0);
 }
 
 ServerVariable::ServerVariable(const ServerVariableInfo& info,
@@ -177,23 +179,40 @@ ServerVariable::ServerVariable(const ServerVariableInfo& info,
     : Variable(options_of(info)),
       session_(std::move(session)),
       num_replicas_(num_replicas),
-      info_(info),
+      is_lazy_(info.lazy),
+      servers_(info.servers),
+      info_(std::make_shared<const ServerVariableInfo>(info)),
       key_(info.key),
       made_(true),
       states_(info.num_shards()) {
   if (info.on_read && num_replicas > 1) parts_.emplace(*this, num_replicas);
 }
 
-const ServerVariableInfo& ServerVariable::info() {
-  make_shards();
+ServerVariable::InfoPtr ServerVariable::present_info() const {
+  const std::lock_guard lock(mutex_);
   return info_;
 }
 
-ShardSpec ServerVariable::shard_spec(size_t shard) const {
-  const RowRange range = info_.shard_range(shard);
-  return {.name = info_.shard_name(shard),
-          .variable = info_.key,
-          .whole = info_.spec,
+bool ServerVariable::has_shards() const {
+  const std::lock_guard lock(mutex_);
+  return made_;
+}
+
+std::vector<ServerVariable::ShardState> ServerVariable::states() const {
+  const std::lock_guard lock(mutex_);
+  return states_;
+}
+
+void ServerVariable::await_nothing() {
+  const std::lock_guard lock(mutex_);
+  for (ShardState& state : states_) state.awaited = 0;
+}
+
+ShardSpec ServerVariable::shard_spec(const ServerVariableInfo& info, size_t shard) const {
+  const RowRange range = info.shard_range(shard);
+  return {.name = info.shard_name(shard),
+          .variable = info.key,
+          .whole = info.spec,
           .begin = range.begin,
           .rows = range.rows(),
           .update = updates_[shard],
@@ -206,26 +225,28 @@ Tensor ServerVariable::initial_of(const RowRange& rows, std::once_flag& once, Te
   return rows_of(whole, rows);
 }
 
-void ServerVariable::make_shards() const {
+ServerVariable::InfoPtr ServerVariable::make_shards() const {
   const std::lock_guard lock(mutex_);
-  if (made_) return;
+  if (made_) return info_;
+  const ServerVariableInfo& info = *info_;
   std::once_flag once;
   Tensor whole;
-  session_->on_servers(distinct(info_.servers), [&](int server) {
+  session_->on_servers(distinct(servers_), [&](int server) {
     for (size_t i = 0; i < num_shards(); ++i) {
-      if (info_.servers[i] != server) continue;
-      session_->client(server).create(
-          shard_spec(i), [&] { return initial_of(info_.shard_range(i), once, whole); });
-      if (!rows_of_.empty()) take_over_rows(i);
+      if (servers_[i] != server) continue;
+      session_->client(server).create(shard_spec(info, i),
+                                      [&] { return initial_of(info.shard_range(i), once, whole); });
+      if (!rows_of_.empty()) take_over_rows(info, i);
     }
   });
   made_ = true;
+  return info_;
 }
 
-void ServerVariable::take_over_rows(size_t shard) const {
-  ParameterClient& client = session_->client(info_.servers[shard]);
-  const std::string name = info_.shard_name(shard);
-  ServerVariableInfo before = info_;
+void ServerVariable::take_over_rows(const ServerVariableInfo& info, size_t shard) const {
+  ParameterClient& client = session_->client(servers_[shard]);
+  const std::string name = info.shard_name(shard);
+  ServerVariableInfo before = info;
   before.key = rows_of_;
   const std::string from = before.shard_name(shard);
   // Others may copy at the same time, or have broken off: each brings what is missing before it
@@ -252,21 +273,23 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
             " moves all rows at each step; choose SGD without momentum, Adagrad or Adam with lazy, "
             "without decay");
   // Before anything changes, because it may fail.
-  const bool had_shards = made_;
+  const bool had_shards = has_shards();
   const Tensor present = had_shards && !lazy_ ? read_part(0) : Tensor();
-  std::vector<ServerUpdate> updates = trace_updates(info_, rule, weight_decay);
+  auto info = std::make_shared<ServerVariableInfo>(*present_info());
+  std::vector<ServerUpdate> updates = trace_updates(*info, rule, weight_decay);
+  info->update = ServerVariableInfo::Update::kRule;
+  info->by_rows = !updates[0].by_rows.empty();
+  info->slots.clear();
+  for (const auto& slot : rule.slots()) info->slots.push_back(slot.name);
   const std::lock_guard lock(mutex_);
   if (present.defined()) {
     initial_value_ = [present] { return present; };
     initial_rows_ = {};
   }
-  if (had_shards && lazy_) rows_of_ = info_.key;
+  if (had_shards && lazy_) rows_of_ = info_->key;
   updates_ = std::move(updates);
-  info_.key = str(key_, "@", ++rules_);
-  info_.update = ServerVariableInfo::Update::kRule;
-  info_.by_rows = !updates_[0].by_rows.empty();
-  info_.slots.clear();
-  for (const auto& slot : rule.slots()) info_.slots.push_back(slot.name);
+  info->key = str(key_, "@", ++rules_);
+  info_ = std::move(info);
   made_ = false;
   states_.assign(num_shards(), {});
   std::vector<std::shared_ptr<Variable>> slots;
@@ -279,10 +302,11 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
 
 std::vector<ServerVariable::Shard> ServerVariable::shards() {
   const Tensor whole = value();
+  const InfoPtr info = present_info();
   std::vector<Shard> shards;
   for (size_t i = 0; i < num_shards(); ++i) {
-    const RowRange range = info_.shard_range(i);
-    shards.push_back({str(name(), "/part_", i), info_.servers[i], range, rows_of(whole, range)});
+    const RowRange range = info->shard_range(i);
+    shards.push_back({str(name(), "/part_", i), servers_[i], range, rows_of(whole, range)});
   }
   return shards;
 }
@@ -290,18 +314,19 @@ std::vector<ServerVariable::Shard> ServerVariable::shards() {
 Tensor ServerVariable::load_value() const { return read_part(0); }
 
 Tensor ServerVariable::read_part(int part) const {
-  if (info_.lazy)
+  if (is_lazy_)
     fail(
         Code::kUnimplemented, "variable \"", name(), "\" ", spec(),
         " makes its rows on first use, and is not read as a whole; the servers' snapshots have it");
-  make_shards();
+  const InfoPtr info = make_shards();
+  const std::vector<ShardState> states = this->states();
   Tensor whole(spec().dtype, spec().shape);
   std::vector<ServerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
   for (size_t i = 0; i < num_shards(); ++i) {
-    ShardPull pull = pull_of(i, calls);
-    pull.target = rows_of(whole, info_.shard_range(i));
+    ShardPull pull = pull_of(*info, states[i], i, calls);
+    pull.target = rows_of(whole, info->shard_range(i));
     pull.part = part;
-    calls[static_cast<size_t>(info_.servers[i])].pulls.push_back(std::move(pull));
+    calls[static_cast<size_t>(servers_[i])].pulls.push_back(std::move(pull));
   }
   session_->update(calls);
   return whole;
@@ -311,21 +336,21 @@ void ServerVariable::store_value(const Tensor& value) { write_part(0, value); }
 
 void ServerVariable::write_part(int part, const Tensor& value) {
   require_same_spec(*this, value);
-  make_shards();
-  session_->on_servers(distinct(info_.servers), [&](int server) {
+  const InfoPtr info = make_shards();
+  session_->on_servers(distinct(servers_), [&](int server) {
     for (size_t i = 0; i < num_shards(); ++i)
-      if (info_.servers[i] == server)
-        session_->client(server).assign(info_.shard_name(i), rows_of(value, info_.shard_range(i)),
+      if (servers_[i] == server)
+        session_->client(server).assign(info->shard_name(i), rows_of(value, info->shard_range(i)),
                                         part);
   });
-  for (ShardState& state : states_) state.awaited = 0;
+  await_nothing();
 }
 
 Tensor ServerVariable::row(int64_t number) const {
   if (spec().shape.rank() == 0)
     fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec(),
          ", which has no rows");
-  const int64_t rows = info_.rows(), place = number < 0 ? number + rows : number;
+  const int64_t rows = num_rows(), place = number < 0 ? number + rows : number;
   if (place < 0 || place >= rows) refuse_row(*this, number, -rows);
   return lookup({place}).reshape(spec().shape.without_axis(0));
 }
@@ -333,10 +358,10 @@ Tensor ServerVariable::row(int64_t number) const {
 Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) const {
   if (spec().shape.rank() == 0)
     invalid("variable \"", name(), "\" ", spec(), " has no rows to be looked up");
-  make_shards();
+  const InfoPtr info = make_shards();
   std::vector<int64_t> rows;
   for (const int64_t number : numbers) {
-    if (number < -1 || number >= info_.rows()) refuse_row(*this, number, 0, ", and -1 for zeros");
+    if (number < -1 || number >= num_rows()) refuse_row(*this, number, 0, ", and -1 for zeros");
     if (number >= 0) rows.push_back(number);
   }
   std::ranges::sort(rows);
@@ -344,16 +369,16 @@ Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) con
   const Tensor found(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(rows.size())));
   std::vector<ServerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
   for (size_t i = 0; i < num_shards(); ++i) {
-    const RowRange range = info_.shard_range(i);
+    const RowRange range = info->shard_range(i);
     const auto [begin, end] = within(rows, range);
     if (begin == end) continue;
     ShardPull pull{
-        .shard = info_.shard_name(i),
+        .shard = info->shard_name(i),
         .target = found.slice_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
         .rows = std::vector<int64_t>(),
         .part = part};
     for (size_t at = begin; at < end; ++at) pull.rows->push_back(rows[at] - range.begin);
-    calls[static_cast<size_t>(info_.servers[i])].pulls.push_back(std::move(pull));
+    calls[static_cast<size_t>(servers_[i])].pulls.push_back(std::move(pull));
   }
   session_->update(calls);
   Tensor result =
@@ -371,11 +396,11 @@ Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) con
 }
 
 VariableRows ServerVariable::rows_in_use(int part) const {
-  make_shards();
+  const InfoPtr info = make_shards();
   std::vector<int64_t> rows;
   for (size_t i = 0; i < num_shards(); ++i) {
-    const int64_t begin = info_.shard_range(i).begin;
-    for (const int64_t row : session_->client(info_.servers[i]).rows_in_use(info_.shard_name(i)))
+    const int64_t begin = info->shard_range(i).begin;
+    for (const int64_t row : session_->client(servers_[i]).rows_in_use(info->shard_name(i)))
       rows.push_back(begin + row);
   }
   const auto count = static_cast<int64_t>(rows.size());
@@ -389,16 +414,16 @@ VariableRows ServerVariable::rows_in_use(int part) const {
 }
 
 void ServerVariable::assign_rows(const VariableRows& rows, int part) {
-  make_shards();
+  const InfoPtr info = make_shards();
   const auto numbers = rows.numbers.values<int64_t>();
   const std::vector<int64_t> all(numbers.begin(), numbers.end());
   if (!std::ranges::is_sorted(all, std::less_equal<>()) ||
-      (!all.empty() && (all.front() < 0 || all.back() >= info_.rows())))
+      (!all.empty() && (all.front() < 0 || all.back() >= num_rows())))
     fail(Code::kOutOfRange, "the rows of variable \"", name(), "\" ", spec(),
          " are numbered from 0, and given in order, each once");
   const int64_t block = block_rows(spec());
   for (size_t i = 0; i < num_shards(); ++i) {
-    const RowRange range = info_.shard_range(i);
+    const RowRange range = info->shard_range(i);
     const auto [first, last] = within(all, range);
     const auto end = static_cast<int64_t>(last);
     auto begin = static_cast<int64_t>(first);
@@ -408,16 +433,18 @@ void ServerVariable::assign_rows(const VariableRows& rows, int part) {
       std::vector<int64_t> some;
       for (int64_t at = begin; at < until; ++at)
         some.push_back(all[static_cast<size_t>(at)] - range.begin);
-      session_->client(info_.servers[i])
-          .assign_rows(info_.shard_name(i), some, rows.values.slice_rows(begin, until), part,
+      session_->client(servers_[i])
+          .assign_rows(info->shard_name(i), some, rows.values.slice_rows(begin, until), part,
                        std::exchange(reset, false));
       begin = until;
     } while (begin < end);
   }
-  for (ShardState& state : states_) state.awaited = 0;
+  await_nothing();
 }
 
-bool ServerVariable::takes_sums() const { return info_.update == ServerVariableInfo::Update::kAdd; }
+bool ServerVariable::takes_sums() const {
+  return present_info()->update == ServerVariableInfo::Update::kAdd;
+}
 
 void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indices) {
   make_shards();
@@ -442,7 +469,7 @@ void ServerVariable::subtract_value(const Tensor& delta) {
 
 void ServerVariable::scatter_values(ScatterOp op, const Tensor& indices, const Tensor& updates) {
   const bool is_sum = op == ScatterOp::kAdd || op == ScatterOp::kSub;
-  if (takes_sums() && is_sum && info_.by_rows) {
+  if (takes_sums() && is_sum && present_info()->by_rows) {
     require_rows(*this, indices);
     return add(op == ScatterOp::kAdd ? updates : negated(updates), indices);
   }
@@ -458,7 +485,7 @@ Tensor ServerVariable::storage(int replica) {
 }
 
 Tensor ServerVariable::whole_storage() {
-  if (info_.lazy)
+  if (is_lazy_)
     invalid("variable \"", name(), "\" ", spec(),
             " makes its rows on first use: a function can only look rows of axis 0 up, by numbers "
             "that follow from its inputs");
@@ -471,10 +498,10 @@ Tensor ServerVariable::written_value() {
   return parts_ ? parts_->merged() : whole_storage().clone();
 }
 
-ShardPull ServerVariable::pull_of(size_t shard, Calls& calls) const {
-  calls[static_cast<size_t>(info_.servers[shard])].awaited_epochs.push_back(
-      states_[shard].last.epoch);
-  return {.shard = info_.shard_name(shard), .target = {}, .at_least = states_[shard].awaited};
+ShardPull ServerVariable::pull_of(const ServerVariableInfo& info, const ShardState& state,
+                                  size_t shard, Calls& calls) {
+  calls[static_cast<size_t>(info.servers[shard])].awaited_epochs.push_back(state.last.epoch);
+  return {.shard = info.shard_name(shard), .target = {}, .at_least = state.awaited};
 }
 
 namespace {
@@ -490,79 +517,86 @@ int add_to_call(std::vector<T>& calls, T item) {
 
 ServerVariable::Places ServerVariable::add_pull(Calls& calls, const std::vector<int64_t>& rows,
                                                 const Tensor& target) {
-  make_shards();
+  const InfoPtr info = make_shards();
+  const std::vector<ShardState> states = this->states();
   Places places(num_shards(), -1);
   for (size_t i = 0; i < num_shards(); ++i) {
-    const RowRange range = info_.shard_range(i);
+    const RowRange range = info->shard_range(i);
     const auto [begin, end] = within(rows, range);
     // A gradient of no rows has to be computed from the present value, too, where all count.
     if (begin == end && !session_->consistency().synchronous()) continue;
-    ShardPull pull = pull_of(i, calls);
+    ShardPull pull = pull_of(*info, states[i], i, calls);
     pull.rows.emplace();
     for (size_t at = begin; at < end; ++at) pull.rows->push_back(rows[at] - range.begin);
     pull.target = target.slice_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end));
-    places[i] = add_to_call(calls[static_cast<size_t>(info_.servers[i])].pulls, std::move(pull));
+    places[i] = add_to_call(calls[static_cast<size_t>(servers_[i])].pulls, std::move(pull));
   }
   return places;
 }
 
 ServerVariable::Places ServerVariable::add_pull(Calls& calls) {
-  make_shards();
+  const InfoPtr info = make_shards();
+  const std::vector<ShardState> states = this->states();
   const Tensor target = whole_storage();
   Places places(num_shards(), -1);
   for (size_t i = 0; i < num_shards(); ++i) {
-    ShardPull pull = pull_of(i, calls);
-    pull.target = rows_of(target, info_.shard_range(i));
-    pull.at_hand = states_[i].in_storage;
-    places[i] = add_to_call(calls[static_cast<size_t>(info_.servers[i])].pulls, std::move(pull));
+    ShardPull pull = pull_of(*info, states[i], i, calls);
+    pull.target = rows_of(target, info->shard_range(i));
+    pull.at_hand = states[i].in_storage;
+    places[i] = add_to_call(calls[static_cast<size_t>(servers_[i])].pulls, std::move(pull));
   }
   return places;
 }
 
 void ServerVariable::pulled(const Places& places, const std::vector<UpdateResult>& results,
                             bool into_storage) {
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i] < 0) continue;
-    const UpdateResult& result = results[static_cast<size_t>(info_.servers[i])];
-    states_[i].last = result.pulled[static_cast<size_t>(places[i])].version;
-    states_[i].awaited = 0;
-    if (!into_storage) continue;
-    states_[i].in_storage = states_[i].last;
-    parts_are_current_ &= result.pulled[static_cast<size_t>(places[i])].was_current;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (places[i] < 0) continue;
+      const UpdateResult& result = results[static_cast<size_t>(servers_[i])];
+      states_[i].last = result.pulled[static_cast<size_t>(places[i])].version;
+      states_[i].awaited = 0;
+      if (!into_storage) continue;
+      states_[i].in_storage = states_[i].last;
+      parts_are_current_ &= result.pulled[static_cast<size_t>(places[i])].was_current;
+    }
+    if (!into_storage || !parts_ || std::exchange(parts_are_current_, true)) return;
   }
-  if (!into_storage || !parts_ || std::exchange(parts_are_current_, true)) return;
   parts_->divide(whole_storage());
 }
 
 ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& gradient,
                                                 const std::optional<Tensor>& indices,
                                                 double learning_rate, uint64_t step) {
+  const InfoPtr info = present_info();
+  const std::vector<ShardState> states = this->states();
   Places places(num_shards(), -1);
   const bool is_exact =
-      info_.update == ServerVariableInfo::Update::kAdd || !is_floating(spec().dtype);
+      info->update == ServerVariableInfo::Update::kAdd || !is_floating(spec().dtype);
   const auto push = [&](size_t shard, Tensor part, std::optional<std::vector<int64_t>> rows) {
-    places[shard] = add_to_call(calls[static_cast<size_t>(info_.servers[shard])].pushes,
-                                ShardPush{.shard = info_.shard_name(shard),
+    places[shard] = add_to_call(calls[static_cast<size_t>(servers_[shard])].pushes,
+                                ShardPush{.shard = info->shard_name(shard),
                                           .gradient = std::move(part),
                                           .learning_rate = learning_rate,
                                           .step = step,
                                           .rows = std::move(rows),
-                                          .computed_at = states_[shard].last,
+                                          .computed_at = states[shard].last,
                                           .exact = is_exact});
   };
   if (!indices) {
-    for (size_t i = 0; i < num_shards(); ++i) push(i, rows_of(gradient, info_.shard_range(i)), {});
+    for (size_t i = 0; i < num_shards(); ++i) push(i, rows_of(gradient, info->shard_range(i)), {});
     return places;
   }
   const auto shard_count = static_cast<int64_t>(num_shards());
-  const std::vector<RowRange> ranges = shard_rows(info_.rows(), shard_count);
+  const std::vector<RowRange> ranges = shard_rows(num_rows(), shard_count);
   const Tensor numbers = indices->cast(DType::kInt64);
   std::vector<std::vector<int64_t>> rows(num_shards()), sources(num_shards());
   for (int64_t i = 0; i < numbers.num_elements(); ++i) {
     const int64_t row = numbers.data<int64_t>()[i];
     if (row == -1) continue;
-    if (row < 0 || row >= info_.rows()) refuse_row(*this, row, 0, ", and -1 for none");
-    const auto shard = static_cast<size_t>(shard_of_row(info_.rows(), shard_count, row));
+    if (row < 0 || row >= num_rows()) refuse_row(*this, row, 0, ", and -1 for none");
+    const auto shard = static_cast<size_t>(shard_of_row(num_rows(), shard_count, row));
     rows[shard].push_back(row - ranges[shard].begin);
     sources[shard].push_back(i);
   }
@@ -588,16 +622,18 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
 
 void ServerVariable::pushed(const Places& places, const std::vector<UpdateResult>& results) {
   if (!session_->consistency().synchronous() || takes_sums()) return;
+  const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i] < 0) continue;
     const ShardPushed& pushed =
-        results[static_cast<size_t>(info_.servers[i])].pushed[static_cast<size_t>(places[i])];
+        results[static_cast<size_t>(servers_[i])].pushed[static_cast<size_t>(places[i])];
     const uint64_t ahead = pushed.outcome == PushOutcome::kCounted ? 1 : 0;
     states_[i].awaited = pushed.outcome == PushOutcome::kLate ? 0 : pushed.version + ahead;
   }
 }
 
 void ServerVariable::storage_written() {
+  const std::lock_guard lock(mutex_);
   parts_are_current_ = false;
   if (parts_) return;  // the storage is as it was pulled
   for (ShardState& state : states_) state.in_storage = {};

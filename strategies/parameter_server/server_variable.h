@@ -53,7 +53,7 @@ class ServerVariable final : public Variable, public RowVariable {
                  int num_replicas = 1);
 
   // What other processes need to attach to it. Makes its shards where they are not there.
-  const ServerVariableInfo& info();
+  ServerVariableInfo info() const { return *make_shards(); }
   // How many rules have taken it over in this process. Does not wait, also while shards are made.
   int num_rules() const { return rules_; }
   // The shards' values in order, each named "NAME/part_i".
@@ -66,7 +66,7 @@ class ServerVariable final : public Variable, public RowVariable {
   std::vector<Shard> shards();
 
   // Some rows, which alone are pulled, also of a table with rows on first use.
-  Tensor slice(const RowSlice& rows) const { return lookup(rows.rows(info_.rows())); }
+  Tensor slice(const RowSlice& rows) const { return lookup(rows.rows(num_rows())); }
   // One row, without axis 0; a negative number counts from the end. kOutOfRange.
   Tensor row(int64_t number) const;
   // The rows of these numbers, in their order; -1 is a row of zeros. kOutOfRange.
@@ -86,13 +86,13 @@ class ServerVariable final : public Variable, public RowVariable {
 
   const std::shared_ptr<ServerSession>& session() const { return session_; }
   // The server that has its first shard.
-  int first_server() const { return info_.servers.front(); }
+  int first_server() const { return servers_.front(); }
   // Whether rows are made on first use.
-  bool is_lazy() const { return info_.lazy; }
+  bool is_lazy() const { return is_lazy_; }
   // Whether what is pushed is added to it, which takes place at once also where training is
   // synchronous.
   bool takes_sums() const;
-  bool has_rows_on_first_use() const override { return info_.lazy; }
+  bool has_rows_on_first_use() const override { return is_lazy_; }
   VariableRows rows_in_use() const override { return rows_in_use(0); }
   void assign_rows(const VariableRows& rows) override { assign_rows(rows, 0); }
   // The same for a part: 0 is the value, n slot n.
@@ -142,25 +142,41 @@ class ServerVariable final : public Variable, public RowVariable {
     uint64_t awaited = 0;  // of a synchronous update: the version that has our gradient
   };
 
-  size_t num_shards() const { return info_.num_shards(); }
+  using InfoPtr = std::shared_ptr<const ServerVariableInfo>;
+
+  size_t num_shards() const { return servers_.size(); }
+  // Of axis 0; a scalar has one.
+  int64_t num_rows() const { return spec().shape.rank() == 0 ? 1 : spec().shape[0]; }
+  // Of now: another rule may take the variable over at any time.
+  InfoPtr present_info() const;
+  bool has_shards() const;
+  std::vector<ShardState> states() const;
+  // What is there has been assigned, and has none of our gradients to wait for.
+  void await_nothing();
   // The copy that is brought up to date, of all parts together.
   Tensor whole_storage();
-  ShardSpec shard_spec(size_t shard) const;
-  void make_shards() const;
+  // REQUIRES, as the next two: mutex_ held by whoever makes the shards.
+  ShardSpec shard_spec(const ServerVariableInfo& info, size_t shard) const;
   // Of a table with rows on first use that another rule moves now: gives a new shard those rows of
   // the one before that it does not have yet. May be done again, and by several processes at the
-  // same time. REQUIRES: mutex_ held by whoever makes it.
-  void take_over_rows(size_t shard) const;
+  // same time.
+  void take_over_rows(const ServerVariableInfo& info, size_t shard) const;
   Tensor initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const;
+  // Returns present_info(), whose shards are there.
+  InfoPtr make_shards() const;
   Tensor lookup(const std::vector<int64_t>& numbers, int part) const;
-  ShardPull pull_of(size_t shard, Calls& calls) const;
+  static ShardPull pull_of(const ServerVariableInfo& info, const ShardState& state, size_t shard,
+                           Calls& calls);
   // Pushes outside functions what is to be added.
   void add(const Tensor& delta, const std::optional<Tensor>& indices);
+
   const std::shared_ptr<ServerSession> session_;
   const int num_replicas_;
   const std::optional<RowInitializer> lazy_;
-  mutable std::mutex mutex_;  // guards what follows; held while shards are made
-  ServerVariableInfo info_;
+  const bool is_lazy_;
+  const std::vector<int> servers_;  // of each shard
+  mutable std::mutex mutex_;        // guards what follows; held while shards are made
+  InfoPtr info_;
   const std::string key_;                  // without the optimizers
   std::function<Tensor()> initial_value_;  // empty: its shards are there
   std::function<Tensor(const RowRange&)> initial_rows_;

@@ -1,6 +1,7 @@
 // Functions over variables that live on servers, in processes that attach to them.
 #include "strategies/parameter_server/server_function.h"
 
+#include <atomic>
 #include <cmath>
 #include <thread>
 
@@ -277,6 +278,23 @@ TEST_F(ServerFunctionTest, SaysAtOnceWhetherAnOptimizerHasTakenAVariableOver) {
   EXPECT_FALSE(function.is_outdated());
   slow->move_by(optim::SGD(1).rule(), 0, {});
   EXPECT_TRUE(function.is_outdated());
+}
+
+TEST_F(ServerFunctionTest, AVariableIsReadAndWrittenWhileRulesTakeItOver) {
+  const auto table = counting_rows(session("worker:0"), 10, {0, 1});
+  const Tensor present = table->value();
+  std::atomic<bool> done = false;
+  std::thread using_it([&] {
+    do {
+      EXPECT_EQ(values_of(table->value()), values_of(present));
+      EXPECT_EQ(values_of(table->row(9)), (std::vector<float>{9, 9}));
+      table->assign(present);
+    } while (!done);
+  });
+  for (int i = 0; i < 5; ++i) table->move_by(optim::SGD(1).rule(), 0, {});
+  done = true;
+  using_it.join();
+  EXPECT_EQ(table->num_rules(), 5);
 }
 
 }  // namespace
