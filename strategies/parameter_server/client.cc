@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/client.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -117,6 +118,13 @@ std::vector<size_t> receive_update(Link& link, Link::Time until, std::span<const
   return changed;
 }
 
+// Whether a call that has failed like this may have had its effect: else it has been refused, or
+// was never sent.
+bool may_have_been_made(Code code) {
+  return code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+         code == Code::kCancelled || code == Code::kDataLoss;
+}
+
 ParameterClientOptions completed(ParameterClientOptions options, const Environment& environment) {
   if (options.task.empty())
     invalid("a client of a parameter server needs the name of its task, such as worker:0");
@@ -179,6 +187,39 @@ ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
   return found == pulled_.end() ? ShardVersion{} : found->second;
 }
 
+bool ParameterClient::is_compressed(const ShardPush& push) const {
+  return !push.rows && !push.exact && is_floating(push.gradient.dtype()) &&
+         compressor_.kind() != Compression::kNone;
+}
+
+void ParameterClient::write_push(const ShardPush& push, pb::Push& out, Payload& payload) {
+  Sequence& sequence = sequences_[push.shard];
+  const ShardVersion from =
+      push.computed_at.version > 0 ? push.computed_at : version_at_hand(push.shard);
+  out.set_shard(push.shard);
+  out.set_sequence(++sequence.last);
+  out.set_acknowledged(sequence.acknowledged);
+  out.set_reported(sequence.reported);
+  if (source_) {
+    out.set_source(source_->name);
+    out.set_source_incarnation(source_->incarnation);
+    out.set_source_sequence(source_->sequence);
+  }
+  out.set_epoch(from.epoch);
+  out.set_version(from.version);
+  out.set_learning_rate(push.learning_rate);
+  out.set_step(push.step);
+  parameter_server::write_tensor_spec(push.gradient.spec(), &out);
+  out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
+  if (push.rows) payload.push_back(piece_of(*push.rows));
+  const bool compressed = is_compressed(push);
+  payload.push_back(compressed ? piece_of(compressor_.compress(push.shard, push.gradient))
+                               : piece_of(push.gradient));
+  out.set_encoding(compressed ? static_cast<int>(compressor_.kind()) : 0);
+  out.set_payload_bytes(payload.back().bytes +
+                        (push.rows ? push.rows->size() * sizeof(int64_t) : 0));
+}
+
 UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
                                      std::span<const ShardPull> pulls,
                                      std::optional<milliseconds> timeout, milliseconds wait) {
@@ -187,10 +228,6 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   const Time deadline = deadline_after(timeout);
   std::unique_lock<std::mutex> pushing;
   if (!pushes.empty()) pushing = std::unique_lock(push_mutex_);
-  const auto is_compressed = [this](const ShardPush& push) {
-    return !push.rows && !push.exact && is_floating(push.gradient.dtype()) &&
-           compressor_.kind() != Compression::kNone;
-  };
   // All of it, before the compressor keeps anything.
   for (const ShardPush& push : pushes) {
     require_value("gradient for", push.shard, push.gradient, push.rows);
@@ -200,44 +237,27 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     require_value("target of", pull.shard, pull.target, pull.rows);
   pb::Request request;
   Payload payload;
-  for (const ShardPush& push : pushes) {
-    Sequence& sequence = sequences_[push.shard];
-    pb::Push& out = *request.mutable_update()->add_pushes();
-    const ShardVersion from =
-        push.computed_at.version > 0 ? push.computed_at : version_at_hand(push.shard);
-    out.set_shard(push.shard);
-    out.set_sequence(++sequence.last);
-    out.set_acknowledged(sequence.acknowledged);
-    out.set_reported(sequence.reported);
-    if (source_) {
-      out.set_source(source_->name);
-      out.set_source_incarnation(source_->incarnation);
-      out.set_source_sequence(source_->sequence);
-    }
-    out.set_epoch(from.epoch);
-    out.set_version(from.version);
-    out.set_learning_rate(push.learning_rate);
-    out.set_step(push.step);
-    parameter_server::write_tensor_spec(push.gradient.spec(), &out);
-    out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
-    if (push.rows) payload.push_back(piece_of(*push.rows));
-    const bool compressed = is_compressed(push);
-    payload.push_back(compressed ? piece_of(compressor_.compress(push.shard, push.gradient))
-                                 : piece_of(push.gradient));
-    out.set_encoding(compressed ? static_cast<int>(compressor_.kind()) : 0);
-    out.set_payload_bytes(payload.back().bytes +
-                          (push.rows ? push.rows->size() * sizeof(int64_t) : 0));
-  }
-  for (const ShardPull& pull : pulls) {
-    write_pull(pull, request.mutable_update()->add_pulls());
-    if (pull.rows) payload.push_back(piece_of(*pull.rows));
-  }
-  std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
   std::vector<size_t> changed;
   const auto receive = [&](Link& link, Time until) {
     changed = receive_update(link, until, pulls, pushes.size(), result);
   };
-  calls_->call(request, payload, deadline, receive, wait);
+  std::map<std::string, Tensor> kept;  // by the compressor, before these
+  try {
+    for (const ShardPush& push : pushes) {
+      if (is_compressed(push)) kept.try_emplace(push.shard, compressor_.residual(push.shard));
+      write_push(push, *request.mutable_update()->add_pushes(), payload);
+    }
+    for (const ShardPull& pull : pulls) {
+      write_pull(pull, request.mutable_update()->add_pulls());
+      if (pull.rows) payload.push_back(piece_of(*pull.rows));
+    }
+    std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
+    calls_->call(request, payload, deadline, receive, wait);
+  } catch (const Error& error) {
+    if (!may_have_been_made(error.code()))
+      for (auto& [shard, residual] : kept) compressor_.put_back(shard, std::move(residual));
+    throw;
+  }
   if (!changed.empty()) pull_again(pulls, changed, deadline, result);
   for (size_t i = 0; i < pushes.size(); ++i) {
     Sequence& sequence = sequences_[pushes[i].shard];

@@ -26,6 +26,7 @@ namespace cohort {
 
 namespace parameter_server {
 namespace proto {
+class Push;
 class Reply;
 class Request;
 }  // namespace proto
@@ -180,6 +181,9 @@ class ParameterClient {
   parameter_server::proto::Reply ask(parameter_server::proto::Request& request,
                                      const Payload& payload = {},
                                      std::optional<std::chrono::milliseconds> timeout = {});
+  bool is_compressed(const ShardPush& push) const;
+  // REQUIRES: push_mutex_ held.
+  void write_push(const ShardPush& push, parameter_server::proto::Push& out, Payload& payload);
   // Pulls these once more, copied by the server.
   void pull_again(std::span<const ShardPull> pulls, const std::vector<size_t>& changed,
                   Time deadline, UpdateResult& result);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/base/crc32c.h"
@@ -195,7 +196,8 @@ std::shared_ptr<Buffer> encode(const CompressionOptions& options, std::span<W> v
   fail(Code::kInternal, "what is not compressed has no encoding");
 }
 
-// Of a gradient of T, of which `residual` is kept.
+// Of a gradient of T, of which `residual` is kept: in new memory, for what was kept before it may
+// be put back.
 template <typename T>
 std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const Tensor& gradient,
                                     Tensor& residual, RandomStream& random) {
@@ -205,13 +207,15 @@ std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const Ten
     residual = Tensor::zeros(dtype_of<W>, gradient.shape());
   const auto count = static_cast<size_t>(gradient.num_elements());
   const T* in = gradient.data<T>();
-  W* kept = residual.data<W>();
-  std::vector<W> values(count);
+  const W* kept = residual.data<W>();
+  Tensor sum(dtype_of<W>, gradient.shape());
+  W* left = sum.data<W>();
   for (size_t i = 0; i < count; ++i)
-    values[i] = std::clamp(kept[i] + static_cast<W>(in[i]), -kLargest<W>, kLargest<W>);
-  std::ranges::copy(values, kept);
+    left[i] = std::clamp(kept[i] + static_cast<W>(in[i]), -kLargest<W>, kLargest<W>);
+  std::vector<W> values(left, left + count);
   auto buffer = encode<W>(options, values, random);
-  for (size_t i = 0; i < count; ++i) kept[i] -= static_cast<W>(rounded<T>(values[i]));
+  for (size_t i = 0; i < count; ++i) left[i] -= static_cast<W>(rounded<T>(values[i]));
+  residual = std::move(sum);
   return buffer;
 }
 
@@ -245,7 +249,11 @@ std::shared_ptr<Buffer> GradientCompressor::compress(const std::string& shard,
 
 Tensor GradientCompressor::residual(const std::string& shard) const {
   const auto found = residuals_.find(shard);
-  return found == residuals_.end() ? Tensor() : found->second.clone();
+  return found == residuals_.end() ? Tensor() : found->second;
+}
+
+void GradientCompressor::put_back(const std::string& shard, Tensor residual) {
+  residuals_[shard] = std::move(residual);
 }
 
 namespace parameter_server {

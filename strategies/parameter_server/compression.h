@@ -49,8 +49,11 @@ class GradientCompressor {
   // The bytes to send for a gradient. REQUIRES: require_finite(), which is asked before for all
   // that go together: of those that are not sent nothing must be kept.
   std::shared_ptr<Buffer> compress(const std::string& shard, const Tensor& gradient);
-  // What is kept for a shard; undefined where nothing was sent yet.
+  // What is kept for a shard; undefined where nothing was sent yet. Not to be written; it stays as
+  // it is.
   Tensor residual(const std::string& shard) const;
+  // Nothing of what has been compressed for the shard since residual() was this has been applied.
+  void put_back(const std::string& shard, Tensor residual);
 
  private:
   CompressionOptions options_;

@@ -186,6 +186,15 @@ TEST(Halves, GiveBackTheDtypeAndExactOnes) {
     }
 }
 
+TEST(GradientCompressor, HasWhatItKeptBeforeWhereThatIsPutBack) {
+  GradientCompressor compressor({.kind = Compression::kTopK, .top_k = 0.25});
+  send(compressor, {4, -2, 1, -1});
+  const Tensor kept = compressor.residual("w");
+  for (int i = 0; i < 2; ++i) send(compressor, {1, 1, 1, 1});
+  compressor.put_back("w", kept);
+  EXPECT_EQ(values_of(compressor.residual("w")), (Floats{0, -2, 1, -1}));
+}
+
 TEST(GradientCompressor, IsForFloatingPoint) {
   EXPECT_ERROR(GradientCompressor::require_finite("w", Tensor::zeros(DType::kInt32, {2})),
                Code::kUnimplemented, "int32");
@@ -283,6 +292,24 @@ TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
   EXPECT_ERROR(client.update(both, {}), Code::kOutOfRange, "shard \"w\"");
   client.push({.shard = "v", .gradient = floats({0, 0, 0, 0}), .learning_rate = 1});
   EXPECT_EQ(values_of(fetch(client, first)), (Floats{0, 0, 0, 0}));
+}
+
+TEST_P(EveryCompression, KeepsNothingOfACallThatIsRefused) {
+  TestServer server;
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .compression = {.kind = GetParam(), .top_k = 0.25, .threshold = 3},
+                          .transport = transport()},
+                         no_environment);
+  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  const auto push = [&](const Floats& gradient) {
+    client.push({.shard = "v", .gradient = floats(gradient), .learning_rate = 1});
+  };
+  EXPECT_ERROR(push({70'000.3f, -2.1f, 1, -1}), Code::kNotFound, "shard \"v\"");
+  client.create(spec, [] { return floats({0, 0, 0, 0}); });
+  push({0, 0, 0, 0});
+  EXPECT_EQ(values_of(fetch(client, spec)), (Floats{0, 0, 0, 0}));
 }
 
 // Adds what it is given.
