@@ -217,9 +217,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   // On the server of `neighbour`, where there is one.
   std::shared_ptr<Variable> create_variable(const VariableOptions& variable,
                                             const std::shared_ptr<Variable>& neighbour) {
-    ServerVariable::Options made{.variable = variable, .num_replicas = replicas.count()};
-    // Every worker makes the same variables in the same order.
-    if (const int same = ++names[variable.name]; same > 1) made.key = str(variable.name, "#", same);
+    ServerVariable::Options made{
+        .variable = variable, .key = new_key(variable.name), .num_replicas = replicas.count()};
     if (variable.synchronization == Synchronization::kOnRead ||
         variable.synchronization == Synchronization::kNone) {
       made.servers = places_by_name(variable);
@@ -321,6 +320,13 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return servers;
   }
 
+  // Every worker makes the same variables in the same order, and gets the same ones.
+  std::string new_key(const std::string& name) {
+    std::string key = name;
+    while (!keys.try_emplace(key, 1).second) key = str(name, "#", ++keys[name]);
+    return key;
+  }
+
   bool bounded() const { return options.max_staleness && *options.max_staleness > 0; }
 
   // One that begins, perhaps in the place of one that was killed, counts from 1: the server knows
@@ -351,9 +357,9 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   };
   std::map<std::vector<const GraphFunction*>, Ready> functions;
   std::optional<Placement> placement;
-  std::map<std::string, int> names;  // how many variables have each
-  bool began = false;                // others may wait for this worker
-  int64_t clock = 0;                 // of bounded staleness: how many steps it has done
+  std::map<std::string, int> keys;  // in use, with how many have been made of each
+  bool began = false;               // others may wait for this worker
+  int64_t clock = 0;                // of bounded staleness: how many steps it has done
 };
 
 ParameterServerStrategy::ParameterServerStrategy(const Options& options)

@@ -53,6 +53,20 @@ TEST(ServerVariable, IsAssignedAddedToAndScatteredAcrossItsShards) {
   EXPECT_ERROR(v->assign(Tensor::zeros(DType::kFloat32, {4})), Code::kInvalidArgument, "\"v\"");
 }
 
+TEST(ServerVariable, OfANameThatAnotherHasIsOneOfItsOwn) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  std::vector<VariablePtr> variables;
+  for (const char* name : {"w", "w", "w#2", "v#2", "v", "v"})
+    variables.push_back(counting(name, {1}));
+  float number = 0;
+  for (const VariablePtr& variable : variables) variable->assign(floats({++number}));
+  number = 0;
+  for (const VariablePtr& variable : variables)
+    EXPECT_EQ(values_of(variable->value()), (std::vector<float>{++number})) << variable->name();
+}
+
 TEST(ServerVariable, AScatterOfOtherRowsChangesNothing) {
   const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
   const auto strategy = job.worker(0);
