@@ -318,8 +318,11 @@ PerReplica<std::vector<Tensor>> ClosureRunner::call(CompiledFunction& compiled,
     return on_replicas(options, [&](size_t replica, const PlanOptions&, const StepInfo& step) {
       return compiled.plans[replica].run(ready.inputs[replica], step);
     });
-  servers_->mark_pushes(ParameterClient::Source{parameter_server::lane_name(ready.lane),
-                                                attach_.incarnation, ready.lane_sequence});
+  std::optional<ParameterClient::Source> source;  // a per-worker value is in no lane
+  if (ready.lane_sequence > 0)
+    source = ParameterClient::Source{parameter_server::lane_name(ready.lane), attach_.incarnation,
+                                     ready.lane_sequence};
+  servers_->mark_pushes(source);
   ReplicaGroup group;
   group.num_replicas = num_replicas();
   return compiled.server_function->run(

@@ -176,7 +176,8 @@ class ClusterCoordinator {
   // A dataset that the workers' program has registered under `name`. Worker i of n gets pipeline i
   // of n.
   PerWorkerDataset create_per_worker_dataset(const std::string& name) const;
-  // What `function`, called on every worker, returns there: one value, of each replica its own.
+  // What `function`, called on every worker, returns there: one value, of each replica its own. A
+  // worker that is started again calls it again, so that what it adds on servers is added again.
   template <typename... Arguments>
   PerWorkerValues create_per_worker_resource(const Function& function,
                                              const Arguments&... arguments) {

@@ -196,8 +196,8 @@ StrategyReport ServerSession::take_report() {
   return report;
 }
 
-void ServerSession::mark_pushes(const ParameterClient::Source& source) {
-  marks_pushes_ = true;
+void ServerSession::mark_pushes(const std::optional<ParameterClient::Source>& source) {
+  marks_pushes_ = source.has_value();
   for (const auto& client : clients_) client->mark_pushes(source);
 }
 

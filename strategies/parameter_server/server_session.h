@@ -54,8 +54,8 @@ class ServerSession {
   std::vector<UpdateResult> update(const std::vector<Call>& calls);
 
   // ParameterClient::mark_pushes, for all servers.
-  void mark_pushes(const ParameterClient::Source& source);
-  // Whether it was ever called.
+  void mark_pushes(const std::optional<ParameterClient::Source>& source);
+  // Whether they are marked now.
   bool marks_pushes() const { return marks_pushes_; }
 
   // What became of all pushes since the last time.

@@ -210,7 +210,8 @@ TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
         std::make_shared<ServerSession>(std::vector{servers[0].address(), servers[1].address()},
                                         ParameterClientOptions{.task = "worker:1", .job_id = "job"},
                                         ConsistencyOptions{}, no_environment);
-    session->mark_pushes({parameter_server::lane_name(run.lane), incarnation, run.lane_sequence});
+    session->mark_pushes(ParameterClient::Source{parameter_server::lane_name(run.lane), incarnation,
+                                                 run.lane_sequence});
     for (const std::string& packed : variables) {
       const auto info = ServerVariableInfo::unpack(packed, 2);
       if (info.name != "w") continue;

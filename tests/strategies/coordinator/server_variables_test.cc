@@ -90,6 +90,21 @@ TEST(CoordinatorWithServers, GradientsMoveVariablesByTheirRule) {
   EXPECT_EQ(coordinator->schedule(step, 0.0f).get(kPatience).item(), 100) << "they read it";
 }
 
+TEST(CoordinatorWithServers, WhatAPerWorkerValueAddsIsAddedByEachWorker) {
+  const CountedOnServers counted;
+  TestCluster cluster(2, counted.addresses());
+  const auto coordinator = cluster.coordinator();
+  coordinator->wait_for_workers();
+  const Function add = counted.adding();
+  const auto made = coordinator->create_per_worker_resource(add, 1.0f);
+  for (const Tensor& value : coordinator->fetch_per_worker(made, kPatience))
+    EXPECT_EQ(value.item(), 2);
+  EXPECT_EQ(counted.value(), 2);
+  coordinator->schedule(add, 1.0f);
+  coordinator->join(kPatience);
+  EXPECT_EQ(counted.value(), 3);
+}
+
 TEST(CoordinatorWithServers, FunctionsGoOnWithAVariableThatAnOptimizerHasTakenOver) {
   const CountedOnServers counted;
   TestCluster cluster(1, counted.addresses());

@@ -208,7 +208,7 @@ TEST_F(ServerFunctionTest, RowsOfWorkThatIsDoneAgainCountOnceWhicheverTheyAre) {
   const auto ones = Tensor::full(DType::kFloat32, {1, 2}, 1);
   const auto add_row = [&](ServerSession& session, ServerVariable& table, int64_t row,
                            uint64_t number) {
-    session.mark_pushes({"chief:0/lane-0", 1, number});
+    session.mark_pushes(ParameterClient::Source{"chief:0/lane-0", 1, number});
     table.scatter(ScatterOp::kAdd, Tensor::from<int64_t>({row}, {1}), ones);
   };
   add_row(*first, *table, 0, 1);
