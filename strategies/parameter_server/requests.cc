@@ -19,20 +19,25 @@ namespace {
 class CallExchange final : public Exchange, public std::enable_shared_from_this<CallExchange> {
  public:
   using Body = std::function<proto::Reply(const std::shared_ptr<Buffer>& payload)>;
-  CallExchange(Service& service, std::shared_ptr<Caller> caller, uint64_t payload_bytes, Body body)
+  enum class Payload { kKept, kDropped };
+  CallExchange(Service& service, std::shared_ptr<Caller> caller, uint64_t payload_bytes, Body body,
+               Payload payload = Payload::kKept)
       : service_(service),
         caller_(std::move(caller)),
         payload_bytes_(payload_bytes),
-        body_(std::move(body)) {}
+        body_(std::move(body)),
+        payload_(payload) {}
 
   uint64_t payload_bytes() const override { return payload_bytes_; }
 
   std::span<char> room() override {
+    if (payload_ == Payload::kDropped) return {};
     if (buffer_ == nullptr) buffer_ = allocate_host_buffer(payload_bytes_);
     return {static_cast<char*>(buffer_->data) + filled_, payload_bytes_ - filled_};
   }
 
   bool receive(const char* data, size_t bytes) override {
+    if (payload_ == Payload::kDropped) return true;
     if (char* const place = room().data(); place != data) std::memcpy(place, data, bytes);
     filled_ += bytes;
     return true;
@@ -62,6 +67,7 @@ class CallExchange final : public Exchange, public std::enable_shared_from_this<
   const std::shared_ptr<Caller> caller_;
   const uint64_t payload_bytes_;
   const Body body_;
+  const Payload payload_;
   std::shared_ptr<Buffer> buffer_;
   size_t filled_ = 0;
   std::optional<Message> reply_;
@@ -173,7 +179,7 @@ proto::Reply created(Service& service, const Shard* shard, bool existed, bool ne
 }
 
 // With a value, or the promise that there is none (a table of rows, an empty shard), the shard is
-// made; without, it is only looked for.
+// made, where it has not been made meanwhile; without, it is only looked for.
 CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value) {
   return [&service, spec = std::move(spec), has_value](const std::shared_ptr<Buffer>& payload) {
     if (const auto present = service.find(spec.name)) {
@@ -196,6 +202,13 @@ std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request
   const uint64_t wanted = spec.lazy ? 0 : spec.spec().bytes();
   if (given != 0 && given != wanted)
     invalid("the initial value of shard \"", spec.name, "\" takes ", wanted, " bytes, got ", given);
+  if (const auto present = service.find(spec.name)) {
+    service.require_wanted(*present, spec);
+    return std::make_shared<CallExchange>(
+        service, caller, given,
+        [&service, present](const auto&) { return created(service, present.get(), true, false); },
+        CallExchange::Payload::kDropped);
+  }
   return std::make_shared<CallExchange>(service, caller, given,
                                         create_body(service, std::move(spec), given == wanted));
 }

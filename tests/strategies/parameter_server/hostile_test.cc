@@ -308,6 +308,26 @@ TEST_F(Hostile, Writes) {
   EXPECT_REFUSED(wrong, Code::kInvalidArgument, "16 bytes");
 }
 
+TEST_F(Hostile, ACreateOfAShardThatIsThereTakesNoMemory) {
+  const auto caller = std::make_shared<Recorder>();
+  const auto open = [&](const TensorSpec& spec) {
+    Request create = request();
+    parameter_server::write_shard_spec(whole_shard("w", spec), create.mutable_create());
+    create.mutable_create()->set_payload_bytes(spec.bytes());
+    Service::Session session;
+    return service_.open(create.SerializeAsString(), caller, session);
+  };
+  EXPECT_ERROR(open({DType::kFloat32, {5}}), Code::kInvalidArgument, "\"w\" has been created with");
+  const auto same = open(kFour);
+  EXPECT_TRUE(same->room().empty());
+  const std::string value(kFour.bytes(), '\1');
+  EXPECT_TRUE(same->receive(value.data(), value.size()));
+  same->complete();
+  EXPECT_TRUE(eventually([&] { return caller->replied.load(); }));
+  EXPECT_FALSE(caller->refused);
+  EXPECT_EQ(values_of(service_.shard("w")->part(0)), (std::vector<float>{0, 0, 0, 0}));
+}
+
 // The first of two copies of a request may come last, when its caller has long gone on.
 TEST_F(Hostile, OldCopiesOfWritesChangeNothing) {
   const auto first_byte = [&] {
