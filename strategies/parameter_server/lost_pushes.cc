@@ -49,6 +49,11 @@ bool LostPushes::keep_ledger(bool anew) {
   return !unreturned_.empty();
 }
 
+std::map<PushLedger::Key, std::vector<Mark>> LostPushes::starts() {
+  const std::shared_lock lock(mutex_);
+  return ledger_ == nullptr ? std::map<PushLedger::Key, std::vector<Mark>>() : ledger_->marks();
+}
+
 void LostPushes::end_ledger(const Error& error) {
   // What it says will not be the last.
   try {

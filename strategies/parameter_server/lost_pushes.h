@@ -8,6 +8,7 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "strategies/parameter_server/push_ledger.h"
@@ -26,6 +27,8 @@ class LostPushes {
 
   // As Service::keep_ledger(). Whether something has been lost of which nobody knows yet.
   bool keep_ledger(bool anew);
+  // Of the starts of tasks that have pushed before, in their order: the ledger's.
+  std::map<PushLedger::Key, std::vector<Mark>> starts();
   // Writes down what the worker will know as acknowledged.
   void write_down(const std::string& shard, const std::string& task, const Mark& mark);
   // Counts what is lost of a task, or of all, that has not been counted before.

@@ -17,6 +17,17 @@ constexpr size_t kMaxRetired = 1024;  // of a task; the oldest are not told apar
 
 }  // namespace
 
+void Roster::Task::retire(uint64_t incarnation) {
+  if (std::ranges::find(retired, incarnation) != retired.end()) return;
+  retired.push_back(incarnation);
+  if (retired.size() > kMaxRetired) retired.erase(retired.begin());
+}
+
+void Roster::retire(const std::string& task, uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
+  tasks_[task].retire(incarnation);
+}
+
 std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
   if (tasks_.size() >= most_ && !tasks_.contains(task))
@@ -26,24 +37,27 @@ std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnati
   if (std::ranges::find(entry.retired, incarnation) != entry.retired.end()) refuse_retired(task);
   auto start = std::make_shared<Start>(task, incarnation);
   if (entry.present) {
-    entry.retired.push_back(entry.present->incarnation);
+    entry.retire(entry.present->incarnation);
     entry.present->retired = true;
-    if (entry.retired.size() > kMaxRetired) entry.retired.erase(entry.retired.begin());
   }
   return entry.present = std::move(start);
 }
 
 bool Roster::anybody() const {
   const std::lock_guard lock(mutex_);
-  return !tasks_.empty();
+  return std::ranges::any_of(tasks_,
+                             [](const auto& entry) { return entry.second.present != nullptr; });
 }
 
 bool Roster::all_done() const {
   const std::lock_guard lock(mutex_);
-  return !tasks_.empty() && std::ranges::all_of(tasks_, [](const auto& entry) {
-    const std::shared_ptr<Start>& present = entry.second.present;
-    return present != nullptr && present->done;
-  });
+  bool anybody = false;
+  for (const auto& [name, task] : tasks_) {
+    if (task.present == nullptr) continue;
+    if (!task.present->done) return false;
+    anybody = true;
+  }
+  return anybody;
 }
 
 void refuse_if_retired(const Start& start) {

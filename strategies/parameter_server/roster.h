@@ -35,6 +35,8 @@ class Roster {
   // The present start; `incarnation` becomes it when it is new. kFailedPrecondition where a later
   // start has been seen, and kResourceExhausted for more tasks than there may be.
   std::shared_ptr<Start> enter(const std::string& task, uint64_t incarnation);
+  // A later start of the task had taken the place of this one before the server was started.
+  void retire(const std::string& task, uint64_t incarnation);
   // Whether anybody has come.
   bool anybody() const;
   // Whether somebody has come, and the present starts of all have done their work.
@@ -42,8 +44,10 @@ class Roster {
 
  private:
   struct Task {
-    std::shared_ptr<Start> present;
-    std::vector<uint64_t> retired;  // the last ones
+    std::shared_ptr<Start> present;  // null: none has come
+    std::vector<uint64_t> retired;   // the last ones
+
+    void retire(uint64_t incarnation);
   };
   const size_t most_;
   const std::string what_;

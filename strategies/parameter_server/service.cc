@@ -358,6 +358,8 @@ void Service::name_slow(const std::string& task, double share) {
 
 void Service::keep_ledger(bool anew) {
   if (lost_.keep_ledger(anew)) at(time_to_return(), [this] { lost_.give_up(); });
+  for (const auto& [key, starts] : lost_.starts())
+    for (size_t i = 0; i + 1 < starts.size(); ++i) roster_.retire(key.task, starts[i].incarnation);
 }
 
 void Service::shut_down() {

@@ -26,6 +26,18 @@ TEST(Roster, TellsTheLastOfManyStartsFromNewOnes) {
   EXPECT_EQ(tasks.enter("a", kStarts)->incarnation, kStarts);
 }
 
+TEST(Roster, RefusesWhoWasRetiredBeforeAndWaitsForNobodyOfThen) {
+  parameter_server::Roster tasks(2, "tasks");
+  for (int i = 0; i < 2; ++i) tasks.retire("a", 1);
+  EXPECT_FALSE(tasks.anybody());
+  EXPECT_ERROR(tasks.enter("a", 1), Code::kFailedPrecondition, "started again since");
+  EXPECT_FALSE(tasks.anybody());
+  tasks.enter("b", 1)->done = true;
+  EXPECT_TRUE(tasks.all_done());
+  EXPECT_EQ(tasks.enter("a", 2)->incarnation, 2u);
+  EXPECT_FALSE(tasks.all_done());
+}
+
 TEST(Roster, KnowsWhenTheLastStartsOfAllAreDone) {
   parameter_server::Roster tasks(2, "tasks");
   EXPECT_FALSE(tasks.all_done()) << "nobody has come";

@@ -167,6 +167,22 @@ TEST(ParameterServer, BelievesNoLedgerThatCouldNotBeWrittenOn) {
   EXPECT_EQ(server->statistics().pushes_lost, 0u) << server.line("lost=");
 }
 
+TEST(ParameterServer, RefusesAnOldStartOfATaskAlsoWhenItIsStartedAgainItself) {
+  const TemporaryFolder folder("ps");
+  TestServer server({.snapshot_folder = folder.path()});
+  const ShardSpec spec = whole_shard("w", kFour);
+  const ShardPush push{.shard = "w", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1};
+  const auto old = server.client(), young = server.client();
+  old->create(spec, [] { return floats({0, 0, 0, 0}); });
+  for (ParameterClient* client : {old.get(), young.get()}) client->push(push);
+  server->snapshot();
+  server.stop();
+  server.start();
+  EXPECT_ERROR(old->push(push), Code::kFailedPrecondition, "started again since");
+  young->push(push);
+  EXPECT_EQ(values_of(fetch(*young, spec)), (std::vector<float>(4, 3)));
+}
+
 TEST(ParameterServer, RefusesThePortOfAnother) {
   TestServer server;
   EXPECT_ERROR(ParameterServer(server.address(), {}, no_environment), Code::kFailedPrecondition,
