@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/strategies/cluster/launcher/no_descriptors.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/few_descriptors.h"
 
 namespace cohort::launcher {
 namespace {
@@ -82,7 +82,7 @@ TEST_F(AgentTest, MakesWhatOtherNodesSayFitForATerminal) {
 TEST_F(AgentTest, ASocketThatCannotBeMadeIsNotTheEnd) {
   Agent agent(options_, [](const std::string&) {});
   {
-    const cohort::testing::NoDescriptors none;
+    const cohort::testing::FewDescriptors none(0);
     agent.step();
   }
   EXPECT_TRUE(cohort::testing::eventually([&] {
