@@ -19,8 +19,9 @@ std::string printable(std::string_view text) {
   const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
   std::string out(text);
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_c1 = i > 0 && byte(i - 1) == 0xc2 && byte(i) >= 0x80 && byte(i) < 0xa0;
-    if (is_c1) out[i - 1] = '?';
+    const unsigned char before = i > 0 ? byte(i - 1) : 0;
+    const bool is_c1 = byte(i) >= 0x80 && byte(i) < 0xa0 && (before < 0x80 || before == 0xc2);
+    if (is_c1 && before == 0xc2) out[i - 1] = '?';
     if (is_c1 || byte(i) < ' ' || byte(i) == 0x7f) out[i] = '?';
   }
   return out;

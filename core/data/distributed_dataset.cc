@@ -48,8 +48,12 @@ void require_batches(const Dataset& dataset, Distribution::Kind kind) {
 }
 
 int64_t rows_of(const Batch& batch, Distribution::Kind kind) {
-  for (const Field& field : batch)
-    if (field.tensor.shape().rank() == 0) invalid("the elements ", batch, add_batch(kind));
+  const auto is_of_other_rows = [&](const Field& field) {
+    const Shape& shape = field.tensor.shape();
+    return shape.rank() == 0 || shape[0] != batch.fields().front().tensor.shape()[0];
+  };
+  if (std::any_of(batch.begin(), batch.end(), is_of_other_rows))
+    invalid("the elements ", batch, ", whose tensors have not all as many rows,", add_batch(kind));
   return batch.rows();
 }
 
@@ -59,7 +63,7 @@ Batch slice(const Batch& batch, int64_t begin, int64_t end) {
   return Batch(std::move(fields));
 }
 
-DistributedBatch split(Batch batch, size_t replicas) {
+DistributedBatch split(const Batch& batch, size_t replicas) {
   const int64_t rows = rows_of(batch, Distribution::Kind::kSplit);
   const auto sizes = split_rows(rows, static_cast<int>(replicas));
   DistributedBatch parts(replicas);
@@ -321,9 +325,9 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
                                   static_cast<int>(devices().size()), context.independent};
     auto batches = data::pipeline_batches(dataset, options, pipeline);
     const bool must_agree = batches->cardinality() == data::kUnknown;
-    return std::make_shared<data::Distribution>(std::move(batches),
-                                                data::Distribution::Kind::kSplit, devices(),
-                                                checked_prefetch(options), workers(), must_agree);
+    return std::make_shared<data::Distribution>(
+        data::Distribution{std::move(batches), data::Distribution::Kind::kSplit, devices(),
+                           checked_prefetch(options), workers(), must_agree});
   });
   // What is about other batches on another worker is another call.
   workers().exchange("the distribution of " + data::describe_batches(dataset, options), "");
@@ -338,8 +342,8 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   const data::Dataset dataset = function(input_context());
   data::require_batches(dataset, data::Distribution::Kind::kDeal);
   return data::DistributedDataset(std::make_shared<data::Distribution>(
-      dataset.source(), data::Distribution::Kind::kDeal, devices(), checked_prefetch(options),
-      workers(), /*must_agree=*/true));
+      data::Distribution{dataset.source(), data::Distribution::Kind::kDeal, devices(),
+                         checked_prefetch(options), workers(), /*must_agree=*/true}));
 }
 
 }  // namespace cohort

@@ -16,5 +16,11 @@ TEST(Quote, ShortensWhatIsLong) {
   EXPECT_EQ(quote(std::string(61, 'a')), '"' + std::string(60, 'a') + "...\"");
 }
 
+TEST(Printable, ShowsNoControlCharacters) {
+  EXPECT_EQ(printable("a\tb\x1b[2J\r\n\x7f"), "a?b?[2J???");
+  EXPECT_EQ(printable("\x9b \xc2\x9b"), "? ??");  // the same to a terminal
+  EXPECT_EQ(printable("Müller \u2014 ç \u00a0"), "Müller \u2014 ç \u00a0");
+}
+
 }  // namespace
 }  // namespace cohort

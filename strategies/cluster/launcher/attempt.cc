@@ -151,12 +151,13 @@ void Attempt::handle_signals() {
 }
 
 void Attempt::handle_signal(int signal) {
+  const bool was_passed_on = std::exchange(came_from_elsewhere_, 0) == signal;
   const Clock::time_point now = Clock::now();
   const auto [last, is_first] = last_requests_.try_emplace(signal, now);
   if (!is_first && now - last->second < kSameRequest) return;
   last->second = now;
   // Whoever sent it meant all nodes, and the tasks have it already.
-  if (std::exchange(came_from_elsewhere_, 0) == signal) return;
+  if (was_passed_on) return;
   const bool again = signal == SIGINT && !is_first;
   tell(Signal{signal, again, ""});
   if (again) {

@@ -137,7 +137,8 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
   std::optional<Clock::time_point> saw_end;  // of the group
   // Threads of this process that have met all come, and write into each other's memory until then.
   const bool may_give_up = breaking == kBroken || !peers_.processes.empty();
-  const auto limit = may_give_up ? limit_ : std::nullopt;
+  constexpr std::chrono::milliseconds kNone = std::chrono::milliseconds::max();
+  const auto limit = may_give_up ? limit_.value_or(kNone) : kNone;
   bool may_warn = warns_ && breaking == kBroken;
   while (true) {
     const uint32_t state = shared_.state.load(std::memory_order_acquire);
@@ -145,7 +146,7 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
     if ((state & breaking) != 0) throw error();
     const auto now = Clock::now();
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
-    if (limit && waited >= *limit) {
+    if (waited >= limit) {
       lose(late(waiting));
       continue;
     }
@@ -158,9 +159,8 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
       may_warn = false;
       warn(waiting);
     }
-    const auto rest = limit ? *limit - waited : kLook;
     shared_.sleepers.fetch_add(1);
-    futex_wait(shared_.state, state, std::min(kLook, rest));
+    futex_wait(shared_.state, state, std::min(kLook, limit - waited));
     shared_.sleepers.fetch_sub(1);
     if (shared_.state.load(std::memory_order_acquire) == state) check_peers();
   }
