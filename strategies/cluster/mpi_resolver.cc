@@ -65,7 +65,6 @@ void read_leader(ClusterFacts& facts, const Environment& environment, const Rank
 ClusterFacts read(const Environment& environment, const RankHost& host_of) {
   const Family family = find_family(environment);
   ClusterFacts facts = config::read_ranks(family.launcher, family.variables, environment);
-  facts.several_hosts = facts.world->local_size.value_or(facts.world->size) < facts.world->size;
   if (environment("MASTER_ADDR") || environment("MASTER_PORT")) {
     config::read_master(facts, environment);
   } else {

@@ -29,6 +29,7 @@ ClusterFacts read_ranks(const std::string& launcher, const RankVariables& variab
       read_local(facts, "local rank", variables.local_rank,
                  {.min = 0, .max = world.local_size.value_or(size) - 1}, environment);
   facts.world = world;
+  facts.several_hosts = world.local_size.value_or(size) < size;
   return facts;
 }
 

@@ -12,7 +12,8 @@ struct RankVariables {
   std::string rank, size, local_rank, local_size;
 };
 
-// A worker for each rank, and whatever the variables say.
+// A worker for each rank, and whatever the variables say. Where fewer ranks are on this host than
+// there are, the others are on further hosts.
 ClusterFacts read_ranks(const std::string& launcher, const RankVariables& variables,
                         const Environment& environment);
 

@@ -13,7 +13,9 @@ namespace cohort {
 //   TORCHELASTIC_USE_AGENT_STORE     True: torchrun itself listens on MASTER_PORT, and the leader
 //                                    on the port after it
 //
-// Each process is a worker. Only the leader's address is known.
+// Each process is a worker. Only the leader's address is known. The ranks are on several hosts
+// where LOCAL_WORLD_SIZE is less than WORLD_SIZE, unless MASTER_ADDR is a loopback address or
+// localhost, as for several agents on one host.
 class TorchrunResolver : public ClusterResolver {
  public:
   explicit TorchrunResolver(const Environment& environment = process_environment);

@@ -45,6 +45,15 @@ std::string who_is_elsewhere(const ClusterResolver& resolver) {
   return resolver.several_hosts() ? "the ranks of other hosts" : "";
 }
 
+// What helps where /etc/hosts has to stay as it is.
+std::string other_remedy(const ClusterResolver& resolver) {
+  if (!resolver.several_hosts()) return "name tasks by their addresses";
+  if (resolver.launcher() == "torchrun")
+    return "have it in MASTER_ADDR, as by torchrun --local-addr (or 127.0.0.1 where all ranks are "
+           "on this host)";
+  return "set MASTER_ADDR to it, and MASTER_PORT, for all tasks";
+}
+
 }  // namespace
 
 void check_own_name(const ClusterResolver& resolver) {
@@ -59,9 +68,7 @@ void check_own_name(const ClusterResolver& resolver) {
        " on this host, where ", other,
        " cannot reach it: in /etc/hosts, write the address that this host has "
        "in its network instead of ",
-       found, ", as in \"10.0.0.1 ", host, "\", or ",
-       resolver.several_hosts() ? "set MASTER_ADDR to it, and MASTER_PORT, for all tasks"
-                                : "name tasks by their addresses");
+       found, ", as in \"10.0.0.1 ", host, "\", or ", other_remedy(resolver));
 }
 
 std::string own_host(const ClusterResolver& resolver,

@@ -10,10 +10,12 @@
 #include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/cluster/torchrun_resolver.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort {
 namespace {
 
+using cohort::testing::error_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -67,6 +69,27 @@ TEST(OwnName, OfALeaderOfSeveralHostsIsNoLoopbackAddress) {
                       HasSubstr("/etc/hosts"), HasSubstr("MASTER_ADDR")));
   }
   check_own_name(rank_of_several("1"));
+}
+
+TEST(OwnName, OfALeaderThatTorchrunNamesIsNoLoopbackAddressEither) {
+  const auto rank_of_several = [](const char* rank, const char* leader) {
+    return TorchrunResolver([=](const std::string& name) -> std::optional<std::string> {
+      if (name == "RANK") return rank;
+      if (name == "WORLD_SIZE") return "4";
+      if (name == "LOCAL_WORLD_SIZE") return "2";
+      if (name == "MASTER_ADDR") return leader;
+      if (name == "MASTER_PORT") return "2222";
+      return {};
+    });
+  };
+  // A name that stands for 127.0.0.1 on every host.
+  const Error error = error_of([&] { check_own_name(rank_of_several("0", "0x7f000001")); });
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("0x7f000001, which stands for 127.0.0.1"),
+                    HasSubstr("the ranks of other hosts"), HasSubstr("--local-addr")));
+  check_own_name(rank_of_several("2", "0x7f000001"));
+  check_own_name(rank_of_several("0", "127.0.0.1"));
 }
 
 TEST(OwnName, IsFineOnOneHostAndWhereItIsAnAddressOfTheNetwork) {

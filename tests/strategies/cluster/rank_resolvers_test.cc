@@ -47,6 +47,21 @@ TEST(TorchrunResolver, LocalNumbersNeedNotBeSet) {
   const TorchrunResolver resolver(environment(variables));
   EXPECT_EQ(resolver.world().local_rank, std::nullopt);
   EXPECT_EQ(resolver.world().local_size, std::nullopt);
+  EXPECT_FALSE(resolver.several_hosts());
+}
+
+TEST(TorchrunResolver, WhereThisHostHasFewerRanksThanThereAreTheyAreOnSeveral) {
+  const auto several_hosts = [](const std::string& local_size, const std::string& leader) {
+    return TorchrunResolver(
+               environment(torchrun({{"LOCAL_WORLD_SIZE", local_size}, {"MASTER_ADDR", leader}})))
+        .several_hosts();
+  };
+  EXPECT_TRUE(several_hosts("4", "10.0.0.1"));
+  EXPECT_TRUE(several_hosts("4", "node1"));
+  EXPECT_FALSE(several_hosts("8", "node1"));
+  // Two agents on one host.
+  for (const std::string leader : {"localhost", "127.0.0.1", "127.0.1.1", "::1"})
+    EXPECT_FALSE(several_hosts("4", leader)) << leader;
 }
 
 TEST(TorchrunResolver, KeepsOffThePortOnWhichTheAgentListens) {
