@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/start_threads.h"
+#include "core/base/system_error.h"
 #include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/port_holder.h"
 #include "strategies/cluster/net/socket.h"
@@ -66,7 +67,7 @@ void Listener::open(const std::string& name, const Address& address,
   if (error == EADDRNOTAVAIL)
     fail(Code::kFailedPrecondition, what,
          ": it is no address of this host; check on which host this task is to run");
-  fail(Code::kUnavailable, what, ": ", net::error_text(error));
+  fail(code_of_errno(error), what, ": ", net::error_text(error));
 }
 
 void Listener::run() {

@@ -22,7 +22,8 @@ class Listener {
 
   // Listens at all of `endpoints` that this host has, which are those of `address`, for who is
   // called `name` ("leader"). kFailedPrecondition when the port is in use or the address is not of
-  // this host; names all three.
+  // this host; else the code_of_errno() of what the system objects to, such as kPermissionDenied
+  // for a port that it keeps for others. Names all three.
   Listener(const std::string& name, const Address& address,
            const std::vector<net::InternetAddress>& endpoints, Accepted accepted);
   ~Listener();

@@ -1,7 +1,15 @@
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -184,6 +192,34 @@ TEST(Joining, APortInUseIsNamed) {
   EXPECT_EQ(error.code(), Code::kFailedPrecondition);
   EXPECT_THAT(error.message(), AllOf(HasSubstr(job.address(0)), HasSubstr("in use"),
                                      HasSubstr(str("by process ", getpid(), " ("))));
+}
+
+// From here on this thread, and those that it starts, may bind no socket, whatever their rights.
+void deny_bind() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_bind, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    fail(Code::kInternal, "cannot deny bind: ", std::strerror(errno));
+}
+
+TEST(Joining, APortThatTheSystemDeniesIsAnErrorAtOnce) {
+  const auto lead = [] {
+    std::_Exit(run_main([] {
+      const LocalJob job(2);
+      deny_bind();
+      join(job.resolver(0));
+    }));
+  };
+  // In a process begun anew, all of whose threads may be denied it.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(lead(), ::testing::ExitedWithCode(17),
+              "PERMISSION_DENIED: the leader cannot listen at .*: Permission denied");
 }
 
 TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
