@@ -27,6 +27,13 @@ Error mismatch(std::string_view what, const Theirs& theirs, const Ours& ours,
 
 void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
   if (const auto error = refusal(join)) return refuse(from, *error, now);
+  if (join.cluster_hash() != roster_.cluster_hash()) {
+    return refuse(
+        from,
+        mismatch("cluster hash", in_hex(join.cluster_hash()), in_hex(roster_.cluster_hash()),
+                 "all tasks must be given the same cluster, as in TF_CONFIG"),
+        now, told_cluster_);
+  }
   try {
     from->tasks().check(job_id_, name(join.rank()));
   } catch (const Error& error) {
@@ -62,10 +69,6 @@ std::optional<Error> LeaderState::refusal(const proto::Join& join) const {
   if (join.size() != roster_.size()) {
     return mismatch("world size", join.size(), roster_.size(),
                     "all tasks must be started with the same number of tasks");
-  }
-  if (join.cluster_hash() != roster_.cluster_hash()) {
-    return mismatch("cluster hash", in_hex(join.cluster_hash()), in_hex(roster_.cluster_hash()),
-                    "all tasks must be given the same cluster, as in TF_CONFIG");
   }
   if (join.rank() < 0 || join.rank() >= roster_.size()) {
     return mismatch("rank", join.rank(), str("expects ranks 0 to ", roster_.size() - 1),
@@ -137,10 +140,12 @@ void LeaderState::refused(const std::string& host, const Error& error, Time now)
   if (auto line = refusals_.line(host, error, now)) notices_.push_back(std::move(*line));
 }
 
-void LeaderState::refuse(const ConnectionPtr& connection, const Error& error, Time now) {
+void LeaderState::refuse(const ConnectionPtr& connection, const Error& error, Time now,
+                         const std::string& cluster) {
   refused(connection->host(), error, now);
   proto::FromLeader message;
   write_fault(error, message.mutable_refused()->mutable_fault());
+  message.mutable_refused()->set_cluster(cluster);
   connection->send(message);
   connection->finish();
 }

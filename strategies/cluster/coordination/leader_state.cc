@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/cluster_difference.h"
 #include "strategies/cluster/coordination/fault.h"
 #include "strategies/cluster/coordination/limits.h"
 
@@ -19,6 +20,7 @@ constexpr milliseconds kTickWhileWaiting(20);
 
 LeaderState::LeaderState(const Roster& roster, std::string job_id, Timing timing, Time now)
     : roster_(roster),
+      told_cluster_(told_cluster(roster.cluster())),
       job_id_(std::move(job_id)),
       timing_(timing),
       next_heartbeat_(now),

@@ -96,7 +96,9 @@ class LeaderState {
   void answer_roll_call(int rank, int64_t roll_call);
   void welcome_all();
   void judge_claims(Time now);
-  void refuse(const ConnectionPtr& connection, const Error& error, Time now);
+  // `cluster` is for who was given another one.
+  void refuse(const ConnectionPtr& connection, const Error& error, Time now,
+              const std::string& cluster = "");
   void turn_away(const ConnectionPtr& connection);
   proto::FromLeader waiting_message() const;
 
@@ -122,6 +124,7 @@ class LeaderState {
   std::string name(int rank) const { return roster_.name(rank); }
 
   const Roster& roster_;
+  const std::string told_cluster_;
   const std::string job_id_;
   const Timing timing_;
   Phase phase_ = Phase::kGathering;

@@ -6,6 +6,7 @@
 #include "core/base/notice.h"
 #include "core/base/start_threads.h"
 #include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/cluster_difference.h"
 #include "strategies/cluster/coordination/fault.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -226,6 +227,9 @@ void Member::handle(const proto::FromLeader& message) {
   switch (message.kind_case()) {
     case proto::FromLeader::kRefused:
       refusal_ = read_fault(message.refused().fault());
+      if (const auto difference =
+              cluster_difference(roster_.cluster(), message.refused().cluster()))
+        refusal_ = refusal_->with_context(*difference);
       return;
     case proto::FromLeader::kBusy:
       trouble_ = message.busy().message();

@@ -7,6 +7,7 @@
 
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/cluster_resolver.h"
+#include "strategies/cluster/cluster_spec.h"
 
 namespace cohort::coordination {
 
@@ -21,6 +22,8 @@ class Roster {
   int size() const { return world_.size; }
   // Where the leader listens; nothing for a task on its own.
   const std::optional<Address>& leader() const { return leader_; }
+  // Empty where only ranks are known.
+  const ClusterSpec& cluster() const { return spec_; }
   // Equal for tasks that were configured alike.
   uint64_t cluster_hash() const { return hash_; }
 

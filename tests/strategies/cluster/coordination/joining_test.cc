@@ -81,7 +81,10 @@ TEST_F(Refusal, OfAnotherCluster) {
   const ClusterSpec spec({{"worker", {job_.address(0), job_.address(1), other.address(2)}}});
   const Error error = refused(LiteralResolver(spec, {.task_type = "worker", .task_id = 2}));
   EXPECT_EQ(error.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(error.message(), HasSubstr("cluster hash"));
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("cluster hash"),
+                                     HasSubstr(str("worker:2 is at ", other.address(2),
+                                                   " in this task's cluster, and at ",
+                                                   job_.address(2), " in the leader's"))));
 }
 
 TEST(Joining, ARankThatIsTakenIsRefusedWithoutHarm) {

@@ -141,6 +141,19 @@ TEST_F(LeaderStateTest, RefusesOtherVersionsAndRanksAndNamesBothSides) {
   join_all();
 }
 
+TEST_F(LeaderStateTest, TellsItsClusterToATaskOfAnotherAndToNobodyElse) {
+  const auto cluster_told_to = [this](const proto::FromMember& message) {
+    return stranger(message)->last(proto::FromLeader::kRefused).refused().cluster();
+  };
+  proto::FromMember of_another = fitting(1);
+  of_another.mutable_join()->set_cluster_hash(roster_.cluster_hash() + 1);
+  EXPECT_EQ(cluster_told_to(of_another), job_.spec().json());
+  of_another.mutable_join()->set_job_id("another");
+  EXPECT_EQ(cluster_told_to(of_another), "");
+  EXPECT_EQ(cluster_told_to(fitting(3)), "");
+  join_all();
+}
+
 TEST_F(LeaderStateTest, SilenceIsNamedAndThenEndsTheJob) {
   join_all();
   pass(milliseconds(2400), {0, 2});
