@@ -55,7 +55,8 @@ class Membership {
   // is missing. Errors: kDeadlineExceeded names them; kCancelled after an interrupt
   // (interrupted()); kFailedPrecondition, at once, for a task that does not fit (rank, world size,
   // cluster, job id, version, rank taken; both sides are named), for a port in use, and for plain
-  // text where it is not allowed; kInvalidArgument for options and certificates.
+  // text where it is not allowed; kPermissionDenied, at once, for a port that the system denies;
+  // kInvalidArgument for options and certificates.
   static std::unique_ptr<Membership> join(const ClusterResolver& resolver,
                                           const MembershipOptions& options = {},
                                           const Environment& environment = process_environment);
