@@ -12,11 +12,14 @@
 #include "core/graph/serialization.h"
 #include "core/tensor/specs_of.h"
 #include "strategies/cluster/resolve_cluster.h"
+#include "strategies/collective/host/process_identity.h"
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
 #include "strategies/multi_worker/own_gpus.h"
 #include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/worker_group.h"
+#include "strategies/variables/central_variable.h"
+#include "strategies/variables/common_memory.h"
 #include "strategies/variables/mirrored_variable.h"
 #include "strategies/variables/worker_variable.h"
 
@@ -83,11 +86,22 @@ void require_equal_counts(Workers& workers, size_t devices) {
               counts[0], " and ", workers.name(static_cast<int>(r)), " has ", counts[r]);
 }
 
+// Whether all workers can use the same memory, and nobody has asked for another way.
+bool have_common_memory(Workers& workers, const std::vector<Device>& devices,
+                        CommunicationBackend backend) {
+  const auto asked = backend_asked_for(backend);
+  const bool can = share_memory(devices) && (asked == CommunicationBackend::kAuto ||
+                                             asked == CommunicationBackend::kSharedMemory);
+  const auto hosts = workers.exchange("the host", can ? host_identity() : std::string());
+  return !hosts[0].empty() && std::count(hosts.begin(), hosts.end(), hosts[0]) == workers.size();
+}
+
 // What a worker says before each step.
 struct StepNote {
   uint64_t inputs;   // a hash of what its inputs are
   uint64_t program;  // what it has traced in the step before; 0 for nothing
   uint64_t is_connected;
+  uint64_t has_assigned;  // variables that all have in common
 
   std::string bytes() const {
     return std::string(reinterpret_cast<const char*>(this), sizeof(StepNote));
@@ -151,6 +165,8 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
     step->abort(error);
   });
   require_equal_counts(*group_, devices.size());
+  if (have_common_memory(*group_, devices, options.backend))
+    common_writes_ = std::make_shared<CommonWrites>();
   const int in_sync = static_cast<int>(devices.size()) * link_->size();
   replicas_ = std::make_shared<LocalReplicas>(
       std::move(devices),
@@ -218,7 +234,21 @@ CrossDeviceOps& MultiWorkerMirroredStrategy::cross_device_ops() {
 std::shared_ptr<Variable> MultiWorkerMirroredStrategy::create_variable(
     const VariableOptions& options) {
   if (group_ == nullptr) return make_mirrored_variable(options, devices());
-  return make_worker_variable(options, devices(), group_);
+  return make_worker_variable(options, devices(), group_, common_writes_);
+}
+
+void MultiWorkerMirroredStrategy::begin_update() {
+  if (common_writes_ != nullptr) replicas_->meet();
+}
+
+void MultiWorkerMirroredStrategy::end_update() {
+  if (common_writes_ != nullptr) replicas_->meet();
+}
+
+bool MultiWorkerMirroredStrategy::is_home_of(const Variable& variable) const {
+  return (common_writes_ != nullptr && variable.num_replicas() == replicas_->count() &&
+          variable.devices() == std::vector{devices()[0]}) ||
+         Strategy::is_home_of(variable);
 }
 
 std::vector<Gradient> MultiWorkerMirroredStrategy::reduce_gradients(
@@ -236,19 +266,22 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   const std::string topic = topic_of(function, options);
   const StepNote own{.inputs = fnv1a(packer.bytes()),
                      .program = program_,
-                     .is_connected = replicas_->is_connected()};
+                     .is_connected = replicas_->is_connected(),
+                     .has_assigned = common_writes_ != nullptr && common_writes_->any()};
   std::vector<uint64_t> inputs, programs;
-  bool connected = true;
+  bool connected = true, assigned = false;
   for (const std::string& bytes : group_->exchange_before_step(topic, own.bytes())) {
     const StepNote note = StepNote::from(bytes);
     inputs.push_back(note.inputs);
     programs.push_back(note.program);
     connected = connected && note.is_connected;
+    assigned = assigned || note.has_assigned;
   }
   step_->begin_step();  // before it is traced, which may fail: then this worker has done nothing
   require_same_program(programs);
   // Before it is traced, too: the others would wait for a worker that cannot trace.
   if (!connected) reconnect(*replicas_, *link_);
+  if (assigned) common_writes_->publish(*group_);
   traces_ = function.trace_count();
   return all_signatures(topic, inputs, packer.bytes());
 }

@@ -14,6 +14,7 @@
 
 namespace cohort {
 
+class CommonWrites;
 class LocalReplicas;
 class StepWatch;
 class WorkerGroup;
@@ -21,7 +22,8 @@ class WorkerGroup;
 // Synchronous training on the devices of several processes
 // (tf.distribute.MultiWorkerMirroredStrategy): MirroredStrategy over all of them. Every worker runs
 // the same program, and every replica has a copy of each variable; the copies stay equal bit for
-// bit. The worker of rank 0 is the chief.
+// bit. Workers on the CPUs of one host have one copy together, in shared memory, where the backend
+// is kAuto or kSharedMemory and they may map it. The worker of rank 0 is the chief.
 //
 //   MultiWorkerMirroredStrategy strategy;  // the cluster is read from the environment
 //   auto scope = strategy.scope();
@@ -39,7 +41,9 @@ class WorkerGroup;
 // a worker, nothing works, and the job is to be started again from what it has saved. Destruction
 // while an exception is on its way makes the job fail for the others.
 //
-// Assigning a variable outside replicas changes this worker's copies: all have to assign the same.
+// Assigning a variable outside replicas, or writing it in a function that no strategy runs, changes
+// what this worker sees: all have to assign the same. Where there is one copy, the next step begins
+// with what was assigned, by the lowest rank of those who have.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
   struct Options {
@@ -75,6 +79,9 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                          const Value& when = {}) override;
+  // As MirroredStrategy's, where all workers share variables.
+  void begin_update() override;
+  void end_update() override;
 
  protected:
   PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
@@ -84,6 +91,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::vector<Signature> signatures_in_sync(const Function& function,
                                             const std::vector<Signature>& local,
                                             const RunOptions& options) override;
+  bool is_home_of(const Variable& variable) const override;
   CrossDeviceOps& cross_device_ops() override;
 
  private:
@@ -102,6 +110,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::shared_ptr<WorkerGroup> group_;
   std::shared_ptr<StepWatch> step_;
   std::shared_ptr<LocalReplicas> replicas_;
+  std::shared_ptr<CommonWrites> common_writes_;  // null where workers have no memory in common
   // What all workers' inputs were where they differed, by their hashes: the same on every worker.
   std::map<std::vector<uint64_t>, std::vector<Signature>> known_signatures_;
   int traces_ = 0;        // of the function that is to run, before this step

@@ -67,6 +67,11 @@ GraphFunction with_alike_sums(const GraphFunction& function) {
   return rewrite.finish();
 }
 
+PlanOptions with_group(PlanOptions options, const ReplicaGroup& group) {
+  options.outside = group.strategy == 0;
+  return options;
+}
+
 // One compiled plan, run by one thread at a time.
 struct Specialisation {
   const Trace* trace;
@@ -78,11 +83,11 @@ struct Specialisation {
 
   Specialisation(const Trace& of, const PlanOptions& wanted, const ReplicaGroup& group)
       : trace(&of),
-        options(wanted),
+        options(with_group(wanted, group)),
         shares(writes_shared_variables(of.function)),
         alike(is_alike(group)),
-        plan(shares && alike ? Plan(with_alike_sums(of.function), wanted)
-                             : Plan(of.function, wanted)) {}
+        plan(shares && alike ? Plan(with_alike_sums(of.function), options)
+                             : Plan(of.function, options)) {}
 
   bool serves(std::span<const Tensor> inputs, const PlanOptions& wanted,
               const ReplicaGroup& group) const {

@@ -78,7 +78,7 @@ GraphFunction transform(const GraphFunction& traced, const PlanOptions& options)
   }
   function = prune_writes(function, [&](const Resource& resource) {
     const auto* variable = dynamic_cast<const Variable*>(&resource);
-    return variable == nullptr || division.variables.count(&resource) > 0 ||
+    return variable == nullptr || options.outside || division.variables.count(&resource) > 0 ||
            variable->is_written_by(options.local_replica);
   });
   if (options.precision != Precision::kFloat32)
@@ -87,7 +87,9 @@ GraphFunction transform(const GraphFunction& traced, const PlanOptions& options)
         options.device.type == DeviceType::kGpu ? LoweredFor::kGpu : LoweredFor::kCpu);
   if (options.optimize) function = fuse(function);
   if (!division.variables.empty())
-    function = divide_updates(function, division, options.local_replica, replicas_sharing);
+    function =
+        divide_updates(function, division, number_among_sharing(function, options.local_replica),
+                       replicas_sharing);
   return factored.empty() ? std::move(function) : gather_factors(function, factored);
 }
 
@@ -126,7 +128,7 @@ struct FeedUse {
 
 struct Plan::Impl {
   explicit Impl(const PlanOptions& options)
-      : options(options), variables(options.device, options.local_replica) {}
+      : options(options), variables(options.device, options.local_replica, options.outside) {}
 
   const PlanOptions options;
   GraphFunction function;
@@ -274,6 +276,7 @@ struct Plan::Impl {
     check_feeds(feeds);
     set_num_threads(threads);
     variables.load();
+    if (options.outside) variables.begin_writes(written_last);
     if (io)
       run_on_stream(feeds, info);
     else

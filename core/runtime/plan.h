@@ -16,6 +16,7 @@ namespace cohort {
 struct PlanOptions {
   Device device;
   int local_replica = 0;  // which copy of each variable it reads and writes
+  bool outside = false;   // no strategy runs it: it uses Variable::storage_outside
   Precision precision = Precision::kFloat32;
   bool optimize = true;  // false: no folding and no fusion, for comparing results
   // Memory for the buckets of values to be reduced that a communicator can reach from other

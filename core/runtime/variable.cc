@@ -90,11 +90,12 @@ void require_branch(const Variable& variable, const Graph& graph) {
 // and none reads it until it is written.
 template <typename F>
 void between_barriers(const Variable& variable, Graph& graph, const F& write) {
-  const bool is_shared = traced_group().num_replicas > 1 &&
-                         variable.num_replicas() > static_cast<int>(variable.devices().size());
-  if (is_shared) graph.add("Barrier", {});
+  const bool is_one_copy =
+      variable.is_shared() || variable.num_replicas() > static_cast<int>(variable.devices().size());
+  const bool waits = is_one_copy && traced_group().num_replicas > 1;
+  if (waits) graph.add("Barrier", {});
   write();
-  if (is_shared) graph.add("Barrier", {});
+  if (waits) graph.add("Barrier", {});
 }
 
 void write(Variable& variable, const Value& value) {

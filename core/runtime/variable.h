@@ -108,6 +108,10 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   // The memory that local replica `replica` reads and writes; stable for the variable's life.
   // kFailedPrecondition where the variable was made for fewer replicas.
   virtual Tensor storage(int replica) = 0;
+  // The same for functions that no strategy runs.
+  virtual Tensor storage_outside(int replica) { return storage(replica); }
+  // What such a function calls before it writes that.
+  virtual void begin_write_outside() {}
   // How many local replicas it was made for.
   virtual int num_replicas() const = 0;
   // Whether `replica` executes writes: not where replicas share one copy that another one writes.
@@ -115,6 +119,10 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   // Whether the replicas read and write one memory, so that each of them may write a part of it;
   // what is not written in parts, the one of is_written_by writes.
   virtual bool is_shared() const { return false; }
+  // How many replicas do, in all processes: 1 where each has its own. And which of them local
+  // replica 0 is.
+  virtual int num_sharing() const { return is_shared() ? num_replicas() : 1; }
+  virtual int first_sharing() const { return 0; }
   // Whether others than the replicas in sync may write it at any time, so that writing back what
   // was read would undo what they have written.
   virtual bool is_written_by_others() const { return false; }

@@ -30,7 +30,9 @@ void* VariableMemory::of(Resource* resource) {
   if (added) {
     auto* variable = dynamic_cast<Variable*>(resource);
     COHORT_CHECK(variable != nullptr);
-    entry.storage = variable->storage(local_replica_);
+    entry.variable = variable;
+    entry.storage =
+        outside_ ? variable->storage_outside(local_replica_) : variable->storage(local_replica_);
     entry.home = home_of(*variable, local_replica_);
     entry.is_written_by_others = !variable->is_written_by(local_replica_);
     if (entry.home != device_ && !(is_host(entry.home) && is_host(device_))) {
@@ -45,6 +47,12 @@ void* VariableMemory::of(Resource* resource) {
 void VariableMemory::load() {
   if (!has_copies_) return;
   for (auto& [resource, entry] : entries_) load(entry);
+}
+
+void VariableMemory::begin_writes(const Variables& written) {
+  for (const Resource* resource : written)
+    if (const auto it = entries_.find(resource); it != entries_.end())
+      it->second.variable->begin_write_outside();
 }
 
 void VariableMemory::store(const Variables& written) {

@@ -17,14 +17,17 @@ class VariableMemory {
  public:
   using Variables = std::set<const Resource*>;
 
-  VariableMemory(Device device, int local_replica)
-      : device_(device), local_replica_(local_replica) {}
+  // `outside`: of a plan that no strategy runs.
+  VariableMemory(Device device, int local_replica, bool outside)
+      : device_(device), local_replica_(local_replica), outside_(outside) {}
 
   // Stable.
   void* of(Resource* resource);
   bool has_copies() const { return has_copies_; }
   // Brings all copies up to date.
   void load();
+  // Tells `written` what is to come, before each run of a plan that no strategy runs.
+  void begin_writes(const Variables& written);
   // Brings back the copies of `written`.
   void store(const Variables& written);
   // Brings those of `read` up to date that other replicas write.
@@ -32,6 +35,7 @@ class VariableMemory {
 
  private:
   struct Entry {
+    Variable* variable = nullptr;
     Tensor storage;  // the variable's, on its home
     Device home;
     Tensor copy;  // undefined where `storage` is in reach
@@ -43,6 +47,7 @@ class VariableMemory {
 
   const Device device_;
   const int local_replica_;
+  const bool outside_;
   bool has_copies_ = false;
   std::map<const Resource*, Entry> entries_;
 };

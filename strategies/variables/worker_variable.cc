@@ -5,17 +5,18 @@
 #include "core/runtime/function.h"
 #include "core/runtime/trace.h"
 #include "core/runtime/variable_memory.h"
+#include "strategies/variables/common_variable.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
 namespace {
 
-// Every worker makes a value, so that whatever else its making does is done by all; the chief's
-// counts.
-VariableOptions with_value_of_chief(const VariableOptions& options, Workers& workers) {
-  Tensor value = together(workers, [&] { return make_initial_value(options); });
-  workers.broadcast(str("the creation of variable \"", options.name, "\" ", options.spec),
-                    value.raw(), value.bytes());
+bool is_written_together(const VariableOptions& options) {
+  return options.synchronization != Synchronization::kOnRead &&
+         options.synchronization != Synchronization::kNone;
+}
+
+VariableOptions with_value(const VariableOptions& options, const Tensor& value) {
   VariableOptions result = options;
   result.initial_value = [value] { return value; };
   return result;
@@ -27,7 +28,7 @@ class WorkerVariable final : public Variable {
                  std::shared_ptr<Workers> workers)
       : Variable(options),
         workers_(std::move(workers)),
-        local_(make_mirrored_variable(with_value_of_chief(options, *workers_), devices)) {}
+        local_(make_mirrored_variable(options, devices)) {}
 
   Tensor storage(int replica) override { return local_->storage(replica); }
   int num_replicas() const override { return local_->num_replicas(); }
@@ -101,8 +102,17 @@ class WorkerVariable final : public Variable {
 
 std::shared_ptr<Variable> make_worker_variable(const VariableOptions& options,
                                                const std::vector<Device>& devices,
-                                               std::shared_ptr<Workers> workers) {
-  return std::make_shared<WorkerVariable>(options, devices, std::move(workers));
+                                               std::shared_ptr<Workers> workers,
+                                               const std::shared_ptr<CommonWrites>& writes) {
+  // Every worker makes a value, so that whatever else its making does is done by all; the chief's
+  // counts.
+  Tensor value = together(*workers, [&] { return make_initial_value(options); });
+  const std::string topic = str("the creation of variable \"", options.name, "\" ", options.spec);
+  if (writes != nullptr && is_written_together(options))
+    if (auto variable = make_common_variable(options, devices, *workers, topic, value, writes))
+      return variable;
+  workers->broadcast(topic, value.raw(), value.bytes());
+  return std::make_shared<WorkerVariable>(with_value(options, value), devices, std::move(workers));
 }
 
 }  // namespace cohort

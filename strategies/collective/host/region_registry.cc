@@ -4,7 +4,6 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <unistd.h>
 
 #include "strategies/collective/host/shared_region.h"
 
@@ -66,11 +65,10 @@ class Registry {
 }  // namespace
 
 std::shared_ptr<Buffer> allocate_shared_buffer(size_t bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   if (bytes > PTRDIFF_MAX)
     fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of shared memory");
-  const size_t whole_pages = (std::max<size_t>(bytes, 1) + page - 1) / page * page;
-  SharedRegion region = SharedRegion::create(whole_pages, whole_pages);
+  const size_t pages = whole_pages(std::max<size_t>(bytes, 1));
+  SharedRegion region = SharedRegion::create(pages, pages);
   void* const memory = region.data();
   Registry::get().add(std::move(region));
   return {new Buffer{memory, bytes}, [](Buffer* buffer) {

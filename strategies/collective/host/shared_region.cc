@@ -38,7 +38,12 @@ char* reserve_aligned(size_t bytes) {
 
 }  // namespace
 
-SharedRegion SharedRegion::create(size_t bytes, size_t reserved) {
+size_t whole_pages(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+SharedRegion SharedRegion::create(size_t bytes, size_t reserved, Views views) {
   SharedRegion region;
   region.bytes_ = bytes;
   region.descriptor_ = memfd_create("cohort", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -47,11 +52,12 @@ SharedRegion SharedRegion::create(size_t bytes, size_t reserved) {
   if (fcntl(region.descriptor_, F_ADD_SEALS, kSeals) != 0) exhausted("seal", bytes);
   if (reserved > 0 && fallocate(region.descriptor_, 0, 0, static_cast<off_t>(reserved)) != 0)
     exhausted("reserve", reserved);
-  region.map();
+  region.map(views);
   return region;
 }
 
-SharedRegion SharedRegion::open(const ProcessIdentity& owner, int descriptor, size_t bytes) {
+SharedRegion SharedRegion::open(const ProcessIdentity& owner, int descriptor, size_t bytes,
+                                Views views) {
   const ProcessWatch watch(owner);
   SharedRegion region;
   const std::string path = str("/proc/", owner.pid, "/fd/", descriptor);
@@ -68,13 +74,14 @@ SharedRegion SharedRegion::open(const ProcessIdentity& owner, int descriptor, si
       status.st_size < 0 || static_cast<size_t>(status.st_size) != bytes || watch.ended())
     fail(Code::kDataLoss, path, " is no shared memory of ", bytes, " bytes");
   region.bytes_ = bytes;
-  region.map();
+  region.map(views);
   region.close_descriptor();
   return region;
 }
 
 SharedRegion::~SharedRegion() {
-  if (data_ != nullptr) munmap(data_, bytes_);
+  for (char* const view : {data_, own_})
+    if (view != nullptr) munmap(view, bytes_);
   close_descriptor();
 }
 
@@ -82,6 +89,7 @@ SharedRegion::SharedRegion(SharedRegion&& other) noexcept { *this = std::move(ot
 
 SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
   std::swap(data_, other.data_);
+  std::swap(own_, other.own_);
   std::swap(bytes_, other.bytes_);
   std::swap(descriptor_, other.descriptor_);
   return *this;
@@ -91,13 +99,22 @@ void SharedRegion::close_descriptor() {
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
 }
 
-void SharedRegion::map() {
+void SharedRegion::forget_own() {
+  if (own_ != nullptr) madvise(own_, bytes_, MADV_DONTNEED);
+}
+
+void SharedRegion::map(Views views) {
   char* const place = bytes_ >= kHugePage ? reserve_aligned(bytes_) : nullptr;
   void* const memory = mmap(place, bytes_, PROT_READ | PROT_WRITE,
                             MAP_SHARED | (place != nullptr ? MAP_FIXED : 0), descriptor_, 0);
   if (memory == MAP_FAILED) exhausted("map", bytes_);
   data_ = static_cast<char*>(memory);
   if (place != nullptr) madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: it may be refused
+  if (views == Views::kShared) return;
+  // Linux shows writes of others in the pages of such a view that have not been written there.
+  void* const own = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
+  if (own == MAP_FAILED) exhausted("map", bytes_);
+  own_ = static_cast<char*>(own);
 }
 
 }  // namespace cohort

@@ -7,18 +7,24 @@
 
 namespace cohort {
 
+// `bytes`, rounded up to pages.
+size_t whole_pages(size_t bytes);
+
 // Memory that processes of one host map together. It has no name: it is reached through the
 // descriptor of a process that has it open, and is gone when nobody maps it any more, however they
 // end. Its size is sealed, so that no process can take pages away from under another.
 class SharedRegion {
  public:
   SharedRegion() = default;
+  // Whether there is an own() beside data().
+  enum class Views { kShared, kSharedAndOwn };
   // Zeros. The first `reserved` bytes are claimed now, others when they are touched.
   // kResourceExhausted.
-  static SharedRegion create(size_t bytes, size_t reserved);
+  static SharedRegion create(size_t bytes, size_t reserved, Views views = Views::kShared);
   // Maps what `owner` has under its descriptor. kUnavailable when the owner has ended,
   // kPermissionDenied when it may not be looked at, kDataLoss when that is no region of this size.
-  static SharedRegion open(const ProcessIdentity& owner, int descriptor, size_t bytes);
+  static SharedRegion open(const ProcessIdentity& owner, int descriptor, size_t bytes,
+                           Views views = Views::kShared);
   ~SharedRegion();
   SharedRegion(SharedRegion&& other) noexcept;
   SharedRegion& operator=(SharedRegion&& other) noexcept;
@@ -26,13 +32,20 @@ class SharedRegion {
   char* data() const { return data_; }  // null for an empty region
   size_t bytes() const { return bytes_; }
   int descriptor() const { return descriptor_; }
+
+  // Another view, in which this process sees what all see, but for the pages that it has written
+  // there: of these it has a copy, which nobody else sees. Null without Views::kSharedAndOwn.
+  char* own() const { return own_; }
+  // Lets go of these copies.
+  void forget_own();
+
   // From here on nobody else can map it.
   void close_descriptor();
 
  private:
-  void map();
+  void map(Views views);
 
-  char* data_ = nullptr;
+  char *data_ = nullptr, *own_ = nullptr;
   size_t bytes_ = 0;
   int descriptor_ = -1;
 };

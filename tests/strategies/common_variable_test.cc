@@ -1,0 +1,193 @@
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/ops/math_ops.h"
+#include "core/runtime/function.h"
+#include "tests/strategies/multi_worker_testing.h"
+
+// Variables of which all workers of a host have one copy.
+namespace cohort {
+namespace {
+
+using testing::ids;
+using testing::MultiWorkerTest;
+using testing::on_good_workers;
+using testing::scalar;
+
+class CommonVariableTest : public MultiWorkerTest {
+ protected:
+  // What the replicas of this worker read in a step; all workers take part.
+  static std::vector<double> read_in_step(Strategy& strategy,
+                                          const std::shared_ptr<Variable>& variable) {
+    const auto step = strategy.function([variable](const Value&) { return variable->read(); });
+    const PerReplica<Tensor> read = strategy.run(step, ids(strategy));
+    std::vector<double> values;
+    for (size_t r = 0; r < read.size(); ++r) values.push_back(read[r].item());
+    return values;
+  }
+
+  static void meet(Strategy& strategy) { strategy.workers().exchange("a meeting", {}); }
+};
+
+TEST_F(CommonVariableTest, ReplicasOfAllWorkersShareOneCopy) {
+  on_good_workers(
+      3,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto variable = scalar("v", 1);
+        const int rank = strategy.workers().rank();
+        EXPECT_EQ(variable->num_sharing(), 6);
+        EXPECT_EQ(variable->first_sharing(), 2 * rank);
+        EXPECT_EQ(variable->num_replicas(), 2);
+        for (int r = 0; r < 2; ++r) EXPECT_EQ(variable->is_written_by(r), rank == 0 && r == 0);
+        meet(strategy);
+        Tensor common = variable->storage(0);
+        if (rank == 1) common.assign(Tensor::scalar(7.0f));
+        meet(strategy);
+        EXPECT_EQ(variable->storage(1).item(), 7);
+        EXPECT_EQ(variable->value().item(), 7);
+      },
+      devices(2));
+}
+
+TEST_F(CommonVariableTest, BeginsWithTheChiefsValue) {
+  on_good_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto variable = scalar("v", 10.0f + static_cast<float>(strategy.workers().rank()));
+    EXPECT_EQ(variable->value().item(), 10);
+    EXPECT_EQ(read_in_step(strategy, variable), std::vector{10.0});
+  });
+}
+
+TEST_F(CommonVariableTest, OthersSeeWhatAWorkerAssignsFromTheNextStepOn) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto variable = scalar("v", 1);
+    const bool assigns = strategy.workers().rank() == 1;
+    for (const float value : {5.0f, 6.0f, 7.0f}) {
+      const double before = variable->value().item();
+      meet(strategy);
+      if (assigns) variable->assign(Tensor::scalar(value));
+      meet(strategy);
+      EXPECT_EQ(variable->value().item(), assigns ? value : before);
+      EXPECT_EQ(read_in_step(strategy, variable), std::vector<double>{value});
+      EXPECT_EQ(variable->value().item(), value);
+    }
+  });
+}
+
+TEST_F(CommonVariableTest, WhereSeveralAssignTheLowestRankCounts) {
+  on_good_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto of_all = scalar("a", 1), of_some = scalar("b", 1);
+    const int rank = strategy.workers().rank();
+    of_all->assign(Tensor::scalar(10.0f + static_cast<float>(rank)));
+    if (rank > 0) of_some->assign(Tensor::scalar(20.0f + static_cast<float>(rank)));
+    EXPECT_EQ(of_all->value().item(), 10 + rank);
+    EXPECT_EQ(read_in_step(strategy, of_all), std::vector{10.0});
+    EXPECT_EQ(of_some->value().item(), 21);
+  });
+}
+
+TEST_F(CommonVariableTest, FunctionsThatNoStrategyRunsWriteAsAssignDoes) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto variable = scalar("v", 1);
+    const auto add = function([variable](const Value& x) { return variable->assign_add(x); });
+    if (strategy.workers().rank() == 1) {
+      EXPECT_EQ(add({Tensor::scalar(2.0f)})[0].item(), 3);
+      variable->assign_add(Tensor::scalar(4.0f));
+      variable->assign_sub(Tensor::scalar(1.0f));
+    }
+    meet(strategy);
+    EXPECT_EQ(variable->value().item(), strategy.workers().rank() == 1 ? 6 : 1);
+    EXPECT_EQ(read_in_step(strategy, variable), std::vector{6.0});
+    EXPECT_EQ(add({Tensor::scalar(1.0f)})[0].item(), 7);  // on all, of what all see
+  });
+}
+
+TEST_F(CommonVariableTest, RowsAreScatteredOutside) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto variable =
+        create_variable({.name = "rows", .spec = {DType::kFloat32, {3, 1}}, .initial_value = [] {
+                           return Tensor::full(DType::kFloat32, {3, 1}, 1);
+                         }});
+    variable->scatter(ScatterOp::kAdd, Tensor::from<int32_t>({2, 2}, {2}),
+                      Tensor::full(DType::kFloat32, {2, 1}, 4));
+    EXPECT_EQ(variable->value().data<float>()[2], 9);
+    const auto total =
+        strategy.function([variable](const Value&) { return ops::reduce_sum(variable->read()); });
+    EXPECT_EQ(strategy.run(total, ids(strategy))[0].item(), 11);
+  });
+}
+
+TEST_F(CommonVariableTest, StepsWriteWhatAllReadAfterwards) {
+  on_good_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto variable = scalar("v", 0, Synchronization::kAuto, Aggregation::kSum);
+        const auto add =
+            strategy.function([variable](const Value& x) { return variable->assign_add(x); });
+        for (int n = 1; n <= 3; ++n) {
+          const PerReplica<Tensor> seen = strategy.run(add, ids(strategy));
+          for (size_t r = 0; r < 2; ++r) EXPECT_EQ(seen[r].item(), 10 * n);
+          EXPECT_EQ(variable->value().item(), 10 * n);
+        }
+      },
+      devices(2));
+}
+
+TEST_F(CommonVariableTest, OutlivesTheStrategy) {
+  std::vector<std::shared_ptr<Variable>> kept(2);
+  on_good_workers(2, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    kept[static_cast<size_t>(strategy.workers().rank())] = scalar("v", 3);
+  });
+  kept[1]->assign(Tensor::scalar(4.0f));
+  EXPECT_EQ(kept[0]->value().item(), 3);
+  kept[0].reset();
+  EXPECT_EQ(kept[1]->value().item(), 4);
+}
+
+TEST_F(CommonVariableTest, AVariableThatIsGoneHasNothingToPublish) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    auto gone = scalar("gone", 1);
+    const auto variable = scalar("v", 1);
+    gone->assign(Tensor::scalar(2.0f));
+    if (strategy.workers().rank() == 0) gone.reset();
+    EXPECT_EQ(read_in_step(strategy, variable), std::vector{1.0});
+    if (gone != nullptr) {
+      EXPECT_EQ(gone->value().item(), 2);
+    }
+  });
+}
+
+TEST_F(CommonVariableTest, OtherBackendsKeepACopyForEachWorker) {
+  MultiWorkerMirroredStrategy::Options options = devices(1);
+  options.backend = CommunicationBackend::kTcp;
+  on_good_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto variable = scalar("v", 1);
+        EXPECT_EQ(variable->num_sharing(), 1);
+        EXPECT_FALSE(variable->is_shared());
+      },
+      options);
+}
+
+TEST_F(CommonVariableTest, WhatEachReplicaWritesForItselfHasCopies) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    EXPECT_FALSE(scalar("m", 0, Synchronization::kOnRead, Aggregation::kSum)->is_shared());
+    EXPECT_FALSE(scalar("n", 0, Synchronization::kNone)->is_shared());
+  });
+}
+
+}  // namespace
+}  // namespace cohort
