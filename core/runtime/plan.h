@@ -16,7 +16,6 @@ namespace cohort {
 struct PlanOptions {
   Device device;
   int local_replica = 0;  // which copy of each variable it reads and writes
-  bool outside = false;   // no strategy runs it: it uses Variable::storage_outside
   Precision precision = Precision::kFloat32;
   bool optimize = true;  // false: no folding and no fusion, for comparing results
   // Memory for the buckets of values to be reduced that a communicator can reach from other
@@ -24,7 +23,8 @@ struct PlanOptions {
   std::function<std::shared_ptr<Buffer>(size_t bytes)> bucket_memory = nullptr;
   // Memory for outputs that go to another process. Null, or where it gives null: the host's.
   std::function<std::shared_ptr<Buffer>(size_t bytes)> output_memory = nullptr;
-  int threads = 0;  // of a run's team; 0: the device's
+  int threads = 0;       // of a run's team; 0: the device's
+  bool outside = false;  // no strategy runs it: it uses Variable::storage_outside
 };
 
 // What a compiled plan holds, for reports and tests.
