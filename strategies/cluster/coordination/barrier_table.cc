@@ -8,9 +8,9 @@
 namespace cohort::coordination {
 namespace {
 
-// Names with a barrier that somebody has not come to; more are a mistake, such as a name with a
-// step number that only one task uses.
-constexpr size_t kMaxOpenNames = 65536;
+// That somebody has not come to; more are a mistake, such as a name with a step number that only
+// one task uses, or one task that tries again and again.
+constexpr size_t kMaxOpenBarriers = 65536;
 
 }  // namespace
 
@@ -21,16 +21,21 @@ Answers BarrierTable::arrive(Caller caller, const std::string& name,
                            str("barrier ", quote(name), " has a name of ", name.size(),
                                " bytes; expected 1 to ", kMaxBarrierNameBytes))}};
   }
-  if (names_.size() >= kMaxOpenNames && !names_.count(name)) {
+  if (open_ >= kMaxOpenBarriers && !is_open(name, caller.rank)) {
     return {{caller, Error(Code::kResourceExhausted,
-                           str("barrier ", quote(name), ": there are ", names_.size(),
+                           str("barrier ", quote(name), ": there are ", open_,
                                " barriers already that not all tasks have come to"))}};
   }
   Name& entry = names_[name];
   const int64_t use = entry.uses[caller.rank]++;
-  Barrier& barrier = entry.barriers[use];
+  const auto [found, is_new] = entry.barriers.try_emplace(use);
+  if (is_new) ++open_;
+  Barrier& barrier = found->second;
   Answers answers = arrive_at(barrier, caller, name, {caller.id, timeout, now + timeout});
-  if (static_cast<int>(barrier.seen.size()) == roster_.size()) entry.barriers.erase(use);
+  if (static_cast<int>(barrier.seen.size()) == roster_.size()) {
+    entry.barriers.erase(use);
+    --open_;
+  }
   if (entry.barriers.empty()) names_.erase(name);
   return answers;
 }
@@ -87,6 +92,13 @@ bool BarrierTable::anybody_waits() const {
     }
   }
   return false;
+}
+
+bool BarrierTable::is_open(const std::string& name, int rank) const {
+  const auto entry = names_.find(name);
+  if (entry == names_.end()) return false;
+  const auto uses = entry->second.uses.find(rank);
+  return entry->second.barriers.contains(uses == entry->second.uses.end() ? 0 : uses->second);
 }
 
 std::vector<int> BarrierTable::missing(const Barrier& barrier) const {

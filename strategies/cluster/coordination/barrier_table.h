@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -45,6 +46,8 @@ class BarrierTable {
     std::map<int, int64_t> uses;          // by rank
     std::map<int64_t, Barrier> barriers;  // by use; those that some member has not come to
   };
+  // Whether somebody has come to the member's next barrier of this name, and it is not over.
+  bool is_open(const std::string& name, int rank) const;
   std::vector<int> missing(const Barrier& barrier) const;
   Error late(const std::string& name, const Barrier& barrier, int waiter) const;
   Error absent(const std::string& name, int rank) const;
@@ -53,6 +56,7 @@ class BarrierTable {
 
   const Roster& roster_;
   std::map<std::string, Name> names_;
+  size_t open_ = 0;  // barriers of all names
   std::set<int> left_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/base/random.h"
 #include "proto/coordination.pb.h"
+#include "strategies/cluster/coordination/barrier_table.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/running_clock.h"
 #include "tests/strategies/cluster/coordination/job.h"
@@ -302,6 +303,28 @@ TEST_F(LeaderStateTest, TooManyWaitingCallsAreRefused) {
   EXPECT_EQ(reply.id(), kMaxWaitingCalls);
   EXPECT_EQ(reply.error().code(), static_cast<int>(Code::kResourceExhausted));
   EXPECT_EQ(wires_[0]->failure(), "");
+}
+
+// However many names they have; those that are open can still be completed, which makes room.
+TEST_F(LeaderStateTest, TooManyOpenBarriersAreRefused) {
+  constexpr uint64_t kMost = 65536;
+  BarrierTable barriers(roster_);
+  const auto arrive = [&](int rank, uint64_t id, const std::string& name) {
+    return barriers.arrive({rank, id}, name, seconds(1), now_);
+  };
+  for (uint64_t use = 0; use < kMost; ++use) ASSERT_TRUE(arrive(1, use, "b").empty());
+  for (const std::string name : {"b", "another"}) {
+    const Answers refused = arrive(1, kMost, name);
+    ASSERT_THAT(refused, SizeIs(1));
+    ASSERT_TRUE(refused[0].error);
+    EXPECT_EQ(refused[0].error->code(), Code::kResourceExhausted);
+    EXPECT_THAT(refused[0].error->message(),
+                AllOf(HasSubstr(str('"', name, '"')), HasSubstr("there are 65536 barriers")));
+  }
+  EXPECT_TRUE(arrive(0, 0, "b").empty());
+  EXPECT_THAT(arrive(2, 0, "b"), SizeIs(3)) << "all have come to the first";
+  EXPECT_TRUE(arrive(1, kMost, "b").empty());
+  EXPECT_THAT(arrive(1, kMost + 1, "b"), SizeIs(1));
 }
 
 // Any bytes, as messages in any order, from members and strangers: nothing throws, and whoever
