@@ -61,10 +61,10 @@ void LeaderState::suspect(int rank, Time now) {
   broadcast(message);
 }
 
-void LeaderState::clear_suspicion(int rank) {
+void LeaderState::hear(int rank, Time now) {
   Member& member = members_.at(rank);
-  if (!member.suspected) return;
-  member.suspected = false;
+  member.heard = now;
+  if (!std::exchange(member.suspected, false)) return;
   proto::FromLeader message;
   message.mutable_suspicion()->set_rank(rank);
   message.mutable_suspicion()->set_over(true);

@@ -26,6 +26,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// Of messages for a member, in memory. While there are more nothing is read of what it says, so
+// that who asks and takes no answers has a bounded number of them.
+constexpr size_t kMaxUnsentBytes = 8 << 20;
+
 // How long a host may leave a heartbeat unanswered. The system counts from when it sends it again,
 // 0.2 to 0.4 s after the first time; together they are over soon after `suspect`.
 milliseconds longest_unanswered(const Timing& timing) {
@@ -120,6 +124,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       std::lock_guard lock(mutex_);
       if (ending_ || finished_) return;
       outgoing_.push_back(message);
+      unsent_bytes_ += outgoing_.back().SpaceUsedLong();
       if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
     }
 
@@ -136,14 +141,18 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       if (!ok) return end();
       service_.received(self_, incoming_);
       incoming_.Clear();
-      StartRead(&incoming_);
+      std::lock_guard lock(mutex_);
+      read();
     }
 
     void OnWriteDone(bool ok) override {
+      if (ok && !is_read()) service_.took(self_);  // else it is heard by what it says
       std::lock_guard lock(mutex_);
+      unsent_bytes_ -= outgoing_.front().SpaceUsedLong();
       outgoing_.pop_front();
       if (finished_) return;
       if (!ok) return finish_now();
+      if (!is_read_) read();
       if (!outgoing_.empty()) return StartWrite(&outgoing_.front());
       if (ending_) finish_now();
     }
@@ -164,6 +173,17 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       finish_now();
     }
 
+    bool is_read() const {
+      std::lock_guard lock(mutex_);
+      return is_read_;
+    }
+
+    // Or leaves it to OnWriteDone. REQUIRES: mutex_ held, no read under way.
+    void read() {
+      is_read_ = unsent_bytes_ < kMaxUnsentBytes;
+      if (is_read_) StartRead(&incoming_);
+    }
+
     void finish_now() {
       if (!std::exchange(finished_, true)) Finish(grpc::Status::OK);
     }
@@ -173,8 +193,10 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     const std::string host_;
     std::shared_ptr<Session> self_;
     proto::FromMember incoming_;
-    std::mutex mutex_;                        // taken inside the service's
+    mutable std::mutex mutex_;                // taken inside the service's
     std::deque<proto::FromLeader> outgoing_;  // the first is being written
+    size_t unsent_bytes_ = 0;                 // of those
+    bool is_read_ = true;                     // a read is under way, or being handled
     bool ending_ = false, finished_ = false;
   };
 
@@ -196,6 +218,11 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     for (const std::string& line : notices) notice_(line);
     // A heartbeat makes nothing due earlier.
     if (!message.has_heartbeat()) wake_.notify_all();
+  }
+
+  void took(const std::shared_ptr<Session>& session) {
+    std::lock_guard lock(mutex_);
+    state_.took(session, clock_.now());
   }
 
   void closed(const std::shared_ptr<Session>& session) {

@@ -35,9 +35,13 @@ void LeaderState::received(const ConnectionPtr& from, const proto::FromMember& m
   from->finish();
 }
 
+void LeaderState::took(const ConnectionPtr& from, Time now) {
+  const auto found = ranks_.find(from.get());
+  if (found != ranks_.end()) hear(found->second, now);
+}
+
 void LeaderState::handle(int rank, const proto::FromMember& message, Time now) {
-  members_.at(rank).heard = now;
-  clear_suspicion(rank);
+  hear(rank, now);
   switch (message.kind_case()) {
     case proto::FromMember::kHeartbeat:
       return;

@@ -56,6 +56,8 @@ class LeaderState {
   // A connection has come in: it has to join soon.
   void opened(const ConnectionPtr& connection, Time now) { strangers_[connection] = now; }
   void received(const ConnectionPtr& from, const proto::FromMember& message, Time now);
+  // Has taken a message that was sent: a sign of life while nothing is read of what it says.
+  void took(const ConnectionPtr& from, Time now);
   // The connection has ended, whoever ended it.
   void closed(const ConnectionPtr& connection);
   // Somebody at `host`, "" when it is not known, has been refused before there was a connection.
@@ -105,7 +107,7 @@ class LeaderState {
   // leader_failures.cc
   void check_silence(Time now);
   void suspect(int rank, Time now);
-  void clear_suspicion(int rank);
+  void hear(int rank, Time now);
   void lose(int rank, const Error& error);
   void declare_failure(const Error& error);
   // Removes a member that has ended well, or before the job began.

@@ -1,17 +1,20 @@
 #include <algorithm>
 #include <future>
+#include <stdexcept>
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "proto/coordination.pb.h"
+#include "proto/coordination.grpc.pb.h"
 #include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/roster.h"
 #include "tests/strategies/cluster/coordination/job.h"
 #include "tests/strategies/cluster/coordination/task_process.h"
 #include "tests/testing/resources.h"
 
-// A leader in a process of its own, to which strangers send nonsense without end.
+// A leader in a process of its own, to which strangers send nonsense without end, and a member that
+// asks for more than it reads.
 namespace cohort::testing {
 namespace {
 
@@ -20,6 +23,13 @@ using coordination::kMaxMessageBytes;
 std::string tf_config(const LocalJob& job) {
   return str(R"({"cluster":)", job.spec().json(), R"(,"task":{"type":"worker","index":0}})");
 }
+
+// Each thread would take memory of its own.
+Variables of_leader(const LocalJob& job) {
+  return {{"TF_CONFIG", tf_config(job)}, {"MALLOC_ARENA_MAX", "1"}};
+}
+
+Resources held_by(const TaskProcess& task) { return resources_of(std::to_string(task.pid())); }
 
 // Beyond the limit, at it but no message, and messages of those who have not joined and cannot.
 std::vector<std::string> nonsense() {
@@ -44,12 +54,11 @@ class Flood : public ::testing::Test {
         EXPECT_EQ(outcome(bytes) == grpc::StatusCode::RESOURCE_EXHAUSTED,
                   bytes.size() > size_t{kMaxMessageBytes});
       EXPECT_EQ(member_->store().add("served", 1), ++served_);
-      most = std::max(most, leader_resources().resident_bytes);
+      most = std::max(most, held_by(leader_).resident_bytes);
       leader_.output();
     }
     return most;
   }
-  Resources leader_resources() const { return resources_of(std::to_string(leader_.pid())); }
   // Of a call with these bytes as its only message.
   grpc::StatusCode outcome(const std::string& bytes,
                            grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
@@ -75,8 +84,7 @@ class Flood : public ::testing::Test {
   }
 
   const LocalJob job_{2};
-  // Each thread would take memory of its own.
-  TaskProcess leader_{Variables{{"TF_CONFIG", tf_config(job_)}, {"MALLOC_ARENA_MAX", "1"}}};
+  TaskProcess leader_{of_leader(job_)};
   const std::unique_ptr<Membership> member_ = join(job_.resolver(1));
 
  private:
@@ -88,12 +96,12 @@ class Flood : public ::testing::Test {
 TEST_F(Flood, OfNonsenseLeavesTheLeaderAsItWas) {
   member_->store().set("kept", "value");
   [[maybe_unused]] const int64_t usual = flood(30);
-  const int64_t descriptors = leader_resources().descriptors;
+  const int64_t descriptors = held_by(leader_).descriptors;
   [[maybe_unused]] const int64_t most = flood(100);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which keep what was freed
   EXPECT_LE(most, usual + 8 * kMaxMessageBytes) << "of 700 messages' worth of bytes";
 #endif
-  EXPECT_LE(leader_resources().descriptors, descriptors + 8) << "of 400 calls";
+  EXPECT_LE(held_by(leader_).descriptors, descriptors + 8) << "of 400 calls";
   EXPECT_EQ(member_->store().get("kept", kPlenty), "value");
   EXPECT_FALSE(member_->failure());
   leave();
@@ -106,6 +114,104 @@ TEST_F(Flood, ACompressedMessageIsNotDecompressed) {
       << "which it is once it has been, and was small before";
   EXPECT_EQ(member_->store().add("served", 1), 1);
   leave();
+}
+
+// worker:1 of a job of two, which has set the key "large", and reads no more than it is told to.
+class SlowReader {
+ public:
+  // Of a leader that takes it for dead when it has been silent for so many milliseconds.
+  explicit SlowReader(int dead_after)
+      : leader_(of_leader(job_), {str("suspect=", dead_after - 1000), str("dead=", dead_after)}) {
+    context_.set_deadline(std::chrono::system_clock::now() + kPlenty);
+    context_.set_wait_for_ready(true);
+    stream_ = stub_->Attend(&context_);
+    become_member();
+    proto::FromMember message;
+    proto::Set& set = *message.mutable_request()->mutable_set();
+    set.set_key("large");
+    set.set_value(std::string(KeyValueStore::kMaxValueBytes, 'x'));
+    say(message);
+    next(proto::FromLeader::kReply);
+  }
+  ~SlowReader() {
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
+  TaskProcess& leader() { return leader_; }
+  void say(const proto::FromMember& message) { EXPECT_TRUE(stream_->Write(message)); }
+  void ask_for_large(uint64_t id) {
+    proto::FromMember message;
+    message.mutable_request()->set_id(id);
+    message.mutable_request()->set_get("large");
+    say(message);
+  }
+  // Reads up to the next message of this kind.
+  proto::FromLeader next(proto::FromLeader::KindCase kind) {
+    proto::FromLeader message;
+    while (stream_->Read(&message)) {
+      if (message.kind_case() == kind) return message;
+    }
+    throw std::runtime_error("the leader has ended the call");
+  }
+
+ private:
+  static std::unique_ptr<proto::Coordination::Stub> stub(const std::string& leader) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // it is about to listen
+    return proto::Coordination::NewStub(
+        grpc::CreateCustomChannel(leader, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  void become_member() {
+    const coordination::Roster roster(job_.resolver(1));
+    proto::FromMember message;
+    proto::Join& join = *message.mutable_join();
+    join.set_protocol(coordination::kProtocolVersion);
+    join.set_cluster_hash(roster.cluster_hash());
+    join.set_rank(1);
+    join.set_size(2);
+    say(message);
+    int64_t roll_call = 0;
+    while (roll_call == 0) roll_call = next(proto::FromLeader::kWaiting).waiting().roll_call();
+    message.mutable_present()->set_roll_call(roll_call);
+    say(message);
+    next(proto::FromLeader::kWelcome);
+  }
+
+  const LocalJob job_{2};
+  TaskProcess leader_;
+  const std::unique_ptr<proto::Coordination::Stub> stub_ = stub(job_.address(0));
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::FromMember, proto::FromLeader>> stream_;
+};
+
+TEST(FloodOfAnswers, WhoReadsNoneGetsFewAndCountsAsDead) {
+  SlowReader member(3000);
+  [[maybe_unused]] const int64_t usual = held_by(member.leader()).resident_bytes;
+  for (uint64_t id = 1; id <= 256; ++id) member.ask_for_large(id);
+  member.leader().wait_for("counts as dead");
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LE(held_by(member.leader()).resident_bytes, usual + 24 * kMaxMessageBytes)
+      << "of 256 values";
+#endif
+}
+
+TEST(FloodOfAnswers, WhoReadsAgainGetsAll) {
+  SlowReader member(60'000);
+  constexpr uint64_t kAnswers = 64;
+  for (uint64_t id = 1; id <= kAnswers; ++id) member.ask_for_large(id);
+  for (uint64_t id = 1; id <= kAnswers; ++id) {
+    const proto::FromLeader answer = member.next(proto::FromLeader::kReply);
+    EXPECT_EQ(answer.reply().id(), id);
+    EXPECT_EQ(answer.reply().value().size(), KeyValueStore::kMaxValueBytes);
+  }
+  member.leader().tell("leave 60000");
+  proto::FromMember leave;
+  leave.mutable_leave()->set_timeout_ms(60'000);
+  member.say(leave);
+  member.next(proto::FromLeader::kLeft);
+  member.leader().wait_for("done leave");
 }
 
 }  // namespace

@@ -182,6 +182,18 @@ TEST_F(LeaderStateTest, AWordInTimeEndsTheSuspicion) {
   EXPECT_EQ(wires_[0]->failure(), "");
 }
 
+TEST_F(LeaderStateTest, WhoTakesWhatItIsSentIsAlive) {
+  join_all();
+  pass(milliseconds(4800), {0, 2});
+  state_.took(wires_[1], now_);
+  EXPECT_TRUE(wires_[0]->last(proto::FromLeader::kSuspicion).suspicion().over());
+  pass(milliseconds(4800), {0, 2});
+  EXPECT_EQ(wires_[0]->failure(), "");
+  state_.took(std::make_shared<Wire>(), now_);
+  pass(milliseconds(400), {0, 2});
+  EXPECT_THAT(wires_[0]->failure(), HasSubstr("worker:1")) << "another has taken something";
+}
+
 TEST_F(LeaderStateTest, TheFirstFailureIsTheCause) {
   join_all();
   state_.closed(wires_[2]);
