@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -19,7 +19,7 @@ struct Caller {
 struct Answer {
   Caller to;
   std::optional<Error> error = {};
-  std::string value = {};
+  std::string_view value = {};  // the store's own, which stays until its next change
   int64_t number = 0;
 };
 using Answers = std::vector<Answer>;

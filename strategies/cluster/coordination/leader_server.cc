@@ -134,6 +134,11 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       if (outgoing_.empty()) finish_now();
     }
 
+    size_t unsent_bytes() const override {
+      std::lock_guard lock(mutex_);
+      return unsent_bytes_;
+    }
+
     CertifiedTasks tasks() const override { return tasks_; }
     std::string host() const override { return host_; }
 

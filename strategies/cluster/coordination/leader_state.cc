@@ -1,11 +1,13 @@
 #include "strategies/cluster/coordination/leader_state.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/cluster_difference.h"
 #include "strategies/cluster/coordination/fault.h"
+#include "strategies/cluster/coordination/key_value_store.h"
 #include "strategies/cluster/coordination/limits.h"
 
 namespace cohort::coordination {
@@ -115,11 +117,28 @@ void LeaderState::answer(const Answers& answers) {
     proto::FromLeader message;
     proto::Reply& reply = *message.mutable_reply();
     reply.set_id(answer.to.id);
-    if (answer.error) write_fault(*answer.error, reply.mutable_error());
-    reply.set_value(answer.value);
+    Connection& connection = *member->second.connection;
+    if (const auto error = error_of(answer, connection)) {
+      write_fault(*error, reply.mutable_error());
+    } else {
+      reply.set_value(std::string(answer.value));
+    }
     reply.set_number(answer.number);
-    member->second.connection->send(message);
+    connection.send(message);
   }
+}
+
+// Its own, or that there is no room for its value. For many calls may wait for values that come
+// all at once: as much as a store can hold may be on its way to a member.
+std::optional<Error> LeaderState::error_of(const Answer& answer, const Connection& to) const {
+  constexpr size_t kMost = KeyValueStore::kMaxStoreBytes;
+  if (answer.error || answer.value.empty()) return answer.error;
+  const size_t unsent = to.unsent_bytes();
+  if (unsent + answer.value.size() <= kMost) return {};
+  return Error(Code::kResourceExhausted,
+               str(name(answer.to.rank), " has ", unsent,
+                   " bytes of answers still to take from the leader, and no room for a value of ",
+                   answer.value.size(), "; at most ", kMost, " bytes are allowed"));
 }
 
 void LeaderState::tick(Time now) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,6 +39,8 @@ class Connection {
   virtual void send(const proto::FromLeader& message) = 0;
   // Ends the call when all was sent.
   virtual void finish() = 0;
+  // What the messages that wait to be sent take in memory.
+  virtual size_t unsent_bytes() const { return 0; }
   // The address of the host at the other end; "" when it is not known.
   virtual std::string host() const { return ""; }
   // Which tasks may be at the other end.
@@ -117,6 +120,7 @@ class LeaderState {
   void handle(int rank, const proto::FromMember& message, Time now);
   void call(int rank, const proto::Request& request, Time now);
   void answer(const Answers& answers);
+  std::optional<Error> error_of(const Answer& answer, const Connection& to) const;
   void leave(int rank, std::chrono::milliseconds timeout, Time now);
   void let_leave(Time now);
   void announce_stop(int rank);

@@ -8,6 +8,7 @@
 #include "core/base/random.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/barrier_table.h"
+#include "strategies/cluster/coordination/key_value_store.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/running_clock.h"
 #include "tests/strategies/cluster/coordination/job.h"
@@ -31,6 +32,7 @@ class Wire : public Connection {
     if (!finished) messages.push_back(message);
   }
   void finish() override { finished = true; }
+  size_t unsent_bytes() const override { return unsent; }
   std::string host() const override { return address; }
 
   // The last message of a kind, or an empty one.
@@ -50,6 +52,7 @@ class Wire : public Connection {
 
   std::vector<proto::FromLeader> messages;
   bool finished = false;
+  size_t unsent = 0;
   std::string address = "10.0.0.7";
 };
 
@@ -112,6 +115,22 @@ class LeaderStateTest : public ::testing::Test {
     proto::FromMember message;
     message.mutable_heartbeat();
     state_.received(wires_[rank], message, now_);
+  }
+  // Asks for a key as a member, and waits for it.
+  void get(int rank, const std::string& key) {
+    proto::FromMember message;
+    message.mutable_request()->set_timeout_ms(1'000'000);
+    message.mutable_request()->set_get(key);
+    state_.received(wires_[rank], message, now_);
+  }
+  void set(int rank, const std::string& key, const std::string& value) {
+    proto::FromMember message;
+    message.mutable_request()->mutable_set()->set_key(key);
+    message.mutable_request()->mutable_set()->set_value(value);
+    state_.received(wires_[rank], message, now_);
+  }
+  proto::Reply last_reply(int rank) const {
+    return wires_[rank]->last(proto::FromLeader::kReply).reply();
   }
   // Lets time pass; `alive` keep sending heartbeats.
   void pass(milliseconds time, const std::vector<int>& alive) {
@@ -315,6 +334,25 @@ TEST_F(LeaderStateTest, TooManyWaitingCallsAreRefused) {
   EXPECT_EQ(reply.id(), kMaxWaitingCalls);
   EXPECT_EQ(reply.error().code(), static_cast<int>(Code::kResourceExhausted));
   EXPECT_EQ(wires_[0]->failure(), "");
+}
+
+// Else those who wait for many values, and take none when they come, would have the leader keep a
+// copy of each.
+TEST_F(LeaderStateTest, AMemberWithTooMuchToTakeGetsAnErrorInPlaceOfAValue) {
+  join_all();
+  for (const int rank : {1, 2}) get(rank, "key");
+  wires_[1]->unsent = KeyValueStore::kMaxStoreBytes - 4;
+  set(0, "key", "value");
+  EXPECT_EQ(last_reply(1).error().code(), static_cast<int>(Code::kResourceExhausted));
+  EXPECT_THAT(last_reply(1).error().message(),
+              AllOf(HasSubstr("worker:1 has 268435452 bytes"), HasSubstr("a value of 5")));
+  EXPECT_EQ(last_reply(1).value(), "");
+  EXPECT_EQ(last_reply(2).value(), "value");
+  set(1, "another", "value");
+  EXPECT_FALSE(last_reply(1).has_error()) << "an answer without a value";
+  wires_[1]->unsent -= 1;
+  get(1, "key");
+  EXPECT_EQ(last_reply(1).value(), "value");
 }
 
 // However many names they have; those that are open can still be completed, which makes room.
