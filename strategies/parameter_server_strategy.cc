@@ -323,7 +323,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   // Every worker makes the same variables in the same order, and gets the same ones.
   std::string new_key(const std::string& name) {
     std::string key = name;
-    while (!keys.try_emplace(key, 1).second) key = str(name, "#", ++keys[name]);
+    while (ServerVariableInfo::is_optimizer_key(key) || !keys.try_emplace(key, 1).second)
+      key = str(name, "#", ++keys[name]);
     return key;
   }
 

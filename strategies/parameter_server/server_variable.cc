@@ -288,7 +288,7 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
   }
   if (had_shards && lazy_) rows_of_ = info_->key;
   updates_ = std::move(updates);
-  info->key = str(key_, "@", ++rules_);
+  info->key = ServerVariableInfo::optimizer_key(key_, ++rules_);
   info_ = std::move(info);
   made_ = false;
   states_.assign(num_shards(), {});

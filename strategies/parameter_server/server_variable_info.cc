@@ -16,6 +16,15 @@ int64_t number(Unpacker& in, int64_t least, int64_t most) {
 
 }  // namespace
 
+std::string ServerVariableInfo::optimizer_key(const std::string& key, int number) {
+  return str(key, '@', number);
+}
+
+bool ServerVariableInfo::is_optimizer_key(std::string_view key) {
+  const size_t last = key.find_last_not_of("0123456789");
+  return last != std::string_view::npos && last + 1 < key.size() && key[last] == '@';
+}
+
 std::string ServerVariableInfo::shard_name(size_t shard) const { return str(key, "/part_", shard); }
 
 RowRange ServerVariableInfo::shard_range(size_t shard) const {

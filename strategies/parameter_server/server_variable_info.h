@@ -34,6 +34,10 @@ struct ServerVariableInfo {
   std::vector<std::string> slots;  // of the rule: part 1 of a shard, part 2, ...
   std::vector<int> servers;        // of each shard, in the order of the rows
 
+  // The key of a variable for the `number`-th optimizer that takes it over, from 1; and whether a
+  // key is one of these.
+  static std::string optimizer_key(const std::string& key, int number);
+  static bool is_optimizer_key(std::string_view key);
   size_t num_shards() const { return servers.size(); }
   // Rows of axis 0; a scalar has one.
   int64_t rows() const { return spec.shape.rank() == 0 ? 1 : spec.shape[0]; }

@@ -67,6 +67,24 @@ TEST(ServerVariable, OfANameThatAnotherHasIsOneOfItsOwn) {
     EXPECT_EQ(values_of(variable->value()), (std::vector<float>{++number})) << variable->name();
 }
 
+TEST(ServerVariable, OfANameThatAnotherGetsWithAnOptimizerIsOneOfItsOwn) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto moved = counting("w", {1});
+  std::vector<VariablePtr> others;
+  for (const char* name : {"w@1", "w@1", "w@1#1", "w@", "@1"})
+    others.push_back(counting(name, {1}));
+  moved->assign(floats({9}));
+  float number = 0;
+  for (const VariablePtr& other : others) other->assign(floats({++number}));
+  on_servers(moved).move_by(optim::SGD(1).rule(), 0, {});
+  EXPECT_EQ(values_of(moved->value()), (std::vector<float>{9}));
+  number = 0;
+  for (const VariablePtr& other : others)
+    EXPECT_EQ(values_of(other->value()), (std::vector<float>{++number})) << other->name();
+}
+
 TEST(ServerVariable, AScatterOfOtherRowsChangesNothing) {
   const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
   const auto strategy = job.worker(0);
