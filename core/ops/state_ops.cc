@@ -18,6 +18,7 @@ Specs infer_assign(const InferenceContext& c) {
 Specs infer_assign_scatter(const InferenceContext& c) {
   const int64_t op = c.attributes.get<int64_t>("op");
   if (op < 0 || op > static_cast<int64_t>(ScatterOp::kUpdate)) invalid(op, " is not a scatter op");
+  c.attributes.get_or<bool>("allow_none", true);  // a bool, if anything
   const TensorSpec &variable = c.resource->spec(), &indices = c.inputs[0];
   require_number(variable, "the variable");
   require_min_rank(variable, 1, "the variable");
@@ -41,7 +42,7 @@ COHORT_REGISTER_OP({.name = "AssignVariable",
                     .uses_variable = true});
 COHORT_REGISTER_OP({.name = "AssignScatter",
                     .num_inputs = 2,
-                    .attributes = {"op"},
+                    .attributes = {"op", "allow_none"},
                     .infer = infer_assign_scatter,
                     .stateful = true,
                     .uses_variable = true});

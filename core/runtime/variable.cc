@@ -64,12 +64,18 @@ void store(const std::shared_ptr<Variable>& copy, const Value& value) {
   value.graph().add("AssignVariable", {value_to_write(copy, value)}, {}, copy);
 }
 
-void store(const std::shared_ptr<Variable>& copy, ScatterOp op, const RowUpdates& rows) {
+// `allow_none`: whether index -1, which names no row, is allowed. In a branch it is, for that is
+// how one that does not count changes nothing.
+void store(const std::shared_ptr<Variable>& copy, ScatterOp op, const RowUpdates& rows,
+           bool allow_none) {
   Graph& graph = rows.indices.graph();
-  const Value indices = rows_if(BranchScope::condition(graph), rows.indices);
+  const Value condition = BranchScope::condition(graph);
   // An index out of range shows only when the function runs; the node's name tells where.
-  graph.add_named(str(copy->name(), "/AssignScatter"), "AssignScatter", {indices, rows.updates},
-                  {{"op", static_cast<int64_t>(op)}}, copy);
+  graph.add_named(str(copy->name(), "/AssignScatter"), "AssignScatter",
+                  {rows_if(condition, rows.indices), rows.updates},
+                  {{"op", static_cast<int64_t>(op)},
+                   {"allow_none", allow_none || static_cast<bool>(condition)}},
+                  copy);
 }
 
 // A write in the branch being traced, if there is one.
@@ -211,7 +217,7 @@ void Variable::scatter(ScatterOp op, const Value& indices, const Value& updates)
   require_branch(*this, indices.graph());
   const RowUpdates aggregated = aggregate(*this, op, {indices, updates});
   between_barriers(*this, indices.graph(), [&] {
-    for (const auto& copy : written_copies(*this)) store(copy, op, aggregated);
+    for (const auto& copy : written_copies(*this)) store(copy, op, aggregated, false);
   });
 }
 
@@ -224,7 +230,8 @@ void Variable::update(const Value& value) {
 void Variable::scatter_update(ScatterOp op, const Value& indices, const Value& updates) {
   require_group();
   require_branch(*this, indices.graph());
-  for (const auto& copy : written_copies(*this)) store(copy, op, {indices, updates});
+  // Combined gradients are filled up with -1.
+  for (const auto& copy : written_copies(*this)) store(copy, op, {indices, updates}, true);
 }
 
 Tensor Variable::value() const {

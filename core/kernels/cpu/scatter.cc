@@ -87,15 +87,15 @@ void fill_zero(void* target, size_t bytes) {
   });
 }
 
-// Inputs are indices and updates; what output 0 holds is changed, after `begin`, which follows the
-// check of all indices.
+// Inputs are indices, of `lowest` or more, and updates; what output 0 holds is changed, after
+// `begin`, which follows the check of all indices.
 template <typename Begin>
-void scatter(std::string_view name, ScatterOp op, const KernelCall& call,
+void scatter(std::string_view name, ScatterOp op, int64_t lowest, const KernelCall& call,
              const KernelContext& context, const Begin& begin) {
   const TensorSpec &indices = call.input_specs[0], &target = call.output_specs[0];
   const int64_t count = indices.shape.num_elements(), rows = target.shape[0];
   dispatch(IntegerTypes{}, indices.dtype, name, [&]<typename Index>() {
-    check_indices(name, context.input<Index>(0), count, rows, kNoRow);
+    check_indices(name, context.input<Index>(0), count, rows, lowest);
     begin();
     dispatch(NumberTypes{}, target.dtype, name, [&]<typename T>() {
       change_rows(change_of<T>(op), context.input<Index>(0), count, context.input<T>(1),
@@ -105,7 +105,7 @@ void scatter(std::string_view name, ScatterOp op, const KernelCall& call,
 }
 
 void scatter_add(const KernelCall& call, const KernelContext& context) {
-  scatter("ScatterAdd", ScatterOp::kAdd, call, context,
+  scatter("ScatterAdd", ScatterOp::kAdd, kNoRow, call, context,
           [&] { fill_zero(context.outputs[0], call.output_specs[0].bytes()); });
 }
 
@@ -119,7 +119,8 @@ std::unique_ptr<Kernel> make_scatter_add(const KernelSpec& spec) {
 void assign_scatter(const KernelCall& call, const KernelContext& context) {
   COHORT_CHECK(call.output_specs.size() == 1);
   const auto op = static_cast<ScatterOp>(call.attributes.get<int64_t>("op"));
-  scatter("AssignScatter", op, call, context, [] {});
+  const int64_t lowest = call.attributes.get_or<bool>("allow_none", true) ? kNoRow : 0;
+  scatter("AssignScatter", op, lowest, call, context, [] {});
 }
 
 COHORT_REGISTER_KERNEL("ScatterAdd", kCpu, make_scatter_add);

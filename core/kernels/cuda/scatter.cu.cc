@@ -61,11 +61,12 @@ void clear(Stream& stream, char* target, int64_t bytes) {
 class ScatterKernel final : public Kernel {
  public:
   // `from_zero`: output 0 is filled with zeros first, and sums are rounded once; otherwise it is a
-  // variable, changed in place.
-  ScatterKernel(const KernelSpec& spec, ScatterOp op, bool from_zero)
+  // variable, changed in place. Indices are `lowest` or more.
+  ScatterKernel(const KernelSpec& spec, ScatterOp op, bool from_zero, int64_t lowest)
       : name_(spec.op),
         op_(op),
         from_zero_(from_zero),
+        lowest_(lowest),
         index_dtype_(spec.inputs[0].dtype),
         target_(spec.outputs[0]),
         count_(spec.inputs[0].shape.num_elements()),
@@ -81,7 +82,7 @@ class ScatterKernel final : public Kernel {
     if (from_zero_)
       clear(*context.stream, context.output<char>(0), static_cast<int64_t>(target_.bytes()));
     dispatch(IntegerTypes{}, index_dtype_, name_, [&]<typename Index>() {
-      link_updates<Index>(context, count_, 0, target_.shape[0], lists);
+      link_updates<Index>(context, count_, lowest_, target_.shape[0], lists);
     });
     dispatch(NumberTypes{}, target_.dtype, name_, [&]<typename T>() {
       change_rows<T>(context, op_, count_, columns_, lists, !from_zero_);
@@ -96,17 +97,19 @@ class ScatterKernel final : public Kernel {
   std::string name_;
   ScatterOp op_;
   bool from_zero_;
+  int64_t lowest_;
   DType index_dtype_;
   TensorSpec target_;
   int64_t count_, columns_;
 };
 
 COHORT_REGISTER_KERNEL("ScatterAdd", kGpu, [](const KernelSpec& spec) {
-  return std::make_unique<ScatterKernel>(spec, ScatterOp::kAdd, true);
+  return std::make_unique<ScatterKernel>(spec, ScatterOp::kAdd, true, kNoRow);
 });
 COHORT_REGISTER_KERNEL("AssignScatter", kGpu, [](const KernelSpec& spec) {
   return std::make_unique<ScatterKernel>(
-      spec, static_cast<ScatterOp>(spec.attributes.get<int64_t>("op")), false);
+      spec, static_cast<ScatterOp>(spec.attributes.get<int64_t>("op")), false,
+      spec.attributes.get_or<bool>("allow_none", true) ? kNoRow : 0);
 });
 
 }  // namespace

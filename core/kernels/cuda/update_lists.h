@@ -18,8 +18,9 @@ struct UpdateLists {
   static size_t bytes(int64_t count) { return 2 * static_cast<size_t>(count) * sizeof(int64_t); }
 };
 
-// Links `count` updates by the rows that input 0 names, which are `lowest` to `rows` - 1 or kNoRow;
-// others are reported. As many comparisons as pairs of updates: quick for the thousands of a step.
+// Links `count` updates by the rows that input 0 names, where kNoRow is none. Others than `lowest`
+// to `rows` - 1 are reported. As many comparisons as pairs of updates: quick for the thousands of a
+// step.
 template <typename Index>
 void link_updates(const KernelContext& context, int64_t count, int64_t lowest, int64_t rows,
                   const UpdateLists lists) {
@@ -37,10 +38,10 @@ void link_updates(const KernelContext& context, int64_t count, int64_t lowest, i
     after = team.reduce(after, count, [](int64_t a, int64_t b) { return a < b ? a : b; });
     before = team.sum(before);
     if (team.rank() != 0) return;
-    const bool names_row = row != kNoRow && row >= lowest && row < rows;
-    if (!names_row && row != kNoRow) report(fault, number, row, i);
+    const bool is_allowed = row >= lowest && row < rows;
+    if (!is_allowed) report(fault, number, row, i);
     lists.next[i] = after < count ? after : kNone;
-    lists.row[i] = names_row && before == 0 ? row : kNone;
+    lists.row[i] = is_allowed && row != kNoRow && before == 0 ? row : kNone;
   });
 }
 

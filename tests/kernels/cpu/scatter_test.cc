@@ -76,9 +76,9 @@ std::vector<double> reference(ScatterOp op, const Tensor& target, const Tensor& 
 
 // Runs AssignScatter on `variable`'s own memory.
 void assign_scatter(ScatterOp op, const Tensor& indices, const Tensor& updates, Tensor& variable,
-                    int threads = 1) {
+                    int threads = 1, bool allow_none = true) {
   set_num_threads(threads);
-  const Attributes attributes = {{"op", static_cast<int64_t>(op)}};
+  const Attributes attributes = {{"op", static_cast<int64_t>(op)}, {"allow_none", allow_none}};
   const KernelSpec spec{"AssignScatter",   {indices.spec(), updates.spec()},
                         {variable.spec()}, attributes,
                         tested_device(),   num_threads()};
@@ -179,6 +179,26 @@ TEST(AssignScatter, IntegersDivideTowardsZeroAndNeverTrap) {
   assign_scatter(ScatterOp::kDiv, Tensor::from<int32_t>({0, 1, 2, 3}, {4}),
                  Tensor::from<int32_t>({2, -2, -1, 0}, {4}), variable);
   expect_near({-3, -3, std::numeric_limits<int32_t>::min(), 0}, variable, 0, "quotients");
+}
+
+TEST(AssignScatter, RefusesAnIndexOfNoRowWhereItIsNotAllowed) {
+  const Tensor start = Tensor::from<float>({1, 2, 3}, {3});
+  Tensor variable = start.clone();
+  const auto scatter_to = [&](int64_t row) {
+    assign_scatter(ScatterOp::kAdd, Tensor::from<int64_t>({0, row}, {2}),
+                   Tensor::from<float>({5, 5}, {2}), variable, 1, false);
+  };
+  try {
+    scatter_to(-1);
+    ADD_FAILURE() << "index -1 was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOutOfRange);
+    EXPECT_EQ(error.message(),
+              "AssignScatter: index -1 at position 1 is out of range (allowed: 0 to 2)");
+  }
+  expect_same_bytes(start, variable, "after index -1");
+  scatter_to(2);
+  expect_near({6, 2, 8}, variable, 0, "rows 0 and 2");
 }
 
 TEST(AssignScatter, LeavesTheVariableAloneOnErrors) {

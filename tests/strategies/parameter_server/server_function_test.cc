@@ -200,6 +200,27 @@ TEST_F(ServerFunctionTest, ScatteredSumsGoToTheirRows) {
   EXPECT_EQ(values[2 * 5], 5);
 }
 
+TEST_F(ServerFunctionTest, AScatterOfOtherRowsChangesNothing) {
+  const auto own = session("worker:0");
+  const auto table = counting_rows(own, 4, {0, 1});
+  const Tensor before = table->value(), twos = Tensor::full(DType::kFloat32, {2, 2}, 2);
+  for (const ScatterOp op : {ScatterOp::kAdd, ScatterOp::kMul}) {
+    Traced step(
+        [&](const std::vector<Value>& inputs) {
+          table->scatter(op, inputs[0], inputs[1]);
+          return std::vector<Value>{};
+        },
+        {{DType::kInt64, {2}}, {DType::kFloat32, {2, 2}}});
+    ServerFunction function({step.graph}, own);
+    for (const int64_t row : {-1, 4})
+      EXPECT_ERROR(function.run({Tensor::from<int64_t>({0, row}, {2}), twos}), Code::kOutOfRange,
+                   str("index ", row, " at position 1"));
+    EXPECT_ERROR(table->scatter(op, Tensor::from<int64_t>({0, -1}, {2}), twos), Code::kOutOfRange,
+                 "-1");
+  }
+  EXPECT_EQ(values_of(table->value()), values_of(before));
+}
+
 // A function that is executed again may have other rows, on another server.
 TEST_F(ServerFunctionTest, RowsOfWorkThatIsDoneAgainCountOnceWhicheverTheyAre) {
   const auto first = session("worker:0"), second = session("worker:1");
