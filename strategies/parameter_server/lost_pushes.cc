@@ -54,6 +54,10 @@ std::map<PushLedger::Key, std::vector<Mark>> LostPushes::starts() {
   return ledger_ == nullptr ? std::map<PushLedger::Key, std::vector<Mark>>() : ledger_->marks();
 }
 
+void LostPushes::write_down_start(const Start& start) {
+  write_down("", start.task, {.incarnation = start.incarnation, .sequence = 0});
+}
+
 void LostPushes::end_ledger(const Error& error) {
   // What it says will not be the last.
   try {

@@ -27,8 +27,10 @@ class LostPushes {
 
   // As Service::keep_ledger(). Whether something has been lost of which nobody knows yet.
   bool keep_ledger(bool anew);
-  // Of the starts of tasks that have pushed before, in their order: the ledger's.
+  // Of the starts of tasks that have come or pushed before, in their order: the ledger's.
   std::map<PushLedger::Key, std::vector<Mark>> starts();
+  // Writes down that a start of a task has come, whether or not it will push.
+  void write_down_start(const Start& start);
   // Writes down what the worker will know as acknowledged.
   void write_down(const std::string& shard, const std::string& task, const Mark& mark);
   // Counts what is lost of a task, or of all, that has not been counted before.

@@ -18,7 +18,8 @@ namespace cohort::parameter_server {
 
 // Which push of each start of a task a shard has had last, in a file beside the snapshots: so a
 // server that was killed finds what it had acknowledged since its last snapshot, though nobody may
-// push again to show it. What is written outlives the process, not the host. Thread-safe.
+// push again to show it. And which starts have come, as pushes of number 0 to a shard without a
+// name. What is written outlives the process, not the host. Thread-safe.
 //
 // The file, "pushes", is made of records of 512 bytes, in the host's byte order: incarnation and
 // sequence (8 bytes each), the lengths of the names of task and shard (4 bytes each), the CRC-32C

@@ -36,6 +36,7 @@ std::shared_ptr<Start> Roster::enter(const std::string& task, uint64_t incarnati
   if (entry.present && entry.present->incarnation == incarnation) return entry.present;
   if (std::ranges::find(entry.retired, incarnation) != entry.retired.end()) refuse_retired(task);
   auto start = std::make_shared<Start>(task, incarnation);
+  begins_(*start);
   if (entry.present) {
     entry.retire(entry.present->incarnation);
     entry.present->retired = true;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,8 +30,12 @@ inline constexpr size_t kMaxLanes = 1 << 20;
 // Which start of each task is the present one: the last that has come. Thread-safe.
 class Roster {
  public:
-  // Of `most` tasks; `what` are they, for messages.
-  Roster(size_t most, std::string what) : most_(most), what_(std::move(what)) {}
+  // Of `most` tasks; `what` are they, for messages. `begins` is told of each start before it
+  // becomes the present one, of one after the other; where it throws, nothing changes.
+  Roster(
+      size_t most, std::string what,
+      std::function<void(const Start& start)> begins = [](const Start&) {})
+      : most_(most), what_(std::move(what)), begins_(std::move(begins)) {}
 
   // The present start; `incarnation` becomes it when it is new. kFailedPrecondition where a later
   // start has been seen, and kResourceExhausted for more tasks than there may be.
@@ -51,6 +56,7 @@ class Roster {
   };
   const size_t most_;
   const std::string what_;
+  const std::function<void(const Start& start)> begins_;
   mutable std::mutex mutex_;
   std::map<std::string, Task> tasks_;
 };

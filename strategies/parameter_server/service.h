@@ -207,7 +207,8 @@ class Service {
   mutable std::shared_mutex shards_mutex_;
   std::string last_made_;  // the name of that shard, or of the one before
   std::map<std::string, std::shared_ptr<Shard>> shards_;
-  Roster roster_{kMaxTasks, "tasks"};  // who calls
+  // Who calls. A server that takes the place of this one knows their starts.
+  Roster roster_{kMaxTasks, "tasks", [this](const Start& start) { lost_.write_down_start(start); }};
   // For whom functions push.
   Roster lanes_{
       kMaxLanes,

@@ -26,6 +26,18 @@ TEST(Roster, TellsTheLastOfManyStartsFromNewOnes) {
   EXPECT_EQ(tasks.enter("a", kStarts)->incarnation, kStarts);
 }
 
+TEST(Roster, SaysWhoBeginsAndLetsNobodyBeginUnsaid) {
+  std::vector<uint64_t> begun;
+  parameter_server::Roster tasks(1, "tasks", [&](const parameter_server::Start& start) {
+    if (start.incarnation == 3) fail(Code::kResourceExhausted, "no memory");
+    begun.push_back(start.incarnation);
+  });
+  for (const uint64_t start : {1, 1, 2, 2}) tasks.enter("a", start);
+  EXPECT_ERROR(tasks.enter("a", 3), Code::kResourceExhausted, "no memory");
+  EXPECT_EQ(tasks.enter("a", 2)->incarnation, 2u);
+  EXPECT_EQ(begun, (std::vector<uint64_t>{1, 2}));
+}
+
 TEST(Roster, RefusesWhoWasRetiredBeforeAndWaitsForNobodyOfThen) {
   parameter_server::Roster tasks(2, "tasks");
   for (int i = 0; i < 2; ++i) tasks.retire("a", 1);

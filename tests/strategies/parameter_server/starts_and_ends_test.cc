@@ -154,7 +154,7 @@ TEST(ParameterServer, BelievesNoLedgerThatCouldNotBeWrittenOn) {
     client->create(spec, [] { return floats({0, 0, 0, 0}); });
   push(*first, 3);
   {
-    const FileSizeLimit full(512);  // a record
+    const FileSizeLimit full(512);  // a record, of several
     push(*second, 1);
   }
   EXPECT_NE(server.line("will not be known"), "");
@@ -168,19 +168,25 @@ TEST(ParameterServer, BelievesNoLedgerThatCouldNotBeWrittenOn) {
 }
 
 TEST(ParameterServer, RefusesAnOldStartOfATaskAlsoWhenItIsStartedAgainItself) {
-  const TemporaryFolder folder("ps");
-  TestServer server({.snapshot_folder = folder.path()});
   const ShardSpec spec = whole_shard("w", kFour);
   const ShardPush push{.shard = "w", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1};
-  const auto old = server.client(), young = server.client();
-  old->create(spec, [] { return floats({0, 0, 0, 0}); });
-  for (ParameterClient* client : {old.get(), young.get()}) client->push(push);
-  server->snapshot();
-  server.stop();
-  server.start();
-  EXPECT_ERROR(old->push(push), Code::kFailedPrecondition, "started again since");
-  young->push(push);
-  EXPECT_EQ(values_of(fetch(*young, spec)), (std::vector<float>(4, 3)));
+  for (const bool both_have_pushed : {true, false}) {
+    const TemporaryFolder folder("ps");
+    TestServer server({.snapshot_folder = folder.path()});
+    const auto old = server.client(), young = server.client();
+    old->create(spec, [] { return floats({0, 0, 0, 0}); });
+    old->push(push);
+    if (both_have_pushed)
+      young->push(push);
+    else
+      young->statistics();
+    server->snapshot();
+    server.stop();
+    server.start();
+    EXPECT_ERROR(old->push(push), Code::kFailedPrecondition, "started again since");
+    young->push(push);
+    EXPECT_EQ(values_of(fetch(*young, spec)), (std::vector<float>(4, both_have_pushed ? 3 : 2)));
+  }
 }
 
 TEST(ParameterServer, RefusesThePortOfAnother) {
