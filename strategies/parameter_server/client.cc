@@ -177,7 +177,8 @@ bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()
   if (!value.defined() || !(value.spec() == spec.spec()))
     invalid("shard \"", spec.name, "\" is ", spec.spec(), ", its initial value is ", value.spec());
   request.mutable_create()->set_payload_bytes(value.bytes());
-  reply = ask(request, {piece_of(value)});
+  // Again where another client, whose value was to count, has gone before all of it had come.
+  while (reply.created().needs_value()) reply = ask(request, {piece_of(value)});
   return !reply.created().existed();
 }
 

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/requests.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -19,25 +20,24 @@ namespace {
 class CallExchange final : public Exchange, public std::enable_shared_from_this<CallExchange> {
  public:
   using Body = std::function<proto::Reply(const std::shared_ptr<Buffer>& payload)>;
-  enum class Payload { kKept, kDropped };
+  using Memory = std::function<std::shared_ptr<Buffer>(size_t bytes)>;
+  // `memory` is asked for that of the payload when its first bytes are there.
   CallExchange(Service& service, std::shared_ptr<Caller> caller, uint64_t payload_bytes, Body body,
-               Payload payload = Payload::kKept)
+               Memory memory = allocate_host_buffer)
       : service_(service),
         caller_(std::move(caller)),
         payload_bytes_(payload_bytes),
         body_(std::move(body)),
-        payload_(payload) {}
+        memory_(std::move(memory)) {}
 
   uint64_t payload_bytes() const override { return payload_bytes_; }
 
   std::span<char> room() override {
-    if (payload_ == Payload::kDropped) return {};
-    if (buffer_ == nullptr) buffer_ = allocate_host_buffer(payload_bytes_);
+    if (buffer_ == nullptr) buffer_ = memory_(payload_bytes_);
     return {static_cast<char*>(buffer_->data) + filled_, payload_bytes_ - filled_};
   }
 
   bool receive(const char* data, size_t bytes) override {
-    if (payload_ == Payload::kDropped) return true;
     if (char* const place = room().data(); place != data) std::memcpy(place, data, bytes);
     filled_ += bytes;
     return true;
@@ -67,7 +67,7 @@ class CallExchange final : public Exchange, public std::enable_shared_from_this<
   const std::shared_ptr<Caller> caller_;
   const uint64_t payload_bytes_;
   const Body body_;
-  const Payload payload_;
+  const Memory memory_;
   std::shared_ptr<Buffer> buffer_;
   size_t filled_ = 0;
   std::optional<Message> reply_;
@@ -178,15 +178,79 @@ proto::Reply created(Service& service, const Shard* shard, bool existed, bool ne
   return reply;
 }
 
-// With a value, or the promise that there is none (a table of rows, an empty shard), the shard is
-// made, where it has not been made meanwhile; without, it is only looked for.
-CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value) {
-  return [&service, spec = std::move(spec), has_value](const std::shared_ptr<Buffer>& payload) {
-    if (const auto present = service.find(spec.name)) {
-      service.require_wanted(*present, spec);
-      return created(service, present.get(), true, false);
+// A create that makes nothing: the shard is there, or another task is making it, for which the
+// reply waits, or it is only looked for. A value that comes with it is dropped.
+class LookExchange final : public Exchange, public std::enable_shared_from_this<LookExchange> {
+ public:
+  LookExchange(Service& service, const proto::Request& request, ShardSpec wanted,
+               std::shared_ptr<Caller> caller)
+      : service_(service),
+        payload_bytes_(request.create().payload_bytes()),
+        timeout_(timeout_of(request.timeout_ms())),
+        wanted_(std::move(wanted)),
+        caller_(std::move(caller)) {}
+
+  uint64_t payload_bytes() const override { return payload_bytes_; }
+
+  void complete() override {
+    const auto is_ready = [self = shared_from_this()] {
+      return self->caller_->has_gone() || self->maker().empty();
+    };
+    // Who compares shards is not the one who looks after all waiting.
+    const auto proceed = [self = shared_from_this()](bool ready) {
+      self->service_.pool().run([self, ready] { self->answer(ready); });
+    };
+    service_.waiting_room().wait({.is_ready = is_ready,
+                                  .deadline = std::chrono::steady_clock::now() + timeout_,
+                                  .proceed = proceed});
+  }
+
+  std::optional<Message> next_message(const TakeMemory&) override {
+    return std::exchange(reply_, std::nullopt);
+  }
+
+ private:
+  std::string maker() const { return service_.makers().maker(wanted_.name); }
+
+  void answer(bool ready) {
+    try {
+      const auto present = service_.find(wanted_.name);
+      if (present != nullptr)
+        service_.require_wanted(*present, wanted_);
+      else if (!ready)
+        refuse_to_wait();
+      const bool is_there = present != nullptr;
+      reply_ = Message{
+          .header = created(service_, present.get(), is_there, !is_there).SerializeAsString()};
+    } catch (const std::exception& error) {
+      return caller_->refuse(refusal_of(error));
     }
-    if (!has_value) return created(service, nullptr, false, true);
+    caller_->reply();
+  }
+
+  // Longer, for who is making it still.
+  void refuse_to_wait() const {
+    const std::string task = maker();
+    if (!task.empty())
+      throw Error(Code::kDeadlineExceeded,
+                  str("shard \"", wanted_.name, "\" is being made by ", task,
+                      ", whose value for it has not come"),
+                  task);
+  }
+
+  Service& service_;
+  const uint64_t payload_bytes_;
+  const std::chrono::milliseconds timeout_;
+  const ShardSpec wanted_;
+  const std::shared_ptr<Caller> caller_;
+  std::optional<Message> reply_;
+};
+
+CallExchange::Body create_body(Service& service, ShardSpec spec,
+                               std::shared_ptr<ShardMakers::Making> making) {
+  return [&service, spec = std::move(spec),
+          making = std::move(making)](const std::shared_ptr<Buffer>& payload) {
+    making->hand_over();
     const TensorSpec whole = spec.spec();
     const bool is_new =
         service.create(spec, spec.lazy ? Tensor() : Tensor(whole.dtype, whole.shape, payload));
@@ -194,7 +258,10 @@ CallExchange::Body create_body(Service& service, ShardSpec spec, bool has_value)
   };
 }
 
-std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request,
+// With a value, or the promise that there is none (a table of rows, an empty shard), the shard is
+// made, unless another task is making it or has made it; without, it is only looked for.
+std::shared_ptr<Exchange> begin_create(Service& service, const proto::Request& request,
+                                       const std::shared_ptr<Start>& start,
                                        const std::shared_ptr<Caller>& caller) {
   ShardSpec spec = read_shard_spec(request.create());
   spec.check(service.memory_for(spec.name));
@@ -202,15 +269,16 @@ std::shared_ptr<Exchange> begin_create(Service& service, proto::Request& request
   const uint64_t wanted = spec.lazy ? 0 : spec.spec().bytes();
   if (given != 0 && given != wanted)
     invalid("the initial value of shard \"", spec.name, "\" takes ", wanted, " bytes, got ", given);
+  auto making = given == wanted ? service.makers().begin(spec.name, start->task) : nullptr;
   if (const auto present = service.find(spec.name)) {
     service.require_wanted(*present, spec);
-    return std::make_shared<CallExchange>(
-        service, caller, given,
-        [&service, present](const auto&) { return created(service, present.get(), true, false); },
-        CallExchange::Payload::kDropped);
+    making = nullptr;
   }
+  if (making == nullptr)
+    return std::make_shared<LookExchange>(service, request, std::move(spec), caller);
   return std::make_shared<CallExchange>(service, caller, given,
-                                        create_body(service, std::move(spec), given == wanted));
+                                        create_body(service, std::move(spec), making),
+                                        [making](size_t bytes) { return making->memory(bytes); });
 }
 
 // `sequence` is that of the request. A later start of the task may have written since it began.
@@ -355,7 +423,7 @@ std::shared_ptr<Exchange> begin(Service& service, proto::Request& request,
   };
   switch (request.kind_case()) {
     case proto::Request::kCreate:
-      return begin_create(service, request, caller);
+      return begin_create(service, request, start, caller);
     case proto::Request::kUpdate:
       return std::make_shared<UpdateExchange>(service, request, start, caller);
     case proto::Request::kAssign:

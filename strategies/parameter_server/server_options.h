@@ -16,7 +16,8 @@ struct ParameterServerOptions {
   // Requests of another job are refused.
   std::string job_id = {};
   ConsistencyOptions consistency = {};
-  // Of values and slots; a push holds its gradient besides.
+  // Of values, also those on their way to be new shards, and slots; a push holds its gradient
+  // besides.
   size_t max_bytes = size_t{64} << 30;
   // That apply updates; 0: as many as there are cores.
   int threads = 0;

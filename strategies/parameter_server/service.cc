@@ -194,8 +194,9 @@ void Service::require_wanted(const Shard& present, const ShardSpec& wanted) cons
 }
 
 size_t Service::memory_for(const std::string& shard) const {
-  const std::shared_lock lock(shards_mutex_);
-  return shards_.contains(shard) || shard == last_made_ ? options_.max_bytes : memory_left();
+  // In this order: who is making it does so until it is there.
+  const size_t left = makers_.memory_left(shard, options_.max_bytes);
+  return find(shard) != nullptr ? options_.max_bytes : left;
 }
 
 bool Service::create(const ShardSpec& spec, Tensor initial) {
@@ -206,10 +207,6 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
     return false;
   }
   spec.check(memory_left());
-  {
-    const std::unique_lock lock(shards_mutex_);
-    last_made_ = spec.name;
-  }
   auto shard = std::make_shared<Shard>(spec, std::move(initial), environment());
   const std::unique_lock lock(shards_mutex_);
   if (shards_.size() >= kMaxShards)

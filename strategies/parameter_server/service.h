@@ -27,6 +27,7 @@
 #include "strategies/parameter_server/said_lately.h"
 #include "strategies/parameter_server/server_options.h"
 #include "strategies/parameter_server/shard.h"
+#include "strategies/parameter_server/shard_makers.h"
 #include "strategies/parameter_server/statistics.h"
 #include "strategies/parameter_server/task_pool.h"
 #include "strategies/parameter_server/update_team.h"
@@ -130,6 +131,8 @@ class Service {
   size_t memory_left() const { return memory_.left(); }
   // What a shard of this name may take: that, but all where it is there already, or is being made.
   size_t memory_for(const std::string& shard) const;
+  // The tasks whose requests are making shards.
+  ShardMakers& makers() { return makers_; }
   // False where there is one of this name, or has been made meanwhile; it is then compared:
   // kInvalidArgument. Else kResourceExhausted where there is no memory left for it.
   bool create(const ShardSpec& spec, Tensor initial);
@@ -202,10 +205,10 @@ class Service {
   BufferCache buffers_;
   ValueMemory values_;
   MemoryBudget memory_;
+  ShardMakers makers_{memory_, [this] { waiting_->look(); }};
   const std::unique_ptr<UpdateTeam> team_;  // null where one thread applies updates
   std::mutex create_mutex_;                 // held while a shard is made
   mutable std::shared_mutex shards_mutex_;
-  std::string last_made_;  // the name of that shard, or of the one before
   std::map<std::string, std::shared_ptr<Shard>> shards_;
   // Who calls. A server that takes the place of this one knows their starts.
   Roster roster_{kMaxTasks, "tasks", [this](const Start& start) { lost_.write_down_start(start); }};

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include <grpcpp/grpcpp.h>
@@ -19,6 +21,7 @@
 #include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/wire.h"
+#include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/trials.h"
@@ -328,6 +331,110 @@ TEST_F(Hostile, ACreateOfAShardThatIsThereTakesNoMemory) {
   EXPECT_EQ(values_of(service_.shard("w")->part(0)), (std::vector<float>{0, 0, 0, 0}));
 }
 
+// Requests of several tasks to make a shard, of which the first one's come first.
+class HostileMaking : public Hostile {
+ protected:
+  static constexpr uint64_t kLong = 600'000;
+
+  struct Making {
+    std::shared_ptr<Recorder> caller = std::make_shared<Recorder>();
+    std::shared_ptr<Exchange> exchange;
+
+    bool is_answered() const {
+      return eventually([&] { return caller->replied.load(); });
+    }
+    // REQUIRES: it is.
+    parameter_server::proto::Created created() const {
+      parameter_server::proto::Reply reply;
+      EXPECT_FALSE(caller->refused) << caller->refused->what();
+      if (const auto message = exchange->next_message()) reply.ParseFromString(message->header);
+      return reply.created();
+    }
+    void give(char byte) const {
+      const std::string value(exchange->payload_bytes(), byte);
+      if (!value.empty()) exchange->receive(value.data(), value.size());
+      exchange->complete();
+    }
+    bool holds_value() const { return !exchange->room().empty(); }
+  };
+
+  Making make(const std::string& task, const ShardSpec& spec, uint64_t timeout_ms = kLong,
+              bool has_value = true) {
+    Request asking = request();
+    asking.mutable_caller()->set_task(task);
+    asking.set_timeout_ms(timeout_ms);
+    parameter_server::write_shard_spec(spec, asking.mutable_create());
+    if (has_value) asking.mutable_create()->set_payload_bytes(spec.spec().bytes());
+    Making making;
+    Service::Session session;
+    making.exchange = service_.open(asking.SerializeAsString(), making.caller, session);
+    return making;
+  }
+
+  const ShardSpec spec_ = whole_shard("new", kFour);
+};
+
+TEST_F(HostileMaking, OfAShardThatSeveralBringOneValueIsHeld) {
+  Making first = make("worker:0", spec_);
+  const Making second = make("worker:1", spec_), looking = make("worker:2", spec_, kLong, false);
+  EXPECT_TRUE(first.holds_value());
+  EXPECT_FALSE(second.holds_value());
+  second.give('\2');
+  looking.give('\0');
+  first.give('\1');
+  ASSERT_TRUE(first.is_answered());
+  EXPECT_FALSE(first.created().existed());
+  first.exchange.reset();
+  for (const Making& other : {second, looking}) {
+    ASSERT_TRUE(other.is_answered());
+    EXPECT_TRUE(other.created().existed());
+  }
+  EXPECT_EQ(static_cast<const char*>(service_.shard("new")->part(0).raw())[0], '\1');
+}
+
+TEST_F(HostileMaking, AShardWhoseMakerGoesIsForTheNext) {
+  Making first = make("worker:0", spec_);
+  const Making second = make("worker:1", spec_);
+  EXPECT_TRUE(first.holds_value());
+  second.give('\2');
+  first.exchange.reset();
+  ASSERT_TRUE(second.is_answered());
+  EXPECT_TRUE(second.created().needs_value());
+  const Making again = make("worker:1", spec_);
+  again.give('\2');
+  ASSERT_TRUE(again.is_answered());
+  EXPECT_FALSE(again.created().existed());
+}
+
+TEST_F(HostileMaking, AMakerWhoseValueDoesNotComeIsNamedWhenTheTimeIsOver) {
+  const Making first = make("worker:0", spec_);
+  for (const bool has_value : {true, false}) {
+    const Making second = make("worker:1", spec_, 0, has_value);
+    second.give('\2');
+    ASSERT_TRUE(second.is_answered());
+    ASSERT_TRUE(second.caller->refused);
+    EXPECT_EQ(second.caller->refused->code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(second.caller->refused->peer(), "worker:0") << second.caller->refused->what();
+  }
+}
+
+// Of different shards, too.
+TEST_F(HostileMaking, ValuesOnTheirWayTakeNoMoreThanThereIs) {
+  const TensorSpec large{DType::kFloat32, {150'000}};  // more than half of it
+  const size_t all = service_.memory_left();
+  Making first = make("worker:0", whole_shard("a", large)),
+         second = make("worker:1", whole_shard("b", large));
+  EXPECT_TRUE(first.holds_value());
+  EXPECT_EQ(service_.memory_left(), all - large.bytes());
+  EXPECT_ERROR(second.holds_value(), Code::kResourceExhausted, "shard \"b\"");
+  EXPECT_ERROR(make("worker:2", whole_shard("c", large)), Code::kResourceExhausted, "\"c\"");
+  first.exchange.reset();
+  second.give('\0');
+  ASSERT_TRUE(second.is_answered());
+  EXPECT_FALSE(second.created().existed());
+  EXPECT_EQ(service_.memory_left(), all - large.bytes()) << "the shard's own";
+}
+
 // The first of two copies of a request may come last, when its caller has long gone on.
 TEST_F(Hostile, OldCopiesOfWritesChangeNothing) {
   const auto first_byte = [&] {
@@ -621,6 +728,33 @@ TEST_F(Wire, DropsPushesThatAreCutOff) {
   }
   while (server_->statistics().sessions > 1) std::this_thread::yield();
   EXPECT_EQ(server_->statistics().pushes_applied, 0u);
+}
+
+TEST_F(Wire, AShardThatIsLeftHalfMadeIsMadeByTheNext) {
+  const ShardSpec spec = whole_shard("new", kFour);
+  Request asking = request();
+  parameter_server::write_shard_spec(spec, asking.mutable_create());
+  asking.mutable_create()->set_payload_bytes(16);
+  Link link(grpc::CreateChannel(server_.address().text(), grpc::InsecureChannelCredentials()),
+            Link::Unconnected::kWait);
+  ASSERT_TRUE(link.connect(soon()));
+  const uint64_t before = server_->statistics().received_bytes;
+  const auto have_come = [&](uint64_t bytes) {
+    return eventually([&] { return server_->statistics().received_bytes == before + bytes; });
+  };
+  std::thread leaving;
+  const bool made = client_->create(spec, [&] {
+    link.send({.header = asking.SerializeAsString(), .payload = {bytes(8)}}, soon());
+    EXPECT_TRUE(have_come(8));
+    leaving = std::thread([&] {
+      EXPECT_TRUE(have_come(8 + 16));
+      link.cancel();
+    });
+    return floats({1, 2, 3, 4});
+  });
+  leaving.join();
+  EXPECT_TRUE(made);
+  EXPECT_EQ(values_of(fetch(*client_, spec)), (std::vector<float>{1, 2, 3, 4}));
 }
 
 TEST_F(Wire, LimitsCallsThatAreOpen) {
