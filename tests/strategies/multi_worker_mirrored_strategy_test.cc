@@ -272,7 +272,7 @@ TEST_F(MultiWorkerTest, AVariableMayOutliveItsStrategy) {
         options.link = link;
         MultiWorkerMirroredStrategy strategy(options);
         const auto scope = strategy.scope();
-        variables[rank] = scalar("v", 1);
+        variables[rank] = scalar("v", 1, Synchronization::kOnRead, Aggregation::kSum);
         workers = &strategy.workers();
       }
       errors[rank] =
