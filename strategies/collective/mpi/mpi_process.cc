@@ -83,11 +83,13 @@ void close_with_mpi() {
   check(mpi.comm_set_attr(mpi.self, key, nullptr), "preparing the end of MPI");
 }
 
-// A launcher of another MPI leaves each process alone in a world of its own.
+// A launcher of another MPI leaves each process alone in a world of its own. Launchers run inside
+// each other, as all do in a step of Slurm: the first of these is of the one that counts.
 void check_size(int size) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* const text = std::getenv(name);
-    if (text == nullptr || std::atoi(text) == size) continue;
+    if (text == nullptr) continue;
+    if (std::atoi(text) == size) return;
     fail(Code::kFailedPrecondition, "Open MPI sees ", size, " processes, but ", name, " is ", text,
          "; start the program by Open MPI's mpirun, or by srun --mpi=pmix");
   }

@@ -83,8 +83,8 @@ def lines(output):
 
 
 class Act(unittest.TestCase):
-    def act(self, ranks, name, status=0, seconds=cases.DEADLINE):
-        code, output = Job(ranks, ACTOR, name).end(seconds)
+    def act(self, ranks, name, status=0, seconds=cases.DEADLINE, **variables):
+        code, output = Job(ranks, ACTOR, name, **variables).end(seconds)
         self.assertEqual(code, status, output)
         return lines(output), output
 
@@ -204,6 +204,15 @@ class Ends(Act):
 class Start(Act):
     def test_under_mpirun(self):
         self.assertEqual(self.act(3, "world")[0], {r: ["started by MPI, one of 3, sum 3"] for r in range(3)})
+
+    def test_under_mpirun_in_a_step_of_another_launcher(self):
+        said, output = self.act(3, "world", SLURM_STEP_NUM_TASKS="2", PMI_SIZE="2")
+        self.assertEqual(said, {r: ["started by MPI, one of 3, sum 3"] for r in range(3)}, output)
+
+    def test_a_launcher_of_another_mpi_is_refused_in_a_step_of_one_task_too(self):
+        code, output = Job(0, ACTOR, "world", SLURM_STEP_NUM_TASKS="1", PMI_SIZE="2").end()
+        self.assertIn("FAILED_PRECONDITION: Open MPI sees 1 processes, but PMI_SIZE is 2", output)
+        self.assertNotEqual(code, 0, output)
 
     def test_alone(self):
         self.assertEqual(self.act(0, "world")[0], {0: ["not started by MPI, one of 1, sum 1"]})
