@@ -31,7 +31,8 @@ struct MpiOptions {
 //   MPI_THREAD_SERIALIZED it must not be in MPI while a thread is in a communicator.
 // - A process that dies, or exits without finalising MPI, takes the job with it: mpirun kills the
 //   others (srun does with --kill-on-bad-exit). One that exits with a status other than 0 does so
-//   too, once the others have had a few seconds to end by themselves.
+//   too, once the others have had a few seconds to end by themselves; at once where its first
+//   communicator could not be made.
 //
 // kUnavailable without Open MPI; kFailedPrecondition where MPI cannot be used as it was started;
 // kDeadlineExceeded where not all processes come.

@@ -30,12 +30,15 @@ bool is_finalized() {
 void end(int status, void* /*unused*/) {
   if (is_finalized()) return;
   try {
-    auto& transport = process().transport;
-    if (status != 0 && transport != nullptr && !transport->leave(Clock::now() + kLeave)) {
+    const auto& transport = process().transport;
+    if (transport == nullptr) {  // its start was refused, and nobody hears of this end
+      if (status != 0) library().abort(library().world, status);
+    } else if (status == 0) {
+      transport->leave(Clock::now());
+    } else if (!transport->leave(Clock::now() + kLeave)) {
       transport->close();
       library().abort(library().world, status);
     }
-    if (status == 0 && transport != nullptr) transport->leave(Clock::now());
   } catch (const Error&) {  // MPI itself has failed
     library().abort(library().world, status == 0 ? EXIT_FAILURE : status);
   }
@@ -85,7 +88,10 @@ void close_with_mpi() {
 
 // A launcher of another MPI leaves each process alone in a world of its own. Launchers run inside
 // each other, as all do in a step of Slurm: the first of these is of the one that counts.
-void check_size(int size) {
+void check_size() {
+  const Library& mpi = library();
+  int size = 0;
+  check(mpi.comm_size(mpi.world, &size), "asking for the number of ranks");
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* const text = std::getenv(name);
     if (text == nullptr) continue;
@@ -102,10 +108,9 @@ std::shared_ptr<Transport> process_transport(Clock::duration limit) {
   const std::lock_guard lock(own.mutex);
   if (own.transport == nullptr) {
     start();
-    auto transport = std::make_shared<Transport>(limit);
-    check_size(transport->size());
+    check_size();
     close_with_mpi();
-    own.transport = std::move(transport);
+    own.transport = std::make_shared<Transport>(limit);
   }
   if (own.transport->closed()) fail(Code::kUnavailable, "MPI has been finalised");
   return own.transport;

@@ -103,11 +103,16 @@ void huge() {
   say(group->rank(), str(wrong, " wrong"));
 }
 
+// What mpirun says, before MPI has started.
+int launched_rank() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank == nullptr ? 0 : std::atoi(rank);
+}
+
 // Rank 1, which has more patience, does not come; the others name it.
 void late() {
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  const bool is_absent = rank != nullptr && std::string(rank) == "1";
-  const auto group = make_mpi_communicator({.time_limit_seconds = is_absent ? 60.0 : 1.0});
+  const auto group =
+      make_mpi_communicator({.time_limit_seconds = launched_rank() == 1 ? 60.0 : 1.0});
   group->barrier();
   if (group->rank() == 1) {
     expect_error(1, [&] {
@@ -260,6 +265,13 @@ void failed() {
   sleep_for_ever();
 }
 
+// Rank 1 does not see the processes that its launcher has started, and fails while the others wait
+// for it.
+void refused() {
+  if (launched_rank() == 1) setenv("OMPI_COMM_WORLD_SIZE", "7", 1);
+  make_mpi_communicator()->barrier();
+}
+
 // Rank 1 fails, and its exception reaches nobody.
 void uncaught() {
   const auto group = make_mpi_communicator();
@@ -318,9 +330,8 @@ void world() {
 // A group of the job's processes: COHORT_TEST_HOSTS has a letter for the host of each, and
 // COHORT_TEST_STORE is a folder that they share.
 void group() {
-  const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
   const std::string hosts = std::getenv("COHORT_TEST_HOSTS");
-  const int rank = number == nullptr ? 0 : std::atoi(number);
+  const int rank = launched_rank();
   testing::DirectoryStore store(std::getenv("COHORT_TEST_STORE"));
   expect_no_error(rank, [&] {
     const auto connected = make_communicators({.store = &store,
@@ -350,6 +361,7 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"again", again},
     {"killed", killed},
     {"failed", failed},
+    {"refused", refused},
     {"uncaught", uncaught},
     {"leave", leave},
     {"own_mpi", [] { own_mpi(MPI_THREAD_MULTIPLE, false); }},

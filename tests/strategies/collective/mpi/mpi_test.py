@@ -196,6 +196,11 @@ class Ends(Act):
         self.assertIn("rank 1 cannot go on", output)
         self.assertNotEqual(code, 0, output)
 
+    def test_a_rank_that_is_refused_ends_the_job(self):
+        code, output = Job(3, ACTOR, "refused").end(cases.SOON)
+        self.assertIn("Open MPI sees 3 processes, but OMPI_COMM_WORLD_SIZE is 7", output)
+        self.assertNotEqual(code, 0, output)
+
     def test_an_exception_that_nobody_catches_ends_the_job(self):
         code, output = Job(3, ACTOR, "uncaught").end(cases.SOON)
         self.assertNotEqual(code, 0, output)
