@@ -70,11 +70,14 @@ void Group::give_up(const Error& error, uint64_t call) {
 }
 
 void Group::flush_end() {
-  if (announcements_.empty()) return;
-  transport_->poll_until(Clock::now() + kFlush, [&] {
+  const auto is_told = [&] {
     return std::all_of(announcements_.begin(), announcements_.end(),
                        [](const TransferPtr& transfer) { return transfer->done; });
-  });
+  };
+  try {
+    transport_->poll_until(Clock::now() + kFlush, is_told);
+  } catch (const Error&) {  // MPI has ended, and the group with it
+  }
 }
 
 TransferPtr Group::send(int rank, Control control) {

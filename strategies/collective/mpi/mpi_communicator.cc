@@ -48,11 +48,8 @@ class MpiCommunicator final : public QueuedCommunicator {
         limit_(limit),
         stall_(std::move(stall)) {}
   ~MpiCommunicator() override {
-    try {
-      end(Error(Code::kUnavailable, group_.name(rank()) + " has left its group",
-                group_.peer(rank())));
-    } catch (const Error&) {  // MPI has ended, and the group with it
-    }
+    end(Error(Code::kUnavailable, group_.name(rank()) + " has left its group",
+              group_.peer(rank())));
     end_queue();
   }
 

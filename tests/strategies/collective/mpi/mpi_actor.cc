@@ -307,6 +307,18 @@ void own_mpi(int level, bool finalize) {
   expect_error(rank, [] { make_mpi_communicator(); });
 }
 
+// The application aborts its group again when MPI has ended.
+void aborted_late() {
+  const auto& mpi = mpi::library();
+  int provided = 0;
+  mpi.init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  const auto group = make_mpi_communicator();
+  const auto abort = [&] { group->abort(Error(Code::kAborted, "enough")); };
+  abort();
+  mpi.finalize();
+  expect_error(group->rank(), abort);
+}
+
 void single_threaded() {
   const auto& mpi = mpi::library();
   int provided = 0;
@@ -367,6 +379,7 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"own_mpi", [] { own_mpi(MPI_THREAD_MULTIPLE, false); }},
     {"own_mpi_serialized", [] { own_mpi(MPI_THREAD_SERIALIZED, false); }},
     {"finalized_early", [] { own_mpi(MPI_THREAD_MULTIPLE, true); }},
+    {"aborted_late", aborted_late},
     {"single_threaded", single_threaded},
     {"world", world},
     {"wrong_options", wrong_options},

@@ -235,6 +235,10 @@ class Start(Act):
             self.assertEqual(said[rank][0], "sum 2", output)
             self.assertIn("MPI has been finalised", said[rank][1])
 
+    def test_a_group_can_be_aborted_when_mpi_has_been_finalised(self):
+        said, output = self.act(2, "aborted_late")
+        self.assertEqual(said, {r: ["no error"] for r in range(2)}, output)
+
     def test_mpi_of_one_thread_is_refused(self):
         said, output = self.act(2, "single_threaded")
         for rank in range(2):
