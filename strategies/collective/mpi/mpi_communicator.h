@@ -12,8 +12,9 @@
 namespace cohort {
 
 struct MpiOptions {
-  // How long one rank may wait for another in a call, or in making the communicator, before
-  // kDeadlineExceeded names the rank and ends the group. Greater than 0.
+  // How long one rank may wait for another in a call before kDeadlineExceeded names the rank and
+  // ends the group. In making the communicator all are waited for as long, and nobody is named; but
+  // the start of MPI itself, in the first call, waits for ever. Greater than 0.
   double time_limit_seconds = 600;
   // Of a rank that waits for others to come to a call.
   StallWarning stall = {};
@@ -35,7 +36,7 @@ struct MpiOptions {
 //   communicator could not be made.
 //
 // kUnavailable without Open MPI; kFailedPrecondition where MPI cannot be used as it was started;
-// kDeadlineExceeded where not all processes come.
+// kDeadlineExceeded where MPI has started, but not all processes come.
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options = {});
 
 // As `whole.split(0, key)`, of a communicator made by the above, with a time limit of its own;
