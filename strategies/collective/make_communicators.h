@@ -37,7 +37,8 @@ struct GroupOptions {
   std::string host;
   // How long to wait for the others to join.
   std::chrono::milliseconds join_limit{60'000};
-  // How long a rank waits for the others in a call; for ever without one.
+  // How long a rank waits for the others in a call; for ever without one. The threads of a process
+  // alone take no notice of it, nor of `stall`: with_time_limit() gives them a limit.
   std::optional<std::chrono::milliseconds> limit;
   // Of a rank that waits for others; without one, COHORT_STALL_WARNING_SECONDS, by default 60, to
   // standard error.
