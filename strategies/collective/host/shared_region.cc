@@ -1,5 +1,6 @@
 #include "strategies/collective/host/shared_region.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,8 @@
 namespace cohort {
 namespace {
 
+// Little enough to be reserved between two signals, where these come often.
+constexpr size_t kReservedAtOnce = size_t{16} << 20;
 // What a page-table entry of the second level maps.
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -21,6 +24,17 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 [[noreturn]] void exhausted(const char* what, size_t bytes) {
   fail(Code::kResourceExhausted, "cannot ", what, " ", bytes,
        " bytes of shared memory: ", std::strerror(errno));
+}
+
+// Older kernels give up a reservation, all of it, when a signal comes.
+void reserve(int descriptor, size_t bytes) {
+  for (size_t begin = 0; begin < bytes;) {
+    const size_t step = std::min(kReservedAtOnce, bytes - begin);
+    if (fallocate(descriptor, 0, static_cast<off_t>(begin), static_cast<off_t>(step)) == 0)
+      begin += step;
+    else if (errno != EINTR)
+      exhausted("reserve", bytes);
+  }
 }
 
 // An unused range of addresses that begins at a multiple of a huge page; null when there is none.
@@ -50,8 +64,7 @@ SharedRegion SharedRegion::create(size_t bytes, size_t reserved, Views views) {
   if (region.descriptor_ < 0) exhausted("create", bytes);
   if (ftruncate(region.descriptor_, static_cast<off_t>(bytes)) != 0) exhausted("create", bytes);
   if (fcntl(region.descriptor_, F_ADD_SEALS, kSeals) != 0) exhausted("seal", bytes);
-  if (reserved > 0 && fallocate(region.descriptor_, 0, 0, static_cast<off_t>(reserved)) != 0)
-    exhausted("reserve", reserved);
+  reserve(region.descriptor_, reserved);
   region.map(views);
   return region;
 }

@@ -1,8 +1,31 @@
 #include "strategies/collective/host/shared_region.h"
 
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <utility>
 
 #include <gtest/gtest.h>
+
+namespace {
+
+// As older kernels reserve memory while signals come: not much at once, and at the second attempt.
+thread_local bool signals_come = false;
+constexpr off_t kMuch = off_t{32} << 20;
+
+}  // namespace
+
+extern "C" int fallocate(int descriptor, int mode, off_t offset, off_t bytes) {
+  thread_local bool has_tried = false;
+  has_tried = !has_tried;
+  if (signals_come && (bytes > kMuch || has_tried)) {
+    errno = EINTR;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_fallocate, descriptor, mode, offset, bytes));
+}
 
 namespace cohort {
 namespace {
@@ -31,6 +54,16 @@ TEST(SharedRegion, HasOneViewUnlessAskedForAnother) {
   region.forget_own();
   SharedRegion moved = std::move(region);
   EXPECT_NE(moved.data(), nullptr);
+}
+
+TEST(SharedRegion, IsReservedWholeThoughSignalsCome) {
+  const size_t bytes = size_t{36} << 20;
+  signals_come = true;
+  const SharedRegion region = SharedRegion::create(bytes, bytes);
+  signals_come = false;
+  struct stat status {};
+  ASSERT_EQ(fstat(region.descriptor(), &status), 0);
+  EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, bytes);
 }
 
 TEST(SharedRegion, SizesAreRoundedUpToPages) {
