@@ -8,6 +8,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "strategies/parameter_server/link.h"
 
 namespace cohort::coordinator {
@@ -43,7 +44,7 @@ RemoteWorker::RemoteWorker(WorkerContext& context, int index, std::string task,
       begins_(Clock::now() + std::min(index * context.start_delay, context.max_start_delay)),
       lost_since_(Clock::now()),
       briefing_(context.resources, index),
-      thread_([this] { run(); }) {}
+      thread_(start_thread([this] { run(); })) {}
 
 RemoteWorker::~RemoteWorker() {
   {

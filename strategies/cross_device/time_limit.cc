@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/comma_separated.h"
+#include "core/base/start_threads.h"
 #include "core/collective/forwarding_communicator.h"
 #include "strategies/cluster/coordination/limits.h"
 
@@ -66,7 +67,7 @@ class TimeLimit final : public ForwardingCommunicator {
         limit_(limit),
         rank_(rank()),
         progress_(std::move(progress)),
-        watch_([this] { watch(); }) {}
+        watch_(start_thread([this] { watch(); })) {}
 
   ~TimeLimit() override {
     {

@@ -1,12 +1,25 @@
 #include "tests/testing/few_threads.h"
 
+#include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/base/start_threads.h"
+#include "core/collective/communicator.h"
+#include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/environment.h"
+#include "strategies/collective/hierarchical/group_end.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
+#include "strategies/coordinator/remote_worker.h"
+#include "strategies/cross_device/time_limit.h"
 #include "strategies/parameter_server/task_pool.h"
 #include "strategies/replica_threads.h"
 #include "tests/testing/error_of.h"
@@ -50,14 +63,44 @@ class TakenThreads {
   std::vector<std::thread> threads_;
 };
 
+// What `make` throws where there is no thread for what it makes.
+Error error_without_threads(const std::function<void()>& make) {
+  const FewThreads few;
+  const TakenThreads none;
+  return error_of(make);
+}
+
+TEST(GroupEnd, IsRefusedWhereThereIsNoThreadForIt) {
+  auto control = std::move(make_in_process_communicators(1)[0]);
+  const Error error = error_without_threads(
+      [&] { const hierarchical::GroupEnd end(std::move(control), [](const Error&) {}); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(TimeLimit, IsRefusedWhereThereIsNoThreadForIt) {
+  auto ranks = make_in_process_communicators(1);
+  const Error error = error_without_threads(
+      [&] { with_time_limit(std::move(ranks), std::chrono::seconds(1), {"replica 0"}); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(RemoteWorker, IsRefusedWhereThereIsNoThreadForIt) {
+  const coordination::Security security({}, true, process_environment);
+  coordinator::ClosureQueue queue({});
+  coordinator::ResourceTable resources(1);
+  coordinator::WorkerContext context{.security = security, .queue = queue, .resources = resources};
+  const Address address = Address::of("127.0.0.1", 1);
+  const Error error = error_without_threads(
+      [&] { const coordinator::RemoteWorker worker(context, 0, "worker:0", address); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
 TEST(SharedMemoryMessages, AreStartedWhereThereIsNoThreadForThem) {
   InMemoryStore store;
   const char sent[] = {'a', 'b'};
   const auto ranks =
       make_shared_memory_communicators(store, {.name = "group", .ranks_per_process = 2});
-  const FewThreads few;
-  const TakenThreads none;
-  const Error error = error_of([&] {
+  const Error error = error_without_threads([&] {
     const int64_t first = ranks[0]->start_send({&sent[0], 1, 1});
     EXPECT_NE(ranks[0]->start_send({&sent[1], 1, 1}), first);
   });

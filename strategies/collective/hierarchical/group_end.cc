@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/base/start_threads.h"
+
 namespace cohort::hierarchical {
 namespace {
 
@@ -47,7 +49,9 @@ Ending decode(const Error& error) {
 }  // namespace
 
 GroupEnd::GroupEnd(std::unique_ptr<Communicator> control, std::function<void(const Error&)> stop)
-    : control_(std::move(control)), stop_(std::move(stop)), listener_([this] { listen(); }) {}
+    : control_(std::move(control)),
+      stop_(std::move(stop)),
+      listener_(start_thread([this] { listen(); })) {}
 
 GroupEnd::~GroupEnd() {
   end(Error(Code::kUnavailable, str("rank ", control_->rank(), " has left its group"),
