@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "core/base/part.h"
 #include "strategies/collective/host/host_rank.h"
 
 namespace cohort::hierarchical {
@@ -12,7 +13,6 @@ namespace {
 
 // Large enough that beginning a window costs little beside it, and small enough for the caches.
 constexpr int64_t kWindowBytes = int64_t{8} << 20;
-constexpr int64_t kUnit = 64;
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
@@ -20,9 +20,9 @@ int64_t sum(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-// In multiples of kUnit, and at least that.
+// In multiples of kPartUnit, and at least that.
 int64_t window_of(int64_t bytes) {
-  return std::max(kWindowBytes / bytes / kUnit, int64_t{1}) * kUnit;
+  return std::max(kWindowBytes / bytes / kPartUnit, int64_t{1}) * kPartUnit;
 }
 
 const char* plus(const void* memory, int64_t bytes) {

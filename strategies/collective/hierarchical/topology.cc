@@ -1,12 +1,8 @@
 #include "strategies/collective/hierarchical/topology.h"
 
+#include "core/base/part.h"
+
 namespace cohort::hierarchical {
-namespace {
-
-// Shares begin at multiples of this many elements, so that ranks work on whole cache lines.
-constexpr int64_t kUnit = 64;
-
-}  // namespace
 
 Topology::Topology(const std::vector<int>& hosts, int rank)
     : rank_(rank), host_of_(hosts.size()), place_of_(hosts.size()) {
@@ -38,7 +34,7 @@ int Topology::first_lane(int place) const {
 }
 
 int64_t Topology::begin(int64_t total, int lane) const {
-  return lane == num_lanes_ ? total : total / kUnit * lane / num_lanes_ * kUnit;
+  return part_of(total, lane, num_lanes_).begin;
 }
 
 std::vector<int64_t> Topology::place_shares(int64_t total, int64_t unit) const {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/part.h"
 #include "core/collective/bucket.h"
 #include "core/collective/reduction.h"
 
@@ -11,9 +12,6 @@ namespace cohort::mpi {
 namespace {
 
 using Range = ElementRange;
-
-// Parts of a reduction begin at multiples of this many elements.
-constexpr int64_t kPartUnit = 64;
 
 bool is_small(int64_t bytes) { return bytes <= kInlineBytes; }
 
@@ -61,10 +59,10 @@ Bucket bucket_of(const ReduceScatterCall& c, int rank) {
 
 std::vector<Range> parts_of(int64_t total, int ranks) {
   std::vector<Range> parts;
-  const auto boundary = [&](int r) {
-    return r == ranks ? total : total / kPartUnit * r / ranks * kPartUnit;
-  };
-  for (int r = 0; r < ranks; ++r) parts.push_back({boundary(r), boundary(r + 1) - boundary(r)});
+  for (int r = 0; r < ranks; ++r) {
+    const Part part = part_of(total, r, ranks);
+    parts.push_back({part.begin, part.size()});
+  }
   return parts;
 }
 std::vector<Range> parts_of(const AllReduceCall&, const Bucket& bucket, int ranks) {

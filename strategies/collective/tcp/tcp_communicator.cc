@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/base/comma_separated.h"
+#include "core/base/part.h"
 #include "core/collective/background_queue.h"
 #include "core/collective/reduction.h"
 #include "core/collective/split.h"
@@ -243,11 +244,8 @@ void TcpCommunicator::reduce(const Call& call, std::span<const Segment> segments
   if (count * element * (size() - 1) <= kGatheredReduction)
     return reduce_gathered(call, segments, op, dtype, count * element);
 
-  // Slices begin at multiples of 64 elements, so that ranks work on whole cache lines.
-  constexpr int64_t kUnit = 64;
   SliceReduction::Plan plan{.op = op, .dtype = dtype, .wanted_by = wanted_by};
-  for (int r = 0; r < size(); ++r) plan.boundaries.push_back(count / kUnit * r / size() * kUnit);
-  plan.boundaries.push_back(count);
+  for (int r = 0; r <= size(); ++r) plan.boundaries.push_back(part_of(count, r, size()).begin);
   const int64_t first = plan.boundaries[at(rank())] * element;
   const int64_t last = plan.boundaries[at(rank()) + 1] * element;
   int64_t begin = 0, unwanted = 0;
