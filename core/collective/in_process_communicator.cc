@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <numeric>
 
 #include "core/base/part.h"
-#include "core/base/threads.h"
+#include "core/collective/copy_bytes.h"
 #include "core/collective/message_board.h"
 #include "core/collective/queued_communicator.h"
 #include "core/collective/reduction.h"
@@ -14,9 +13,6 @@
 
 namespace cohort {
 namespace {
-
-// What one thread copies at least.
-constexpr int64_t kCopyGrain = int64_t{1} << 17;
 
 // What the ranks of one group share.
 struct Group {
@@ -35,14 +31,6 @@ struct Group {
   std::mutex mutex;
   std::map<int, std::shared_ptr<Group>> parts;  // by color, while the group is being split
 };
-
-void copy(const void* source, void* target, int64_t bytes) {
-  if (source == target || bytes == 0) return;
-  parallel_for(bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
-    std::memcpy(static_cast<char*>(target) + begin, static_cast<const char*>(source) + begin,
-                static_cast<size_t>(end - begin));
-  });
-}
 
 const void* at(const void* memory, int64_t bytes) {
   return static_cast<const char*>(memory) + bytes;
@@ -178,31 +166,32 @@ class InProcessCommunicator final : public QueuedCommunicator {
   }
 
   void work(const BroadcastCall& own) {
-    copy(call<BroadcastCall>(own.root).source, own.target, own.bytes);
+    copy_bytes(call<BroadcastCall>(own.root).source, own.target, own.bytes);
   }
 
   void work(const AllGatherCall& own) {
     for (int r = 0; r < size(); ++r)
-      copy(call<AllGatherCall>(r).source, at(own.target, offset(own.bytes, static_cast<size_t>(r))),
-           own.bytes[static_cast<size_t>(r)]);
+      copy_bytes(call<AllGatherCall>(r).source,
+                 at(own.target, offset(own.bytes, static_cast<size_t>(r))),
+                 own.bytes[static_cast<size_t>(r)]);
   }
 
   void work(const GatherCall& own) {
-    copy(own.source, at(call<GatherCall>(own.root).target, offset(own.bytes, this->own())),
-         own.bytes[this->own()]);
+    copy_bytes(own.source, at(call<GatherCall>(own.root).target, offset(own.bytes, this->own())),
+               own.bytes[this->own()]);
   }
 
   void work(const ScatterCall& own) {
-    copy(at(call<ScatterCall>(own.root).source, offset(own.bytes, this->own())), own.target,
-         own.bytes[this->own()]);
+    copy_bytes(at(call<ScatterCall>(own.root).source, offset(own.bytes, this->own())), own.target,
+               own.bytes[this->own()]);
   }
 
   void work(const AllToAllCall& own) {
     for (int r = 0; r < size(); ++r) {
       const auto& other = call<AllToAllCall>(r);
       const auto sender = static_cast<size_t>(r);
-      copy(at(other.source, offset(other.send_bytes, this->own())),
-           at(own.target, offset(own.receive_bytes, sender)), own.receive_bytes[sender]);
+      copy_bytes(at(other.source, offset(other.send_bytes, this->own())),
+                 at(own.target, offset(own.receive_bytes, sender)), own.receive_bytes[sender]);
     }
   }
 
@@ -241,8 +230,8 @@ class InProcessCommunicator final : public QueuedCommunicator {
     group_->rendezvous.part();
     for (size_t i = 0; i < segments.size(); ++i)
       if (segments[i].target != nullptr)
-        copy(segment(holder(i), i).target, segments[i].target,
-             segments[i].count * static_cast<int64_t>(dtype_size(own.dtype)));
+        copy_bytes(segment(holder(i), i).target, segments[i].target,
+                   segments[i].count * static_cast<int64_t>(dtype_size(own.dtype)));
   }
 
   // The first rank that wants a segment's result; size() where none does.

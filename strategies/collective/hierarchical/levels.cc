@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/base/part.h"
-#include "strategies/collective/host/host_rank.h"
+#include "core/collective/copy_bytes.h"
 
 namespace cohort::hierarchical {
 namespace {

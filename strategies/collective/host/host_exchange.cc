@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/collective/copy_bytes.h"
+
 namespace cohort {
 namespace {
 

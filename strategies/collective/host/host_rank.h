@@ -20,9 +20,6 @@ enum class HostPath {
   kStaged   // through staging areas, one part after the other
 };
 
-// A copy by this rank's team; `source` may be `target`.
-void copy_bytes(const void* source, void* target, int64_t bytes);
-
 // The memory of a peer is not as its calls, which were equal to this rank's, say.
 [[noreturn]] void refuse_peer(const HostRank& host, int rank);
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/part.h"
+#include "core/collective/copy_bytes.h"
 #include "core/collective/reduction.h"
 
 namespace cohort {
