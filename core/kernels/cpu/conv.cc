@@ -33,7 +33,7 @@ struct ConvProblem {
     any_filter = memory::desc(dims, dnnl_type(filter_type), memory::format_tag::any);
   }
 
-  // Of the forward pass, which also guides oneDNN's choice for the gradients.
+  // Of the forward pass.
   dnnl::convolution_forward::primitive_desc forward(const memory::desc& bias = {},
                                                     const std::string& activation = "") const {
     const auto kind = dnnl::prop_kind::forward_training;
@@ -43,6 +43,12 @@ struct ConvProblem {
     return {desc, DnnlSequence::attributes(activation), dnnl_engine()};
   }
 };
+
+// What guides oneDNN's choice for a gradient: the forward pass in the dtype of the operands alone,
+// since it has none that takes or gives what a gradient in float32 of 16-bit operands would.
+dnnl::convolution_forward::primitive_desc hint(const ConvSizes& sizes, DType operands) {
+  return ConvProblem(sizes, operands, operands, operands).forward();
+}
 
 std::unique_ptr<Kernel> make_dnnl_conv(const KernelSpec& spec) {
   const ConvProblem p(conv_sizes(spec), spec.inputs[0].dtype, spec.inputs[1].dtype,
@@ -66,12 +72,12 @@ std::unique_ptr<Kernel> make_dnnl_conv(const KernelSpec& spec) {
 }
 
 std::unique_ptr<Kernel> make_dnnl_conv_grad_input(const KernelSpec& spec) {
-  const ConvProblem p(conv_grad_input_sizes(spec), spec.outputs[0].dtype, spec.inputs[1].dtype,
-                      spec.inputs[0].dtype);
+  const ConvSizes sizes = conv_grad_input_sizes(spec);
+  const ConvProblem p(sizes, spec.outputs[0].dtype, spec.inputs[1].dtype, spec.inputs[0].dtype);
   const dnnl::convolution_backward_data::primitive_desc desc(
       {dnnl::algorithm::convolution_direct, p.x, p.any_filter, p.y, p.strides, p.dilations,
        p.before, p.after},
-      DnnlSequence::attributes(), dnnl_engine(), p.forward());
+      DnnlSequence::attributes(), dnnl_engine(), hint(sizes, spec.inputs[0].dtype));
 
   auto kernel = std::make_unique<DnnlSequence>();
   const auto filter = kernel->reordered(DnnlSequence::input(1), p.filter, desc.weights_desc());
@@ -83,12 +89,12 @@ std::unique_ptr<Kernel> make_dnnl_conv_grad_input(const KernelSpec& spec) {
 }
 
 std::unique_ptr<Kernel> make_dnnl_conv_grad_filter(const KernelSpec& spec) {
-  const ConvProblem p(conv_grad_filter_sizes(spec), spec.inputs[0].dtype, spec.outputs[0].dtype,
-                      spec.inputs[1].dtype);
+  const ConvSizes sizes = conv_grad_filter_sizes(spec);
+  const ConvProblem p(sizes, spec.inputs[0].dtype, spec.outputs[0].dtype, spec.inputs[1].dtype);
   const dnnl::convolution_backward_weights::primitive_desc desc(
       {dnnl::algorithm::convolution_direct, p.x, p.any_filter, p.y, p.strides, p.dilations,
        p.before, p.after},
-      DnnlSequence::attributes(), dnnl_engine(), p.forward());
+      DnnlSequence::attributes(), dnnl_engine(), hint(sizes, spec.inputs[0].dtype));
 
   auto kernel = std::make_unique<DnnlSequence>();
   const auto theirs = desc.diff_weights_desc();

@@ -72,23 +72,23 @@ class DnnlSequence final : public Kernel {
   int64_t output_elements_ = 0;
 };
 
-// The kernel that `make` builds of oneDNN primitives, or K<float> or K<double> where oneDNN cannot.
-// Primitives are made for the calling thread's team, and need more scratch on a larger one.
+// The kernel that `make` builds of oneDNN primitives: in float32, between conversions, where oneDNN
+// cannot in 16 bits, and K<float> or K<double> where it cannot at all. Primitives are made for the
+// calling thread's team, and need more scratch on a larger one.
 template <template <typename> class K>
 std::unique_ptr<Kernel> make_dnnl_or(const KernelSpec& spec,
                                      std::unique_ptr<Kernel> (*make)(const KernelSpec&)) {
-  if (!dnnl_runs(spec)) {
-    if (!has_16_bit(spec)) return make_floating<K>(spec);
-    return make_widened(
-        spec, [make](const KernelSpec& wide) { return make_dnnl_or<K>(wide, make); },
-        kCpuHalfConversion);
+  if (dnnl_runs(spec)) {
+    COHORT_CHECK(num_threads() == spec.num_threads);
+    try {
+      return make(spec);
+    } catch (const dnnl::error&) {  // it has no such primitive
+    }
   }
-  COHORT_CHECK(num_threads() == spec.num_threads);
-  try {
-    return make(spec);
-  } catch (const dnnl::error&) {
-    return make_floating<K>(spec);
-  }
+  if (!has_16_bit(spec)) return make_floating<K>(spec);
+  return make_widened(
+      spec, [make](const KernelSpec& wide) { return make_dnnl_or<K>(wide, make); },
+      kCpuHalfConversion);
 }
 
 }  // namespace cohort

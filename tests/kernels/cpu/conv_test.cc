@@ -5,30 +5,6 @@
 namespace cohort {
 namespace {
 
-// Calls visit(index into x, into the filter, into y) for every product of a convolution.
-template <typename F>
-void for_each_product(const Shape& x, const Shape& filter, const Shape& y,
-                      const Attributes& attributes, F visit) {
-  const List strides = attributes.get<List>("strides"),
-             dilations = attributes.get<List>("dilations");
-  const List pads = attributes.get<List>("pads");
-  const int64_t group_in = filter[2], group_out = filter[3] / attributes.get<int64_t>("groups");
-  for (int64_t n = 0; n < y[0]; ++n)
-    for (int64_t oh = 0; oh < y[1]; ++oh)
-      for (int64_t ow = 0; ow < y[2]; ++ow)
-        for (int64_t o = 0; o < y[3]; ++o)
-          for (int64_t kh = 0; kh < filter[0]; ++kh)
-            for (int64_t kw = 0; kw < filter[1]; ++kw)
-              for (int64_t i = 0; i < group_in; ++i) {
-                const int64_t h = oh * strides[0] - pads[0] + kh * dilations[0];
-                const int64_t w = ow * strides[1] - pads[2] + kw * dilations[1];
-                if (h < 0 || h >= x[1] || w < 0 || w >= x[2]) continue;
-                visit(((n * x[1] + h) * x[2] + w) * x[3] + o / group_out * group_in + i,
-                      ((kh * filter[1] + kw) * group_in + i) * filter[3] + o,
-                      ((n * y[1] + oh) * y[2] + ow) * y[3] + o);
-              }
-}
-
 struct Case {
   Shape x, filter;
   List strides = {1, 1}, pads = {0, 0, 0, 0}, dilations = {1, 1};
@@ -45,6 +21,52 @@ struct Case {
     return {x[0], extent(0), extent(1), filter[3]};
   }
 };
+
+// Calls visit(index into x, into the filter, into y) for every product of a convolution.
+template <typename F>
+void for_each_product(const Case& c, F visit) {
+  const Shape &x = c.x, &filter = c.filter, y = c.y();
+  const int64_t group_in = filter[2], group_out = filter[3] / c.groups;
+  for (int64_t n = 0; n < y[0]; ++n)
+    for (int64_t oh = 0; oh < y[1]; ++oh)
+      for (int64_t ow = 0; ow < y[2]; ++ow)
+        for (int64_t o = 0; o < y[3]; ++o)
+          for (int64_t kh = 0; kh < filter[0]; ++kh)
+            for (int64_t kw = 0; kw < filter[1]; ++kw)
+              for (int64_t i = 0; i < group_in; ++i) {
+                const int64_t h = oh * c.strides[0] - c.pads[0] + kh * c.dilations[0];
+                const int64_t w = ow * c.strides[1] - c.pads[2] + kw * c.dilations[1];
+                if (h < 0 || h >= x[1] || w < 0 || w >= x[2]) continue;
+                visit(((n * x[1] + h) * x[2] + w) * x[3] + o / group_out * group_in + i,
+                      ((kh * filter[1] + kw) * group_in + i) * filter[3] + o,
+                      ((n * y[1] + oh) * y[2] + ow) * y[3] + o);
+              }
+}
+
+// The three convolutions by their definition.
+Tensor convolution(const Case& c, const Tensor& x, const Tensor& filter) {
+  Tensor y = Tensor::zeros(DType::kFloat64, c.y());
+  for_each_product(c, [&](int64_t i, int64_t f, int64_t o) {
+    y.data<double>()[o] += x.data<double>()[i] * filter.data<double>()[f];
+  });
+  return y;
+}
+
+Tensor input_gradient(const Case& c, const Tensor& dy, const Tensor& filter) {
+  Tensor dx = Tensor::zeros(DType::kFloat64, c.x);
+  for_each_product(c, [&](int64_t i, int64_t f, int64_t o) {
+    dx.data<double>()[i] += dy.data<double>()[o] * filter.data<double>()[f];
+  });
+  return dx;
+}
+
+Tensor filter_gradient(const Case& c, const Tensor& x, const Tensor& dy) {
+  Tensor dfilter = Tensor::zeros(DType::kFloat64, c.filter);
+  for_each_product(c, [&](int64_t i, int64_t f, int64_t o) {
+    dfilter.data<double>()[f] += x.data<double>()[i] * dy.data<double>()[o];
+  });
+  return dfilter;
+}
 
 // By size, and what oneDNN takes or leaves.
 const Case kCases[] = {
@@ -83,13 +105,8 @@ std::vector<Case> all_cases() {
 TEST(Conv2D, MatchesTheDefinition) {
   for (const Case& c : all_cases())
     check_kernel("Conv2D", {random_tensor(c.x, 1), random_tensor(c.filter, 2)}, c.attributes(),
-                 [&](const Tensors& in, const Attributes& attributes) -> Tensors {
-                   Tensor y = Tensor::zeros(DType::kFloat64, c.y());
-                   for_each_product(
-                       c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
-                         y.data<double>()[o] += in[0].data<double>()[i] * in[1].data<double>()[f];
-                       });
-                   return {y};
+                 [&](const Tensors& in, const Attributes&) -> Tensors {
+                   return {convolution(c, in[0], in[1])};
                  });
 }
 
@@ -98,13 +115,8 @@ TEST(Conv2DGradInput, IsTheTransposeOfConv2D) {
     Attributes attributes = c.attributes();
     attributes.set("input_size", List{c.x[1], c.x[2]});
     check_kernel("Conv2DGradInput", {random_tensor(c.y(), 1), random_tensor(c.filter, 2)},
-                 attributes, [&](const Tensors& in, const Attributes& attributes) -> Tensors {
-                   Tensor dx = Tensor::zeros(DType::kFloat64, c.x);
-                   for_each_product(
-                       c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
-                         dx.data<double>()[i] += in[0].data<double>()[o] * in[1].data<double>()[f];
-                       });
-                   return {dx};
+                 attributes, [&](const Tensors& in, const Attributes&) -> Tensors {
+                   return {input_gradient(c, in[0], in[1])};
                  });
   }
 }
@@ -113,16 +125,35 @@ TEST(Conv2DGradFilter, SumsOverAllPixels) {
   for (const Case& c : all_cases()) {
     Attributes attributes = c.attributes();
     attributes.set("filter_size", List{c.filter[0], c.filter[1]});
-    check_kernel(
-        "Conv2DGradFilter", {random_tensor(c.x, 1), random_tensor(c.y(), 2)}, attributes,
-        [&](const Tensors& in, const Attributes& attributes) -> Tensors {
-          Tensor dfilter = Tensor::zeros(DType::kFloat64, c.filter);
-          for_each_product(c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
-            dfilter.data<double>()[f] += in[0].data<double>()[i] * in[1].data<double>()[o];
-          });
-          return {dfilter};
-        });
+    check_kernel("Conv2DGradFilter", {random_tensor(c.x, 1), random_tensor(c.y(), 2)}, attributes,
+                 [&](const Tensors& in, const Attributes&) -> Tensors {
+                   return {filter_gradient(c, in[0], in[1])};
+                 });
   }
+}
+
+// Nothing is rounded to 16 bits on the way.
+TEST(Conv2D, GivesFloat32OfHalfOperandsAsDoItsGradients) {
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      Attributes attributes = c.attributes();
+      attributes.set("dtype", DType::kFloat32);
+      attributes.set("input_size", List{c.x[1], c.x[2]});
+      attributes.set("filter_size", List{c.filter[0], c.filter[1]});
+      const Tensor x = random_tensor(c.x, 1).cast(dtype),
+                   filter = random_tensor(c.filter, 2).cast(dtype),
+                   dy = random_tensor(c.y(), 3).cast(dtype);
+      const auto check = [&](const std::string& op, const Tensor& a, const Tensor& b,
+                             Tensor (*definition)(const Case&, const Tensor&, const Tensor&)) {
+        const Tensor got = run_kernel(op, {a, b}, attributes)[0];
+        EXPECT_EQ(got.dtype(), DType::kFloat32) << op;
+        expect_close(got, definition(c, a.cast(DType::kFloat64), b.cast(DType::kFloat64)),
+                     tolerance_of(DType::kFloat32), str(op, " of ", a.spec(), " and ", b.spec()));
+      };
+      check("Conv2D", x, filter, convolution);
+      check("Conv2DGradInput", dy, filter, input_gradient);
+      check("Conv2DGradFilter", x, dy, filter_gradient);
+    }
 }
 
 // Each case with one activation, and the next case with the next one.
@@ -140,11 +171,7 @@ TEST(FusedConv2D, AddsBiasAndActivates) {
           "FusedConv2D",
           {random_tensor(c.x, 1), random_tensor(c.filter, 2), random_tensor({c.filter[3]}, 3)},
           attributes, [&](const Tensors& in, const Attributes& attributes) -> Tensors {
-            Tensor y = Tensor::zeros(DType::kFloat64, c.y());
-            for_each_product(
-                c.x, c.filter, c.y(), attributes, [&](int64_t i, int64_t f, int64_t o) {
-                  y.data<double>()[o] += in[0].data<double>()[i] * in[1].data<double>()[f];
-                });
+            Tensor y = convolution(c, in[0], in[1]);
             for (int64_t i = 0; i < y.num_elements(); ++i) {
               double& v = y.data<double>()[i];
               v += in[2].data<double>()[i % c.filter[3]];
