@@ -100,7 +100,8 @@ inline double tolerance(DType dtype) {
   }
 }
 
-// Compares with NaN equal to NaN; errors are relative to max(1, |expected|).
+// Compares with NaN equal to NaN, and an infinity to itself alone; errors are relative to max(1,
+// |expected|).
 inline void expect_near(const std::vector<double>& expected, const Tensor& actual, double tolerance,
                         const std::string& what) {
   const auto values = to_doubles(actual);
@@ -109,6 +110,7 @@ inline void expect_near(const std::vector<double>& expected, const Tensor& actua
     const bool same =
         values[i] == expected[i] || (std::isnan(values[i]) && std::isnan(expected[i]));
     const bool near =
+        std::isfinite(expected[i]) &&
         std::abs(values[i] - expected[i]) <= tolerance * std::max(1.0, std::abs(expected[i]));
     ASSERT_TRUE(same || near) << what << ": element " << i << " is " << values[i] << ", expected "
                               << expected[i] << " (seed " << kSeed << ")";
