@@ -102,9 +102,19 @@ TEST(Random, DependsOnSeedStepAndReplicaButNotOnThreads) {
 }
 
 TEST(Random, SmallAndEmptyTensorsAndDegenerateRanges) {
-  for (const char* op : kOps)
-    for (int64_t n : {0, 1, 2, 3, 5})
-      EXPECT_EQ(draw(op, {DType::kFloat32, {n}}, 0, 1).num_elements(), n);
+  const struct {
+    const char* op;
+    double low, high;  // beyond which no number of 24 random bits comes
+  } ranges[] = {{"RandomUniform", 0, 1}, {"RandomNormal", -6, 6}, {"TruncatedNormal", -2, 2}};
+  for (const auto& [op, low, high] : ranges)
+    for (int64_t n : {0, 1, 2, 3, 5}) {
+      const auto values = to_doubles(draw(op, {DType::kFloat32, {n}}, 0, 1));
+      EXPECT_EQ(values.size(), static_cast<size_t>(n)) << op;
+      for (const double value : values) {
+        EXPECT_GE(value, low) << op << " of " << n;
+        EXPECT_LE(value, high) << op << " of " << n;
+      }
+    }
   EXPECT_EQ(draw("RandomUniform", {DType::kFloat32, {}}, 4, 4).item(), 4);
   EXPECT_EQ(draw("RandomNormal", {DType::kFloat64, {}}, 4, 0).item(), 4);
 }
