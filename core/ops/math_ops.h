@@ -72,7 +72,8 @@ Value silu(const Value& x);  // x * sigmoid(x)
 
 // Reductions over `axes` (negative ones count from the end; none at all means every axis). An empty
 // sum is 0, product 1; the mean, max and min of no elements are NaN, -inf/lowest and +inf/highest.
-// The gradient of max and min is shared equally among ties.
+// The gradient of max and min is shared equally among ties. That of a product is right where the
+// product of all nonzero elements is within the range of float32, or of float64 where x is float64.
 Value reduce_sum(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
 Value reduce_mean(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
 Value reduce_max(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);

@@ -72,18 +72,21 @@ Values extreme_gradient(const Node& node, const Values& dys) {
 }
 
 // The product of the others: of those that are not zero, times the one that is, which has a
-// derivative of its own; 0 where more are.
+// derivative of its own; 0 where more are. Products are of at least float32: beyond a 16-bit number
+// the product of all may be where those of the others are not.
 Values prod_gradient(const Node& node, const Values& dys) {
-  const Value& x = node.inputs()[0];
+  const DType dtype = dys[0].dtype(), wide = statistics_dtype(dtype);
+  const Value x = cast(node.inputs()[0], wide);
   const auto& axes = node.attributes().get<Axes>("axes");
   const auto sum_of_others = [&](const Value& v) { return reduce_sum(v, axes, true) - v; };
   const Value zero = scalar_like(x, 0), one = scalar_like(x, 1);
   const Value is_zero = equal(x, zero);
-  const Value zeros = sum_of_others(cast(is_zero, x.dtype()));
+  const Value zeros = sum_of_others(cast(is_zero, wide));
   const Value only_zero = where(equal(zeros, one), sum_of_others(where(is_zero, x, zero)), zero);
   const Value nonzero = where(is_zero, one, x);
   const Value others = reduce_prod(nonzero, axes, true) / nonzero;
-  return {with_kept_axes(node, dys[0]) * (others * where(equal(zeros, zero), one, only_zero))};
+  const Value derivatives = others * where(equal(zeros, zero), one, only_zero);
+  return {cast(cast(with_kept_axes(node, dys[0]), wide) * derivatives, dtype)};
 }
 
 COHORT_REGISTER_OP({.name = "ReduceSum",

@@ -57,6 +57,25 @@ TEST(ReduceProd, SecondDerivativesAreRightWithZeros) {
       {rows});
 }
 
+TEST(ReduceProd, GradientInFloat16IsRightWhereTheProductIsOutOfItsRange) {
+  const struct {
+    std::vector<double> x;
+    double scale;
+    std::vector<double> gradient;
+  } cases[] = {{{256, 256, 4}, 0x1p-10, {1, 1, 64}},
+               {{0x1p-13, 0x1p-13, 1}, 0x1p10, {0x1p-3, 0x1p-3, 0x1p-16}}};
+  for (const auto& [factors, scale, gradient] : cases) {
+    Graph graph;
+    const Value x = graph.add_input("x", {DType::kFloat16, {3}});
+    const auto dx = gradients(reduce_prod(x) * scale, {x});
+    const Tensor given = Tensor::from<double>(factors, {3}).cast(DType::kFloat16),
+                 found = evaluate({dx[0].values}, {given})[0];
+    EXPECT_EQ(found.dtype(), DType::kFloat16);
+    EXPECT_EQ(to_string(found.cast(DType::kFloat64)),
+              to_string(Tensor::from<double>(gradient, {3})));
+  }
+}
+
 TEST(ReduceMax, GradientIsSharedAmongTies) {
   Graph graph;
   const Value x = graph.add_input("x", {DType::kFloat64, {4}});
