@@ -152,7 +152,7 @@ void Tensor::check_dtype(DType wanted) const {
 void Tensor::copy_from(const void* source, size_t size) {
   if (size != bytes())
     invalid(size, " bytes of values given for ", spec_, ", which holds ", bytes());
-  if (size > 0) std::memcpy(data_, source, size);
+  if (size > 0) std::memmove(data_, source, size);  // assign()'s may overlap
 }
 
 namespace {

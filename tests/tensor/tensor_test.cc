@@ -1,8 +1,11 @@
 #include "core/tensor/tensor.h"
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -28,6 +31,24 @@ TEST(TensorTest, WithoutAValueIsRefusedWhereElementsAreNeeded) {
   }
   EXPECT_FALSE(empty.defined());
   EXPECT_EQ(one.item(), 1);
+}
+
+TEST(TensorTest, RowsAreAssignedToRowsThatOverlapThem) {
+  constexpr int64_t kRows = 1000;
+  std::vector<int64_t> numbers(kRows);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  for (const int64_t by : {1, 3, 70}) {
+    const Tensor tensor = Tensor::from(numbers, {kRows});
+    const Tensor head = tensor.slice_rows(0, kRows - by), tail = tensor.slice_rows(by, kRows);
+    const Tensor head_before = head.clone();
+    Tensor target = tail;
+    target.assign(head);
+    EXPECT_TRUE(std::ranges::equal(tail.values<int64_t>(), head_before.values<int64_t>())) << by;
+    const Tensor tail_before = tail.clone();
+    target = head;
+    target.assign(tail);
+    EXPECT_TRUE(std::ranges::equal(head.values<int64_t>(), tail_before.values<int64_t>())) << by;
+  }
 }
 
 TEST(TensorTest, IsWrittenWithItsFirstElements) {
