@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/base/threads.h"
+#include "core/kernels/common/functors.h"
 #include "core/kernels/kernel.h"
 
 namespace cohort {
@@ -94,8 +95,10 @@ class CombineSlicesKernel final : public Kernel {
       std::array<A, kColumns> total;
       std::fill_n(total.begin(), n, A(0));
       for (int64_t i = is_first ? first : kNone; i != kNone; i = next_[static_cast<size_t>(i)])
-        for (int64_t c = 0; c < n; ++c)
-          total[static_cast<size_t>(c)] += static_cast<A>(values[i * columns_ + column + c]);
+        for (int64_t c = 0; c < n; ++c) {
+          A& so_far = total[static_cast<size_t>(c)];
+          so_far = functors::Add{}(so_far, static_cast<A>(values[i * columns_ + column + c]));
+        }
       for (int64_t c = 0; c < n; ++c)
         sums[first * columns_ + column + c] = static_cast<T>(total[static_cast<size_t>(c)]);
     }
@@ -107,10 +110,7 @@ class CombineSlicesKernel final : public Kernel {
   std::vector<int64_t> next_, last_;  // next_[i]: after slice i; last_[first]: so far
 };
 
-COHORT_REGISTER_KERNEL("CombineSlices", kCpu,
-                       [](const KernelSpec& spec) -> std::unique_ptr<Kernel> {
-                         return std::make_unique<CombineSlicesKernel>(spec);
-                       });
+COHORT_REGISTER_KERNEL("CombineSlices", kCpu, make_plain<CombineSlicesKernel>);
 
 }  // namespace
 }  // namespace cohort

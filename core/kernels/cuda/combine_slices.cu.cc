@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "core/kernels/common/convert.h"
+#include "core/kernels/common/functors.h"
 #include "core/kernels/cuda/update_lists.h"
 
 namespace cohort::cuda {
@@ -24,7 +25,7 @@ void combine(const KernelContext& context, int64_t slices, int64_t columns,
     Sum sum = 0;
     for (int64_t slice = lists.row[first] == kNone ? kNone : first; slice != kNone;
          slice = lists.next[slice])
-      sum += convert<Sum>(values[slice * columns + column]);
+      sum = functors::Add{}(sum, convert<Sum>(values[slice * columns + column]));
     sums[i] = convert<T>(sum);
   });
 }

@@ -16,6 +16,16 @@ TEST(CombineSlices, AddsSlicesOfOneRowAtItsFirstPlace) {
   }
 }
 
+TEST(CombineSlices, IntegerSumsWrapAround) {
+  const Tensor rows = Tensor::from<int64_t>({4, 4}, {2});
+  for (const DType dtype : {DType::kInt32, DType::kInt64, DType::kUInt8}) {
+    const Tensor highest = Tensor::full(dtype, {2}, INFINITY);
+    const auto out = run_kernel("CombineSlices", {rows, highest}, {rows.spec(), highest.spec()})[1];
+    const double twice = dtype == DType::kUInt8 ? 254 : -2;
+    expect_near({twice, 0}, out, 0, str("sums of ", dtype));
+  }
+}
+
 TEST(CombineSlices, AgreesWithAMapOnAnyNumberOfThreads) {
   struct Case {
     int64_t slices, rows, columns;
