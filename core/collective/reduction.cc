@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/base/threads.h"
+#include "core/base/wrapping.h"
 
 namespace cohort {
 namespace {
@@ -21,15 +22,10 @@ constexpr int64_t kCacheLine = 64, kChunkBytes = 512, kAheadBytes = 2048;
 template <typename T>
 using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
 
-// Integers wrap around, as in any kernel, instead of being undefined.
-template <typename A>
-using Wrapping = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>,
-                                             std::type_identity<A>>::type;
-
 struct Addition {
   template <typename A>
   static A combine(A a, A b) {
-    return static_cast<A>(static_cast<Wrapping<A>>(a) + static_cast<Wrapping<A>>(b));
+    return wrapping_sum(a, b);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/notice.h"
+#include "core/base/wrapping.h"
 
 namespace cohort {
 namespace {
@@ -35,7 +36,7 @@ Tensor add_up(const PerReplica<Tensor>& values) {
   for (size_t r = 1; r < values.size(); ++r) {
     const Tensor wide = values[r].cast(dtype_of<T>);
     std::transform(wide.data<T>(), wide.data<T>() + wide.num_elements(), sum.data<T>(),
-                   sum.data<T>(), std::plus<T>());
+                   sum.data<T>(), wrapping_sum<T>);
   }
   return sum;
 }

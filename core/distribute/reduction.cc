@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/base/wrapping.h"
 #include "core/distribute/packing.h"
 #include "core/distribute/strategy.h"
 
@@ -30,8 +31,10 @@ Tensor sum_as(const Tensor& value, int axis) {
   const Tensor wide = value.cast(dtype_of<T>);
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t e = 0; e < extent; ++e)
-      for (int64_t i = 0; i < inner; ++i)
-        sums.data<T>()[o * inner + i] += wide.data<T>()[(o * extent + e) * inner + i];
+      for (int64_t i = 0; i < inner; ++i) {
+        T& sum = sums.data<T>()[o * inner + i];
+        sum = wrapping_sum(sum, wide.data<T>()[(o * extent + e) * inner + i]);
+      }
   return sums;
 }
 

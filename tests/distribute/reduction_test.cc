@@ -1,3 +1,4 @@
+#include <limits>
 #include <numeric>
 
 #include "tests/distribute/testing.h"
@@ -91,6 +92,13 @@ TEST_P(ReductionTest, SumsKeepTheirDTypeAndWrapAroundBeyondItsRange) {
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, bytes).data<uint8_t>()[0], sum);
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, bytes, 0).data<uint8_t>()[0], sum);
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, bytes).item(), 200);
+
+  constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
+  const auto longs = each([](int) { return ints({kHighest, kHighest}); });
+  const uint64_t total = static_cast<uint64_t>(kHighest) * static_cast<uint64_t>(replicas());
+  EXPECT_EQ(*strategy.reduce(ReduceOp::kSum, longs).data<int64_t>(), static_cast<int64_t>(total));
+  EXPECT_EQ(*strategy.reduce(ReduceOp::kSum, longs, 0).data<int64_t>(),
+            static_cast<int64_t>(2 * total));
 }
 
 TEST_P(ReductionTest, DifferingExtentsNeedAnAxis) {
