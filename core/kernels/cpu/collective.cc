@@ -244,17 +244,12 @@ class BroadcastKernel final : public Kernel {
   int root_;
 };
 
-template <typename K>
-std::unique_ptr<Kernel> make(const KernelSpec& spec) {
-  return std::make_unique<K>(spec);
-}
-
-COHORT_REGISTER_KERNEL("AllReduce", kCpu, make<AllReduceKernel>);
-COHORT_REGISTER_KERNEL("AllReduceStart", kCpu, make<AllReduceStartKernel>);
-COHORT_REGISTER_KERNEL("AllReduceWait", kCpu, make<AllReduceWaitKernel>);
-COHORT_REGISTER_KERNEL("AllGather", kCpu, make<AllGatherKernel>);
-COHORT_REGISTER_KERNEL("ReduceScatter", kCpu, make<ReduceScatterKernel>);
-COHORT_REGISTER_KERNEL("Broadcast", kCpu, make<BroadcastKernel>);
+COHORT_REGISTER_KERNEL("AllReduce", kCpu, make_plain<AllReduceKernel>);
+COHORT_REGISTER_KERNEL("AllReduceStart", kCpu, make_plain<AllReduceStartKernel>);
+COHORT_REGISTER_KERNEL("AllReduceWait", kCpu, make_plain<AllReduceWaitKernel>);
+COHORT_REGISTER_KERNEL("AllGather", kCpu, make_plain<AllGatherKernel>);
+COHORT_REGISTER_KERNEL("ReduceScatter", kCpu, make_plain<ReduceScatterKernel>);
+COHORT_REGISTER_KERNEL("Broadcast", kCpu, make_plain<BroadcastKernel>);
 
 COHORT_REGISTER_KERNEL("Barrier", kCpu,
                        stateless_kernel([](const KernelCall& call, const KernelContext& context) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/base/threads.h"
+#include "core/kernels/common/functors.h"
 #include "core/kernels/common/pool_sizes.h"
 #include "core/kernels/cpu/floating_kernel.h"
 
@@ -65,8 +66,7 @@ class MaxPool final : public Kernel {
       window.for_each([&](int64_t in) {
         const T* x = context.input<T>(0) + in;
 #pragma omp simd
-        for (int64_t c = 0; c < s_.channels; ++c)
-          y[c] = (x[c] > y[c]) | (x[c] != x[c]) ? x[c] : y[c];
+        for (int64_t c = 0; c < s_.channels; ++c) y[c] = functors::Maximum{}(x[c], y[c]);
       });
     });
   }

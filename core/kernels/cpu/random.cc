@@ -129,9 +129,7 @@ class DropoutKernel final : public Kernel {
 COHORT_REGISTER_KERNEL("RandomUniform", kCpu, stateless_kernel(random_uniform));
 COHORT_REGISTER_KERNEL("RandomNormal", kCpu, stateless_kernel(random_normal));
 COHORT_REGISTER_KERNEL("TruncatedNormal", kCpu, stateless_kernel(random_truncated_normal));
-COHORT_REGISTER_KERNEL("Dropout", kCpu, [](const KernelSpec& spec) {
-  return std::make_unique<DropoutKernel>(spec);
-});
+COHORT_REGISTER_KERNEL("Dropout", kCpu, make_plain<DropoutKernel>);
 
 }  // namespace
 }  // namespace cohort

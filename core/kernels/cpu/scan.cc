@@ -98,8 +98,7 @@ class TopKKernel final : public Kernel {
 
 COHORT_REGISTER_KERNEL("ArgMax", kCpu, stateless_kernel(argmax));
 COHORT_REGISTER_KERNEL("CumSum", kCpu, stateless_kernel(cumsum));
-COHORT_REGISTER_KERNEL("TopK", kCpu,
-                       [](const KernelSpec& spec) { return std::make_unique<TopKKernel>(spec); });
+COHORT_REGISTER_KERNEL("TopK", kCpu, make_plain<TopKKernel>);
 
 }  // namespace
 }  // namespace cohort

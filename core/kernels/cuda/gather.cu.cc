@@ -95,8 +95,7 @@ void one_hot(const KernelCall& call, const KernelContext& context) {
   });
 }
 
-COHORT_REGISTER_KERNEL("Gather", kGpu,
-                       [](const KernelSpec& spec) { return std::make_unique<GatherKernel>(spec); });
+COHORT_REGISTER_KERNEL("Gather", kGpu, make_plain<GatherKernel>);
 COHORT_REGISTER_KERNEL("OneHot", kGpu, stateless_kernel(one_hot));
 
 }  // namespace

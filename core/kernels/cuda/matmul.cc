@@ -224,12 +224,8 @@ class MatMulKernel final : public Kernel {
   std::optional<BiasTail> tail_;
 };
 
-std::unique_ptr<Kernel> make_matmul(const KernelSpec& spec) {
-  return std::make_unique<MatMulKernel>(spec);
-}
-
-COHORT_REGISTER_KERNEL("MatMul", kGpu, make_matmul);
-COHORT_REGISTER_KERNEL("FusedMatMul", kGpu, make_matmul);
+COHORT_REGISTER_KERNEL("MatMul", kGpu, make_plain<MatMulKernel>);
+COHORT_REGISTER_KERNEL("FusedMatMul", kGpu, make_plain<MatMulKernel>);
 
 }  // namespace
 }  // namespace cohort::cuda

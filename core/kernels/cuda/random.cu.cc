@@ -98,9 +98,7 @@ COHORT_REGISTER_KERNEL("RandomUniform", kGpu, stateless_kernel(random<Distributi
 COHORT_REGISTER_KERNEL("RandomNormal", kGpu, stateless_kernel(random<Distribution::kNormal>));
 COHORT_REGISTER_KERNEL("TruncatedNormal", kGpu,
                        stateless_kernel(random<Distribution::kTruncatedNormal>));
-COHORT_REGISTER_KERNEL("Dropout", kGpu, [](const KernelSpec& spec) {
-  return std::make_unique<DropoutKernel>(spec);
-});
+COHORT_REGISTER_KERNEL("Dropout", kGpu, make_plain<DropoutKernel>);
 
 }  // namespace
 }  // namespace cohort::cuda
