@@ -50,7 +50,9 @@ std::vector<std::vector<size_t>> make_packs(const std::vector<Value>& values,
 Value gather_rows(const Value& value) {
   std::vector<int64_t> extents;
   for (const Shape& shape : shapes_on_replicas(value)) {
-    if (shape.without_axis(0) != value.shape().without_axis(0))
+    // Of another rank where that replica asks about another value in its place.
+    if (shape.rank() != value.shape().rank() ||
+        shape.without_axis(0) != value.shape().without_axis(0))
       invalid("all_gather: one replica has ", value.spec(), " and another the shape ", shape,
               "; only the axis along which they are gathered may differ");
     extents.push_back(shape[0]);

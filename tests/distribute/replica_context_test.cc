@@ -325,5 +325,22 @@ TEST_P(ReplicaContextTest, OnlyTheGatheredAxisMayDiffer) {
                [&] { strategy.run(step, each([](int r) { return counting(0, 2, r + 1); })); });
 }
 
+TEST_P(ReplicaContextTest, AGatherThatSomeReplicasLeaveOutIsRefused) {
+  if (replicas() == 1) return;
+  const auto scope = strategy.scope();
+  const auto total = create_variable({.spec = {DType::kFloat32, {}},
+                                      .initial_value = [] { return Tensor::scalar(0.0f); },
+                                      .aggregation = Aggregation::kSum});
+  const auto step = strategy.function([&](Value x, Value count) {
+    if (x.shape()[0] > 0) replica().all_gather(x, 0);
+    total->assign_add(count);
+  });
+  const auto run = [&] {
+    strategy.run(step, each([](int r) { return counting(0, r == 0 ? 1 : 0, 1); }),
+                 each([](int) { return Tensor::scalar(1.0f); }));
+  };
+  expect_error(Code::kInvalidArgument, {"all_gather", "float64[1,1]", "only the axis"}, run);
+}
+
 }  // namespace
 }  // namespace cohort
