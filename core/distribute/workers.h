@@ -67,9 +67,11 @@ class TogetherScope {
 };
 
 // Calls `work` on every worker. What it throws on one is thrown by all: as an Error, with the name
-// of that worker. Only an exception of the user's own arrives there as it was thrown.
+// of that worker. Only an exception of the user's own arrives there as it was thrown; where there
+// is one worker alone, everything does.
 template <typename Work>
 auto together(Workers& workers, const Work& work) {
+  if (workers.size() == 1) return work();
   const TogetherScope scope;
   try {
     return work();

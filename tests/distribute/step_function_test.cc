@@ -223,6 +223,15 @@ TEST_P(StepFunctionTest, WhatTheBodyThrowsArrivesAsItWasThrown) {
   EXPECT_EQ(strategy.run(step, 1.0f)[0].item(), replicas());
 }
 
+TEST_P(StepFunctionTest, AnErrorOfAnotherClassArrivesAsOne) {
+  struct OwnError : Error {
+    using Error::Error;
+  };
+  const auto step =
+      strategy.function([](Value) -> Value { throw OwnError(Code::kAborted, "of my own"); });
+  EXPECT_THROW(strategy.run(step, 1.0f), OwnError);
+}
+
 TEST_P(StepFunctionTest, ReplicasOfOtherShapesMustCommunicateAlike) {
   if (replicas() == 1) return;
   const auto step = strategy.function([](Value x) {

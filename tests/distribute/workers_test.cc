@@ -2,6 +2,7 @@
 #include "core/distribute/workers.h"
 
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ using ::testing::IsEmpty;
 // Keeps what the others would throw.
 class Listener : public Workers {
  public:
+  int size() const override { return 2; }
   [[noreturn]] void fail(const Error& error) override {
     told.push_back(error.message());
     throw error;
@@ -66,6 +68,15 @@ TEST(TogetherTest, AnotherExceptionInTheSameCallIsToldToo) {
                         }),
                std::logic_error);
   EXPECT_THAT(workers.told, ElementsAre("no ink", "no paper"));
+}
+
+TEST(TogetherTest, AWorkerAloneThrowsWhatWasThrown) {
+  struct OwnError : Error {
+    using Error::Error;
+  };
+  Workers alone;
+  EXPECT_THROW(together(alone, [] { throw OwnError(Code::kAborted, "no ink"); }), OwnError);
+  EXPECT_THROW(together(alone, [] { throw std::bad_alloc(); }), std::bad_alloc);
 }
 
 TEST(TogetherTest, NothingIsToldOfWhatSucceeds) {
