@@ -167,6 +167,8 @@ History Training::run() {
     fail(Code::kCancelled, "fit: interrupted in epoch ", epoch_ + 1, " after step ", step_);
   if (error_at_end_)
     throw error_at_end_->with_context("fit: training is complete, and its files are not");
+  // Where the others throw what one of them has to.
+  model_.strategy().workers().exchange("the end of training", "");
   return history_;
 }
 

@@ -54,6 +54,7 @@ class Training {
   void add_failed_saves(Logs& logs) const;
   // For on_train_end(), of what was to be kept and is not: fit() throws the first such error where
   // it would return, after on_train_end() of all callbacks, unless an interrupt has ended training.
+  // With several workers, that of one is thrown by all.
   void fail_at_end(const Error& error);
   bool fails_at_end() const { return error_at_end_.has_value(); }
 

@@ -447,6 +447,19 @@ TEST(MultiWorkerSaving, WhatTheChiefCannotWriteWhileTrainingGoesOnEndsItOnNobody
   EXPECT_THAT(errors, Each(errors[0]));
 }
 
+// The others do not write, and so have no error of their own.
+TEST(MultiWorkerSaving, ALogThatTheChiefCannotWriteIsAnErrorOnAll) {
+  const auto errors = on_workers(3, [](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    model.fit(points(24).batch(8), quietly({callbacks::CSVLogger("/dev/full")}));
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("RESOURCE_EXHAUSTED: fit: training is complete, and its "
+                                           "files are not: CSVLogger could not write "),
+                                 HasSubstr("(peer worker:0)"))));
+  EXPECT_THAT(errors, Each(errors[0]));
+}
+
 // --- Stopping and going on
 
 class MultiWorkerBackup : public ::testing::TestWithParam<int> {};
