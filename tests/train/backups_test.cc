@@ -152,6 +152,21 @@ TEST_F(Restarts, FindTheBestWeightsByTheirNames) {
   for (const auto& v : model.variables()) EXPECT_EQ(to_string(v->value()), best[v->name()]);
 }
 
+TEST_F(Restarts, DoNotPutBackTheBestWeightsOfABackupUnlessAskedTo) {
+  const std::string folder = make_folder();
+  const auto run = [&](const std::string& name, bool restore_best_weights, int64_t die) {
+    auto model = classifier();
+    fit(model, 3,
+        {script("val_loss", {1, 2, 3}), die_after(die),
+         callbacks::EarlyStopping({.patience = 5, .restore_best_weights = restore_best_weights}),
+         callbacks::BackupAndRestore(folder + name)});
+    return cohort::testing::bits(model);
+  };
+  const std::string expected = run("/whole", false, -1);
+  EXPECT_THROW(run("/broken", true, 2), Error);
+  EXPECT_EQ(run("/broken", false, -1), expected);
+}
+
 // What callbacks keep, changed in the file.
 TEST(States, OfWrongTypesAreNamedWithTheirFile) {
   const std::string folder = make_folder(), file = folder + "/backup.safetensors";

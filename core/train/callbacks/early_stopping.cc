@@ -51,6 +51,7 @@ class EarlyStoppingCallback : public Callback {
     monitor_.restore(state);
     waited_ = integer_in(state, kWaited).value_or(0);
     best_weights_.clear();
+    if (!options_.restore_best_weights) return;
     const auto first = state.lower_bound(kBestWeights);
     if (first == state.end() || !first->first.starts_with(kBestWeights)) return;
     for (const auto& [name, spec] : weights_) best_weights_.push_back(weight_in(state, name, spec));
