@@ -65,7 +65,8 @@ struct ModelCheckpointOptions {
 // nothing, and says so, once the loss or a weight is no finite number. One of the best files is not
 // overwritten by a worse one of the same name. The best value is that of what could be written, and
 // files are deleted when there is a new one. Backups hold the best value, and which files it
-// wrote. Its folder is made when training begins, and one that cannot be had is an error then, as
+// wrote; those outside the folder of `path`, as of a run that goes on in a copied folder, are not
+// deleted. Its folder is made when training begins, and one that cannot be had is an error then, as
 // is a path without names to replace that is a folder. kInvalidArgument for a path without a file's
 // name, as "" and "folder/", and for save_best_only with save_freq and a monitor "val_...", which
 // no batch has.

@@ -137,6 +137,21 @@ TEST(ModelCheckpoint, KnowsTheBestFilesAfterARestart) {
   EXPECT_EQ(files_in(folder + "/best"), (std::vector<std::string>{"1", "3"}));
 }
 
+TEST(ModelCheckpoint, LeavesTheFilesOfTheRunWhoseFolderWasCopied) {
+  const std::string folder = make_folder();
+  const auto run = [&](const std::string& name, int64_t die) {
+    fit(classifier(), 4,
+        {callbacks::ModelCheckpoint(folder + name + "/all/{epoch}", {.keep = 1}), die_after(die),
+         callbacks::BackupAndRestore(folder + name + "/backup")});
+  };
+  EXPECT_THROW(run("/first", 3), Error);
+  std::filesystem::copy(folder + "/first", folder + "/second",
+                        std::filesystem::copy_options::recursive);
+  run("/second", -1);
+  EXPECT_EQ(files_in(folder + "/first/all"), (std::vector<std::string>{"2"}));
+  EXPECT_EQ(files_in(folder + "/second/all"), (std::vector<std::string>{"2", "4"}));
+}
+
 TEST(ModelCheckpoint, SavesWhatIsBetterThanAThreshold) {
   const std::string folder = make_folder();
   fit(classifier(), 3,

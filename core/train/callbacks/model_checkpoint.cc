@@ -115,10 +115,10 @@ class ModelCheckpointCallback : public Callback {
     written_.clear();
     // What has no value was the best when it was written, as older backups have it.
     const double best = monitor_.best().value_or(0);
-    const std::vector<Tensor> values = list_in(state, kValues);
-    for (const Tensor& path : list_in(state, kWritten)) {
-      const size_t i = written_.size();
-      written_.push_back({text_of(path), i < values.size() ? values[i].item() : best});
+    const std::vector<Tensor> paths = list_in(state, kWritten), values = list_in(state, kValues);
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const std::string path = text_of(paths[i]);
+      if (is_own(path)) written_.push_back({path, i < values.size() ? values[i].item() : best});
     }
   }
 
@@ -170,6 +170,13 @@ class ModelCheckpointCallback : public Callback {
     auto folder = std::filesystem::path(path_).parent_path();
     while (folder.string().find('{') != std::string::npos) folder = folder.parent_path();
     return folder;
+  }
+
+  // Whether a file is where those of this run are. Where a folder was copied, with its backup, that
+  // tells of files of another run.
+  bool is_own(const std::filesystem::path& file) const {
+    const auto place = file.lexically_relative(known_folder());
+    return !place.empty() && *place.begin() != "..";
   }
 
   std::string path_for(const Training& training, Logs values) const {
