@@ -51,8 +51,9 @@ class Evaluator {
     if (!options.log_directory.empty()) events_.emplace(options.log_directory);
   }
 
-  // False where the file has gone.
-  bool evaluate(const std::string& path) {
+  // False where the file has gone, or is another one by now.
+  bool evaluate(const Saved& saved) {
+    const std::string& path = saved.path;
     if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1, .interruptible = false});
     int64_t step = std::ssize(history_.epochs);
     try {
@@ -62,6 +63,8 @@ class Evaluator {
       if (error.code() == Code::kNotFound) return false;
       throw;
     }
+    std::error_code gone;
+    if (fs::last_write_time(path, gone) != saved.written) return false;
     const Logs logs = model_.evaluate(dataset_, {.steps = options_.steps, .interruptible = false});
     history_.epochs.push_back(step);
     std::map<std::string, double> scalars;
@@ -101,7 +104,7 @@ History evaluate_checkpoints(const std::string& folder, Model& model, const data
     const bool is_last = interrupted();  // asked before the folder is looked at
     for (const Saved& saved : checkpoints_in(folder)) {
       if (evaluator.is_enough()) return evaluator.history();
-      if (!done.insert(saved).second || !evaluator.evaluate(saved.path)) continue;
+      if (!done.insert(saved).second || !evaluator.evaluate(saved)) continue;
       last_new = Clock::now();
     }
     const bool is_idle = options.idle_timeout && Clock::now() - last_new >= *options.idle_timeout;

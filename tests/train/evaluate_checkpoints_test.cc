@@ -55,6 +55,27 @@ TEST(EvaluateCheckpoints, LooksAtWeightsAloneAndAtAFileThatIsWrittenAgain) {
   EXPECT_NE(history["loss"][0], history["loss"][1]);
 }
 
+TEST(EvaluateCheckpoints, LooksOnceAtAFileThatIsWrittenAgainBeforeItsTurn) {
+  const std::string folder = make_folder();
+  Model model = classifier(), other = classifier();
+  const auto save = [&](const std::string& name) {
+    other.save_weights(str(folder, "/", name, ".safetensors"));
+  };
+  save("a");
+  save("b");
+  std::vector<std::string> evaluated;
+  evaluate_checkpoints(folder, model, points(8).batch(8),
+                       {.poll = std::chrono::milliseconds(2),
+                        .max_evaluations = 3,
+                        .idle_timeout = kLong,
+                        .evaluated = [&](const std::string& path, int64_t, const Logs&) {
+                          evaluated.push_back(std::filesystem::path(path).stem());
+                          if (evaluated.back() == "a") save("b");
+                          if (evaluated == std::vector<std::string>{"a", "b"}) save("c");
+                        }});
+  EXPECT_EQ(evaluated, (std::vector<std::string>{"a", "b", "c"}));
+}
+
 TEST(EvaluateCheckpoints, WritesItsResultsForTensorBoard) {
   const std::string folder = make_folder(), logs = folder + "/logs";
   Model model = classifier();
