@@ -129,6 +129,11 @@ Safetensors read(const std::string& path, Workers& workers) {
 
 }  // namespace
 
+bool is_of_each_worker(const Variable& variable) {
+  return variable.synchronization() == Synchronization::kOnRead ||
+         variable.synchronization() == Synchronization::kNone;
+}
+
 Snapshot::Snapshot(const Variables& variables, Metadata metadata, Workers& workers,
                    const Tensors& extra)
     : num_variables_(variables.size()), workers_(workers) {
@@ -221,8 +226,7 @@ Metadata load_variables(const std::string& path, const Variables& variables,
   // Workers on their own that share variables: one of them sets these, and the others go on.
   const bool sets_shared = workers.size() > 1 || workers.is_chief();
   for (const auto& [variable, value] : values)
-    if (sets_shared || variable->synchronization() == Synchronization::kOnRead)
-      variable->assign(value);
+    if (sets_shared || is_of_each_worker(*variable)) variable->assign(value);
   for (const auto& [table, rows] : tables)
     if (sets_shared) table->assign_rows(rows);
   return rest.metadata;

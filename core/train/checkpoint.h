@@ -19,6 +19,10 @@ using Metadata = std::map<std::string, std::string>;
 // Tensors by name.
 using Tensors = std::map<std::string, Tensor>;
 
+// Whether each of the workers that act on their own (InputContext::independent) has its own of a
+// variable: one that is synchronised on read, or not at all. They share all others.
+bool is_of_each_worker(const Variable& variable);
+
 // The values that variables have when it is made, to be looked at and then written. A variable with
 // rows on first use is two tensors, the numbers of the rows in use, "NAME#rows", and "NAME#values".
 class Snapshot {
@@ -67,7 +71,7 @@ struct LoadOptions {
 // first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
 // changed. With several workers, the chief reads and tells the others, which need no such file;
 // where each acts on its own (InputContext::independent), all read, and the chief alone sets the
-// variables that they share.
+// variables that they share (is_of_each_worker).
 Metadata load_variables(const std::string& path, const Variables& variables,
                         const LoadOptions& options = {},
                         Workers& workers = default_strategy().workers());

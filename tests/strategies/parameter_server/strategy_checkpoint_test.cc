@@ -93,6 +93,29 @@ TEST(Checkpoints, AreLoadedByTheChiefAlone) {
   EXPECT_EQ(values_of(w->value())[0], 0);
 }
 
+TEST(Checkpoints, AreLoadedByEachIntoWhatItHasToItself) {
+  const TemporaryFolder folder("ps");
+  const std::string path = folder.path() + "/variables.safetensors";
+  const Job job(1, 2);
+  const auto chief = job.worker(0), other = job.worker(1);
+  const auto make = [](ParameterServerStrategy& strategy, float value) {
+    const auto scope = strategy.scope();
+    Variables variables;
+    for (const auto kept : {Synchronization::kOnRead, Synchronization::kNone})
+      variables.push_back(create_variable({.name = str("v", variables.size()),
+                                           .spec = {DType::kFloat32, {1}},
+                                           .initial_value = [=] { return floats({value}); },
+                                           .synchronization = kept,
+                                           .aggregation = Aggregation::kMean}));
+    return variables;
+  };
+  save_variables(path, make(*chief, 7), {}, chief->workers());
+  const Variables found = make(*other, 0);
+  load_variables(path, found, {}, other->workers());
+  for (const auto& variable : found)
+    EXPECT_EQ(values_of(variable->value()), (std::vector<float>{7})) << variable->name();
+}
+
 TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
   const TemporaryFolder folder("ps");
   const Job job(1, 2);
