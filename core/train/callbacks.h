@@ -89,14 +89,15 @@ struct BackupAndRestoreOptions {
 // gradients that are accumulated) is kept as one merged value, and shared out again: that agrees up
 // to rounding. The backup before it is kept too: where the newest turns out to be damaged, a
 // warning says so, and training continues from the older one. Under ParameterServerStrategy it is
-// the chief's: its place in its data, and the variables where those on the servers have had fewer
-// updates; else a line says how many they have had. Where its workers update asynchronously, there
-// are no bits to repeat. Once the loss or a weight is no finite number, the last backup stays as it
-// is, and a warning says so. After a save that the system has refused there is one backup until the
-// next. An interrupt at which it refuses ends fit() with that error rather than kCancelled, which
-// says that the job may be started again. When training has ended as planned, a refused backup is
-// an error only where backups are to stay; they also stay where fit() throws the last write of
-// another callback. The folder is made as ModelCheckpoint's is.
+// the chief's: its place in its data, what it has to itself of the model (moving statistics), and
+// the other variables where those on the servers have had fewer updates; else a line says how many
+// they have had. Where its workers update asynchronously, there are no bits to repeat. Once the
+// loss or a weight is no finite number, the last backup stays as it is, and a warning says so.
+// After a save that the system has refused there is one backup until the next. An interrupt at
+// which it refuses ends fit() with that error rather than kCancelled, which says that the job may
+// be started again. When training has ended as planned, a refused backup is an error only where
+// backups are to stay; they also stay where fit() throws the last write of another callback. The
+// folder is made as ModelCheckpoint's is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {

@@ -114,6 +114,12 @@ Totals totals_in(const Json& position, size_t num_metrics) {
   return totals;
 }
 
+// Those that no other worker trains.
+Variables of_this_worker(Variables variables) {
+  std::erase_if(variables, [](const auto& each) { return !is_of_each_worker(*each); });
+  return variables;
+}
+
 // This worker's of the places in the data of all.
 std::string own_place(const std::vector<std::string>& places, const Workers& workers) {
   if (static_cast<int>(places.size()) != workers.size())
@@ -364,7 +370,7 @@ bool Training::are_ahead_of(const std::string& path) const {
   const bool is_known = found != saved.end() && found->second.spec() == iterations.spec();
   const int64_t updates = is_known ? found->second.values<int64_t>()[0] : 0;
   if (total_steps() < updates) return false;
-  print_notice(str("fit: the variables stay as they are, after ", total_steps(),
+  print_notice(str("fit: the variables that workers share stay as they are, after ", total_steps(),
                    " updates by all workers; those of ", path, " are after ", updates, '\n'));
   return true;
 }
@@ -379,7 +385,8 @@ void Training::restore(const std::string& path) {
     position = read_position(text->second, path);
     restore_callbacks(rest.tensors, path);
   };
-  load_variables(path, are_ahead ? Variables() : model_.checkpoint_variables(),
+  load_variables(path,
+                 are_ahead ? of_this_worker(model_.variables()) : model_.checkpoint_variables(),
                  {.ignore_unexpected = are_ahead, .check = check}, model_.strategy().workers());
   go_on_from(std::move(position));
 }

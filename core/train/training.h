@@ -65,7 +65,8 @@ class Training {
   // from the middle of an epoch with other metrics, more steps, or another number of workers, or of
   // another version. No variable has changed then. Where others train the same variables
   // (InputContext::independent), these are restored only if they have had fewer updates than those
-  // of the file; else a line on stderr says both numbers.
+  // of the file; else a line on stderr says both numbers, and of the others (is_of_each_worker)
+  // those of the model are restored.
   Snapshot backup() const;
   void restore(const std::string& path);
 
@@ -91,7 +92,7 @@ class Training {
   // Of a text of save_position(), in the file `source`.
   Position read_position(const std::string& text, const std::string& source) const;
   void go_on_from(Position position);
-  // Whether the variables, which others train too, have had the updates of a backup, or as many.
+  // Whether the variables that others train too have had the updates of a backup, or as many.
   bool are_ahead_of(const std::string& path) const;
   void restore_callbacks(const Tensors& states, const std::string& source) const;
   // `step_before` is when the step before began, its wait for data included.

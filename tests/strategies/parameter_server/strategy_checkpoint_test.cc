@@ -140,6 +140,33 @@ TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
   EXPECT_NE(said.find(str("are after ", 2 * epoch)), std::string::npos) << said;
 }
 
+TEST(Checkpoints, ABackupGivesAChiefItsOwnVariablesWhateverTheServersHave) {
+  const TemporaryFolder folder("ps");
+  const Job job(1, 2);
+  using Statistics = std::vector<std::vector<float>>;
+  const auto run = [&](int worker, int64_t epochs) {
+    const auto strategy = job.worker(worker);
+    const auto scope = strategy->scope();
+    set_global_seed(11);
+    auto model = nn::Sequential({nn::Dense(4), nn::BatchNormalization(), nn::Dense(1)});
+    model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
+    model.fit(
+        line(8),
+        {.epochs = epochs,
+         .callbacks = {callbacks::BackupAndRestore(folder.path(), {.delete_checkpoint = false})},
+         .verbose = Verbose::kSilent});
+    Statistics statistics;
+    for (const auto& variable : model.variables())
+      if (variable->synchronization() == Synchronization::kOnRead)
+        statistics.push_back(values_of(variable->value()));
+    return statistics;
+  };
+  const Statistics expected = run(0, 2);
+  EXPECT_EQ(expected.size(), 2u);
+  EXPECT_NE(run(1, 1), expected) << "those of another worker";
+  EXPECT_EQ(run(0, 2), expected) << "nothing is left to be trained";
+}
+
 // Another worker has trained a little before the chief comes.
 TEST(Checkpoints, ABackupGivesNewServersTheWeightsThatTheyLack) {
   const TemporaryFolder folder("ps");
