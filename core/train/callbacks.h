@@ -18,6 +18,10 @@
 // refused, fit() throws its Error once training has ended, when the model has its weights; a path
 // that cannot be had at all is an error before the first step, and an empty one when the callback
 // is made.
+//
+// Where workers train the same variables, each on its own (ParameterServerStrategy), each worker's
+// callbacks look at its own results. Those of the chief alone set the learning rate, restore the
+// best weights and write; all end the training of their own worker.
 namespace cohort::callbacks {
 
 // Which way a metric is better; kAuto: higher for names that end in "acc", "accuracy", "auc",

@@ -154,6 +154,11 @@ void Training::check_validation_data() const {
   }
 }
 
+bool Training::leaves_to_chief() const {
+  const Strategy& strategy = model_.strategy();
+  return strategy.input_context().independent && !strategy.is_chief();
+}
+
 History Training::run() {
   model_.build_for(feed_, epoch_);
   const CatchTermination catch_termination;

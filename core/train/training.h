@@ -18,6 +18,9 @@ class Training {
   History run();
 
   Model& model() { return model_; }
+  // Whether what all workers share, as the learning rate, is not this one's to set: where each acts
+  // on its own (InputContext::independent), and another one is the chief.
+  bool leaves_to_chief() const;
   const FitOptions& options() const { return options_; }
   int64_t epoch() const { return epoch_; }  // from 0
   int64_t step() const { return step_; }    // batches done in this epoch

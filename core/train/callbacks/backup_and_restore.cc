@@ -31,12 +31,11 @@ class BackupAndRestoreCallback : public Callback {
     writes_.begin();
     saved_in_grace_.reset();
     require_folder_of_chief(training, kName, path_.parent_path());
-    const Strategy& strategy = training.model().strategy();
     // The same request ends parameter servers soon.
-    if (options_.grace_seconds > 0 && !strategy.input_context().independent)
+    if (options_.grace_seconds > 0 && !training.model().strategy().input_context().independent)
       training.set_grace(std::chrono::duration<double>(options_.grace_seconds));
     // Each of them has a place of its own in its data, and the variables are those of all.
-    if (strategy.input_context().independent && !strategy.is_chief()) return;
+    if (training.leaves_to_chief()) return;
     const auto find = [&] {
       return std::string(exists(path_) ? "newest" : exists(previous_) ? "previous" : "none");
     };

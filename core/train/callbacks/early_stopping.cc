@@ -26,7 +26,8 @@ class EarlyStoppingCallback : public Callback {
     const bool improves = monitor_.improves(*value);
     waited_ = improves && is_beyond_baseline(*value) ? 0 : waited_ + 1;
     // Those of the first epoch that is watched are the best while no value is a number.
-    if (options_.restore_best_weights && (improves || best_weights_.empty()))
+    if (options_.restore_best_weights && !training.leaves_to_chief() &&
+        (improves || best_weights_.empty()))
       keep_weights(training.model());
     if (!improves && waited_ >= options_.patience && training.epoch() > 0)
       training.stop(str(options_.monitor, " has not improved", missed_baseline(), " for ", waited_,

@@ -14,10 +14,8 @@ namespace {
 // Has the chief check, and all who train in step throw its error.
 void check_on_chief(Training& training, std::string_view callback,
                     const std::function<void()>& check) {
-  const Strategy& strategy = training.model().strategy();
-  // These do not wait for one another.
-  if (strategy.input_context().independent && !strategy.is_chief()) return;
-  from_chief(strategy.workers(), str("a folder for ", callback), [&] {
+  if (training.leaves_to_chief()) return;  // and does not wait for it
+  from_chief(training.model().strategy().workers(), str("a folder for ", callback), [&] {
     check();
     return std::string();
   });

@@ -11,6 +11,7 @@ class LearningRateSchedulerCallback : public Callback {
       : schedule_(std::move(schedule)) {}
 
   void on_epoch_begin(Training& training) override {
+    if (training.leaves_to_chief()) return;
     if (training.step() > 0) return;  // the epoch has had its rate, which was saved with it
     const auto& optimizer = training.model().optimizer();
     optimizer.set_learning_rate(schedule_(training.epoch(), optimizer.learning_rate()));
@@ -41,6 +42,7 @@ class ReduceLROnPlateauCallback : public Callback {
     const auto& optimizer = training.model().optimizer();
     const double rate = optimizer.learning_rate();
     logs["learning_rate"] = rate;
+    if (training.leaves_to_chief()) return;
     const auto value = monitor_.find(training, logs);
     if (!value) return;
     if (cooldown_ > 0) {

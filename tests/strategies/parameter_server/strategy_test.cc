@@ -439,6 +439,47 @@ TEST(Training, AccumulationCountsEachWorkersOwnCalls) {
   EXPECT_EQ(values_of(v->value())[0], -6) << "two workers, three updates each, of the mean 1";
 }
 
+// It is one rate, and the others would set it once more.
+TEST(Training, TheChiefAloneSetsTheLearningRate) {
+  constexpr double kNoImprovement = 1e9;
+  for (const auto& callback :
+       {callbacks::LearningRateScheduler([](int64_t, double rate) { return rate / 2; }),
+        callbacks::ReduceLROnPlateau(
+            {.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = kNoImprovement})}) {
+    const Job job(1, 2);
+    const auto run = [&](int worker) {
+      const auto strategy = job.worker(worker);
+      const auto scope = strategy->scope();
+      Model model = line_model(optim::SGD(0.1));
+      const History history =
+          model.fit(line(8), {.epochs = 2, .callbacks = {callback}, .verbose = Verbose::kSilent});
+      return std::pair(history["learning_rate"], model.optimizer().learning_rate());
+    };
+    const double set = run(0).second;
+    EXPECT_LT(set, 0.1);
+    EXPECT_EQ(run(1), std::pair(std::vector<double>(2, set), set));
+  }
+}
+
+// Which would undo what the others have trained since.
+TEST(Training, AWorkerThatIsNotTheChiefPutsNoBestWeightsBack) {
+  const auto weights_after = [](std::vector<CallbackPtr> callbacks) {
+    const Job job(1, 2);
+    const auto strategy = job.worker(1);
+    const auto scope = strategy->scope();
+    Model model = line_model(optim::SGD(0.1));
+    model.fit(line(8),
+              {.epochs = 2, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent});
+    std::vector<std::vector<float>> weights;
+    for (const auto& variable : model.variables()) weights.push_back(values_of(variable->value()));
+    return weights;
+  };
+  EXPECT_EQ(
+      weights_after({callbacks::EarlyStopping(
+          {.monitor = "loss", .min_delta = 1e9, .patience = 5, .restore_best_weights = true})}),
+      weights_after({}));
+}
+
 TEST(Training, CompressesGradientsAndNothingElse) {
   const Job job(1, 1, {.compression = {.kind = Compression::kOneBit}});
   const auto strategy = job.worker(0);
