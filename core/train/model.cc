@@ -132,20 +132,22 @@ void Model::build(const std::vector<TensorSpec>& inputs) {
 }
 
 void Model::load_pending() {
-  const auto& pending = state_->pending;
+  const auto pending = state_->pending;  // which ends once it is loaded
   if (!pending || !network().built() || (pending->is_checkpoint && !state_->stepper)) return;
-  const State::Pending now = *std::exchange(state_->pending, std::nullopt);
-  if (now.is_checkpoint)
-    load_checkpoint(now.path, now.options);
+  if (pending->is_checkpoint)
+    load_checkpoint(pending->path, pending->options);
   else
-    load_weights(now.path, now.options);
+    load_weights(pending->path, pending->options);
 }
 
 void Model::build_for(Feed& feed, int64_t epoch) {
-  if (!variables().empty()) return;
-  std::vector<TensorSpec> inputs;
-  for (const Tensor& feature : features_of(feed.peek(epoch)[0])) inputs.push_back(feature.spec());
-  build(inputs);
+  if (variables().empty()) {
+    std::vector<TensorSpec> inputs;
+    for (const Tensor& feature : features_of(feed.peek(epoch)[0])) inputs.push_back(feature.spec());
+    build(inputs);
+  }
+  load_pending();  // what could not be loaded before
+  require_loaded();
 }
 
 History Model::fit(const data::Dataset& dataset, const FitOptions& options) {
@@ -307,6 +309,7 @@ Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext&
 
 void Model::save_weights(const std::string& path) const {
   const Variables all = built_variables();
+  require_loaded();
   if (state_->stepper) state_->stepper->attach();
   save_variables(path, all, {}, strategy().workers());
 }
@@ -318,24 +321,37 @@ void Model::load_weights(const std::string& path, const LoadOptions& options) {
     return;
   }
   load_variables(path, built_variables(), options, strategy().workers());
+  state_->pending.reset();
 }
 
 void Model::save_checkpoint(const std::string& path, const Metadata& metadata) const {
-  save_variables(path, checkpoint_variables(), metadata, strategy().workers());
+  const Variables all = checkpoint_variables();
+  require_loaded();
+  save_variables(path, all, metadata, strategy().workers());
 }
 
 Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
   if (!network().built() || !state_->stepper) {
+    Metadata metadata = load_metadata(path, strategy().workers());
     state_->pending = {path, options, true};
-    return load_metadata(path, strategy().workers());
+    return metadata;
   }
-  return load_variables(path, checkpoint_variables(), options, strategy().workers());
+  Metadata metadata = load_variables(path, checkpoint_variables(), options, strategy().workers());
+  state_->pending.reset();
+  return metadata;
 }
 
 void Model::require_loaded() const {
-  if (const auto& pending = state_->pending; pending && !network().built())
-    fail(Code::kFailedPrecondition, "the model is to load ", pending->path,
+  if (!state_->pending) return;
+  const std::string to_load = str("the model is to load ", state_->pending->path);
+  if (!network().built())
+    fail(Code::kFailedPrecondition, to_load,
          ", which cannot be done in the middle of a function: call build() first");
+  if (!state_->stepper)
+    fail(Code::kFailedPrecondition, to_load,
+         " with the state of an optimizer: call compile() first, or load_weights() with "
+         "ignore_unexpected for the weights alone");
+  fail(Code::kFailedPrecondition, to_load, ", which has failed: load it again, or another file");
 }
 
 Variables Model::built_variables() const {

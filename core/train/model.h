@@ -164,11 +164,13 @@ class Model {
   std::string summary() const;
 
   // Weights alone, as a safetensors file. A file that is loaded before the model is built is read
-  // again when it is: by build(), or what builds it first, which throws what does not fit.
+  // again when it is: by build(), or what builds it first, which throws what does not fit. Until it
+  // is loaded, or another one in its place, what trains or predicts tries that again, and what else
+  // would use or save the weights is kFailedPrecondition.
   void save_weights(const std::string& path) const;
   void load_weights(const std::string& path, const LoadOptions& options = {});
   // Weights and the optimizer's state. Before the model is built and compiled, loading waits for
-  // both.
+  // both, and predicting is kFailedPrecondition until then, too.
   void save_checkpoint(const std::string& path, const Metadata& metadata = {}) const;
   Metadata load_checkpoint(const std::string& path, const LoadOptions& options = {});
 
@@ -189,7 +191,7 @@ class Model {
   void require_home() const;
   // The scope of the model's strategy.
   Strategy::Scope enter_home() const;
-  // Builds an unbuilt network for the first batch of that epoch.
+  // Builds an unbuilt network for the first batch of that epoch, and loads what was asked for.
   void build_for(Feed& feed, int64_t epoch);
   // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end, which
   // tells the name of the option `steps`.
@@ -201,7 +203,7 @@ class Model {
   Variables built_variables() const;
   // Loads what was asked for before there were variables, once there are.
   void load_pending();
-  // kFailedPrecondition where tracing would make variables that are to be loaded.
+  // kFailedPrecondition where variables are still to be loaded, or even made, saying how.
   void require_loaded() const;
   // Of the network and, once compiled, those its optimizer has made so far.
   Variables all_variables() const;

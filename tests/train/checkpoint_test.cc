@@ -155,6 +155,60 @@ TEST(Checkpoint, WeightsMayBeLoadedBeforeThereAreVariables) {
             std::string::npos);
 }
 
+TEST(Checkpoint, ThatWaitsForAnOptimizerIsNotPassedOver) {
+  const std::string path = make_folder() + "/model.safetensors", other = path + ".other";
+  auto saved = classifier();
+  saved.save_checkpoint(path);
+  const Tensor x = Tensor::full(DType::kFloat32, {3, 2}, 0.5);
+  Model model = unbuilt();
+  model.load_checkpoint(path);
+  model.build({{DType::kFloat32, {1, 2}}});
+  for (const auto& use : std::vector<std::function<void()>>{
+           [&] { model.predict(x); }, [&] { function([&](Value v) { return model(v); })({x}); },
+           [&] { model.save_weights(other); }}) {
+    const std::string message = error_of(use, Code::kFailedPrecondition);
+    EXPECT_NE(message.find(path + " with the state of an optimizer: call compile() first"),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(other));
+  cohort::testing::compile(model);
+  EXPECT_EQ(bits(model), bits(saved));
+}
+
+TEST(Checkpoint, ThatDoesNotFitIsAnErrorUntilAnotherOneIsLoaded) {
+  const std::string folder = make_folder(), wide = folder + "/wide", good = folder + "/good";
+  auto saved = classifier();
+  saved.save_weights(good);
+  cohort::testing::wide_classifier().save_weights(wide);
+  Model model = unbuilt();
+  cohort::testing::compile(model);
+  model.load_weights(wide);
+  const auto train = [&] { model.fit(points(8).batch(8), {.verbose = kSilent}); };
+  for (int i = 0; i < 2; ++i)
+    EXPECT_NE(error_of(train).find("does not fit the variables"), std::string::npos);
+  EXPECT_EQ(error_of([&] { model.save_weights(good); }, Code::kFailedPrecondition),
+            "the model is to load " + wide + ", which has failed: load it again, or another file");
+  model.load_weights(good);
+  EXPECT_EQ(bits(model), bits(saved));
+  train();
+}
+
+TEST(Checkpoint, ThatWaitsIsReplacedByWeightsThatAreLoadedLater) {
+  const std::string folder = make_folder(), first = folder + "/first", last = folder + "/last";
+  auto trained = classifier();
+  trained.fit(points(40).batch(8), {.verbose = kSilent});
+  trained.save_checkpoint(first);
+  auto saved = classifier();
+  saved.save_weights(last);
+  Model model = unbuilt();
+  model.build({{DType::kFloat32, {1, 2}}});
+  model.load_checkpoint(first);
+  model.load_weights(last);
+  cohort::testing::compile(model);
+  EXPECT_EQ(bits(model), bits(saved));
+}
+
 // Strategies whose checkpoints must be of one kind: "one", or "mirrored" or "central" over
 // replicas.
 struct Setting {
