@@ -354,17 +354,18 @@ std::optional<RemoteWorker::Allowance> RemoteWorker::allowance(bool may_wait) {
 }
 
 ToWorker RemoteWorker::urgent() {
-  ToWorker message;
+  ToWorker message, questions;
   events_ = false;
   std::vector<Wanted> wanted;
   {
     const std::lock_guard lock(mutex_);
     wanted.swap(wanted_);
+    questions_.add_new(questions);  // before the news, which then have all that these ask for
   }
   briefing_.add_wanted(std::move(wanted), message);
   briefing_.add_news(message);
+  std::ranges::move(questions.commands, std::back_inserter(message.commands));
   const std::lock_guard lock(mutex_);
-  questions_.add_new(message);
   if (std::exchange(wants_cancel_, false)) message.commands.push_back(Cancel{});
   if (std::exchange(wants_shut_down_, false)) message.commands.push_back(ShutDown{});
   return message;

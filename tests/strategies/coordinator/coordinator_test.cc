@@ -1,5 +1,6 @@
 // Coordinators and workers of this process, over loopback.
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <new>
 #include <optional>
@@ -175,6 +176,26 @@ TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
   const Function sum = function([](Value x, Value y) { return x + y; }, "sum");
   EXPECT_EQ(coordinator->schedule(sum, offsets, 1.0f).get(kPatience).item(), 43);
   for (const Tensor& value : coordinator->fetch_per_worker(offsets)) EXPECT_EQ(value.item(), 42);
+}
+
+// A fetch may come while the worker is being told of what there is.
+TEST(ClusterCoordinator, WhatHasBeenMadeCanBeFetchedAtOnce) {
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  coordinator->wait_for_workers();
+  std::atomic<bool> done = false;
+  std::thread scheduler([&] {
+    const Function f = doubled();
+    while (!done) {
+      coordinator->schedule(f, 1.0f).get(kPatience);
+      coordinator->join(kPatience);
+    }
+  });
+  EXPECT_NO_THROW({
+    for (int i = 0; i < 1000; ++i) coordinator->fetch_per_worker(counter(*coordinator), kPatience);
+  });
+  done = true;
+  scheduler.join();
 }
 
 TEST(ClusterCoordinator, RefusesATensorWithoutMemoryWhicheverArgumentItIs) {
