@@ -24,20 +24,9 @@ constexpr size_t kMaxWaiting = 1 << 16;
 constexpr size_t kMaxUnread = 1 << 16;
 constexpr size_t kMaxUnknown = 4096;
 
-size_t bytes_of(const std::vector<Tensor>& tensors) {
-  size_t bytes = 0;
-  for (const Tensor& tensor : tensors) bytes += tensor.bytes();
-  return bytes;
-}
-
-size_t bytes_of(const Command& command) {
-  if (const auto* run = std::get_if<Run>(&command)) return bytes_of(run->arguments);
-  if (const auto* define = std::get_if<Define>(&command)) return bytes_of(define->graphs);
-  const auto* create = std::get_if<Create>(&command);
-  if (create == nullptr) return 0;
-  if (const auto* variable = std::get_if<CreateVariable>(&create->what))
-    return variable->value.bytes();
-  const auto* run = std::get_if<Run>(&create->what);
+// That are there only while it waits: of functions and resources the worker keeps what it is sent.
+size_t waiting_bytes(const Command& command) {
+  const auto* run = std::get_if<Run>(&command);
   return run == nullptr ? 0 : bytes_of(run->arguments);
 }
 
@@ -130,7 +119,7 @@ void ClosureRunner::take(std::vector<Command> commands) {
                          .functions = num_functions_,
                          .resources = num_resources_}});
     } else {
-      waiting_bytes_ += bytes_of(command);
+      waiting_bytes_ += waiting_bytes(command);
       waiting_.push_back(std::move(command));
       if (waiting_.size() > kMaxWaiting || waiting_bytes_ / 2 > max_message_bytes_)
         fail(Code::kResourceExhausted, waiting_.size(), " commands of ", waiting_bytes_,
@@ -202,7 +191,7 @@ void ClosureRunner::work() {
       if (stopping_) break;
       command = std::move(waiting_.front());
       waiting_.pop_front();
-      waiting_bytes_ -= bytes_of(command);
+      waiting_bytes_ -= waiting_bytes(command);
       // Closures that waited for a definition begin with it.
       executes_closures_ =
           std::holds_alternative<Run>(command) || std::holds_alternative<Define>(command);

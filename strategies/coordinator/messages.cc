@@ -309,10 +309,15 @@ Header parse(const std::string& bytes) {
 
 }  // namespace
 
+size_t bytes_of(const std::vector<Tensor>& tensors) {
+  size_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
 size_t bytes_of(const std::vector<Argument>& arguments) {
   size_t bytes = 0;
-  for (const Argument& argument : arguments)
-    for (const Tensor& tensor : argument.tensors) bytes += tensor.bytes();
+  for (const Argument& argument : arguments) bytes += bytes_of(argument.tensors);
   return bytes;
 }
 

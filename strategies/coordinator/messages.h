@@ -69,6 +69,7 @@ struct Argument {
   std::vector<Tensor> tensors;
   uint64_t resource = 0;  // instead, where it is not 0
 };
+size_t bytes_of(const std::vector<Tensor>& tensors);
 // Of all their tensors.
 size_t bytes_of(const std::vector<Argument>& arguments);
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/start_threads.h"
+#include "strategies/coordinator/cut_commands.h"
 #include "strategies/parameter_server/link.h"
 
 namespace cohort::coordinator {
@@ -43,7 +44,7 @@ RemoteWorker::RemoteWorker(WorkerContext& context, int index, std::string task,
       address_(address),
       begins_(Clock::now() + std::min(index * context.start_delay, context.max_start_delay)),
       lost_since_(Clock::now()),
-      briefing_(context.resources, index),
+      briefing_(context.resources, context.queue, index, task_),
       thread_(start_thread([this] { run(); })) {}
 
 RemoteWorker::~RemoteWorker() {
@@ -281,7 +282,6 @@ bool RemoteWorker::attach() {
     unit_ = 0;
     window_.narrow();
   }
-  briefing_.begin();
   try {
     assembler_ =
         std::make_unique<Assembler<FromWorker>>(decode_from_worker, context_.max_message_bytes);
@@ -320,6 +320,12 @@ size_t RemoteWorker::window_bytes() const { return std::min(kMaxWindowBytes, max
 
 void RemoteWorker::serve() {
   context_.notice(str("coordinator: ", name(), " is there"));
+  size_t max_bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    max_bytes = max_bytes_;
+  }
+  briefing_.begin(max_bytes);
   for (;;) {
     ToWorker message = urgent(), runs;
     const auto allowed = allowance(message.commands.empty());
@@ -330,12 +336,13 @@ void RemoteWorker::serve() {
       auto closures =
           context_.queue.take(allowed->closures, allowed->bytes, until, events_, allowed->taker);
       briefing_.add_news(message);
-      hand_out(fitting(std::move(closures), allowed->max_message_bytes), message, runs);
+      hand_out(fitting(std::move(closures), max_bytes), message, runs);
     }
     if (should_recall()) runs.commands.push_back(Recall{});
     // Apart: each by itself may have as many bytes as the worker takes in a message.
-    for (const ToWorker* part : {&message, &runs})
-      if (!part->commands.empty()) stream_->send(encode(*part));
+    for (ToWorker* part : {&message, &runs})
+      for (const ToWorker& piece : cut_commands(std::move(part->commands), max_bytes))
+        stream_->send(encode(piece));
   }
 }
 
@@ -349,7 +356,6 @@ std::optional<RemoteWorker::Allowance> RemoteWorker::allowance(bool may_wait) {
   return Allowance{
       .closures = room(),
       .bytes = window_bytes() - std::min(window_bytes(), in_flight_.bytes()),
-      .max_message_bytes = max_bytes_,
       .taker = {.worker = index_, .is_idle = in_flight_.empty(), .is_mixed = held_.is_mixed()}};
 }
 

@@ -83,7 +83,7 @@ class RemoteWorker final : public ClientStream::Listener {
  private:
   // What the worker may be given.
   struct Allowance {
-    size_t closures = 0, bytes = 0, max_message_bytes = 0;
+    size_t closures = 0, bytes = 0;
     ClosureQueue::Taker taker = {};
   };
 

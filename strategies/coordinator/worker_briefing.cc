@@ -1,34 +1,63 @@
 #include "strategies/coordinator/worker_briefing.h"
 
 #include <utility>
+#include <variant>
 
+#include "strategies/coordinator/cut_commands.h"
 #include "strategies/coordinator/present_error.h"
 
 namespace cohort::coordinator {
+namespace {
 
-void WorkerBriefing::begin() {
+// One that has tensors.
+std::string describe(const Create& create) {
+  const auto* variable = std::get_if<CreateVariable>(&create.what);
+  return variable != nullptr ? str("variable \"", variable->name, '"')
+                             : str("the per-worker value of \"", create.function_name, '"');
+}
+
+}  // namespace
+
+void WorkerBriefing::begin(size_t max_bytes) {
+  max_bytes_ = max_bytes;
   defined_.clear();
   last_resource_ = 0;
   resources_.begin(worker_);
 }
 
+Error WorkerBriefing::excess(const std::string& what, size_t bytes) const {
+  return {Code::kResourceExhausted,
+          str(what, " is sent as ", bytes, " bytes, and ", task_, " takes ", max_bytes_,
+              " at most (WorkerServerOptions::max_bytes)"),
+          task_};
+}
+
 void WorkerBriefing::add_definition(const std::shared_ptr<const Definition>& definition,
                                     ToWorker& message) {
   if (!defined_.insert(definition.get()).second) return;
-  message.commands.push_back(Define{.function = definition->function,
-                                    .signature = definition->signature,
-                                    .graphs = definition->graphs,
-                                    .error = {},
-                                    .server_variables = definition->server_variables,
-                                    .precision = definition->precision});
+  Define define{.function = definition->function,
+                .signature = definition->signature,
+                .graphs = definition->graphs,
+                .error = {},
+                .server_variables = definition->server_variables,
+                .precision = definition->precision};
+  if (const size_t bytes = bytes_of(define.graphs); bytes > max_bytes_) {
+    define.graphs.clear();
+    define.error = excess("with its constants it", bytes);
+  }
+  message.commands.push_back(std::move(define));
 }
 
 void WorkerBriefing::add_news(ToWorker& message) {
   const ResourceTable::News news = resources_.news(worker_, last_resource_);
   for (const auto& spec : news.created) {
+    last_resource_ = spec->create.resource;
+    if (const size_t bytes = bytes_of(Command(spec->create)); bytes > max_bytes_) {
+      queue_.fail(excess(describe(spec->create), bytes));
+      continue;
+    }
     if (spec->definition) add_definition(spec->definition, message);
     message.commands.push_back(spec->create);
-    last_resource_ = spec->create.resource;
   }
   for (const uint64_t id : news.dropped) message.commands.push_back(Drop{id});
 }

@@ -32,8 +32,9 @@ struct WorkerServerOptions {
   std::chrono::milliseconds unclaimed_after = std::chrono::minutes(10);
   // How long a function waits for a parameter server that is away, before that is its error.
   std::chrono::milliseconds server_timeout = std::chrono::seconds(60);
-  // Of the tensors in one message, so that no function may be given more; of those that wait for
-  // their functions twice as many.
+  // Of the tensors in one message, so that no function may be given more, nor have more in its
+  // constants, nor a variable that each worker has; of arguments that wait for their functions
+  // twice as many.
   size_t max_bytes = size_t{4} << 30;
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.
   TlsFiles tls = {};

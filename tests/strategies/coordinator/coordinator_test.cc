@@ -117,6 +117,49 @@ TEST_F(SmallMessages, AnArgumentThatIsTooLargeIsAnErrorOfItsFunctionAlone) {
   EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
 }
 
+// Of 2 each, on every worker.
+std::shared_ptr<Variable> twos(ClusterCoordinator& coordinator, int64_t numbers) {
+  return coordinator.create_per_worker_variable(
+      {.name = "twos", .spec = {DType::kFloat32, {numbers}}, .initial_value = [numbers] {
+         return Tensor::full(DType::kFloat32, {numbers}, 2);
+       }});
+}
+
+TEST_F(SmallMessages, WhatAWorkerKeepsComesInAsManyAsItTakes) {
+  std::vector<std::shared_ptr<Variable>> kept;
+  for (int i = 0; i < 7; ++i) kept.push_back(twos(coordinator_, 1 << 17));
+  const Function first = function(
+      [kept](Value x) {
+        for (const auto& one : kept) x = x + ops::reduce_sum(one->read());
+        return x;
+      },
+      "first");
+  EXPECT_EQ(coordinator_.schedule(first, 1.0f).get(kPatience).item(), 7.0 * (2 << 17) + 1);
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
+TEST_F(SmallMessages, AVariableThatIsTooLargeIsNamed) {
+  const auto large = twos(coordinator_, 1 << 19);
+  const auto use = [&] {
+    coordinator_.schedule(doubled(), 2.0f);
+    coordinator_.join(kPatience);
+  };
+  EXPECT_ERROR(use(), Code::kResourceExhausted, "variable \"twos#");
+  EXPECT_NO_THROW(use());
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
+TEST_F(SmallMessages, AFunctionThatIsTooLargeIsAnErrorOfItsCallsAlone) {
+  const Tensor table = Tensor::full(DType::kFloat32, {1 << 19}, 5);
+  const Function large =
+      function([&](Value x) { return ops::reduce_sum(ops::constant(table)) + x; }, "large");
+  coordinator_.schedule(large, 1.0f);
+  EXPECT_ERROR(coordinator_.join(kPatience), Code::kResourceExhausted,
+               "\"large\" on worker:0: with its constants it is sent as ");
+  EXPECT_EQ(coordinator_.schedule(doubled(), 2.0f).get(kPatience).item(), 4);
+  EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
+}
+
 // A worker, and a coordinator that takes messages of 1 MiB.
 class SmallAnswers : public ::testing::Test {
  protected:

@@ -83,6 +83,18 @@ TEST_F(BusyRunner, KeepsOneOfAFloodOfCancels) {
   EXPECT_TRUE(eventually([&] { return answers_.results() == 1; }));
 }
 
+// More than it takes of closures that wait.
+TEST_F(BusyRunner, TakesAnyNumberOfVariablesThatItIsToKeep) {
+  begin();
+  const Tensor value = Tensor::zeros(DType::kFloat32, {int64_t{kMaxBytes} / 4});
+  for (uint64_t id = 2; id < 10; ++id)
+    EXPECT_NO_THROW(runner_.take(
+        {Create{.resource = id, .what = CreateVariable{.name = str(id), .value = value}}}));
+  runner_.take({Fetch{.id = 1, .resource = 9}});
+  gate_.open();
+  EXPECT_TRUE(eventually([&] { return answers_.results() == 1; }));
+}
+
 // What is summed over replicas is set by a function, which a cancelled thread does not finish.
 TEST(ClosureRunner, MayBeStoppedWhileItForgets) {
   constexpr int kStops = 20, kForgets = 1000;
