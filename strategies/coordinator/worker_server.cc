@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -33,7 +34,8 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLookInterval(50);
-constexpr size_t kMaxCalls = 16;
+// Calls that have not said who it is that calls.
+constexpr size_t kMaxSilent = 16;
 // Calls of before that are still at their last closure.
 constexpr size_t kMaxEnding = 4;
 
@@ -58,17 +60,9 @@ class Worker {
   std::atomic<uint64_t>& refused() { return refused_; }
   void shut_down() { shut_down_(); }
 
-  // False where there are too many already.
-  bool open() {
-    const std::lock_guard lock(mutex_);
-    if (calls_ >= kMaxCalls) return false;
-    ++calls_;
-    return true;
-  }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    --calls_;
-  }
+  // A call has begun. Where too many have not been attached, the first of these ends: so they keep
+  // nobody away.
+  void open(const std::shared_ptr<CoordinatorCall>& call);
   // A way to the job's parameter servers of its own for a call; null where it has none.
   std::shared_ptr<ServerSession> servers_of(const Attach& attach) const;
   // Makes `call` the one of the coordinator, and ends the one before it.
@@ -79,6 +73,11 @@ class Worker {
   std::optional<std::string> is_orphaned() const;
 
  private:
+  // REQUIRES: mutex_ held.
+  void forget_silent(const CoordinatorCall& call) {
+    std::erase_if(silent_, [&](const auto& silent) { return silent.get() == &call; });
+  }
+
   const WorkerServerOptions options_;
   const std::vector<Device> devices_;
   const Environment environment_;
@@ -87,7 +86,7 @@ class Worker {
   std::atomic<uint64_t> executed_ = 0, refused_ = 0;
   parameter_server::Roster roster_{parameter_server::kMaxTasks, "tasks"};
   mutable std::mutex mutex_;
-  size_t calls_ = 0;
+  std::vector<std::shared_ptr<CoordinatorCall>> silent_;  // in the order in which they began
   std::weak_ptr<CoordinatorCall> present_;
   bool attached_ = false;
   Clock::time_point left_alone_since_;
@@ -99,26 +98,25 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
                               public ClosureRunner::Answers {
  public:
   CoordinatorCall(Worker& worker, coordination::CertifiedTasks tasks)
-      : worker_(worker),
-        tasks_(std::move(tasks)),
-        assembler_(decode_to_worker, worker.options().max_bytes) {}
+      : worker_(worker), tasks_(std::move(tasks)) {}
 
   void begin(std::shared_ptr<CoordinatorCall> self) {
     self_ = std::move(self);
-    if (!worker_.open()) {
-      counted_ = false;
-      return refuse(Error(Code::kResourceExhausted, str("more than ", kMaxCalls, " calls")));
-    }
+    worker_.open(self_);
     read();
   }
 
   void end(const Error& error) { finish(parameter_server::status_of(error)); }
+  void refuse(const Error& error) {
+    ++worker_.refused();
+    end(error);
+  }
 
   void OnReadDone(bool ok) override {
     COHORT_TSAN_ACQUIRE(this);
     if (!ok) return finish(grpc::Status::OK);  // the coordinator has hung up
     try {
-      if (auto message = assembler_.take(MessageReader(incoming_))) take(std::move(*message));
+      if (auto message = assembler_->take(MessageReader(incoming_))) take(std::move(*message));
     } catch (const std::exception& error) {
       return refuse(parameter_server::refusal_of(error));
     }
@@ -141,7 +139,6 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   void OnDone() override {
     if (runner_) runner_->stop();
     worker_.detach(*this, std::move(runner_));
-    if (counted_) worker_.close();
     const std::shared_ptr<CoordinatorCall> last = std::move(self_);
   }
 
@@ -173,6 +170,7 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
         fail(Code::kFailedPrecondition, "a call begins with who it is that calls");
       tasks_.check(worker_.options().job_id, message.attach->task);
       worker_.attach(*message.attach, self_);
+      assembler_.emplace(decode_to_worker, worker_.options().max_bytes);
       runner_ = std::make_unique<ClosureRunner>(
           *message.attach, worker_.devices(), worker_.options().max_bytes,
           worker_.servers_of(*message.attach), *this, worker_.executed());
@@ -188,11 +186,6 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
         message.commands, [](const Command& c) { return std::holds_alternative<ShutDown>(c); });
     if (ends) return worker_.shut_down();
     runner_->take(std::move(message.commands));
-  }
-
-  void refuse(const Error& error) {
-    ++worker_.refused();
-    end(error);
   }
 
   // REQUIRES: mutex_ held.
@@ -211,9 +204,9 @@ class CoordinatorCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   Worker& worker_;
   const coordination::CertifiedTasks tasks_;  // who may call
   std::shared_ptr<CoordinatorCall> self_;
-  bool counted_ = true;
   grpc::ByteBuffer incoming_;
-  Assembler<ToWorker> assembler_;
+  // Without tensors, until the coordinator has said who it is.
+  std::optional<Assembler<ToWorker>> assembler_{std::in_place, decode_to_worker, size_t{0}};
   std::unique_ptr<ClosureRunner> runner_;  // since the coordinator has said who it is
   mutable std::mutex mutex_;
   Outbox outbox_;
@@ -243,6 +236,22 @@ std::shared_ptr<ServerSession> Worker::servers_of(const Attach& attach) const {
       environment_);
 }
 
+void Worker::open(const std::shared_ptr<CoordinatorCall>& call) {
+  std::shared_ptr<CoordinatorCall> first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (silent_.size() >= kMaxSilent) {
+      first = silent_.front();
+      forget_silent(*first);
+    }
+    silent_.push_back(call);
+  }
+  if (first)
+    first->refuse(
+        Error(Code::kResourceExhausted,
+              str("more than ", kMaxSilent, " calls have not said who it is that calls")));
+}
+
 void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>& call) {
   if (attach.job_id != options_.job_id)
     fail(Code::kFailedPrecondition, "this worker belongs to job \"", options_.job_id,
@@ -264,6 +273,7 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>
       fail(Code::kUnavailable, "this worker is still at the last closures of ", ending_.size(),
            " earlier calls");
     roster_.enter(attach.task, attach.incarnation);
+    forget_silent(*call);
     before = present_.lock();
     present_ = call;
     attached_ = true;
@@ -274,6 +284,7 @@ void Worker::attach(const Attach& attach, const std::shared_ptr<CoordinatorCall>
 
 void Worker::detach(const CoordinatorCall& call, std::unique_ptr<ClosureRunner> runner) {
   const std::lock_guard lock(mutex_);
+  forget_silent(call);
   if (runner) ending_.push_back(std::move(runner));
   const std::shared_ptr<CoordinatorCall> present = present_.lock();
   if (present.get() != &call) return;

@@ -160,6 +160,21 @@ TEST_F(Hostile, ACallBeginsWithWhoItIs) {
   expect_serving();
 }
 
+TEST_F(Hostile, CallsThatSayNothingKeepNobodyAway) {
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<Stranger>(cluster_.address(0)));
+  ASSERT_TRUE(eventually([&] { return cluster_.worker(0).refused() == 4; }));
+  expect_serving();
+}
+
+TEST_F(Hostile, NoMemoryIsMadeForTensorsOfACallThatHasNotSaidWhoItIs) {
+  Stranger stranger(cluster_.address(0));
+  stranger.send({.attach = attach(),
+                 .commands = {Create{.resource = 1, .what = CreateVariable{"v", floats({1})}}}});
+  EXPECT_REFUSED(stranger.wait_closed(), Code::kResourceExhausted, "more than 0 bytes");
+  expect_serving();
+}
+
 TEST_F(Hostile, AnEarlierStartOfTheCoordinatorIsRefused) {
   Stranger first(cluster_.address(0));
   first.send({.attach = attach(), .commands = {coordinator::Run{.id = 1}}});
