@@ -51,6 +51,10 @@ CoordinatorOptions completed(CoordinatorOptions options, const Environment& envi
   if (options.start_delay.count() < 0 || options.max_start_delay.count() < 0)
     invalid("start_delay and max_start_delay are 0 at least, got ", options.start_delay.count(),
             " and ", options.max_start_delay.count(), " ms");
+  if (options.worker_timeout.count() < 0)
+    invalid("worker_timeout is 0 at least, got ", options.worker_timeout.count(), " ms");
+  if (options.stuck_after.count() < 0)
+    invalid("stuck_after is 0 at least, got ", options.stuck_after.count(), " ms");
   return options;
 }
 
@@ -385,7 +389,8 @@ class ClusterCoordinator::Impl {
       const auto now = Clock::now();
       if (count != std::exchange(last_count, count) || counts.queued + counts.in_flight == 0)
         last_progress = now;
-      if (options_.stuck_after.count() > 0 && now - last_progress > options_.stuck_after) {
+      if (options_.stuck_after.count() > 0 &&
+          std::chrono::floor<milliseconds>(now - last_progress) >= options_.stuck_after) {
         last_progress = now;
         options_.notice(str("coordinator: nothing has been executed for ",
                             options_.stuck_after.count(), " ms; ", counts.queued, " queued, ",
@@ -404,15 +409,16 @@ class ClusterCoordinator::Impl {
     }
   }
 
-  // How long there has been no worker; nothing where there is one.
-  std::optional<Clock::duration> alone_for(Clock::time_point now) const {
+  // How long there has been no worker; nothing where there is one. In the unit of the options: in
+  // the clock's, the longest of those would be too long.
+  std::optional<milliseconds> alone_for(Clock::time_point now) const {
     Clock::duration shortest = Clock::duration::max();
     for (const auto& worker : workers_) {
       const auto since = worker->lost_since();
       if (!since) return std::nullopt;
       shortest = std::min(shortest, now - *since);
     }
-    return shortest;
+    return std::chrono::floor<milliseconds>(shortest);
   }
 
   const CatchTermination catch_termination_;

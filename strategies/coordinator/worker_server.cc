@@ -297,7 +297,9 @@ std::optional<std::string> Worker::is_orphaned() const {
   if (attached_) return std::nullopt;
   const bool claimed = roster_.anybody();
   const milliseconds limit = claimed ? options_.orphaned_after : options_.unclaimed_after;
-  if (limit.count() == 0 || Clock::now() - left_alone_since_ < limit) return std::nullopt;
+  // In the unit of the limit: in the clock's, the longest would be too long.
+  const auto alone = std::chrono::floor<milliseconds>(Clock::now() - left_alone_since_);
+  if (limit.count() == 0 || alone < limit) return std::nullopt;
   return str("worker: there has been no coordinator for ", limit.count(), " ms",
              claimed ? "" : " since the start", "; ending");
 }
@@ -305,6 +307,9 @@ std::optional<std::string> Worker::is_orphaned() const {
 WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options.coordinator.empty()) options.coordinator = kChief;
+  if (options.orphaned_after.count() < 0 || options.unclaimed_after.count() < 0)
+    invalid("orphaned_after and unclaimed_after are 0 at least, got ",
+            options.orphaned_after.count(), " and ", options.unclaimed_after.count(), " ms");
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
   return options;
 }

@@ -94,9 +94,10 @@ std::optional<std::string> Service::is_orphaned() const {
   const bool claimed = roster_.anybody();
   const auto limit = claimed ? options_.orphaned_after : options_.unclaimed_after;
   const std::lock_guard lock(sessions_mutex_);
-  if (limit.count() == 0 || sessions_ > 0 ||
-      std::chrono::steady_clock::now() - last_closed_ <= limit)
-    return std::nullopt;
+  // In the unit of the limit: in the clock's, the longest would be too long.
+  const auto alone = std::chrono::floor<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - last_closed_);
+  if (limit.count() == 0 || sessions_ > 0 || alone < limit) return std::nullopt;
   return str("parameter server: nobody has ", claimed ? "been connected" : "ever come", " for ",
              limit.count(), " ms; ending");
 }

@@ -234,6 +234,22 @@ TEST(ClusterCoordinator, WithoutAnyWorkerForLongItIsAnError) {
   EXPECT_ERROR(value.fetch(kPatience), Code::kCancelled, "there is no worker");
 }
 
+TEST(ClusterCoordinator, MayWaitForWorkersForEver) {
+  TestCluster cluster(1);
+  cluster.stop(0);
+  const auto coordinator = cluster.coordinator(
+      {.worker_timeout = milliseconds::max(), .stuck_after = milliseconds::max()});
+  const RemoteValue value = coordinator->schedule(doubled(), 1.0f);
+  EXPECT_ERROR(coordinator->join(milliseconds(200)), Code::kDeadlineExceeded, "1 closures");
+  EXPECT_FALSE(cluster.lines.has("nothing has been executed"));
+  cluster.start(0);
+  EXPECT_EQ(value.get(kPatience).item(), 2);
+  EXPECT_ERROR(cluster.coordinator({.worker_timeout = milliseconds(-1)}), Code::kInvalidArgument,
+               "worker_timeout is 0 at least, got -1 ms");
+  EXPECT_ERROR(cluster.coordinator({.stuck_after = milliseconds(-1)}), Code::kInvalidArgument,
+               "stuck_after is 0 at least, got -1 ms");
+}
+
 TEST(ClusterCoordinator, SaysWhatDoesNotGoOn) {
   TestCluster cluster(1);
   cluster.stop(0);

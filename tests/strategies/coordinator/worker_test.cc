@@ -150,6 +150,34 @@ TEST(WorkerServer, EndsWhenNobodyHasEverCome) {
   EXPECT_TRUE(lines.has("since the start"));
 }
 
+TEST(WorkerServer, MayWaitForEver) {
+  const launcher::ReservedPort port, other;
+  Lines lines;
+  WorkerServer server(Address::parse(port.address()),
+                      {.job_id = "job",
+                       .orphaned_after = milliseconds::max(),
+                       .unclaimed_after = milliseconds::max(),
+                       .notice = lines.writer()},
+                      no_environment);
+  std::thread waiting([&] { server.wait(); });
+  // Meanwhile it looks whether it is to end.
+  WorkerServer(Address::parse(other.address()),
+               {.unclaimed_after = milliseconds(200), .notice = [](const std::string&) {}},
+               no_environment)
+      .wait();
+  EXPECT_FALSE(lines.has("ending"));
+  ClusterCoordinator coordinator(ClusterSpec(ClusterSpec::Jobs{{"worker", {port.address()}}}),
+                                 {.job_id = "job", .notice = lines.writer()}, no_environment);
+  coordinator.wait_for_workers();
+  coordinator.shut_down();
+  waiting.join();
+  for (const WorkerServerOptions& options :
+       {WorkerServerOptions{.orphaned_after = milliseconds(-1)},
+        WorkerServerOptions{.unclaimed_after = milliseconds(-1)}})
+    EXPECT_ERROR(WorkerServer(Address::parse(other.address()), options, no_environment),
+                 Code::kInvalidArgument, "orphaned_after and unclaimed_after are 0 at least");
+}
+
 TEST(WorkerServer, IsTheTaskThatTheEnvironmentSays) {
   EXPECT_FALSE(run_worker_server({}, no_environment)) << "a program on its own";
   const launcher::ReservedPort port;

@@ -85,6 +85,17 @@ TEST(ParameterServer, EndsWhenNobodyIsLeft) {
   EXPECT_NE(server.line("nobody has been connected"), "");
 }
 
+TEST(ParameterServer, MayWaitForEver) {
+  TestServer server(
+      {.orphaned_after = milliseconds::max(), .unclaimed_after = milliseconds::max()});
+  TestServer other({.unclaimed_after = milliseconds(200)});
+  std::thread waiting([&] { server->wait(); });
+  other->wait();  // meanwhile the first one looks whether it is to end
+  EXPECT_EQ(server.line("ending"), "");
+  server.client("chief:0")->shut_down();
+  waiting.join();
+}
+
 TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
   const TemporaryFolder folder("ps");
   TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)},
