@@ -55,6 +55,7 @@ CoordinatorOptions completed(CoordinatorOptions options, const Environment& envi
     invalid("worker_timeout is 0 at least, got ", options.worker_timeout.count(), " ms");
   if (options.stuck_after.count() < 0)
     invalid("stuck_after is 0 at least, got ", options.stuck_after.count(), " ms");
+  if (options.max_bytes < 1) invalid("max_bytes is 1 at least, got 0");
   return options;
 }
 

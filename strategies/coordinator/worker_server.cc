@@ -307,6 +307,7 @@ std::optional<std::string> Worker::is_orphaned() const {
 WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options.coordinator.empty()) options.coordinator = kChief;
+  if (options.max_bytes < 1) invalid("max_bytes is 1 at least, got 0");
   if (options.orphaned_after.count() < 0 || options.unclaimed_after.count() < 0)
     invalid("orphaned_after and unclaimed_after are 0 at least, got ",
             options.orphaned_after.count(), " and ", options.unclaimed_after.count(), " ms");

@@ -476,6 +476,14 @@ TEST(ClusterCoordinator, NeedsWorkers) {
                Code::kInvalidArgument, "has none");
 }
 
+TEST(ClusterCoordinator, NeitherItNorAWorkerTakesMessagesOfNoBytes) {
+  TestCluster cluster(1);
+  EXPECT_ERROR(cluster.coordinator({.max_bytes = 0}), Code::kInvalidArgument,
+               "max_bytes is 1 at least, got 0");
+  EXPECT_ERROR(WorkerServer(cluster.address(0), {.max_bytes = 0}, no_environment),
+               Code::kInvalidArgument, "max_bytes is 1 at least, got 0");
+}
+
 TEST(ClusterCoordinator, EndsTheWorkersWhenItIsAskedTo) {
   TestCluster cluster(1);
   auto coordinator = cluster.coordinator();
