@@ -230,9 +230,12 @@ void JobState::pass_on(int from, const Message& message) {
   const std::string origin = nodes_[from].label;
   if (auto* settle = std::get_if<Settle>(&out)) settle->reason += " on " + origin;
   if (auto* end = std::get_if<End>(&out)) end->reason += " on " + origin;
-  if (auto* signal = std::get_if<Signal>(&out)) signal->origin = origin;
+  auto* signal = std::get_if<Signal>(&out);
+  if (signal != nullptr) signal->origin = origin;
   for (const auto& [id, member] : nodes_) {
-    if (id != from && member.takes_part && !member.ended) send(id, out);
+    // A signal also goes back: it may have come before the start, to a node without tasks.
+    const bool is_wanted = id != from || signal != nullptr;
+    if (is_wanted && member.takes_part && !member.ended) send(id, out);
   }
 }
 
