@@ -17,6 +17,9 @@ namespace {
 constexpr std::chrono::seconds kReportInterval(5);
 constexpr size_t kMaxEnds = 200;  // lines of a summary about tasks that are not to blame
 constexpr int kWeightOfALoss = 3;
+// Linux gives a process no longer string in its environment.
+constexpr size_t kMaxConfigBytes = 128 * 1024;
+constexpr size_t kOtherConfigBytes = 128;  // of TF_CONFIG, at most, beside addresses
 
 // In a time that does not tell how much of it is right.
 bool is_same_secret(const std::string& given, const std::string& expected) {
@@ -33,6 +36,12 @@ std::string label_of(const Node& node) {
 }
 
 size_t count_tasks(const Node& node) { return 2 + node.workers.size() + node.ps.size(); }
+
+// Of TF_CONFIG: "host:12345", quoted, and a comma for each.
+size_t address_bytes(const Node& node) {
+  const size_t brackets = node.host.find(':') == std::string::npos ? 0 : 2;
+  return count_tasks(node) * (node.host.size() + brackets + 9);
+}
 
 std::string count(size_t number, const char* what) {
   return str(number, " ", what, number == 1 ? "" : "s");
@@ -78,12 +87,14 @@ std::optional<Refused> JobState::refusal(const Join& join) const {
     return refuse(Code::kFailedPrecondition, "the job of ", rules_.place, " is over");
   }
   size_t tasks = count_tasks(join.node);
+  size_t bytes = kOtherConfigBytes + address_bytes(join.node);
   for (const auto& [id, member] : nodes_) {
     if (join.node.rank >= 0 && member.node.rank == join.node.rank) {
       return refuse(Code::kAlreadyExists, who, " has --node_rank=", join.node.rank,
                     ", which is taken by ", member.node.name, " at ", member.node.host);
     }
     tasks += count_tasks(member.node);
+    bytes += address_bytes(member.node);
   }
   if (nodes_.size() >= rules_.max_nodes) {
     return refuse(Code::kFailedPrecondition, who, " is one too many: the job of ", rules_.place,
@@ -92,6 +103,12 @@ std::optional<Refused> JobState::refusal(const Join& join) const {
   if (tasks > kMaxTasksOfJob) {
     return refuse(Code::kResourceExhausted, "with ", who, " the job of ", rules_.place,
                   " would have ", tasks, " tasks; at most ", kMaxTasksOfJob, " are possible");
+  }
+  if (bytes > kMaxConfigBytes) {
+    return refuse(Code::kResourceExhausted, "with ", who, " the addresses of the ", tasks,
+                  " tasks of the job of ", rules_.place, " would take ", bytes,
+                  " bytes of TF_CONFIG; at most ", kMaxConfigBytes,
+                  " are possible: use fewer tasks, or shorter names of hosts (--host)");
   }
   return std::nullopt;
 }

@@ -91,6 +91,6 @@ std::string encode(const Message& message);
 Message decode(std::string_view text);
 
 inline constexpr size_t kMaxMessage = 1 << 20;    // bytes
-inline constexpr size_t kMaxTasksOfJob = 10'000;  // their addresses fill TF_CONFIG, too
+inline constexpr size_t kMaxTasksOfJob = 10'000;  // fewer where TF_CONFIG has no room for them
 
 }  // namespace cohort::launcher

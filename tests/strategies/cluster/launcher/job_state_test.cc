@@ -175,6 +175,11 @@ TEST_F(JobStateTest, RefusesWhoDoesNotFitAndNamesBothSides) {
   other = greeting("x");
   other.node.workers.assign(kMaxTasksOfJob, 1);
   expect(other, Code::kResourceExhausted, "at most 10000");
+  other.node.host = "192.168.100.100";
+  other.node.workers.assign(6000, 1);
+  expect(other, Code::kResourceExhausted,
+         "with x the addresses of the 6006 tasks of the job of here would take 144232 bytes of "
+         "TF_CONFIG; at most 131072 are possible");
   join(1);
   expect(greeting("x"), Code::kFailedPrecondition,
          "has its 2 nodes, node 0 (host0), node 1 (host1)");
