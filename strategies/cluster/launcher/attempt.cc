@@ -279,6 +279,7 @@ void Attempt::start_settling(const std::string& reason) {
                 " s to end");
   phase_ = Phase::kSettling;
   start_grace();
+  if (setting_.timeout) deadline_ = std::min(*deadline_, *setting_.timeout);
 }
 
 void Attempt::end_all() {
@@ -307,6 +308,7 @@ void Attempt::check_deadline() {
       time_out();
       break;
     case Phase::kSettling:
+      if (setting_.timeout && *deadline_ == *setting_.timeout && !failed_) return time_out();
       setting_.note("ending ", what_runs());
       end_all();
       break;

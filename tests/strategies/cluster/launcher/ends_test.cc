@@ -375,6 +375,17 @@ TEST(LauncherTimeout, EndsTheRunAndShowsWhatTasksPrinted) {
   EXPECT_THAT(run.errors, Not(HasSubstr("restarting")));
 }
 
+TEST(LauncherTimeout, AlsoEndsTasksThatHaveTimeToFinish) {
+  const std::vector<std::string> flags = {"--workers=1", "--chief", "--timeout=2", "--grace=20"};
+  const Finished run = finish({.flags = flags, .actions = {"chief@exit=0", "hang"}});
+  EXPECT_EQ(run.code, 14) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("the run has lasted 2 s (--timeout); ending worker:0"));
+  const Finished failed = finish({.flags = flags, .actions = {"chief@exit=42", "hang"}});
+  EXPECT_EQ(failed.code, 42) << failed.errors;
+  EXPECT_THAT(failed.errors, HasSubstr("cohort-run: ending worker:0"));
+  EXPECT_THAT(failed.errors, Not(HasSubstr("timed out")));
+}
+
 TEST(LauncherTimeout, IsNothingBesideAnErrorAndASuccess) {
   EXPECT_EQ(finish({.flags = {"--timeout=60"}, .actions = {"exit=3"}}).code, 3);
   EXPECT_EQ(finish({.flags = {"--timeout=60"}, .actions = {"print=hello"}}).code, 0);
