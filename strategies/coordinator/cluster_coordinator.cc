@@ -200,19 +200,21 @@ class ClusterCoordinator::Impl {
     return value;
   }
 
-  PerWorkerValues create_resource(const std::shared_ptr<FunctionFamily>& family,
-                                  ClosureArguments arguments) {
+  PerWorkerValues create_resource(const Function& function, ClosureArguments arguments) {
     require_memory(arguments.all);
     const auto signature = signature_of(arguments.all);
     if (!signature) invalid("a per-worker value is made of tensors and numbers");
-    return PerWorkerValues(
-        resources_->add({.create = {.resource = 0,
-                                    .what = Run{.function = family->id(),
-                                                .arguments = std::move(arguments.all),
-                                                .seed = context_.seed},
-                                    .function_name = family->name()},
-                         .definition = family->definition(*signature),
-                         .resources = std::move(arguments.resources)}));
+    const auto family = family_of(function);
+    const auto definition = [this, function, family, signature = *signature,
+                             first = family->definition(*signature)] {
+      return family->is_outdated() ? family_of(function)->definition(signature) : first;
+    };
+    return PerWorkerValues(resources_->add(
+        {.create = {.resource = 0,
+                    .what = Run{.arguments = std::move(arguments.all), .seed = context_.seed},
+                    .function_name = family->name()},
+         .definition = definition,
+         .resources = std::move(arguments.resources)}));
   }
 
   std::vector<Tensor> fetch_per_worker(uint64_t resource, std::optional<milliseconds> timeout) {
@@ -510,7 +512,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const std::string
 
 PerWorkerValues ClusterCoordinator::create_resource(const Function& function,
                                                     ClosureArguments arguments) {
-  return impl_->create_resource(impl_->family_of(function), std::move(arguments));
+  return impl_->create_resource(function, std::move(arguments));
 }
 
 std::shared_ptr<Variable> ClusterCoordinator::create_per_worker_variable(VariableOptions options) {

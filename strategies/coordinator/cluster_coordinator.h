@@ -178,6 +178,8 @@ class ClusterCoordinator {
   PerWorkerDataset create_per_worker_dataset(const std::string& name) const;
   // What `function`, called on every worker, returns there: one value, of each replica its own. A
   // worker that is started again calls it again, so that what it adds on servers is added again.
+  // Where an optimizer has taken over a variable that it uses by then, the body is called for that,
+  // on another thread: it must be safe to call for as long as there is the value.
   template <typename... Arguments>
   PerWorkerValues create_per_worker_resource(const Function& function,
                                              const Arguments&... arguments) {

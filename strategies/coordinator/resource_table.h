@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,7 +34,9 @@ class ResourceHandle {
 // How a worker makes a resource.
 struct ResourceSpec {
   Create create;
-  std::shared_ptr<const Definition> definition;                  // that a kept value needs
+  // Of the function of a kept value, as it is when the worker makes that: an optimizer may have
+  // taken over a variable that it uses. The Run gets its function from it. Null for others.
+  std::function<std::shared_ptr<const Definition>()> definition;
   std::vector<std::shared_ptr<const ResourceHandle>> resources;  // that it names
 };
 

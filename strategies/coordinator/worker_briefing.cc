@@ -9,7 +9,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// One that has tensors.
+// A variable or a value; nothing is the matter with others.
 std::string describe(const Create& create) {
   const auto* variable = std::get_if<CreateVariable>(&create.what);
   return variable != nullptr ? str("variable \"", variable->name, '"')
@@ -48,16 +48,26 @@ void WorkerBriefing::add_definition(const std::shared_ptr<const Definition>& def
   message.commands.push_back(std::move(define));
 }
 
+void WorkerBriefing::add_resource(const ResourceSpec& spec, ToWorker& message) {
+  Create create = spec.create;
+  if (const size_t bytes = bytes_of(Command(create)); bytes > max_bytes_) throw excess("it", bytes);
+  if (spec.definition) {
+    const auto definition = spec.definition();
+    std::get<Run>(create.what).function = definition->function;
+    add_definition(definition, message);
+  }
+  message.commands.push_back(std::move(create));
+}
+
 void WorkerBriefing::add_news(ToWorker& message) {
   const ResourceTable::News news = resources_.news(worker_, last_resource_);
   for (const auto& spec : news.created) {
     last_resource_ = spec->create.resource;
-    if (const size_t bytes = bytes_of(Command(spec->create)); bytes > max_bytes_) {
-      queue_.fail(excess(describe(spec->create), bytes));
-      continue;
+    try {
+      add_resource(*spec, message);
+    } catch (...) {
+      queue_.fail(present_error().with_context(describe(spec->create)));
     }
-    if (spec->definition) add_definition(spec->definition, message);
-    message.commands.push_back(spec->create);
   }
   for (const uint64_t id : news.dropped) message.commands.push_back(Drop{id});
 }

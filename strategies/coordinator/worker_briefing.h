@@ -40,6 +40,7 @@ class WorkerBriefing {
   void add_wanted(std::vector<Wanted> wanted, ToWorker& message);
 
  private:
+  void add_resource(const ResourceSpec& spec, ToWorker& message);
   Error excess(const std::string& what, size_t bytes) const;
 
   ResourceTable& resources_;

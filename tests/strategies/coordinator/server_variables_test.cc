@@ -118,6 +118,22 @@ TEST(CoordinatorWithServers, FunctionsGoOnWithAVariableThatAnOptimizerHasTakenOv
   EXPECT_EQ(counted.value(), 2) << "in the new shards";
 }
 
+TEST(CoordinatorWithServers, APerWorkerValueIsMadeAgainOfWhatAnOptimizerHasTakenOver) {
+  const CountedOnServers counted;
+  TestCluster cluster(1, counted.addresses());
+  const auto coordinator = cluster.coordinator();
+  const Function total =
+      function([&](Value x) { return ops::reduce_sum(counted.variable()->read()) + x; }, "total");
+  const auto made = coordinator->create_per_worker_resource(total, 1.0f);
+  EXPECT_EQ(coordinator->schedule(doubled(), made).get(kPatience).item(), 2);
+  cluster.stop(0);
+  counted.variable()->move_by(optim::SGD(0.5).rule(), 0, {});
+  counted.variable()->assign(Tensor::full(DType::kFloat32, {5, 2}, 2));
+  cluster.start(0);
+  EXPECT_TRUE(eventually([&] { return coordinator->statistics().worker_failures == 1; }));
+  EXPECT_EQ(coordinator->schedule(doubled(), made).get(kPatience).item(), 42);
+}
+
 TEST(CoordinatorWithServers, AServerThatHasGoneIsAnErrorThatNamesIt) {
   const CountedOnServers counted;
   counted.variable()->info();
