@@ -225,8 +225,10 @@ Metadata load_variables(const std::string& path, const Variables& variables,
   });
   // Workers on their own that share variables: one of them sets these, and the others go on.
   const bool sets_shared = workers.size() > 1 || workers.is_chief();
-  for (const auto& [variable, value] : values)
+  for (auto& [variable, value] : values) {
     if (sets_shared || is_of_each_worker(*variable)) variable->assign(value);
+    value = Tensor();  // assigned values may lie in memory twice until the next step
+  }
   for (const auto& [table, rows] : tables)
     if (sets_shared) table->assign_rows(rows);
   return rest.metadata;

@@ -1,6 +1,8 @@
 #include "strategies/multi_worker/step_watch.h"
 
 #include <algorithm>
+#include <utility>
+#include <variant>
 
 #include "core/collective/forwarding_communicator.h"
 
@@ -29,10 +31,15 @@ class WatchedCommunicator final : public ForwardingCommunicator {
 
   void run(const Call& call) override {
     watch_->begin_collective(replica_);
+    const bool is_barrier = std::holds_alternative<BarrierCall>(call);
+    const auto last_barrier = std::exchange(replica_.barrier_ended, std::nullopt);
+    if (is_barrier && last_barrier) add_waited(Clock::now() - *last_barrier);
     timed([&] { inner().run(call); });
+    if (is_barrier) replica_.barrier_ended = Clock::now();
   }
   int64_t start(const Call& call) override {
     watch_->begin_collective(replica_);
+    replica_.barrier_ended.reset();
     return inner().start(call);
   }
   Received wait(int64_t operation) override {
@@ -42,13 +49,16 @@ class WatchedCommunicator final : public ForwardingCommunicator {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   template <typename Work>
   void timed(const Work& work) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     work();
-    replica_.waited += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+    add_waited(Clock::now() - begin);
     replica_.has_combined = true;
   }
+  void add_waited(std::chrono::nanoseconds time) { replica_.waited += time.count(); }
 
   const std::shared_ptr<StepWatch> watch_;
   StepWatch::Replica& replica_;
@@ -98,6 +108,7 @@ void StepWatch::begin_step() {
     replica.waited = 0;
     replica.collectives = 0;
     replica.has_ended = false;
+    replica.barrier_ended.reset();
   }
 }
 

@@ -33,7 +33,8 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   void begin_step();
   // Whether some replica may have got the result of a collective, and done something with it.
   bool has_combined() const;
-  // How long replicas have waited in collectives: the one that did so least.
+  // How long replicas have waited in collectives: the one that did so least. Between two Barriers
+  // on end some write for all, which counts as waiting on all.
   std::chrono::nanoseconds waited() const;
 
   // Ends all that is watched, from now on too: also what is not yet in the hands of who would end
@@ -47,6 +48,8 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
     std::atomic<int64_t> waited = 0;       // in nanoseconds
     std::atomic<int64_t> collectives = 0;  // that it has asked for
     std::atomic<bool> has_ended = false;
+    // When a Barrier was over, if that was the last collective; of the replica's thread.
+    std::optional<std::chrono::steady_clock::time_point> barrier_ended;
   };
 
   void begin_collective(Replica& replica);

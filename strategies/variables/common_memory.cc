@@ -83,7 +83,9 @@ bool CommonWrites::any() const {
 }
 
 void CommonWrites::publish(Workers& workers) {
-  const auto written = workers.exchange("variables that were assigned", pack_written());
+  Packer own;
+  for (const size_t number : take_written()) own.add(static_cast<int64_t>(number));
+  const auto written = workers.exchange("variables that were assigned", own.bytes());
   std::map<size_t, int> writers;  // by number: the lowest rank
   for (size_t rank = 0; rank < written.size(); ++rank)
     for (Unpacker unpacker(written[rank]); !unpacker.at_end();)
@@ -94,17 +96,15 @@ void CommonWrites::publish(Workers& workers) {
   workers.exchange("the values of variables that were assigned", {});
   for (const auto& [number, rank] : writers)
     if (const auto memory = find(number)) memory->forget_own();
-  const std::lock_guard lock(mutex_);
-  written_.clear();
 }
 
-// What has gone since has nobody to read it here.
-std::string CommonWrites::pack_written() const {
+std::set<size_t> CommonWrites::take_written() {
   const std::lock_guard lock(mutex_);
-  Packer packer;
-  for (const size_t number : written_)
-    if (!all_[number].expired()) packer.add(static_cast<int64_t>(number));
-  return packer.bytes();
+  std::set<size_t> written;
+  written.swap(written_);
+  // What has gone since has nobody to read it here.
+  std::erase_if(written, [&](size_t number) { return all_[number].expired(); });
+  return written;
 }
 
 std::shared_ptr<CommonMemory> CommonWrites::find(size_t number) const {

@@ -47,11 +47,12 @@ class CommonWrites {
   void note(size_t number);
   bool any() const;
   // Makes of what workers have written on their own what all see: where several have written one
-  // memory, that of the lowest rank. Every worker calls it, and none reads meanwhile.
+  // memory, that of the lowest rank. Every worker calls it, and none reads or writes meanwhile.
   void publish(Workers& workers);
 
  private:
-  std::string pack_written() const;
+  // The numbers of what is written, and still there.
+  std::set<size_t> take_written();
   std::shared_ptr<CommonMemory> find(size_t number) const;
 
   mutable std::mutex mutex_;  // guards what follows

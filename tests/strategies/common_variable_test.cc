@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include "core/ops/math_ops.h"
 #include "core/runtime/function.h"
 #include "tests/strategies/multi_worker_testing.h"
+#include "tests/testing/few_descriptors.h"
 
 // Variables of which all workers of a host have one copy.
 namespace cohort {
@@ -153,17 +155,43 @@ TEST_F(CommonVariableTest, OutlivesTheStrategy) {
   EXPECT_EQ(kept[1]->value().item(), 4);
 }
 
-TEST_F(CommonVariableTest, AVariableThatIsGoneHasNothingToPublish) {
-  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+TEST_F(CommonVariableTest, AVariableThatIsGoneOnOneWorkerIsPublishedByAnother) {
+  on_good_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
     const auto scope = strategy.scope();
     auto gone = scalar("gone", 1);
     const auto variable = scalar("v", 1);
-    gone->assign(Tensor::scalar(2.0f));
-    if (strategy.workers().rank() == 0) gone.reset();
+    const int rank = strategy.workers().rank();
+    if (rank < 2) gone->assign(Tensor::scalar(10.0f + static_cast<float>(rank)));
+    if (rank == 0) gone.reset();
     EXPECT_EQ(read_in_step(strategy, variable), std::vector{1.0});
     if (gone != nullptr) {
-      EXPECT_EQ(gone->value().item(), 2);
+      EXPECT_EQ(gone->value().item(), 11);
     }
+  });
+}
+
+TEST_F(CommonVariableTest, WhereThereIsNoCommonMemoryWorkersHaveCopies) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto common = scalar("common", 1);
+    std::shared_ptr<Variable> copied;
+    meet(strategy);
+    {
+      std::optional<testing::FewDescriptors> none;
+      if (strategy.is_chief()) none.emplace(0);
+      copied = scalar("copied", 2);
+    }
+    meet(strategy);
+    EXPECT_TRUE(common->is_shared());
+    EXPECT_FALSE(copied->is_shared());
+    const auto swap = strategy.function([&](const Value&) {
+      const Value before = common->read();
+      common->assign(copied->read());
+      copied->assign(before);
+    });
+    strategy.run(swap, ids(strategy));
+    EXPECT_EQ(common->value().item(), 2);
+    EXPECT_EQ(copied->value().item(), 1);
   });
 }
 

@@ -113,7 +113,10 @@ void SharedRegion::close_descriptor() {
 }
 
 void SharedRegion::forget_own() {
-  if (own_ != nullptr) madvise(own_, bytes_, MADV_DONTNEED);
+  if (own_ == nullptr || madvise(own_, bytes_, MADV_DONTNEED) == 0) return;
+  // Pages that are locked, as all are after mlockall(), would stay.
+  if (munlock(own_, bytes_) != 0 || madvise(own_, bytes_, MADV_DONTNEED) != 0)
+    exhausted("let go of copies of", bytes_);
 }
 
 void SharedRegion::map(Views views) {
@@ -128,6 +131,7 @@ void SharedRegion::map(Views views) {
   void* const own = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
   if (own == MAP_FAILED) exhausted("map", bytes_);
   own_ = static_cast<char*>(own);
+  forget_own();  // where mlockall() has copied all of it at once
 }
 
 }  // namespace cohort

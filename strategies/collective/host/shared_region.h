@@ -36,7 +36,8 @@ class SharedRegion {
   // Another view, in which this process sees what all see, but for the pages that it has written
   // there: of these it has a copy, which nobody else sees. Null without Views::kSharedAndOwn.
   char* own() const { return own_; }
-  // Lets go of these copies.
+  // Lets go of these copies. kResourceExhausted where the system does not let it, as of locked
+  // memory that it would not unlock.
   void forget_own();
 
   // From here on nobody else can map it.

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +47,16 @@ TEST(SharedRegion, AViewOfItsOwnShowsWhatAllSeeUntilItIsWritten) {
   second.forget_own();
   EXPECT_EQ(second.own()[0], 'd');
   EXPECT_EQ(second.own()[1], '\0');
+}
+
+TEST(SharedRegion, LockedPagesOfItsOwnGoToo) {
+  const size_t page = whole_pages(1);
+  SharedRegion region = SharedRegion::create(page, page, SharedRegion::Views::kSharedAndOwn);
+  if (mlock(region.own(), page) != 0) GTEST_SKIP() << "no memory may be locked here";
+  region.own()[0] = 'a';
+  region.data()[0] = 'b';
+  region.forget_own();
+  EXPECT_EQ(region.own()[0], 'b');
 }
 
 TEST(SharedRegion, HasOneViewUnlessAskedForAnother) {

@@ -28,5 +28,36 @@ TEST(StepWatchTest, AnAbortEndsAllThatIsWatchedNowAndLater) {
   expect_ended(*late);
 }
 
+// What one replica writes for all between two Barriers, others wait for.
+TEST(StepWatchTest, TimeBetweenTwoBarriersOnEndIsNoComputation) {
+  const auto watch = std::make_shared<StepWatch>(1, true);
+  const auto alone = watch->watch(0, std::move(make_in_process_communicators(1)[0]));
+  const auto waited_in = [&](const std::function<void()>& step) {
+    watch->begin_step();
+    step();
+    return watch->waited();
+  };
+  const auto compute = [] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  };
+  const auto total = [&] { alone->broadcast(nullptr, nullptr, 0, 0); };
+  const auto update = [&] {
+    alone->barrier();
+    compute();
+    alone->barrier();
+  };
+  EXPECT_GE(waited_in(update), std::chrono::milliseconds(2));
+  EXPECT_LT(waited_in([&] {
+              compute();
+              alone->barrier();
+              total();
+              compute();
+              alone->barrier();
+            }),
+            std::chrono::milliseconds(2));
+}
+
 }  // namespace
 }  // namespace cohort::testing
