@@ -24,7 +24,7 @@ class MnistCnn(Case):
         write_digits(self.folder, "train", 400)
         write_digits(self.folder, "t10k", 100)
         self.backup = self.folder / "backup"
-        self.command = ["srun", "-n4", _PROGRAM, f"--data_dir={self.folder}", "--epochs=6", "--batch=20"]
+        self.command = ["srun", "-N4", "-n4", _PROGRAM, f"--data_dir={self.folder}", "--epochs=6", "--batch=20"]
 
     def results(self, text):
         """The loss of the last epoch and the accuracy of the test, as the chief alone prints them."""
