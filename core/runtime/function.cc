@@ -68,7 +68,7 @@ GraphFunction with_alike_sums(const GraphFunction& function) {
 }
 
 PlanOptions with_group(PlanOptions options, const ReplicaGroup& group) {
-  options.outside = group.strategy == 0;
+  options.outside = group.strategy == 0 && group.num_replicas == 1;
   return options;
 }
 
