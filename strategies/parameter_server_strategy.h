@@ -59,11 +59,13 @@ class ParameterServerStrategy final : public Strategy {
     double delay_compensation = 0;
     CompressionOptions compression;  // of dense gradients
 
-    // Into how many shards a variable is cut. Empty: one for each server, of 256 KiB at least.
+    // Into how many shards a variable is cut. Empty: one for each server, of 256 KiB at least,
+    // and of tables whose rows are made on first use one for each server.
     Partitioner partitioner;
     // What a variable asks of its servers, all shards together: by that these are chosen, the same
     // way on every worker. Empty: its size, as memory and as traffic, which is right where a step
-    // moves all of it; for a table of which it moves some rows, the traffic is theirs.
+    // moves all of it; for a table of which it moves some rows, the traffic is theirs. A shard of a
+    // table whose rows are made on first use counts 1 MiB.
     std::function<ShardLoad(const std::string& name, const TensorSpec& spec)> load;
     // Which trainable variables make their rows on first use, and how: no memory is taken by rows
     // that nobody has trained, so that a table may have 2^40. The variable's own initializer is not

@@ -41,7 +41,7 @@ struct LogicalGpu {
 // used (kFailedPrecondition); a card that does not exist is kNotFound, with the reason where there
 // is none.
 void set_logical_gpus(const std::vector<LogicalGpu>& gpus);
-// Why this process has no GPU ("no NVIDIA driver is loaded"); empty where it has one.
+// Why this process has no GPU ("the NVIDIA driver shows no card"); empty where it has one.
 std::string missing_gpu_reason();
 
 // All devices of this process, CPUs first.

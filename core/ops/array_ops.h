@@ -14,12 +14,17 @@ Value require(const Value& x, const Value& condition, const std::string& message
 // One extent may be -1: it takes what the others leave.
 Value reshape(const Value& x, const std::vector<int64_t>& dims);
 Value flatten_from(const Value& x, int axis);  // merges the axes from `axis` on into one
+// A new axis, 1 long, which is axis `axis` of the result (-1: the last).
 Value expand_dims(const Value& x, int64_t axis);
+// Without the axis, which has to be 1 long.
 Value squeeze(const Value& x, int64_t axis);
+// Repeated along missing axes and those that are 1 long, by NumPy's rules.
 Value broadcast_to(const Value& x, const Shape& shape);
 // output axis i is input axis perm[i]; an empty perm reverses the axes.
 Value transpose(const Value& x, const std::vector<int64_t>& perm = {});
+// One after the other along `axis`; the other axes are equal.
 Value concat(const std::vector<Value>& values, int64_t axis);
+// Parts of these sizes along `axis`, which add up to it.
 std::vector<Value> split(const Value& x, const std::vector<int64_t>& sizes, int64_t axis);
 // Elements begin[i] .. begin[i] + size[i] of each axis; size -1 means to the end.
 Value slice(const Value& x, const std::vector<int64_t>& begin, const std::vector<int64_t>& size);

@@ -54,6 +54,7 @@ struct PolynomialDecayOptions {
   double power = 1;
   bool cycle = false;  // starts anew from `initial`, each cycle decay_steps longer
 };
+// (initial - end) (1 - step / decay_steps)^power + end, and `end` after decay_steps.
 Schedule PolynomialDecay(double initial, double decay_steps,
                          const PolynomialDecayOptions& options = {});
 

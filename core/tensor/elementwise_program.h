@@ -9,7 +9,8 @@
 namespace cohort {
 
 // Scalar operations that work element by element. Comparisons and logic give 0 or 1; a condition is
-// true when it is not 0. The numbers are part of the serialised graph format.
+// true when it is not 0. Graphs that are traced and sent name ops; the numbers are in programs that
+// passes make, and may change.
 enum class Scalar : int64_t {
   kCopy = 0,  // also Cast: the load and the store convert
   // one operand

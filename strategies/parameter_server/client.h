@@ -144,6 +144,8 @@ class ParameterClient {
   void snapshot(const std::string& folder);
   int64_t restore(const std::string& folder);  // returns the number of shards
   void shut_down();
+
+  // What the server has done and has; for any task.
   ServerStatistics statistics();
 
   // Says that this task has done its work; to be called last. A server that is asked to stop when
