@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort {
@@ -80,21 +81,28 @@ struct Probes {
       changed.notify_all();
     }
   }
+  // Nothing more is begun.
+  void stop() {
+    const std::lock_guard lock(mutex);
+    next = addresses.size();
+  }
 };
 
 }  // namespace
 
 std::vector<Reachability> probe(const std::vector<Address>& addresses,
                                 std::chrono::milliseconds timeout) {
-  constexpr size_t kThreads = 128;
+  constexpr size_t kMostThreads = 128;
   const auto probes = std::make_shared<Probes>();
   probes->addresses = addresses;
   probes->timeout = timeout;
   probes->results.assign(addresses.size(), {false, "the name is still being looked up"});
-  for (size_t i = 0; i < std::min(addresses.size(), kThreads); ++i) {
-    std::thread([probes] { probes->work(); }).detach();
-  }
-  const auto rounds = static_cast<int64_t>((addresses.size() + kThreads - 1) / kThreads);
+  const size_t threads = std::min(addresses.size(), kMostThreads);
+  for (std::thread& thread : start_threads(
+           static_cast<int>(threads), [probes](int) { probes->work(); },
+           [&](const Error&) { probes->stop(); }))
+    thread.detach();
+  const auto rounds = static_cast<int64_t>((addresses.size() + kMostThreads - 1) / kMostThreads);
   const auto slack = std::chrono::seconds(2);  // for threads to get a turn on a busy machine
   std::unique_lock lock(probes->mutex);
   probes->changed.wait_for(lock, rounds * timeout + slack,

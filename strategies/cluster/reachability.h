@@ -15,6 +15,7 @@ struct Reachability {
 
 // Opens and closes a TCP connection to each address, many at a time, each for `timeout` at most,
 // and returns in their order. Blocks for about `timeout` per 128 addresses at worst.
+// kResourceExhausted where the system has no threads for it.
 std::vector<Reachability> probe(const std::vector<Address>& addresses,
                                 std::chrono::milliseconds timeout);
 

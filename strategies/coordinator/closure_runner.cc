@@ -11,6 +11,7 @@
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
 #include "core/base/program.h"
+#include "core/base/start_threads.h"
 #include "strategies/coordinator/present_error.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
@@ -81,7 +82,7 @@ ClosureRunner::ClosureRunner(const Attach& attach, std::vector<Device> devices,
       replicas_(devices_.size() > 1
                     ? std::make_unique<LocalReplicas>(devices_, nullptr, CommunicationOptions{})
                     : nullptr),
-      thread_([this] { work(); }) {}
+      thread_(start_thread([this] { work(); })) {}
 
 ClosureRunner::~ClosureRunner() {
   stop();

@@ -179,7 +179,7 @@ class CallerThreads::Connection {
 };
 
 CallerThreads::CallerThreads(Service& service)
-    : service_(service), heart_([this] { beat_regularly(); }) {}
+    : service_(service), heart_(start_thread([this] { beat_regularly(); })) {}
 
 CallerThreads::~CallerThreads() {
   {

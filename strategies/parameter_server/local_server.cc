@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/start_threads.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/parameter_server/local_socket.h"
@@ -92,7 +93,7 @@ LocalServer::LocalServer(Service& service)
     : name_("cohort-parameter-server-" + coordination::random_job_id()),
       listening_(listen_locally(name_)),
       callers_(service),
-      thread_([this] { listen(); }) {}
+      thread_(start_thread([this] { listen(); })) {}
 
 LocalServer::~LocalServer() {
   stopping_ = true;

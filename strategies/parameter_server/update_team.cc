@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "core/base/start_threads.h"
+
 namespace cohort::parameter_server {
 
-UpdateTeam::UpdateTeam(int threads) : threads_(threads), leader_([this] { lead(); }) {}
+UpdateTeam::UpdateTeam(int threads)
+    : threads_(threads), leader_(start_thread([this] { lead(); })) {}
 
 UpdateTeam::~UpdateTeam() {
   {

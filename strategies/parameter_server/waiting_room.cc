@@ -3,6 +3,8 @@
 #include <new>
 #include <utility>
 
+#include "core/base/start_threads.h"
+
 namespace cohort::parameter_server {
 namespace {
 
@@ -23,7 +25,7 @@ bool has_gone_on(const WaitingRoom::Call& call) {
 
 }  // namespace
 
-WaitingRoom::WaitingRoom() : thread_([this] { run(); }) {}
+WaitingRoom::WaitingRoom() : thread_(start_thread([this] { run(); })) {}
 
 WaitingRoom::~WaitingRoom() {
   {

@@ -16,11 +16,18 @@
 #include "strategies/cluster/coordination/in_memory_store.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/environment.h"
+#include "strategies/cluster/net/arrivals.h"
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/http2_guard.h"
+#include "strategies/cluster/reachability.h"
 #include "strategies/collective/hierarchical/group_end.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
+#include "strategies/collective/nccl/operation_watch.h"
 #include "strategies/coordinator/remote_worker.h"
 #include "strategies/cross_device/time_limit.h"
 #include "strategies/parameter_server/task_pool.h"
+#include "strategies/parameter_server/update_team.h"
+#include "strategies/parameter_server/waiting_room.h"
 #include "strategies/replica_threads.h"
 #include "tests/testing/error_of.h"
 
@@ -92,6 +99,40 @@ TEST(RemoteWorker, IsRefusedWhereThereIsNoThreadForIt) {
   const Address address = Address::of("127.0.0.1", 1);
   const Error error = error_without_threads(
       [&] { const coordinator::RemoteWorker worker(context, 0, "worker:0", address); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(Reachability, IsNotProbedWhereThereIsNoThreadForIt) {
+  const std::vector<Address> addresses(2, Address::of("127.0.0.1", 1));
+  const Error error = error_without_threads([&] { probe(addresses, std::chrono::seconds(1)); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(OperationWatch, IsRefusedWhereThereIsNoThreadForIt) {
+  const Error error =
+      error_without_threads([] { const OperationWatch watch(OperationWatch::Options{}); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(Arrivals, AreRefusedWhereThereIsNoThreadForThem) {
+  const Error error = error_without_threads(
+      [] { const net::Arrivals arrivals([](const net::Descriptor&, char) {}); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(Http2Guard, IsRefusedWhereThereIsNoThreadForIt) {
+  const net::Http2Sizes::Limits limits{.message_bytes = 1, .messages_bytes = 1, .header_bytes = 1};
+  const Error error = error_without_threads([&] { const net::Http2Guard guard(limits); });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(WaitingRoom, IsRefusedWhereThereIsNoThreadForIt) {
+  const Error error = error_without_threads([] { const parameter_server::WaitingRoom room; });
+  EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
+}
+
+TEST(UpdateTeam, IsRefusedWhereThereIsNoThreadForIt) {
+  const Error error = error_without_threads([] { const parameter_server::UpdateTeam team(2); });
   EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
 }
 

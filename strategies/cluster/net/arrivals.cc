@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "core/base/start_threads.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::net {
@@ -30,7 +31,8 @@ Came peek(const Descriptor& socket, char& first) {
 
 }  // namespace
 
-Arrivals::Arrivals(Arrived arrived) : arrived_(std::move(arrived)), thread_([this] { run(); }) {}
+Arrivals::Arrivals(Arrived arrived)
+    : arrived_(std::move(arrived)), thread_(start_thread([this] { run(); })) {}
 
 Arrivals::~Arrivals() {
   stopping_ = true;

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <utility>
 
+#include "core/base/start_threads.h"
 #include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
@@ -146,7 +147,8 @@ class Http2Guard::Connection {
   Clock::time_point until_ = Clock::time_point::max();
 };
 
-Http2Guard::Http2Guard(Http2Sizes::Limits limits) : limits_(limits), thread_([this] { run(); }) {}
+Http2Guard::Http2Guard(Http2Sizes::Limits limits)
+    : limits_(limits), thread_(start_thread([this] { run(); })) {}
 
 Http2Guard::~Http2Guard() {
   ending_ = true;

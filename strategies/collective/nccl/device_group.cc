@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "core/base/start_threads.h"
@@ -151,11 +150,12 @@ DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ra
 
 void end_together(std::vector<std::unique_ptr<Communicator>> ranks) {
   std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
   for (auto& rank : ranks) {
     if (rank->on_device() == nullptr) continue;
     try {
-      threads.emplace_back([&rank] { rank.reset(); });
-    } catch (const std::system_error&) {  // no more threads: it ends behind the others
+      threads.push_back(start_thread([&rank] { rank.reset(); }));
+    } catch (const Error&) {  // no more threads: it ends behind the others
     }
   }
   for (std::thread& thread : threads) thread.join();

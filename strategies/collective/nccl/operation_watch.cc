@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "core/base/start_threads.h"
+
 namespace cohort {
 
 OperationWatch::OperationWatch(Options options)
-    : options_(std::move(options)), thread_([this] { run(); }) {}
+    : options_(std::move(options)), thread_(start_thread([this] { run(); })) {}
 
 OperationWatch::~OperationWatch() { stop(); }
 
