@@ -36,7 +36,7 @@ struct MpiOptions {
 //   communicator could not be made.
 //
 // kUnavailable without Open MPI; kFailedPrecondition where MPI cannot be used as it was started;
-// kDeadlineExceeded where MPI has started, but not all processes come.
+// kDeadlineExceeded where MPI has started, but not all processes come: called again, it waits on.
 std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options = {});
 
 // As `whole.split(0, key)`, of a communicator made by the above, with a time limit of its own;

@@ -47,6 +47,31 @@ class Backoff {
   microseconds sleep_ = kFirstSleep;
 };
 
+constexpr char kDuplicating[] = "duplicating the communicator";
+
+// MPI's world once more, for the transport alone. All processes make it together, once: MPI writes
+// to it when the last of them has come, also where this one has given up by then.
+struct Duplicate {
+  Duplicate() { check(library().comm_idup(library().world, &comm, &request), kDuplicating); }
+
+  MPI_Comm comm = nullptr;
+  MPI_Request request = nullptr;
+};
+
+// Who has given up and tries again waits for the same.
+MPI_Comm duplicate_world(int size, Clock::duration limit) {
+  static Duplicate& only = *new Duplicate;  // outlives all static objects: MPI may end after them
+  const auto deadline = Clock::now() + limit;
+  Backoff backoff;
+  for (int done = 0;; backoff.pause()) {
+    check(library().test(&only.request, &done, MPI_STATUS_IGNORE), kDuplicating);
+    if (done) return only.comm;
+    if (Clock::now() >= deadline)
+      fail(Code::kDeadlineExceeded, "not all ", size, " processes of MPI have made their ",
+           "communicator within ", std::chrono::duration<double>(limit).count(), " s");
+  }
+}
+
 }  // namespace
 
 Transport::Transport(Clock::duration limit)
@@ -57,17 +82,7 @@ Transport::Transport(Clock::duration limit)
       }()) {
   check(mpi_.comm_rank(mpi_.world, &rank_), "asking for the rank");
   check(mpi_.comm_size(mpi_.world, &size_), "asking for the number of ranks");
-  MPI_Request request;
-  check(mpi_.comm_idup(mpi_.world, &comm_, &request), "duplicating the communicator");
-  const auto deadline = Clock::now() + limit;
-  Backoff backoff;
-  for (int done = 0;; backoff.pause()) {
-    check(mpi_.test(&request, &done, MPI_STATUS_IGNORE), "duplicating the communicator");
-    if (done) break;
-    if (Clock::now() >= deadline)
-      fail(Code::kDeadlineExceeded, "not all ", size_, " processes of MPI have made their ",
-           "communicator within ", std::chrono::duration<double>(limit).count(), " s");
-  }
+  comm_ = duplicate_world(size_, limit);
   check(mpi_.comm_set_errhandler(comm_, mpi_.errors_return), "setting the error handler");
   void* bound = nullptr;
   int found = 0;

@@ -47,7 +47,8 @@ class Transport {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  // MPI is initialised. Collective over all processes; kDeadlineExceeded when one does not come.
+  // MPI is initialised. Collective over all processes; kDeadlineExceeded when one does not come:
+  // then another may be made here, which waits for the same.
   explicit Transport(Clock::duration limit);
 
   int rank() const { return rank_; }

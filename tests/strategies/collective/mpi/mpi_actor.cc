@@ -109,6 +109,26 @@ int launched_rank() {
   return rank == nullptr ? 0 : std::atoi(rank);
 }
 
+// Rank 1 comes when rank 0 has given up, which then tries again.
+void second_attempt() {
+  const auto& mpi = mpi::library();
+  int provided = 0;
+  mpi.init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  testing::DirectoryStore store(std::getenv("COHORT_TEST_STORE"));
+  if (launched_rank() == 0) {
+    expect_error(0, [] { make_mpi_communicator({.time_limit_seconds = 0.1}); });
+    store.set("given_up", "");
+  } else {
+    store.get("given_up", std::chrono::minutes(1));
+  }
+  auto group = make_mpi_communicator({.time_limit_seconds = 60});
+  std::vector<float> data(10, 1);
+  all_reduce(*group, data);
+  say(group->rank(), str("sum ", data.front()));
+  group = nullptr;
+  mpi.finalize();
+}
+
 // Rank 1, which has more patience, does not come; the others name it.
 void late() {
   const auto group =
@@ -365,6 +385,7 @@ void wrong_options() {
 const std::map<std::string, std::function<void()>> kActs = {
     {"order", order},
     {"huge", huge},
+    {"second_attempt", second_attempt},
     {"late", late},
     {"no_message", no_message},
     {"stopped", stopped},

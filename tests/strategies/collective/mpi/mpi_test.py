@@ -210,6 +210,15 @@ class Start(Act):
     def test_under_mpirun(self):
         self.assertEqual(self.act(3, "world")[0], {r: ["started by MPI, one of 3, sum 3"] for r in range(3)})
 
+    def test_who_gave_up_waiting_for_the_others_may_try_again(self):
+        with tempfile.TemporaryDirectory() as store:
+            said, output = self.act(2, "second_attempt", COHORT_TEST_STORE=store)
+        given_up, *later = said[0]
+        self.assertEqual(
+            given_up, "soon DEADLINE_EXCEEDED: not all 2 processes of MPI have made their communicator within 0.1 s", output
+        )
+        self.assertEqual((later, said[1]), (["sum 2"], ["sum 2"]), output)
+
     def test_under_mpirun_in_a_step_of_another_launcher(self):
         said, output = self.act(3, "world", SLURM_STEP_NUM_TASKS="2", PMI_SIZE="2")
         self.assertEqual(said, {r: ["started by MPI, one of 3, sum 3"] for r in range(3)}, output)
