@@ -76,7 +76,10 @@ void LeaderState::lose(int rank, const Error& error) {
   if (member == members_.end()) return;
   const bool was_leaving = member->second.leave_deadline.has_value();
   // While tasks gather, all but the leader may go and come again.
-  if (was_leaving || (phase_ == Phase::kGathering && rank != 0)) return remove(rank);
+  if (was_leaving || (phase_ == Phase::kGathering && rank != 0)) {
+    member->second.connection->drop_answers();
+    return remove(rank);
+  }
   declare_failure(error);
 }
 
@@ -89,7 +92,10 @@ void LeaderState::declare_failure(const Error& error) {
   write_fault(error, message.mutable_failure()->mutable_fault());
   message.mutable_failure()->set_epoch(epoch_);
   broadcast(message);
-  for (const auto& [rank, member] : members_) member.connection->finish();
+  for (const auto& [rank, member] : members_) {
+    member.connection->drop_answers();  // who takes none would have them kept until it goes
+    member.connection->finish();
+  }
   members_.clear();
   ranks_.clear();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -126,6 +127,17 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       outgoing_.push_back(message);
       unsent_bytes_ += outgoing_.back().SpaceUsedLong();
       if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+    }
+
+    void drop_answers() override {
+      std::lock_guard lock(mutex_);
+      if (outgoing_.empty()) return;
+      const auto dropped =
+          std::remove_if(std::next(outgoing_.begin()), outgoing_.end(),
+                         [](const proto::FromLeader& message) { return message.has_reply(); });
+      outgoing_.erase(dropped, outgoing_.end());
+      unsent_bytes_ = 0;
+      for (const proto::FromLeader& message : outgoing_) unsent_bytes_ += message.SpaceUsedLong();
     }
 
     void finish() override {

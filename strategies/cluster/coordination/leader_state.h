@@ -37,6 +37,8 @@ class Connection {
   virtual ~Connection() = default;
   // Neither waits nor fails; nothing arrives after finish() or the end of the connection.
   virtual void send(const proto::FromLeader& message) = 0;
+  // Answers that wait to be sent are not sent any more.
+  virtual void drop_answers() {}
   // Ends the call when all was sent.
   virtual void finish() = 0;
   // What the messages that wait to be sent take in memory.

@@ -126,11 +126,7 @@ class SlowReader {
     context_.set_wait_for_ready(true);
     stream_ = stub_->Attend(&context_);
     become_member();
-    proto::FromMember message;
-    proto::Set& set = *message.mutable_request()->mutable_set();
-    set.set_key("large");
-    set.set_value(std::string(KeyValueStore::kMaxValueBytes, 'x'));
-    say(message);
+    set_large("large");
     next(proto::FromLeader::kReply);
   }
   ~SlowReader() {
@@ -140,17 +136,37 @@ class SlowReader {
 
   TaskProcess& leader() { return leader_; }
   void say(const proto::FromMember& message) { EXPECT_TRUE(stream_->Write(message)); }
-  void ask_for_large(uint64_t id) {
+  void set_large(const std::string& key) {
     proto::FromMember message;
-    message.mutable_request()->set_id(id);
-    message.mutable_request()->set_get("large");
+    proto::Set& set = *message.mutable_request()->mutable_set();
+    set.set_key(key);
+    set.set_value(std::string(KeyValueStore::kMaxValueBytes, 'x'));
     say(message);
   }
+  // Answered once the key is there.
+  void ask_for(const std::string& key, uint64_t id) {
+    proto::FromMember message;
+    message.mutable_request()->set_id(id);
+    message.mutable_request()->set_get(key);
+    message.mutable_request()->set_timeout_ms(milliseconds(kPlenty).count());
+    say(message);
+  }
+  void ask_for_large(uint64_t id) { ask_for("large", id); }
   // Reads up to the next message of this kind.
   proto::FromLeader next(proto::FromLeader::KindCase kind) {
     proto::FromLeader message;
     while (stream_->Read(&message)) {
       if (message.kind_case() == kind) return message;
+    }
+    throw std::runtime_error("the leader has ended the call");
+  }
+  // How many replies come before the failure of the job.
+  uint64_t replies_before_failure() {
+    uint64_t replies = 0;
+    proto::FromLeader message;
+    while (stream_->Read(&message)) {
+      if (message.has_failure()) return replies;
+      if (message.has_reply()) ++replies;
     }
     throw std::runtime_error("the leader has ended the call");
   }
@@ -195,6 +211,18 @@ TEST(FloodOfAnswers, WhoReadsNoneGetsFewAndIsLost) {
   EXPECT_LE(held_by(member.leader()).resident_bytes, usual + 24 * kMaxMessageBytes)
       << "of 256 values";
 #endif
+}
+
+TEST(FloodOfAnswers, ThoseThatAreKeptAreDroppedWhenTheJobFails) {
+  SlowReader member(60'000);
+  constexpr uint64_t kAnswers = 64;
+  for (uint64_t id = 1; id <= kAnswers; ++id) member.ask_for("later", id);
+  member.set_large("later");
+  member.leader().tell("get later 60000");
+  member.leader().wait_for("done get later");
+  member.leader().tell("report enough");
+  member.leader().wait_for("failed ");
+  EXPECT_LT(member.replies_before_failure(), kAnswers);
 }
 
 TEST(FloodOfAnswers, WhoReadsAgainGetsAll) {

@@ -31,6 +31,7 @@ class Wire : public Connection {
   void send(const proto::FromLeader& message) override {
     if (!finished) messages.push_back(message);
   }
+  void drop_answers() override { answers_dropped = true; }
   void finish() override { finished = true; }
   size_t unsent_bytes() const override { return unsent; }
   std::string host() const override { return address; }
@@ -51,7 +52,7 @@ class Wire : public Connection {
   }
 
   std::vector<proto::FromLeader> messages;
-  bool finished = false;
+  bool answers_dropped = false, finished = false;
   size_t unsent = 0;
   std::string address = "10.0.0.7";
 };
@@ -114,6 +115,11 @@ class LeaderStateTest : public ::testing::Test {
   void heartbeat(int rank) {
     proto::FromMember message;
     message.mutable_heartbeat();
+    state_.received(wires_[rank], message, now_);
+  }
+  void leave(int rank) {
+    proto::FromMember message;
+    message.mutable_leave()->set_timeout_ms(1'000'000);
     state_.received(wires_[rank], message, now_);
   }
   // Asks for a key as a member, and waits for it.
@@ -353,6 +359,27 @@ TEST_F(LeaderStateTest, AMemberWithTooMuchToTakeGetsAnErrorInPlaceOfAValue) {
   wires_[1]->unsent -= 1;
   get(1, "key");
   EXPECT_EQ(last_reply(1).value(), "value");
+}
+
+TEST_F(LeaderStateTest, WhoIsLostGetsNoMoreAnswers) {
+  join_all();
+  leave(1);
+  pass(milliseconds(5200), {0, 2});
+  EXPECT_TRUE(wires_[1]->answers_dropped);
+  EXPECT_FALSE(wires_[0]->answers_dropped);
+  EXPECT_EQ(wires_[0]->failure(), "") << "of who leaves";
+  state_.closed(wires_[2]);
+  EXPECT_TRUE(wires_[0]->answers_dropped) << "the job has failed";
+}
+
+TEST_F(LeaderStateTest, WhoLeavesGetsItsAnswers) {
+  join_all();
+  for (int rank = 0; rank < 3; ++rank) leave(rank);
+  for (const auto& wire : wires_) {
+    EXPECT_TRUE(wire->got(proto::FromLeader::kLeft));
+    EXPECT_TRUE(wire->finished);
+    EXPECT_FALSE(wire->answers_dropped);
+  }
 }
 
 // However many names they have; those that are open can still be completed, which makes room.
