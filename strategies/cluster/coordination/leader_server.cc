@@ -59,7 +59,8 @@ GrpcServer::Options options_for(Timing timing) {
           // For the last messages to reach members.
           .farewell = seconds(2),
           // A host that answers no longer is gone sooner than a process that says nothing: every
-          // heartbeat goes out, and a frozen process has a system that answers for it.
+          // heartbeat goes out, and a frozen process has a system that answers for it; but to one
+          // that leaves more untaken than its system has room for, none goes out any more.
           .prepare = [limit = longest_unanswered(timing)](const net::Descriptor& socket) {
             net::repeat_often(socket.get());
             net::break_when_unanswered(socket.get(), limit);

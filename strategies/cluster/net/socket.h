@@ -23,7 +23,7 @@ void set_option(int fd, int level, int name, int value);
 // Small messages are not held back, and no call waits.
 void send_at_once(int fd);
 // The connection breaks when what was sent is not taken by the other host's system for so long.
-// That of a process which is only frozen takes it.
+// That of a process which is only frozen takes it, but no more than it has room for.
 void break_when_unanswered(int fd, std::chrono::milliseconds silence);
 // The same for one that carries little: the system asks by itself whether the other host is there.
 // (One that carries much would break as well when its reader is just slow to read.)

@@ -206,7 +206,8 @@ TEST(FloodOfAnswers, WhoReadsNoneGetsFewAndIsLost) {
   SlowReader member(3000);
   [[maybe_unused]] const int64_t usual = held_by(member.leader()).resident_bytes;
   for (uint64_t id = 1; id <= 256; ++id) member.ask_for_large(id);
-  member.leader().wait_for("peer worker:1");  // by its silence, or its connection
+  // By its silence, or its connection, in which the system sees that nothing is taken.
+  member.leader().wait_for("peer worker:1");
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   EXPECT_LE(held_by(member.leader()).resident_bytes, usual + 24 * kMaxMessageBytes)
       << "of 256 values";
