@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/time_limits.h"
 
 namespace cohort {
 
@@ -26,10 +26,8 @@ void CommunicationOptions::validate() const {
 }
 
 std::optional<std::chrono::milliseconds> CommunicationOptions::limit() const {
-  constexpr double kYear = 365.0 * 24 * 3600;
   if (!timeout_seconds) return std::nullopt;
-  return std::chrono::milliseconds(
-      std::llround(std::ceil(std::min(*timeout_seconds, kYear) * 1000)));
+  return clamped_seconds(*timeout_seconds);
 }
 
 CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& other) const {

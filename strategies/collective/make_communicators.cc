@@ -10,7 +10,7 @@
 
 #include "core/base/notice.h"
 #include "core/base/start_threads.h"
-#include "strategies/cluster/coordination/limits.h"
+#include "core/base/time_limits.h"
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/hierarchical/hierarchical_communicator.h"
 #include "strategies/collective/host/gathered_values.h"
@@ -288,8 +288,8 @@ ConnectedGroup connect(const GroupOptions& options) {
 
 ConnectedGroup make_communicators(const GroupOptions& given) {
   GroupOptions options = given;
-  options.join_limit = coordination::clamped(options.join_limit);
-  if (options.limit) options.limit = coordination::clamped(*options.limit);
+  options.join_limit = clamped(options.join_limit);
+  if (options.limit) options.limit = clamped(*options.limit);
   if (!options.stall) options.stall = stall_warning(process_environment);
   ConnectedGroup group = connect(options);
   FlightRecorderOptions flights = flight_recorder_options(options.name);

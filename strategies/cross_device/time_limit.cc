@@ -9,8 +9,8 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/start_threads.h"
+#include "core/base/time_limits.h"
 #include "core/collective/forwarding_communicator.h"
-#include "strategies/cluster/coordination/limits.h"
 
 namespace cohort {
 namespace {
@@ -191,7 +191,7 @@ std::vector<std::unique_ptr<Communicator>> with_time_limit(
     const std::vector<std::string>& names) {
   const auto progress = std::make_shared<Progress>(names);
   for (auto& rank : ranks)
-    rank = std::make_unique<TimeLimit>(std::move(rank), coordination::clamped(limit), progress);
+    rank = std::make_unique<TimeLimit>(std::move(rank), clamped(limit), progress);
   return ranks;
 }
 

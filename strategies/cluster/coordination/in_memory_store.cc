@@ -1,6 +1,7 @@
 #include "strategies/cluster/coordination/in_memory_store.h"
 
 #include "core/base/error.h"
+#include "core/base/time_limits.h"
 #include "strategies/cluster/coordination/limits.h"
 
 namespace cohort {
@@ -14,7 +15,7 @@ void InMemoryStore::set(std::string_view key, std::string_view value) {
 }
 
 std::string InMemoryStore::get(std::string_view key, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + coordination::clamped(timeout);
+  const auto deadline = std::chrono::steady_clock::now() + clamped(timeout);
   std::unique_lock lock(mutex_);
   const std::string* value = nullptr;
   if (!changed_.wait_until(lock, deadline,

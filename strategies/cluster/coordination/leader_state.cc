@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/time_limits.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/cluster_difference.h"
 #include "strategies/cluster/coordination/fault.h"

@@ -1,17 +1,11 @@
 #include "strategies/cluster/coordination/limits.h"
 
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
 #include "strategies/cluster/parsing.h"
 
 namespace cohort::coordination {
-
-std::chrono::milliseconds clamped(std::chrono::milliseconds timeout) {
-  return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(0),
-                                               std::chrono::hours(24 * 365));
-}
 
 std::string in_words(std::chrono::milliseconds time) {
   if (time < std::chrono::seconds(1)) return str(time.count(), " ms");

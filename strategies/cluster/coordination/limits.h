@@ -21,9 +21,6 @@ inline constexpr size_t kMaxErrorBytes = 256 << 10;
 // Calls that one member may have waiting at the leader.
 inline constexpr size_t kMaxWaitingCalls = 4096;
 
-// Any timeout, from 0 to a year, which is as good as none: sums with the clock stay in range.
-std::chrono::milliseconds clamped(std::chrono::milliseconds timeout);
-
 // "2 s", "2.5 s", "300 ms".
 std::string in_words(std::chrono::milliseconds time);
 

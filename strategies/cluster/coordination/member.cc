@@ -5,6 +5,7 @@
 
 #include "core/base/notice.h"
 #include "core/base/start_threads.h"
+#include "core/base/time_limits.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/cluster_difference.h"
 #include "strategies/cluster/coordination/fault.h"

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/base/program.h"
+#include "core/base/time_limits.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/limits.h"

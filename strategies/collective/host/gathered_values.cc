@@ -4,7 +4,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
-#include "strategies/cluster/coordination/limits.h"
+#include "core/base/time_limits.h"
 
 namespace cohort {
 
@@ -16,7 +16,7 @@ GatheredValues::GatheredValues(KeyValueStore& store, std::string group, int proc
       group_(std::move(group)),
       process_(process),
       processes_(processes),
-      limit_(coordination::clamped(limit)),
+      limit_(clamped(limit)),
       tasks_(std::move(tasks)),
       deadline_(Clock::now() + limit_) {}
 

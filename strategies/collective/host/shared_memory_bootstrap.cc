@@ -2,8 +2,8 @@
 
 #include <sstream>
 
+#include "core/base/time_limits.h"
 #include "core/collective/split.h"
-#include "strategies/cluster/coordination/limits.h"
 #include "strategies/collective/host/gathered_values.h"
 
 namespace cohort {
@@ -54,7 +54,7 @@ class Joining {
 
   std::optional<std::chrono::milliseconds> limit() const {
     if (!options_.limit) return std::nullopt;
-    return coordination::clamped(*options_.limit);
+    return clamped(*options_.limit);
   }
 
   std::vector<ProcessIdentity> parse_processes(const std::vector<std::string>& texts) const {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/base/time_limits.h"
 #include "core/collective/queued_communicator.h"
 #include "core/collective/split.h"
 #include "strategies/cluster/parsing.h"
@@ -20,12 +21,6 @@ using mpi::Control;
 using mpi::Group;
 using mpi::Messages;
 using mpi::Traffic;
-
-// Longer ones are as good as none, and do not fit a duration.
-Clock::duration limit_of(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(std::min(seconds, 1e8)));
-}
 
 // The id of the part of a group that its `split`-th split gives a color (splitmix64).
 uint64_t part_id(uint64_t group, uint64_t split, uint64_t color) {
@@ -200,7 +195,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiOptions& options) {
   if (!(options.time_limit_seconds > 0) || !std::isfinite(options.time_limit_seconds))
     invalid("MpiOptions::time_limit_seconds is ", options.time_limit_seconds,
             "; it must be greater than 0 and finite");
-  const auto limit = limit_of(options.time_limit_seconds);
+  const auto limit = clamped_seconds(options.time_limit_seconds);
   static std::atomic<uint64_t> made = 0;
   auto transport = mpi::process_transport(limit);
   std::vector<int> members(static_cast<size_t>(transport->size()));
@@ -222,7 +217,8 @@ std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int 
   std::vector<std::string> tasks;
   if (!task.empty())
     for (const Task& told : tell_all(whole, own)) tasks.emplace_back(told.name);
-  return dynamic_cast<MpiCommunicator&>(whole).split(0, key, tasks, limit_of(time_limit_seconds));
+  return dynamic_cast<MpiCommunicator&>(whole).split(0, key, tasks,
+                                                     clamped_seconds(time_limit_seconds));
 }
 
 bool started_by_mpi(const Environment& environment) {

@@ -11,10 +11,10 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/part.h"
+#include "core/base/time_limits.h"
 #include "core/collective/background_queue.h"
 #include "core/collective/reduction.h"
 #include "core/collective/split.h"
-#include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/exchange.h"
 #include "strategies/collective/tcp/mesh.h"
@@ -588,8 +588,8 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
                                                     const TcpOptions& given) {
   using namespace tcp;
   TcpOptions options = given;
-  options.timeout = coordination::clamped(options.timeout);
-  options.join_timeout = coordination::clamped(options.join_timeout);
+  options.timeout = clamped(options.timeout);
+  options.join_timeout = clamped(options.join_timeout);
   options.check_payloads |=
       config::optional_integer(process_environment, "COHORT_TCP_CHECK_PAYLOADS", {0, 1}, "1") == 1;
   check_arguments(rank, size, options);
