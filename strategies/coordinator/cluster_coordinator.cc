@@ -12,6 +12,7 @@
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/base/start_threads.h"
+#include "core/base/time_limits.h"
 #include "core/distribute/replica_scope.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/coordinator/closure_queue.h"
@@ -159,8 +160,8 @@ class ClusterCoordinator::Impl {
                  .servers = addresses_of(cluster, "ps"),
                  .compression = strategy ? strategy->options().compression : CompressionOptions{},
                  .seed = global_seed(),
-                 .start_delay = options_.start_delay,
-                 .max_start_delay = options_.max_start_delay,
+                 .start_delay = clamped(options_.start_delay),
+                 .max_start_delay = clamped(options_.max_start_delay),
                  .max_message_bytes = options_.max_bytes,
                  .notice = options_.notice} {
     if (context_.num_workers == 0)

@@ -195,6 +195,7 @@ TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrateg
 }
 
 TEST(CoordinatorOfAStrategy, WorkersMayBeginOneAfterTheOther) {
+  constexpr milliseconds kForever = milliseconds::max();
   Job job(3);
   const auto strategy = job.strategy();
   const Function f = doubled();
@@ -204,15 +205,15 @@ TEST(CoordinatorOfAStrategy, WorkersMayBeginOneAfterTheOther) {
     return executed;
   };
   {
-    const auto coordinator = job.coordinator(*strategy, {.start_delay = std::chrono::hours(1),
-                                                         .max_start_delay = std::chrono::hours(2)});
+    const auto coordinator =
+        job.coordinator(*strategy, {.start_delay = kForever, .max_start_delay = kForever});
     coordinator->wait_for_workers();
     for (int i = 0; i < 50; ++i) coordinator->schedule(f, 1.0f);
     coordinator->join(kPatience);
     EXPECT_EQ(counts(), (std::vector<uint64_t>{50, 0, 0}));
   }
-  const auto coordinator = job.coordinator(
-      *strategy, {.start_delay = std::chrono::hours(1), .max_start_delay = milliseconds(50)});
+  const auto coordinator =
+      job.coordinator(*strategy, {.start_delay = kForever, .max_start_delay = milliseconds(50)});
   EXPECT_TRUE(eventually([&] {
     coordinator->schedule(f, 1.0f);
     return counts()[1] > 0 && counts()[2] > 0;
