@@ -6,9 +6,13 @@ Prints the reasons of those that were skipped and `N skipped`, if any were, and 
 
 import json
 import os
+import re
 import sys
 import urllib.parse
 import xml.etree.ElementTree
+
+# What a test may have written, and XML has no place for: one such character would make the whole file unreadable.
+_NOT_OF_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 TESTS_FAILED, NO_TESTS = 3, 4  # exit statuses of `bazel test` after a build that succeeded
 
@@ -23,12 +27,17 @@ def last_attempts(events):
     return results.values()
 
 
+def read_xml(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return xml.etree.ElementTree.fromstring(_NOT_OF_XML.sub("?", file.read()))
+
+
 def cases_of(result):
     """The <testcase> elements that one test program has written."""
     uris = [output["uri"] for output in result.get("testActionOutput", []) if output["name"] == "test.xml"]
     for path in (urllib.parse.unquote(urllib.parse.urlparse(uri).path) for uri in uris):
         if os.path.exists(path):
-            yield from xml.etree.ElementTree.parse(path).iter("testcase")
+            yield from read_xml(path).iter("testcase")
 
 
 def count(events, status):

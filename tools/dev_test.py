@@ -1,6 +1,7 @@
 #!/usr/bin/env -S python3 -B
 """What ./dev says, runs and ends with, in a tree of its own where apt-get, dpkg-query, bazel and so on only note their call."""
 
+import json
 import os
 import pathlib
 import pty
@@ -276,6 +277,31 @@ class Install(Dev):
     def test_ends_as_the_build_that_fails(self):
         self.write_program("bazel", "exit 1")
         self.assertEqual(self.dev("install", f"--prefix={self.folder}/b")[:2], (1, ""))
+
+
+class Test(Dev):
+    def setUp(self):
+        super().setUp()
+        counting = (_ROOT / "tools/count_tests.py").read_text(encoding="utf-8")
+        self.write("tree/tools/count_tests.py", counting, 0o755)
+
+    def test_counts_cases_whatever_they_have_written(self):
+        (self.folder / "test.xml").write_bytes(
+            b'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites><testsuite><testcase name="good" />'
+            b'<testcase name="bad"><failure message="\x1b[31m&lt;\xff\xc2\xa7"><![CDATA[\0\x07]]></failure></testcase>'
+            b'<testcase classname="Odd" name="one"><skipped message="no \x08bell" /></testcase></testsuite></testsuites>'
+        )
+        output = {"name": "test.xml", "uri": f"file://{self.folder}/test.xml"}
+        result = {"status": "FAILED", "testActionOutput": [output]}
+        self.write("events", json.dumps({"id": {"testResult": {"label": "//a:b"}}, "testResult": result}))
+        self.write_program(
+            "bazel",
+            "for argument; do\n"
+            f'  case $argument in --build_event_json_file=*) cp {self.folder}/events "${{argument#*=}}"; exit 3 ;; esac\n'
+            "done",
+        )
+        status, out, said = self.dev("test")
+        self.assertEqual((status, out), (3, "skipped Odd.one: no ?bell\n1 skipped\n1 passed, 1 failed\n"), said)
 
 
 class Lint(Dev):
