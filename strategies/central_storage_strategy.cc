@@ -1,7 +1,6 @@
 #include "strategies/central_storage_strategy.h"
 
 #include "strategies/local_replicas.h"
-#include "strategies/variables/central_variable.h"
 
 namespace cohort {
 namespace {
@@ -19,7 +18,9 @@ CentralStorageStrategy::CentralStorageStrategy(const Options& options)
     : replicas_(std::make_unique<LocalReplicas>(
           resolve_devices(name(), options.compute_devices, DefaultDevices::kGpusFirst),
           options.cross_device_ops, options.communication)),
-      parameter_device_(resolve_parameter_device(options.parameter_device, devices())) {}
+      parameter_device_(resolve_parameter_device(options.parameter_device, devices())) {
+  replicas_->share_variables(parameter_device_);
+}
 
 CentralStorageStrategy::~CentralStorageStrategy() = default;
 
@@ -27,7 +28,7 @@ int CentralStorageStrategy::num_replicas_in_sync() const { return replicas_->cou
 const std::vector<Device>& CentralStorageStrategy::devices() const { return replicas_->devices(); }
 
 std::shared_ptr<Variable> CentralStorageStrategy::create_variable(const VariableOptions& options) {
-  return make_central_variable(options, parameter_device_, devices());
+  return replicas_->create_variable(options);
 }
 
 std::vector<Gradient> CentralStorageStrategy::reduce_gradients(
@@ -46,9 +47,7 @@ PerReplica<std::vector<Tensor>> CentralStorageStrategy::run_replicas(
 }
 
 bool CentralStorageStrategy::is_home_of(const Variable& variable) const {
-  return (variable.num_replicas() == replicas_->count() &&
-          variable.devices() == std::vector{parameter_device_}) ||
-         Strategy::is_home_of(variable);
+  return replicas_->is_home_of(variable);
 }
 
 CrossDeviceOps& CentralStorageStrategy::cross_device_ops() { return replicas_->cross_device_ops(); }

@@ -17,6 +17,8 @@
 #include "strategies/collective/shared_card/shared_card_library.h"
 #include "strategies/cross_device/buckets.h"
 #include "strategies/cross_device/time_limit.h"
+#include "strategies/variables/central_variable.h"
+#include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
 namespace {
@@ -254,8 +256,19 @@ PlanOptions LocalReplicas::plan_options(size_t replica, Precision precision) con
   return options;
 }
 
+std::shared_ptr<Variable> LocalReplicas::create_variable(const VariableOptions& options) const {
+  return home_ ? make_central_variable(options, *home_, devices_)
+               : make_mirrored_variable(options, devices_);
+}
+
+bool LocalReplicas::is_home_of(const Variable& variable) const {
+  const bool shares =
+      home_ && variable.num_replicas() == count() && variable.devices() == std::vector{*home_};
+  return shares || variable.devices() == devices_;
+}
+
 void LocalReplicas::meet() const {
-  if (traced_group().num_replicas > 1) ops::barrier();
+  if (home_ && traced_group().num_replicas > 1) ops::barrier();
 }
 
 std::vector<Gradient> LocalReplicas::reduce_gradients(const std::vector<Gradient>& gradients,

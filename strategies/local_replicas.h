@@ -56,6 +56,15 @@ class LocalReplicas {
   using OutputMemory = decltype(PlanOptions::output_memory);
   void place_outputs(OutputMemory memory) { output_memory_ = std::move(memory); }
 
+  // From here on all replicas, of other processes too, have one copy of each variable together, on
+  // `home`. Before there are variables.
+  void share_variables(Device home) { home_ = home; }
+  // A variable with that one copy, or with one for each replica. Where there are no other
+  // processes.
+  std::shared_ptr<Variable> create_variable(const VariableOptions& options) const;
+  // What Strategy::is_home_of promises.
+  bool is_home_of(const Variable& variable) const;
+
   // Whether there are communicators, and none has failed. The next run makes new ones otherwise,
   // but where there are other processes.
   bool is_connected() const;
@@ -68,7 +77,9 @@ class LocalReplicas {
   // The same for good: there is no next connection.
   void close(const Error& error);
 
-  // Adds to the function being traced that replicas wait for each other, where several run it.
+  // What Strategy::begin_update and end_update promise: adds to the function being traced, where
+  // several replicas run it and share variables, that they wait for each other. So nobody updates a
+  // variable before all have read it, nor reads it before it is updated.
   void meet() const;
   // What Strategy::reduce_gradients promises.
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
@@ -109,6 +120,7 @@ class LocalReplicas {
   const int replicas_in_sync_;
   const std::string process_;
   OutputMemory output_memory_;
+  std::optional<Device> home_;       // of the variables that replicas share; none: each has copies
   std::shared_ptr<StepWatch> step_;  // null where there are other processes, or one replica
   mutable std::mutex mutex_;         // guards what follows; a run alone changes the vector
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none where there is one replica

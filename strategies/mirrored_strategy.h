@@ -60,7 +60,6 @@ class MirroredStrategy final : public Strategy {
 
  private:
   std::unique_ptr<LocalReplicas> replicas_;
-  const bool one_copy_;  // of each variable, for all replicas
 };
 
 }  // namespace cohort

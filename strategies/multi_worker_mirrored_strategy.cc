@@ -20,7 +20,6 @@
 #include "strategies/multi_worker/worker_group.h"
 #include "strategies/variables/central_variable.h"
 #include "strategies/variables/common_memory.h"
-#include "strategies/variables/mirrored_variable.h"
 #include "strategies/variables/worker_variable.h"
 
 namespace cohort {
@@ -172,6 +171,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
       std::move(devices),
       std::make_shared<WorkerCollectives>(link_, step_, options.communication.limit()),
       options.communication, in_sync, link_->name(link_->rank()));
+  if (common_writes_ != nullptr) replicas_->share_variables(replicas_->devices()[0]);
   *replicas = replicas_;
   watch_ = link_->on_failure([this](const Error& error) {
     group_->abort(error);
@@ -233,22 +233,15 @@ CrossDeviceOps& MultiWorkerMirroredStrategy::cross_device_ops() {
 
 std::shared_ptr<Variable> MultiWorkerMirroredStrategy::create_variable(
     const VariableOptions& options) {
-  if (group_ == nullptr) return make_mirrored_variable(options, devices());
+  if (group_ == nullptr) return replicas_->create_variable(options);
   return make_worker_variable(options, devices(), group_, common_writes_);
 }
 
-void MultiWorkerMirroredStrategy::begin_update() {
-  if (common_writes_ != nullptr) replicas_->meet();
-}
-
-void MultiWorkerMirroredStrategy::end_update() {
-  if (common_writes_ != nullptr) replicas_->meet();
-}
+void MultiWorkerMirroredStrategy::begin_update() { replicas_->meet(); }
+void MultiWorkerMirroredStrategy::end_update() { replicas_->meet(); }
 
 bool MultiWorkerMirroredStrategy::is_home_of(const Variable& variable) const {
-  return (common_writes_ != nullptr && variable.num_replicas() == replicas_->count() &&
-          variable.devices() == std::vector{devices()[0]}) ||
-         Strategy::is_home_of(variable);
+  return replicas_->is_home_of(variable);
 }
 
 std::vector<Gradient> MultiWorkerMirroredStrategy::reduce_gradients(
