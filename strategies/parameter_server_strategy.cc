@@ -13,6 +13,7 @@
 #include "core/base/program.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/update_rule.h"
+#include "core/runtime/aggregation.h"
 #include "strategies/cluster/launcher/reserved_port.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/local_replicas.h"
@@ -219,8 +220,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
                                             const std::shared_ptr<Variable>& neighbour) {
     ServerVariable::Options made{
         .variable = variable, .key = new_key(variable.name), .num_replicas = replicas.count()};
-    if (variable.synchronization == Synchronization::kOnRead ||
-        variable.synchronization == Synchronization::kNone) {
+    if (!is_written_together(variable.synchronization)) {
       made.servers = places_by_name(variable);
       return std::make_shared<OwnVariable>(make_mirrored_variable(variable, replicas.devices()),
                                            made, session);

@@ -10,9 +10,7 @@ namespace cohort {
 namespace {
 
 bool aggregates_writes(const Variable& variable) {
-  const Synchronization kept = variable.synchronization();
-  return traced_group().num_replicas > 1 && kept != Synchronization::kOnRead &&
-         kept != Synchronization::kNone;
+  return traced_group().num_replicas > 1 && is_written_together(variable.synchronization());
 }
 
 // Of a value that is the same on all replicas: whether the program gives it to them, rather than
@@ -185,6 +183,10 @@ RowUpdates aggregate(const Variable& variable, ScatterOp op, const RowUpdates& r
       return same ? rows : of_first_replica(rows);
   }
   return rows;
+}
+
+bool is_written_together(Synchronization kept) {
+  return kept == Synchronization::kAuto || kept == Synchronization::kOnWrite;
 }
 
 bool is_made_on_read(const Variable& variable) {

@@ -24,6 +24,9 @@ Value merge_copies(const Variable& variable, const std::vector<Value>& copies);
 // the same value.
 std::vector<Value> split_over_copies(const Variable& variable, const Value& value, size_t copies);
 
+// Whether all replicas together write a variable whose copies are `kept` so (kAuto, kOnWrite), and
+// the copies are always equal; else each replica writes its own.
+bool is_written_together(Synchronization kept);
 // Whether the copies are different parts of a value: a sum or mean that is made when it is read.
 bool is_made_on_read(const Variable& variable);
 // kInvalidArgument where the variable has no value outside replicas.

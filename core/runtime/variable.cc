@@ -296,10 +296,7 @@ void Variable::require_outside(std::string_view call, std::string_view instead) 
          instead, " there");
 }
 
-bool Variable::is_same_on_replicas() const {
-  return synchronization_ == Synchronization::kAuto ||
-         synchronization_ == Synchronization::kOnWrite;
-}
+bool Variable::is_same_on_replicas() const { return is_written_together(synchronization_); }
 
 void Variable::assign_storage(Tensor& storage, const Tensor& value) const {
   require_spec(*this, value.spec());

@@ -7,6 +7,7 @@
 #include "core/base/file.h"
 #include "core/distribute/packing.h"
 #include "core/distribute/row_variable.h"
+#include "core/runtime/aggregation.h"
 #include "core/train/try_write.h"
 
 namespace cohort {
@@ -130,8 +131,7 @@ Safetensors read(const std::string& path, Workers& workers) {
 }  // namespace
 
 bool is_of_each_worker(const Variable& variable) {
-  return variable.synchronization() == Synchronization::kOnRead ||
-         variable.synchronization() == Synchronization::kNone;
+  return !is_written_together(variable.synchronization());
 }
 
 Snapshot::Snapshot(const Variables& variables, Metadata metadata, Workers& workers,

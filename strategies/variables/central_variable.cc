@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/runtime/aggregation.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
@@ -46,8 +47,7 @@ bool share_memory(const std::vector<Device>& devices) {
 std::shared_ptr<Variable> make_central_variable(const VariableOptions& options,
                                                 Device parameter_device,
                                                 const std::vector<Device>& replicas) {
-  if (options.synchronization == Synchronization::kOnRead ||
-      options.synchronization == Synchronization::kNone)
+  if (!is_written_together(options.synchronization))
     return make_mirrored_variable(options, replicas);
   return std::make_shared<CentralVariable>(options, parameter_device, replicas);
 }

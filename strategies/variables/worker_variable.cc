@@ -11,11 +11,6 @@
 namespace cohort {
 namespace {
 
-bool is_written_together(const VariableOptions& options) {
-  return options.synchronization != Synchronization::kOnRead &&
-         options.synchronization != Synchronization::kNone;
-}
-
 VariableOptions with_value(const VariableOptions& options, const Tensor& value) {
   VariableOptions result = options;
   result.initial_value = [value] { return value; };
@@ -108,7 +103,7 @@ std::shared_ptr<Variable> make_worker_variable(const VariableOptions& options,
   // counts.
   Tensor value = together(*workers, [&] { return make_initial_value(options); });
   const std::string topic = str("the creation of variable \"", options.name, "\" ", options.spec);
-  if (writes != nullptr && is_written_together(options))
+  if (writes != nullptr && is_written_together(options.synchronization))
     if (auto variable = make_common_variable(options, devices, *workers, topic, value, writes))
       return variable;
   workers->broadcast(topic, value.raw(), value.bytes());
