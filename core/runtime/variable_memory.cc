@@ -49,28 +49,29 @@ void VariableMemory::load() {
   for (auto& [resource, entry] : entries_) load(entry);
 }
 
+template <typename F>
+void VariableMemory::for_each(const Variables& variables, const F& work) {
+  for (const Resource* resource : variables)
+    if (const auto it = entries_.find(resource); it != entries_.end()) work(it->second);
+}
+
 void VariableMemory::begin_writes(const Variables& written) {
-  for (const Resource* resource : written)
-    if (const auto it = entries_.find(resource); it != entries_.end())
-      it->second.variable->begin_write_outside();
+  for_each(written, [](const Entry& entry) { entry.variable->begin_write_outside(); });
 }
 
 void VariableMemory::store(const Variables& written) {
   if (!has_copies_) return;
-  for (const Resource* resource : written) {
-    const auto it = entries_.find(resource);
-    if (it == entries_.end() || it->second.is_in_reach()) continue;
-    Entry& entry = it->second;
-    copy_between_devices(device_, entry.copy.raw(), entry.home, entry.storage.raw(),
-                         entry.storage.bytes());
-  }
+  for_each(written, [this](Entry& entry) {
+    if (!entry.is_in_reach())
+      copy_between_devices(device_, entry.copy.raw(), entry.home, entry.storage.raw(),
+                           entry.storage.bytes());
+  });
 }
 
 void VariableMemory::refresh(const Variables& read) {
-  for (const Resource* resource : read) {
-    const auto it = entries_.find(resource);
-    if (it != entries_.end() && it->second.is_written_by_others) load(it->second);
-  }
+  for_each(read, [this](Entry& entry) {
+    if (entry.is_written_by_others) load(entry);
+  });
 }
 
 void VariableMemory::load(Entry& entry) {

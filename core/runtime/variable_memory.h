@@ -43,6 +43,9 @@ class VariableMemory {
 
     bool is_in_reach() const { return !copy.defined(); }
   };
+  // Calls `work` with the entry of each of `variables` that the plan uses.
+  template <typename F>
+  void for_each(const Variables& variables, const F& work);
   void load(Entry& entry);
 
   const Device device_;
