@@ -127,8 +127,7 @@ struct FeedUse {
 }  // namespace
 
 struct Plan::Impl {
-  explicit Impl(const PlanOptions& options)
-      : options(options), variables(options.device, options.local_replica, options.outside) {}
+  explicit Impl(const PlanOptions& options) : options(options), variables(options) {}
 
   const PlanOptions options;
   GraphFunction function;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/device/device.h"
+#include "core/runtime/plan.h"
 #include "core/runtime/variable.h"
 
 namespace cohort {
@@ -17,9 +18,8 @@ class VariableMemory {
  public:
   using Variables = std::set<const Resource*>;
 
-  // `outside`: of a plan that no strategy runs.
-  VariableMemory(Device device, int local_replica, bool outside)
-      : device_(device), local_replica_(local_replica), outside_(outside) {}
+  explicit VariableMemory(const PlanOptions& options)
+      : device_(options.device), local_replica_(options.local_replica), outside_(options.outside) {}
 
   // Stable.
   void* of(Resource* resource);
