@@ -5,11 +5,8 @@
 #include <functional>
 #include <limits>
 #include <optional>
-#include <random>
-#include <sstream>
 #include <thread>
 
-#include "core/base/comma_separated.h"
 #include "core/base/part.h"
 #include "core/base/time_limits.h"
 #include "core/collective/background_queue.h"
@@ -17,6 +14,7 @@
 #include "core/collective/split.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/exchange.h"
+#include "strategies/collective/tcp/joining.h"
 #include "strategies/collective/tcp/mesh.h"
 #include "strategies/collective/tcp/messages.h"
 #include "strategies/collective/tcp/operations.h"
@@ -61,21 +59,7 @@ const char* plus(const void* memory, int64_t bytes) {
 }
 char* plus(void* memory, int64_t bytes) { return static_cast<char*>(memory) + bytes; }
 
-// What a group is made of.
-struct Members {
-  int rank;
-  std::vector<net::InternetAddress> endpoints;  // by rank
-  Token token;
-  std::vector<std::string> hosts = {};  // that certificates may name, by rank; empty for plain text
-  std::vector<int> numbers = {};        // what errors call the ranks; empty for their ranks
-};
 using SharedSecurity = std::shared_ptr<const coordination::Security>;
-
-Token random_token() {
-  std::random_device device;
-  const auto word = [&] { return uint64_t{device()} << 32 | device(); };
-  return {word(), word()};
-}
 
 class TcpCommunicator final : public Communicator {
  public:
@@ -435,30 +419,6 @@ TcpCommunicator& known(Communicator& communicator) {
   return *tcp;
 }
 
-void check_address(const net::InternetAddress& endpoint, const coordination::Security& security,
-                   const std::string& whose) {
-  if (endpoint.is_unspecified())
-    invalid(whose, " is ", endpoint.text(),
-            ", which is every network; name the address by which the other ranks reach this one");
-  security.check(str("of collectives over ", whose, ", ", endpoint.text(), ","),
-                 endpoint.is_loopback());
-}
-
-// Of "host:port", without brackets.
-std::string host_of(const std::string& address) {
-  return Address::of(address.substr(0, address.rfind(':')), 1, "TcpOptions::address").host();
-}
-
-std::string token_text(const Token& token) { return str(token.high, ' ', token.low); }
-
-Token token_of(const std::string& text) {
-  std::istringstream in(text);
-  Token token;
-  in >> token.high >> token.low;
-  if (!in) fail(Code::kDataLoss, "the store has no token of the group");
-  return token;
-}
-
 void check_arguments(int rank, int size, const TcpOptions& options) {
   if (size < 1) invalid("a group needs at least 1 rank, got ", size);
   if (rank < 0 || rank >= size)
@@ -466,120 +426,6 @@ void check_arguments(int rank, int size, const TcpOptions& options) {
   if (!options.tasks.empty() && options.tasks.size() != at(size))
     invalid("TcpOptions::tasks names ", options.tasks.size(), " tasks of ", size, " ranks");
 }
-
-// How a rank finds the others of a new group in the store. All that the ranks say there they forget
-// again, but for that the group has formed.
-struct Joining {
-  static constexpr std::string_view kFormed = "formed";
-
-  KeyValueStore& store;
-  int rank, size;
-  const TcpOptions& options;
-  const coordination::Security& security;
-  Clock::time_point deadline;
-  std::string prefix = "tcp/" + options.name + "/";
-  std::string token_key = prefix + "token";
-  std::string joined_key = str(prefix, rank, "/joined");
-
-  std::string address_key(int r) const { return str(prefix, r); }
-  std::string host_key(int r) const { return str(prefix, r, "/host"); }
-  const char* mode() const { return security.encrypted() ? "TLS" : "plain"; }
-  std::chrono::milliseconds left() const {
-    return std::max(std::chrono::milliseconds(0),
-                    std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
-  }
-
-  // Tells the others where this rank listens.
-  void announce(const net::Descriptor& listener) const {
-    check_joins_once();
-    if (rank == 0) store.set(token_key, str(token_text(random_token()), ' ', mode(), ' ', size));
-    if (security.encrypted()) store.set(host_key(rank), host_of(options.address));
-    store.set(address_key(rank), net::InternetAddress::of(listener).text());
-  }
-
-  void check_joins_once() const {
-    if (store.add(joined_key, 1) > 1)
-      fail(Code::kAlreadyExists, "there is a rank ", rank, " in the group \"", options.name,
-           "\" already; every rank joins once");
-    if (!has_formed()) return;
-    store.erase(joined_key);
-    fail(Code::kAlreadyExists, "the group \"", options.name,
-         "\" has formed already; every rank joins once");
-  }
-
-  bool has_formed() const {
-    const auto token = value_of(token_key, std::chrono::milliseconds(0));
-    return token && token->starts_with(kFormed);
-  }
-
-  // None where nobody sets it within this time.
-  std::optional<std::string> value_of(const std::string& key,
-                                      std::chrono::milliseconds time) const {
-    try {
-      return store.get(key, time);
-    } catch (const Error& error) {
-      if (error.code() != Code::kDeadlineExceeded) throw;
-      return std::nullopt;
-    }
-  }
-
-  // To be called when this rank is connected with all others: they have found all that they look
-  // for. Says that the group has formed before it forgets that this rank has joined.
-  void forget() const {
-    store.set(token_key, str(kFormed, ' ', mode(), ' ', size));
-    store.erase(joined_key);
-    store.erase(address_key(rank));
-    if (security.encrypted()) store.erase(host_key(rank));
-  }
-
-  // The group's, out of what rank 0 says, which has to mean the same group.
-  Token agreed_token(const std::string& token) const {
-    const std::string of_rank_0 = token.substr(token.rfind(' ') + 1);
-    if (of_rank_0 != std::to_string(size))
-      fail(Code::kFailedPrecondition, "rank ", rank, " joins the group \"", options.name, "\" of ",
-           size, " ranks, but for rank 0 it has ", of_rank_0);
-    if (token.find(mode()) == std::string::npos)
-      fail(Code::kFailedPrecondition, "rank ", rank, " has ",
-           security.encrypted() ? "certificates and rank 0 has none"
-                                : "no certificates (COHORT_TLS_CERT), but rank 0 has",
-           ": all ranks of the group \"", options.name, "\" must talk by TLS, or none");
-    return token_of(token);
-  }
-
-  // All who have announced themselves, once they all have.
-  Members members() const {
-    Members members{.rank = rank, .endpoints = {}, .token = {}};
-    const auto token = value_of(token_key, left());
-    if (token) members.token = agreed_token(*token);
-    std::vector<int> missing;
-    for (int r = 0; r < size; ++r) {
-      const auto address = value_of(address_key(r), left());
-      const auto host = security.encrypted() ? value_of(host_key(r), left()) : std::string();
-      if (!address || !host || (r == 0 && !token)) {
-        missing.push_back(r);
-        continue;
-      }
-      const std::string whose = str("the address of rank ", r);
-      members.endpoints.push_back(net::InternetAddress::parse(*address, whose));
-      if (security.encrypted()) members.hosts.push_back(*host);
-      check_address(members.endpoints.back(), security, whose);
-    }
-    if (!missing.empty()) miss(missing);
-    return members;
-  }
-
-  [[noreturn]] void miss(const std::vector<int>& missing) const {
-    const auto name = [this](int r) {
-      return options.tasks.empty() ? str("rank ", r) : str(options.tasks[at(r)], " (rank ", r, ')');
-    };
-    throw Error(Code::kDeadlineExceeded,
-                str(name(rank), " has waited for ",
-                    static_cast<double>(options.join_timeout.count()) / 1000, " s for ",
-                    comma_separated(missing, name), " of ", size, " to join the group \"",
-                    options.name, '"'),
-                options.tasks.empty() ? "" : options.tasks[at(missing[0])]);
-  }
-};
 
 }  // namespace
 }  // namespace tcp
@@ -600,12 +446,7 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
       net::InternetAddress::parse(options.address, "TcpOptions::address");
   check_address(asked, *security, "the address of this rank");
   const net::Descriptor listener = net::listen_on(asked);
-  const Joining joining{.store = store,
-                        .rank = rank,
-                        .size = size,
-                        .options = options,
-                        .security = *security,
-                        .deadline = deadline};
+  const Joining joining(store, rank, size, options, *security, deadline);
   joining.announce(listener);
   auto communicator = connected(joining.members(), listener, options, asked.with_port(0), security,
                                 [&store] { store.check(); });
