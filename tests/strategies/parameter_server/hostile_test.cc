@@ -1,12 +1,11 @@
-#include <atomic>
+#include "tests/strategies/parameter_server/hostile.h"
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-
-#include <grpcpp/grpcpp.h>
 
 #include "core/base/random.h"
 #include "core/graph/serialization.h"
@@ -16,122 +15,13 @@
 #include "core/ops/random_ops.h"
 #include "core/ops/state_ops.h"
 #include "proto/graph.pb.h"
-#include "proto/parameter_server.pb.h"
-#include "strategies/parameter_server/link.h"
-#include "strategies/parameter_server/service.h"
-#include "strategies/parameter_server/spec_message.h"
-#include "strategies/parameter_server/wire.h"
-#include "tests/strategies/parameter_server/raw_requests.h"
-#include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
 
-using parameter_server::Caller;
 using parameter_server::Exchange;
-using parameter_server::Link;
-using parameter_server::Message;
-using parameter_server::Piece;
-using parameter_server::Service;
-using parameter_server::timeout_of;
-using parameter_server::proto::Request;
-
-TEST(Timeout, IsWhatTheCallerSaysAndNeverOverflows) {
-  EXPECT_EQ(timeout_of(7'200'000).count(), 7'200'000);
-  const auto now = std::chrono::steady_clock::now();
-  EXPECT_TRUE(now + timeout_of(UINT64_MAX) > now);
-}
-
-// A server without network that holds "w", four zeros, and "bare", which has no update.
-class Hostile : public ::testing::Test {
- protected:
-  Hostile()
-      : service_({.job_id = "job",
-                  .max_bytes = 1 << 20,
-                  .threads = 1,
-                  .notice = [](const std::string&) {}},
-                 [] {}) {
-    service_.create(whole_shard("w", kFour), floats({0, 0, 0, 0}));
-    ShardSpec bare = whole_shard("bare", kFour);
-    bare.update = {};
-    service_.create(bare, floats({0, 0, 0, 0}));
-  }
-
-  class Recorder : public Caller {
-   public:
-    void resume() override {}
-    void reply() override { answered_ = replied = true; }
-    void refuse(const Error& error) override {
-      if (answered_.exchange(true)) return;
-      refused = error;
-      replied = true;
-    }
-    bool has_gone() const override { return gone; }
-    std::atomic<bool> replied = false, gone = false;
-    std::optional<Error> refused;  // to be read once it has replied
-
-   private:
-    std::atomic<bool> answered_ = false;
-  };
-
-  static Request request() {
-    Request request;
-    request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
-    request.mutable_caller()->set_job_id("job");
-    request.mutable_caller()->set_task("worker:0");
-    request.mutable_caller()->set_incarnation(1);
-    return request;
-  }
-  static parameter_server::proto::Push& add_push(Request& request) {
-    auto& push = *request.mutable_update()->add_pushes();
-    push.set_shard("w");
-    push.set_sequence(1);
-    push.set_learning_rate(1);
-    push.set_rows(-1);
-    push.set_payload_bytes(16);
-    return push;
-  }
-  static parameter_server::proto::Create& add_create(Request& request) {
-    parameter_server::write_shard_spec(whole_shard("new", kFour), request.mutable_create());
-    request.mutable_create()->set_payload_bytes(16);
-    return *request.mutable_create();
-  }
-
-  static Request write(uint64_t sequence) {
-    Request request = Hostile::request();
-    request.mutable_assign()->set_shard("w");
-    request.mutable_assign()->set_payload_bytes(16);
-    request.mutable_assign()->set_sequence(sequence);
-    return request;
-  }
-
-  // What becomes of a request all bytes of whose payload are this one.
-  Error outcome(const Request& request, char byte = '\0') {
-    return outcome(request.SerializeAsString(), byte);
-  }
-  Error outcome(const std::string& header, char byte = '\0') {
-    const auto caller = std::make_shared<Recorder>();
-    Service::Session session;
-    try {
-      const auto exchange = service_.open(header, caller, session);
-      const std::string bytes(std::min<uint64_t>(exchange->payload_bytes(), 1 << 20), byte);
-      if (bytes.size() < exchange->payload_bytes()) return Error(Code::kUnknown, "cut off");
-      if (!bytes.empty()) exchange->receive(bytes.data(), bytes.size());
-      exchange->complete();
-      while (!caller->replied) std::this_thread::yield();
-      if (!caller->refused)
-        while (exchange->next_message()) {
-        }
-    } catch (const Error& error) {
-      return error;
-    }
-    return caller->refused.value_or(Error(Code::kUnknown, "no error"));
-  }
-
-  Service service_;
-};
 
 #define EXPECT_REFUSED(request, error_code, part)                                 \
   do {                                                                            \
@@ -309,130 +199,6 @@ TEST_F(Hostile, Writes) {
   wrong = write(1);
   wrong.mutable_assign()->set_payload_bytes(15);
   EXPECT_REFUSED(wrong, Code::kInvalidArgument, "16 bytes");
-}
-
-TEST_F(Hostile, ACreateOfAShardThatIsThereTakesNoMemory) {
-  const auto caller = std::make_shared<Recorder>();
-  const auto open = [&](const TensorSpec& spec) {
-    Request create = request();
-    parameter_server::write_shard_spec(whole_shard("w", spec), create.mutable_create());
-    create.mutable_create()->set_payload_bytes(spec.bytes());
-    Service::Session session;
-    return service_.open(create.SerializeAsString(), caller, session);
-  };
-  EXPECT_ERROR(open({DType::kFloat32, {5}}), Code::kInvalidArgument, "\"w\" has been created with");
-  const auto same = open(kFour);
-  EXPECT_TRUE(same->room().empty());
-  const std::string value(kFour.bytes(), '\1');
-  EXPECT_TRUE(same->receive(value.data(), value.size()));
-  same->complete();
-  EXPECT_TRUE(eventually([&] { return caller->replied.load(); }));
-  EXPECT_FALSE(caller->refused);
-  EXPECT_EQ(values_of(service_.shard("w")->part(0)), (std::vector<float>{0, 0, 0, 0}));
-}
-
-// Requests of several tasks to make a shard, of which the first one's come first.
-class HostileMaking : public Hostile {
- protected:
-  static constexpr uint64_t kLong = 600'000;
-
-  struct Making {
-    std::shared_ptr<Recorder> caller = std::make_shared<Recorder>();
-    std::shared_ptr<Exchange> exchange;
-
-    bool is_answered() const {
-      return eventually([&] { return caller->replied.load(); });
-    }
-    // REQUIRES: it is.
-    parameter_server::proto::Created created() const {
-      parameter_server::proto::Reply reply;
-      EXPECT_FALSE(caller->refused) << caller->refused->what();
-      if (const auto message = exchange->next_message()) reply.ParseFromString(message->header);
-      return reply.created();
-    }
-    void give(char byte) const {
-      const std::string value(exchange->payload_bytes(), byte);
-      if (!value.empty()) exchange->receive(value.data(), value.size());
-      exchange->complete();
-    }
-    bool holds_value() const { return !exchange->room().empty(); }
-  };
-
-  Making make(const std::string& task, const ShardSpec& spec, uint64_t timeout_ms = kLong,
-              bool has_value = true) {
-    Request asking = request();
-    asking.mutable_caller()->set_task(task);
-    asking.set_timeout_ms(timeout_ms);
-    parameter_server::write_shard_spec(spec, asking.mutable_create());
-    if (has_value) asking.mutable_create()->set_payload_bytes(spec.spec().bytes());
-    Making making;
-    Service::Session session;
-    making.exchange = service_.open(asking.SerializeAsString(), making.caller, session);
-    return making;
-  }
-
-  const ShardSpec spec_ = whole_shard("new", kFour);
-};
-
-TEST_F(HostileMaking, OfAShardThatSeveralBringOneValueIsHeld) {
-  Making first = make("worker:0", spec_);
-  const Making second = make("worker:1", spec_), looking = make("worker:2", spec_, kLong, false);
-  EXPECT_TRUE(first.holds_value());
-  EXPECT_FALSE(second.holds_value());
-  second.give('\2');
-  looking.give('\0');
-  first.give('\1');
-  ASSERT_TRUE(first.is_answered());
-  EXPECT_FALSE(first.created().existed());
-  first.exchange.reset();
-  for (const Making& other : {second, looking}) {
-    ASSERT_TRUE(other.is_answered());
-    EXPECT_TRUE(other.created().existed());
-  }
-  EXPECT_EQ(static_cast<const char*>(service_.shard("new")->part(0).raw())[0], '\1');
-}
-
-TEST_F(HostileMaking, AShardWhoseMakerGoesIsForTheNext) {
-  Making first = make("worker:0", spec_);
-  const Making second = make("worker:1", spec_);
-  EXPECT_TRUE(first.holds_value());
-  second.give('\2');
-  first.exchange.reset();
-  ASSERT_TRUE(second.is_answered());
-  EXPECT_TRUE(second.created().needs_value());
-  const Making again = make("worker:1", spec_);
-  again.give('\2');
-  ASSERT_TRUE(again.is_answered());
-  EXPECT_FALSE(again.created().existed());
-}
-
-TEST_F(HostileMaking, AMakerWhoseValueDoesNotComeIsNamedWhenTheTimeIsOver) {
-  const Making first = make("worker:0", spec_);
-  for (const bool has_value : {true, false}) {
-    const Making second = make("worker:1", spec_, 0, has_value);
-    second.give('\2');
-    ASSERT_TRUE(second.is_answered());
-    ASSERT_TRUE(second.caller->refused);
-    EXPECT_EQ(second.caller->refused->code(), Code::kDeadlineExceeded);
-    EXPECT_EQ(second.caller->refused->peer(), "worker:0") << second.caller->refused->what();
-  }
-}
-
-// Of different shards, too.
-TEST_F(HostileMaking, ValuesOnTheirWayTakeNoMoreThanThereIs) {
-  const TensorSpec large{DType::kFloat32, {150'000}};  // more than half of it
-  const size_t all = service_.memory_left();
-  Making first = make("worker:0", whole_shard("a", large)),
-         second = make("worker:1", whole_shard("b", large));
-  EXPECT_TRUE(first.holds_value());
-  EXPECT_EQ(service_.memory_left(), all - large.bytes());
-  EXPECT_ERROR(second.holds_value(), Code::kResourceExhausted, "shard \"b\"");
-  EXPECT_ERROR(make("worker:2", whole_shard("c", large)), Code::kResourceExhausted, "\"c\"");
-  first.exchange.reset();
-  second.give('\0');
-  ASSERT_TRUE(second.is_answered());
-  EXPECT_FALSE(second.created().existed());
-  EXPECT_EQ(service_.memory_left(), all - large.bytes()) << "the shard's own";
 }
 
 // The first of two copies of a request may come last, when its caller has long gone on.
@@ -656,116 +422,6 @@ TEST_F(Hostile, MutatedRequests) {
   }
   std::filesystem::current_path(before);
   EXPECT_EQ(service_.shard("w")->spec().rows, 4);
-}
-
-// --- Over the network
-
-class Wire : public ::testing::Test {
- protected:
-  Wire() {
-    client_->create(whole_shard("w", kFour), [] { return floats({0, 0, 0, 0}); });
-  }
-  // Sends raw messages on one call, then expects it to end with a code.
-  Code code_of(const std::vector<Message>& messages) const {
-    const auto channel =
-        grpc::CreateChannel(server_.address().text(), grpc::InsecureChannelCredentials());
-    Link link(channel, Link::Unconnected::kWait);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    if (!link.connect(deadline)) return Code::kUnavailable;
-    return error_of([&] {
-             for (const Message& message : messages) link.send(message, deadline);
-             for (;;)
-               link.receive(
-                   {.begin = [](const std::string&, size_t) {}, .take = [](const char*, size_t) {}},
-                   deadline);
-           })
-        .code();
-  }
-  static Piece bytes(size_t count) {
-    const auto owner = std::make_shared<std::string>(count, '\0');
-    return {owner, owner->data(), count};
-  }
-  static std::string header(uint64_t payload) {
-    Request request;
-    request.mutable_caller()->set_protocol(parameter_server::kProtocolVersion);
-    request.mutable_caller()->set_job_id("job");
-    request.mutable_caller()->set_task("worker:7");
-    request.mutable_caller()->set_incarnation(1);
-    auto& push = *request.mutable_update()->add_pushes();
-    push.set_shard("w");
-    push.set_sequence(1);
-    push.set_rows(-1);
-    push.set_payload_bytes(payload);
-    return request.SerializeAsString();
-  }
-
-  TestServer server_;
-  std::unique_ptr<ParameterClient> client_ = server_.client();
-};
-
-TEST_F(Wire, RefusesMessagesThatDoNotFit) {
-  EXPECT_EQ(code_of({{.header = "nonsense", .payload = {}}}), Code::kInvalidArgument);
-  EXPECT_EQ(code_of({{.header = "", .payload = {bytes(16)}}}), Code::kFailedPrecondition);
-  EXPECT_EQ(code_of({{.header = header(16), .payload = {bytes(17)}}}), Code::kInvalidArgument);
-  EXPECT_EQ(code_of({{.header = header(16), .payload = {bytes(8)}},
-                     {.header = header(16), .payload = {bytes(8)}}}),
-            Code::kInvalidArgument);
-  EXPECT_EQ(code_of({{.header = std::string(10 << 20, 'x'), .payload = {}}}),
-            Code::kResourceExhausted);
-  EXPECT_EQ(values_of(fetch(*client_, whole_shard("w", kFour))), (std::vector<float>(4)));
-  EXPECT_GE(server_->statistics().requests_refused, 4u);
-}
-
-// A push of which a part has not come is no push.
-TEST_F(Wire, DropsPushesThatAreCutOff) {
-  {
-    const auto channel =
-        grpc::CreateChannel(server_.address().text(), grpc::InsecureChannelCredentials());
-    Link link(channel, Link::Unconnected::kWait);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    ASSERT_TRUE(link.connect(deadline));
-    link.send({.header = header(16), .payload = {bytes(8)}}, deadline);
-  }
-  while (server_->statistics().sessions > 1) std::this_thread::yield();
-  EXPECT_EQ(server_->statistics().pushes_applied, 0u);
-}
-
-TEST_F(Wire, AShardThatIsLeftHalfMadeIsMadeByTheNext) {
-  const ShardSpec spec = whole_shard("new", kFour);
-  Request asking = request();
-  parameter_server::write_shard_spec(spec, asking.mutable_create());
-  asking.mutable_create()->set_payload_bytes(16);
-  Link link(grpc::CreateChannel(server_.address().text(), grpc::InsecureChannelCredentials()),
-            Link::Unconnected::kWait);
-  ASSERT_TRUE(link.connect(soon()));
-  const uint64_t before = server_->statistics().received_bytes;
-  const auto have_come = [&](uint64_t bytes) {
-    return eventually([&] { return server_->statistics().received_bytes == before + bytes; });
-  };
-  std::thread leaving;
-  const bool made = client_->create(spec, [&] {
-    link.send({.header = asking.SerializeAsString(), .payload = {bytes(8)}}, soon());
-    EXPECT_TRUE(have_come(8));
-    leaving = std::thread([&] {
-      EXPECT_TRUE(have_come(8 + 16));
-      link.cancel();
-    });
-    return floats({1, 2, 3, 4});
-  });
-  leaving.join();
-  EXPECT_TRUE(made);
-  EXPECT_EQ(values_of(fetch(*client_, spec)), (std::vector<float>{1, 2, 3, 4}));
-}
-
-TEST_F(Wire, LimitsCallsThatAreOpen) {
-  TestServer small({.max_sessions = 2});
-  std::vector<std::unique_ptr<ParameterClient>> clients;
-  for (int i = 0; i < 2; ++i) {
-    clients.push_back(small.client(str("worker:", i)));
-    clients.back()->statistics();
-  }
-  EXPECT_ERROR(small.client("worker:2")->statistics(), Code::kResourceExhausted, "2 calls");
-  clients[0]->statistics();
 }
 
 }  // namespace
