@@ -26,6 +26,9 @@ class CommonMemory {
 
   void* common() const { return region_.data(); }
   void* own() const { return region_.own(); }
+  // Before this worker writes `own`, which it only reads otherwise. Errors are those of
+  // SharedRegion::begin_write_own.
+  void begin_write() { region_.begin_write_own(); }
   // Copies what this worker has written on its own to what all see.
   void publish();
   // From here on this worker sees what all see.

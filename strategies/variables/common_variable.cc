@@ -27,7 +27,10 @@ class CommonVariable final : public Variable {
     require_replica(replica);
     return own_;
   }
-  void begin_write_outside() override { writes_->note(number_); }
+  void begin_write_outside() override {
+    memory_->begin_write();
+    writes_->note(number_);
+  }
   int num_replicas() const override { return replicas_; }
   bool is_written_by(int replica) const override { return rank_ == 0 && replica == 0; }
   bool is_shared() const override { return true; }

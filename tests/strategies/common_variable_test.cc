@@ -1,5 +1,6 @@
 #include <memory>
 #include <optional>
+#include <sys/mman.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -123,6 +124,37 @@ TEST_F(CommonVariableTest, RowsAreScatteredOutside) {
     const auto total =
         strategy.function([variable](const Value&) { return ops::reduce_sum(variable->read()); });
     EXPECT_EQ(strategy.run(total, ids(strategy))[0].item(), 11);
+  });
+}
+
+// As all memory of a process is by mlockall(), also that of a model that has been built.
+TEST_F(CommonVariableTest, ValuesThatAreLockedInMemoryAreThoseOfTheLastStep) {
+  const char locked = 0;
+  if (mlock(&locked, 1) != 0) GTEST_SKIP() << "no memory may be locked here";
+  munlock(&locked, 1);
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto variable =
+        create_variable({.name = "rows", .spec = {DType::kFloat32, {2, 1}}, .initial_value = [] {
+                           return Tensor::full(DType::kFloat32, {2, 1}, 1);
+                         }});
+    EXPECT_EQ(mlock(variable->storage_outside(0).raw(), variable->spec().bytes()), 0);
+    const auto twice =
+        strategy.function([variable](const Value&) { variable->assign(variable->read() * 2.0); });
+    const auto expect_rows = [&](float first, float second) {
+      const Tensor value = variable->value();
+      EXPECT_EQ(value.data<float>()[0], first);
+      EXPECT_EQ(value.data<float>()[1], second);
+    };
+    strategy.run(twice, ids(strategy));
+    expect_rows(2, 2);
+    if (strategy.workers().rank() == 1)
+      variable->scatter(ScatterOp::kAdd, Tensor::from<int32_t>({1}, {1}),
+                        Tensor::full(DType::kFloat32, {1, 1}, 5));
+    strategy.run(twice, ids(strategy));
+    expect_rows(4, 14);
+    strategy.run(twice, ids(strategy));
+    expect_rows(8, 28);
   });
 }
 

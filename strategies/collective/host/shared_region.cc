@@ -112,11 +112,16 @@ void SharedRegion::close_descriptor() {
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
 }
 
+void SharedRegion::begin_write_own() {
+  if (mprotect(own_, bytes_, PROT_READ | PROT_WRITE) != 0) exhausted("make copies of", bytes_);
+}
+
 void SharedRegion::forget_own() {
-  if (own_ == nullptr || madvise(own_, bytes_, MADV_DONTNEED) == 0) return;
+  if (own_ == nullptr) return;
+  const auto drop = [&] { return madvise(own_, bytes_, MADV_DONTNEED) == 0; };
   // Pages that are locked, as all are after mlockall(), would stay.
-  if (munlock(own_, bytes_) != 0 || madvise(own_, bytes_, MADV_DONTNEED) != 0)
-    exhausted("let go of copies of", bytes_);
+  const bool gone = drop() || (munlock(own_, bytes_) == 0 && drop());
+  if (!gone || mprotect(own_, bytes_, PROT_READ) != 0) exhausted("let go of copies of", bytes_);
 }
 
 void SharedRegion::map(Views views) {
@@ -127,11 +132,11 @@ void SharedRegion::map(Views views) {
   data_ = static_cast<char*>(memory);
   if (place != nullptr) madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: it may be refused
   if (views == Views::kShared) return;
-  // Linux shows writes of others in the pages of such a view that have not been written there.
-  void* const own = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
+  // Linux shows writes of others in the pages of such a view that have not been written there. Of
+  // one that may be written, mlockall() and mlock() copy all pages.
+  void* const own = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
   if (own == MAP_FAILED) exhausted("map", bytes_);
   own_ = static_cast<char*>(own);
-  forget_own();  // where mlockall() has copied all of it at once
 }
 
 }  // namespace cohort

@@ -36,8 +36,11 @@ class SharedRegion {
   // Another view, in which this process sees what all see, but for the pages that it has written
   // there: of these it has a copy, which nobody else sees. Null without Views::kSharedAndOwn.
   char* own() const { return own_; }
-  // Lets go of these copies. kResourceExhausted where the system does not let it, as of locked
-  // memory that it would not unlock.
+  // From here on it may write there; before, it only reads. kResourceExhausted where the system has
+  // no room for copies.
+  void begin_write_own();
+  // Lets go of these copies: from here on it only reads again. kResourceExhausted where the system
+  // does not let it, as of locked memory that it would not unlock.
   void forget_own();
 
   // From here on nobody else can map it.

@@ -38,6 +38,7 @@ TEST(SharedRegion, AViewOfItsOwnShowsWhatAllSeeUntilItIsWritten) {
   SharedRegion second = SharedRegion::open(this_process(), first.descriptor(), bytes, views);
   first.data()[0] = 'a';
   EXPECT_EQ(second.own()[0], 'a');
+  second.begin_write_own();
   second.own()[1] = 'b';
   EXPECT_EQ(second.data()[1], '\0');
   EXPECT_EQ(first.own()[1], '\0');
@@ -49,14 +50,20 @@ TEST(SharedRegion, AViewOfItsOwnShowsWhatAllSeeUntilItIsWritten) {
   EXPECT_EQ(second.own()[1], '\0');
 }
 
-TEST(SharedRegion, LockedPagesOfItsOwnGoToo) {
+TEST(SharedRegion, LockedPagesOfItsOwnShowWhatAllSeeUntilTheyMayBeWritten) {
   const size_t page = whole_pages(1);
   SharedRegion region = SharedRegion::create(page, page, SharedRegion::Views::kSharedAndOwn);
   if (mlock(region.own(), page) != 0) GTEST_SKIP() << "no memory may be locked here";
-  region.own()[0] = 'a';
-  region.data()[0] = 'b';
-  region.forget_own();
+  region.data()[0] = 'a';
+  EXPECT_EQ(region.own()[0], 'a');
+  region.begin_write_own();
+  region.own()[0] = 'b';
+  region.data()[0] = 'c';
   EXPECT_EQ(region.own()[0], 'b');
+  region.forget_own();
+  EXPECT_EQ(region.own()[0], 'c');
+  region.data()[0] = 'd';
+  EXPECT_EQ(region.own()[0], 'd');
 }
 
 TEST(SharedRegion, HasOneViewUnlessAskedForAnother) {
