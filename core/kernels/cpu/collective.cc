@@ -10,6 +10,10 @@
 namespace cohort {
 namespace {
 
+// How many parts may lie apart. Processes of one host reduce in place where each has no more than
+// 1024 stretches of memory to tell the others of, those of undivided values among them.
+constexpr int64_t kMostStretches = 512;
+
 void copy(const void* source, void* target, size_t bytes) {
   if (source != target && bytes > 0) std::memcpy(target, source, bytes);
 }
@@ -109,12 +113,22 @@ class AllReduceStartKernel final : public Kernel {
   }
 
   // All first parts come first, so that who reduces the first stretch of a bucket reduces those.
+  // Where these are too many, all parts of a value follow each other: then those that this replica
+  // does not want are neighbours.
   void add_parts(const std::vector<bool>& divided, const std::vector<int64_t>& own_part) {
-    for (int64_t p = 0; p < own_part[1]; ++p)
+    const int64_t parts = own_part[1];
+    const auto add = [&](size_t value, int64_t p) {
+      if (divided[value])
+        pieces_.push_back(
+            {value, part_of(specs_[value].shape.num_elements(), p, parts), p == own_part[0]});
+    };
+    if (parts * std::count(divided.begin(), divided.end(), true) <= kMostStretches) {
+      for (int64_t p = 0; p < parts; ++p)
+        for (size_t i = 0; i < specs_.size(); ++i) add(i, p);
+    } else {
       for (size_t i = 0; i < specs_.size(); ++i)
-        if (divided[i])
-          pieces_.push_back(
-              {i, part_of(specs_[i].shape.num_elements(), p, own_part[1]), p == own_part[0]});
+        for (int64_t p = 0; p < parts; ++p) add(i, p);
+    }
   }
 
   std::vector<TensorSpec> specs_;

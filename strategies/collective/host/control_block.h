@@ -67,7 +67,8 @@ inline constexpr int kRegionSlots = 64;  // of each rank; the bits of a word
 // in turns: nobody writes one before all have read it, which they have when they come to the next
 // collective.
 struct Post {
-  static constexpr int kRuns = 128, kEvents = kRegionSlots;
+  static constexpr int kRuns = 1024;  // of a call that is made in place
+  static constexpr int kEvents = kRegionSlots;
   static constexpr size_t kTextBytes = 1024;
   static constexpr size_t kInlineBytes = 8192;
 

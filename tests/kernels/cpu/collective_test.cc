@@ -1,7 +1,10 @@
 #include <atomic>
+#include <numeric>
 #include <thread>
+#include <utility>
+#include <variant>
 
-#include "core/collective/communicator.h"
+#include "core/collective/forwarding_communicator.h"
 #include "tests/kernels/cpu/kernel_testing.h"
 
 namespace cohort::testing {
@@ -178,6 +181,61 @@ TEST_P(Collectives, UnwantedResultsAreNotWritten) {
     expect_near(step.replica_id > 0 ? to_doubles(value()) : sum, results[1], 0, "unwanted");
     expect_near(sum, results[2], 0, "wanted");
   });
+}
+
+// Shows which segments are reduced.
+class ShowingCommunicator final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+
+  int64_t start(const Call& call) override {
+    const auto started = std::get<AllReduceCall>(call).segments;
+    segments.assign(started.begin(), started.end());
+    return ForwardingCommunicator::start(call);
+  }
+
+  std::vector<Segment> segments;
+};
+
+// Of as many values of 1024 elements, of which each of 16 replicas wants its part: the segments
+// that the third of them reduces.
+std::vector<Segment> segments_of_divided(size_t values) {
+  ShowingCommunicator communicator(std::move(make_in_process_communicators(1)[0]));
+  const StepInfo step{.communicator = &communicator};
+  std::vector<int64_t> all(values);
+  std::iota(all.begin(), all.end(), 0);
+  Attributes attributes = start_attributes(false);
+  attributes.set("divided", all);
+  attributes.set("part", std::vector<int64_t>{2, 16});
+  StartAndWait kernels(std::vector<Tensor>(values, rows_of(0, 512)), attributes, false);
+  kernels.start(step);
+  kernels.wait(step);
+  return communicator.segments;
+}
+
+// Whether `b` is the memory behind `a`, and wanted if `a` is.
+bool continues(const Segment& a, const Segment& b) {
+  return b.source == static_cast<const float*>(a.source) + a.count &&
+         (a.target == nullptr) == (b.target == nullptr);
+}
+
+TEST(DividedSums, AreInTheOrderOfPartsWhereTheyAreFew) {
+  const auto segments = segments_of_divided(3);
+  ASSERT_EQ(segments.size(), 3u * 16);
+  for (size_t s = 0; s < segments.size(); ++s) {
+    EXPECT_EQ(segments[s].count, 64);
+    EXPECT_EQ(segments[s].target != nullptr, s / 3 == 2) << s;
+  }
+  EXPECT_TRUE(continues(segments[0], segments[3]));
+}
+
+TEST(DividedSums, LieInFewStretchesWhereTheyAreMany) {
+  const auto segments = segments_of_divided(100);
+  ASSERT_EQ(segments.size(), 100u * 16);
+  size_t stretches = 1;
+  for (size_t s = 1; s < segments.size(); ++s)
+    if (!continues(segments[s - 1], segments[s])) ++stretches;
+  EXPECT_LE(stretches, 3u * 100);
 }
 
 TEST(CollectiveErrors, ABucketHasOneDType) {
