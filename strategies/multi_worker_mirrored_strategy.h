@@ -43,7 +43,8 @@ class WorkerGroup;
 //
 // Assigning a variable outside replicas, or writing it in a function that no strategy runs, changes
 // what this worker sees: all have to assign the same. Where there is one copy, the next step begins
-// with what was assigned, by the lowest rank of those who have.
+// with what was assigned, by the lowest rank of those who have. A function that fails when it runs,
+// as a scatter to a row that there is not, has assigned what it has written by then.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
   struct Options {

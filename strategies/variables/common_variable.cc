@@ -41,7 +41,7 @@ class CommonVariable final : public Variable {
  protected:
   Tensor load_value() const override { return own_.clone(); }
   void store_value(const Tensor& value) override {
-    begin_write_outside();
+    if (value.spec() == spec()) begin_write_outside();  // another is refused
     assign_storage(own_, value);
   }
 

@@ -94,6 +94,19 @@ TEST_F(CommonVariableTest, WhereSeveralAssignTheLowestRankCounts) {
   });
 }
 
+TEST_F(CommonVariableTest, AnAssignmentThatIsRefusedDoesNotCount) {
+  on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto variable = scalar("v", 1);
+    if (strategy.is_chief()) {
+      EXPECT_THROW(variable->assign(Tensor::full(DType::kFloat32, {2}, 5)), Error);
+    } else {
+      variable->assign(Tensor::scalar(7.0f));
+    }
+    EXPECT_EQ(read_in_step(strategy, variable), std::vector{7.0});
+  });
+}
+
 TEST_F(CommonVariableTest, FunctionsThatNoStrategyRunsWriteAsAssignDoes) {
   on_good_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     const auto scope = strategy.scope();
