@@ -275,6 +275,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   // Before it is traced, too: the others would wait for a worker that cannot trace.
   if (!connected) reconnect(*replicas_, *link_);
   if (assigned) common_writes_->publish(*group_);
+  group_->begin_computing();
   traces_ = function.trace_count();
   return all_signatures(topic, inputs, packer.bytes());
 }

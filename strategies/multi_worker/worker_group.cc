@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "core/base/fnv1a.h"
 #include "core/base/notice.h"
@@ -50,7 +51,7 @@ struct WorkerGroup::Record {
   uint64_t topic;
   uint32_t flags;
   uint32_t detail_bytes;  // of the error, or the topic
-  int64_t computed;       // for how many ns since the last step began; 0 within a step
+  int64_t computed;       // for how many ns in the last step, and since then; 0 within a step
   uint64_t value_bytes;
   char value[kInlineBytes];  // where it fits
 };
@@ -193,14 +194,17 @@ std::vector<std::string> WorkerGroup::exchange_before_step(const std::string& to
                                                            std::string_view value) {
   const std::lock_guard one_at_a_time(calling_);
   std::chrono::nanoseconds computed{0};
-  if (step_began_)
-    computed = std::chrono::steady_clock::now() - *step_began_ - waited_ - step_->waited();
+  if (const auto since = std::exchange(computes_since_, std::nullopt))
+    computed = std::chrono::steady_clock::now() - *since - waited_ - step_->waited();
   const std::vector<Record> records = meet(topic, value, {}, computed);
   name_straggler(topic, records);
-  std::vector<std::string> values = values_of(topic, value, records);
-  step_began_ = std::chrono::steady_clock::now();
+  return values_of(topic, value, records);
+}
+
+void WorkerGroup::begin_computing() {
+  const std::lock_guard one_at_a_time(calling_);
+  computes_since_ = std::chrono::steady_clock::now();
   waited_ = {};
-  return values;
 }
 
 void WorkerGroup::name_straggler(const std::string& topic, const std::vector<Record>& records) {

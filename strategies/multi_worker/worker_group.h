@@ -33,6 +33,9 @@ class WorkerGroup final : public Workers {
   // The same at the beginning of a step. Says on the chief, on standard error, which worker has
   // been slower than the others for some steps.
   std::vector<std::string> exchange_before_step(const std::string& topic, std::string_view value);
+  // From here on, to the next step, this worker computes: what it does before, for all, does not
+  // make it slow.
+  void begin_computing();
   void broadcast(const std::string& topic, void* data, size_t bytes) override;
   [[noreturn]] void fail(const Error& error) override;
   // As fail(), of a step that changes variables: where some worker may have done so already, the
@@ -76,7 +79,7 @@ class WorkerGroup final : public Workers {
   const std::unique_ptr<Communicator> communicator_;
   const std::function<void(const Error&)> before_failing_;
   std::mutex calling_;  // one call at a time; guards what follows
-  std::optional<std::chrono::steady_clock::time_point> step_began_;
+  std::optional<std::chrono::steady_clock::time_point> computes_since_;
   std::chrono::nanoseconds waited_{0};  // in calls, since then
   StragglerWatch stragglers_;
   mutable std::mutex mutex_;  // guards what follows
