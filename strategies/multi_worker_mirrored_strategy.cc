@@ -145,6 +145,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
   }
   link_.reset();
   replicas_ = std::make_shared<LocalReplicas>(std::move(devices), nullptr, options.communication);
+  if (share_memory(replicas_->devices())) replicas_->share_variables(replicas_->devices()[0]);
 }
 
 void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<Device> devices) {

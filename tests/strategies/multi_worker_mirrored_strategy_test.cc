@@ -45,6 +45,17 @@ TEST_F(MultiWorkerTest, AWorldOfOneIsMirrored) {
   EXPECT_EQ(strategy.reduce("sum", ids(strategy)).item(), 6);
 }
 
+TEST_F(MultiWorkerTest, ReplicasOfAWorldOfOneShareTheirVariables) {
+  MultiWorkerMirroredStrategy strategy(devices(3));
+  const auto scope = strategy.scope();
+  const auto variable = scalar("v", 1, Synchronization::kAuto, Aggregation::kSum);
+  EXPECT_EQ(variable->num_sharing(), 3);
+  const auto add =
+      strategy.function([variable](const Value& x) { return variable->assign_add(x); });
+  for (const Tensor& seen : strategy.run(add, ids(strategy))) EXPECT_EQ(seen.item(), 7);
+  EXPECT_EQ(variable->value().item(), 7);
+}
+
 TEST_F(MultiWorkerTest, ReplicasAreNumberedOverAllWorkers) {
   on_good_workers(
       3,
