@@ -20,8 +20,6 @@ void require_tensor(const Variable& variable, std::string_view call, const Tenso
             " was given a tensor that has no value; it was never assigned");
 }
 
-bool is_host(Device device) { return device_backend(device.type).shares_host_memory(); }
-
 Tensor place_on(Device device, Tensor value, std::string_view name) {
   if (is_host(device)) return value;
   Tensor placed = allocate_tensor(device, value.spec(), str("variable \"", name, "\""));

@@ -5,8 +5,6 @@
 namespace cohort {
 namespace {
 
-bool is_host(Device device) { return device_backend(device.type).shares_host_memory(); }
-
 // Where the copy of local replica `replica` lies; replicas may share the last one.
 Device home_of(const Variable& variable, int replica) {
   const auto devices = variable.devices();
@@ -14,6 +12,8 @@ Device home_of(const Variable& variable, int replica) {
 }
 
 }  // namespace
+
+bool is_host(Device device) { return device_backend(device.type).shares_host_memory(); }
 
 void copy_between_devices(Device from, const void* source, Device to, void* target, size_t bytes) {
   if (bytes == 0) return;

@@ -55,6 +55,8 @@ class VariableMemory {
   std::map<const Resource*, Entry> entries_;
 };
 
+// Whether the host reads and writes the memory of `device` as its own.
+bool is_host(Device device);
 // Copies between the memories of two devices, complete on return.
 void copy_between_devices(Device from, const void* source, Device to, void* target, size_t bytes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/runtime/aggregation.h"
+#include "core/runtime/variable_memory.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
@@ -39,9 +40,7 @@ class CentralVariable final : public Variable {
 }  // namespace
 
 bool share_memory(const std::vector<Device>& devices) {
-  return std::all_of(devices.begin(), devices.end(), [](Device device) {
-    return device_backend(device.type).shares_host_memory();
-  });
+  return std::all_of(devices.begin(), devices.end(), is_host);
 }
 
 std::shared_ptr<Variable> make_central_variable(const VariableOptions& options,

@@ -83,7 +83,7 @@ class WorkerVariable final : public Variable {
   Tensor copy_in_host_memory(int replica) const {
     const Tensor memory = local_->storage(replica);
     const Device device = local_->devices()[static_cast<size_t>(replica)];
-    if (device_backend(device.type).shares_host_memory()) return memory;
+    if (is_host(device)) return memory;
     Tensor copy(spec().dtype, spec().shape);
     copy_between_devices(device, memory.raw(), Device{}, copy.raw(), copy.bytes());
     return copy;
