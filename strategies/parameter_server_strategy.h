@@ -126,7 +126,8 @@ class ParameterServerStrategy final : public Strategy {
   // This process's way to the servers.
   const std::shared_ptr<ServerSession>& session() const;
   // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs; then those
-  // that more servers have written there before are removed. For the chief.
+  // that more servers have written there before are removed. For the chief. kOutOfRange where a
+  // variable has diverged (docs/parameter-server.md): the server's folder stays as it is.
   void snapshot(const std::string& folder);
   // Tells all servers to end. For the chief, when all workers have ended. kPermissionDenied for
   // other tasks than chief:0 and worker:0.
@@ -151,7 +152,8 @@ class ParameterServerStrategy final : public Strategy {
 // is for those who are to stop as well. kCancelled, after the last snapshot, where SIGTERM or
 // SIGHUP has ended it before all who have come, and somebody, have said that their work is done
 // (~ServerSession): by run_main, exit code 42, so that the launcher starts it again, or the job.
-// Where the last snapshot cannot be written, the error of that, as core/base/file.h says.
+// Where the last snapshot cannot be written, the error of that, as core/base/file.h says;
+// kOutOfRange where a variable has diverged (docs/parameter-server.md).
 bool run_parameter_server(const ParameterServerStrategy::Options& options = {});
 
 }  // namespace cohort

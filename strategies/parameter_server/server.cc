@@ -378,10 +378,14 @@ class ParameterServer::Network {
     }
   }
 
+  // A reason why there is none is said once, until there is one again.
   void save() {
     try {
       snapshot();
+      said_.clear();
     } catch (const std::exception& error) {  // also where there is no memory for one
+      if (said_ == error.what()) return;
+      said_ = error.what();
       options_.notice(str("parameter server: no snapshot: ", error.what(), "; ", last_snapshot()));
     }
   }
@@ -408,6 +412,7 @@ class ParameterServer::Network {
   Service service_;
   std::unique_ptr<DirectServer> direct_;
   std::unique_ptr<LocalServer> local_;
+  std::string said_;  // of save()
   std::thread saver_;
   std::unique_ptr<StreamServer> server_;  // last: its calls use the service
 };

@@ -48,7 +48,8 @@ class ParameterServer {
   // Random, of this start.
   uint64_t epoch() const;
   ServerStatistics statistics() const;
-  // To the folder of the options; kFailedPrecondition without one.
+  // To the folder of the options; kFailedPrecondition without one, kOutOfRange where a variable has
+  // diverged: optimizers have moved it from finite numbers to others. Then the last one stays.
   void snapshot();
 
  private:

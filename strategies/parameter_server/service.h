@@ -96,7 +96,8 @@ class Service {
   void wait_for_callers(std::chrono::milliseconds limit);
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).
   std::optional<std::string> is_orphaned() const;
-  // Writes all shards to a folder. The log ends with a snapshot in its own.
+  // Writes all shards to a folder. The log ends with a snapshot in its own. kOutOfRange, and the
+  // one in the folder stays, where a shard has diverged (Shard::has_diverged).
   void snapshot(const std::string& folder);
   // Before restoring from the folder of the options: kFailedPrecondition where it has what a server
   // of a job with another number of them has written.
@@ -174,6 +175,7 @@ class Service {
  private:
   void identify(const proto::Request& request, Session& session);
   void write_snapshot(const std::string& folder);
+  [[noreturn]] void refuse_diverged(const ShardSpec& spec) const;
   int64_t restore_from(const std::string& folder);
   // Makes the shards of a snapshot.
   int64_t make_shards(const std::vector<SavedShard>& saved);

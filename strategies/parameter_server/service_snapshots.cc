@@ -86,9 +86,24 @@ void Service::write_snapshot(const std::string& folder) {
   // What the files before it say, the shards have done.
   const int64_t goes_on = ends_log ? log_->begin_file() : 0;
   SnapshotWriter writer(folder, options_.num_servers);
-  for (const auto& shard : shards()) writer.add(shard->state());
+  for (const auto& shard : shards()) {
+    const ShardState state = shard->state();
+    if (shard->has_diverged(state)) refuse_diverged(shard->spec());
+    writer.add(state);
+  }
   writer.commit();
   if (ends_log) log_->remove_before(goes_on);
+}
+
+void Service::refuse_diverged(const ShardSpec& spec) const {
+  const std::string& folder = options_.snapshot_folder;
+  const std::string advice =
+      log_ == nullptr ? ""
+                      : str("; its log has that, too: to go on from the snapshot, remove ", folder,
+                            "/changes-* before the server is started again");
+  fail(Code::kOutOfRange, "shard \"", spec.name, "\" of variable \"", spec.variable,
+       "\" has diverged: there are NaN or infinite numbers in it, where finite ones were before",
+       advice);
 }
 
 void Service::require_as_many_servers() const {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/parameter_server/finite.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -80,6 +81,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
     if (!(initial.spec() == spec_.spec()) || !initial.defined())
       invalid("shard \"", spec_.name, "\" is ", spec_.spec(), ", its initial value is ",
               initial.spec());
+    was_finite_ = is_finite(initial);
     take_memory();
     std::vector<Tensor> parts = {std::move(initial)};
     for (const auto& slot : spec_.update.slots)
@@ -99,6 +101,7 @@ Shard::Shard(ShardState state, const Environment& environment)
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {
+    was_finite_ = is_finite(state.parts[0]);
     take_memory();
     begin_with(std::move(state.parts));
   }

@@ -190,6 +190,10 @@ class Shard {
   // assign_rows() where a table cannot have so many rows; then nothing changes.
   void restore(ShardState state);
   ShardState state() const;
+  // Whether an optimizer has moved the value from finite numbers, which it had when it was made or
+  // restored, or in a state that was looked at before, to others, which it has in this state of the
+  // shard.
+  bool has_diverged(const ShardState& state);
 
  private:
   void compile();
@@ -259,6 +263,7 @@ class Shard {
   BudgetShare memory_;      // of value and slots; a table has its own
   mutable FairLock mutex_;
   std::atomic<uint64_t> version_ = 1;  // changes under the lock alone
+  std::atomic<bool> was_finite_ = true;
   uint64_t updates_ = 0;
   Marks marks_;
   std::vector<std::shared_ptr<Variable>> parts_;  // the value, then the slots; none of a table

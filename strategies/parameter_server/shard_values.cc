@@ -1,11 +1,13 @@
 // Of a shard, what is read of it, and what is written to it without a gradient.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/parameter_server/finite.h"
 #include "strategies/parameter_server/shard.h"
 
 namespace cohort::parameter_server {
@@ -18,6 +20,17 @@ bool is_free(const Tensor& tensor) {
   // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the owner that is counted
   [[maybe_unused]] const Tensor owner = tensor;
   return true;
+}
+
+// Whether an optimizer moves it. What is only added up may overflow, and nothing is trained by it.
+bool is_trained(const ShardSpec& spec) {
+  const bool has_update = !spec.update.dense.empty() || !spec.update.by_rows.empty();
+  return has_update && !only_adds(spec.update, spec.spec());
+}
+
+// Whether rows that are made on first use are finite, where it makes such.
+bool makes_finite_rows(const ShardSpec& spec) {
+  return !spec.lazy || (std::isfinite(spec.lazy->a) && std::isfinite(spec.lazy->b));
 }
 
 }  // namespace
@@ -183,6 +196,7 @@ void Shard::drop_room() {
 }
 
 void Shard::restore(ShardState state) {
+  const bool finite = is_finite(state.parts[0]);
   const std::lock_guard lock(mutex_);
   if (table_) {
     const std::vector<int64_t>& rows = *state.row_ids;
@@ -199,6 +213,7 @@ void Shard::restore(ShardState state) {
   }
   // A version that was seen here must not come again with another value.
   version_ = std::max(version_ + 1, state.version);
+  was_finite_ = finite;
   updates_ = state.updates;
   marks_ = std::move(state.marks);
   round_ = {};
@@ -233,6 +248,14 @@ ShardState Shard::state() const {
     state.parts.push_back(std::move(values));
   }
   return state;
+}
+
+bool Shard::has_diverged(const ShardState& state) {
+  if (is_finite(state.parts[0])) {
+    was_finite_ = true;
+    return false;
+  }
+  return was_finite_ && is_trained(spec_) && makes_finite_rows(spec_);
 }
 
 }  // namespace cohort::parameter_server

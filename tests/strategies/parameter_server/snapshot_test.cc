@@ -195,6 +195,85 @@ TEST(Snapshot, LeavesOpenRoundsOut) {
   EXPECT_TRUE(shard.state().marks.empty());
 }
 
+// A server whose variable a gradient makes NaN, and the snapshot of before.
+class Diverged : public ::testing::Test {
+ protected:
+  Diverged() {
+    client_->create(spec_, [] { return floats({1, 2, 3, 4}); });
+    server_->snapshot();
+    push(std::numeric_limits<float>::quiet_NaN());
+  }
+  void push(float gradient) {
+    client_->push({.shard = "w", .gradient = floats({gradient, 0, 0, 0}), .learning_rate = 1});
+  }
+
+  const TemporaryFolder folder_{"ps"};
+  const ShardSpec spec_ = whole_shard("w", kFour);
+  TestServer server_{
+      {.snapshot_folder = folder_.path(), .snapshot_interval = std::chrono::milliseconds(5)},
+      TestServer::Stopped::kEnded};
+  const std::unique_ptr<ParameterClient> client_ = server_.client();
+};
+
+TEST_F(Diverged, DoesNotReplaceTheLastSnapshot) {
+  ASSERT_TRUE(eventually([&] { return server_->statistics().snapshots_failed >= 3; }));
+  EXPECT_ERROR(client_->snapshot(folder_.path()), Code::kOutOfRange,
+               "shard \"w\" of variable \"w\" has diverged");
+  server_.stop();
+  EXPECT_EQ(server_.lines("no snapshot: "), 1) << "once, also at its end";
+  EXPECT_NE(server_.line("shard \"w\" of variable \"w\" has diverged"), "");
+  server_.start();
+  EXPECT_EQ(values_of(fetch(*client_, spec_)), (std::vector<float>{1, 2, 3, 4}));
+  push(-1);
+  server_->snapshot();
+}
+
+TEST_F(Diverged, IsSavedAgainOnceItHasOtherValues) {
+  EXPECT_ERROR(server_->snapshot(), Code::kOutOfRange, "has diverged");
+  client_->assign("w", floats({5, 6, 7, 8}));
+  server_->snapshot();
+  EXPECT_EQ(values_of(parameter_server::read_snapshot(folder_.path())[0].load().parts[0]),
+            (std::vector<float>{5, 6, 7, 8}));
+}
+
+TEST(Snapshot, OfATableWithADivergedRowIsRefused) {
+  const TemporaryFolder folder("ps");
+  TestServer server(keeping(folder));
+  const auto client = server.client();
+  client->create(lazy_table(1000, 1, {}), [] { return Tensor(); });
+  const auto push = [&](int64_t row, float gradient) {
+    client->push({.shard = "table",
+                  .gradient = Tensor::full(DType::kFloat32, {1, 1}, gradient),
+                  .learning_rate = 1,
+                  .rows = std::vector<int64_t>{row}});
+  };
+  push(7, 1);
+  server->snapshot();
+  push(900, std::numeric_limits<float>::infinity());
+  EXPECT_ERROR(server->snapshot(), Code::kOutOfRange, "shard \"table\"");
+}
+
+TEST(Snapshot, HasWhatWasNeverFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const TemporaryFolder folder("ps");
+  TestServer server(keeping(folder));
+  const auto client = server.client();
+  const ShardSpec spec = whole_shard("w", kFour);
+  client->create(spec, [] { return floats({-kInfinity, 2, 3, 4}); });
+  client->create(lazy_table(1000, 1, {.a = -kInfinity}), [] { return Tensor(); });
+  server->snapshot();
+  client->push({.shard = "w", .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+  client->push({.shard = "table",
+                .gradient = Tensor::full(DType::kFloat32, {1, 1}, 1),
+                .learning_rate = 1,
+                .rows = std::vector<int64_t>{7}});
+  server->snapshot();
+  server.stop();
+  server.start();
+  server->snapshot();
+  EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{-kInfinity, 1, 2, 3}));
+}
+
 class Damaged : public ::testing::Test {
  protected:
   Damaged() {

@@ -1,5 +1,6 @@
 // What a job with parameter servers saves, and goes on from.
 #include <filesystem>
+#include <limits>
 
 #include "core/train/callbacks.h"
 #include "core/train/safetensors.h"
@@ -45,6 +46,18 @@ TEST(Checkpoints, FitAnyStrategyAndAnyNumberOfShards) {
   EXPECT_TRUE(file.tensors.contains("dense/kernel"));
   EXPECT_TRUE(file.tensors.contains("optimizer/velocity/dense/kernel"));
   EXPECT_EQ(file.tensors.at("optimizer/iterations").item(), 7 * kRows / 8);
+}
+
+// A sum may overflow, and no training has diverged by that.
+TEST(Checkpoints, OfServersHaveSumsThatAreNotFinite) {
+  const TemporaryFolder folder("ps");
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  counting("sum", {4})
+      ->assign_add(Tensor::full(DType::kFloat32, {4}, std::numeric_limits<double>::infinity()));
+  strategy->snapshot(folder.path());
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/ps-0/snapshot.json"));
 }
 
 TEST(Checkpoints, OfOtherShardsMayBeLoadedBeforeThereAreVariables) {
