@@ -164,11 +164,11 @@ bool replay_entry(const Entry& entry, const LogReplay& replay) {
 
 }  // namespace
 
-ChangeLog::ChangeLog(std::string folder, bool synced, int num_servers)
+ChangeLog::ChangeLog(std::string folder, bool synced, int num_servers, int64_t first_file)
     : folder_(std::move(folder)), synced_(synced), num_servers_(num_servers) {
   create_folders(folder_);
   const std::vector<int64_t> files = files_of(folder_);
-  open(files.empty() ? 1 : files.back() + 1);
+  open(files.empty() ? first_file : std::max(first_file, files.back() + 1));
 }
 
 void ChangeLog::open(int64_t file) {
@@ -192,10 +192,15 @@ int64_t ChangeLog::begin_file() {
   return number_;
 }
 
-void ChangeLog::remove_before(int64_t file) {
+void ChangeLog::saved_before(int64_t file) {
+  int64_t needed = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    needed = std::exchange(saved_before_, file);
+  }
   std::error_code ignored;
   for (const int64_t number : files_of(folder_))
-    if (number < file) std::filesystem::remove(path_of(folder_, number), ignored);
+    if (number < needed) std::filesystem::remove(path_of(folder_, number), ignored);
 }
 
 void ChangeLog::add(const ShardSpec& spec, const Tensor& initial) {
@@ -275,6 +280,7 @@ void ChangeLog::append(std::span<iovec> pieces) {
 uint64_t replay_log(const std::string& folder, const LogReplay& replay) {
   uint64_t changes = 0;
   for (const int64_t number : files_of(folder)) {
+    if (number < replay.first_file) continue;
     InputFile file(path_of(folder, number));
     uint64_t left = file.size();
     while (left > 0) {

@@ -18,7 +18,8 @@ namespace proto {
 class LogEntry;
 }  // namespace proto
 
-// What a server has acknowledged since its last snapshot, in files beside that. Thread-safe.
+// What a server has acknowledged since the snapshot before its last one, in files beside them.
+// Thread-safe.
 //
 // The files, "changes-<n>", follow each other, and hold entries in the host's byte order: the
 // lengths of payload (8 bytes) and header (4 bytes), the CRC-32C of these, of header and of payload
@@ -27,9 +28,10 @@ class LogEntry;
 // and says how many servers the job has.
 class ChangeLog {
  public:
-  // Begins a file behind those that the folder has. `synced`: what is added is on the disk.
-  // `num_servers` are those of the job; 0: not known. Errors as those of files.
-  ChangeLog(std::string folder, bool synced, int num_servers = 0);
+  // Begins a file behind those that the folder has, of no lower number than `first_file`. `synced`:
+  // what is added is on the disk. `num_servers` are those of the job; 0: not known. Errors as those
+  // of files.
+  ChangeLog(std::string folder, bool synced, int num_servers = 0, int64_t first_file = 1);
 
   // Both: kResourceExhausted where the disk is full; then the log is as before.
   void add(const Change& change);
@@ -38,8 +40,9 @@ class ChangeLog {
 
   // Goes on in a new file, and returns its number.
   int64_t begin_file();
-  // A snapshot has all that is in the files before this one.
-  void remove_before(int64_t file);
+  // There is a snapshot that the log goes on from in this file. What the one before it needs, for
+  // where this one is damaged, stays, and where that is of another start all that is there.
+  void saved_before(int64_t file);
 
  private:
   void write(const proto::LogEntry& entry, std::span<const iovec> payload);
@@ -52,6 +55,7 @@ class ChangeLog {
   std::mutex mutex_;
   net::Descriptor file_;
   int64_t number_ = 0, size_ = 0;
+  int64_t saved_before_ = 0;  // as of the last snapshot; 0: not known
 };
 
 // How what a log says is done again.
@@ -63,6 +67,8 @@ struct LogReplay {
   std::function<std::shared_ptr<Shard>(const std::string& name, uint64_t version)> find;
   // Gets a line where a file goes on with what cannot be read.
   std::function<void(const std::string& line)> notice;
+  // What is in the files before this one has been done.
+  int64_t first_file = 0;
 };
 
 // Does again what the log of a folder says, as far as it can be read: the last entry of a server

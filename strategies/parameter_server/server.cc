@@ -312,15 +312,7 @@ class ParameterServer::Network {
   void restore() {
     if (options_.snapshot_folder.empty()) return;
     folder_.emplace(options_.snapshot_folder);
-    service_.require_as_many_servers();
-    int64_t shards = 0;
-    try {
-      shards = service_.restore(options_.snapshot_folder);
-      options_.notice(str("parameter server: ", shards, " shards from the snapshot in ",
-                          options_.snapshot_folder));
-    } catch (const Error& error) {
-      if (error.code() != Code::kNotFound) throw;  // none yet
-    }
+    const int64_t shards = service_.restore_own();
     const bool had_log = service_.keep_log();
     service_.keep_ledger(shards == 0 && !had_log);
   }

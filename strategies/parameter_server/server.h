@@ -15,17 +15,19 @@ namespace cohort {
 // ParameterClient. It serves from its making to its destruction, on threads of its own: each shard
 // has its own lock, so that shards do not wait for each other and no update is seen half.
 //
-// A server that is killed starts again from its last snapshot, if it has a folder for them. Pushes
-// that it had acknowledged since are gone; the next push of each worker shows how many, and a line
-// "lost=N" says so. Of workers that have ended, or do not come back, a file in the folder knows.
-// Within one life of the server, and over a restart for what its snapshot has, each push is applied
-// exactly once, however often it is retried.
+// A server that is killed starts again from its last snapshot, if it has a folder for them; where
+// that is damaged, from the one before it, and a line says so. Pushes that it had acknowledged
+// since are gone; the next push of each worker shows how many, and a line "lost=N" says so. Of
+// workers that have ended, or do not come back, a file in the folder knows. Within one life of the
+// server, and over a restart for what its snapshot has, each push is applied exactly once, however
+// often it is retried.
 class ParameterServer {
  public:
   // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this
   // host, another server has the snapshot_folder, or plain text would go beyond this host without
-  // permission; kInvalidArgument for options and certificates; kDataLoss for a snapshot that cannot
-  // be read; as core/base/file.h says where its folder cannot be made or written to.
+  // permission; kInvalidArgument for options and certificates; kDataLoss where neither the last
+  // snapshot nor the one before it can be read; as core/base/file.h says where its folder cannot be
+  // made or written to.
   explicit ParameterServer(const Address& address, const ParameterServerOptions& options = {},
                            const Environment& environment = process_environment);
   ~ParameterServer();

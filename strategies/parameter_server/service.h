@@ -99,9 +99,11 @@ class Service {
   // Writes all shards to a folder. The log ends with a snapshot in its own. kOutOfRange, and the
   // one in the folder stays, where a shard has diverged (Shard::has_diverged).
   void snapshot(const std::string& folder);
-  // Before restoring from the folder of the options: kFailedPrecondition where it has what a server
-  // of a job with another number of them has written.
-  void require_as_many_servers() const;
+  // Before anybody calls: restores from the folder of the options, if it has a snapshot. Where the
+  // last one is damaged a line says so, and it is the one before, from which the log goes on, too;
+  // kDataLoss where both are. Returns how many shards there were. kFailedPrecondition where a
+  // server of a job with another number of them has written what is there.
+  int64_t restore_own();
   // With a log, after restoring: does again what it says, and goes on with it. Whether it said
   // anything. kFailedPrecondition where the options have none and the folder has; kDataLoss.
   bool keep_log();
@@ -176,10 +178,14 @@ class Service {
   void identify(const proto::Request& request, Session& session);
   void write_snapshot(const std::string& folder);
   [[noreturn]] void refuse_diverged(const ShardSpec& spec) const;
+  void require_as_many_servers() const;
+  // As restore_own(), from the last one.
+  int64_t restore_last();
   int64_t restore_from(const std::string& folder);
   // Makes the shards of a snapshot.
   int64_t make_shards(const std::vector<SavedShard>& saved);
-  void replay();
+  // Does what the log says again, from this file of it on.
+  void replay(int64_t first_file);
   // Who has pushed to these shards.
   void remember(const std::vector<std::shared_ptr<Shard>>& restored);
   // Whether that the others wait for these is to be said.

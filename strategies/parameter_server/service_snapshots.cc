@@ -85,14 +85,14 @@ void Service::write_snapshot(const std::string& folder) {
   const bool ends_log = log_ != nullptr && folder == options_.snapshot_folder;
   // What the files before it say, the shards have done.
   const int64_t goes_on = ends_log ? log_->begin_file() : 0;
-  SnapshotWriter writer(folder, options_.num_servers);
+  SnapshotWriter writer(folder, {.num_servers = options_.num_servers, .log_goes_on = goes_on});
   for (const auto& shard : shards()) {
     const ShardState state = shard->state();
     if (shard->has_diverged(state)) refuse_diverged(shard->spec());
     writer.add(state);
   }
   writer.commit();
-  if (ends_log) log_->remove_before(goes_on);
+  if (ends_log) log_->saved_before(goes_on);
 }
 
 void Service::refuse_diverged(const ShardSpec& spec) const {
@@ -108,7 +108,7 @@ void Service::refuse_diverged(const ShardSpec& spec) const {
 
 void Service::require_as_many_servers() const {
   const std::string& folder = options_.snapshot_folder;
-  const int written = num_servers_of_snapshot(folder);
+  const int written = facts_of_snapshot(folder).num_servers;
   const int before = written > 0 ? written : num_servers_of_log(folder);
   if (options_.num_servers == 0 || before == 0 || before == options_.num_servers) return;
   fail(Code::kFailedPrecondition, "what is in ", folder, " was written by one of ", before,
@@ -127,13 +127,16 @@ bool Service::keep_log() {
            ": start this one with `log`, too, or remove the files changes-* and what they say");
     return false;
   }
-  if (goes_on) replay();
-  log_ =
-      std::make_unique<ChangeLog>(folder, options_.log == ServerLog::kSynced, options_.num_servers);
+  // Also where those before have been removed: what is added is to be found by whoever begins with
+  // this snapshot.
+  const int64_t first_file = std::max<int64_t>(1, facts_of_snapshot(folder).log_goes_on);
+  if (goes_on) replay(first_file);
+  log_ = std::make_unique<ChangeLog>(folder, options_.log == ServerLog::kSynced,
+                                     options_.num_servers, first_file);
   return goes_on;
 }
 
-void Service::replay() {
+void Service::replay(int64_t first_file) {
   std::set<std::string> broken_off;
   const uint64_t changes =
       replay_log(options_.snapshot_folder,
@@ -151,10 +154,42 @@ void Service::replay() {
                                           version, ", and what is between cannot be read"));
                     return nullptr;
                   },
-                  .notice = options_.notice});
+                  .notice = options_.notice,
+                  .first_file = first_file});
   remember(shards());
   options_.notice(
       str("parameter server: ", changes, " changes from the log in ", options_.snapshot_folder));
+}
+
+int64_t Service::restore_own() {
+  const std::string& folder = options_.snapshot_folder;
+  try {
+    return restore_last();
+  } catch (const Error& last) {
+    if (last.code() != Code::kDataLoss) throw;
+    try {
+      go_back_to_previous(folder);
+    } catch (const Error& previous) {
+      if (previous.code() == Code::kNotFound) throw last;
+      fail(Code::kDataLoss, last.message(), "; and the snapshot before it: ", previous.message());
+    }
+    options_.notice(str("parameter server: the last snapshot is damaged: ", last.message(),
+                        "; this server goes on from the one before it"));
+  }
+  return restore_last();
+}
+
+int64_t Service::restore_last() {
+  require_as_many_servers();
+  const std::string& folder = options_.snapshot_folder;
+  try {
+    const int64_t shards = restore(folder);
+    options_.notice(str("parameter server: ", shards, " shards from the snapshot in ", folder));
+    return shards;
+  } catch (const Error& error) {
+    if (error.code() != Code::kNotFound) throw;
+    return 0;  // none yet
+  }
 }
 
 int64_t Service::restore(const std::string& folder) {

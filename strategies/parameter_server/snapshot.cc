@@ -13,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -111,6 +112,13 @@ Json describe(const ShardState& state) {
                     {"seed", spec.lazy->seed},
                     {"max_rows", spec.lazy->max_rows}};
   return json;
+}
+
+// Those that are known.
+std::string described(const SnapshotFacts& facts) {
+  const std::string servers = facts.num_servers > 0 ? str(",\"servers\":", facts.num_servers) : "";
+  const std::string log = facts.log_goes_on > 0 ? str(",\"log\":", facts.log_goes_on) : "";
+  return servers + log;
 }
 
 std::string text_of(const Json& json, const char* key) {
@@ -332,19 +340,19 @@ void require_once(const std::string& variable, std::vector<SavedRows> all) {
               "\": they are of different snapshots; remove the one that is not wanted");
 }
 
-void remove_others(const std::string& folder, const std::string& kept) {
+void remove_others(const std::string& folder, const std::set<std::string>& kept) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("shards-") && name != kept) std::filesystem::remove(entry.path(), ignored);
+    if (name.starts_with("shards-") && !kept.contains(name))
+      std::filesystem::remove(entry.path(), ignored);
   }
 }
 
-// What `read` makes of a folder's manifest. Errors are kDataLoss and name it, but kNotFound where
-// there is none.
+// What `read` makes of a manifest. Errors are kDataLoss and name it, but kNotFound where there is
+// none.
 template <typename Read>
-auto with_manifest(const std::string& folder, const Read& read) {
-  const std::string path = folder + "/" + kSnapshotFile;
+auto with_manifest(const std::string& path, const Read& read) {
   const std::string text = read_file(path, kMaxManifestBytes);
   try {
     const size_t line = text.find('\n');
@@ -362,6 +370,42 @@ auto with_manifest(const std::string& folder, const Read& read) {
   }
 }
 
+std::vector<SavedShard> read_shards(const std::string& folder, const char* manifest_file) {
+  return with_manifest(folder + "/" + manifest_file, [&](const Json& manifest) {
+    const std::string name = manifest.at("file").get<std::string>();
+    if (name.find('/') != std::string::npos) invalid("\"", name, "\" is no file of the folder");
+    const auto file = std::make_shared<const ValuesFile>(folder + "/" + name);
+    if (const auto bytes = manifest.at("bytes").get<uint64_t>(); bytes != file->bytes())
+      file->corrupt("it has ", file->bytes(), " bytes, and ", bytes, " were written");
+    Reader reader(file);
+    std::vector<SavedShard> shards;
+    for (const Json& json : manifest.at("shards")) shards.push_back(reader.next(json));
+    reader.end();
+    return shards;
+  });
+}
+
+// Of a manifest that is there and whole: the file that it names. Else "".
+std::string file_named_by(const std::string& manifest) {
+  try {
+    return with_manifest(manifest,
+                         [](const Json& json) { return json.at("file").get<std::string>(); });
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// Before another takes the place of the folder's snapshot: it is the previous one from now on. A
+// damaged one leaves that as it is, and where there is none, that is of another time.
+void keep_as_previous(const std::string& folder) {
+  const std::string last = folder + "/" + kSnapshotFile, previous = folder + "/" + kPreviousFile;
+  std::error_code ignored;
+  if (!std::filesystem::exists(last, ignored))
+    std::filesystem::remove(previous, ignored);
+  else if (!file_named_by(last).empty())
+    write_file_atomically(previous, read_file(last, kMaxManifestBytes));
+}
+
 // Where it is not known, too.
 bool may_hold(const std::string& path, const std::string& text) {
   try {
@@ -373,11 +417,11 @@ bool may_hold(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-SnapshotWriter::SnapshotWriter(const std::string& folder, int num_servers,
+SnapshotWriter::SnapshotWriter(const std::string& folder, const SnapshotFacts& facts,
                                uint64_t max_manifest_bytes)
     : folder_(folder),
       file_(new_file(folder)),
-      num_servers_(num_servers),
+      facts_(facts),
       max_manifest_bytes_(max_manifest_bytes),
       output_(::open(path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
   if (!output_) fail_errno("write", path());
@@ -416,13 +460,13 @@ void SnapshotWriter::commit() {
   output_.reset();
   sync_folder(folder_);
   const std::string manifest = folder_ + "/" + kSnapshotFile;
-  const std::string servers = num_servers_ > 0 ? str(",\"servers\":", num_servers_) : "";
-  std::string text = str("{\"format\":", kFormat, servers, ",\"file\":\"", file_,
+  std::string text = str("{\"format\":", kFormat, described(facts_), ",\"file\":\"", file_,
                          "\",\"bytes\":", bytes_, ",\"shards\":[", shards_, "]}");
   text += str("\n", crc32c(text), "\n");
   if (text.size() > max_manifest_bytes_)
     fail(Code::kResourceExhausted, manifest, " would have ", text.size(), " bytes, and only ",
          max_manifest_bytes_, " would be read again: shards, updates and marks take too many");
+  keep_as_previous(folder_);
   try {
     write_file_atomically(manifest, text);
   } catch (const Error&) {
@@ -430,28 +474,29 @@ void SnapshotWriter::commit() {
     throw;
   }
   is_named_ = true;
-  remove_others(folder_, file_);
+  remove_others(folder_, {file_, file_named_by(folder_ + "/" + kPreviousFile)});
 }
 
 std::vector<SavedShard> read_snapshot(const std::string& folder) {
-  return with_manifest(folder, [&](const Json& manifest) {
-    const std::string name = manifest.at("file").get<std::string>();
-    if (name.find('/') != std::string::npos) invalid("\"", name, "\" is no file of the folder");
-    const auto file = std::make_shared<const ValuesFile>(folder + "/" + name);
-    if (const auto bytes = manifest.at("bytes").get<uint64_t>(); bytes != file->bytes())
-      file->corrupt("it has ", file->bytes(), " bytes, and ", bytes, " were written");
-    Reader reader(file);
-    std::vector<SavedShard> shards;
-    for (const Json& json : manifest.at("shards")) shards.push_back(reader.next(json));
-    reader.end();
-    return shards;
-  });
+  return read_shards(folder, kSnapshotFile);
 }
 
-int num_servers_of_snapshot(const std::string& folder) {
+void go_back_to_previous(const std::string& folder) {
+  read_shards(folder, kPreviousFile);
+  const std::string previous = folder + "/" + kPreviousFile;
+  if (::rename(previous.c_str(), (folder + "/" + kSnapshotFile).c_str()) != 0)
+    fail_errno("rename", previous);
+  sync_folder(folder);
+}
+
+SnapshotFacts facts_of_snapshot(const std::string& folder) {
+  const std::string path = folder + "/" + kSnapshotFile;
   std::error_code missing;
-  if (!std::filesystem::exists(folder + "/" + kSnapshotFile, missing)) return 0;
-  return with_manifest(folder, [](const Json& manifest) { return manifest.value("servers", 0); });
+  if (!std::filesystem::exists(path, missing)) return {};
+  return with_manifest(path, [](const Json& manifest) {
+    return SnapshotFacts{.num_servers = manifest.value("servers", 0),
+                         .log_goes_on = manifest.value("log", int64_t{0})};
+  });
 }
 
 std::vector<SavedShard> read_snapshots(const std::string& folder) {
@@ -478,7 +523,8 @@ bool remove_snapshot(const std::string& folder) {
   std::error_code ignored;
   // First what makes the other files a snapshot.
   if (!std::filesystem::remove(folder + "/" + kSnapshotFile, ignored)) return false;
-  remove_others(folder, "");
+  std::filesystem::remove(folder + "/" + kPreviousFile, ignored);
+  remove_others(folder, {});
   std::filesystem::remove(folder, ignored);
   return true;
 }

@@ -13,22 +13,32 @@
 // former has the tensors of all shards, one behind the other, little-endian: of each shard the
 // value, then the slots; of a table of rows on first use, the numbers of the rows in use before
 // them. The latter names it, with its size and the CRC-32C of each tensor, and says all else about
-// each shard: which rows of which variable it has, its update, version and marks; and how many
-// servers the job has, where its server knows. It is replaced last, so that a folder always has a
+// each shard: which rows of which variable it has, its update, version and marks; and what its
+// server knows beside (SnapshotFacts). It is replaced last, so that a folder always has a
 // whole snapshot: the new one or the one before.
+//
+// The one before stays, for where the new one is damaged later: "previous.json" is what
+// "snapshot.json" was then, and the file that it names is there. Only go_back_to_previous() looks
+// at it.
 //
 // No more than one shard has to be in memory besides those of the server.
 namespace cohort::parameter_server {
 
-inline constexpr char kSnapshotFile[] = "snapshot.json";
-// Of that file.
+inline constexpr char kSnapshotFile[] = "snapshot.json", kPreviousFile[] = "previous.json";
+// Of each.
 inline constexpr uint64_t kMaxManifestBytes = 256 << 20;
+
+// What a snapshot says beside its shards.
+struct SnapshotFacts {
+  int num_servers = 0;      // of the job; 0: not known
+  int64_t log_goes_on = 0;  // in this file, and those after it (change_log.h); 0: in all
+};
 
 // Writes a snapshot, shard by shard. Errors as those of files.
 class SnapshotWriter {
  public:
-  // Makes the folder where it is missing. `num_servers` are those of the job; 0: not known.
-  explicit SnapshotWriter(const std::string& folder, int num_servers = 0,
+  // Makes the folder where it is missing.
+  explicit SnapshotWriter(const std::string& folder, const SnapshotFacts& facts = {},
                           uint64_t max_manifest_bytes = kMaxManifestBytes);
   // What has not been committed is removed.
   ~SnapshotWriter();
@@ -36,8 +46,9 @@ class SnapshotWriter {
   SnapshotWriter& operator=(const SnapshotWriter&) = delete;
 
   void add(const ShardState& state);
-  // All has been added: this is the folder's snapshot from now on. It is on the disk, and the one
-  // before is removed. kResourceExhausted where it could not be read again; that one stays then.
+  // All has been added: this is the folder's snapshot from now on, and the one that was is the one
+  // before it, unless what it says cannot be read. It is on the disk, and others are removed.
+  // kResourceExhausted where it could not be read again; then the folder's snapshot stays.
   void commit();
 
  private:
@@ -46,7 +57,7 @@ class SnapshotWriter {
   uint32_t write(std::string_view bytes);
 
   const std::string folder_, file_;
-  const int num_servers_;
+  const SnapshotFacts facts_;
   const uint64_t max_manifest_bytes_;
   net::Descriptor output_;
   uint64_t bytes_ = 0;
@@ -69,16 +80,21 @@ struct SavedShard {
 // contents may be hostile: no memory is taken by a size that the files do not have.
 std::vector<SavedShard> read_snapshot(const std::string& folder);
 
-// How many servers the job had whose server wrote the snapshot in a folder; 0 where there is none,
-// or it does not say. Errors as above.
-int num_servers_of_snapshot(const std::string& folder);
+// Makes the snapshot before the last one, of which every byte has been compared, the last one of a
+// folder, which is lost. kNotFound where there is none before it; kDataLoss, as above, where that
+// is damaged, too: then nothing changes.
+void go_back_to_previous(const std::string& folder);
+
+// Of the snapshot in a folder; where there is none, or it does not say, nothing is known. Errors as
+// above.
+SnapshotFacts facts_of_snapshot(const std::string& folder);
 
 // Those of all folders in a folder, such as one for each server. kInvalidArgument, naming both,
 // where two have the same row of a variable: one of them is from another time.
 std::vector<SavedShard> read_snapshots(const std::string& folder);
 
-// Removes the snapshot in a folder, and then the folder if it has nothing else. Whether there was
-// one that could be removed.
+// Removes the snapshot in a folder, with the one before it, and then the folder if it has nothing
+// else. Whether there was one that could be removed.
 bool remove_snapshot(const std::string& folder);
 
 }  // namespace cohort::parameter_server

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/strategies/parameter_server/damage.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/few_descriptors.h"
 
@@ -99,8 +100,8 @@ TEST(ChangeLog, GoesOnFromASnapshot) {
   const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
   client.create(spec, [] { return floats({1, 2, 3, 4}); });
   push(client, 1);
-  logged.server->snapshot();
-  EXPECT_EQ(logged.files().size(), 1u) << "what the snapshot has is not kept twice";
+  for (int times = 0; times < 3; ++times) logged.server->snapshot();
+  EXPECT_EQ(logged.files().size(), 2u) << "what the snapshot before has, too, is not kept";
   push(client, 2);
   const auto before = all_of(client, spec);
   logged.restart();
@@ -111,6 +112,68 @@ TEST(ChangeLog, GoesOnFromASnapshot) {
   EXPECT_NE(restored, before);
   logged.restart();
   EXPECT_EQ(all_of(client, spec), restored);
+}
+
+TEST(ChangeLog, GoesOnFromTheSnapshotBeforeADamagedOne) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour, optim::Adam(0.1));
+  client.create(spec, [] { return floats({1, 2, 3, 4}); });
+  push(client, 1);
+  for (int i = 2; i <= 3; ++i) {
+    logged.server->snapshot();
+    push(client, static_cast<float>(i));
+  }
+  const auto before = all_of(client, spec);
+  logged.server.stop();
+  damage(logged.folder() + "/shards-2");
+  for (int times = 0; times < 2; ++times) {
+    logged.server.start();
+    EXPECT_EQ(all_of(client, spec), before);
+    logged.server.stop();
+  }
+  EXPECT_NE(logged.server.line("2 changes from the log"), "");
+  logged.server.start();
+  push(client, 4);
+  EXPECT_EQ(client.statistics().pushes_lost, 0u);
+}
+
+// What the damaged end of a file has hidden has been done otherwise since.
+TEST(ChangeLog, IsNotDoneAgainWhereASnapshotHasComeAfterIt) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour);
+  client.create(spec, [] { return floats({0, 0, 0, 0}); });
+  push(client, -10);
+  const auto damaged = logged.files().back();
+  logged.restart();
+  for (int i = 0; i < 2; ++i) push(client, -10);
+  logged.server.stop();
+  std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) - 1);
+  logged.server.start();
+  push(client, -20);
+  logged.server->snapshot();
+  const auto before = all_of(client, spec);
+  logged.restart();
+  EXPECT_EQ(all_of(client, spec), before);
+}
+
+TEST(ChangeLog, MayBeRemovedToGoOnFromTheSnapshot) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour);
+  client.create(spec, [] { return floats({0, 0, 0, 0}); });
+  push(client, -10);
+  logged.server->snapshot();
+  push(client, -10);
+  logged.server.stop();
+  for (const auto& file : logged.files()) std::filesystem::remove(file);
+  logged.server.start();
+  EXPECT_EQ(fetch(client, spec).data<float>()[0], 1);
+  push(client, -20);
+  const auto before = all_of(client, spec);
+  logged.restart();
+  EXPECT_EQ(all_of(client, spec), before);
 }
 
 TEST(ChangeLog, HasRowsThatAreMadeOnFirstUse) {

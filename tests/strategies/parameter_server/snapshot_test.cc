@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "strategies/parameter_server/service.h"
+#include "tests/strategies/parameter_server/damage.h"
 #include "tests/strategies/parameter_server/saved_shards.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
@@ -315,6 +316,79 @@ TEST_F(Damaged, IsFoundByteByByte) {
   EXPECT_EQ(parameter_server::read_snapshot(folder_.path()).size(), 1u);
 }
 
+// A server that was killed after three pushes: one, a snapshot, one, a snapshot, one.
+class TwoSnapshots {
+ public:
+  TwoSnapshots() {
+    client_->create(spec_, [] { return floats({0, 0, 0, 0}); });
+    push();
+    for (int i = 0; i < 2; ++i) {
+      server->snapshot();
+      push();
+    }
+    server.stop();
+  }
+  void push() {
+    client_->push({.shard = "w", .gradient = floats({-1, -1, -1, -1}), .learning_rate = 1});
+  }
+  // How many pushes the value has.
+  float value() { return values_of(fetch(*client_, spec_))[0]; }
+  std::string path(const std::string& file) const { return folder_.path() + "/" + file; }
+
+ private:
+  const TemporaryFolder folder_{"ps"};
+  const ShardSpec spec_ = whole_shard("w", kFour);
+
+ public:
+  TestServer server{{.snapshot_folder = folder_.path()}};
+
+ private:
+  const std::unique_ptr<ParameterClient> client_ = server.client();
+};
+
+TEST(TwoSnapshots, LeaveTheOneBeforeADamagedOne) {
+  for (const char* file : {"shards-2", "snapshot.json"}) {
+    SCOPED_TRACE(file);
+    TwoSnapshots two;
+    damage(two.path(file));
+    two.server.start();
+    EXPECT_NE(two.server.line("the last snapshot is damaged: ").find(two.path(file)),
+              std::string::npos);
+    EXPECT_EQ(two.value(), 1);
+    two.push();
+    EXPECT_EQ(two.value(), 2);
+    EXPECT_EQ(two.server->statistics().pushes_lost, 2u);
+    two.server->snapshot();
+    damage(two.path("snapshot.json"));
+    two.server.stop();
+    two.server.start();
+    EXPECT_EQ(two.value(), 1) << "still the one before";
+  }
+}
+
+TEST(TwoSnapshots, AreRefusedWhereBothAreDamaged) {
+  TwoSnapshots two;
+  damage(two.path("snapshot.json"));
+  damage(two.path("shards-1"));
+  const Error error = error_of([&] { two.server.start(); });
+  EXPECT_EQ(error.code(), Code::kDataLoss);
+  for (const char* file : {"snapshot.json", "shards-1"})
+    EXPECT_NE(error.message().find(two.path(file)), std::string::npos) << error.what();
+  damage(two.path("shards-1"));  // as it was
+  two.server.start();
+  EXPECT_EQ(two.value(), 1);
+}
+
+TEST(Snapshot, ThatIsDamagedIsRefusedWhereThereIsNoneBefore) {
+  const TemporaryFolder folder("ps");
+  TestServer server({.snapshot_folder = folder.path()});
+  server.client()->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
+  server->snapshot();
+  server.stop();
+  damage(folder.path() + "/shards-1");
+  EXPECT_ERROR(server.start(), Code::kDataLoss, "its checksum differs");
+}
+
 TEST(Snapshot, NeedsAFolderThatCanBeHad) {
   const TemporaryFolder folder("ps");
   const std::string file = folder.path() + "/file";
@@ -446,7 +520,7 @@ TEST(HostileTable, TakesNoMemoryForRowsThatTheFileDoesNotHave) {
 TEST(Snapshot, IsNotReplacedByOneThatCouldNotBeReadAgain) {
   const TemporaryFolder folder("ps");
   const auto write = [&](uint64_t max_manifest_bytes) {
-    parameter_server::SnapshotWriter writer(folder.path(), 0, max_manifest_bytes);
+    parameter_server::SnapshotWriter writer(folder.path(), {}, max_manifest_bytes);
     writer.add({.spec = whole_shard("w", kFour), .version = 1, .parts = {floats({1, 2, 3, 4})}});
     writer.commit();
   };
@@ -478,9 +552,14 @@ TEST(Snapshot, StaysAsItWasWhereTheNextOneIsNotCommitted) {
   write(5, false);
   EXPECT_EQ(files(), before);
   EXPECT_EQ(values_of(parameter_server::read_snapshot(folder.path())[0].load().parts[0])[0], 1);
-  write(5, true);
-  EXPECT_EQ(values_of(parameter_server::read_snapshot(folder.path())[0].load().parts[0])[0], 5);
-  EXPECT_EQ(files().size(), 2u) << "the one before is removed";
+  for (const float value : {5.0f, 6.0f, 7.0f}) {
+    write(value, true);
+    EXPECT_EQ(values_of(parameter_server::read_snapshot(folder.path())[0].load().parts[0])[0],
+              value);
+    EXPECT_EQ(files().size(), 4u) << "the one before stays, others are removed";
+  }
+  EXPECT_TRUE(parameter_server::remove_snapshot(folder.path()));
+  EXPECT_FALSE(std::filesystem::exists(folder.path()));
 }
 
 }  // namespace
