@@ -2,8 +2,10 @@
 #include "strategies/parameter_server/change_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "tests/strategies/parameter_server/damage.h"
 #include "tests/strategies/parameter_server/testing.h"
@@ -158,14 +160,18 @@ TEST(ChangeLog, IsNotDoneAgainWhereASnapshotHasComeAfterIt) {
   EXPECT_EQ(all_of(client, spec), before);
 }
 
-TEST(ChangeLog, MayBeRemovedToGoOnFromTheSnapshot) {
+TEST(ChangeLog, BringsBackWhatHasDivergedAndMayBeRemoved) {
   Logged logged;
   ParameterClient& client = *logged.client;
   const ShardSpec spec = whole_shard("w", kFour);
   client.create(spec, [] { return floats({0, 0, 0, 0}); });
   push(client, -10);
   logged.server->snapshot();
-  push(client, -10);
+  push(client, std::numeric_limits<float>::quiet_NaN());
+  logged.restart();
+  EXPECT_TRUE(std::isnan(fetch(client, spec).data<float>()[0]));
+  EXPECT_ERROR(logged.server->snapshot(), Code::kOutOfRange,
+               str("remove ", logged.folder(), "/changes-* before"));
   logged.server.stop();
   for (const auto& file : logged.files()) std::filesystem::remove(file);
   logged.server.start();
