@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/collective/communicator.h"
 
 namespace cohort {
 
@@ -14,6 +15,10 @@ void StallWarning::say(const std::string& who, const std::string& call,
     notice(line);
   else
     print_notice(line + "\n");
+}
+
+std::string describe_message(bool is_send, int tag) {
+  return str(is_send ? "a send" : "a receive", tag == kAnyTag ? "" : str(" with tag ", tag));
 }
 
 }  // namespace cohort

@@ -70,6 +70,7 @@ class SharedMeeting {
   // Ends the group if a process has ended.
   void check_peers();
   std::optional<std::chrono::milliseconds> limit() const { return limit_; }
+  const StallWarning& stall() const { return stall_; }
   // Whether it says for whom a later `meet` waits.
   void set_warns(bool warns) { warns_ = warns; }
   // "worker:1 (rank 3, pid 1234)", or "rank 3 (pid 1234)".

@@ -78,6 +78,7 @@ void SharedMessages::finish_in_background() {
 
 Received SharedMessages::wait(int64_t id) {
   const auto begin = Clock::now();
+  bool may_warn = true;
   while (true) {
     const uint32_t seen = bell_.load(std::memory_order_acquire);
     // Before the look at what has ended: a peer that has taken its last message may leave at once.
@@ -93,6 +94,10 @@ Received SharedMessages::wait(int64_t id) {
         host_.meeting.abort(late(id, *limit));
         continue;
       }
+    }
+    if (may_warn && host_.meeting.stall().is_due(Clock::now() - begin)) {
+      may_warn = false;
+      warn(id);
     }
     host_.meeting.await_bell(bell_, seen);
     if (bell_.load(std::memory_order_acquire) == seen) host_.meeting.check_peers();
@@ -136,6 +141,26 @@ Error SharedMessages::late(int64_t id, std::chrono::milliseconds limit) const {
       Code::kDeadlineExceeded,
       str("rank ", host_.rank, " waited for ", what, " longer than ", limit.count(), " ms"),
       peer == kAnyRank ? "" : host_.meeting.peer(peer));
+}
+
+void SharedMessages::warn(int64_t id) {
+  std::string call;
+  int peer = kAnyRank;
+  {
+    const Lock lock(mutex_);
+    for (const Send& send : sends_)
+      if (send.id == id && send.written == 0 && !send.ended) {
+        call = describe_message(true, send.call.tag);
+        peer = send.call.destination;
+      }
+    for (const Receive& receive : receives_)
+      if (receive.id == id && !receive.matched) {
+        call = describe_message(false, receive.call.tag);
+        peer = receive.call.source;
+      }
+  }
+  if (peer != kAnyRank)
+    host_.meeting.stall().say(host_.meeting.name(host_.rank), call, host_.meeting.name(peer));
 }
 
 void SharedMessages::loop() {

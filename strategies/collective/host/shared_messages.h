@@ -102,6 +102,8 @@ class SharedMessages {
   bool has_unfinished() const;
   std::optional<Received> finish(int64_t id);
   Error late(int64_t id, std::chrono::milliseconds limit) const;
+  // Says whom a message waits for.
+  void warn(int64_t id);
 
   Lane& lane_to(int receiver) const { return host_.control.lane(host_.rank, receiver); }
   Lane& lane_from(int sender) const { return host_.control.lane(sender, host_.rank); }

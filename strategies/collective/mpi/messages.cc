@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/collective/stall_warning.h"
+
 namespace cohort::mpi {
 namespace {
 
@@ -83,6 +85,11 @@ std::string Messages::describe(int64_t id) const {
     return str("that rank ", post.peer, " takes a message of ", post.bytes, " bytes with ", tag);
   return str("a message of ", post.peer == kAnyRank ? "any rank" : str("rank ", post.peer),
              " with ", tag);
+}
+
+std::string Messages::call(int64_t id) const {
+  const Post& post = get(id);
+  return describe_message(post.is_send, post.tag);
 }
 
 Received Messages::take(int64_t id) {

@@ -32,6 +32,8 @@ class Messages {
   // "a message of rank 2 with tag 5"; and the rank waited for, or kAnyRank.
   std::string describe(int64_t id) const;
   int peer(int64_t id) const;
+  // As a StallWarning calls it.
+  std::string call(int64_t id) const;
   // The result of what has ended, or its error.
   Received take(int64_t id);
   // Nobody waits for it any more, and its memory may go away.

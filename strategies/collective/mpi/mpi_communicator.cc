@@ -161,9 +161,26 @@ class MpiCommunicator final : public QueuedCommunicator {
       messages.forget(id);
       throw group_.error();
     };
-    if (!group_.transport().poll_until(Clock::now() + limit_, ready)) give_up_message(id);
+    const auto begin = Clock::now();
+    const bool may_warn = stall_.after.count() > 0 && stall_.after < limit_;
+    if (may_warn && !group_.transport().poll_until(begin + stall_.after, ready))
+      warn_of_message(id);
+    if (!group_.transport().poll_until(begin + limit_, ready)) give_up_message(id);
     const auto lock = group_.transport().lock();
     return messages.take(id);
+  }
+
+  void warn_of_message(int64_t id) {
+    std::string call;
+    int peer = kAnyRank;
+    {
+      const auto lock = group_.transport().lock();
+      const Messages& messages = group_.messages();
+      if (messages.state(id) != Messages::State::kPosted) return;
+      call = messages.call(id);
+      peer = messages.peer(id);
+    }
+    if (peer != kAnyRank) stall_.say(group_.name(rank()), call, group_.name(peer));
   }
 
   [[noreturn]] void give_up_message(int64_t id) {

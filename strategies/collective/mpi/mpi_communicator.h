@@ -16,7 +16,7 @@ struct MpiOptions {
   // ends the group. In making the communicator all are waited for as long, and nobody is named; but
   // the start of MPI itself, in the first call, waits for ever. Greater than 0.
   double time_limit_seconds = 600;
-  // Of a rank that waits for others to come to a call.
+  // Of a rank that waits for others to come to a call, or to a message.
   StallWarning stall = {};
 };
 

@@ -24,9 +24,10 @@ Error too_long(int sender, int64_t bytes, int tag, int receiver, int64_t room) {
 }  // namespace
 
 Messages::Messages(Control& control, std::vector<net::Stream> links, bool check_payloads,
-                   std::chrono::milliseconds timeout)
+                   std::chrono::milliseconds timeout, StallWarning stall)
     : control_(control),
       timeout_(timeout),
+      stall_(std::move(stall)),
       connections_(make_connections(control, std::move(links), check_payloads)),
       outboxes_(connections_.size()) {
   control_.add_listener(&wake_up_);
@@ -89,7 +90,8 @@ int64_t Messages::add(Operation operation) {
 
 Received Messages::wait(int64_t id) {
   Lock lock(mutex_);
-  const auto deadline = Clock::now() + timeout_;
+  const auto begin = Clock::now(), deadline = begin + timeout_;
+  bool may_warn = stall_.after.count() > 0;
   while (true) {
     const auto operation = std::find_if(operations_.begin(), operations_.end(),
                                         [&](const Operation& o) { return o.id == id; });
@@ -106,8 +108,13 @@ Received Messages::wait(int64_t id) {
       operations_.erase(operation);
       control_.check(kAfterAll);
     }
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !stopped_ &&
-        operation->state != State::kEnded)
+    if (may_warn && stall_.is_due(Clock::now() - begin)) {
+      may_warn = false;
+      warn(*operation, lock);
+      continue;
+    }
+    changed_.wait_until(lock, may_warn ? std::min(deadline, begin + stall_.after) : deadline);
+    if (Clock::now() >= deadline && !stopped_ && operation->state != State::kEnded)
       control_.abort(
           Error(Code::kDeadlineExceeded,
                 str("rank ", control_.rank(), " has waited for ",
@@ -117,6 +124,15 @@ Received Messages::wait(int64_t id) {
                     operation->tag == kAnyTag ? "" : str(" with tag ", operation->tag)),
                 operation->peer == kAnyRank ? "" : control_.task(operation->peer)));
   }
+}
+
+void Messages::warn(const Operation& operation, Lock& lock) const {
+  if (operation.state != State::kWaiting || operation.peer == kAnyRank) return;
+  const std::string call = describe_message(operation.is_send, operation.tag);
+  const int peer = operation.peer;
+  lock.unlock();
+  stall_.say(control_.name(control_.rank()), call, control_.name(peer));
+  lock.lock();
 }
 
 void Messages::flush() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/collective/communicator.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/collective/tcp/connection.h"
 #include "strategies/collective/tcp/control.h"
 
@@ -21,7 +22,7 @@ namespace cohort::tcp {
 class Messages final : private Receiver {
  public:
   Messages(Control& control, std::vector<net::Stream> links, bool check_payloads,
-           std::chrono::milliseconds timeout);
+           std::chrono::milliseconds timeout, StallWarning stall);
   // Lets what has been taken over be known to its sender.
   ~Messages() override;
 
@@ -62,6 +63,8 @@ class Messages final : private Receiver {
   void arrived(int peer, const FrameHeader& header) override;
 
   int64_t add(Operation operation);
+  // Says whom a message waits for; without the lock while it does.
+  void warn(const Operation& operation, Lock& lock) const;
   void loop();
   // What can be done without waiting; false when the group has ended.
   bool move();
@@ -77,6 +80,7 @@ class Messages final : private Receiver {
 
   Control& control_;
   const std::chrono::milliseconds timeout_;
+  const StallWarning stall_;
   net::WakeUp wake_up_;
   std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_;

@@ -73,8 +73,8 @@ class TcpCommunicator final : public Communicator {
                  options.on_unreachable),
         exchange_(control_, prepared(std::move(links[0])), options.check_payloads, options.timeout,
                   options.stall, pays_to_spin(members)),
-        messages_(control_, prepared(std::move(links[1])), options.check_payloads,
-                  options.timeout) {
+        messages_(control_, prepared(std::move(links[1])), options.check_payloads, options.timeout,
+                  options.stall) {
     // TLS may have read what came right behind a greeting: poll() says nothing of that any more.
     control_.read_notices();
   }

@@ -37,7 +37,7 @@ struct TcpOptions {
   std::chrono::milliseconds join_timeout{60'000};
   // For each call, and for each wait.
   std::chrono::milliseconds timeout{300'000};
-  // Of a rank that waits for others to come to a collective.
+  // Of a rank that waits for others to come to a collective, or to a message.
   StallWarning stall = {};
   // For which a network may be away while ranks wait: a peer whose host was asked and has answered
   // nothing for so long is given up, at most 0.8 s after this has passed. A rank asks once it has

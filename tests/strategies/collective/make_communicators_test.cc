@@ -131,8 +131,12 @@ TEST(MakeCommunicatorsTest, WithoutPatienceEveryOneThatIsLateIsNamed) {
   }
 }
 
-// Of three tasks the last comes when the first has said that it is missing.
-void expect_warned(const std::function<void(int, GroupOptions&)>& change) {
+// What sets the processes of a group up, and what a rank of it does.
+using Change = std::function<void(int, GroupOptions&)>;
+using Part = std::function<void(int rank, Communicator& communicator)>;
+
+// Of three tasks the last does its part when the first has said that it is missing in `call`.
+void expect_warned(const std::string& call, const Part& part, const Change& change) {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::string> lines;
@@ -154,18 +158,40 @@ void expect_warned(const std::function<void(int, GroupOptions&)>& change) {
       EXPECT_TRUE(changed.wait_for(lock, kHangLimit, [&] { return !lines.empty(); }));
     }
     lock.unlock();
-    communicator.barrier();
+    part(rank, communicator);
   });
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].find("warning: chief:0 (rank 0"), 0u) << lines[0];
-  EXPECT_NE(lines[0].find(" has waited for 0.3 s in "), std::string::npos) << lines[0];
-  EXPECT_NE(lines[0].find(" for worker:1 (rank 2"), std::string::npos) << lines[0];
+  const std::string waited = str(" has waited for 0.3 s in ", call, " for worker:1 (rank 2");
+  EXPECT_NE(lines[0].find(waited), std::string::npos) << lines[0];
+}
+
+// The same over TCP, in shared memory and on two levels.
+void expect_warned(const std::string& call, const Part& part) {
+  expect_warned(call, part, [](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; });
+  expect_warned(call, part,
+                [](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });
+  expect_warned(call, part, [](int p, GroupOptions& o) { o.host = str("host", p / 2); });
 }
 
 TEST(MakeCommunicatorsTest, WarnsOfATaskThatIsAwaitedForLong) {
-  expect_warned([](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; });
-  expect_warned([](int, GroupOptions& o) { o.backend = CommunicationBackend::kSharedMemory; });
-  expect_warned([](int p, GroupOptions& o) { o.host = str("host", p / 2); });
+  expect_warned("a barrier", [](int, Communicator& communicator) { communicator.barrier(); });
+}
+
+TEST(MakeCommunicatorsTest, WarnsOfATaskThatDoesNotTakeAMessage) {
+  expect_warned("a send with tag 5", [](int rank, Communicator& communicator) {
+    char byte = 'x';
+    if (rank == 0) communicator.send(&byte, 1, 2, 5);
+    if (rank == 2) communicator.receive(&byte, 1, 0, 5);
+  });
+}
+
+TEST(MakeCommunicatorsTest, WarnsOfATaskThatDoesNotSendAMessage) {
+  expect_warned("a receive", [](int rank, Communicator& communicator) {
+    char byte = 'x';
+    if (rank == 0) communicator.receive(&byte, 1, 2);
+    if (rank == 2) communicator.send(&byte, 1, 0, 5);
+  });
 }
 
 std::string content_of(const std::string& file) {

@@ -159,6 +159,35 @@ void no_message() {
     });
 }
 
+// Rank 1 does its part of each call when rank 0 has told it that it waits for it.
+void stalled() {
+  char word = 'x';
+  std::unique_ptr<Communicator> group;
+  StallWarning stall{.after = milliseconds(0)};
+  if (launched_rank() == 0)
+    stall = {milliseconds(300), [&](const std::string& line) {
+               say(0, line);
+               group->start_send({&word, 1, 1, 7});
+             }};
+  group = make_mpi_communicator({.stall = stall});
+  const bool is_late = group->rank() == 1;
+  const auto await_warning = [&] {
+    if (is_late) group->receive(&word, 1, 0, 7);
+  };
+  await_warning();
+  group->barrier();
+  await_warning();
+  if (is_late)
+    group->receive(&word, 1, 0, 5);
+  else
+    group->send(&word, 1, 1, 5);
+  await_warning();
+  if (is_late)
+    group->send(&word, 1, 0, 5);
+  else
+    group->receive(&word, 1, 1, 5);
+}
+
 // Rank 0 is stopped in the middle of everything, and all others are freed.
 void stopped() {
   const auto group = make_mpi_communicator({.time_limit_seconds = 2});
@@ -388,6 +417,7 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"second_attempt", second_attempt},
     {"late", late},
     {"no_message", no_message},
+    {"stalled", stalled},
     {"stopped", stopped},
     {"lost", lost},
     {"wrong_sizes", wrong_sizes},

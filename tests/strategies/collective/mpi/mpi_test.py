@@ -141,6 +141,12 @@ class Ends(Act):
         wait = "rank 0 waits for a message of rank 1 with tag 5, for longer than 1 s"
         self.assertIn(wait, said[0][0], output)
 
+    def test_a_rank_that_is_waited_for_long_is_named_once_in_a_call(self):
+        said, output = self.act(2, "stalled")
+        waits = [f"warning: rank 0 has waited for 0.3 s in {call} for rank 1"
+                 for call in ("a barrier", "a send with tag 5", "a receive with tag 5")]
+        self.assertEqual(said, {0: waits}, output)
+
     def test_a_stopped_rank_holds_nobody(self):
         job = Job(3, ACTOR, "stopped")
         said = {}
