@@ -32,14 +32,6 @@ void check(const GroupOptions& o) {
     invalid("several processes need a store to meet in, and a name for their group");
 }
 
-StallWarning stall_warning(const Environment& environment) {
-  StallWarning warning;
-  if (const auto seconds = config::optional_integer(environment, "COHORT_STALL_WARNING_SECONDS",
-                                                    {0, 1'000'000}, "60"))
-    warning.after = std::chrono::seconds(*seconds);
-  return warning;
-}
-
 // What the processes say when they meet.
 struct Meeting {
   std::vector<std::string> hosts;  // by process
@@ -286,11 +278,19 @@ ConnectedGroup connect(const GroupOptions& options) {
 
 }  // namespace
 
+StallWarning stall_warning(const Environment& environment) {
+  StallWarning warning;
+  if (const auto seconds = config::optional_integer(environment, "COHORT_STALL_WARNING_SECONDS",
+                                                    {0, 1'000'000}, "60"))
+    warning.after = std::chrono::seconds(*seconds);
+  return warning;
+}
+
 ConnectedGroup make_communicators(const GroupOptions& given) {
   GroupOptions options = given;
   options.join_limit = clamped(options.join_limit);
   if (options.limit) options.limit = clamped(*options.limit);
-  if (!options.stall) options.stall = stall_warning(process_environment);
+  if (!options.stall) options.stall = stall_warning();
   ConnectedGroup group = connect(options);
   FlightRecorderOptions flights = flight_recorder_options(options.name);
   flights.store_on_time_out = options.store_on_time_out;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -192,6 +193,37 @@ TEST(MakeCommunicatorsTest, WarnsOfATaskThatDoesNotSendAMessage) {
     if (rank == 0) communicator.receive(&byte, 1, 2);
     if (rank == 2) communicator.send(&byte, 1, 0, 5);
   });
+}
+
+TEST(MakeCommunicatorsTest, TheEnvironmentSaysAfterWhatTimeThereIsAWarning) {
+  const auto warning = [](const char* seconds) {
+    return stall_warning([seconds](const std::string& name) -> std::optional<std::string> {
+      if (name != "COHORT_STALL_WARNING_SECONDS" || seconds == nullptr) return std::nullopt;
+      return seconds;
+    });
+  };
+  EXPECT_EQ(warning(nullptr).after, std::chrono::seconds(60));
+  EXPECT_EQ(warning("7").after, std::chrono::seconds(7));
+  EXPECT_FALSE(warning("7").is_due(std::chrono::milliseconds(6999)));
+  EXPECT_TRUE(warning("7").is_due(std::chrono::seconds(7)));
+  EXPECT_FALSE(warning("0").is_due(std::chrono::hours(1000))) << "never";
+  for (const char* wrong : {"-1", "x", "", "0.5"})
+    EXPECT_EQ(error_of([&] { warning(wrong); }).code(), Code::kInvalidArgument) << wrong;
+}
+
+TEST(MakeCommunicatorsTest, WarnsOnStandardErrorAfterTheTimeThatTheEnvironmentSays) {
+  setenv("COHORT_STALL_WARNING_SECONDS", "1", 1);
+  const Group ranks = ranks_of(connect_group(2, 1,
+                                             [](int, GroupOptions& o) {
+                                               o.backend = CommunicationBackend::kSharedMemory;
+                                               o.limit = std::chrono::milliseconds(1500);
+                                             }),
+                               "shared memory");
+  unsetenv("COHORT_STALL_WARNING_SECONDS");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of([&] { ranks[0]->barrier(); }).code(), Code::kDeadlineExceeded);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(" has waited for 1 s in a barrier for rank 1"), std::string::npos) << said;
 }
 
 std::string content_of(const std::string& file) {
