@@ -62,7 +62,10 @@ void on_interrupt(int signal) {
   errno = error;
 }
 
-void on_hangup(int) { the_request = StopRequest::kTermination; }
+// Of signals that are requests however often they come. When a terminal closes, both the system and
+// the shell send SIGHUP; and SIGTERM may follow the SIGUSR1 that has warned of it.
+constexpr int kRepeatable[] = {SIGHUP, SIGUSR1};
+void on_repeatable(int) { the_request = StopRequest::kTermination; }
 
 void on_termination(int signal) {
   the_request = StopRequest::kTermination;
@@ -76,9 +79,15 @@ struct sigaction action_of(void (*handler)(int)) {
   return action;
 }
 
+bool is_handled_by(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == handler;
+}
+
 std::mutex termination_mutex;  // guards what follows
 int termination_catchers = 0;
-struct sigaction termination_before, hangup_before;
+struct sigaction termination_before;
 
 int exit_code_of(const Error& error) {
   const bool is_preempted =
@@ -117,19 +126,19 @@ CatchTermination::CatchTermination() {
   const auto termination = action_of(on_termination);
   sigaction(SIGTERM, &termination, &termination_before);
   if (termination_before.sa_handler == on_termination) termination_before.sa_handler = SIG_DFL;
-  sigaction(SIGHUP, nullptr, &hangup_before);
-  if (hangup_before.sa_handler == SIG_IGN) return;
-  // When a terminal closes, both the system and the shell send it.
-  const auto hangup = action_of(on_hangup);
-  sigaction(SIGHUP, &hangup, nullptr);
+  const auto repeatable = action_of(on_repeatable);
+  for (const int signal : kRepeatable)
+    if (is_handled_by(signal, SIG_DFL)) sigaction(signal, &repeatable, nullptr);
 }
 
 CatchTermination::~CatchTermination() {
   const std::lock_guard lock(termination_mutex);
   if (--termination_catchers > 0) return;
-  sigaction(SIGHUP, &hangup_before, nullptr);
-  // What belongs to a request that has come may still be on its way; another one has the default
-  // action all the same.
+  // What belongs to a request that has come may still be on its way; another SIGTERM has the
+  // default action all the same.
+  if (stop_request() != StopRequest::kTermination)
+    for (const int signal : kRepeatable)
+      if (is_handled_by(signal, on_repeatable)) std::signal(signal, SIG_DFL);
   if (terminations.any() && termination_before.sa_handler == SIG_DFL) return;
   sigaction(SIGTERM, &termination_before, nullptr);
 }

@@ -6,7 +6,8 @@
 namespace cohort {
 
 // What has asked the process to stop: a person (SIGINT, Ctrl-C), or the end of what it runs on, a
-// machine that a scheduler takes away (SIGTERM) or a terminal that closes (SIGHUP).
+// machine that a scheduler takes away (SIGTERM, or SIGUSR1 as its warning) or a terminal that
+// closes (SIGHUP).
 enum class StopRequest { kNone, kInterrupt, kTermination };
 
 // One request may arrive as several signals: `timeout` sends to the program and to its group, and
@@ -21,9 +22,11 @@ inline constexpr std::chrono::seconds kSameRequest(1);
 void init();
 
 // While one is alive, SIGTERM is such a request too, and likewise another one ends the process.
-// SIGHUP is one however often it comes, unless it was ignored, as by nohup: then it stays so. For
-// code that looks at stop_request() again and again, as fit() does; at all other times each of them
-// ends the process, but a SIGTERM that belongs to a request that came before. Thread-safe.
+// SIGHUP and SIGUSR1, by which many a job has Slurm warn it, are one however often they come, each
+// unless the program handles it, or it is ignored, as by nohup: then that stays so. For code that
+// looks at stop_request() again and again, as fit() does. At all other times each of the three ends
+// the process, unless it follows a request for termination: then a SIGTERM that belongs to that,
+// and every SIGHUP and SIGUSR1, changes nothing. Thread-safe.
 class CatchTermination {
  public:
   CatchTermination();
@@ -39,14 +42,14 @@ void request_stop(StopRequest request);
 // Whether there is any.
 bool interrupted();
 
-// The exit code of a program that SIGTERM or SIGHUP has stopped: it has ended in good order, and
-// can be started again to continue from what it has saved.
+// The exit code of a program that a request for termination has stopped: it has ended in good
+// order, and can be started again to continue from what it has saved.
 inline constexpr int kExitResumable = 42;
 
 // The body of main(): calls init() and `body`, and returns the exit code of the process. A
 // cohort::Error is printed as one line on stderr and gives exit_code(error.code()) (so does
-// standard output that cannot be written), or kExitResumable for kCancelled after one of these
-// two; std::bad_alloc is kResourceExhausted, and any other exception gives 1.
+// standard output that cannot be written), or kExitResumable for kCancelled after such a request;
+// std::bad_alloc is kResourceExhausted, and any other exception gives 1.
 int run_main(const std::function<void()>& body);
 
 }  // namespace cohort

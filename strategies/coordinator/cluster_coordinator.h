@@ -104,7 +104,7 @@ struct WorkerStatus {
 // does not go on (stuck_after).
 //
 // After an interrupt all that waits throws kCancelled, and so does schedule(); while there is a
-// coordinator SIGTERM and SIGHUP are such (core/base/program.h).
+// coordinator SIGTERM and what else CatchTermination takes for it are such (core/base/program.h).
 //
 // Thread-safe. The destructor drops what has not been executed, and leaves the workers running for
 // the next coordinator; shut_down() ends them. Where worker:0 executes in this process, both wait

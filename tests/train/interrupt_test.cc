@@ -340,6 +340,9 @@ class Termination : public ::testing::Test {
 };
 using RunMain = Termination;
 
+volatile std::sig_atomic_t was_handled = 0;
+void handle(int) { was_handled = 1; }
+
 // Exits with what run_main returns. `before` is how the signal is handled at first.
 void train_until_terminated(int signal, int times, void (*before)(int) = SIG_DFL) {
   std::signal(signal, before);
@@ -355,7 +358,7 @@ void train_until_terminated(int signal, int times, void (*before)(int) = SIG_DFL
 }
 
 TEST_F(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
-  for (const int signal : {SIGTERM, SIGHUP})
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1})
     EXPECT_EXIT(train_until_terminated(signal, 1), ::testing::ExitedWithCode(kExitResumable),
                 "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
@@ -368,18 +371,19 @@ TEST_F(Termination, BySignalsThatComeTogetherIsOneRequest) {
 }
 
 TEST_F(Termination, BySignalsOfWhichOneComesAfterFitIsOneRequest) {
-  const auto raise_twice = [] {
-    std::signal(SIGTERM, SIG_DFL);
-    std::_Exit(run_main([] {
+  const auto raise_twice = [](int signal) {
+    std::signal(signal, SIG_DFL);
+    std::_Exit(run_main([signal] {
       {
         const CatchTermination fit;
-        raise(SIGTERM);
+        raise(signal);
       }
-      raise(SIGTERM);
+      raise(signal);
       fail(Code::kCancelled, "saved");
     }));
   };
-  EXPECT_EXIT(raise_twice(), ::testing::ExitedWithCode(kExitResumable), "CANCELLED: saved");
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1})
+    EXPECT_EXIT(raise_twice(signal), ::testing::ExitedWithCode(kExitResumable), "CANCELLED: saved");
 }
 
 TEST_F(Termination, ByASignalThatGoesOnComingEndsTheProcessAtOnce) {
@@ -387,9 +391,10 @@ TEST_F(Termination, ByASignalThatGoesOnComingEndsTheProcessAtOnce) {
     EXPECT_EXIT(train_until_terminated(signal, INT_MAX), ::testing::KilledBySignal(signal), "");
 }
 
-TEST_F(Termination, ByATerminalThatClosesMayComeSeveralTimes) {
-  EXPECT_EXIT(train_until_terminated(SIGHUP, 3), ::testing::ExitedWithCode(kExitResumable),
-              "CANCELLED: fit: interrupted in epoch 1 after step 2");
+TEST_F(Termination, ByATerminalThatClosesOrAWarningMayComeSeveralTimes) {
+  for (const int signal : {SIGHUP, SIGUSR1})
+    EXPECT_EXIT(train_until_terminated(signal, 3), ::testing::ExitedWithCode(kExitResumable),
+                "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
 TEST_F(Termination, OutsideFitItEndsTheProcess) {
@@ -400,12 +405,28 @@ TEST_F(Termination, OutsideFitItEndsTheProcess) {
       raise(signal);
     }));
   };
-  for (const int signal : {SIGTERM, SIGHUP})
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1})
     EXPECT_EXIT(raise_after_fit(signal), ::testing::KilledBySignal(signal), "");
 }
 
-TEST_F(Termination, AHangUpThatIsIgnoredStaysSo) {
-  EXPECT_EXIT(train_until_terminated(SIGHUP, 1, SIG_IGN), ::testing::ExitedWithCode(0), "");
+TEST_F(Termination, WhatTheProgramIgnoresOrHandlesStaysSo) {
+  for (const int signal : {SIGHUP, SIGUSR1}) {
+    EXPECT_EXIT(train_until_terminated(signal, 1, SIG_IGN), ::testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(train_until_terminated(signal, 1, handle), ::testing::ExitedWithCode(0), "");
+  }
+}
+
+TEST_F(Termination, AHandlerThatTheProgramSetsDuringFitStays) {
+  const auto raise_after_fit = [] {
+    std::signal(SIGUSR1, SIG_DFL);
+    {
+      const CatchTermination fit;
+      std::signal(SIGUSR1, handle);
+    }
+    raise(SIGUSR1);
+    std::_Exit(was_handled);
+  };
+  EXPECT_EXIT(raise_after_fit(), ::testing::ExitedWithCode(1), "");
 }
 
 TEST_F(RunMain, TurnsErrorsIntoExitCodes) {

@@ -20,7 +20,8 @@ Signals::Signals() {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGQUIT, SIG_DFL);
   sigemptyset(&queued_);
-  for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
+  sigaddset(&queued_, SIGCHLD);
+  for (const int signal : kPassedOn) {
     if (!is_ignored(signal)) sigaddset(&queued_, signal);
   }
   sigset_t blocked = queued_;
@@ -28,9 +29,8 @@ Signals::Signals() {
   sigaddset(&blocked, SIGTTOU);
   sigprocmask(SIG_BLOCK, &blocked, &original_);
   // A caller that blocks these signals does not mean the programs that we start.
-  for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
-    sigdelset(&original_, signal);
-  }
+  sigdelset(&original_, SIGCHLD);
+  for (const int signal : kPassedOn) sigdelset(&original_, signal);
 }
 
 int Signals::wait() const {

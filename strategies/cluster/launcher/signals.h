@@ -7,10 +7,10 @@
 namespace cohort::launcher {
 
 // Those that ask for the end.
-inline constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+inline constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1};
 
 // From its making on, this process takes its signals from a queue: SIGCHLD, and those that are
-// to be passed on. SIGHUP and SIGTERM stay ignored where they were
+// to be passed on. SIGHUP, SIGTERM and SIGUSR1 stay ignored where they were
 // (nohup); SIGINT and SIGQUIT do not, which shells set to be ignored for whatever a script starts
 // in the background. SIGPIPE and SIGTTOU are blocked: writes report errors instead. For a process
 // of one thread.

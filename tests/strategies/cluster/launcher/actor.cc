@@ -81,12 +81,12 @@ void flood(const std::string& value) {
   std::fflush(stdout);
 }
 
-// Handles SIGINT, SIGTERM, SIGHUP and SIGQUIT: says which came, and ends with `value`, or goes on
+// Handles the signals that cohort-run passes on: says which came, and ends with `value`, or goes on
 // without one.
 int exit_code_after_signal = -1;
 void handle_signals(const std::string& value) {
   exit_code_after_signal = value.empty() ? -1 : std::stoi(value);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) {
     std::signal(signal, [](int which) {
       const char* name = sigabbrev_np(which);
       [[maybe_unused]] ssize_t size = write(STDOUT_FILENO, "got SIG", 7);

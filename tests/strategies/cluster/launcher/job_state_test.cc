@@ -414,7 +414,7 @@ TEST(Messages, AreReadBack) {
   EXPECT_EQ(read.terms, join.terms);
   EXPECT_EQ(read.node.workers, join.node.workers);
   EXPECT_EQ(read.node.rank, 3);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1})
     EXPECT_EQ(std::get<Signal>(decode(encode(Signal{signal, true, ""}))).number, signal);
   EXPECT_TRUE(std::holds_alternative<Ping>(decode(encode(Ping{}))));
   EXPECT_EQ(std::get<End>(decode(encode(End{"\xff\n"}))).reason, "\xEF\xBF\xBD\n") << "no UTF-8";
