@@ -7,6 +7,7 @@
 #include <iomanip>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <variant>
@@ -40,9 +41,11 @@ struct Record {
   std::string_view what;   // "AllReduce"
   std::string_view dtype;  // "" where there is none
   int64_t bytes = 0;
-  int peer = -1, tag = -1;       // of messages; peer also a root
-  int64_t operation = -1;        // what wait() is given
-  Clock::time_point begin, end;  // end: of those that are not under way
+  std::optional<ReduceOp> op = std::nullopt;
+  std::optional<Shape> shape = std::nullopt;  // of the first tensor, where the call tells it
+  int peer = -1, tag = -1;                    // of messages; peer also a root
+  int64_t operation = -1;                     // what wait() is given
+  Clock::time_point begin, end;               // end: of those that are not under way
   State state = State::kUnderWay;
 };
 
@@ -52,6 +55,11 @@ Record record_of(const Call& call) {
       [&](const auto& own) {
         if constexpr (requires { own.dtype; }) record.dtype = dtype_name(own.dtype);
         if constexpr (requires { own.root; }) record.peer = own.root;
+        if constexpr (requires { own.op; }) record.op = own.op;
+        if constexpr (requires { own.shape; })
+          if (own.shape != nullptr) record.shape = *own.shape;
+        if constexpr (requires { own.shapes; })
+          if (!own.shapes.empty()) record.shape = own.shapes[0];
       },
       call);
   return record;
@@ -154,6 +162,8 @@ std::string line_of(const Record& record, Clock::time_point now) {
         << (record.peer < 0 ? "any rank" : str("rank ", record.peer));
   else if (record.peer >= 0)
     out << "; root " << record.peer;
+  if (record.op) out << "; " << reduce_op_name(*record.op);
+  if (record.shape) out << " of " << *record.shape;
   if (is_message && record.tag >= 0) out << ", tag " << record.tag;
   out << '\n';
   return out.str();

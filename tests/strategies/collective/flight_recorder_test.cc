@@ -210,6 +210,22 @@ TEST(FlightRecorderTest, AMessageThatIsRefusedAtOnceNeedsNoTable) {
   EXPECT_EQ(pair.tables.size(), 1u) << "that of the group's end";
 }
 
+TEST(FlightRecorderTest, ShowsTheOpAndTheShapeOfTheFirstTensor) {
+  std::vector<std::string> tables;
+  const Group group = record_flights(make_in_process_communicators(1),
+                                     {.notice = [&](const auto& t) { tables.push_back(t); }});
+  std::vector<float> values(6);
+  const Segment segments[] = {{values.data(), values.data(), 4},
+                              {values.data() + 4, values.data() + 4, 2}};
+  const Shape shapes[] = {{2, 2}, {2}};
+  group[0]->run(AllReduceCall{segments, DType::kFloat32, ReduceOp::kMax, shapes});
+  group[0]->reduce(values.data(), values.data(), 6, DType::kFloat32, ReduceOp::kMean, 0);
+  group[0]->abort(Error(Code::kAborted, "enough"));
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_THAT(tables[0], AllOf(ContainsRegex("AllReduce +float32 +24 bytes  done in "),
+                               HasSubstr("; max of [2,2]\n"), HasSubstr("; root 0; mean\n")));
+}
+
 TEST(FlightRecorderTest, RecordsPartsToo) {
   std::vector<std::string> tables;
   const Group group =
