@@ -3,12 +3,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <future>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include "core/collective/reduction.h"
 #include "core/tensor/tensor.h"
@@ -21,37 +17,6 @@ namespace cohort::testing {
 namespace {
 
 using std::chrono::milliseconds;
-
-// What has been sent by all TCP connections that this process has open, which are those of all
-// ranks; but for what a busy machine sends again.
-int64_t tcp_bytes_sent() {
-  int64_t total = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    tcp_info info{};
-    socklen_t bytes = sizeof info;
-    const int fd = std::stoi(entry.path().filename());
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0)
-      total += static_cast<int64_t>(info.tcpi_bytes_sent - info.tcpi_bytes_retrans);
-  }
-  return total;
-}
-
-// How many times the bytes of the value are sent over TCP in a call of all ranks, when it is made
-// for the second time.
-double times_sent(const Group& group, int64_t bytes, const RankWork& call) {
-  std::atomic<int64_t> before = 0, after = 0;
-  on_ranks(group, [&](int rank, Communicator& communicator) {
-    call(rank, communicator);
-    communicator.barrier();
-    if (rank == 0) before = tcp_bytes_sent();
-    communicator.barrier();
-    call(rank, communicator);
-    communicator.barrier();
-    if (rank == 0) after = tcp_bytes_sent();
-    communicator.barrier();
-  });
-  return static_cast<double>(after - before) / static_cast<double>(bytes);
-}
 
 // Two hosts: what is to be the same on both crosses once in each direction, however many ranks they
 // have.

@@ -115,6 +115,21 @@ TEST(TcpCommunicatorTest, WhyARankIsGoneTheApplicationKnowsBetter) {
   EXPECT_EQ(error_of([&] { group[1]->barrier(); }).message(), "worker:0 was started again");
 }
 
+// 2 (N - 1) / N times the value by each of N ranks, as in a ring.
+TEST(TcpCommunicatorTest, AnAllReduceSendsNoMoreThanIsNeeded) {
+  constexpr int64_t kCount = 1'000'000;
+  constexpr double kMore = 0.02;  // what frames add
+  for (const int size : {2, 4}) {
+    const Group group = make_tcp_group(size);
+    const double sent = times_sent(group, kCount * 4, [](int, Communicator& communicator) {
+      std::vector<float> data(kCount, 1);
+      const Segment segment{data.data(), data.data(), kCount};
+      communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    });
+    EXPECT_NEAR(sent / size, 2.0 * (size - 1) / size, kMore);
+  }
+}
+
 TEST(TcpCommunicatorTest, WorksOverIPv6) {
   on_ranks(make_tcp_group(3, {.address = "[::1]:0"}), [](int rank, Communicator& communicator) {
     int64_t value = rank;
