@@ -69,31 +69,51 @@ TEST(LauncherEnvironment, DescribesTheClusterToEveryTask) {
 }
 
 TEST(LauncherEnvironment, NumbersTheTasksThatTrain) {
-  const std::vector<std::string> variables = {
-      "RANK",       "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-      "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
-  std::vector<std::string> actions = {"show=TF_CONFIG", "show=COHORT_LISTEN_FD"};
+  const std::vector<std::string> variables = {"RANK",
+                                              "WORLD_SIZE",
+                                              "ROLE_RANK",
+                                              "ROLE_WORLD_SIZE",
+                                              "LOCAL_RANK",
+                                              "LOCAL_WORLD_SIZE",
+                                              "GROUP_RANK",
+                                              "TORCHELASTIC_RUN_ID",
+                                              "TORCHELASTIC_MAX_RESTARTS",
+                                              "MASTER_ADDR",
+                                              "MASTER_PORT"};
+  std::vector<std::string> actions = {"show=TF_CONFIG", "show=COHORT_LISTEN_FD",
+                                      "show=COHORT_JOB_ID", "show=COHORT_MAX_RESTARTS"};
   for (const auto& name : variables) actions.push_back("show=" + name);
   for (const bool chief : {false, true}) {
-    const Finished run = show_all(
-        {.flags = {"--workers=3", "--ps=1", "--evaluator", chief ? "--chief" : "--chief=false"},
-         .actions = actions,
-         // Those of whoever started cohort-run mean nothing to its tasks.
-         .environment = {{"RANK", "7"}, {"MASTER_PORT", "1"}, {"COHORT_LISTEN_FD", "5"}}},
-        "MASTER_PORT", chief ? 6 : 5);
+    const Finished run = show_all({.flags = {"--workers=3", "--ps=1", "--evaluator", "--restarts=2",
+                                             chief ? "--chief" : "--chief=false"},
+                                   .actions = actions,
+                                   // Those of whoever started cohort-run mean nothing to its tasks.
+                                   .environment = {{"RANK", "7"},
+                                                   {"ROLE_RANK", "7"},
+                                                   {"TORCHELASTIC_RUN_ID", "other"},
+                                                   {"TORCHELASTIC_MAX_RESTARTS", "7"},
+                                                   {"COHORT_MAX_RESTARTS", "7"},
+                                                   {"MASTER_PORT", "1"},
+                                                   {"COHORT_LISTEN_FD", "5"}}},
+                                  "MASTER_PORT", chief ? 6 : 5);
     ASSERT_EQ(run.code, 0) << run.errors;
     std::vector<std::string> trainers = {"worker:0", "worker:1", "worker:2"};
     if (chief) trainers.insert(trainers.begin(), "chief:0");
     const Json cluster = Json::parse(shown(run, "worker:0", "TF_CONFIG"))["cluster"];
-    const std::string leader = cluster[chief ? "chief" : "worker"][0];
+    const std::string leader = cluster[chief ? "chief" : "worker"][0],
+                      job_id = shown(run, "ps:0", "COHORT_JOB_ID");
     for (size_t rank = 0; rank < trainers.size(); ++rank) {
-      for (const char* name : {"RANK", "LOCAL_RANK"}) {
+      for (const char* name : {"RANK", "ROLE_RANK", "LOCAL_RANK"}) {
         EXPECT_EQ(shown(run, trainers[rank], name), std::to_string(rank));
       }
-      for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) {
+      for (const char* name : {"WORLD_SIZE", "ROLE_WORLD_SIZE", "LOCAL_WORLD_SIZE"}) {
         EXPECT_EQ(shown(run, trainers[rank], name), std::to_string(trainers.size()));
       }
       EXPECT_EQ(shown(run, trainers[rank], "GROUP_RANK"), "0");
+      EXPECT_EQ(shown(run, trainers[rank], "TORCHELASTIC_RUN_ID"), job_id);
+      for (const char* name : {"TORCHELASTIC_MAX_RESTARTS", "COHORT_MAX_RESTARTS"}) {
+        EXPECT_EQ(shown(run, trainers[rank], name), "2");
+      }
       EXPECT_EQ(shown(run, trainers[rank], "MASTER_ADDR") + ":" +
                     shown(run, trainers[rank], "MASTER_PORT"),
                 leader);
@@ -101,6 +121,7 @@ TEST(LauncherEnvironment, NumbersTheTasksThatTrain) {
     for (const char* other : {"ps:0", "evaluator:0"}) {
       for (const auto& name : variables)
         EXPECT_EQ(shown(run, other, name), " is unset") << other << " " << name;
+      EXPECT_EQ(shown(run, other, "COHORT_MAX_RESTARTS"), "2");
     }
     EXPECT_EQ(shown(run, "evaluator:0", "COHORT_LISTEN_FD"), " is unset");
   }

@@ -113,10 +113,12 @@ TEST(NodesTest, AreOneClusterInWhateverOrderTheyStart) {
   std::vector<int> ranks = {0, 1, 2};
   do {
     SCOPED_TRACE(::testing::PrintToString(ranks));
-    Nodes nodes({"--nnodes=3", "--workers=2", "--ps=1", "--chief", "--evaluator"},
-                {"show=TF_CONFIG", "show=RANK", "show=WORLD_SIZE", "show=LOCAL_RANK",
-                 "show=LOCAL_WORLD_SIZE", "show=GROUP_RANK", "show=MASTER_PORT",
-                 "show=COHORT_JOB_ID", "ps@hang", "evaluator@hang"});
+    Nodes nodes(
+        {"--nnodes=3", "--workers=2", "--ps=1", "--chief", "--evaluator", "--restarts=2"},
+        {"show=TF_CONFIG", "show=RANK", "show=WORLD_SIZE", "show=ROLE_RANK", "show=ROLE_WORLD_SIZE",
+         "show=LOCAL_RANK", "show=LOCAL_WORLD_SIZE", "show=GROUP_RANK", "show=MASTER_PORT",
+         "show=COHORT_JOB_ID", "show=TORCHELASTIC_RUN_ID", "show=TORCHELASTIC_MAX_RESTARTS",
+         "show=COHORT_MAX_RESTARTS", "ps@hang", "evaluator@hang"});
     for (const int rank : ranks) nodes.start_rank(rank);
     ASSERT_THAT(nodes.wait(), ElementsAre(0, 0, 0)) << nodes.all_errors();
     const auto node = [&](int rank) -> Launched& {
@@ -135,13 +137,15 @@ TEST(NodesTest, AreOneClusterInWhateverOrderTheyStart) {
         EXPECT_EQ(shown(node(at), name, variable), value) << name;
       };
       EXPECT_EQ(Json::parse(shown(node(at), name, "TF_CONFIG"))["cluster"], cluster);
-      expect("RANK", std::to_string(worker + 1));
-      expect("WORLD_SIZE", "7");
+      for (const char* rank : {"RANK", "ROLE_RANK"}) expect(rank, std::to_string(worker + 1));
+      for (const char* size : {"WORLD_SIZE", "ROLE_WORLD_SIZE"}) expect(size, "7");
       expect("LOCAL_RANK", std::to_string(worker % 2 + (at == 0 ? 1 : 0)));
       expect("LOCAL_WORLD_SIZE", at == 0 ? "3" : "2");
       expect("GROUP_RANK", std::to_string(at));
       expect("MASTER_PORT", leader.substr(leader.find(':') + 1));
-      expect("COHORT_JOB_ID", job_id);
+      for (const char* id : {"COHORT_JOB_ID", "TORCHELASTIC_RUN_ID"}) expect(id, job_id);
+      for (const char* most : {"COHORT_MAX_RESTARTS", "TORCHELASTIC_MAX_RESTARTS"})
+        expect(most, "2");
     }
   } while (std::next_permutation(ranks.begin(), ranks.end()));
 }
