@@ -128,11 +128,15 @@ void add(Rounds& rounds, const std::map<int64_t, double>& medians) {
   for (const auto& [bytes, microseconds] : medians) rounds[bytes].push_back(microseconds);
 }
 
+// The bandwidth of the bus is as nccl-tests has it, of what each rank has to send at least: so it
+// can be compared between numbers of ranks.
 void report(const std::string& name, int ranks, const Rounds& rounds) {
-  for (const auto& [bytes, medians] : rounds)
-    std::printf("%s np=%d bytes=%lld median_us=%.2f algbw_GBs=%.3f\n", name.c_str(), ranks,
-                static_cast<long long>(bytes), median(medians),
-                gigabytes_per_second(bytes, median(medians)));
+  for (const auto& [bytes, medians] : rounds) {
+    const double bandwidth = gigabytes_per_second(bytes, median(medians));
+    std::printf("%s np=%d bytes=%lld median_us=%.2f algbw_GBs=%.3f busbw_GBs=%.3f\n", name.c_str(),
+                ranks, static_cast<long long>(bytes), median(medians), bandwidth,
+                bandwidth * 2 * (ranks - 1) / ranks);
+  }
 }
 
 struct Peers {

@@ -319,12 +319,16 @@ class ReplicaBenchmarks(Case):
             "allreduce", "--backend=threads", "--np=2,3", "--bytes=4096,1048576", "--rounds=1", "--repetitions=3",
             folder="benchmarks",
         )
-        lines = re.findall(r"(?m)^cohort-threads np=(\d) bytes=(\d+) median_us=([0-9.]+) algbw_GBs=([0-9.]+)$", text)
+        number = "([0-9.]+)"
+        lines = re.findall(
+            rf"(?m)^cohort-threads np=(\d) bytes=(\d+) median_us={number} algbw_GBs={number} busbw_GBs={number}$", text
+        )
         self.assertEqual(
             [line[:2] for line in lines], [("2", "4096"), ("2", "1048576"), ("3", "4096"), ("3", "1048576")]
         )
-        for _, size, microseconds, gigabytes in lines:
+        for ranks, size, microseconds, gigabytes, of_bus in lines:
             self.assertAlmostEqual(float(gigabytes), int(size) / float(microseconds) / 1e3, delta=0.02 * float(gigabytes) + 1e-3)
+            self.assertAlmostEqual(float(of_bus), float(gigabytes) * 2 * (int(ranks) - 1) / int(ranks), delta=2e-3)
 
 
 class TrainingBenchmark(Case):

@@ -172,7 +172,7 @@ class Benchmarks(unittest.TestCase):
             ("two-level", "--backend=two-level"),
         ):
             self.expect_lines(
-                [f"cohort-{name} np={np} bytes={size} median_us=N algbw_GBs=N" for np in (2, 4) for size in sizes],
+                [f"cohort-{name} np={np} bytes={size} median_us=N algbw_GBs=N busbw_GBs=N" for np in (2, 4) for size in sizes],
                 self.lines("allreduce", *flags, *small),
             )
 
@@ -183,7 +183,7 @@ class Benchmarks(unittest.TestCase):
             [
                 "memory threads=1 copy_GBs=N add_GBs=N",
                 "memory threads=2 copy_GBs=N add_GBs=N",
-                "cohort-threads np=2 bytes=8388608 median_us=N algbw_GBs=N",
+                "cohort-threads np=2 bytes=8388608 median_us=N algbw_GBs=N busbw_GBs=N",
                 "ratio np=2 bytes=8388608 cohort-threads/add by 1 thread=N (medians of the best of 1 alternating rounds)",
                 "ratio np=2 bytes=8388608 cohort-threads/add by 2 threads=N (medians of the best of 1 alternating rounds)",
             ],
