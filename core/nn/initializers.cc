@@ -149,6 +149,8 @@ Initializer lecun_normal() { return scaled_normal(1, fan_in); }
 Initializer orthogonal(double gain) {
   return [gain](const TensorSpec& spec, uint64_t seed) {
     const int rank = spec.shape.rank();
+    if (!is_floating(spec.dtype))
+      fail(Code::kUnimplemented, "an orthogonal initializer does not support ", spec.dtype);
     if (rank < 2) invalid("an orthogonal initializer needs rank 2 at least, got ", spec.shape);
     const int64_t rows = spec.shape.count(0, rank - 1), cols = spec.shape.dim(-1);
     const int64_t count = std::min(rows, cols), size = std::max(rows, cols);

@@ -94,6 +94,19 @@ TEST(InitializersTest, MakeOrthogonalMatrices) {
             "an orthogonal initializer needs rank 2 at least, got [3]");
 }
 
+TEST(InitializersTest, DrawNothingButFloatingNumbers) {
+  for (const DType dtype : {DType::kInt32, DType::kInt64, DType::kUInt8, DType::kBool})
+    for (const Initializer& initializer :
+         {random_uniform(-1, 1), truncated_normal(0, 1), glorot_uniform(), orthogonal()})
+      EXPECT_NE(testing::error_of(
+                    [&] {
+                      initializer({dtype, {2, 3}}, kSeed);
+                    },
+                    Code::kUnimplemented)
+                    .find(str("initializer does not support ", dtype)),
+                std::string::npos);
+}
+
 TEST(InitializersTest, RefuseBoundsThatMeanNothing) {
   using testing::error_of;
   EXPECT_EQ(error_of([] { random_uniform(2, 1); }),
