@@ -1,5 +1,5 @@
-// Measures training steps under MirroredStrategy for several numbers of replicas that share the
-// same threads and the same global batch, in alternating rounds.
+// Measures training steps under MirroredStrategy for several numbers of replicas, in alternating
+// rounds. They share the same threads and, but for weak scaling, the same global batch.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -14,9 +14,12 @@ namespace cohort::benchmarks {
 namespace {
 
 struct Settings {
-  std::string model;
+  std::string model, device;
   std::vector<int> replicas;
   int64_t batch, threads, steps, rounds, bytes_per_pack;
+  bool weak;
+
+  int64_t global_batch(int count) const { return weak ? batch * count : batch; }
 };
 
 std::vector<int> parse_counts(const std::string& text) {
@@ -39,7 +42,9 @@ Settings parse(int argc, char** argv) {
   Settings s;
   s.model = flags.text("model", "mlp", "which model", {.choices = model_names()});
   s.replicas = parse_counts(flags.text("replicas", "1,2", "numbers of replicas to compare"));
+  s.device = flags.text("device", "cpu", "what they run on", {.choices = {"cpu", "gpu"}});
   s.batch = flags.integer("batch", usual_batch(s.model), "rows of a global step", {.min = 1});
+  s.weak = flags.boolean("weak", false, "weak scaling: as many rows for each replica");
   s.threads = flags.integer("threads", std::max(1u, std::thread::hardware_concurrency()),
                             "threads that the replicas share", {.min = 1, .max = 1024});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
@@ -55,9 +60,10 @@ void measure(const Settings& s) {
   for (const int replicas : s.replicas)
     trainers.push_back(std::make_unique<MirroredTrainer>(MirroredTrainer::Options{
         .model = s.model,
-        .batch = s.batch,
+        .batch = s.global_batch(replicas),
         .replicas = replicas,
         .threads_per_replica = std::max(1, static_cast<int>(s.threads) / replicas),
+        .device = s.device,
         .bytes_per_pack = s.bytes_per_pack}));
   std::vector<std::vector<double>> medians(trainers.size());
   for (int64_t round = 0; round < s.rounds; ++round)
@@ -65,17 +71,20 @@ void measure(const Settings& s) {
       medians[i].push_back(median(trainers[i]->run(s.steps)));
   for (size_t i = 0; i < trainers.size(); ++i) {
     const double milliseconds = median(medians[i]);
+    const int64_t batch = s.global_batch(s.replicas[i]);
     std::printf(
         "cohort %s replicas=%d threads_per_replica=%d global_batch=%lld median_ms=%.2f "
         "examples_per_s=%.1f\n",
         s.model.c_str(), s.replicas[i], trainers[i]->threads_per_replica(),
-        static_cast<long long>(s.batch), milliseconds,
-        1e3 * static_cast<double>(s.batch) / milliseconds);
+        static_cast<long long>(batch), milliseconds,
+        1e3 * static_cast<double>(batch) / milliseconds);
   }
   for (size_t i = 1; i < trainers.size(); ++i) {
+    const double rows = static_cast<double>(s.global_batch(s.replicas[i])) /
+                        static_cast<double>(s.global_batch(s.replicas[0]));
     std::vector<double> ratios;
     for (size_t round = 0; round < medians[i].size(); ++round)
-      ratios.push_back(medians[0][round] / medians[i][round]);
+      ratios.push_back(rows * medians[0][round] / medians[i][round]);
     std::printf("ratio %s replicas=%d/replicas=%d speed=%.2f (median of %zu alternating rounds)\n",
                 s.model.c_str(), s.replicas[i], s.replicas[0], median(ratios), ratios.size());
   }

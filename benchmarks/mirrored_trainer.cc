@@ -49,13 +49,17 @@ void MirroredTrainer::step(const PerReplica<Tensor>& input, const PerReplica<Ten
 
 std::unique_ptr<Strategy> MirroredTrainer::make_strategy() const {
   set_logical_cpus(options_.replicas, options_.threads_per_replica);
+  std::vector<std::string> devices;
+  for (int r = 0; r < options_.replicas; ++r) devices.push_back(str(options_.device, ':', r));
   if (options_.several_workers) {
     MultiWorkerMirroredStrategy::Options options;
+    options.devices = devices;
     options.communication.bytes_per_pack = options_.bytes_per_pack;
     options.link = options_.link;
     return std::make_unique<MultiWorkerMirroredStrategy>(options);
   }
   MirroredStrategy::Options options;
+  options.devices = devices;
   options.communication.bytes_per_pack = options_.bytes_per_pack;
   return std::make_unique<MirroredStrategy>(options);
 }

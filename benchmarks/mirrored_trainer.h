@@ -18,6 +18,7 @@ class MirroredTrainer {
     int64_t batch = 0;  // rows of a global step
     int replicas = 1;
     int threads_per_replica = 1;
+    std::string device = "cpu";  // of the replicas: "cpu" or "gpu", of which they take the first
     int64_t bytes_per_pack = 0;
     bool several_workers = false;
     std::shared_ptr<WorkerLink> link;  // to the other workers; null reads the environment

@@ -285,6 +285,14 @@ class ReplicaBenchmarks(Case):
         self.assertEqual(lines, [("1", "2"), ("2", "1")])
         self.assertRegex(text, r"(?m)^ratio mlp replicas=2/replicas=1 speed=[0-9.]+ \(median of 1 alternating rounds\)$")
 
+    def test_mirrored_scales_weakly_with_as_many_rows_for_each_replica(self):
+        text = self.succeed("mirrored", *self._SMALL, "--replicas=1,2", "--threads=2", "--weak", folder="benchmarks")
+        lines = re.findall(r"(?m)^cohort mlp replicas=(\d) threads_per_replica=\d global_batch=(\d+) ", text)
+        self.assertEqual(lines, [("1", "8"), ("2", "16")])
+
+    def test_mirrored_takes_gpus_where_asked(self):  # of which no machine has so many
+        self.fail_with(_NOT_FOUND, ["gpu:"], "mirrored", "--replicas=99", "--device=gpu", folder="benchmarks")
+
     def test_a_trace_that_cannot_be_written_is_told_before_anything_is_measured(self):
         trace = f"{self.folder}/none/trace.json"
         flags = (f"--profile={trace}", "--batch=1000000000000000")  # of which no memory holds the rows
