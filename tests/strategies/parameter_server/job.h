@@ -18,11 +18,11 @@ namespace cohort::testing {
 using Options = ParameterServerStrategy::Options;
 using VariablePtr = std::shared_ptr<Variable>;
 
-// Servers, and the workers that a test makes.
+// Servers, and the workers that a test makes; `others` are tasks that the cluster lists besides.
 class Job {
  public:
-  explicit Job(int servers, int workers, Options options = {})
-      : options_(std::move(options)), workers_(workers) {
+  explicit Job(int servers, int workers, Options options = {}, ClusterSpec::Jobs others = {})
+      : options_(std::move(options)), workers_(workers), others_(std::move(others)) {
     options_.job_id = "job";
     options_.timeout = std::chrono::seconds(20);
     for (int s = 0; s < servers; ++s)
@@ -35,7 +35,7 @@ class Job {
   }
 
   std::unique_ptr<ParameterServerStrategy> worker(int index, const Options* other = nullptr) const {
-    ClusterSpec::Jobs jobs;
+    ClusterSpec::Jobs jobs = others_;
     for (const auto& server : servers_) jobs["ps"].push_back(server->address().text());
     for (int w = 0; w < workers_; ++w) jobs["worker"].push_back(str("127.0.0.1:", 1 + w));
     Options options = other != nullptr ? *other : options_;
@@ -70,6 +70,7 @@ class Job {
  private:
   Options options_;
   const int workers_;
+  const ClusterSpec::Jobs others_;
   std::vector<std::unique_ptr<TestServer>> servers_;
 };
 

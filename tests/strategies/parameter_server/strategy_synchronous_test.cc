@@ -136,6 +136,16 @@ TEST(SynchronousTraining, GoesOnWithoutAWorkerThatFails) {
   EXPECT_EQ(moved(job), -(2 * 2 + 4 * 1));
 }
 
+// It has no part in training: here nobody runs it.
+TEST(SynchronousTraining, DoesNotWaitForAnEvaluator) {
+  const Job job(1, 2, {.max_staleness = 0}, {{"evaluator", {"127.0.0.1:9"}}});
+  job.on_workers([](ParameterServerStrategy& strategy) {
+    EXPECT_EQ(strategy.num_workers(), 2);
+    take_steps(strategy, 3, 1);
+  });
+  EXPECT_EQ(moved(job), -3);
+}
+
 TEST(SynchronousTraining, WithBackupWorkersEndsWhenTheyEnd) {
   const Job job(1, 3, {.max_staleness = 0, .backup_workers = 1});
   job.on_workers([](ParameterServerStrategy& strategy) {
