@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -470,6 +471,19 @@ TEST_F(Gpu, TrainsMirroredReplicasAsTheCpuDoes) {
   MirroredStrategy gpus({.devices = {"gpu:0", "gpu:1"}}), cpus({.devices = {"cpu:0", "cpu:1"}});
   expect_same_training(gpus, cpus, dense_network, adam);
   set_logical_cpus(1);
+}
+
+[[noreturn]] void train_and_tell_of_the_card(const std::string& device) {
+  train(*OneDeviceStrategy(device), dense_network, adam);
+  _exit(*testing::first_card_in_use() ? 1 : 0);
+}
+
+// In processes of their own, since other tests here have named both GPUs.
+TEST(GpuDeathTest, ACardThatIsNotNamedIsNotTouched) {
+  if (!testing::first_card_in_use()) GTEST_SKIP() << "there is no card";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(train_and_tell_of_the_card("cpu:0"), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(train_and_tell_of_the_card("gpu:0"), ::testing::ExitedWithCode(1), "");
 }
 
 // By the host's memory, of which it warns.

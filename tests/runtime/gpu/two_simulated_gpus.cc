@@ -8,4 +8,6 @@ std::string make_two_gpus(size_t memory_limit) {
   return "";
 }
 
+std::optional<bool> first_card_in_use() { return std::nullopt; }
+
 }  // namespace cohort::testing
