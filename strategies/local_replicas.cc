@@ -15,6 +15,7 @@
 #include "strategies/collective/flight_recorder.h"
 #include "strategies/collective/nccl/device_group.h"
 #include "strategies/collective/shared_card/shared_card_library.h"
+#include "strategies/collective/stall_setting.h"
 #include "strategies/cross_device/buckets.h"
 #include "strategies/cross_device/time_limit.h"
 #include "strategies/variables/central_variable.h"
@@ -192,8 +193,10 @@ std::vector<std::unique_ptr<Communicator>> LocalReplicas::add_device_collectives
                        (has_gpu(devices_) || replicas_in_sync_ != count()));
   if (own_cross_device_ops_ || !wanted) return communicators;
   DeviceGroup group{std::move(communicators), "this build has no NCCL"};
-  DeviceGroupOptions options{
-      .library = nccl_library(), .devices = devices_, .limit = communication_.limit()};
+  DeviceGroupOptions options{.library = nccl_library(),
+                             .devices = devices_,
+                             .limit = communication_.limit(),
+                             .stall = stall_warning_asked_for()};
   SharedCardLibrary shared_card(count());
   if (replicas_in_sync_ == count() && share_a_card(devices_)) options.library = &shared_card;
   if (options.library != nullptr)

@@ -17,6 +17,7 @@
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
 #include "strategies/collective/mpi/mpi_communicator.h"
+#include "strategies/collective/stall_setting.h"
 #include "strategies/collective/tcp/tcp_communicator.h"
 
 namespace cohort {
@@ -278,19 +279,11 @@ ConnectedGroup connect(const GroupOptions& options) {
 
 }  // namespace
 
-StallWarning stall_warning(const Environment& environment) {
-  StallWarning warning;
-  if (const auto seconds = config::optional_integer(environment, "COHORT_STALL_WARNING_SECONDS",
-                                                    {0, 1'000'000}, "60"))
-    warning.after = std::chrono::seconds(*seconds);
-  return warning;
-}
-
 ConnectedGroup make_communicators(const GroupOptions& given) {
   GroupOptions options = given;
   options.join_limit = clamped(options.join_limit);
   if (options.limit) options.limit = clamped(*options.limit);
-  if (!options.stall) options.stall = stall_warning();
+  if (!options.stall) options.stall = stall_warning_asked_for();
   ConnectedGroup group = connect(options);
   FlightRecorderOptions flights = flight_recorder_options(options.name);
   flights.store_on_time_out = options.store_on_time_out;

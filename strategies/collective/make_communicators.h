@@ -12,7 +12,6 @@
 #include "core/collective/stall_warning.h"
 #include "strategies/cluster/coordination/key_value_store.h"
 #include "strategies/cluster/coordination/security.h"
-#include "strategies/cluster/environment.h"
 #include "strategies/collective/communication_backend.h"
 
 namespace cohort {
@@ -41,7 +40,7 @@ struct GroupOptions {
   // How long a rank waits for the others in a call; for ever without one. The threads of a process
   // alone take no notice of it, nor of `stall`: with_time_limit() gives them a limit.
   std::optional<std::chrono::milliseconds> limit;
-  // Of a rank that waits for others; without one, stall_warning().
+  // Of a rank that waits for others; without one, stall_warning_asked_for().
   std::optional<StallWarning> stall = {};
   // Of TCP, as in TcpOptions: where this process's ranks listen and the others reach them (with
   // several ranks the port must be 0), certificates, the job for which they may be, whether plain
@@ -54,10 +53,6 @@ struct GroupOptions {
   // As TcpOptions', for an error that names a task.
   std::function<void(const Error&)> on_unreachable = {};
 };
-
-// The one that COHORT_STALL_WARNING_SECONDS asks for, by default after 60 s, 0 for never, to
-// standard error. kInvalidArgument for what is no such time.
-StallWarning stall_warning(const Environment& environment = process_environment);
 
 struct ConnectedGroup {
   std::vector<std::unique_ptr<Communicator>> communicators;  // of this process's ranks

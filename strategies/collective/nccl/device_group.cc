@@ -115,7 +115,7 @@ std::unique_ptr<DeviceCollectives> join(Communicator& ranks, const DeviceGroupOp
   const std::string id = share_id(ranks, *options.library);
   try {
     joined = options.library->join({id, ranks.rank(), ranks.size(), device, options.join_limit,
-                                    options.limit, std::move(gate)});
+                                    options.limit, options.stall, std::move(gate)});
   } catch (const Error& error) {
     failure = error.message();
   }

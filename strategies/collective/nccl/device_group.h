@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/collective/communicator.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/collective/nccl/device_library.h"
 
 namespace cohort {
@@ -18,6 +19,8 @@ struct DeviceGroupOptions {
   std::chrono::milliseconds join_limit{60'000};
   // How long a rank waits for the others in a call; for ever without one.
   std::optional<std::chrono::milliseconds> limit;
+  // Of a rank that waits for the others in a call of NCCL's.
+  StallWarning stall = {};
 };
 
 struct DeviceGroup {

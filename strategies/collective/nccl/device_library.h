@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/collective/device_collectives.h"
+#include "core/collective/stall_warning.h"
 #include "strategies/collective/nccl/launch_gate.h"
 
 namespace cohort {
@@ -25,13 +26,14 @@ class DeviceLibrary {
   virtual size_t id_bytes() const = 0;
   // Joins the group: all its ranks call it, each on a thread of its own. kDeadlineExceeded where
   // they have not within `join_limit`. A rank waits `limit` for the others in a call, whatever its
-  // own computation before it takes; for ever without one.
+  // own computation before it takes; for ever without one. Of NCCL's, `stall` warns meanwhile.
   struct Membership {
     std::string id;
     int rank, size;
     Device device;
     std::chrono::milliseconds join_limit;
     std::optional<std::chrono::milliseconds> limit;
+    StallWarning stall;
     std::shared_ptr<LaunchGate> gate;  // of all ranks of this process
   };
   virtual std::unique_ptr<DeviceCollectives> join(const Membership& membership) = 0;

@@ -121,6 +121,7 @@ class NcclCollectives final : public DeviceCollectives {
     }
     const std::string who = str("rank ", rank_, " of ", membership.size, " on ", device_);
     watch_.emplace(OperationWatch::Options{.limit = limit_,
+                                           .stall = membership.stall,
                                            .who = who,
                                            .find_error = [this] { return find_error(); },
                                            .end =

@@ -22,7 +22,7 @@ void OperationWatch::stop() {
 
 void OperationWatch::add(std::string what, std::function<bool()> is_done,
                          std::function<bool()> has_begun) {
-  Operation operation{std::move(what), std::move(is_done), std::move(has_begun), std::nullopt};
+  Operation operation{std::move(what), std::move(is_done), std::move(has_begun)};
   if (operation.has_begun == nullptr) operation.begin = Clock::now();
   {
     const std::lock_guard lock(mutex_);
@@ -65,6 +65,7 @@ void OperationWatch::run() {
 void OperationWatch::look(std::unique_lock<std::mutex>& lock) {
   std::erase_if(operations_, [](const Operation& operation) { return operation.is_done(); });
   note_begun();
+  warn_of_stalled();
   std::optional<Error> error = options_.find_error();
   if (!error) error = find_overdue();
   if (!error) return;
@@ -76,6 +77,16 @@ void OperationWatch::look(std::unique_lock<std::mutex>& lock) {
 void OperationWatch::note_begun() {
   for (Operation& operation : operations_)
     if (!operation.begin && operation.has_begun()) operation.begin = Clock::now();
+}
+
+void OperationWatch::warn_of_stalled() {
+  const auto now = Clock::now();
+  for (Operation& operation : operations_) {
+    if (operation.warned_of || !operation.begin || !options_.stall.is_due(now - *operation.begin))
+      continue;
+    operation.warned_of = true;
+    options_.stall.say(options_.who, operation.what, "the other ranks");
+  }
 }
 
 std::optional<Error> OperationWatch::find_overdue() const {

@@ -10,17 +10,20 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/collective/stall_warning.h"
 
 namespace cohort {
 
 // Watches what goes on behind the host's back: a thread that asks again and again whether the
 // operations under way are done and whether the library has found an error, and ends the group when
-// it has, or when one takes longer than the limit. Thread-safe.
+// it has, or when one takes longer than the limit. Of one that just goes on it warns, once.
+// Thread-safe.
 class OperationWatch {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
     std::optional<std::chrono::milliseconds> limit;  // of an operation; none: it may take for ever
+    StallWarning stall = {};                         // of one in which this rank waits for others
     std::chrono::milliseconds interval{20};          // between two looks
     std::string who;                                 // "rank 1 of 4 on gpu:1", for messages
     // What the library has found wrong, if anything.
@@ -52,12 +55,14 @@ class OperationWatch {
   struct Operation {
     std::string what;
     std::function<bool()> is_done, has_begun;
-    std::optional<Clock::time_point> begin;  // none: it has not begun
+    std::optional<Clock::time_point> begin = {};  // none: it has not begun
+    bool warned_of = false;
   };
 
   void run();
   void look(std::unique_lock<std::mutex>& lock);
   void note_begun();
+  void warn_of_stalled();
   std::optional<Error> find_overdue() const;
 
   const Options options_;

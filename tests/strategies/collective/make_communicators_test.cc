@@ -12,6 +12,7 @@
 
 #include "strategies/cluster/coordination/in_memory_store.h"
 #include "strategies/cluster/net/socket.h"
+#include "strategies/collective/stall_setting.h"
 #include "tests/strategies/collective/connected_groups.h"
 
 namespace cohort::testing {
@@ -197,10 +198,11 @@ TEST(MakeCommunicatorsTest, WarnsOfATaskThatDoesNotSendAMessage) {
 
 TEST(MakeCommunicatorsTest, TheEnvironmentSaysAfterWhatTimeThereIsAWarning) {
   const auto warning = [](const char* seconds) {
-    return stall_warning([seconds](const std::string& name) -> std::optional<std::string> {
-      if (name != "COHORT_STALL_WARNING_SECONDS" || seconds == nullptr) return std::nullopt;
-      return seconds;
-    });
+    return stall_warning_asked_for(
+        [seconds](const std::string& name) -> std::optional<std::string> {
+          if (name != "COHORT_STALL_WARNING_SECONDS" || seconds == nullptr) return std::nullopt;
+          return seconds;
+        });
   };
   EXPECT_EQ(warning(nullptr).after, std::chrono::seconds(60));
   EXPECT_EQ(warning("7").after, std::chrono::seconds(7));

@@ -90,6 +90,38 @@ TEST(OperationWatch, EndsWhatTakesTooLongBesideWhatHasNotBegun) {
   EXPECT_NE(error.message().find("a broadcast"), std::string::npos) << error.message();
 }
 
+TEST(OperationWatch, WarnsOnceOfEachOperationThatTakesLong) {
+  Group group;
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::atomic<int> asked = 0;
+  OperationWatch::Options options = group.options();
+  options.stall = {.after = milliseconds(2), .notice = [&](const std::string& line) {
+                     const std::lock_guard lock(mutex);
+                     lines.push_back(line);
+                   }};
+  OperationWatch watch(std::move(options));
+  const auto count_lines = [&] {
+    const std::lock_guard lock(mutex);
+    return lines.size();
+  };
+  const auto is_done = [&] {
+    ++asked;
+    return group.is_done.load();
+  };
+  watch.add("an all-gather", is_done, [] { return false; });
+  for (const char* what : {"a broadcast", "an all-reduce (sum)"}) watch.add(what, is_done);
+  const auto deadline = OperationWatch::Clock::now() + kDeadline;
+  while (count_lines() < 2 && OperationWatch::Clock::now() < deadline) std::this_thread::yield();
+  wait_until_asked(asked, asked + 10);
+  watch.stop();
+  EXPECT_EQ(lines, (std::vector<std::string>{"warning: rank 1 of 2 on gpu:1 has waited for 0.002 s "
+                                             "in a broadcast for the other ranks",
+                                             "warning: rank 1 of 2 on gpu:1 has waited for 0.002 s "
+                                             "in an all-reduce (sum) for the other ranks"}));
+  EXPECT_NO_THROW(watch.check());
+}
+
 TEST(OperationWatch, LeavesAloneWhatIsDone) {
   Group group;
   OperationWatch watch(group.options(milliseconds(10'000)));
