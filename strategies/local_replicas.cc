@@ -195,6 +195,7 @@ std::vector<std::unique_ptr<Communicator>> LocalReplicas::add_device_collectives
   DeviceGroup group{std::move(communicators), "this build has no NCCL"};
   DeviceGroupOptions options{.library = nccl_library(),
                              .devices = devices_,
+                             .must_join = communication_.implementation == Implementation::kNccl,
                              .limit = communication_.limit(),
                              .stall = stall_warning_asked_for()};
   SharedCardLibrary shared_card(count());

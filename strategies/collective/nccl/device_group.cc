@@ -100,31 +100,42 @@ std::string find_obstacle(const std::vector<std::string>& said) {
   return {};
 }
 
-std::string share_id(Communicator& ranks, const DeviceLibrary& library) {
-  std::string id(library.id_bytes(), '\0');
-  if (ranks.rank() == 0) id = library.make_id();
-  ranks.broadcast(id.data(), id.data(), static_cast<int64_t>(id.size()), 0);
-  return id;
+// Of what every rank tries: why the first one for which it has failed cannot go on, the same on all
+// ranks; empty where there is none.
+std::string failure_of(Communicator& ranks, const std::function<void()>& attempt) {
+  std::string own;
+  try {
+    attempt();
+  } catch (const Error& error) {
+    own = error.what();
+  }
+  const auto failures = gather_words(ranks, own);
+  for (size_t r = 0; r < failures.size(); ++r)
+    if (!failures[r].empty()) return str("rank ", r, ": ", failures[r]);
+  return {};
 }
 
-// Joins, and learns whether all have: no rank is to use a group that others do not have.
-std::unique_ptr<DeviceCollectives> join(Communicator& ranks, const DeviceGroupOptions& options,
-                                        Device device, std::shared_ptr<LaunchGate> gate) {
-  std::unique_ptr<DeviceCollectives> joined;
-  std::string failure;
-  const std::string id = share_id(ranks, *options.library);
-  try {
-    joined = options.library->join({id, ranks.rank(), ranks.size(), device, options.join_limit,
-                                    options.limit, options.stall, std::move(gate)});
-  } catch (const Error& error) {
-    failure = error.message();
+// Joins, or tells why not all can: no rank is to use a group that others do not have.
+std::string join(Communicator& ranks, const DeviceGroupOptions& options, Device device,
+                 const std::shared_ptr<LaunchGate>& gate,
+                 std::unique_ptr<DeviceCollectives>& joined) {
+  DeviceLibrary& library = *options.library;
+  std::string id(library.id_bytes(), '\0');
+  std::string failure = failure_of(ranks, [&] {
+    if (ranks.rank() == 0) id = library.make_id();
+  });
+  if (failure.empty()) {
+    ranks.broadcast(id.data(), id.data(), static_cast<int64_t>(id.size()), 0);
+    failure = failure_of(ranks, [&] {
+      joined = library.join({id, ranks.rank(), ranks.size(), device, options.join_limit,
+                             options.limit, options.stall, gate});
+    });
   }
-  const auto failures = gather_words(ranks, failure);
-  for (size_t r = 0; r < failures.size(); ++r)
-    if (!failures[r].empty())
-      fail(Code::kUnavailable, "rank ", r, " cannot join a group of ", options.library->name(),
-           " on ", device, ": ", failures[r]);
-  return joined;
+  if (failure.empty()) return {};
+  failure = str("there is no group of ", library.name(), " (", failure, ")");
+  if (joined != nullptr) joined->abort(Error(Code::kUnavailable, failure));
+  joined.reset();
+  return failure;
 }
 
 }  // namespace
@@ -137,9 +148,12 @@ DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ra
   DeviceGroup group;
   on_threads(ranks, [&](size_t t) {
     const auto said = gather_words(*ranks[t], introduce(*options.library, options.devices[t]));
-    const std::string obstacle = find_obstacle(said);
-    if (t == 0) group.missing = obstacle;
-    if (obstacle.empty()) joined[t] = join(*ranks[t], options, options.devices[t], gate);
+    std::string missing = find_obstacle(said);
+    if (missing.empty()) {
+      missing = join(*ranks[t], options, options.devices[t], gate, joined[t]);
+      if (options.must_join && !missing.empty()) fail(Code::kUnavailable, missing);
+    }
+    if (t == 0) group.missing = missing;
   });
   for (size_t t = 0; t < ranks.size(); ++t)
     if (joined[t] != nullptr)

@@ -24,9 +24,10 @@ class DeviceLibrary {
   // What the ranks of one new group have to know; made by one of them. Of id_bytes() bytes.
   virtual std::string make_id() const = 0;
   virtual size_t id_bytes() const = 0;
-  // Joins the group: all its ranks call it, each on a thread of its own. kDeadlineExceeded where
-  // they have not within `join_limit`. A rank waits `limit` for the others in a call, whatever its
-  // own computation before it takes; for ever without one. Of NCCL's, `stall` warns meanwhile.
+  // Joins the group, which works when all have come back: all its ranks call it, each on a thread
+  // of its own. kDeadlineExceeded where they have not within `join_limit`. A rank waits `limit` for
+  // the others in a call, whatever its own computation before it takes; for ever without one. Of
+  // NCCL's, `stall` warns meanwhile.
   struct Membership {
     std::string id;
     int rank, size;

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <cstring>
 #include <cuda_runtime_api.h>
+#include <functional>
 #include <mutex>
 #include <nccl.h>
 #include <thread>
@@ -112,10 +113,17 @@ class NcclCollectives final : public DeviceCollectives {
     Gpus::instance().open_to_others(device_);
     enter_gpu(device_);
     COHORT_CUDA(device_, cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
+    std::shared_ptr<Buffer> memory;  // until nothing is under way
     try {
       join(membership);
-    } catch (...) {
+      memory = device_backend(device_.type).allocate(device_, sizeof(float), kTrial);
+      try_out(membership, memory->data);
+    } catch (const std::exception& error) {
+      // Others of this process may wait there.
+      gate_->close(
+          Error(Code::kUnavailable, str("rank ", rank_, " (", device_, "): ", error.what())));
       end();
+      drain();
       release();
       throw;
     }
@@ -184,6 +192,7 @@ class NcclCollectives final : public DeviceCollectives {
   using Clock = std::chrono::steady_clock;
   static constexpr auto kPause = std::chrono::microseconds(50);
   static constexpr auto kLeaveLimit = std::chrono::milliseconds(2'000);
+  static constexpr std::string_view kTrial = "a first all-reduce";
 
   void join(const DeviceLibrary::Membership& membership) {
     ncclUniqueId id;
@@ -196,21 +205,47 @@ class NcclCollectives final : public DeviceCollectives {
     finish(result, "joining the group", membership.join_limit);
   }
 
+  // Adds up a 1 of each rank in `value`, on the card: NCCL connects ranks when they first reduce,
+  // and what it cannot have for that, as shared memory, it lacks then.
+  void try_out(const DeviceLibrary::Membership& membership, void* value) {
+    DeviceBackend& backend = device_backend(device_.type);
+    const float own = 1;
+    backend.copy_from_host(device_, &own, value, sizeof(own));
+    const std::vector<NcclStep> steps = {
+        {NcclStep::Kind::kAllReduce, value, value, 1, DType::kFloat32, ReduceOp::kSum}};
+    const auto limit = membership.join_limit;
+    gate_->pass(kTrial, limit, [&] { finish(submit_group(steps, kTrial), kTrial, limit); });
+    COHORT_CUDA(device_, cudaEventRecord(ready_, cuda_stream(*stream_)));
+    await(kTrial, limit, [&] {
+      if (const auto error = find_error()) throw *error;
+      return cudaEventQuery(ready_) != cudaErrorNotReady;
+    });
+    float sum = 0;
+    backend.copy_to_host(device_, value, &sum, sizeof(sum));
+    if (sum != static_cast<float>(membership.size))
+      fail(Code::kInternal, "NCCL: ", kTrial, " adds up ", membership.size, " ones to ", sum);
+  }
+
   // Of a call on a communicator that does not block: returns when it has been done.
   void finish(ncclResult_t result, std::string_view what,
               std::optional<std::chrono::milliseconds> limit) {
-    const Clock::time_point begin = Clock::now();
-    while (true) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (result == ncclInProgress) {
-          require_communicator(what);
-          result = state();
-        }
-        if (result != ncclInProgress && result != ncclSuccess)
-          throw error_of(result, communicator_, std::string(what));
+    await(what, limit, [&] {
+      const std::lock_guard lock(mutex_);
+      if (result == ncclInProgress) {
+        require_communicator(what);
+        result = state();
       }
-      if (result == ncclSuccess) return;
+      if (result != ncclInProgress && result != ncclSuccess)
+        throw error_of(result, communicator_, std::string(what));
+      return result == ncclSuccess;
+    });
+  }
+
+  // Returns when `is_done` says so, which throws what goes wrong meanwhile.
+  void await(std::string_view what, std::optional<std::chrono::milliseconds> limit,
+             const std::function<bool()>& is_done) const {
+    const Clock::time_point begin = Clock::now();
+    while (!is_done()) {
       if (limit && Clock::now() - begin > *limit)
         fail(Code::kDeadlineExceeded, "NCCL: ", what, " has taken more than ", limit->count(),
              " ms on rank ", rank_, " (", device_, ")");
@@ -269,7 +304,7 @@ class NcclCollectives final : public DeviceCollectives {
     return operation.times != time || cudaEventQuery(event) != cudaErrorNotReady;
   }
 
-  // On the watch's thread.
+  // On the watch's thread, once there is one.
   std::optional<Error> find_error() {
     const std::lock_guard lock(mutex_);
     if (communicator_ == nullptr) return std::nullopt;

@@ -1,8 +1,9 @@
 #include "strategies/collective/nccl/device_group.h"
 
-#include <map>
+#include <atomic>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -14,17 +15,23 @@ namespace {
 // Collectives that only know who they are.
 class Named final : public DeviceCollectives {
  public:
-  explicit Named(int rank) : rank(rank) {}
+  Named(int rank, std::atomic<int>& aborted) : rank(rank), aborted_(aborted) {}
   bool can_run(const Call&) const override { return false; }
   void start(const Call&, Stream&, const void*) override {}
   void wait(const void*, Stream&) override {}
   void check() override {
     if (error) throw *error;
   }
-  void abort(const Error& e) override { error = e; }
+  void abort(const Error& e) override {
+    error = e;
+    ++aborted_;
+  }
 
   const int rank;
   std::optional<Error> error;
+
+ private:
+  std::atomic<int>& aborted_;
 };
 
 // A library that joins ranks as it is told to, and remembers what they said.
@@ -45,11 +52,12 @@ class Library final : public DeviceLibrary {
     const std::lock_guard lock(mutex);
     gates.insert(m.gate);
     joined.insert(str(m.rank, " of ", m.size, " on ", m.device, " by ", m.id));
-    return std::make_unique<Named>(m.rank);
+    return std::make_unique<Named>(m.rank, aborted);
   }
 
   int missing = -1, gpus_of_a_card = 1, gpus_of_a_host = 8, refused = -1;
   bool no_id = false;
+  std::atomic<int> aborted = 0;
   std::mutex mutex;
   std::set<std::string> joined;
   std::set<std::shared_ptr<LaunchGate>> gates;
@@ -61,9 +69,9 @@ std::vector<Device> gpus(int count) {
   return devices;
 }
 
-DeviceGroup connect(Library& library, const std::vector<Device>& devices) {
+DeviceGroup connect(Library& library, const std::vector<Device>& devices, bool must_join = false) {
   return add_device_collectives(make_in_process_communicators(static_cast<int>(devices.size())),
-                                {.library = &library, .devices = devices});
+                                {.library = &library, .devices = devices, .must_join = must_join});
 }
 
 TEST(DeviceGroup, GivesEachRankItsCollectives) {
@@ -138,27 +146,43 @@ TEST(DeviceGroup, HasNoneWhereADeviceCannot) {
                  {"rank 1", "cpu:0 is no GPU"});
 }
 
-TEST(DeviceGroup, FailsForAllWhereOneCannotJoin) {
+void expect_no_group(Library& library, const std::vector<std::string>& parts) {
+  const DeviceGroup group = connect(library, gpus(3));
+  for (const std::string& part : parts)
+    EXPECT_NE(group.missing.find(part), std::string::npos) << group.missing;
+  ASSERT_EQ(group.communicators.size(), 3u);
+  std::vector<std::thread> threads;
+  for (const auto& communicator : group.communicators) {
+    EXPECT_EQ(communicator->on_device(), nullptr);
+    threads.emplace_back([&communicator] { EXPECT_NO_THROW(communicator->barrier()); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(DeviceGroup, HasNoneWhereOneCannotJoin) {
+  Library library;
+  library.refused = 2;
+  expect_no_group(library, {"Test", "rank 2", "the cable is out"});
+  EXPECT_EQ(library.aborted, 2) << "the others have left the group that they had joined";
+}
+
+TEST(DeviceGroup, HasNoneWithoutAnId) {
+  Library library;
+  library.no_id = true;
+  expect_no_group(library, {"Test", "rank 0", "no id today"});
+  EXPECT_TRUE(library.joined.empty());
+}
+
+TEST(DeviceGroup, FailsForAllWhereItIsAskedForAndOneCannotJoin) {
   Library library;
   library.refused = 2;
   try {
-    connect(library, gpus(3));
+    connect(library, gpus(3), true);
     FAIL() << "it has joined";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kUnavailable);
-    EXPECT_NE(error.message().find("rank 2"), std::string::npos) << error.message();
-    EXPECT_NE(error.message().find("the cable is out"), std::string::npos) << error.message();
-  }
-}
-
-TEST(DeviceGroup, KeepsNobodyWaitingForAnIdThatIsNotMade) {
-  Library library;
-  library.no_id = true;
-  try {
-    connect(library, gpus(3));
-    FAIL() << "it has joined";
-  } catch (const Error& error) {
-    EXPECT_NE(error.message().find("no id today"), std::string::npos) << error.message();
+    for (const char* part : {"Test", "rank 2", "the cable is out"})
+      EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
   }
 }
 
