@@ -156,6 +156,10 @@ std::vector<int> number_hosts(const std::vector<std::string>& names) {
   return numbers;
 }
 
+int count_hosts(const std::vector<int>& numbers) {
+  return static_cast<int>(std::set(numbers.begin(), numbers.end()).size());
+}
+
 // Of the ranks of this process, with those of the others of its host; `kind` distinguishes
 // attempts.
 using HostRanks = std::vector<std::unique_ptr<HostCommunicator>>;
@@ -220,33 +224,30 @@ std::function<void()> formation_check(const GroupOptions& o) {
   };
 }
 
-// Processes of a host that cannot share memory become hosts of their own.
-ConnectedGroup connect_hosts(const GroupOptions& o, std::vector<int> hosts) {
-  const auto alone = [&] {
-    return o.ranks_per_process == 1 && std::set(hosts.begin(), hosts.end()).size() == hosts.size();
-  };
-  if (alone()) return connect_tcp(o);
-  Attempt attempt = try_hosts(o, hosts, "memory");
-  if (attempt.failed()) {
-    warn(o, hosts, attempt);
-    attempt.ranks.clear();
-    for (int p = 0; p < o.processes; ++p)
-      if (const auto at = static_cast<size_t>(p); !attempt.reasons[at].empty())
-        hosts[at] = o.processes + p;
-    if (alone()) return connect_tcp(o);
-    attempt = try_hosts(o, hosts, "less memory");
-    if (attempt.failed()) return connect_tcp(o);
-  }
-  if (std::count(hosts.begin(), hosts.end(), hosts[0]) == o.processes)
-    return {{std::move_iterator(attempt.ranks.begin()), std::move_iterator(attempt.ranks.end())},
-            "shared memory"};
+// Why processes have failed to share memory; of several reasons the first.
+std::string reason_of(const GroupOptions& o, const Attempt& attempt) {
+  const auto first = std::find_if(attempt.reasons.begin(), attempt.reasons.end(),
+                                  [](const std::string& reason) { return !reason.empty(); });
+  const auto p = static_cast<size_t>(first - attempt.reasons.begin());
+  return str(o.tasks.empty() ? str("process ", p) : o.tasks[p], " cannot share memory: ", *first);
+}
+
+bool are_alone(const GroupOptions& o, const std::vector<int>& hosts) {
+  return o.ranks_per_process == 1 && count_hosts(hosts) == o.processes;
+}
+
+// `ranks` share the memory of their host.
+ConnectedGroup connect_shared(const GroupOptions& o, const std::vector<int>& hosts,
+                              HostRanks ranks) {
+  if (count_hosts(hosts) == 1)
+    return {{std::move_iterator(ranks.begin()), std::move_iterator(ranks.end())}, "shared memory"};
   std::vector<int> of_ranks;
   for (const int host : hosts)
     of_ranks.insert(of_ranks.end(), static_cast<size_t>(o.ranks_per_process), host);
   return {on_threads(o,
                      [&](size_t t) {
                        return make_hierarchical_communicator({.tcp = join_tcp(o, t, kNoTimeLimit),
-                                                              .host = std::move(attempt.ranks[t]),
+                                                              .host = std::move(ranks[t]),
                                                               .hosts = of_ranks,
                                                               .limit = o.limit,
                                                               .check = formation_check(o)});
@@ -254,10 +255,33 @@ ConnectedGroup connect_hosts(const GroupOptions& o, std::vector<int> hosts) {
           "shared memory within hosts, TCP between them"};
 }
 
+// Processes of a host that have failed to share memory become hosts of their own.
+ConnectedGroup connect_apart(const GroupOptions& o, std::vector<int> hosts, const Attempt& failed) {
+  for (int p = 0; p < o.processes; ++p)
+    if (const auto at = static_cast<size_t>(p); !failed.reasons[at].empty())
+      hosts[at] = o.processes + p;
+  if (are_alone(o, hosts)) return connect_tcp(o);
+  Attempt attempt = try_hosts(o, hosts, "less memory");
+  return attempt.failed() ? connect_tcp(o) : connect_shared(o, hosts, std::move(attempt.ranks));
+}
+
+ConnectedGroup connect_hosts(const GroupOptions& o, const std::vector<int>& hosts) {
+  if (are_alone(o, hosts)) return connect_tcp(o);
+  Attempt attempt = try_hosts(o, hosts, "memory");
+  if (!attempt.failed()) return connect_shared(o, hosts, std::move(attempt.ranks));
+  warn(o, hosts, attempt);
+  attempt.ranks.clear();
+  ConnectedGroup group = connect_apart(o, hosts, attempt);
+  group.reason = reason_of(o, attempt);
+  return group;
+}
+
 ConnectedGroup connect_by(CommunicationBackend backend, const GroupOptions& options) {
-  if (backend == CommunicationBackend::kSharedMemory) return connect_memory(options);
-  if (backend == CommunicationBackend::kTcp) return connect_tcp(options);
-  return connect_mpi(options);
+  ConnectedGroup group = backend == CommunicationBackend::kSharedMemory ? connect_memory(options)
+                         : backend == CommunicationBackend::kTcp        ? connect_tcp(options)
+                                                                        : connect_mpi(options);
+  group.reason = str(backend_name(backend), " is asked for");
+  return group;
 }
 
 ConnectedGroup connect(const GroupOptions& options) {
@@ -270,11 +294,16 @@ ConnectedGroup connect(const GroupOptions& options) {
   if (options.backend != CommunicationBackend::kAuto && backend != CommunicationBackend::kMpi)
     return connect_by(backend, options);
   const Meeting meeting = meet(options, backend);
-  if (backend != CommunicationBackend::kAuto) return connect_by(backend, options);
   const auto hosts = number_hosts(meeting.hosts);
-  const bool on_one_host = std::count(hosts.begin(), hosts.end(), hosts[0]) == options.processes;
-  if (meeting.mpi_carries_all && !on_one_host) return connect_mpi(options);
-  return connect_hosts(options, hosts);
+  ConnectedGroup group;
+  if (backend != CommunicationBackend::kAuto)
+    group = connect_by(backend, options);
+  else if (meeting.mpi_carries_all && count_hosts(hosts) > 1)
+    group = connect_mpi(options);
+  else
+    group = connect_hosts(options, hosts);
+  group.hosts = count_hosts(hosts);
+  return group;
 }
 
 }  // namespace

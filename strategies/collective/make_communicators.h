@@ -56,7 +56,12 @@ struct GroupOptions {
 
 struct ConnectedGroup {
   std::vector<std::unique_ptr<Communicator>> communicators;  // of this process's ranks
-  std::string connection;                                    // "shared memory", for logs
+  // For logs: "shared memory", and on how many hosts; 0 where nobody had to know.
+  std::string connection;
+  int hosts = 0;
+  // Why the connection is not the one that suits ("worker:1 cannot share memory: ..."); empty where
+  // it is.
+  std::string reason = {};
 };
 
 // Connects the processes of a group. All call it together. kDeadlineExceeded names those that have

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/base/notice.h"
 #include "strategies/collective/make_communicators.h"
 #include "strategies/multi_worker/own_host.h"
 
@@ -13,6 +14,17 @@ namespace {
 // "host:0", which lets the system choose a port.
 std::string any_port(const std::string& host) {
   return host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
+}
+
+// The group by which the replicas of a strategy reduce.
+constexpr std::string_view kReplicas = "replicas";
+
+// How so many workers are connected, for people.
+std::string describe(const ConnectedGroup& group, int workers) {
+  std::string text = str("cohort: ", workers, " workers");
+  if (group.hosts > 0) text += str(" on ", group.hosts, group.hosts == 1 ? " host" : " hosts");
+  text += str(" are connected by ", group.connection);
+  return group.reason.empty() ? text : str(text, " (", group.reason, ")");
 }
 
 // Makes the job fail, if it has not ended meanwhile.
@@ -80,22 +92,29 @@ class ClusterLink final : public WorkerLink {
       const std::string& name, int local, std::optional<std::chrono::milliseconds> limit,
       std::vector<std::string> tasks, std::function<void(const Error&)> on_unreachable) {
     KeyValueStore& store = membership_->store();
-    return make_communicators(
-               {.store = &store,
-                .store_on_time_out = std::shared_ptr<KeyValueStore>(membership_, &store),
-                .name = str(name, "/", uses_[name]++),
-                .process = rank(),
-                .processes = size(),
-                .ranks_per_process = local,
-                .tasks = std::move(tasks),
-                .backend = backend_,
-                .limit = limit,
-                .address = address_,
-                .tls = tls_,
-                .job_id = membership_->job_id(),
-                .allow_plaintext = allow_plaintext_,
-                .on_unreachable = std::move(on_unreachable)})
-        .communicators;
+    ConnectedGroup group = make_communicators(
+        {.store = &store,
+         .store_on_time_out = std::shared_ptr<KeyValueStore>(membership_, &store),
+         .name = str(name, "/", uses_[name]++),
+         .process = rank(),
+         .processes = size(),
+         .ranks_per_process = local,
+         .tasks = std::move(tasks),
+         .backend = backend_,
+         .limit = limit,
+         .address = address_,
+         .tls = tls_,
+         .job_id = membership_->job_id(),
+         .allow_plaintext = allow_plaintext_,
+         .on_unreachable = std::move(on_unreachable)});
+    if (name == kReplicas && rank() == 0) tell(describe(group, size()));
+    return std::move(group.communicators);
+  }
+
+  // Again only where workers that connect anew are connected in another way.
+  void tell(const std::string& connection) {
+    if (connection != told_) print_notice(connection + "\n");
+    told_ = connection;
   }
 
   const std::shared_ptr<Membership> membership_;
@@ -104,7 +123,8 @@ class ClusterLink final : public WorkerLink {
   const TlsFiles tls_;
   const bool allow_plaintext_;
   std::map<std::string, int> uses_;  // of a name
-  std::mutex mutex_;                 // guards what follows
+  std::string told_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   bool failed_ = false;
   FailureWatch watch_;  // last: it uses what is above

@@ -25,6 +25,7 @@ void expect_fallback(const Processes::Options& options, const std::string& conne
     EXPECT_EQ(group.wait(p), 0) << group.output(p);
     const std::string output = group.output(p);
     EXPECT_NE(output.find("connected by " + connection + "\n"), std::string::npos) << output;
+    EXPECT_NE(output.find(" cannot share memory: "), std::string::npos) << output;
     warnings += count(output, "warning: processes of this host cannot share memory and use TCP");
     if (output.find("warning") != std::string::npos) {
       EXPECT_NE(output.find(reason), std::string::npos) << output;

@@ -51,6 +51,21 @@ TEST(MakeCommunicatorsTest, ConnectsProcessesOfAHostBySharedMemory) {
   expect_sums(connect_group(2, 2, [](int, GroupOptions& o) { o.host = "host"; }), "shared memory");
 }
 
+TEST(MakeCommunicatorsTest, TellsOnHowManyHostsAndWhyNotByWhatSuits) {
+  const auto chosen =
+      connect_group(4, 1, [](int p, GroupOptions& o) { o.host = str("host", p / 2); });
+  const auto asked_for =
+      connect_group(2, 1, [](int, GroupOptions& o) { o.backend = CommunicationBackend::kTcp; });
+  for (const ConnectedGroup& group : chosen) {
+    EXPECT_EQ(group.hosts, 2);
+    EXPECT_EQ(group.reason, "");
+  }
+  for (const ConnectedGroup& group : asked_for) {
+    EXPECT_EQ(group.hosts, 0);
+    EXPECT_EQ(group.reason, "tcp is asked for");
+  }
+}
+
 TEST(MakeCommunicatorsTest, TheLongestLimitsAreAsGoodAsNone) {
   const auto connect = [](const std::function<void(int, GroupOptions&)>& change) {
     return connect_group(4, 1, [&](int p, GroupOptions& o) {

@@ -59,6 +59,7 @@ int run(char** arguments) {
                                 .host = hosts.substr(static_cast<size_t>(process), 1),
                                 .limit = limit});
   std::printf("connected by %s\n", group.connection.c_str());
+  if (!group.reason.empty()) std::printf("because %s\n", group.reason.c_str());
   std::fflush(stdout);
   std::atomic<int> status = 0;
   std::vector<std::thread> threads;

@@ -40,6 +40,30 @@ TEST(ReconnectTest, AWorkerThatCannotTraceTheStepAfterAFailureIsWaitedForByNobod
   }
 }
 
+TEST(ReconnectTest, WorkersTellOnceHowTheyAreConnected) {
+  using Backend = CommunicationBackend;
+  const std::pair<Backend, std::string> cases[] = {
+      {Backend::kAuto, "cohort: 3 workers on 1 host are connected by shared memory\n"},
+      {Backend::kTcp, "cohort: 3 workers are connected by TCP (tcp is asked for)\n"}};
+  for (const auto& [backend, line] : cases) {
+    const LocalJob job(3);
+    ::testing::internal::CaptureStderr();
+    const auto errors = on_threads(job.size(), [&, backend = backend](int rank) {
+      MultiWorkerMirroredStrategy strategy(
+          {.resolver = std::make_shared<LiteralResolver>(job.resolver(rank)),
+           .devices = {"cpu:0"},
+           .backend = backend});
+      EXPECT_EQ(error_of([&] { sum(strategy, false); }).code(), Code::kNotFound);
+      EXPECT_EQ(sum(strategy), 3) << "they have connected anew";
+    });
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(errors, Each(""));
+    const size_t at = said.find(line);
+    EXPECT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find("are connected by", at + line.size()), std::string::npos) << said;
+  }
+}
+
 TEST(ReconnectTest, AWorkerThatCannotConnectAgainEndsTheJobForAll) {
   const auto links = make_in_process_links(2);
   const auto errors = on_threads(2, [&](int rank) {
