@@ -12,8 +12,9 @@
 namespace cohort::benchmarks {
 namespace {
 
-// All gradients in one bucket, which starts when the backward pass has ended.
-constexpr int64_t kOneBucket = int64_t{1} << 50;
+// As bytes_per_pack: all gradients in one bucket, which starts when the backward pass has ended,
+// and a bucket for each.
+constexpr int64_t kOneBucket = int64_t{1} << 50, kBucketForEach = 1;
 
 struct Settings {
   MirroredTrainer::Options trainer;
@@ -33,7 +34,8 @@ Settings parse(int argc, char** argv) {
   t.bytes_per_pack =
       flags.integer("bytes_per_pack", 0, "size of a gradient bucket; 0 chooses", {.min = 0});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
-  s.rounds = flags.integer("rounds", 5, "rounds, alternating with and without overlap", {.min = 1});
+  s.rounds =
+      flags.integer("rounds", 5, "rounds, in which all sizes of buckets take turns", {.min = 1});
   s.trace = StepTrace(flags);
   flags.finish();
   return s;
@@ -75,15 +77,20 @@ Communication communication_of(const Profiler& profiler, const Settings& s) {
   return {sum.buckets / count, sum.moving / count, sum.exposed / count, sum.waiting / count};
 }
 
+MirroredTrainer::Options with_buckets(MirroredTrainer::Options options, int64_t bytes_per_pack) {
+  options.bytes_per_pack = bytes_per_pack;
+  return options;
+}
+
 void measure(const Settings& s) {
   s.trace.check();
-  auto without_overlap = s.trainer;
-  without_overlap.bytes_per_pack = kOneBucket;
-  MirroredTrainer overlapped(s.trainer), blocking(without_overlap);
-  std::vector<double> times, blocking_times;
+  MirroredTrainer overlapped(s.trainer), blocking(with_buckets(s.trainer, kOneBucket)),
+      unfused(with_buckets(s.trainer, kBucketForEach));
+  std::vector<double> times, blocking_times, unfused_times;
   for (int64_t round = 0; round < s.rounds; ++round) {
     times.push_back(median(overlapped.run(s.steps)));
     blocking_times.push_back(median(blocking.run(s.steps)));
+    unfused_times.push_back(median(unfused.run(s.steps)));
   }
   Communication c;
   {
@@ -95,9 +102,10 @@ void measure(const Settings& s) {
   const double hidden = c.moving > 0 ? 1 - c.exposed / c.moving : 0;
   std::printf(
       "cohort-overlap model=%s replicas=%d buckets=%.0f communication_us=%.0f exposed_us=%.0f "
-      "hidden=%.0f%% waiting_us=%.0f step_ms=%.2f step_ms_without_overlap=%.2f\n",
+      "hidden=%.0f%% waiting_us=%.0f step_ms=%.2f step_ms_without_overlap=%.2f "
+      "step_ms_bucket_for_each=%.2f\n",
       s.trainer.model.c_str(), s.trainer.replicas, c.buckets, c.moving, c.exposed, 100 * hidden,
-      c.waiting, median(times), median(blocking_times));
+      c.waiting, median(times), median(blocking_times), median(unfused_times));
 }
 
 }  // namespace

@@ -313,7 +313,8 @@ class ReplicaBenchmarks(Case):
         text = self.succeed("overlap", *self._SMALL, f"--profile={trace}", folder="benchmarks")
         line = re.search(
             r"(?m)^cohort-overlap model=mlp replicas=2 buckets=(\d+) communication_us=(\d+) exposed_us=(\d+) "
-            r"hidden=(-?\d+)% waiting_us=\d+ step_ms=[0-9.]+ step_ms_without_overlap=[0-9.]+$",
+            r"hidden=(-?\d+)% waiting_us=\d+ step_ms=[0-9.]+ step_ms_without_overlap=[0-9.]+ "
+            r"step_ms_bucket_for_each=[0-9.]+$",
             text,
         )
         buckets, moving, exposed, hidden = (int(number) for number in line.groups())
