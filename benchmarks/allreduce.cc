@@ -25,7 +25,7 @@ namespace {
 struct Settings {
   std::string backend;
   std::vector<int64_t> ranks, bytes;
-  int64_t repetitions, rounds;
+  int64_t repetitions, rounds, segments;
   bool own_buffers, tls;
   std::vector<std::string> peers;
   std::string peer_sources;
@@ -76,6 +76,10 @@ Settings parse(int argc, char** argv) {
       flags.integer("repetitions", 0,
                     "all-reduces in each round; 0: a gibibyte altogether, 11 to 2001", {.min = 0});
   s.rounds = flags.integer("rounds", 5, "rounds, alternating with the peers'", {.min = 1});
+  s.segments = flags.integer("segments", 1,
+                             "parts of what a rank reduces; several are reduced by one call, and, "
+                             "in turns with it, by a call for each",
+                             {.min = 1, .max = 100'000});
   s.own_buffers = flags.text("buffers", "registered",
                              "memory that the communicator allocated, or the ranks' own",
                              {.choices = {"registered", "own"}}) == "own";
@@ -83,6 +87,10 @@ Settings parse(int argc, char** argv) {
   s.peer_sources = flags.text("peer-sources", str(argv[0], ".runfiles/cohort/benchmarks/peers"),
                               "where the programs of the peers are");
   flags.finish();
+  if (const int64_t least = *std::min_element(s.bytes.begin(), s.bytes.end());
+      s.segments > least / 4)
+    invalid("--segments is ", least / 4, " at most, as many as ", least,
+            " bytes have numbers, got ", s.segments);
   for (const std::string& peer : s.peers)
     if (const auto names = PeerProgram::names();
         std::find(names.begin(), names.end(), peer) == names.end())
@@ -96,15 +104,14 @@ class ThreadRanks {
   ThreadRanks(int size, int64_t most_bytes)
       : most_bytes_(most_bytes), communicators_(make_in_process_communicators(size)) {}
 
-  std::vector<double> run(int64_t bytes, int64_t repetitions) {
+  std::vector<double> run(const Reductions& reductions) {
     std::vector<double> times;
     std::vector<std::thread> threads;
     for (const auto& communicator : communicators_)
       threads.emplace_back([&] {
         set_num_threads(1);
         const auto buffer = allocate_host_buffer(static_cast<size_t>(most_bytes_));
-        auto own =
-            time_all_reduces(*communicator, static_cast<float*>(buffer->data), bytes, repetitions);
+        auto own = time_all_reduces(*communicator, static_cast<float*>(buffer->data), reductions);
         if (communicator->rank() == 0) times = std::move(own);
         communicator->barrier();  // nobody's memory goes away while another reads it
       });
@@ -144,19 +151,24 @@ struct Peers {
   std::optional<MemoryPeer> memory;
 };
 
-// `run(bytes, repetitions)` gives the microseconds of the ranks that are measured.
+// `run(reductions)` gives the microseconds of the ranks that are measured.
 template <typename Run>
 void measure(const Settings& s, int ranks, const std::string& name, const Run& run,
              const Peers& peers) {
-  Rounds own, fastest;
+  Rounds own, fastest, one_by_one;
   const auto& libraries = peers.libraries;
   std::vector<Rounds> others(libraries.size());
   std::map<int, std::vector<double>> bandwidths;  // by threads
   for (int64_t round = 0; round < s.rounds; ++round) {
     for (const int64_t bytes : s.bytes) {
-      const std::vector<double> times = run(bytes, repetitions_of(s, bytes));
+      Reductions reductions{
+          .bytes = bytes, .segments = s.segments, .repetitions = repetitions_of(s, bytes)};
+      const std::vector<double> times = run(reductions);
       own[bytes].push_back(median(times));
       fastest[bytes].push_back(*std::min_element(times.begin(), times.end()));
+      if (s.segments == 1) continue;
+      reductions.in_one_call = false;
+      one_by_one[bytes].push_back(median(run(reductions)));
     }
     for (size_t p = 0; p < libraries.size(); ++p) add(others[p], libraries[p]->run(ranks, s.bytes));
     if (peers.memory)
@@ -164,6 +176,13 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
         bandwidths[threads].push_back(peers.memory->run(threads));
   }
   report(name, ranks, own);
+  report(name + "-calls", ranks, one_by_one);
+  for (const auto& [bytes, medians] : one_by_one)
+    std::printf(
+        "ratio np=%d bytes=%lld segments=%lld %s one call/calls=%.2f (medians of %zu alternating "
+        "rounds)\n",
+        ranks, static_cast<long long>(bytes), static_cast<long long>(s.segments), name.c_str(),
+        median(medians) / median(own[bytes]), medians.size());
   for (size_t p = 0; p < libraries.size(); ++p) {
     report(libraries[p]->name(), ranks, others[p]);
     for (const auto& [bytes, medians] : own)
@@ -204,8 +223,8 @@ void measure(const Settings& s) {
     const int ranks = static_cast<int>(np);
     const auto run_on = [&](auto&& group) {
       measure(
-          s, ranks, name,
-          [&](int64_t bytes, int64_t repetitions) { return group.run(bytes, repetitions); }, peers);
+          s, ranks, name, [&](const Reductions& reductions) { return group.run(reductions); },
+          peers);
     };
     if (s.backend == "threads")
       run_on(ThreadRanks(ranks, most_bytes));

@@ -17,10 +17,6 @@ namespace {
 
 constexpr int64_t kWarmUpRepetitions = 3;
 
-struct Command {
-  int64_t bytes, repetitions;
-};
-
 bool read_all(int descriptor, void* target, size_t bytes) {
   for (auto* at = static_cast<char*>(target); bytes > 0;) {
     const ssize_t got = read(descriptor, at, bytes);
@@ -50,11 +46,32 @@ CommunicationBackend backend_from_name(const std::string& name) {
 // Sums of small integers are exact.
 float element(int rank, int64_t index) { return static_cast<float>((rank + 1) * (index % 7 + 1)); }
 
-void verify(Communicator& communicator, float* memory, int64_t count) {
+using Segments = std::vector<Segment>;
+
+// The segments of each call of a repetition.
+std::vector<Segments> calls_of(float* memory, const Reductions& reductions) {
+  const int64_t count = reductions.bytes / 4, parts = reductions.segments;
+  Segments segments;
+  for (int64_t i = 0; i < parts; ++i) {
+    const int64_t begin = count * i / parts, end = count * (i + 1) / parts;
+    segments.push_back({memory + begin, memory + begin, end - begin});
+  }
+  if (reductions.in_one_call) return {segments};
+  std::vector<Segments> calls;
+  for (const Segment& segment : segments) calls.push_back({segment});
+  return calls;
+}
+
+void reduce(Communicator& communicator, const std::vector<Segments>& calls) {
+  for (const Segments& segments : calls)
+    communicator.all_reduce(segments, DType::kFloat32, ReduceOp::kSum);
+}
+
+void verify(Communicator& communicator, const std::vector<Segments>& calls, float* memory,
+            int64_t count) {
   const int rank = communicator.rank(), size = communicator.size();
   for (int64_t i = 0; i < count; ++i) memory[i] = element(rank, i);
-  const Segment segment{memory, memory, count};
-  communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  reduce(communicator, calls);
   for (int64_t i = 0; i < count; ++i)
     if (const float sum = element(0, i) * static_cast<float>(size * (size + 1)) / 2;
         memory[i] != sum)
@@ -63,17 +80,17 @@ void verify(Communicator& communicator, float* memory, int64_t count) {
 
 }  // namespace
 
-std::vector<double> time_all_reduces(Communicator& communicator, float* memory, int64_t bytes,
-                                     int64_t repetitions) {
-  const int64_t count = bytes / 4;
-  verify(communicator, memory, count);
+std::vector<double> time_all_reduces(Communicator& communicator, float* memory,
+                                     const Reductions& reductions) {
+  const int64_t count = reductions.bytes / 4;
+  const std::vector<Segments> calls = calls_of(memory, reductions);
+  verify(communicator, calls, memory, count);
   std::fill(memory, memory + count, 1e-20f);  // whose sums stay numbers of the usual kind
-  const Segment segment{memory, memory, count};
   std::vector<double> times;
-  for (int64_t i = 0; i < kWarmUpRepetitions + repetitions; ++i) {
+  for (int64_t i = 0; i < kWarmUpRepetitions + reductions.repetitions; ++i) {
     communicator.barrier();
     const auto begin = std::chrono::steady_clock::now();
-    communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+    reduce(communicator, calls);
     if (i >= kWarmUpRepetitions) times.push_back(1e3 * milliseconds_since(begin));
   }
   communicator.barrier();
@@ -117,10 +134,10 @@ ForkedRanks::~ForkedRanks() {
   for (const Process& process : processes_) waitpid(process.pid, nullptr, 0);
 }
 
-std::vector<double> ForkedRanks::run(int64_t bytes, int64_t repetitions) {
-  const Command command{bytes, repetitions};
-  for (const Process& process : processes_) write_all(process.commands, &command, sizeof(command));
-  std::vector<double> times(static_cast<size_t>(repetitions)), of_rank_0;
+std::vector<double> ForkedRanks::run(const Reductions& reductions) {
+  for (const Process& process : processes_)
+    write_all(process.commands, &reductions, sizeof(reductions));
+  std::vector<double> times(static_cast<size_t>(reductions.repetitions)), of_rank_0;
   for (const Process& process : processes_) {
     if (!read_all(process.results, times.data(), times.size() * sizeof(double)))
       fail(Code::kUnavailable, "a rank of the benchmark has ended");
@@ -144,8 +161,8 @@ void ForkedRanks::serve(int rank, int commands, int results) const {
   const auto buffer =
       options_.own_buffers ? allocate_host_buffer(bytes) : communicator.allocate(bytes);
   auto* const memory = static_cast<float*>(buffer->data);
-  for (Command command; read_all(commands, &command, sizeof(command));) {
-    const auto times = time_all_reduces(communicator, memory, command.bytes, command.repetitions);
+  for (Reductions reductions; read_all(commands, &reductions, sizeof(reductions));) {
+    const auto times = time_all_reduces(communicator, memory, reductions);
     write_all(results, times.data(), times.size() * sizeof(double));
   }
 }

@@ -11,6 +11,14 @@
 
 namespace cohort::benchmarks {
 
+// In-place all-reduces of float32 by all ranks of a group, over and over.
+struct Reductions {
+  int64_t bytes = 0;        // in each repetition
+  int64_t segments = 1;     // of about the same size, that these are cut into
+  bool in_one_call = true;  // all segments; else there is a call for each
+  int64_t repetitions = 0;
+};
+
 // Ranks that are processes, forked from this one and joined to a group, that wait until they are
 // told to reduce. To be made before this process has any other thread.
 class ForkedRanks {
@@ -28,9 +36,9 @@ class ForkedRanks {
   ForkedRanks(const ForkedRanks&) = delete;
   ForkedRanks& operator=(const ForkedRanks&) = delete;
 
-  // Checks the numbers, then returns the microseconds of each of some in-place all-reduces of
-  // float32, as rank 0 saw them; the ranks meet before each.
-  std::vector<double> run(int64_t bytes, int64_t repetitions);
+  // Checks the numbers, then returns the microseconds of each repetition, as rank 0 saw them; the
+  // ranks meet before each.
+  std::vector<double> run(const Reductions& reductions);
 
  private:
   struct Process {
@@ -45,8 +53,8 @@ class ForkedRanks {
   std::vector<Process> processes_;
 };
 
-// Times in-place all-reduces on one rank, which all ranks call together. `memory` has `bytes`.
-std::vector<double> time_all_reduces(Communicator& communicator, float* memory, int64_t bytes,
-                                     int64_t repetitions);
+// The same on one rank, which all ranks call together. `memory` has as many bytes.
+std::vector<double> time_all_reduces(Communicator& communicator, float* memory,
+                                     const Reductions& reductions);
 
 }  // namespace cohort::benchmarks

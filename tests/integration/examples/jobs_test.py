@@ -176,6 +176,19 @@ class Benchmarks(unittest.TestCase):
                 self.lines("allreduce", *flags, *small),
             )
 
+    def test_allreduce_of_many_segments_is_set_beside_calls_for_each(self):
+        flags = ("--np=2", "--bytes=65536", "--segments=3", "--rounds=1", "--repetitions=3")
+        for backend in ("threads", "shm", "tcp"):
+            name = f"cohort-{backend}"
+            self.expect_lines(
+                [
+                    f"{name} np=2 bytes=65536 median_us=N algbw_GBs=N",
+                    f"{name}-calls np=2 bytes=65536 median_us=N algbw_GBs=N",
+                    f"ratio np=2 bytes=65536 segments=3 {name} one call/calls=N (medians of 1 alternating rounds)",
+                ],
+                self.lines("allreduce", f"--backend={backend}", *flags),
+            )
+
     def test_allreduce_is_set_beside_what_the_memory_allows(self):
         flags = ("--backend=threads", "--np=2", "--bytes=8388608", "--rounds=1", "--repetitions=3")
         peers = f"--peer-sources={os.path.abspath('benchmarks/peers')}"
@@ -246,6 +259,7 @@ class Benchmarks(unittest.TestCase):
             ("allreduce", "--bytes=6"),
             ("allreduce", "--backend=pigeon"),
             ("allreduce", "--vs=pigeon"),
+            ("allreduce", "--segments=0"),
             ("multiworker", "--workers=0"),
             ("ps", "--bytes=6"),
             ("ps", "--transport=pigeon"),
