@@ -1,5 +1,5 @@
 // Measures all-reduces of float32 in place, alone or in alternation with other libraries and with
-// what the memory can do.
+// what the memory, or one TCP connection, can do.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +12,7 @@
 
 #include "benchmarks/allreduce_peers.h"
 #include "benchmarks/forked_ranks.h"
+#include "benchmarks/machine_peers.h"
 #include "benchmarks/statistics.h"
 #include "core/base/comma_separated.h"
 #include "core/base/flags.h"
@@ -83,9 +84,9 @@ Settings parse(int argc, char** argv) {
   s.own_buffers = flags.text("buffers", "registered",
                              "memory that the communicator allocated, or the ranks' own",
                              {.choices = {"registered", "own"}}) == "own";
-  s.peers = split(flags.text("vs", "", "also runs these: openmpi, gloo, memory"));
-  s.peer_sources = flags.text("peer-sources", str(argv[0], ".runfiles/cohort/benchmarks/peers"),
-                              "where the programs of the peers are");
+  s.peers = split(flags.text("vs", "", "also runs these: openmpi, gloo, memory, socket"));
+  s.peer_sources =
+      flags.text("peer-sources", peer_sources(argv[0]), "where the programs of the peers are");
   flags.finish();
   if (const int64_t least = *std::min_element(s.bytes.begin(), s.bytes.end());
       s.segments > least / 4)
@@ -95,6 +96,10 @@ Settings parse(int argc, char** argv) {
     if (const auto names = PeerProgram::names();
         std::find(names.begin(), names.end(), peer) == names.end())
       invalid("--vs names some of ", comma_separated(names), ", got ", peer);
+  const bool sends = s.backend == "tcp" && *std::min_element(s.ranks.begin(), s.ranks.end()) > 1;
+  if (!sends && std::find(s.peers.begin(), s.peers.end(), kSocketPeer) != s.peers.end())
+    invalid("--vs=socket is for --backend=tcp with 2 ranks or more, got --backend=", s.backend,
+            " and --np=", comma_separated(s.ranks));
   return s;
 }
 
@@ -149,13 +154,32 @@ void report(const std::string& name, int ranks, const Rounds& rounds) {
 struct Peers {
   std::vector<std::unique_ptr<AllReducePeer>> libraries;
   std::optional<MemoryPeer> memory;
+  std::optional<SocketPeer> socket;
 };
+
+// What each rank of a ring sends of so many bytes, and takes: all parts but its own twice, once to
+// add them up and once added up.
+int64_t bytes_each_way(int ranks, int64_t bytes) { return 2 * bytes * (ranks - 1) / ranks; }
+
+// Of what goes by TCP, held against one connection that carries the same both ways at once.
+void report_socket(const std::string& name, int ranks, const Rounds& own, const Rounds& sockets) {
+  constexpr double kWanted = 0.8;
+  for (const auto& [bytes, bandwidths] : sockets) {
+    const int64_t each_way = bytes_each_way(ranks, bytes);
+    const double reached = gigabytes_per_second(each_way, median(own.at(bytes)));
+    std::printf(
+        "ratio np=%d bytes=%lld each_way_bytes=%lld each_way_GBs=%.3f %s/socket=%.2f at_least=%.2f "
+        "(medians of %zu alternating rounds)\n",
+        ranks, static_cast<long long>(bytes), static_cast<long long>(each_way), reached,
+        name.c_str(), reached / median(bandwidths), kWanted, bandwidths.size());
+  }
+}
 
 // `run(reductions)` gives the microseconds of the ranks that are measured.
 template <typename Run>
 void measure(const Settings& s, int ranks, const std::string& name, const Run& run,
              const Peers& peers) {
-  Rounds own, fastest, one_by_one;
+  Rounds own, fastest, one_by_one, sockets;
   const auto& libraries = peers.libraries;
   std::vector<Rounds> others(libraries.size());
   std::map<int, std::vector<double>> bandwidths;  // by threads
@@ -174,6 +198,10 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
     if (peers.memory)
       for (const int threads : std::set<int>{1, ranks})
         bandwidths[threads].push_back(peers.memory->run(threads));
+    if (peers.socket)
+      for (const int64_t bytes : s.bytes)
+        sockets[bytes].push_back(
+            peers.socket->run(bytes_each_way(ranks, bytes), repetitions_of(s, bytes)).both_ways);
   }
   report(name, ranks, own);
   report(name + "-calls", ranks, one_by_one);
@@ -198,6 +226,7 @@ void measure(const Settings& s, int ranks, const std::string& name, const Run& r
           "alternating rounds)\n",
           ranks, static_cast<long long>(bytes), name.c_str(), threads, threads == 1 ? "" : "s",
           gigabytes_per_second(bytes, median(times)) / median(added), added.size());
+  report_socket(name, ranks, own, sockets);
   std::fflush(stdout);
 }
 
@@ -206,6 +235,8 @@ void measure(const Settings& s) {
   for (const std::string& peer : s.peers) {
     if (peer == kMemoryPeer)
       peers.memory.emplace(s.peer_sources);
+    else if (peer == kSocketPeer)
+      peers.socket.emplace(s.peer_sources);
     else
       peers.libraries.push_back(std::make_unique<AllReducePeer>(peer, s.peer_sources));
   }

@@ -5,32 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "core/base/temporary_folder.h"
+#include "benchmarks/peer_program.h"
 
 namespace cohort::benchmarks {
-
-// A program of benchmarks/peers that is built for the occasion.
-class PeerProgram {
- public:
-  // `name` is one of names(); `sources` is the folder of the programs. kUnavailable when it cannot
-  // be built, saying which packages it needs.
-  PeerProgram(const std::string& name, const std::string& sources);
-
-  static std::vector<std::string> names();
-  const std::string& name() const { return name_; }
-  // Where it is, quoted for a shell, and a folder that goes with it.
-  std::string command() const;
-  const std::string& folder() const { return folder_.path(); }
-
- private:
-  const std::string name_;
-  const TemporaryFolder folder_{"peer"};
-};
 
 // All-reduces of another library.
 class AllReducePeer {
  public:
-  // `name` is one of PeerProgram::names(), but kMemoryPeer.
+  // `name` is one of PeerProgram::names(), but of none in machine_peers.h.
   AllReducePeer(const std::string& name, const std::string& sources) : program_(name, sources) {}
 
   const std::string& name() const { return program_.name(); }
@@ -40,21 +22,6 @@ class AllReducePeer {
  private:
   const PeerProgram program_;
   int runs_ = 0;
-};
-
-inline constexpr const char* kMemoryPeer = "memory";
-
-// What the memory allows those who add arrays, as an all-reduce does.
-class MemoryPeer {
- public:
-  explicit MemoryPeer(const std::string& sources) : program_(kMemoryPeer, sources) {}
-
-  // Runs the program once and prints its line: the gigabytes that `threads` threads add in a
-  // second, of what they write.
-  double run(int threads) const;
-
- private:
-  const PeerProgram program_;
 };
 
 }  // namespace cohort::benchmarks

@@ -1,4 +1,5 @@
-// Measures pushes to a parameter server, with their update, and pulls from it, on one host.
+// Measures pushes to a parameter server, with their update, and pulls from it, on one host; those
+// that go by TCP also in turns with a program that does nothing but send.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -7,11 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
+#include "benchmarks/machine_peers.h"
 #include "benchmarks/statistics.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
@@ -32,8 +35,9 @@ const std::map<std::string, Transport> kTransports = {{"memory", Transport::kSha
                                                       {"grpc", Transport::kGrpc}};
 
 struct Settings {
-  int64_t bytes, shards, workers, repetitions, rows, columns, batch;
-  std::string transport;
+  int64_t bytes, shards, workers, repetitions, rounds, rows, columns, batch;
+  std::string transport, peer_sources;
+  bool vs_socket;
 };
 
 Settings parse(int argc, char** argv) {
@@ -45,17 +49,25 @@ Settings parse(int argc, char** argv) {
   s.workers =
       flags.integer("workers", 1, "threads with a client of their own", {.min = 1, .max = 64});
   s.repetitions = flags.integer("repetitions", 0,
-                                "calls of each kind; 0: a GiB altogether, within "
+                                "calls of each kind in a round; 0: a GiB altogether, within "
                                 "reason",
                                 {.min = 0});
+  s.rounds = flags.integer("rounds", 3, "in which all kinds of calls take turns, but those of rows",
+                           {.min = 1});
   s.rows = flags.integer("rows", 0, "of a table instead: its rows", {.min = 0});
   s.columns = flags.integer("columns", 64, "of the table", {.min = 1});
   s.batch = flags.integer("batch", 4096, "random rows in each call", {.min = 1});
   s.transport =
       flags.text("transport", "memory", "memory (shared), direct or grpc (both over loopback TCP)");
+  s.vs_socket = flags.text("vs", "", "also what one TCP connection carries: socket",
+                           {.choices = {"", kSocketPeer}}) == kSocketPeer;
+  s.peer_sources =
+      flags.text("peer-sources", peer_sources(argv[0]), "where the program of the peer is");
   flags.finish();
   if (!kTransports.contains(s.transport))
     invalid("--transport is memory, direct or grpc, got ", s.transport);
+  if (s.vs_socket && (s.transport == "memory" || s.rows > 0))
+    invalid("--vs=socket is for --transport=direct or grpc, and not for --rows");
   if (s.bytes % 4 != 0) invalid("--bytes must be a multiple of 4, got ", s.bytes);
   const int64_t moved = s.rows > 0 ? s.batch * s.columns * 4 : s.bytes;
   if (s.repetitions == 0) s.repetitions = std::clamp<int64_t>((int64_t{1} << 30) / moved, 11, 2000);
@@ -101,12 +113,51 @@ std::vector<double> measure(const Settings& s, const std::function<void(int64_t 
   return times;
 }
 
+double gigabytes_per_second(const Settings& s, int64_t bytes, double us) {
+  return static_cast<double>(bytes * s.workers) / us / 1e3;
+}
+
 void report(const Settings& s, const char* op, int64_t bytes, const std::vector<double>& times) {
   const double us = median(times);
   std::printf(
       "cohort-ps op=%s bytes=%lld median_us=%.1f GBs=%.3f transport=%s shards=%lld workers=%lld\n",
-      op, static_cast<long long>(bytes), us, static_cast<double>(bytes * s.workers) / us / 1e3,
+      op, static_cast<long long>(bytes), us, gigabytes_per_second(s, bytes, us),
       s.transport.c_str(), static_cast<long long>(s.shards), static_cast<long long>(s.workers));
+}
+
+// Calls of one kind.
+struct Kind {
+  const char* op;
+  int64_t bytes;  // of a call
+  bool both_ways;
+  std::function<void(int64_t worker)> call;
+  std::vector<double> times = {};  // of all rounds
+};
+
+void report_socket(const Settings& s, const Kind& kind, const std::vector<double>& bandwidths) {
+  std::printf("ratio op=%s bytes=%lld cohort-ps/socket=%.2f (%s; medians of %zu rounds in turns)\n",
+              kind.op, static_cast<long long>(kind.bytes),
+              gigabytes_per_second(s, kind.bytes, median(kind.times)) / median(bandwidths),
+              kind.both_ways ? "both ways at once" : "one way", bandwidths.size());
+}
+
+void measure_in_turns(const Settings& s, std::vector<Kind> kinds) {
+  std::optional<SocketPeer> socket;
+  if (s.vs_socket) socket.emplace(s.peer_sources);
+  std::vector<double> one_way, both_ways;
+  for (int64_t round = 0; round < s.rounds; ++round) {
+    for (Kind& kind : kinds) {
+      const std::vector<double> times = measure(s, kind.call);
+      kind.times.insert(kind.times.end(), times.begin(), times.end());
+    }
+    if (!socket) continue;
+    const SocketBandwidth found = socket->run(s.bytes, s.repetitions);
+    one_way.push_back(found.one_way);
+    both_ways.push_back(2 * found.both_ways);
+  }
+  for (const Kind& kind : kinds) report(s, kind.op, kind.bytes, kind.times);
+  if (!socket) return;
+  for (const Kind& kind : kinds) report_socket(s, kind, kind.both_ways ? both_ways : one_way);
 }
 
 using Clients = std::vector<std::unique_ptr<ParameterClient>>;
@@ -144,15 +195,18 @@ void measure_dense(const Settings& s, const Clients& clients) {
       pulls[w].push_back(
           {.shard = spec.name, .target = targets[w].slice_rows(rows.begin, rows.end)});
   }
-  report(s, "push", s.bytes,
-         measure(s, [&](int64_t w) { clients[static_cast<size_t>(w)]->update(pushes, {}); }));
-  report(s, "pull", s.bytes, measure(s, [&](int64_t w) {
-           clients[static_cast<size_t>(w)]->update({}, pulls[static_cast<size_t>(w)]);
-         }));
+  const auto push = [&](int64_t w) { clients[static_cast<size_t>(w)]->update(pushes, {}); };
+  const auto pull = [&](int64_t w) {
+    clients[static_cast<size_t>(w)]->update({}, pulls[static_cast<size_t>(w)]);
+  };
   // Values that have just changed have to be copied before they are sent.
-  report(s, "push_pull", 2 * s.bytes, measure(s, [&](int64_t w) {
-           clients[static_cast<size_t>(w)]->update(pushes, pulls[static_cast<size_t>(w)]);
-         }));
+  const auto push_and_pull = [&](int64_t w) {
+    clients[static_cast<size_t>(w)]->update(pushes, pulls[static_cast<size_t>(w)]);
+  };
+  measure_in_turns(
+      s, {{.op = "push", .bytes = s.bytes, .both_ways = false, .call = push},
+          {.op = "pull", .bytes = s.bytes, .both_ways = false, .call = pull},
+          {.op = "push_pull", .bytes = 2 * s.bytes, .both_ways = true, .call = push_and_pull}});
 }
 
 std::string table_part(size_t shard) { return str("table/part_", shard); }

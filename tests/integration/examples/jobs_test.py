@@ -203,6 +203,20 @@ class Benchmarks(unittest.TestCase):
             self.lines("allreduce", *flags, "--vs=memory", peers),
         )
 
+    def test_allreduce_over_tcp_is_set_beside_one_connection(self):
+        # Each of three ranks sends two thirds of the bytes twice.
+        flags = ("--backend=tcp", "--np=3", "--bytes=3000000", "--rounds=1", "--repetitions=3")
+        peers = f"--peer-sources={os.path.abspath('benchmarks/peers')}"
+        self.expect_lines(
+            [
+                "socket bytes=4000000 one_way_GBs=N both_ways_GBs=N",
+                "cohort-tcp np=3 bytes=3000000 median_us=N algbw_GBs=N",
+                "ratio np=3 bytes=3000000 each_way_bytes=4000000 each_way_GBs=N cohort-tcp/socket=N at_least=0.80 "
+                "(medians of 1 alternating rounds)",
+            ],
+            self.lines("allreduce", *flags, "--vs=socket", peers),
+        )
+
     def test_multiworker_sets_processes_beside_one(self):
         flags = ("--model=mlp", "--workers=2", "--threads=2", "--batch=8", "--steps=2", "--rounds=1")
         self.expect_lines(
@@ -224,6 +238,23 @@ class Benchmarks(unittest.TestCase):
                 ],
                 self.lines("ps", *flags),
             )
+
+    def test_ps_is_set_beside_one_connection(self):
+        flags = ("--bytes=4000000", "--shards=2", "--repetitions=2", "--rounds=2", "--transport=direct", "--vs=socket")
+        peers = f"--peer-sources={os.path.abspath('benchmarks/peers')}"
+        kinds = (("push", 4000000, "one way"), ("pull", 4000000, "one way"), ("push_pull", 8000000, "both ways at once"))
+        self.expect_lines(
+            ["socket bytes=4000000 one_way_GBs=N both_ways_GBs=N"] * 2
+            + [
+                f"cohort-ps op={op} bytes={size} median_us=N GBs=N transport=direct shards=2 workers=1"
+                for op, size, _ in kinds
+            ]
+            + [
+                f"ratio op={op} bytes={size} cohort-ps/socket=N ({how}; medians of 2 rounds in turns)"
+                for op, size, how in kinds
+            ],
+            self.lines("ps", *flags, peers),
+        )
 
     def test_ps_times_rows_of_a_table(self):
         flags = ("--rows=10000", "--columns=8", "--batch=1000", "--shards=3", "--repetitions=2")
@@ -260,9 +291,11 @@ class Benchmarks(unittest.TestCase):
             ("allreduce", "--backend=pigeon"),
             ("allreduce", "--vs=pigeon"),
             ("allreduce", "--segments=0"),
+            ("allreduce", "--vs=socket"),
             ("multiworker", "--workers=0"),
             ("ps", "--bytes=6"),
             ("ps", "--transport=pigeon"),
+            ("ps", "--vs=socket"),
             ("scaling", "--workers=2,1"),
             ("schedule", "--workers=0"),
         ):
