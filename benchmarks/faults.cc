@@ -1,10 +1,13 @@
 // Measures what becomes of training with parameter servers when a worker or a server is killed, or
 // a worker is slow: tasks are processes of this host, and a model that counts tells whether each
-// push was applied once. And what attackers do to those who are served besides. Counts that are
-// wrong are an error, and strangers who are let in.
+// push was applied once. The same of synchronous training by several workers, under cohort-run,
+// whose weights tell whether it goes on as if nothing had happened. And what attackers do to those
+// who are served besides. Counts and weights that are wrong are an error, and strangers who are let
+// in.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +19,8 @@
 #include "benchmarks/attacks.h"
 #include "benchmarks/fault_job.h"
 #include "benchmarks/statistics.h"
+#include "benchmarks/training_faults.h"
+#include "benchmarks/training_task.h"
 #include "core/base/error.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
@@ -38,6 +43,7 @@ struct Settings {
   std::string row;
   FaultJobOptions job;
   AttackOptions attack;
+  TrainingFaultOptions training;
   std::chrono::nanoseconds window;  // before and after a fault
   int64_t rounds;
   uint64_t seed;
@@ -55,6 +61,17 @@ std::string attack_settings(const Settings& s) {
 std::string flood_settings(const Settings& s) {
   return str(" workers=", s.attack.clients, " connections_per_s=", s.attack.connections_per_s,
              " own_core=", s.attack.own_core);
+}
+
+std::string training_settings(const Settings& s) {
+  return str(" workers=", s.training.workers, " pace_ms=", s.training.pace.count());
+}
+std::string kill_settings(const Settings& s) {
+  const auto seconds = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  return str(training_settings(s), " kill_s=", seconds(s.training.kill_interval),
+             " checkpoint_s=", seconds(s.training.save_interval));
 }
 
 struct Row {
@@ -298,6 +315,63 @@ Figures slow_synchronous_worker(const Settings& s, RandomStream& random) {
   return figures;
 }
 
+// --- Synchronous training by several workers. What is wanted of a figure stands behind it.
+
+// At any moment of a step, when a window of time has passed.
+TrainingFault draw_fault(const Settings& s, int worker, RandomStream& random) {
+  return {.worker = worker, .after = s.window + draw(s.training.pace, random)};
+}
+
+Figures recover(const Settings& s, const TrainingFault& fault, int signal) {
+  const Recovery found = lose_worker(s.training, fault, signal);
+  return {{"named_ms", found.named_ms},
+          {"named_ms_at_most", signal == SIGSTOP ? 6000 : 1000},
+          {"recovered_ms", found.recovered_ms},
+          {"recovered_ms_at_most", 10'000},
+          {"steps_lost", static_cast<double>(found.steps_lost)}};
+}
+
+Figures kill_mirrored_worker(const Settings& s, RandomStream& random) {
+  const int victim = 1 + draw(s.training.workers - 1, random);
+  return recover(s, draw_fault(s, victim, random), SIGKILL);
+}
+
+Figures kill_chief(const Settings& s, RandomStream& random) {
+  return recover(s, draw_fault(s, 0, random), SIGKILL);
+}
+
+Figures freeze_worker(const Settings& s, RandomStream& random) {
+  const int victim = draw(s.training.workers, random);
+  return recover(s, draw_fault(s, victim, random), SIGSTOP);
+}
+
+Figures preempt(const Settings& s, RandomStream& random) {
+  const int victim = draw(s.training.workers, random);
+  const Preemption found = preempt_worker(s.training, draw_fault(s, victim, random));
+  return {
+      {"ended_ms", found.ended_ms}, {"step_ms", found.step_ms},
+      {"save_ms", found.save_ms},   {"beside_ms", found.ended_ms - found.step_ms - found.save_ms},
+      {"beside_ms_at_most", 2000},  {"steps_lost", static_cast<double>(found.steps_lost)}};
+}
+
+// The kill comes in the middle, at any moment between two backups.
+Figures effective_time(const Settings& s, RandomStream& random) {
+  const int victim = draw(s.training.workers, random);
+  const TrainingFault fault = {
+      .worker = victim,
+      .after = s.training.kill_interval / 2 + draw(s.training.save_interval, random)};
+  const TimeSpent spent = train_with_a_kill(s.training, fault);
+  return {{"ettr", spent.effective()},
+          {"ettr_at_least", 0.95},
+          {"total_s", spent.total()},
+          {"kept_s", spent.kept},
+          {"lost_s", spent.lost},
+          {"between_s", spent.between},
+          {"ending_s", spent.ending},
+          {"starting_s", spent.starting},
+          {"steps_lost", static_cast<double>(spent.steps_lost)}};
+}
+
 // --- Attacks
 
 // The value that this part of all does not exceed.
@@ -376,7 +450,12 @@ std::vector<Row> rows() {
           {"synchronous_slow_worker", "", slow_synchronous_worker},
           attack_row("server", parameter_server_under_attack),
           attack_row("leader", leader_under_attack),
-          {"flood", "", [](const auto& s, auto&) { return flood(s); }, flood_settings}};
+          {"flood", "", [](const auto& s, auto&) { return flood(s); }, flood_settings},
+          {"mirrored_worker_killed", "", kill_mirrored_worker, training_settings},
+          {"chief_killed", "", kill_chief, training_settings},
+          {"worker_frozen", "", freeze_worker, training_settings},
+          {"preempted", "", preempt, training_settings},
+          {"ettr", "", effective_time, kill_settings}};
 }
 
 // --- The program
@@ -384,8 +463,9 @@ std::vector<Row> rows() {
 Settings parse(int argc, char** argv) {
   Flags flags(
       argc, argv,
-      "Measures what faults do to training with parameter servers, and attacks to those who "
-      "are served besides. Wrong counts are an error.");
+      "Measures what faults do to training with parameter servers and to synchronous training by "
+      "several workers, and attacks to those who are served besides. Wrong counts and weights are "
+      "an error.");
   std::vector<std::string> names = {"all"};
   for (const Row& row : rows())
     if (names.back() != row.name) names.push_back(row.name);
@@ -398,9 +478,12 @@ Settings parse(int argc, char** argv) {
   s.job.snapshot_interval = std::chrono::milliseconds(
       flags.integer("snapshot_ms", 200, "between snapshots of servers that are killed",
                     {.min = 10, .max = 5000}));
-  s.window = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<double>(flags.number(
-          "seconds", 1, "of training before a fault and after it", {.min = 0.1, .max = 10})));
+  const auto nanoseconds = [](double seconds) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<double>(seconds));
+  };
+  s.window = nanoseconds(flags.number("seconds", 1, "of training before a fault and after it",
+                                      {.min = 0.1, .max = 10}));
   s.attack.window = s.window;
   s.attack.clients =
       static_cast<int>(flags.integer("clients", 2, "that attacks disturb", {.min = 1, .max = 16}));
@@ -410,10 +493,17 @@ Settings parse(int argc, char** argv) {
       flags.integer("connections_per_s", 100, "of a flood", {.min = 1, .max = 10'000}));
   s.attack.own_core =
       flags.boolean("own_core", false, "for the attacker; all others share the rest");
+  s.training = {.workers = s.job.workers, .pace = s.job.pace, .window = s.window};
+  s.training.kill_interval = nanoseconds(flags.number(
+      "kill_s", 60, "of training by several workers for each kill", {.min = 0.5, .max = 3600}));
+  s.training.save_interval = nanoseconds(
+      flags.number("checkpoint_s", 5, "of it between checkpoints", {.min = 0.05, .max = 1800}));
   s.rounds = flags.integer("rounds", 3, "with fresh processes; medians count", {.min = 1});
   s.seed = static_cast<uint64_t>(
       flags.integer("seed", 1, "of victims and moments of faults", {.min = 0}));
   flags.finish();
+  if (2 * s.training.save_interval > s.training.kill_interval)
+    invalid("--checkpoint_s is at most half of --kill_s, so that a kill finds a checkpoint");
   return s;
 }
 
@@ -456,5 +546,10 @@ void run(int argc, char** argv) {
 }  // namespace cohort::benchmarks
 
 int main(int argc, char** argv) {
-  return cohort::run_main([&] { cohort::benchmarks::run(argc, argv); });
+  return cohort::run_main([&] {
+    if (cohort::benchmarks::is_training_task(argc, argv))
+      cohort::benchmarks::run_training_task(argc, argv);
+    else
+      cohort::benchmarks::run(argc, argv);
+  });
 }

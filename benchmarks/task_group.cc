@@ -26,8 +26,9 @@ std::string TaskGroup::notices() const {
   return text;
 }
 
-void TaskGroup::wait_until(const std::string& what, const std::function<bool()>& is_so) {
-  const Time deadline = std::chrono::steady_clock::now() + kPatience;
+void TaskGroup::wait_until(const std::string& what, const std::function<bool()>& is_so,
+                           std::chrono::nanoseconds expected) {
+  const Time begin = std::chrono::steady_clock::now(), deadline = begin + expected + kPatience;
   for (;;) {
     for (const auto& task : tasks_) {
       task->read();
@@ -38,14 +39,17 @@ void TaskGroup::wait_until(const std::string& what, const std::function<bool()>&
     if (is_so()) return;
     if (interrupted()) fail(Code::kCancelled, "interrupted before ", what);
     if (std::chrono::steady_clock::now() > deadline)
-      fail(Code::kDeadlineExceeded, "waited for ", kPatience.count(), " s until ", what, notices());
+      fail(Code::kDeadlineExceeded, "waited for ",
+           std::chrono::duration_cast<std::chrono::seconds>(deadline - begin).count(), " s until ",
+           what, notices());
     std::this_thread::sleep_for(kLookInterval);
   }
 }
 
 void TaskGroup::run_for(std::chrono::nanoseconds duration) {
   const Time end = std::chrono::steady_clock::now() + duration;
-  wait_until("the time is over", [end] { return std::chrono::steady_clock::now() >= end; });
+  wait_until(
+      "the time is over", [end] { return std::chrono::steady_clock::now() >= end; }, duration);
 }
 
 void TaskGroup::end(const std::string& what, const std::vector<TaskProcess*>& tasks) {

@@ -19,6 +19,12 @@ namespace {
 
 constexpr char kSaid = '@';  // begins a line of say(), before the nanoseconds of the clock
 
+// Where in a line that of say() begins: behind the name by which cohort-run shows whose it is.
+size_t begin_of(const std::string& line) {
+  const size_t name_end = line.starts_with('[') ? line.find("] ") : std::string::npos;
+  return name_end == std::string::npos ? 0 : name_end + 2;
+}
+
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status); }
 
 // In the new process.
@@ -103,10 +109,11 @@ void TaskProcess::read() {
 }
 
 void TaskProcess::take(const std::string& line, Time now) {
-  if (line.empty() || line[0] != kSaid) return notices_.push_back({now, line});
+  const size_t begin = begin_of(line);
+  if (begin == line.size() || line[begin] != kSaid) return notices_.push_back({now, line});
   char* text = nullptr;
-  const std::chrono::nanoseconds time(std::strtoll(line.c_str() + 1, &text, 10));
-  said_.push_back({Time(time), *text == ' ' ? text + 1 : text});
+  const std::chrono::nanoseconds time(std::strtoll(line.c_str() + begin + 1, &text, 10));
+  said_.push_back({Time(time), line.substr(0, begin) + (*text == ' ' ? text + 1 : text)});
 }
 
 }  // namespace cohort::benchmarks

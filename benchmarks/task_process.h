@@ -23,7 +23,8 @@ void say(std::string_view text);
 class TaskProcess {
  public:
   // What the task has printed: by say(), with the time when it was said (the clock is that of the
-  // host), or any other line, with the time when it was read.
+  // host), or any other line, with the time when it was read. Where the task is cohort-run, what
+  // its tasks have said is behind their names: "[worker:1] step".
   struct Line {
     Time time;
     std::string text;
@@ -44,6 +45,8 @@ class TaskProcess {
   void kill_now();
   // Sends SIGTERM.
   void ask_to_end();
+  // From now on it may end by itself.
+  void let_end() { is_wanted_ = false; }
   // Takes what has been printed since the last time; does not wait.
   void read();
   // Whether the process is no more.

@@ -374,7 +374,10 @@ def children(pid):
 
 
 class Faults(Case):
-    _SMALL = ("--workers=2", "--rounds=1", "--seconds=0.3", "--pace_ms=5", "--snapshot_ms=50")
+    _SMALL = (
+        *("--workers=2", "--rounds=1", "--seconds=0.3", "--pace_ms=5", "--snapshot_ms=50"),
+        *("--kill_s=1.5", "--checkpoint_s=0.2"),
+    )
     _PROGRAM = os.path.join("benchmarks", "faults")
 
     def wait_until(self, condition, what):
@@ -403,6 +406,11 @@ class Faults(Case):
                 "attack",
                 "attack",
                 "flood",
+                "mirrored_worker_killed",
+                "chief_killed",
+                "worker_frozen",
+                "preempted",
+                "ettr",
             ],
         )
         for _, numbers in found:
@@ -420,9 +428,25 @@ class Faults(Case):
         for name in ("step_ms", "step_ms_control", "step_ms_flooded", "connected_per_s_control"):
             self.assertGreater(float(found[8][1][name]), 0, name)
         self.assertEqual(found[8][1]["answered"], "0")
-        for _, numbers in found[6:]:
+        for _, numbers in found[6:9]:
             for name in ("cores_of_attacker", "cores_of_control"):
                 self.assertGreater(float(numbers[name]), 0, name)
+        for _, numbers in found[9:12]:
+            self.assertGreater(float(numbers["named_ms"]), 0)
+            self.assertGreater(float(numbers["recovered_ms"]), float(numbers["named_ms"]))
+            self.assertGreaterEqual(int(numbers["steps_lost"]), 0)
+        self.assertGreater(float(found[11][1]["named_ms"]), 1000, "not by the end of its connections")
+        self.assertEqual(found[12][1]["steps_lost"], "0")
+        self.assertGreater(float(found[12][1]["ended_ms"]), 0)
+        self.check_parts(found[13][1])
+
+    def check_parts(self, numbers):
+        parts = {part: float(numbers[f"{part}_s"]) for part in ("kept", "lost", "between", "ending", "starting")}
+        for part in ("kept", "between", "ending", "starting"):
+            self.assertGreater(parts[part], 0, part)
+        self.assertAlmostEqual(sum(parts.values()), float(numbers["total_s"]), delta=0.01)
+        self.assertAlmostEqual(float(numbers["ettr"]), parts["kept"] / float(numbers["total_s"]), delta=0.002)
+        self.assertEqual(numbers["ettr_at_least"], "0.95")
 
     def test_measures_one_fault(self):
         self.assertEqual([row for row, _ in self.figures("--row=slow_worker")], ["slow_worker"])
