@@ -208,6 +208,21 @@ TEST(TcpHostileTest, WhoSendsWhatIsNoNoticeIsNamed) {
                "a notice has a wrong header from worker:1 (rank 1) at 127.0.0.1:9");
 }
 
+TEST(TcpHostileTest, WhoSpeaksAnotherVersionIsRefusedWithBothNamed) {
+  const Outcome outcome = against([](Peer& peer) {
+    Hello hello = peer.hello(Channel::kControl);
+    hello.version = tcp::kProtocolVersion + 6;
+    seal(hello);
+    peer.say({reinterpret_cast<const char*>(&hello), sizeof hello});
+  });
+  ASSERT_TRUE(outcome.joining);
+  EXPECT_EQ(outcome.joining->code(), Code::kFailedPrecondition);
+  EXPECT_EQ(outcome.joining->message(),
+            str("rank 1 speaks version ", tcp::kProtocolVersion + 6,
+                " of the protocol, and rank 0 version ", tcp::kProtocolVersion,
+                ": all ranks must run the same program"));
+}
+
 // --- What could go on for ever
 
 std::string frame_of(FrameHeader header, const std::string& payload) {
