@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <netinet/tcp.h>
+#include <new>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,7 +90,10 @@ void Listener::accept_all(int listening) {
     const int descriptor = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor >= 0 && descriptor < reserved) {
       net::set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
-      accepted_(descriptor);
+      try {
+        accepted_(descriptor);
+      } catch (const std::bad_alloc&) {  // who has called may call again
+      }
       continue;
     }
     if (descriptor >= 0) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <new>
 #include <poll.h>
 #include <sys/socket.h>
 #include <utility>
@@ -48,26 +49,33 @@ void Arrivals::add(Descriptor socket) {
   wake_.signal();
 }
 
-void Arrivals::take_added(std::vector<Waiting>& waiting) {
+void Arrivals::take_added(std::vector<Waiting>& waiting, std::vector<pollfd>& polled) {
   const std::lock_guard lock(mutex_);
-  std::ranges::move(added_, std::back_inserter(waiting));
+  try {
+    waiting.reserve(waiting.size() + added_.size());
+    polled.reserve(waiting.size() + added_.size() + 1);
+    std::ranges::move(added_, std::back_inserter(waiting));
+  } catch (const std::bad_alloc&) {  // they are hung up on
+  }
   added_.clear();
   // Who has come first has had the most time.
   if (waiting.size() > kMostWaiting) waiting.erase(waiting.begin(), waiting.end() - kMostWaiting);
 }
 
-void Arrivals::look(std::vector<Waiting>& waiting, const std::vector<pollfd>& polled) {
-  const auto now = Clock::now();
-  std::vector<Waiting> still;
-  for (size_t i = 0; i < waiting.size(); ++i) {
-    char first = 0;
-    const Came came = polled[i].revents == 0 ? Came::kNothing : peek(waiting[i].socket, first);
-    if (came == Came::kByte)
-      arrived_(std::move(waiting[i].socket), first);
-    else if (came == Came::kNothing && waiting[i].until > now)
-      still.push_back(std::move(waiting[i]));
+bool Arrivals::is_awaited(Waiting& one, const pollfd& polled) {
+  char first = 0;
+  const Came came = polled.revents == 0 ? Came::kNothing : peek(one.socket, first);
+  if (came == Came::kNothing) return one.until > Clock::now();
+  try {
+    if (came == Came::kByte) arrived_(std::move(one.socket), first);
+  } catch (const std::bad_alloc&) {  // it is hung up on
   }
-  waiting = std::move(still);
+  return false;
+}
+
+void Arrivals::look(std::vector<Waiting>& waiting, const std::vector<pollfd>& polled) {
+  auto of = polled.begin();
+  std::erase_if(waiting, [&](Waiting& one) { return !is_awaited(one, *of++); });
 }
 
 void Arrivals::run() {
@@ -75,7 +83,7 @@ void Arrivals::run() {
   std::vector<pollfd> polled;
   while (!stopping_) {
     wake_.clear();
-    take_added(waiting);
+    take_added(waiting, polled);
     polled.clear();
     for (const Waiting& one : waiting) polled.push_back({.fd = one.socket.get(), .events = POLLIN});
     polled.push_back({.fd = wake_.fd(), .events = POLLIN});

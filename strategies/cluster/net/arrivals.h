@@ -14,10 +14,12 @@
 namespace cohort::net {
 
 // Where new connections wait until their first byte has come, which tells what they speak: so one
-// port serves several protocols. Who says nothing for some seconds is hung up on. Thread-safe.
+// port serves several protocols. Who says nothing for some seconds is hung up on, and so is for
+// whom there is no memory. Thread-safe.
 class Arrivals {
  public:
-  // `arrived` is called on a thread of this, with the byte still to be read.
+  // `arrived` is called on a thread of this, with the byte still to be read. It may throw
+  // std::bad_alloc.
   using Arrived = std::function<void(Descriptor socket, char first)>;
   explicit Arrivals(Arrived arrived);
   // Hangs up on who is still waited for.
@@ -34,11 +36,13 @@ class Arrivals {
   };
 
   void run();
-  // Of too many the oldest are hung up on.
-  void take_added(std::vector<Waiting>& waiting);
+  // Of too many the oldest are hung up on. Then `polled` has room for all.
+  void take_added(std::vector<Waiting>& waiting, std::vector<pollfd>& polled);
   // Lets go of those that have arrived, have gone, or have been silent for too long; `polled` is
   // what was found of each.
   void look(std::vector<Waiting>& waiting, const std::vector<pollfd>& polled);
+  // Whether it is still to be waited for.
+  bool is_awaited(Waiting& one, const pollfd& polled);
 
   const Arrived arrived_;
   const WakeUp wake_;

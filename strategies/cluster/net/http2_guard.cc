@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <poll.h>
 #include <span>
 #include <string>
@@ -119,13 +120,16 @@ class Http2Guard::Connection {
   }
 
   // Whether it goes on: until gRPC has closed its socket, which it does when the client has, and
-  // what it has said is passed on, or the client has had some time to take it.
-  bool move(std::span<char> scratch, bool has_hung_up) {
+  // what it has said is passed on, or the client has had some time to take it; or until there is no
+  // memory for what is passed on.
+  bool move(std::span<char> scratch, bool has_hung_up) try {
     const bool fits =
         in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); });
     out_.move(scratch, [](std::string_view) { return true; });
     if (has_hung_up) end_soon();
     return fits && !out_.is_over();
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 
   void end_soon() { until_ = std::min(until_, Clock::now() + kFarewell); }
@@ -170,17 +174,25 @@ Descriptor Http2Guard::guard(Descriptor client) {
   return given;
 }
 
+void Http2Guard::take_added(std::vector<std::unique_ptr<Connection>>& connections,
+                            std::vector<pollfd>& polled) {
+  const std::lock_guard lock(mutex_);
+  try {
+    connections.reserve(connections.size() + added_.size());
+    polled.reserve(2 * (connections.size() + added_.size()) + 1);
+    std::ranges::move(added_, std::back_inserter(connections));
+  } catch (const std::bad_alloc&) {  // they are hung up on
+  }
+  added_.clear();
+}
+
 void Http2Guard::run() {
   std::vector<std::unique_ptr<Connection>> connections;
   std::vector<pollfd> polled;
   std::vector<char> scratch(kScratch);
   while (true) {
     wake_.clear();
-    {
-      const std::lock_guard lock(mutex_);
-      std::ranges::move(added_, std::back_inserter(connections));
-      added_.clear();
-    }
+    take_added(connections, polled);
     if (ending_ && connections.empty()) return;
 
     polled.clear();

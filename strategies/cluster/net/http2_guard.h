@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <poll.h>
 #include <thread>
 #include <vector>
 
@@ -13,8 +14,9 @@
 namespace cohort::net {
 
 // Stands between gRPC and clients that speak to it in plain text: passes on what both say, and
-// hangs up on a client that sends what Http2Sizes does not accept. (By TLS there is nothing to be
-// seen from outside; there clients have shown certificates.) Thread-safe.
+// hangs up on a client that sends what Http2Sizes does not accept, or for whom there is no memory.
+// (By TLS there is nothing to be seen from outside; there clients have shown certificates.)
+// Thread-safe.
 class Http2Guard {
  public:
   explicit Http2Guard(Http2Sizes::Limits limits);
@@ -32,6 +34,9 @@ class Http2Guard {
   class Connection;
 
   void run();
+  // Then `polled` has room for all.
+  void take_added(std::vector<std::unique_ptr<Connection>>& connections,
+                  std::vector<pollfd>& polled);
 
   const Http2Sizes::Limits limits_;
   const WakeUp wake_;

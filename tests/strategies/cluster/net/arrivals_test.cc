@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@ using net::Arrivals;
 using net::Descriptor;
 
 constexpr std::chrono::seconds kPlenty(20);
+constexpr char kTooMuch = '!';  // who begins with this is one for whom there is no memory
 
 // Callers, and what those have begun with who have arrived.
 class ArrivalsTest : public ::testing::Test {
@@ -57,6 +59,7 @@ class ArrivalsTest : public ::testing::Test {
     char byte = 0;
     EXPECT_EQ(read(socket.get(), &byte, 1), 1);
     EXPECT_EQ(byte, first) << "it was still to be read";
+    if (first == kTooMuch) throw std::bad_alloc();
     const std::lock_guard lock(mutex_);
     first_bytes_ += first;
     changed_.notify_all();
@@ -88,6 +91,13 @@ TEST_F(ArrivalsTest, AreHungUpOnWhenTheyStaySilent) {
   const Descriptor first = call(), second = call();
   EXPECT_TRUE(is_hung_up_on(first));
   EXPECT_TRUE(is_hung_up_on(second));
+}
+
+TEST_F(ArrivalsTest, GoOnWhereThereIsNoMemoryForOne) {
+  const Descriptor silent = call();
+  EXPECT_TRUE(is_hung_up_on(call("!")));
+  say(silent, "s");
+  EXPECT_EQ(first_bytes(1), "s");
 }
 
 }  // namespace
