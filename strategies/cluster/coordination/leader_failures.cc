@@ -1,3 +1,4 @@
+#include <new>
 #include <utility>
 
 #include "proto/coordination.pb.h"
@@ -20,12 +21,15 @@ void LeaderState::closed(const ConnectionPtr& connection) {
   const auto found = ranks_.find(connection.get());
   if (found == ranks_.end()) return;
   const int rank = found->second;
-  lose(rank, Error(Code::kUnavailable,
-                   str(roster_.described(rank),
-                       " is gone: its connection has closed, as when a process ends or takes "
-                       "nothing of what it is sent, or its host cannot be reached (incarnation ",
-                       in_hex(members_.at(rank).incarnation), ")"),
-                   name(rank)));
+  attempt(connection, [&] {
+    lose(rank,
+         Error(Code::kUnavailable,
+               str(roster_.described(rank),
+                   " is gone: its connection has closed, as when a process ends or its host cannot "
+                   "be reached (incarnation ",
+                   in_hex(members_.at(rank).incarnation), ")"),
+               name(rank)));
+  });
 }
 
 void LeaderState::check_silence(Time now) {
@@ -83,19 +87,36 @@ void LeaderState::lose(int rank, const Error& error) {
 
 void LeaderState::declare_failure(const Error& error) {
   if (phase_ == Phase::kFailed) return;
-  phase_ = Phase::kFailed;
   failure_ = error;
+  phase_ = Phase::kFailed;
   ++epoch_;
+  tell_failure();
+}
+
+void LeaderState::tell_failure() {
   proto::FromLeader message;
-  write_fault(error, message.mutable_failure()->mutable_fault());
+  write_fault(*failure_, message.mutable_failure()->mutable_fault());
   message.mutable_failure()->set_epoch(epoch_);
-  broadcast(message);
-  for (const auto& [rank, member] : members_) {
-    member.connection->drop_answers();  // who takes none would have them kept until it goes
-    member.connection->finish();
+  while (!members_.empty()) {
+    const auto told = members_.begin();
+    Connection& connection = *told->second.connection;
+    connection.send(message);
+    connection.drop_answers();  // who takes none would have them kept until it goes
+    connection.finish();
+    ranks_.erase(&connection);
+    members_.erase(told);
   }
-  members_.clear();
-  ranks_.clear();
+}
+
+void LeaderState::end_starved() {
+  try {
+    declare_failure(Error(
+        Code::kResourceExhausted,
+        str(roster_.described(0), ", the leader, has no memory left to lead the job"), name(0)));
+    tell_failure();
+    starved_ = false;
+  } catch (const std::bad_alloc&) {  // the next tick() goes on with it
+  }
 }
 
 void LeaderState::remove(int rank) {
@@ -111,10 +132,12 @@ void LeaderState::remove(int rank) {
 }
 
 void LeaderState::stop() {
-  declare_failure(
-      Error(Code::kUnavailable,
-            str(roster_.described(0), ", the leader, has ended the job while others were in it"),
-            name(0)));
+  attempt(nullptr, [&] {
+    declare_failure(
+        Error(Code::kUnavailable,
+              str(roster_.described(0), ", the leader, has ended the job while others were in it"),
+              name(0)));
+  });
 }
 
 }  // namespace cohort::coordination

@@ -5,9 +5,12 @@
 #include <deque>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -233,9 +236,16 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       state_.received(session, message, clock_.now());
       notices = state_.take_notices();
     }
-    for (const std::string& line : notices) notice_(line);
+    say(notices);
     // A heartbeat makes nothing due earlier.
     if (!message.has_heartbeat()) wake_.notify_all();
+  }
+
+  void say(const std::vector<std::string>& lines) const {
+    try {
+      for (const std::string& line : lines) notice_(line);
+    } catch (const std::bad_alloc&) {  // the job can do without
+    }
   }
 
   void took(const std::shared_ptr<Session>& session) {
@@ -255,7 +265,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       state_.tick(now);
       if (const auto notices = state_.take_notices(); !notices.empty()) {
         lock.unlock();
-        for (const std::string& line : notices) notice_(line);
+        say(notices);
         lock.lock();
         continue;
       }

@@ -30,6 +30,10 @@ LeaderState::LeaderState(const Roster& roster, std::string job_id, Timing timing
       barriers_(roster) {}
 
 void LeaderState::received(const ConnectionPtr& from, const proto::FromMember& message, Time now) {
+  attempt(from, [&] { listen_to(from, message, now); });
+}
+
+void LeaderState::listen_to(const ConnectionPtr& from, const proto::FromMember& message, Time now) {
   const auto found = ranks_.find(from.get());
   if (found != ranks_.end()) return handle(found->second, message, now);
   // Others are those that have been finished, and claimants, which have nothing to say.
@@ -40,7 +44,7 @@ void LeaderState::received(const ConnectionPtr& from, const proto::FromMember& m
 
 void LeaderState::took(const ConnectionPtr& from, Time now) {
   const auto found = ranks_.find(from.get());
-  if (found != ranks_.end()) hear(found->second, now);
+  if (found != ranks_.end()) attempt(from, [&] { hear(found->second, now); });
 }
 
 void LeaderState::handle(int rank, const proto::FromMember& message, Time now) {
@@ -143,6 +147,11 @@ std::optional<Error> LeaderState::error_of(const Answer& answer, const Connectio
 }
 
 void LeaderState::tick(Time now) {
+  attempt(nullptr, [&] { pass_time(now); });
+  if (starved_) end_starved();
+}
+
+void LeaderState::pass_time(Time now) {
   drop_strangers(now);
   check_silence(now);
   judge_claims(now);
@@ -165,6 +174,7 @@ void LeaderState::drop_strangers(Time now) {
 }
 
 LeaderState::Time LeaderState::next_tick(Time now) const {
+  if (starved_) return now + kTickWhileWaiting;
   Time next = next_heartbeat_;
   bool somebody_leaves = false;
   for (const auto& [rank, member] : members_) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,7 +36,8 @@ namespace cohort::coordination {
 class Connection {
  public:
   virtual ~Connection() = default;
-  // Neither waits nor fails; nothing arrives after finish() or the end of the connection.
+  // Does not wait, and fails only by std::bad_alloc, which sends nothing; nothing arrives after
+  // finish() or the end of the connection.
   virtual void send(const proto::FromLeader& message) = 0;
   // Answers that wait to be sent are not sent any more.
   virtual void drop_answers() {}
@@ -52,7 +54,10 @@ using ConnectionPtr = std::shared_ptr<Connection>;
 
 // All that the leader knows and decides, without network, threads and clock: whoever uses it says
 // what arrived, and when. Not synchronised. Nothing that a member sends can break it: mistakes are
-// answered, and end the connection of who made them.
+// answered, and end the connection of who made them. Where there is no memory for what a member
+// says or is told, the next tick() ends the job by an error of the leader's (kResourceExhausted); a
+// stranger is hung up on. (What has come from nobody yet, opened() and refused(), throws
+// std::bad_alloc.)
 class LeaderState {
  public:
   using Time = RunningClock::Time;
@@ -95,6 +100,20 @@ class LeaderState {
     Time arrived, deadline;
   };
 
+  // What there is no memory for may be half done: the job can do without it where it was for a
+  // stranger, unless it was to tell all of a failure. `by`: whose doing it is, null for nobody's.
+  template <typename Work>
+  void attempt(const ConnectionPtr& by, const Work& work) {
+    if (starved_) return;
+    const bool is_strangers = by != nullptr && !ranks_.contains(by.get());
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      starved_ = !is_strangers || phase_ == Phase::kFailed;
+      if (!starved_) by->finish();
+    }
+  }
+
   // leader_joining.cc
   void join(const ConnectionPtr& from, const proto::Join& join, Time now);
   std::optional<Error> refusal(const proto::Join& join) const;
@@ -115,11 +134,17 @@ class LeaderState {
   void hear(int rank, Time now);
   void lose(int rank, const Error& error);
   void declare_failure(const Error& error);
+  // All members that are still there.
+  void tell_failure();
+  // Ends the job for want of memory, if there is enough for that by now.
+  void end_starved();
   // Removes a member that has ended well, or before the job began.
   void remove(int rank);
 
   // leader_state.cc
+  void listen_to(const ConnectionPtr& from, const proto::FromMember& message, Time now);
   void handle(int rank, const proto::FromMember& message, Time now);
+  void pass_time(Time now);
   void call(int rank, const proto::Request& request, Time now);
   void answer(const Answers& answers);
   std::optional<Error> error_of(const Answer& answer, const Connection& to) const;
@@ -138,6 +163,7 @@ class LeaderState {
   Phase phase_ = Phase::kGathering;
   int64_t epoch_ = 0;  // changes of membership so far; also the number of a roll call
   std::optional<Error> failure_;
+  bool starved_ = false;                     // of memory, until that has ended the job
   std::map<int, Member> members_;            // by rank
   std::set<int> absent_;                     // have not answered the roll call, while there is one
   std::map<Connection*, int> ranks_;         // of the connections of members

@@ -1,9 +1,12 @@
+#include <new>
+
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "proto/coordination.grpc.pb.h"
 #include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/roster.h"
 #include "tests/strategies/cluster/coordination/job.h"
 #include "tests/strategies/cluster/net/http2_frames.h"
 
@@ -13,8 +16,8 @@ namespace {
 
 class Hostile : public ::testing::Test {
  protected:
-  Hostile()
-      : members_(join_all(job_)),
+  explicit Hostile(const MembershipOptions& options = {})
+      : members_(join_all(job_, options)),
         stub_(proto::Coordination::NewStub(
             grpc::CreateChannel(job_.address(0), grpc::InsecureChannelCredentials()))) {}
   ~Hostile() override {
@@ -81,6 +84,35 @@ TEST_F(Hostile, WhoJoinsWithNonsenseIsRefused) {
   const Response response = send(message);
   ASSERT_EQ(response.messages.size(), 1u);
   EXPECT_LT(response.messages[0].refused().fault().message().size(), 1000u);
+}
+
+// What the leader has to say of them is too much for its memory.
+class HostileAtMemorysEnd : public Hostile {
+ protected:
+  HostileAtMemorysEnd()
+      : Hostile(MembershipOptions{.notice = [](const std::string& line) {
+          if (line.find("refuses") != std::string::npos) throw std::bad_alloc();
+        }}) {}
+};
+
+TEST_F(HostileAtMemorysEnd, WhoIsRefusedOfWhatItSaysIsAnswered) {
+  proto::FromMember message;
+  message.mutable_join()->set_job_id("another");
+  EXPECT_TRUE(send(message).status.ok());
+}
+
+TEST_F(HostileAtMemorysEnd, WhoIsRefusedByAndByIsAnswered) {
+  proto::FromMember message;
+  proto::Join& join = *message.mutable_join();
+  join.set_protocol(coordination::kProtocolVersion);
+  join.set_rank(1);
+  join.set_size(job_.size());
+  join.set_cluster_hash(coordination::Roster(job_.resolver(0)).cluster_hash());
+  join.set_incarnation(members_[1]->incarnation() + 1);
+  const Response response = send(message);
+  ASSERT_EQ(response.messages.size(), 1u);
+  EXPECT_THAT(response.messages[0].refused().fault().message(),
+              ::testing::HasSubstr("another living task"));
 }
 
 TEST_F(Hostile, WhoSaysNothingIsClosed) {
