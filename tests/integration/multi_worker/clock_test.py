@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""Workers whose wall clocks differ by an hour, and change while they train."""
+"""Tasks whose wall clocks differ by hours and years, and change while they train."""
 
 import json
 import os
@@ -12,9 +12,15 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../launchers"))
 import cases  # pylint: disable=wrong-import-position
+import programs  # pylint: disable=wrong-import-position
 
-_TRAINER = os.path.join(os.getcwd(), "tests/integration/multi_worker/trainer")
 _SKEWED_CLOCK = os.path.join(os.getcwd(), "tests/testing/libskewed_clock.so")
+_TEN_YEARS = 315360000
+
+
+def skewed(skew, after):
+    """The environment of a program whose clock is so many seconds ahead, after so many seconds."""
+    return {"LD_PRELOAD": _SKEWED_CLOCK, "SKEW": str(skew), "SKEW_AFTER": str(after), "OMP_NUM_THREADS": "1"}
 
 
 class Clocks(unittest.TestCase):
@@ -23,33 +29,41 @@ class Clocks(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def train(self, clocks, *flags):
-        """Trains with a worker for each clock, (seconds ahead, after so many seconds): exit codes and outputs."""
-        holders = [socket.create_server(("127.0.0.1", 0)) for _ in clocks]
-        addresses = [f"127.0.0.1:{holder.getsockname()[1]}" for holder in holders]
-        for holder in holders:
+    def run_job(self, clocks, program, *flags):
+        """Runs a job with a task for each clock, (seconds ahead, after so many seconds): exit codes and outputs.
+
+        `clocks` has them by the kind of task.
+        """
+        holders = {kind: [socket.create_server(("127.0.0.1", 0)) for _ in of_kind] for kind, of_kind in clocks.items()}
+        cluster = {
+            kind: [f"127.0.0.1:{holder.getsockname()[1]}" for holder in of_kind] for kind, of_kind in holders.items()
+        }
+        for holder in sum(holders.values(), []):
             holder.close()
-        processes = []
-        for rank, (skew, after) in enumerate(clocks):
-            config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-            environment = dict(os.environ, TF_CONFIG=json.dumps(config), OMP_NUM_THREADS="1")
-            environment.update(LD_PRELOAD=_SKEWED_CLOCK, SKEW=str(skew), SKEW_AFTER=str(after))
-            with open(self.folder / str(rank), "wb") as file:
-                process = subprocess.Popen(
-                    [_TRAINER, *flags],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                )
-            self.addCleanup(process.wait)
-            self.addCleanup(process.kill)
-            processes.append(process)
-        codes = [process.wait(cases.DEADLINE) for process in processes]
-        return codes, [(self.folder / str(rank)).read_text(encoding="utf-8") for rank in range(len(clocks))]
+        processes = {}
+        for kind, of_kind in clocks.items():
+            for index, clock in enumerate(of_kind):
+                config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+                file = self.folder / f"{kind}{index}"
+                with open(file, "wb") as out:
+                    process = subprocess.Popen(
+                        [program, *flags],
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                        env=dict(os.environ, TF_CONFIG=json.dumps(config), **skewed(*clock)),
+                    )
+                self.addCleanup(process.wait)
+                self.addCleanup(process.kill)
+                processes[file] = process
+        codes = [process.wait(cases.DEADLINE) for process in processes.values()]
+        return codes, [file.read_text(encoding="utf-8") for file in processes]
+
+    def train(self, clocks, *flags):
+        return self.run_job({"worker": clocks}, programs.TRAINER, *flags)
 
     def test_the_clock_is_skewed(self):
-        environment = dict(os.environ, LD_PRELOAD=_SKEWED_CLOCK, SKEW="3600")
+        environment = dict(os.environ, **skewed(3600, 0))
         here, there = (
             int(subprocess.check_output(["date", "+%s"], env=env, text=True)) for env in (None, environment)
         )
@@ -57,11 +71,16 @@ class Clocks(unittest.TestCase):
 
     def test_training_does_not_notice(self):
         results = []
-        for clocks in ([(0, 0)] * 3, [(3600, 0), (-3600, 0), (0, 0)], [(-3600, 0.5), (3600, 0.5), (315360000, 0.5)]):
+        for clocks in (
+            [(0, 0)] * 3,
+            [(3600, 0), (-3600, 0), (0, 0)],
+            [(-3600, 0.5), (3600, 0.5), (_TEN_YEARS, 0.5)],
+            [(0, 0), (-_TEN_YEARS, 0), (-_TEN_YEARS, 0.5)],
+        ):
             codes, outputs = self.train(clocks, "--epochs=60")
             self.assertEqual(codes, [0] * 3, outputs)
             results += [line for output in outputs for line in output.splitlines() if line.startswith("weights=")]
-        self.assertEqual(len(results), 9)
+        self.assertEqual(len(results), 12)
         self.assertEqual(len(set(results)), 1)
 
     def test_nor_do_the_survivors_of_a_killed_worker(self):
@@ -69,6 +88,30 @@ class Clocks(unittest.TestCase):
         self.assertEqual(codes, [24, -9, 24], outputs)
         for rank in (0, 2):
             self.assertIn("(peer worker:1)", outputs[rank])
+
+    def test_nor_do_parameter_servers(self):
+        clocks = {"worker": [(-_TEN_YEARS, 0.5), (_TEN_YEARS, 0)], "ps": [(3600, 0.5)]}
+        codes, outputs = self.run_job(clocks, os.path.abspath("examples/mnist_ps"), "--images=2000", "--epochs=2")
+        self.assertEqual(codes, [0] * 3, outputs)
+        self.assertIn("asynchronous test_accuracy=", outputs[0])
+
+    def test_nor_does_a_launcher_whose_job_has_a_coordinator(self):
+        for skew in (_TEN_YEARS, -_TEN_YEARS):
+            text = programs.run(
+                programs.COHORT_RUN,
+                "--standalone",
+                "--chief",
+                "--workers=2",
+                "--ps=1",
+                "examples/wide_and_deep",
+                "--coordinator",
+                "--rows=2000",
+                "--epochs=2",
+                "--batch=64",
+                "--columns=4",
+                environment=skewed(skew, 0.5),  # each from its own start on
+            ).stdout
+            self.assertEqual(text.count("lost_updates=0"), 2, text)
 
 
 if __name__ == "__main__":
