@@ -139,6 +139,7 @@ std::unique_ptr<Communicator> join_tcp(const GroupOptions& o, size_t t,
                                 .timeout = timeout,
                                 .stall = *o.stall,
                                 .on_unreachable = o.on_unreachable,
+                                .on_sent = o.on_sent,
                                 .check_payloads = o.check_payloads});
 }
 

@@ -52,6 +52,8 @@ struct GroupOptions {
   bool check_payloads = false;
   // As TcpOptions', for an error that names a task.
   std::function<void(const Error&)> on_unreachable = {};
+  // As TcpOptions', of each rank of this process.
+  std::function<void(const std::string& task, std::chrono::microseconds time)> on_sent = {};
 };
 
 struct ConnectedGroup {

@@ -2,7 +2,9 @@
 
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/base/notice.h"
 #include "strategies/collective/make_communicators.h"
@@ -73,6 +75,11 @@ class ClusterLink final : public WorkerLink {
     }
   }
 
+  std::map<std::string, std::chrono::nanoseconds> take_sending_times() override {
+    const std::lock_guard lock(sent_->mutex);
+    return std::exchange(sent_->times, {});
+  }
+
   std::optional<Error> failure(std::chrono::milliseconds timeout) override {
     {
       std::unique_lock lock(mutex_);
@@ -88,10 +95,21 @@ class ClusterLink final : public WorkerLink {
   void leave(std::chrono::milliseconds timeout) override { membership_->leave(timeout); }
 
  private:
+  // By task; of the mean of this worker's ranks, which send side by side.
+  struct Sent {
+    std::mutex mutex;
+    std::map<std::string, std::chrono::nanoseconds> times;
+  };
+
   std::vector<std::unique_ptr<Communicator>> make_group(
       const std::string& name, int local, std::optional<std::chrono::milliseconds> limit,
       std::vector<std::string> tasks, std::function<void(const Error&)> on_unreachable) {
     KeyValueStore& store = membership_->store();
+    const auto add_sent = [sent = sent_, local](const std::string& task,
+                                                std::chrono::nanoseconds time) {
+      const std::lock_guard lock(sent->mutex);
+      sent->times[task] += time / local;
+    };
     ConnectedGroup group = make_communicators(
         {.store = &store,
          .store_on_time_out = std::shared_ptr<KeyValueStore>(membership_, &store),
@@ -106,7 +124,8 @@ class ClusterLink final : public WorkerLink {
          .tls = tls_,
          .job_id = membership_->job_id(),
          .allow_plaintext = allow_plaintext_,
-         .on_unreachable = std::move(on_unreachable)});
+         .on_unreachable = std::move(on_unreachable),
+         .on_sent = add_sent});
     if (name == kReplicas && rank() == 0) tell(describe(group, size()));
     return std::move(group.communicators);
   }
@@ -122,7 +141,8 @@ class ClusterLink final : public WorkerLink {
   const std::string address_;
   const TlsFiles tls_;
   const bool allow_plaintext_;
-  std::map<std::string, int> uses_;  // of a name
+  const std::shared_ptr<Sent> sent_ = std::make_shared<Sent>();  // communicators may outlive this
+  std::map<std::string, int> uses_;                              // of a name
   std::string told_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

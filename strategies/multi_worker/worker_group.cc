@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kInlineBytes = 32;  // makes a Record a cache line
+constexpr size_t kInlineBytes = 32;  // of a value, in a Record
 // How much of an error or a topic the others are told.
 constexpr size_t kLongestDetail = 16 << 10;
 // How long to wait for the cause when a peer cannot be reached any more: many times as long as it
@@ -51,7 +51,8 @@ struct WorkerGroup::Record {
   uint64_t topic;
   uint32_t flags;
   uint32_t detail_bytes;  // of the error, or the topic
-  int64_t computed;       // for how many ns in the last step, and since then; 0 within a step
+  // StepTimes since the last step began, in ns; of none within a step.
+  int64_t computed, longest_to, longest, shortest;
   uint64_t value_bytes;
   char value[kInlineBytes];  // where it fits
 };
@@ -78,8 +79,7 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
 }
 
 std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
-                                                   const Failure& failure,
-                                                   std::chrono::nanoseconds computed) {
+                                                   const Failure& failure, const StepTimes& times) {
   {
     const std::lock_guard lock(mutex_);
     if (final_error_) throw *final_error_;
@@ -89,7 +89,10 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   Record own{.topic = fnv1a(topic),
              .flags = failure.error == nullptr ? 0u : Record::kFailed,
              .detail_bytes = static_cast<uint32_t>(detail.size()),
-             .computed = computed.count(),
+             .computed = times.computed.count(),
+             .longest_to = times.longest_to,
+             .longest = times.longest.count(),
+             .shortest = times.shortest.count(),
              .value_bytes = value.size(),
              .value = {}};
   if (failure.of_writing_step) own.flags |= Record::kStepFailed;
@@ -193,11 +196,8 @@ std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::st
 std::vector<std::string> WorkerGroup::exchange_before_step(const std::string& topic,
                                                            std::string_view value) {
   const std::lock_guard one_at_a_time(calling_);
-  std::chrono::nanoseconds computed{0};
-  if (const auto since = std::exchange(computes_since_, std::nullopt))
-    computed = std::chrono::steady_clock::now() - *since - waited_ - step_->waited();
-  const std::vector<Record> records = meet(topic, value, {}, computed);
-  name_straggler(topic, records);
+  const std::vector<Record> records = meet(topic, value, {}, step_times());
+  name_stragglers(topic, records);
   return values_of(topic, value, records);
 }
 
@@ -207,17 +207,45 @@ void WorkerGroup::begin_computing() {
   waited_ = {};
 }
 
-void WorkerGroup::name_straggler(const std::string& topic, const std::vector<Record>& records) {
-  std::vector<std::chrono::nanoseconds> computed;
-  for (const Record& record : records) computed.emplace_back(record.computed);
-  const auto found = stragglers_.add_step(computed);
-  if (!found || rank() != 0) return;
-  const auto text = [](std::chrono::nanoseconds time) {
+StepTimes WorkerGroup::step_times() {
+  const auto sent = link_->take_sending_times();
+  const auto since = std::exchange(computes_since_, std::nullopt);
+  if (!since) return {};
+  StepTimes times{.computed =
+                      std::chrono::steady_clock::now() - *since - waited_ - step_->waited()};
+  std::vector<std::string> others;
+  for (int r = 0; r < size(); ++r) others.push_back(r == rank() ? "" : name(r));
+  times.set_sent(sent, others);
+  return times;
+}
+
+void WorkerGroup::name_stragglers(const std::string& topic, const std::vector<Record>& records) {
+  using std::chrono::nanoseconds;
+  std::vector<StepTimes> all;
+  std::vector<nanoseconds> computed;
+  for (const Record& record : records) {
+    computed.emplace_back(record.computed);
+    all.push_back({.computed = computed.back(),
+                   .longest_to = record.longest_to,
+                   .longest = nanoseconds(record.longest),
+                   .shortest = nanoseconds(record.shortest)});
+  }
+  const auto slow_worker = slow_workers_.add_step(computed);
+  const auto slow_network = slow_networks_.add_step(network_times(all));
+  if (rank() != 0) return;
+  const auto text = [](nanoseconds time) {
     return str(std::chrono::round<std::chrono::milliseconds>(time).count(), " ms");
   };
-  print_notice(str("warning: all workers wait for ", name(found->worker), ", the slowest for ",
-                   StragglerWatch::kSteps, " steps: before ", topic, " it computed for ",
-                   text(found->own), ", and the median worker for ", text(found->median), "\n"));
+  if (slow_worker)
+    print_notice(str("warning: all workers wait for ", name(slow_worker->worker),
+                     ", the slowest for ", StragglerWatch::kSteps, " steps: before ", topic,
+                     " it computed for ", text(slow_worker->own), ", and the median worker for ",
+                     text(slow_worker->median), "\n"));
+  if (slow_network)
+    print_notice(str("warning: all workers wait for the network of ", name(slow_network->worker),
+                     ", the slowest for ", StragglerWatch::kSteps, " steps: before ", topic,
+                     " it was busy for ", text(slow_network->own), ", and the rest took ",
+                     text(slow_network->median), "\n"));
 }
 
 std::vector<std::string> WorkerGroup::values_of(const std::string& topic, std::string_view own,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/distribute/workers.h"
+#include "strategies/multi_worker/step_times.h"
 #include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/straggler_watch.h"
 #include "strategies/multi_worker/worker_link.h"
@@ -31,7 +32,7 @@ class WorkerGroup final : public Workers {
   std::string name(int rank) const override { return link_->name(rank); }
   std::vector<std::string> exchange(const std::string& topic, std::string_view value) override;
   // The same at the beginning of a step. Says on the chief, on standard error, which worker has
-  // been slower than the others for some steps.
+  // been slower than the others for some steps, or has a network that was.
   std::vector<std::string> exchange_before_step(const std::string& topic, std::string_view value);
   // From here on, to the next step, this worker computes: what it does before, for all, does not
   // make it slow.
@@ -62,7 +63,7 @@ class WorkerGroup final : public Workers {
 
   // What all workers say; throws what is wrong with it.
   std::vector<Record> meet(const std::string& topic, std::string_view value, const Failure& failure,
-                           std::chrono::nanoseconds computed = {});
+                           const StepTimes& times = {});
   [[noreturn]] void fail(const Failure& failure);
   std::vector<std::string> gather(std::string_view value, const std::vector<int64_t>& bytes);
   [[noreturn]] void throw_failure(const std::vector<std::string>& details, bool is_final);
@@ -70,7 +71,9 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void throw_shared(const Error& error);
   std::vector<std::string> values_of(const std::string& topic, std::string_view own,
                                      const std::vector<Record>& records);
-  void name_straggler(const std::string& topic, const std::vector<Record>& records);
+  // Of the step that has ended.
+  StepTimes step_times();
+  void name_stragglers(const std::string& topic, const std::vector<Record>& records);
   void run(const std::string& topic, const Call& call);
   bool is_other(const std::string& name) const;
 
@@ -81,7 +84,7 @@ class WorkerGroup final : public Workers {
   std::mutex calling_;  // one call at a time; guards what follows
   std::optional<std::chrono::steady_clock::time_point> computes_since_;
   std::chrono::nanoseconds waited_{0};  // in calls, since then
-  StragglerWatch stragglers_;
+  StragglerWatch slow_workers_, slow_networks_;
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false;
   std::optional<Error> shared_error_, final_error_;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ class WorkerLink {
   // one. Groups of one name are told apart by their order.
   virtual std::vector<std::unique_ptr<Communicator>> connect(
       const std::string& name, int local, std::optional<std::chrono::milliseconds> limit) = 0;
+
+  // For how long what this worker has sent to each other one, by name, has kept the network busy
+  // since the last call, as far as its groups know: TcpOptions::on_sent.
+  virtual std::map<std::string, std::chrono::nanoseconds> take_sending_times() { return {}; }
 
   // The failure of the job, once there is one; waits for it for `timeout`.
   virtual std::optional<Error> failure(std::chrono::milliseconds timeout) = 0;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/comma_separated.h"
+#include "strategies/cluster/net/sending_time.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::tcp {
@@ -281,6 +282,10 @@ std::optional<Error> Exchange::verdict(bool timed_out) const {
 std::string Exchange::names(const std::vector<int>& peers) const {
   const auto name = [this](int peer) { return control_.name(peer); };
   return comma_separated(peers, name);
+}
+
+std::chrono::microseconds Exchange::sending_time(int peer) const {
+  return net::sending_time(connections_[static_cast<size_t>(peer)]->fd());
 }
 
 void Exchange::flush() {

@@ -58,6 +58,8 @@ class Exchange final : private Receiver {
   Clock::time_point first_heard() const { return first_heard_; }
   // What errors call the next collective.
   uint64_t next_number() const { return number_.value_or(sequence_ + 1); }
+  // net::sending_time() to another rank.
+  std::chrono::microseconds sending_time(int peer) const;
   // Returns when the other ranks' hosts have all that was sent, or after a short time.
   void flush();
 

@@ -33,6 +33,9 @@ constexpr int64_t kChainedBroadcast = 64 * 1024;
 // What is on its way stays in the cache; smaller ones make the ends wait for each other.
 constexpr int kSocketBuffer = 512 << 10;
 
+// From here on, it is worth asking the system what a collective has waited for.
+constexpr std::chrono::milliseconds kLongCollective{5};
+
 // After which silence the system gives up a connection that nobody waits for.
 constexpr std::chrono::milliseconds kBroken{4000};
 
@@ -171,10 +174,21 @@ class TcpCommunicator final : public Communicator {
 
   void run_now(const Call& call) {
     if (const auto mistake = find_mistake(call, rank(), size())) refuse(*mistake);
+    const auto began = Clock::now();
     std::visit([&](const auto& own) { work(call, own); }, call);
+    const auto ended = Clock::now();
     const int64_t bytes = bytes_of(call);
-    if (observer_ && bytes > 0)
-      observer_({kind_of(call), bytes, exchange_.first_heard(), std::chrono::steady_clock::now()});
+    if (observer_ && bytes > 0) observer_({kind_of(call), bytes, exchange_.first_heard(), ended});
+    if (options_.on_sent && ended - began >= kLongCollective) tell_sent();
+  }
+
+  void tell_sent() {
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      const auto time = std::max(sent_[at(peer)], exchange_.sending_time(peer));
+      options_.on_sent(control_.task(peer), time - sent_[at(peer)]);
+      sent_[at(peer)] = time;
+    }
   }
 
   void exchange(const Call& call, Operation&& operation, const Memory* blocks = nullptr) {
@@ -216,6 +230,9 @@ class TcpCommunicator final : public Communicator {
   Exchange exchange_;
   Messages messages_;
   CommunicationObserver observer_;
+  // By rank, what on_sent has heard of.
+  std::vector<std::chrono::microseconds> sent_ =
+      std::vector<std::chrono::microseconds>(at(control_.size()));
   std::shared_ptr<Buffer> staging_, unwanted_;
   std::optional<BackgroundQueue> queue_{std::in_place, [this](const Call& call) { run_now(call); }};
 };

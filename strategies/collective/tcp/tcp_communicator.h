@@ -48,6 +48,10 @@ struct TcpOptions {
   // Called with the error that names such a peer, on the thread that waits, which ends the group
   // first: nobody else can know, for connections of other ranks may be fine.
   std::function<void(const Error&)> on_unreachable = {};
+  // Hears, after a collective that took some milliseconds, on the thread that made it, for how long
+  // what this rank has sent to the task of each other rank has kept the network busy
+  // (net::sending_time()) since it heard of it last.
+  std::function<void(const std::string& task, std::chrono::microseconds time)> on_sent = {};
   // Whether payloads carry checks, as headers always do: finds what TCP's own check lets pass.
   // Costs a pass over the data at each end. Also COHORT_TCP_CHECK_PAYLOADS=1. What a rank sends
   // carries checks or not, whatever the others do.

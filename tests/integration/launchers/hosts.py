@@ -83,17 +83,35 @@ def wait_for(pid):
     return code if code >= 0 else 128 - code
 
 
-def ip_on_host_of(pid, *commands):
-    """Runs commands of ip(8) on the host of a process."""
+def slow_down(device, rate):
+    """Has a device of the network send no more than that in a second: "1mbit"."""
+    done = subprocess.run(
+        ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "4kb", "latency", "1s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Unavailable(f"no device {device} that sends {rate}: {done.stdout.strip()}")
+
+
+def on_host_of(pid, function):
+    """Calls a function, in a process of its own, on the host of a process."""
 
     def run():
         if _libc.setns(os.pidfd_open(pid), NEW_NETWORK) != 0:
             raise Unavailable("cannot join a network: " + os.strerror(ctypes.get_errno()))
-        ip(*commands)
+        function()
         return 0
 
     if wait_for(fork(run)) != 0:
-        raise Unavailable(f"ip {'; '.join(commands)} on the host of process {pid}")
+        raise Unavailable(f"it cannot be done on the host of process {pid}, as printed above")
+
+
+def ip_on_host_of(pid, *commands):
+    """Runs commands of ip(8) on the host of a process."""
+    on_host_of(pid, lambda: ip(*commands))
 
 
 def _live(function, refusals):

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""Workers on hosts of their own, of which one is cut off: the others say so and end, and the job goes on."""
+"""Workers on hosts of their own, of which one is cut off, or slow: the others say so; and a job goes on."""
 
 import json
 import os
@@ -278,6 +278,26 @@ class Network(unittest.TestCase):
         processes[1].send_signal(signal.SIGTERM)  # on which all save what they have, and end
         for rank, process in enumerate(processes):
             self.assertEqual(process.wait(cases.DEADLINE), _RESUMABLE, self.printed("a1", rank))
+
+    def expect_slow_network_named(self, slow_down):
+        """Of worker:2, whose process `slow_down` is called with."""
+        processes = self.train_for_a_while()
+        try:
+            slow_down(processes[2])
+        except hosts.Unavailable as reason:
+            self.skipTest(str(reason))
+        line = "warning: all workers wait for the network of worker:"
+        self.wait_for(lambda: line in self.printed("a1", 0), "a1")
+        self.assertRegex(self.printed("a1", 0), line + "2, the slowest for 10 steps: before step ")
+        self.end_all(processes)
+
+    def test_a_worker_that_sends_over_a_slow_link(self):
+        self.expect_slow_network_named(
+            lambda process: hosts.on_host_of(process.pid, lambda: hosts.slow_down("eth0", "128kbit"))
+        )
+
+    def test_a_worker_to_which_a_slow_link_leads(self):
+        self.expect_slow_network_named(lambda process: hosts.slow_down(NAMES[2], "128kbit"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include <functional>
 #include <future>
+#include <map>
 #include <mutex>
 #include <poll.h>
 #include <set>
@@ -41,6 +42,25 @@ TEST(TcpCommunicatorTest, AReceiveThatWaitsTooLongNamesWhomItWaitedFor) {
   EXPECT_NE(error.message().find("from rank 1 at 127.0.0.1:"), std::string::npos)
       << error.message();
   EXPECT_EQ(error_of([&] { group[1]->barrier(); }).code(), Code::kDeadlineExceeded);
+}
+
+TEST(TcpCommunicatorTest, TellsForHowLongWhatARankHasSentKeptTheNetworkBusy) {
+  std::mutex mutex;
+  std::map<std::string, std::chrono::microseconds> sent;
+  const auto hear = [&](const std::string& task, std::chrono::microseconds time) {
+    const std::lock_guard lock(mutex);
+    EXPECT_GE(time.count(), 0);
+    sent[task] += time;
+  };
+  const Group group = make_tcp_group(2, {.tasks = {"worker:0", "worker:1"}, .on_sent = hear});
+  on_ranks(group, [](int, Communicator& communicator) {
+    std::vector<float> values(size_t{16} << 20, 1);  // enough to be worth telling
+    const Segment segment{values.data(), values.data(), static_cast<int64_t>(values.size())};
+    communicator.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  });
+  EXPECT_EQ(sent.size(), 2u);
+  EXPECT_TRUE(sent.contains("worker:0"));
+  EXPECT_TRUE(sent.contains("worker:1"));
 }
 
 TEST(TcpCommunicatorTest, AMistakeOfOneRankIsSaidToBeItsOwnOnAllRanks) {
