@@ -97,11 +97,11 @@ struct BackupAndRestoreOptions {
 // the other variables where those on the servers have had fewer updates; else a line says how many
 // they have had. Where its workers update asynchronously, there are no bits to repeat. Once the
 // loss or a weight is no finite number, the last backup stays as it is, and a warning says so.
-// After a save that the system has refused there is one backup until the next. An interrupt at
-// which it refuses ends fit() with that error rather than kCancelled, which says that the job may
-// be started again. When training has ended as planned, a refused backup is an error only where
-// backups are to stay; they also stay where fit() throws the last write of another callback. The
-// folder is made as ModelCheckpoint's is.
+// While it saves, the disk has to have room for a third; a save that the system refuses leaves both
+// as they are. An interrupt at which it refuses ends fit() with that error rather than kCancelled,
+// which says that the job may be started again. When training has ended as planned, a refused
+// backup is an error only where backups are to stay; they also stay where fit() throws the last
+// write of another callback. The folder is made as ModelCheckpoint's is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {

@@ -450,7 +450,7 @@ TEST_F(DamagedBackups, AreAnErrorWhenThereIsNoOther) {
   EXPECT_NE(error_of([&] { continued(); }, Code::kDataLoss).find(newest_), std::string::npos);
 }
 
-// As when a save was broken off.
+// As when a process was killed while the names changed.
 TEST_F(DamagedBackups, AndThoseThatAreNotThereGiveWayToTheOneBefore) {
   const std::string expected = continued();
   EXPECT_THROW(continued(13), Error);
@@ -458,19 +458,22 @@ TEST_F(DamagedBackups, AndThoseThatAreNotThereGiveWayToTheOneBefore) {
   EXPECT_EQ(continued(), expected);
 }
 
-// It is the newest one, and its name is that of the newest.
 TEST_F(DamagedBackups, AreNoneWhereTheDiskHasNoRoomForTheNext) {
   const std::string expected = continued();
   std::optional<FileSizeLimit> full;
+  std::map<std::string, std::string> before;
   auto hooks = std::make_shared<Hooks>();
   hooks->batch_end = [&](Training& training) {
-    if (training.total_steps() == 12) full.emplace(256);
+    if (training.total_steps() == 12) {
+      before = cohort::testing::contents(folder_);
+      full.emplace(256);
+    }
     if (training.total_steps() == 18) fail(Code::kAborted, "the power is gone");
   };
   EXPECT_THROW(continued(hooks), Error);
   full.reset();
-  EXPECT_TRUE(std::filesystem::exists(newest_));
-  EXPECT_EQ(cohort::testing::contents(folder_).size(), 1u) << "no part of the new one";
+  EXPECT_EQ(before.size(), 2u);
+  EXPECT_EQ(cohort::testing::contents(folder_), before) << "both, and no part of the new one";
   EXPECT_EQ(continued(), expected);
 }
 

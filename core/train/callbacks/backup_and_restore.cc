@@ -20,6 +20,7 @@ class BackupAndRestoreCallback : public Callback {
                            const BackupAndRestoreOptions& options)
       : path_(folder / "backup.safetensors"),
         previous_(folder / "backup.safetensors.previous"),
+        next_(folder / "backup.safetensors.next"),
         options_(options),
         guard_(kName),
         writes_(kName) {}
@@ -37,6 +38,7 @@ class BackupAndRestoreCallback : public Callback {
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (training.leaves_to_chief()) return;
     const auto find = [&] {
+      put_in_place();  // what a process that was killed has written
       return std::string(exists(path_) ? "newest" : exists(previous_) ? "previous" : "none");
     };
     const std::string found =
@@ -102,7 +104,7 @@ class BackupAndRestoreCallback : public Callback {
       return print_notice(str("warning: backups in ", path_.parent_path().string(),
                               " stay, since other files could not be written\n"));
     std::error_code gone_already;
-    for (const auto& path : {path_, previous_}) std::filesystem::remove(path, gone_already);
+    for (const auto& path : {path_, previous_, next_}) std::filesystem::remove(path, gone_already);
   }
 
   // Of a file that this class has written, an unknown dtype is damage as well.
@@ -154,29 +156,30 @@ class BackupAndRestoreCallback : public Callback {
     }
   }
 
-  static bool is_missing(const std::filesystem::path& path) {
-    std::error_code unknown;
-    return status(path, unknown).type() == std::filesystem::file_type::not_found;
-  }
-
   static void move(const std::filesystem::path& from, const std::filesystem::path& to) {
     std::error_code not_there;
     std::filesystem::rename(from, to, not_there);
   }
 
-  // Whether the system has not refused it.
+  // Whether the system has not refused it. Until the new one is whole, those of before stay.
   bool save(Training& training) {
     const auto backup = guard_.accept(training, [&] { return training.backup(); });
     if (!backup) return true;
-    const bool is_chief = training.model().strategy().is_chief();
-    // Until the new one is there, this is what restoring finds.
-    if (is_chief) move(path_, previous_);
-    const bool is_saved = writes_.save(training, *backup, path_.string());
-    if (!is_saved && is_chief && is_missing(path_)) move(previous_, path_);
-    return is_saved;
+    const std::optional<Error> refusal = backup->try_save(next_.string());
+    if (!refusal && training.model().strategy().is_chief()) put_in_place();
+    return writes_.record_save(training, path_.string(), refusal);
   }
 
-  const std::filesystem::path path_, previous_;
+  // Makes the next backup, where there is one, the newest, and that the previous one. Wherever this
+  // ends, two of them are there, and another call does the rest.
+  void put_in_place() const {
+    std::error_code unknown;
+    if (!std::filesystem::exists(next_, unknown)) return;
+    move(path_, previous_);
+    move(next_, path_);
+  }
+
+  const std::filesystem::path path_, previous_, next_;
   BackupAndRestoreOptions options_;
   SaveGuard guard_;
   Writes writes_;

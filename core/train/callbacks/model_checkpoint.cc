@@ -153,7 +153,7 @@ class ModelCheckpointCallback : public Callback {
       return Snapshot(options_.save_weights_only ? model.variables() : model.checkpoint_variables(),
                       {}, model.strategy().workers());
     });
-    if (!snapshot || !writes_.save(training, *snapshot, path)) return;
+    if (!snapshot || !writes_.record_save(training, path, snapshot->try_save(path))) return;
     if (value) monitor_.improves(*value);
     if (model.strategy().is_chief()) forget_others({path, value.value_or(0)});
   }

@@ -52,8 +52,8 @@ std::string Writes::last_written() const {
   return str("what it has written ", moment_, " is still there: ", path_);
 }
 
-bool Writes::save(Training& training, const Snapshot& snapshot, const std::string& path) {
-  const std::optional<Error> refusal = snapshot.try_save(path);
+bool Writes::record_save(Training& training, const std::string& path,
+                         const std::optional<Error>& refusal) {
   if (refusal) training.count_failed_save();
   record(training, path, refusal);
   return !refusal;

@@ -21,9 +21,9 @@ class Writes {
   // What try_write() has returned of a write to `path`. The first refusal in a row is said, then
   // the second, the fourth and so on, with its reason and what there is of before.
   void record(Training& training, const std::string& path, const std::optional<Error>& refusal);
-  // Saves a snapshot, which is such a write, and counts a refusal among the failed saves. All
-  // workers call it. Whether it was written, for all alike.
-  bool save(Training& training, const Snapshot& snapshot, const std::string& path);
+  // The same of a save, whose refusal is counted among the failed saves. Whether there is none.
+  bool record_save(Training& training, const std::string& path,
+                   const std::optional<Error>& refusal);
   // When training ends: where the last write was refused, fit() throws that.
   void end(Training& training) const;
 
