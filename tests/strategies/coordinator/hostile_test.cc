@@ -18,6 +18,7 @@
 #include "strategies/coordinator/messages.h"
 #include "strategies/parameter_server/link.h"
 #include "tests/strategies/coordinator/testing.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -208,10 +209,9 @@ TEST_F(Hostile, ACallThatCannotBeServedLeavesTheWorkerAlone) {
 }
 
 TEST_F(Hostile, BytesThatAreNoMessageEndTheCall) {
-  constexpr uint64_t kSeed = 11;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
-  for (int i = 0; i < 50; ++i) {
+  const auto [seed, count] = trials(11, 50);
+  RandomStream random(seed);
+  for (uint64_t i = 0; i < count; ++i) {
     Stranger stranger(cluster_.address(0));
     if (i % 2 == 1) stranger.send({.attach = attach(), .commands = {}});
     std::string bytes(1 + random.below(200), '\0');
@@ -224,10 +224,9 @@ TEST_F(Hostile, BytesThatAreNoMessageEndTheCall) {
 }
 
 TEST_F(Hostile, BytesThatAreNoCallEndTheConnection) {
-  constexpr uint64_t kSeed = 12;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
-  for (int i = 0; i < 20; ++i) {
+  const auto [seed, count] = trials(12, 20);
+  RandomStream random(seed);
+  for (uint64_t i = 0; i < count; ++i) {
     const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -377,9 +376,8 @@ TEST(Messages, HaveAThousandCountsOfAResultAtMost) {
 }
 
 TEST(Messages, OutliveAnyDamage) {
-  constexpr uint64_t kSeed = 13;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, count] = trials(13, 20'000);
+  RandomStream random(seed);
   const ToWorker message{
       .attach = attach(),
       .commands = {coordinator::Run{.id = 1,
@@ -390,7 +388,7 @@ TEST(Messages, OutliveAnyDamage) {
                    Create{.resource = 3, .what = CreateVariable{"v", floats({1})}}, Drop{3}}};
   const std::string header = encode(message).header;
   int whole = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (uint64_t i = 0; i < count; ++i) {
     std::string damaged = header;
     for (uint64_t n = 1 + random.below(4); n > 0; --n)
       damaged[random.below(damaged.size())] = static_cast<char>(random.below(256));

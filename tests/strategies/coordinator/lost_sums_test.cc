@@ -15,6 +15,7 @@
 #include "tests/strategies/coordinator/fake_worker.h"
 #include "tests/strategies/coordinator/job.h"
 #include "tests/testing/gate.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -114,10 +115,9 @@ TEST(LostSums, AreMadeAgainOnAWorkerThatIsStartedAgain) {
 }
 
 TEST(LostSums, OfAWorkerAgainAndAgainGoToTheOthers) {
-  constexpr uint64_t kSeed = 11;
-  constexpr int kRounds = 8, kCalls = 60;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  constexpr int kCalls = 60;
+  const auto [seed, rounds] = trials(11, 8);
+  RandomStream random(seed);
   Job job(3);
   const auto strategy = job.strategy();
   const auto scope = strategy->scope();
@@ -126,7 +126,7 @@ TEST(LostSums, OfAWorkerAgainAndAgainGoToTheOthers) {
   coordinator->wait_for_workers();
   double total = 0;
   uint64_t calls = 0;
-  for (int round = 0; round < kRounds; ++round) {
+  for (uint64_t round = 0; round < rounds; ++round) {
     const uint64_t executed = coordinator->statistics().executed;
     for (int i = 0; i < kCalls; ++i) {
       const auto x = static_cast<float>(++calls);

@@ -4,6 +4,7 @@
 #include "core/base/random.h"
 #include "tests/strategies/coordinator/testing.h"
 #include "tests/strategies/parameter_server/process.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -62,20 +63,17 @@ class Processes : public ::testing::Test {
 };
 
 TEST_F(Processes, KilledAndStartedAgainInTheMiddleOfWork) {
-  constexpr uint64_t kSeed = 3;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  const Trials kills = trials(3, 4);
+  RandomStream random(kills.seed);
   connect();
   std::atomic<bool> stop = false;
   std::thread killer([&] {
-    for (int kill = 0; kill < 4 && !stop; ++kill) {
+    for (uint64_t kill = 0; kill < kills.count && !stop; ++kill) {
       const size_t victim = random.below(kWorkers);
       EXPECT_TRUE(wait_executed(executed() + random.below(3000)));
       workers_[victim]->kill_now();
-      EXPECT_TRUE(eventually([&] {
-        return stop ||
-               coordinator_->statistics().worker_failures == static_cast<uint64_t>(kill) + 1;
-      }));
+      EXPECT_TRUE(eventually(
+          [&] { return stop || coordinator_->statistics().worker_failures == kill + 1; }));
       start(victim);
       coordinator_->wait_for_workers();
     }
@@ -88,15 +86,13 @@ TEST_F(Processes, KilledAndStartedAgainInTheMiddleOfWork) {
     check(values);
   }
   killer.join();
-  EXPECT_EQ(coordinator_->statistics().worker_failures, 4u);
+  EXPECT_EQ(coordinator_->statistics().worker_failures, kills.count);
   EXPECT_TRUE(coordinator_->done());
 }
 
 // Each function adds 1: what is executed again must not do so twice.
 TEST_F(Processes, WhatIsPushedIsAppliedOnceHoweverOftenItIsExecuted) {
-  constexpr uint64_t kSeed = 5;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  RandomStream random(trials(5, 1).seed);
   const CountedOnServers counted;
   parameter_servers_ = counted.addresses();
   connect();
@@ -164,9 +160,7 @@ class ServerProcesses : public Processes {
 // Each function adds 1. The coordinator notices nothing of a server's end, however often it comes,
 // and what a server has lost is what the workers report.
 TEST_F(ServerProcesses, AKilledServerComesBackFromItsSnapshotAndWhatIsLostIsCounted) {
-  constexpr uint64_t kSeed = 9;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  RandomStream random(trials(9, 1).seed);
   const Counted counted(
       {Address::parse(parameter_servers_[0]), Address::parse(parameter_servers_[1])});
   counted.variable()->info();

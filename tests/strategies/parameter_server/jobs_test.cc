@@ -14,6 +14,7 @@
 #include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -98,9 +99,7 @@ TEST(Job, StartsInAnyOrderAndALostWorkerTakesItsPlaceAgain) {
 }
 
 TEST(Job, AKilledServerComesBackFromItsSnapshotAndTrainingGoesOn) {
-  constexpr uint64_t kSeed = 4;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  RandomStream random(trials(4, 1).seed);
   const TemporaryFolder snapshots("ps");
   const Job job({"--epochs=60", "--snapshots=" + snapshots.path()});
   std::unique_ptr<Process> servers[2] = {job.start("ps", 0), job.start("ps", 1)};

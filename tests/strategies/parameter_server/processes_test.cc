@@ -7,6 +7,7 @@
 #include "core/base/random.h"
 #include "tests/strategies/parameter_server/process.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -29,17 +30,16 @@ double value_of(ParameterClient& client) {
 }
 
 TEST(KilledWorker, LeavesWholePushesOnly) {
-  constexpr uint64_t kSeed = 1;
-  SCOPED_TRACE(str("seed ", kSeed));
-  RandomStream random(kSeed);
+  const auto [seed, kills] = trials(1, 5);
+  RandomStream random(seed);
   const TemporaryFolder folder("ps");
   TestServer server;
   const std::string address = server.address().text(), output = folder.path() + "/out";
-  constexpr int kKills = 5, kPushes = 12;
+  constexpr int kPushes = 12;
   const auto count = [&](int pushes) {
     return start({"worker", address, "worker:0", std::to_string(pushes)}, output);
   };
-  for (int i = 0; i < kKills; ++i) {
+  for (uint64_t i = 0; i < kills; ++i) {
     const auto worker = count(1'000'000);
     const int before = worker->lines("acknowledged");
     ASSERT_TRUE(worker->wait_for_lines("acknowledged", before + 2));
@@ -53,7 +53,8 @@ TEST(KilledWorker, LeavesWholePushesOnly) {
   const int acknowledged = last->lines("acknowledged");
   EXPECT_EQ(value, static_cast<double>(server->statistics().pushes_applied));
   EXPECT_GE(value, acknowledged);
-  EXPECT_LE(value, acknowledged + kKills) << "at most one push was under way at each kill";
+  EXPECT_LE(value, acknowledged + static_cast<double>(kills))
+      << "at most one push was under way at each kill";
 }
 
 TEST(KilledWorker, IsNotWaitedForInSynchronousTrainingAndWelcomeBack) {
@@ -113,8 +114,8 @@ struct CountedPushes {
   int acknowledged = 0;
   std::string output;  // of all servers
 
-  CountedPushes(uint64_t seed, const std::vector<std::string>& more) {
-    RandomStream random(seed);
+  CountedPushes(const Trials& kills, const std::vector<std::string>& more) {
+    RandomStream random(kills.seed);
     const TemporaryFolder folder("ps");
     const launcher::ReservedPort port;
     const std::string path = folder.path() + "/out";
@@ -138,8 +139,7 @@ struct CountedPushes {
         ++pushes;
       }
     });
-    constexpr int kKills = 4;
-    for (int i = 0; i < kKills; ++i) {
+    for (uint64_t i = 0; i < kills.count; ++i) {
       const int before = pushes;
       while (pushes < before + 40) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::microseconds(random.below(20'000)));
@@ -168,16 +168,12 @@ struct CountedPushes {
 };
 
 TEST(KilledServer, ComesBackFromItsSnapshotAndCountsWhatIsLost) {
-  constexpr uint64_t kSeed = 2;
-  SCOPED_TRACE(str("seed ", kSeed));
-  const CountedPushes counted(kSeed, {});
+  const CountedPushes counted(trials(2, 4), {});
   EXPECT_EQ(counted.value, counted.acknowledged - counted.lost()) << counted.output;
 }
 
 TEST(KilledServer, WithALogLosesNothing) {
-  constexpr uint64_t kSeed = 3;
-  SCOPED_TRACE(str("seed ", kSeed));
-  const CountedPushes counted(kSeed, {"30", "log"});
+  const CountedPushes counted(trials(3, 4), {"30", "log"});
   EXPECT_EQ(counted.value, counted.acknowledged) << counted.output;
   EXPECT_EQ(counted.lost(), 0) << counted.output;
   EXPECT_NE(counted.output.find("changes from the log"), std::string::npos) << counted.output;
