@@ -14,11 +14,13 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "core/base/temporary_folder.h"
 #include "core/train/safetensors.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -221,6 +223,14 @@ TEST_P(Loops, SurvivorsOfAFrozenWorkerNameIt) {
                           victim);
 }
 
+// The newest backup is of the sixth step, and the one before is there.
+void expect_backups_of_sixth_step(const std::string& folder) {
+  const std::string newest = folder + "/backup.safetensors";
+  EXPECT_THAT(read_safetensors(newest).metadata.at("training"),
+              AllOf(HasSubstr(R"("epoch":1)"), HasSubstr(R"("step":0)")));
+  read_safetensors(newest + ".previous");
+}
+
 // A job of twelve steps that saves after every third, and where one comes to harm in the save after
 // the ninth: the chief when it has written a part of the file.
 class Saves : public Loops {
@@ -241,10 +251,7 @@ class Saves : public Loops {
     if (GetParam() == "own") {
       EXPECT_EQ(read_safetensors(folder + "/loop.safetensors").metadata.at("steps"), "6");
     } else {
-      const std::string newest = folder + "/backup.safetensors";
-      EXPECT_THAT(read_safetensors(newest).metadata.at("training"),
-                  AllOf(HasSubstr(R"("epoch":1)"), HasSubstr(R"("step":0)")));
-      read_safetensors(newest + ".previous");
+      expect_backups_of_sixth_step(folder);
     }
     EXPECT_EQ(weights_of(job(folder)), undisturbed());
   }
@@ -332,6 +339,33 @@ TEST(MultiWorker, AJobGoesOnWithTheSameBitsAfterItsChiefIsKilledInASave) {
   const std::string expected = weights_of(job);
   job.flags = {"--at=save", "--step=9", victim_flag(0)};
   expect_to_go_on(job, expected);
+}
+
+// In the seventh step, on its way forward or back, in the reduction or the update, as it comes. The
+// others may have done a part of the update then, and do not save it.
+TEST(MultiWorker, AWorkerKilledAtAnyMomentOfAStepIsNamedAndTheJobGoesOnWithTheSameBits) {
+  const auto [seed, count] = trials(20'261'127, 2);
+  RandomStream random(seed);
+  for (const std::string backend : {"auto", "tcp"}) {
+    const Job job{.workers = 3,
+                  .flags = {"--width=8192"},
+                  .environment = {{"COHORT_COLLECTIVE_BACKEND", backend}}};
+    const std::string expected = weights_of(job);
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto victim = static_cast<int>(random.below(3));
+      const uint64_t percent = random.below(100);
+      SCOPED_TRACE(str(backend, ", worker:", victim, " after ", percent, "% of a step"));
+      const TemporaryFolder folder("backup");
+      Job saving = job;
+      saving.flags.insert(saving.flags.end(), {"--save_freq=3", "--backup=" + folder.path()});
+      Job harmed = saving;
+      harmed.flags.insert(harmed.flags.end(), {"--harm=kill", "--at=next", "--step=6",
+                                               str("--percent=", percent), victim_flag(victim)});
+      expect_killed_and_named(launch_of(harmed), victim);
+      expect_backups_of_sixth_step(folder.path());
+      EXPECT_EQ(weights_of(saving), expected);
+    }
+  }
 }
 
 // An attempt comes four steps far, of which the last is lost: with what is saved, it takes four of

@@ -1,6 +1,8 @@
 // A small training of several workers, of which one can come to harm at a moment of choice: in the
 // first attempt, or another one in each.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +21,7 @@ namespace {
 
 struct Settings {
   std::string loop, backup, harm, at;
-  int64_t epochs, batch, devices, save_freq, grace, victim, step;
+  int64_t epochs, batch, width, devices, save_freq, grace, victim, step, percent;
   bool shuffle, again;
 };
 
@@ -32,16 +34,20 @@ Settings parse(int argc, char** argv) {
   s.grace = flags.integer("grace", 0, "seconds to live after SIGTERM", {.min = 0});
   s.epochs = flags.integer("epochs", 2, "passes over the data", {.min = 1});
   s.batch = flags.integer("batch", 12, "rows of a step, over all replicas", {.min = 1});
+  s.width = flags.integer("width", 0, "units of a hidden layer; 0: there is none", {.min = 0});
   s.devices = flags.integer("devices", 1, "replicas of each worker", {.min = 1, .max = 16});
   s.harm = flags.text("harm", "none", "what happens to the victim",
                       {.choices = {"none", "kill", "stop", "pause", "term", "throw", "sleep"}});
   s.at = flags.text("at", "step",
                     "when: before or after it joins, after a step, in the save that follows a step "
-                    "(with --harm=kill or stop), in the first validation (which there is only "
-                    "then), or at the end",
-                    {.choices = {"start", "joined", "step", "save", "validation", "end"}});
+                    "(with --harm=kill or stop), in the step that follows one (of fit), in the "
+                    "first validation (which there is only then), or at the end",
+                    {.choices = {"start", "joined", "step", "save", "next", "validation", "end"}});
   s.victim = flags.integer("victim", 1, "its rank");
-  s.step = flags.integer("step", 5, "after which step of the attempt");
+  s.step = flags.integer("step", 5, "after which step of the attempt", {.min = 1});
+  s.percent =
+      flags.integer("percent", 0, "with --at=next: how much of a step's time has passed then",
+                    {.min = 0, .max = 99});
   s.again = flags.boolean("again", false,
                           "whether the worker after the victim comes to harm in the next attempt, "
                           "and so on");
@@ -109,6 +115,33 @@ class Harm : public Callback {
   int64_t steps_ = 0;
 };
 
+// In the step after the one of the settings, when a part of the time has passed that a step takes
+// at least.
+class HarmInNextStep : public Callback {
+ public:
+  explicit HarmInNextStep(const Settings& settings) : settings_(settings) {}
+  void on_batch_begin(Training&) override {
+    began_ = Clock::now();
+    if (steps_ != settings_.step) return;
+    const auto moment = began_ + shortest_ * settings_.percent / 100;
+    std::thread([settings = settings_, moment] {
+      std::this_thread::sleep_until(moment);
+      come_to_harm(settings);
+    }).detach();
+  }
+  void on_batch_end(Training&) override {
+    shortest_ = std::min(shortest_, Clock::now() - began_);
+    ++steps_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Settings settings_;
+  Clock::time_point began_;
+  Clock::duration shortest_ = Clock::duration::max();
+  int64_t steps_ = 0;
+};
+
 void report(const Model& model, double loss) {
   std::string bytes;
   for (const auto& variable : model.variables()) {
@@ -133,6 +166,7 @@ double fit(const Settings& s, Model& model, const data::Dataset& train, bool har
     options.validation_data = harming(data::synthetic_digits(360), s, harmed).batch(12);
   if (harmed && (s.at == "step" || s.at == "save"))
     options.callbacks.push_back(std::make_shared<Harm>(s));
+  if (harmed && s.at == "next") options.callbacks.push_back(std::make_shared<HarmInNextStep>(s));
   if (!s.backup.empty())
     options.callbacks.push_back(callbacks::BackupAndRestore(
         s.backup, {.save_freq = s.save_freq, .grace_seconds = static_cast<double>(s.grace)}));
@@ -186,7 +220,7 @@ int main(int argc, char** argv) {
     const Settings s = parse(argc, argv);
     const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
-    if ((s.at == "step" || s.at == "save" || s.at == "joined") &&
+    if ((s.at == "step" || s.at == "save" || s.at == "next" || s.at == "joined") &&
         (s.harm == "kill" || s.harm == "stop" || s.harm == "throw"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
@@ -195,9 +229,12 @@ int main(int argc, char** argv) {
     MultiWorkerMirroredStrategy strategy;
     if (harmed && s.at == "joined") come_to_harm(s);
     const auto scope = strategy.scope();
-    auto model =
-        nn::Sequential({nn::Conv2D(4, 3, {.activation = nn::tanh}), nn::SyncBatchNormalization(),
-                        nn::AveragePooling2D(4), nn::Flatten(), nn::Dense(10)});
+    std::vector<nn::Layer> layers = {nn::Conv2D(4, 3, {.activation = nn::tanh}),
+                                     nn::SyncBatchNormalization(), nn::AveragePooling2D(4),
+                                     nn::Flatten()};
+    if (s.width > 0) layers.push_back(nn::Dense(s.width, {.activation = nn::tanh}));
+    layers.push_back(nn::Dense(10));
+    auto model = nn::Sequential(layers);
     model.build({{DType::kFloat32, {1, 28, 28, 1}}});
     model.compile({.optimizer = optim::SGD(0.05, {.momentum = 0.9}),
                    .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
