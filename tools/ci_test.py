@@ -20,7 +20,8 @@ class Ci(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         (self.folder / ".ci").mkdir()
-        shutil.copy(_ROOT / ".ci/run", self.folder / ".ci/run")
+        for file in (".ci/run", ".ci/allowed_skips"):
+            shutil.copy(_ROOT / file, self.folder / file)
 
     def run_ci(self, steps, with_cuda=False):
         """The lines and the exit status, where `steps` are the cases of what ./dev does by its arguments."""
@@ -54,6 +55,25 @@ class Ci(unittest.TestCase):
         lines, status = self.run_ci("lint) exit 1 ;;\ntest) echo '3 passed, 2 failed'; exit 3 ;;")
         self.assertEqual(lines[-3:], ["failed step: ./dev lint", "failed step: ./dev test", "3 passed, 3 failed"])
         self.assertEqual(status, 1)
+
+    def test_says_what_was_skipped_by_reason(self):
+        no_gpu = "echo 'skipped Gpu.Adds: no GPU: no driver'"
+        no_right = "echo 'skipped SmallDisks.Fill: no mounts of its own: Operation not permitted'"
+        lines, status = self.run_ci(
+            f"test) {no_gpu}; {no_right}; echo '2 skipped'; echo '3 passed, 0 failed' ;;\n"
+            f"'test --config'*) {no_gpu}; echo '1 skipped'; echo '1 passed, 0 failed' ;;",
+            with_cuda=True,
+        )
+        summary = ["2 skipped: no GPU: no driver", "1 skipped: no mounts of its own: Operation not permitted"]
+        self.assertEqual(lines[-3:], [*summary, "4 passed, 0 failed"])
+        self.assertEqual(status, 0)
+
+    def test_fails_for_what_is_skipped_for_a_reason_that_is_not_allowed(self):
+        for test in ("SmallDisks.Fill: no mounts of its own: Invalid argument", "__main__.all: mpirun is not installed"):
+            lines, status = self.run_ci(f"test) echo 'skipped {test}'; echo '1 skipped'; echo '3 passed, 0 failed' ;;")
+            said = [f"not to be skipped: {test}", "failed step: skips that .ci/allowed_skips does not name"]
+            self.assertEqual(lines[-3:], [*said, "3 passed, 1 failed"])
+            self.assertEqual(status, 1)
 
     def test_closes_on_the_count_when_tests_end_before_they_are_counted(self):
         for steps in ("test) exit 1 ;;", "test) echo 'cannot build'; exit 1 ;;"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the test cases of one Bazel run: `count_tests.py BUILD_EVENT_JSON_FILE BAZEL_EXIT_STATUS`.
 
-Prints the reasons of those that were skipped and `N skipped`, if any were, and closes on `N passed, N failed`.
+Prints a line `skipped TEST: REASON` for each that was, and `N skipped`, if any were, and closes on `N passed, N failed`.
 """
 
 import json
@@ -13,6 +13,9 @@ import xml.etree.ElementTree
 
 # What a test may have written, and XML has no place for: one such character would make the whole file unreadable.
 _NOT_OF_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# Where a test of GoogleTest was skipped, before the reason.
+_PLACE = re.compile(r"\A\S+:\d+\n")
 
 TESTS_FAILED, NO_TESTS = 3, 4  # exit statuses of `bazel test` after a build that succeeded
 
@@ -40,6 +43,11 @@ def cases_of(result):
             yield from read_xml(path).iter("testcase")
 
 
+def reason_of(skipped):
+    """Of a <skipped> element, in one line."""
+    return " ".join(_PLACE.sub("", skipped.get("message") or "no reason given").split())
+
+
 def count(events, status):
     passed = failed = 0
     skipped = []  # a line for each, with the reason
@@ -50,7 +58,7 @@ def count(events, status):
                 failed_here += 1
             elif case.find("skipped") is not None:
                 name = f"{case.get('classname')}.{case.get('name')}"
-                skipped.append(f"skipped {name}: {case.find('skipped').get('message') or 'no reason given'}")
+                skipped.append(f"skipped {name}: {reason_of(case.find('skipped'))}")
             elif case.get("status") != "notrun":
                 passed += 1
         # A program can also fail as a whole: a crash, a time-out, a sanitizer's verdict.

@@ -289,7 +289,7 @@ class Test(Dev):
         (self.folder / "test.xml").write_bytes(
             b'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites><testsuite><testcase name="good" />'
             b'<testcase name="bad"><failure message="\x1b[31m&lt;\xff\xc2\xa7"><![CDATA[\0\x07]]></failure></testcase>'
-            b'<testcase classname="Odd" name="one"><skipped message="no \x08bell" /></testcase></testsuite></testsuites>'
+            b'<testcase classname="Odd" name="one"><skipped message="odd.cc:7&#x0A;no \x08bell,&#x0A;no book" /></testcase></testsuite></testsuites>'
         )
         output = {"name": "test.xml", "uri": f"file://{self.folder}/test.xml"}
         result = {"status": "FAILED", "testActionOutput": [output]}
@@ -301,7 +301,7 @@ class Test(Dev):
             "done",
         )
         status, out, said = self.dev("test")
-        self.assertEqual((status, out), (3, "skipped Odd.one: no ?bell\n1 skipped\n1 passed, 1 failed\n"), said)
+        self.assertEqual((status, out), (3, "skipped Odd.one: no ?bell, no book\n1 skipped\n1 passed, 1 failed\n"), said)
 
 
 class Lint(Dev):
