@@ -480,7 +480,7 @@ TEST_F(Gpu, TrainsMirroredReplicasAsTheCpuDoes) {
 
 // In processes of their own, since other tests here have named both GPUs.
 TEST(GpuDeathTest, ACardThatIsNotNamedIsNotTouched) {
-  if (!testing::first_card_in_use()) GTEST_SKIP() << "there is no card";
+  if (!testing::first_card_in_use()) GTEST_SKIP() << "no GPU: no card is in this machine";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(train_and_tell_of_the_card("cpu:0"), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(train_and_tell_of_the_card("gpu:0"), ::testing::ExitedWithCode(1), "");
