@@ -39,6 +39,7 @@ std::vector<Gradient> CentralStorageStrategy::reduce_gradients(
 
 void CentralStorageStrategy::begin_update() { replicas_->meet(); }
 void CentralStorageStrategy::end_update() { replicas_->meet(); }
+std::optional<StepWaits> CentralStorageStrategy::waits() const { return replicas_->waits(); }
 
 PerReplica<std::vector<Tensor>> CentralStorageStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class CentralStorageStrategy final : public Strategy {
   // Nobody updates a variable before all replicas have read it, nor reads it before it is updated.
   void begin_update() override;
   void end_update() override;
+  std::optional<StepWaits> waits() const override;
 
  protected:
   PerReplica<std::vector<Tensor>> run_replicas(const Function& function,

@@ -301,6 +301,7 @@ void LocalReplicas::on_replicas(const RunOptions& options, int first_replica, co
       abort(as_error(first_error, process_));
     }
   });
+  if (step_ != nullptr) waited_ += step_->in_collectives().count();
   if (!first_error) return;
   drop_communicators();
   std::rethrow_exception(first_error);
@@ -324,6 +325,11 @@ PerReplica<std::vector<Tensor>> LocalReplicas::run(const Strategy& strategy,
     throw;
   }
   return outputs;
+}
+
+std::optional<StepWaits> LocalReplicas::waits() const {
+  if (replicas_in_sync_ > 1 && has_gpu(devices_)) return std::nullopt;
+  return StepWaits{.all = std::chrono::nanoseconds(waited_.load())};
 }
 
 void LocalReplicas::close_after(const Error& cause) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -96,6 +98,8 @@ class LocalReplicas {
   PerReplica<std::vector<Tensor>> run(const Strategy& strategy, const Function& function,
                                       const PerReplica<std::vector<Tensor>>& inputs,
                                       const ReplicaGroup& group, const RunOptions& options);
+  // What Strategy::waits promises, of replicas that are in step with none elsewhere.
+  std::optional<StepWaits> waits() const;
 
  private:
   // Anew, because an aborted group stays broken.
@@ -122,6 +126,7 @@ class LocalReplicas {
   OutputMemory output_memory_;
   std::optional<Device> home_;       // of the variables that replicas share; none: each has copies
   std::shared_ptr<StepWatch> step_;  // null where there are other processes, or one replica
+  std::atomic<int64_t> waited_ = 0;  // in all its steps, in nanoseconds
   mutable std::mutex mutex_;         // guards what follows; a run alone changes the vector
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none where there is one replica
   bool connected_ = false;

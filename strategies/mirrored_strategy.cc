@@ -29,6 +29,7 @@ std::vector<Gradient> MirroredStrategy::reduce_gradients(const std::vector<Gradi
 
 void MirroredStrategy::begin_update() { replicas_->meet(); }
 void MirroredStrategy::end_update() { replicas_->meet(); }
+std::optional<StepWaits> MirroredStrategy::waits() const { return replicas_->waits(); }
 
 PerReplica<std::vector<Tensor>> MirroredStrategy::run_replicas(
     const Function& function, const PerReplica<std::vector<Tensor>>& inputs,

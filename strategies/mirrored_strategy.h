@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class MirroredStrategy final : public Strategy {
   // As CentralStorageStrategy's, where replicas share variables.
   void begin_update() override;
   void end_update() override;
+  std::optional<StepWaits> waits() const override;
 
  protected:
   PerReplica<std::vector<Tensor>> run_replicas(const Function& function,

@@ -241,6 +241,12 @@ std::shared_ptr<Variable> MultiWorkerMirroredStrategy::create_variable(
 void MultiWorkerMirroredStrategy::begin_update() { replicas_->meet(); }
 void MultiWorkerMirroredStrategy::end_update() { replicas_->meet(); }
 
+std::optional<StepWaits> MultiWorkerMirroredStrategy::waits() const {
+  std::optional<StepWaits> waits = replicas_->waits();
+  if (waits && group_ != nullptr) waits = group_->waits();
+  return waits;
+}
+
 bool MultiWorkerMirroredStrategy::is_home_of(const Variable& variable) const {
   return replicas_->is_home_of(variable);
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   // As MirroredStrategy's, where all workers share variables.
   void begin_update() override;
   void end_update() override;
+  std::optional<StepWaits> waits() const override;
 
  protected:
   PerReplica<std::vector<Tensor>> run_replicas(const Function& function,

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server_strategy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -30,6 +31,7 @@ namespace cohort {
 namespace {
 
 using Options = ParameterServerStrategy::Options;
+using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMinShardBytes = 256 << 10;
 // What a shard of a table whose rows are made on first use counts for, where shards are placed.
@@ -241,14 +243,26 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
                                       const ReplicaGroup& group, const RunOptions& run_options) {
     const auto ready = server_function(function, inputs, group);
     const ReplicaGroup own = without_signatures(group);
+    const auto begin = Clock::now();
+    Clock::duration on_replicas{0};
     auto outputs = ready->run(inputs, [&](const Function& f, const auto& all) {
-      return replicas.run(strategy, f, all, own, run_options);
+      const auto replicas_begin = Clock::now();
+      auto results = replicas.run(strategy, f, all, own, run_options);
+      on_replicas += Clock::now() - replicas_begin;
+      return results;
     });
     if (session->consistency().synchronous())
       began = true;  // to push is to take part
     else if (ready->pushed_version() > 0)
       complete_step();
+    waited += std::chrono::nanoseconds(Clock::now() - begin - on_replicas).count();
     return outputs;
+  }
+
+  std::optional<StepWaits> waits() const {
+    std::optional<StepWaits> waits = replicas.waits();
+    if (waits) waits->all += std::chrono::nanoseconds(waited.load());
+    return waits;
   }
 
   bool has_begun() const { return began; }
@@ -361,6 +375,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   std::map<std::string, int> keys;  // in use, with how many have been made of each
   bool began = false;               // others may wait for this worker
   int64_t clock = 0;                // of bounded staleness: how many steps it has done
+  std::atomic<int64_t> waited = 0;  // for servers, in all steps, in nanoseconds
 };
 
 ParameterServerStrategy::ParameterServerStrategy(const Options& options)
@@ -405,6 +420,7 @@ std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
 RemoteUpdates* ParameterServerStrategy::remote_updates() { return state_.get(); }
 void ParameterServerStrategy::end_training() { state_->leave(state_->options.timeout); }
 StrategyReport ParameterServerStrategy::take_report() { return state_->session->take_report(); }
+std::optional<StepWaits> ParameterServerStrategy::waits() const { return state_->waits(); }
 bool ParameterServerStrategy::is_home_of(const Variable& variable) const {
   const auto* on_servers = dynamic_cast<const ServerVariable*>(&variable);
   return on_servers != nullptr && on_servers->session() == session();

@@ -117,6 +117,8 @@ class ParameterServerStrategy final : public Strategy {
   void end_training() override;
   // ServerSession::take_report().
   StrategyReport take_report() override;
+  // Pulls and pushes count as waiting, and what synchronous updates and max_staleness wait for.
+  std::optional<StepWaits> waits() const override;
 
   // How many chiefs and workers there are.
   int num_workers() const;

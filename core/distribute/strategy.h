@@ -15,6 +15,7 @@
 #include "core/distribute/remote_updates.h"
 #include "core/distribute/replica_context.h"
 #include "core/distribute/step_function.h"
+#include "core/distribute/step_waits.h"
 #include "core/distribute/strategy_report.h"
 #include "core/distribute/workers.h"
 #include "core/graph/gradients.h"
@@ -189,6 +190,9 @@ class Strategy {
   virtual void end_training() {}
   // What there is to say about the steps since the last call.
   virtual StrategyReport take_report() { return {}; }
+  // For how long all steps so far have stood still. Nothing where nobody here sees it, as where
+  // GPUs combine values by themselves. From any thread.
+  virtual std::optional<StepWaits> waits() const { return StepWaits{}; }
   // Runs `function` once on every local replica at the same time, with that replica's inputs, and
   // waits for all. Result: one list of outputs per local replica. An error of a replica stops the
   // others, and the first one is thrown when all have. Then no variable has changed and the next

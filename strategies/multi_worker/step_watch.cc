@@ -16,6 +16,14 @@ Error mismatch(int64_t fewer, int64_t more) {
                    fewer, " of them, and another one has asked for ", more));
 }
 
+// Of the replica for which it is shortest.
+template <typename Replicas, typename Time>
+std::chrono::nanoseconds shortest(const Replicas& replicas, const Time& time) {
+  int64_t least = INT64_MAX;
+  for (const auto& replica : replicas) least = std::min(least, time(replica));
+  return std::chrono::nanoseconds(least);
+}
+
 }  // namespace
 
 class WatchedCommunicator final : public ForwardingCommunicator {
@@ -33,7 +41,7 @@ class WatchedCommunicator final : public ForwardingCommunicator {
     watch_->begin_collective(replica_);
     const bool is_barrier = std::holds_alternative<BarrierCall>(call);
     const auto last_barrier = std::exchange(replica_.barrier_ended, std::nullopt);
-    if (is_barrier && last_barrier) add_waited(Clock::now() - *last_barrier);
+    if (is_barrier && last_barrier) add(replica_.between_barriers, Clock::now() - *last_barrier);
     timed([&] { inner().run(call); });
     if (is_barrier) replica_.barrier_ended = Clock::now();
   }
@@ -55,10 +63,10 @@ class WatchedCommunicator final : public ForwardingCommunicator {
   void timed(const Work& work) {
     const auto begin = Clock::now();
     work();
-    add_waited(Clock::now() - begin);
+    add(replica_.in_collectives, Clock::now() - begin);
     replica_.has_combined = true;
   }
-  void add_waited(std::chrono::nanoseconds time) { replica_.waited += time.count(); }
+  static void add(std::atomic<int64_t>& sum, std::chrono::nanoseconds time) { sum += time.count(); }
 
   const std::shared_ptr<StepWatch> watch_;
   StepWatch::Replica& replica_;
@@ -105,7 +113,8 @@ void StepWatch::end_step(int replica) {
 void StepWatch::begin_step() {
   for (Replica& replica : replicas_) {
     replica.has_combined = false;
-    replica.waited = 0;
+    replica.in_collectives = 0;
+    replica.between_barriers = 0;
     replica.collectives = 0;
     replica.has_ended = false;
     replica.barrier_ended.reset();
@@ -118,11 +127,14 @@ bool StepWatch::has_combined() const {
   });
 }
 
+std::chrono::nanoseconds StepWatch::in_collectives() const {
+  return shortest(replicas_, [](const Replica& r) { return r.in_collectives.load(); });
+}
+
 std::chrono::nanoseconds StepWatch::waited() const {
-  const auto least =
-      std::min_element(replicas_.begin(), replicas_.end(),
-                       [](const Replica& a, const Replica& b) { return a.waited < b.waited; });
-  return std::chrono::nanoseconds(least->waited);
+  return shortest(replicas_, [](const Replica& r) {
+    return r.in_collectives.load() + r.between_barriers.load();
+  });
 }
 
 }  // namespace cohort

@@ -33,8 +33,10 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   void begin_step();
   // Whether some replica may have got the result of a collective, and done something with it.
   bool has_combined() const;
-  // How long replicas have waited in collectives: the one that did so least. Between two Barriers
-  // on end some write for all, which counts as waiting on all.
+  // How long replicas have waited in collectives: the one that did so least. At any time.
+  std::chrono::nanoseconds in_collectives() const;
+  // The same, where what is between two Barriers on end counts as waiting too: some write for all
+  // there.
   std::chrono::nanoseconds waited() const;
 
   // Ends all that is watched, from now on too: also what is not yet in the hands of who would end
@@ -45,7 +47,8 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   friend class WatchedCommunicator;
   struct Replica {
     std::atomic<bool> has_combined = false;
-    std::atomic<int64_t> waited = 0;       // in nanoseconds
+    // In nanoseconds.
+    std::atomic<int64_t> in_collectives = 0, between_barriers = 0;
     std::atomic<int64_t> collectives = 0;  // that it has asked for
     std::atomic<bool> has_ended = false;
     // When a Barrier was over, if that was the last collective; of the replica's thread.

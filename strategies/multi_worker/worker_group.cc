@@ -63,13 +63,18 @@ WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::millisec
     : link_(std::move(link)),
       step_(std::move(step)),
       communicator_(std::move(link_->connect("workers", 1, limit).front())),
-      before_failing_(std::move(before_failing)) {}
+      before_failing_(std::move(before_failing)) {
+  waits_.for_worker.resize(static_cast<size_t>(link_->size()));
+}
 
 void WorkerGroup::run(const std::string& topic, const Call& call) {
   const auto begin = std::chrono::steady_clock::now();
   try {
     communicator_->run(call);
-    waited_ += std::chrono::steady_clock::now() - begin;
+    const auto time = std::chrono::steady_clock::now() - begin;
+    waited_ += time;
+    const std::lock_guard lock(mutex_);
+    waits_.all += time;
   } catch (const Error& error) {
     if (error.code() != Code::kDeadlineExceeded) throw cause_of(error);
     throw Error(error.code(),
@@ -198,7 +203,9 @@ std::vector<std::string> WorkerGroup::exchange_before_step(const std::string& to
   const std::lock_guard one_at_a_time(calling_);
   const std::vector<Record> records = meet(topic, value, {}, step_times());
   name_stragglers(topic, records);
-  return values_of(topic, value, records);
+  std::vector<std::string> values = values_of(topic, value, records);
+  add_waits(records);
+  return values;
 }
 
 void WorkerGroup::begin_computing() {
@@ -246,6 +253,26 @@ void WorkerGroup::name_stragglers(const std::string& topic, const std::vector<Re
                      ", the slowest for ", StragglerWatch::kSteps, " steps: before ", topic,
                      " it was busy for ", text(slow_network->own), ", and the rest took ",
                      text(slow_network->median), "\n"));
+}
+
+// Of the step before and what came after it, which together took all workers equally long: what
+// one has computed for less than the others it has waited for more.
+void WorkerGroup::add_waits(const std::vector<Record>& records) {
+  const auto in_step = step_->in_collectives();
+  const auto last = std::ranges::max_element(records, {}, &Record::computed);
+  const int64_t own = records[static_cast<size_t>(rank())].computed;
+  const std::chrono::nanoseconds ahead(own > 0 ? last->computed - own : 0);
+  const std::lock_guard lock(mutex_);
+  waits_.all += in_step;
+  waits_.for_worker[static_cast<size_t>(last - records.begin())] +=
+      std::min(ahead, waited_ + in_step);
+}
+
+StepWaits WorkerGroup::waits() const {
+  const std::lock_guard lock(mutex_);
+  StepWaits waits = waits_;
+  waits.all += step_->in_collectives();
+  return waits;
 }
 
 std::vector<std::string> WorkerGroup::values_of(const std::string& topic, std::string_view own,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/distribute/step_waits.h"
 #include "core/distribute/workers.h"
 #include "strategies/multi_worker/step_times.h"
 #include "strategies/multi_worker/step_watch.h"
@@ -37,6 +38,8 @@ class WorkerGroup final : public Workers {
   // From here on, to the next step, this worker computes: what it does before, for all, does not
   // make it slow.
   void begin_computing();
+  // Of this worker's steps and calls so far.
+  StepWaits waits() const;
   void broadcast(const std::string& topic, void* data, size_t bytes) override;
   [[noreturn]] void fail(const Error& error) override;
   // As fail(), of a step that changes variables: where some worker may have done so already, the
@@ -74,6 +77,7 @@ class WorkerGroup final : public Workers {
   // Of the step that has ended.
   StepTimes step_times();
   void name_stragglers(const std::string& topic, const std::vector<Record>& records);
+  void add_waits(const std::vector<Record>& records);
   void run(const std::string& topic, const Call& call);
   bool is_other(const std::string& name) const;
 
@@ -88,6 +92,7 @@ class WorkerGroup final : public Workers {
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false;
   std::optional<Error> shared_error_, final_error_;
+  StepWaits waits_;  // without those of the step that step_ still has
 };
 
 }  // namespace cohort

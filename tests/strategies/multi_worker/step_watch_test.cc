@@ -49,6 +49,7 @@ TEST(StepWatchTest, TimeBetweenTwoBarriersOnEndIsNoComputation) {
     alone->barrier();
   };
   EXPECT_GE(waited_in(update), std::chrono::milliseconds(2));
+  EXPECT_LE(watch->in_collectives(), watch->waited() - std::chrono::milliseconds(2));
   EXPECT_LT(waited_in([&] {
               compute();
               alone->barrier();
