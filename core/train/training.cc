@@ -191,7 +191,7 @@ void Training::run_epoch() {
   try {
     while (!stopping()) {
       const auto step_before = std::exchange(step_began_, Clock::now());
-      const auto batch = feed_.next();
+      const auto batch = next_batch();
       if (!batch) break;
       run_step(*batch, step_before);
     }
@@ -212,9 +212,18 @@ void Training::resume_data() {
   }
 }
 
+std::optional<data::DistributedBatch> Training::next_batch() {
+  const auto begin = StepMeter::now(model_.strategy());
+  auto batch = feed_.next();
+  if (batch) step_meter_.add_input(begin, StepMeter::now(model_.strategy()));
+  return batch;
+}
+
 void Training::run_step(const data::DistributedBatch& batch, Clock::time_point step_before) {
   call(&Callback::on_batch_begin);
+  const auto begin = StepMeter::now(model_.strategy());
   stepper_.train(batch, options_.class_weight, totals_);
+  step_meter_.add_run(begin, StepMeter::now(model_.strategy()));
   ++step_;
   if (!end_by_ && model_.strategy().workers().stop_requested()) {
     end_by_ = step_before + grace_;
@@ -272,6 +281,7 @@ void Training::end_epoch() {
   if (!stopping()) steps_ = step_;
   Logs logs = this->logs();
   if (!options_.allow_nan_loss) require_finite(logs.at("loss"), epoch_ + 1);
+  step_shares_ = std::exchange(step_meter_, {}).shares();
   report_ = model_.strategy().take_report();
   for (const auto& [name, value] : report_.numbers) logs[name] = value;
   add_failed_saves(logs);

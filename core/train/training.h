@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/train/feed.h"
 #include "core/train/model.h"
+#include "core/train/step_meter.h"
 #include "core/train/stepper.h"
 
 namespace cohort {
@@ -33,6 +34,8 @@ class Training {
   Logs logs() const { return stepper_.logs(totals_); }
   // What the strategy has said about the epoch; for on_epoch_end().
   const StrategyReport& report() const { return report_; }
+  // What its steps have taken their time for, those of this process; for on_epoch_end().
+  const StepShares& step_shares() const { return step_shares_; }
 
   // Ends training after the present step, whose epoch then ends as any other, or after the present
   // epoch.
@@ -100,6 +103,8 @@ class Training {
   void restore_callbacks(const Tensors& states, const std::string& source) const;
   // `step_before` is when the step before began, its wait for data included.
   void run_step(const data::DistributedBatch& batch, Clock::time_point step_before);
+  // The next one of the epoch, or nothing.
+  std::optional<data::DistributedBatch> next_batch();
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
@@ -125,6 +130,8 @@ class Training {
   History history_;
   Totals totals_;
   StrategyReport report_;
+  StepMeter step_meter_;
+  StepShares step_shares_;
   int64_t epoch_ = 0, step_ = 0, failed_saves_ = 0;
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch

@@ -1,4 +1,5 @@
 // Training by several workers, each a thread with a strategy of its own.
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -276,6 +277,31 @@ TEST(MultiWorkerTraining, CallbacksDecideAlikeAndTheChiefAloneWrites) {
   EXPECT_EQ(saves.values().at(0), 3) << "a log, events and the newest model";
   EXPECT_EQ(saves.values().at(1), 0);
   EXPECT_EQ(lines_in(folder + "/chief/log.csv"), 4);
+}
+
+TEST(MultiWorkerTraining, StepsTellForWhichWorkerTheyHaveWaited) {
+  Found<StepShares> found;
+  on_good_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_begin = [&](Training&) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+      while (!worker.is_chief() && std::chrono::steady_clock::now() < end) {
+      }
+    };
+    hooks->epoch_end = [&](Training& training, Logs&) {
+      found.set(worker, training.step_shares());
+    };
+    model.fit(points(64).batch(8), quietly({hooks}));
+  });
+  const StepShares& chief = found.values().at(0);
+  EXPECT_EQ(chief.for_worker.at(0), 0) << "itself";
+  EXPECT_EQ(chief.steps, 8);
+  EXPECT_GT(8 * chief.seconds * chief.for_worker.at(1), 0.005) << "of 0.04 s";
+  for (const auto& [rank, shares] : found.values())
+    EXPECT_NEAR(shares.compute + shares.input + shares.communication.value() + shares.for_workers(),
+                1, 1e-9);
 }
 
 // Whose names for the files may be others than the chief's.

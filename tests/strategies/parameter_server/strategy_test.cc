@@ -9,6 +9,7 @@
 #include "core/ops/control_flow.h"
 #include "core/ops/math_ops.h"
 #include "core/train/callbacks.h"
+#include "core/train/training.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "tests/strategies/parameter_server/job.h"
 #include "tests/testing/event_fields.h"
@@ -373,6 +374,24 @@ TEST(Training, TensorBoardShowsHowStaleGradientsWere) {
   const int updates = 5 * kRows / 2 / 4;
   EXPECT_EQ(counts, std::vector<double>(2, updates));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/1")) << "the chief alone writes";
+}
+
+TEST(Training, PullsAndPushesAreCommunication) {
+  struct Shares final : Callback {
+    StepShares last;
+    void on_epoch_end(Training& training, Logs&) override { last = training.step_shares(); }
+  };
+  const Job job(1, 1);
+  job.on_workers([](ParameterServerStrategy&) {
+    const auto found = std::make_shared<Shares>();
+    line_model(optim::SGD(0.1))
+        .fit(line(8), {.epochs = 2, .callbacks = {found}, .verbose = Verbose::kSilent});
+    const StepShares& shares = found->last;
+    EXPECT_GT(shares.communication.value(), 0);
+    EXPECT_GT(shares.compute, 0);
+    EXPECT_TRUE(shares.for_worker.empty());
+    EXPECT_NEAR(shares.compute + shares.input + *shares.communication, 1, 1e-9);
+  });
 }
 
 TEST(Training, WorkersReadTheirShareInBatchesOfTheirOwn) {
