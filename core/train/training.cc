@@ -282,6 +282,8 @@ void Training::end_epoch() {
   Logs logs = this->logs();
   if (!options_.allow_nan_loss) require_finite(logs.at("loss"), epoch_ + 1);
   step_shares_ = std::exchange(step_meter_, {}).shares();
+  const auto warning = bottlenecks_.add_epoch(epoch_, step_shares_);
+  if (warning && model_.strategy().is_chief()) print_notice(*warning);
   report_ = model_.strategy().take_report();
   for (const auto& [name, value] : report_.numbers) logs[name] = value;
   add_failed_saves(logs);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/train/bottleneck_watch.h"
 #include "core/train/feed.h"
 #include "core/train/model.h"
 #include "core/train/step_meter.h"
@@ -132,6 +133,7 @@ class Training {
   StrategyReport report_;
   StepMeter step_meter_;
   StepShares step_shares_;
+  BottleneckWatch bottlenecks_;
   int64_t epoch_ = 0, step_ = 0, failed_saves_ = 0;
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
