@@ -136,6 +136,17 @@ struct ReduceLROnPlateauOptions {
 // schedule is kFailedPrecondition when training begins.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
+struct StepReportOptions {
+  std::ostream* out = nullptr;  // standard error; another one has to outlive the callback
+};
+// A line for each epoch, on the chief, that tells what its steps took their time for there
+// (StepShares), with workers for which they waited:
+//   epoch 2: step 14.2 ms: compute 81 %, input 3 %, communication 9 %, waiting for worker:1 7 %
+// Whoever does not ask for it is told once by fit(), by a warning that says what to do, when
+// waiting for input or for communication takes more than 30 % of the steps of an epoch, and a
+// second or more.
+CallbackPtr StepReport(const StepReportOptions& options = {});
+
 // Ends fit() with kOutOfRange in the step in which the loss is found to be no finite number, and
 // not just at the end of the epoch, as fit() does by itself; also with allow_nan_loss.
 CallbackPtr TerminateOnNaN();
@@ -144,8 +155,11 @@ struct TensorBoardOptions {
   std::optional<int64_t> update_freq;  // also batch_loss and so on, after every so many batches
 };
 // Writes results as scalars to `directory`/train and `directory`/validation, tags "epoch_loss" and
-// so on, and the strategy's histograms (Strategy::take_report). Those that the system refuses are
-// left out. The folder is made as ModelCheckpoint's is.
+// so on, and the strategy's histograms (Strategy::take_report). In `directory`/train there is also
+// what steps took their time for (StepShares): "epoch_step_ms", "epoch_compute_share",
+// "epoch_input_share", "epoch_communication_share" where that is known, and with several workers
+// "epoch_late_workers_share"; a result of such a name goes before. Those that the system refuses
+// are left out. The folder is made as ModelCheckpoint's is.
 CallbackPtr TensorBoard(std::string directory, const TensorBoardOptions& options = {});
 
 }  // namespace cohort::callbacks

@@ -3,6 +3,9 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
+
+#include <gmock/gmock.h>
 
 #include "core/base/file.h"
 #include "tests/train/testing.h"
@@ -355,8 +358,20 @@ TEST(TensorBoard, WritesTrainingAndValidationApart) {
     EXPECT_NE(train.find(tag), std::string::npos) << tag;
     EXPECT_NE(validation.find(tag), std::string::npos) << tag;
   }
-  EXPECT_NE(train.find("batch_loss"), std::string::npos);
+  for (const char* tag : {"batch_loss", "epoch_step_ms", "epoch_compute_share", "epoch_input_share",
+                          "epoch_communication_share"})
+    EXPECT_NE(train.find(tag), std::string::npos) << tag;
+  EXPECT_EQ(train.find("epoch_late_workers_share"), std::string::npos) << "there are no others";
+  EXPECT_EQ(validation.find("_share"), std::string::npos);
   EXPECT_EQ(validation.find("val_"), std::string::npos);
+}
+
+TEST(StepReport, PrintsALineForEachEpoch) {
+  std::ostringstream out;
+  fit(classifier(), 2, {callbacks::StepReport({.out = &out})});
+  const std::string rest =
+      ": step [0-9.]+ ms: compute [0-9]+ %, input [0-9]+ %, communication 0 %\n";
+  EXPECT_THAT(out.str(), ::testing::MatchesRegex("epoch 1" + rest + "epoch 2" + rest));
 }
 
 }  // namespace

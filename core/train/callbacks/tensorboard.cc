@@ -11,6 +11,15 @@
 namespace cohort::callbacks {
 namespace {
 
+std::map<std::string, double> numbers_of(const StepShares& shares) {
+  std::map<std::string, double> numbers = {{"step_ms", 1e3 * shares.seconds},
+                                           {"compute_share", shares.compute},
+                                           {"input_share", shares.input}};
+  if (shares.communication) numbers["communication_share"] = *shares.communication;
+  if (shares.for_worker.size() > 1) numbers["late_workers_share"] = shares.for_workers();
+  return numbers;
+}
+
 class TensorBoardCallback : public Callback {
  public:
   TensorBoardCallback(std::string directory, const TensorBoardOptions& options)
@@ -39,6 +48,8 @@ class TensorBoardCallback : public Callback {
       else
         trained["epoch_" + name] = value;
     }
+    for (const auto& [name, value] : numbers_of(training.step_shares()))
+      trained.try_emplace("epoch_" + name, value);
     std::map<std::string, Histogram> histograms;
     for (const auto& [name, counts] : training.report().histograms)
       histograms["epoch_" + name] = counts;
