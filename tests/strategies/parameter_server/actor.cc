@@ -16,14 +16,14 @@ namespace {
 constexpr int64_t kElements = 1 << 18;
 
 void serve(const Address& address, const std::string& folder, int snapshot_milliseconds,
-           ServerLog log) {
+           ServerLog log, int grace_milliseconds) {
   ParameterServer server(address,
                          {.job_id = "job",
                           .snapshot_folder = folder,
                           .snapshot_interval = std::chrono::milliseconds(snapshot_milliseconds),
                           .log = log,
                           .orphaned_after = std::chrono::seconds(20),
-                          .worker_grace = std::chrono::milliseconds(100)});
+                          .worker_grace = std::chrono::milliseconds(grace_milliseconds)});
   std::cout << "serving" << std::endl;
   server.wait();
 }
@@ -73,11 +73,13 @@ void take_rounds(const Address& address, const std::string& task, int rounds) {
 
 int main(int argc, char** argv) {
   return cohort::run_main([&] {
-    const std::string role = argc >= 4 && argc <= 6 ? argv[1] : "";
+    const std::string role = argc >= 4 && argc <= 7 ? argv[1] : "";
     const auto address = cohort::Address::parse(role.empty() ? "" : argv[2]);
     if (role == "server")
       cohort::serve(address, argv[3], argc > 4 ? std::atoi(argv[4]) : 30,
-                    argc > 5 ? cohort::ServerLog::kWritten : cohort::ServerLog::kNone);
+                    argc > 5 && argv[5] != std::string("none") ? cohort::ServerLog::kWritten
+                                                               : cohort::ServerLog::kNone,
+                    argc > 6 ? std::atoi(argv[6]) : 100);
     if (role == "worker") cohort::count(address, argv[3], std::atoi(argv[4]));
     if (role == "rounds") cohort::take_rounds(address, argv[3], std::atoi(argv[4]));
   });
