@@ -182,8 +182,8 @@ class Benchmarks(unittest.TestCase):
             name = f"cohort-{backend}"
             self.expect_lines(
                 [
-                    f"{name} np=2 bytes=65536 median_us=N algbw_GBs=N",
-                    f"{name}-calls np=2 bytes=65536 median_us=N algbw_GBs=N",
+                    f"{name} np=2 bytes=65536 median_us=N algbw_GBs=N busbw_GBs=N",
+                    f"{name}-calls np=2 bytes=65536 median_us=N algbw_GBs=N busbw_GBs=N",
                     f"ratio np=2 bytes=65536 segments=3 {name} one call/calls=N (medians of 1 alternating rounds)",
                 ],
                 self.lines("allreduce", f"--backend={backend}", *flags),
@@ -210,7 +210,7 @@ class Benchmarks(unittest.TestCase):
         self.expect_lines(
             [
                 "socket bytes=4000000 one_way_GBs=N both_ways_GBs=N",
-                "cohort-tcp np=3 bytes=3000000 median_us=N algbw_GBs=N",
+                "cohort-tcp np=3 bytes=3000000 median_us=N algbw_GBs=N busbw_GBs=N",
                 "ratio np=3 bytes=3000000 each_way_bytes=4000000 each_way_GBs=N cohort-tcp/socket=N at_least=0.80 "
                 "(medians of 1 alternating rounds)",
             ],
