@@ -180,7 +180,7 @@ std::string TrainingJob::end() {
       options_.task.steps * (options_.task.pace + kLongestStep));
   if (launcher_.exit_code() != 0)
     fail(Code::kAborted, "the job has ended with code ", launcher_.exit_code(), tasks_.notices());
-  const std::string weights = last_word(0, "weights");
+  std::string weights = last_word(0, "weights");
   for (int worker = 1; worker < options_.workers; ++worker)
     if (const std::string other = last_word(worker, "weights"); other != weights)
       fail(Code::kDataLoss, "the weights of worker:0 have the check ", weights,
