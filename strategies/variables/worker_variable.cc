@@ -81,7 +81,7 @@ class WorkerVariable final : public Variable {
 
   // The memory itself where the host can read it.
   Tensor copy_in_host_memory(int replica) const {
-    const Tensor memory = local_->storage(replica);
+    Tensor memory = local_->storage(replica);
     const Device device = local_->devices()[static_cast<size_t>(replica)];
     if (is_host(device)) return memory;
     Tensor copy(spec().dtype, spec().shape);

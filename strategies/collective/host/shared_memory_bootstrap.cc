@@ -125,10 +125,11 @@ std::shared_ptr<HostGroup> join_host_group(KeyValueStore& store,
 }
 
 HostPart split_host_group(Communicator& communicator, const HostGroup& whole, int color, int key) {
-  const auto [members, rank] = choose_part(communicator, color, key);
-  HostPart part{nullptr, rank};
+  const GroupPart chosen = choose_part(communicator, color, key);
+  const auto& members = chosen.members;
+  HostPart part{nullptr, chosen.rank};
   const auto size = static_cast<int>(members.size());
-  const bool first = size > 0 && rank == 0;
+  const bool first = size > 0 && chosen.rank == 0;
   std::optional<ControlBlock> control;
   std::optional<Error> error;
   const auto attempt = [&](auto&& step) {
