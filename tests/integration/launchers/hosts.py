@@ -23,18 +23,23 @@ def unshare(namespaces):
         raise Unavailable("no new namespaces: " + os.strerror(ctypes.get_errno()))
 
 
-def ip(*commands):
-    """Runs commands of ip(8)."""
+def _run(arguments, what, commands=""):
+    """Of a tool of the network, which may not do `what` here."""
     done = subprocess.run(
-        ["ip", "-batch", "-"],
-        input="\n".join(commands),
+        arguments,
+        input=commands,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise Unavailable(f"ip {'; '.join(commands)}: {done.stdout.strip()}")
+        raise Unavailable(f"{what}: {done.stdout.strip()}")
+
+
+def ip(*commands):
+    """Runs commands of ip(8)."""
+    _run(["ip", "-batch", "-"], f"ip {'; '.join(commands)}", "\n".join(commands))
 
 
 def enter(name, address):
@@ -85,15 +90,8 @@ def wait_for(pid):
 
 def slow_down(device, rate):
     """Has a device of the network send no more than that in a second: "1mbit"."""
-    done = subprocess.run(
-        ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "4kb", "latency", "1s"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"no device {device} that sends {rate}: {done.stdout.strip()}")
+    limit = ["tbf", "rate", rate, "burst", "4kb", "latency", "1s"]
+    _run(["tc", "qdisc", "add", "dev", device, "root", *limit], f"no device {device} that sends {rate}")
 
 
 def on_host_of(pid, function):
