@@ -22,13 +22,14 @@ void LeaderState::closed(const ConnectionPtr& connection) {
   if (found == ranks_.end()) return;
   const int rank = found->second;
   attempt(connection, [&] {
-    lose(rank,
-         Error(Code::kUnavailable,
-               str(roster_.described(rank),
-                   " is gone: its connection has closed, as when a process ends or its host cannot "
-                   "be reached (incarnation ",
-                   in_hex(members_.at(rank).incarnation), ")"),
-               name(rank)));
+    lose(
+        rank,
+        Error(Code::kUnavailable,
+              str(roster_.described(rank),
+                  " is gone: its connection has closed, as when a process ends or takes nothing of "
+                  "what it is sent, or its host cannot be reached (incarnation ",
+                  in_hex(members_.at(rank).incarnation), ")"),
+              name(rank)));
   });
 }
 
