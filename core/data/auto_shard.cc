@@ -1,6 +1,7 @@
 #include "core/data/auto_shard.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -91,13 +92,25 @@ std::string describe_elements(const SourcePtr& source, int64_t num) {
 }  // namespace
 
 AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy) {
-  if (policy == AutoShardPolicy::kAuto)
+  if (policy == AutoShardPolicy::kAuto) {
+    if (source.sampler_rank()) return AutoShardPolicy::kOff;
     return can_share_files(source) ? AutoShardPolicy::kFile : AutoShardPolicy::kData;
+  }
   if (policy == AutoShardPolicy::kFile && !reads_files(source))
     fail(Code::kNotFound,
          "this dataset cannot be divided by file, because it reads none: only data::from_files() "
          "does; AutoShardPolicy::kData divides it by element");
   return policy;
+}
+
+void require_own_rank(const Source& source, AutoShardPolicy policy, int64_t num, int64_t index) {
+  const std::optional<SamplerRank> sampled = source.sampler_rank();
+  if (policy != AutoShardPolicy::kAuto || !sampled) return;
+  if (sampled->rank == index && sampled->num_replicas == num) return;
+  invalid("the rows of this dataset are those that a DistributedSampler gives rank ", sampled->rank,
+          " of ", sampled->num_replicas, ", but pipeline ", index, " of ", num,
+          " is to read them: it needs rank ", index, " of num_replicas = ", num,
+          "; without a sampler, rows are divided over the pipelines anyway");
 }
 
 SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t num, int64_t index,
@@ -111,6 +124,7 @@ Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, 
   if (num < 1 || index < 0 || index >= num)
     invalid("auto_shard(): there is no pipeline ", index, " among ", num);
   if (num == 1) return dataset;
+  require_own_rank(*dataset.source(), policy, num, index);
   policy = resolve_policy(*dataset.source(), policy);
   return Dataset(shard_source(dataset.source(), policy, num, index, /*may_enter_batch=*/true));
 }
@@ -118,6 +132,8 @@ Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, 
 std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, int64_t num) {
   if (num < 1) invalid("describe_sharding(): ", num, " pipelines; there has to be at least 1");
   if (num == 1) return "not at all: the only pipeline reads everything";
+  if (policy == AutoShardPolicy::kAuto && dataset.source()->sampler_rank())
+    return "not at all: each pipeline reads the rows that a DistributedSampler gives its rank";
   policy = resolve_policy(*dataset.source(), policy);
   if (policy == AutoShardPolicy::kOff)
     return str("not at all: each of ", num, " pipelines reads everything");

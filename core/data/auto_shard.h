@@ -17,8 +17,9 @@ namespace cohort::data {
 // makes only its own; each pipeline shuffles and batches these. But they are chosen after a filter,
 // take, skip or interleave.
 // kAuto goes by file where the files are below nothing but transformations that are blind to the
-// rest of the dataset: not below take, skip, shard and zip.
-// kInvalidArgument unless 0 <= index < num.
+// rest of the dataset: not below take, skip, shard and zip. Where a DistributedSampler has shared
+// out the rows already, it is the dataset itself, whose rank and num_replicas have to be `index`
+// and `num` then (kInvalidArgument). kInvalidArgument unless 0 <= index < num.
 Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index);
 
 // Who reads what of `dataset` under auto_shard(), for people to read. kInvalidArgument without a

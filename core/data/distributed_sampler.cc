@@ -56,6 +56,8 @@ std::optional<uint64_t> DistributedSampler::epoch() const {
 
 int64_t DistributedSampler::rows() const { return state_->rows; }
 
+const DistributedSampler::Options& DistributedSampler::options() const { return state_->options; }
+
 int64_t DistributedSampler::size() const { return rows_each(state_->rows, state_->options); }
 
 std::vector<int64_t> DistributedSampler::indices(uint64_t epoch) const {
@@ -120,6 +122,11 @@ class SamplerSource : public Source {
     return std::make_unique<SamplerStream>(table_, sampler_, pass.epoch);
   }
   int64_t cardinality() const override { return sampler_.size(); }
+  std::optional<SamplerRank> sampler_rank() const override {
+    const DistributedSampler::Options& options = sampler_.options();
+    if (options.num_replicas == 1) return std::nullopt;
+    return SamplerRank{options.rank, options.num_replicas};
+  }
 
  private:
   std::shared_ptr<const Table> table_;

@@ -37,6 +37,7 @@ class DistributedSampler {
   std::optional<uint64_t> epoch() const;  // none until set
 
   int64_t rows() const;  // of all ranks
+  const Options& options() const;
   // How many rows this rank reads, and which, in order, in the epoch that was set (0 until then) or
   // in a given one.
   int64_t size() const;
@@ -49,8 +50,10 @@ class DistributedSampler {
 };
 
 // The rows of `tensors` that the sampler names, in its order. Each pass has the epoch that was set
-// last before it began, or, when none was, its own (IterateOptions::epoch). kInvalidArgument when
-// the tensors do not have the sampler's number of rows, or as from_tensor_slices().
+// last before it began, or, when none was, its own (IterateOptions::epoch): fit() needs no call of
+// set_epoch. Where each worker has its own rank, distribute_dataset() and fit() divide these rows
+// no further; batches are global ones as ever. kInvalidArgument when the tensors do not have the
+// sampler's number of rows, or as from_tensor_slices().
 Dataset from_sampler(const Element& tensors, const DistributedSampler& sampler);
 
 }  // namespace cohort::data

@@ -134,6 +134,23 @@ Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
   });
 }
 
+// kInvalidArgument where a DistributedSampler has shared out rows otherwise than `pipeline` is to
+// read them.
+void require_sampler_of(const Dataset& dataset, const InputOptions& options,
+                        const Pipeline& pipeline) {
+  const Source& source = *dataset.source();
+  if (!source.sampler_rank()) return;
+  constexpr std::string_view kSharedOut =
+      "a DistributedSampler has shared out the rows of this dataset, ";
+  if (options.keep_order)
+    invalid(kSharedOut, "and here every pipeline is to read all of them, in their order");
+  require_own_rank(source, options.auto_shard, pipeline.count, pipeline.index);
+  if (options.auto_shard == AutoShardPolicy::kAuto && !dataset.batch_size())
+    invalid(kSharedOut,
+            "whose batches a function makes: batch with batch(n), or give the dataset to "
+            "distribute_datasets_from_function");
+}
+
 std::string counted(int64_t count, std::string_view of) {
   if (count >= 0) return str(count, " ", of);
   return str(count == kInfinite ? "endless " : "uncounted ", of);
@@ -149,11 +166,11 @@ void add_batches(const Source& source, std::string& text) {
   for (const SourcePtr& input : source.inputs()) add_batches(*input, text);
 }
 
-std::string_view division(const InputOptions& options) {
+std::string_view division(const Source& source, const InputOptions& options) {
   if (options.keep_order) return "in their order";
   switch (options.auto_shard) {
     case AutoShardPolicy::kAuto:
-      return "by file or element";
+      return source.sampler_rank() ? "by a DistributedSampler" : "by file or element";
     case AutoShardPolicy::kFile:
       return "by file";
     case AutoShardPolicy::kData:
@@ -171,6 +188,7 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
   const AutoShardPolicy policy = options.auto_shard;
   const bool is_whole = options.keep_order || policy == AutoShardPolicy::kOff;
   if (pipeline.count == 1 || (pipeline.independent && is_whole)) return dataset.source();
+  require_sampler_of(dataset, options, pipeline);
   if (options.keep_order) return share_rows(dataset, pipeline).source();
   if (dataset.batch_size())
     return share_batches(dataset.source(), resolve_policy(*dataset.source(), policy), pipeline);
@@ -186,7 +204,7 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
 std::string describe_batches(const Dataset& dataset, const InputOptions& options) {
   std::string text = counted(dataset.cardinality(), "batches");
   add_batches(*dataset.source(), text);
-  return str(text, ", divided ", division(options));
+  return str(text, ", divided ", division(*dataset.source(), options));
 }
 
 }  // namespace cohort::data

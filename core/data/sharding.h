@@ -8,6 +8,10 @@ namespace cohort::data {
 // What kAuto is for this source. kNotFound for kFile and a source that reads no files.
 AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy);
 
+// kInvalidArgument where kAuto leaves to pipeline `index` of `num` the rows that a
+// DistributedSampler has given to another rank, or to one of another number of them.
+void require_own_rank(const Source& source, AutoShardPolicy policy, int64_t num, int64_t index);
+
 // The share of pipeline `index` of `num` in a source of elements, or of batches when
 // `may_enter_batch`: then it is elements that are shared out. `policy` is resolved.
 SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t num, int64_t index,

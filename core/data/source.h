@@ -72,6 +72,12 @@ enum class ShardBelow {
   kNothing    // on it: what it yields depends on where elements are in the whole
 };
 
+// One of the ranks that a DistributedSampler shares rows out among.
+struct SamplerRank {
+  int64_t rank = 0;
+  int64_t num_replicas = 1;
+};
+
 class Source {
  public:
   Source() = default;
@@ -91,6 +97,14 @@ class Source {
   virtual bool is_ordered() const {
     const std::vector<SourcePtr> all = inputs();
     return std::ranges::all_of(all, [](const SourcePtr& input) { return input->is_ordered(); });
+  }
+
+  // Whose rows these are, where a DistributedSampler has shared out those of the whole dataset
+  // among several ranks.
+  virtual std::optional<SamplerRank> sampler_rank() const {
+    for (const SourcePtr& input : inputs())
+      if (const auto rank = input->sampler_rank()) return rank;
+    return std::nullopt;
   }
 
   // --- Rewriting, for sharding

@@ -8,7 +8,8 @@ namespace cohort {
 // How a dataset is divided over the input pipelines of several workers
 // (tf.data.experimental.AutoShardPolicy).
 enum class AutoShardPolicy {
-  kAuto,  // by file where the dataset reads files, else by element
+  kAuto,  // by file where the dataset reads files, else by element; but as kOff where a
+          // DistributedSampler has given each pipeline its rows
   kFile,  // pipeline i of n reads files i, i + n, ...; kNotFound for a dataset that reads none
   kData,  // pipeline i of n keeps elements i, i + n, ...
   kOff    // every pipeline reads everything

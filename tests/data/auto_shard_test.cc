@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/random.h"
+#include "core/data/distributed_sampler.h"
 #include "core/data/files.h"
 #include "tests/data/testing.h"
 
@@ -101,6 +102,18 @@ TEST(AutoShard, AllowsMorePipelinesThanElements) {
 TEST(AutoShard, LeavesADatasetWholeWhenOffOrAlone) {
   EXPECT_EQ(shard_of(range(4), Policy::kOff, 2, 1), count_up(0, 4));
   EXPECT_EQ(shard_of(range(4), Policy::kFile, 1, 0), count_up(0, 4));
+}
+
+TEST(AutoShard, LeavesWhatASamplerHasSharedOut) {
+  const Tensor value = Tensor::from(std::vector<int64_t>{0, 1, 2, 3}, {4});
+  const Dataset own =
+      from_sampler({{"value", value}}, {4, {.num_replicas = 2, .rank = 1, .shuffle = false}});
+  EXPECT_EQ(shard_of(own.batch(2), Policy::kAuto, 2, 1), (Values{1, 3}));
+  EXPECT_EQ(shard_of(own, Policy::kData, 2, 1), (Values{3}));
+  EXPECT_EQ(describe_sharding(own.batch(2), Policy::kAuto, 2),
+            "not at all: each pipeline reads the rows that a DistributedSampler gives its rank");
+  expect_error([&] { auto_shard(own, Policy::kAuto, 2, 0); }, Code::kInvalidArgument,
+               {"rank 1 of 2", "pipeline 0 of 2"});
 }
 
 TEST(AutoShard, RefusesToShareFilesWhereThereAreNone) {
