@@ -274,12 +274,14 @@ std::string DistributedIterator::save() const {
 }
 
 void DistributedIterator::restore(std::string_view text) {
-  const Position position = position_from_json(text);
-  position.expect("iterator", 1, 1);
-  auto state =
-      std::make_unique<State>(state_->distribution, static_cast<uint64_t>(position.numbers[0]));
-  state->steps.restore(position.inputs[0]);
-  state_ = std::move(state);
+  state_ = together(state_->distribution->workers, [&] {
+    const Position position = position_from_json(text);
+    position.expect("iterator", 1, 1);
+    auto state =
+        std::make_unique<State>(state_->distribution, static_cast<uint64_t>(position.numbers[0]));
+    state->steps.restore(position.inputs[0]);
+    return state;
+  });
 }
 
 DistributedDataset::DistributedDataset(std::shared_ptr<const Distribution> distribution)
@@ -287,8 +289,11 @@ DistributedDataset::DistributedDataset(std::shared_ptr<const Distribution> distr
 
 DistributedIterator DistributedDataset::iterate(IterateOptions options) const {
   require_no_trace("iterate() of a distributed dataset");
-  return DistributedIterator(distribution_,
-                             options.epoch ? *options.epoch : distribution_->source->count_pass());
+  // To open a source may be to call a function of the user's, as a generator's is.
+  return together(distribution_->workers, [&] {
+    return DistributedIterator(
+        distribution_, options.epoch ? *options.epoch : distribution_->source->count_pass());
+  });
 }
 
 PassIterator<DistributedIterator, DistributedBatch> DistributedDataset::begin() const {
@@ -337,13 +342,15 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
 data::DistributedDataset Strategy::distribute_datasets_from_function(
     const std::function<data::Dataset(const InputContext&)>& function,
     const InputOptions& options) {
-  data::require_no_trace("distribute_datasets_from_function");
-  if (!function) invalid("distribute_datasets_from_function: the function is empty");
-  const data::Dataset dataset = function(input_context());
-  data::require_batches(dataset, data::Distribution::Kind::kDeal);
-  return data::DistributedDataset(std::make_shared<data::Distribution>(
-      data::Distribution{dataset.source(), data::Distribution::Kind::kDeal, devices(),
-                         checked_prefetch(options), workers(), /*must_agree=*/true}));
+  return data::DistributedDataset(together(workers(), [&] {
+    data::require_no_trace("distribute_datasets_from_function");
+    if (!function) invalid("distribute_datasets_from_function: the function is empty");
+    const data::Dataset dataset = function(input_context());
+    data::require_batches(dataset, data::Distribution::Kind::kDeal);
+    return std::make_shared<data::Distribution>(
+        data::Distribution{dataset.source(), data::Distribution::Kind::kDeal, devices(),
+                           checked_prefetch(options), workers(), /*must_agree=*/true});
+  }));
 }
 
 }  // namespace cohort

@@ -176,11 +176,13 @@ PerReplica<std::vector<Tensor>> Strategy::split_batch(const std::vector<Tensor>&
 PerReplica<Tensor> Strategy::distribute_values_from_function(
     const std::function<Tensor(const ValueContext&)>& function) {
   require_cross_replica("distribute_values_from_function", "use the replica's own values there");
-  if (!function) invalid("distribute_values_from_function: the function is empty");
-  PerReplica<Tensor> values(devices().size());
-  for (size_t r = 0; r < values.size(); ++r)
-    values[r] = function({first_replica() + static_cast<int>(r), num_replicas_in_sync()});
-  return values;
+  return together(workers(), [&] {
+    if (!function) invalid("distribute_values_from_function: the function is empty");
+    PerReplica<Tensor> values(devices().size());
+    for (size_t r = 0; r < values.size(); ++r)
+      values[r] = function({first_replica() + static_cast<int>(r), num_replicas_in_sync()});
+    return values;
+  });
 }
 
 Strategy& default_strategy() {

@@ -202,6 +202,50 @@ TEST(MultiWorkerInput, ItsErrorInALoopOfOnesOwnIsThrownByAll) {
                                  HasSubstr("(peer worker:1)"))));
 }
 
+// Others wait in their next call, and not in the one that has thrown.
+TEST(MultiWorkerInput, TheErrorOfAFunctionThatMakesItIsThrownByAll) {
+  const auto one_fails = [](const Worker& worker) {
+    if (!worker.is_chief()) fail(Code::kNotFound, "the list of rows is lost");
+  };
+  const auto batches = range(8).batch(2);
+  const std::vector<std::function<void(Worker&)>> calls = {
+      [&](Worker& worker) {
+        worker.distribute_datasets_from_function([&](const InputContext&) {
+          one_fails(worker);
+          return batches;
+        });
+      },
+      [&](Worker& worker) {
+        worker.distribute_values_from_function([&](const ValueContext&) {
+          one_fails(worker);
+          return Tensor::scalar(1.0f);
+        });
+      },
+      [&](Worker& worker) {
+        const auto rows = data::generator([&]() -> data::NextFunction {
+          one_fails(worker);
+          return [] { return std::optional<data::Element>(); };
+        });
+        worker.distribute_datasets_from_function([&](auto&) { return rows; }).iterate();
+      },
+      [&](Worker& worker) {
+        auto iterator = worker.distribute_dataset(batches).iterate();
+        iterator.restore(worker.is_chief() ? iterator.save() : "lost");
+      },
+      [&](Worker& worker) {
+        worker.distribute_datasets_from_function(
+            [&](auto&) { return worker.is_chief() ? batches : range(8); });
+      }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const auto errors = on_workers(2, [&](Worker& worker) {
+      calls[i](worker);
+      worker.workers().exchange("what follows", "");
+    });
+    EXPECT_THAT(errors, Each(HasSubstr("(peer worker:1)"))) << "call " << i;
+    EXPECT_EQ(errors[0], errors[1]) << "call " << i;
+  }
+}
+
 // Each is told once, on its way out of next() and of what is around it, as fit is: the next call
 // meets none of them.
 TEST(MultiWorkerInput, OtherExceptionsOnSeveralWorkersLeaveThemInOrder) {
