@@ -27,13 +27,13 @@ class CentralStorageStrategy final : public Strategy {
   struct Options {
     // Device names, as MirroredStrategy takes them: none means every GPU, and where there are none
     // every logical CPU.
-    std::vector<std::string> compute_devices;
+    std::vector<std::string> compute_devices = {};
     // Where the variables are; kNotFound for a device that does not exist. Empty: on the compute
     // device if there is only one, else on cpu:0.
-    std::string parameter_device;
+    std::string parameter_device = {};
     // How replicas combine values; null chooses by device.
-    std::shared_ptr<CrossDeviceOps> cross_device_ops;
-    CommunicationOptions communication;
+    std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
+    CommunicationOptions communication = {};
   };
 
   explicit CentralStorageStrategy(const Options& options);

@@ -31,10 +31,10 @@ class MirroredStrategy final : public Strategy {
     // Device names; none means every GPU (see set_logical_gpus), and where there are none every
     // logical CPU (see set_logical_cpus). Duplicates are kInvalidArgument, devices that do not
     // exist kNotFound.
-    std::vector<std::string> devices;
+    std::vector<std::string> devices = {};
     // How replicas combine values; null chooses by device.
-    std::shared_ptr<CrossDeviceOps> cross_device_ops;
-    CommunicationOptions communication;
+    std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
+    CommunicationOptions communication = {};
   };
 
   explicit MirroredStrategy(const Options& options);

@@ -50,21 +50,21 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  public:
   struct Options {
     // Who takes part; null reads the environment (resolve_cluster).
-    std::shared_ptr<const ClusterResolver> resolver;
+    std::shared_ptr<const ClusterResolver> resolver = {};
     // Device names of this process, as MirroredStrategy takes them, who need not name any: then
     // this task's share of the host's GPUs (own_gpus), or all CPUs where it has none. Every worker
     // needs equally many.
-    std::vector<std::string> devices;
-    CommunicationOptions communication;
+    std::vector<std::string> devices = {};
+    CommunicationOptions communication = {};
     // How workers find each other and notice who is gone.
-    MembershipOptions membership;
+    MembershipOptions membership = {};
     // How workers talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
     CommunicationBackend backend = CommunicationBackend::kAuto;
     // How long one worker may wait for the others between steps: for a slow save, or for one that
     // makes fewer calls.
     std::chrono::seconds worker_timeout{600};
     // In place of all that: see make_in_process_links().
-    std::shared_ptr<WorkerLink> link;
+    std::shared_ptr<WorkerLink> link = {};
   };
 
   // The errors of resolve_cluster() and Membership::join(); kInvalidArgument that names two workers

@@ -45,40 +45,40 @@ class ParameterServerStrategy final : public Strategy {
  public:
   struct Options {
     // Who takes part; null reads the environment (resolve_cluster).
-    std::shared_ptr<const ClusterResolver> resolver;
+    std::shared_ptr<const ClusterResolver> resolver = {};
     // Device names of this process, as MirroredStrategy takes them; but none means every logical
     // CPU. With a ClusterCoordinator, as many as each worker has (WorkerServerOptions::devices).
-    std::vector<std::string> devices;
-    CommunicationOptions communication;  // between these
+    std::vector<std::string> devices = {};
+    CommunicationOptions communication = {};  // between these
 
     // How far workers may run apart, as ConsistencyOptions says: none is asynchronous, 0
     // synchronous, where the mean of the workers' gradients is applied.
-    std::optional<int64_t> max_staleness;
+    std::optional<int64_t> max_staleness = {};
     int backup_workers = 0;
     bool scale_learning_rate = false;
     double delay_compensation = 0;
-    CompressionOptions compression;  // of dense gradients
+    CompressionOptions compression = {};  // of dense gradients
 
     // Into how many shards a variable is cut. Empty: one for each server, of 256 KiB at least,
     // and of tables whose rows are made on first use one for each server.
-    Partitioner partitioner;
+    Partitioner partitioner = {};
     // What a variable asks of its servers, all shards together: by that these are chosen, the same
     // way on every worker. Empty: its size, as memory and as traffic, which is right where a step
     // moves all of it; for a table of which it moves some rows, the traffic is theirs. A shard of a
     // table whose rows are made on first use counts 1 MiB.
-    std::function<ShardLoad(const std::string& name, const TensorSpec& spec)> load;
+    std::function<ShardLoad(const std::string& name, const TensorSpec& spec)> load = {};
     // Which trainable variables make their rows on first use, and how: no memory is taken by rows
     // that nobody has trained, so that a table may have 2^40. The variable's own initializer is not
     // asked then.
     std::function<std::optional<RowInitializer>(const std::string& name, const TensorSpec& spec)>
-        rows_on_first_use;
+        rows_on_first_use = {};
 
     // Which variables get their initial value shard by shard, and how: so no process has all of it,
     // and the variable's own initializer is not asked. What is returned is called on several
     // threads at a time.
     std::function<std::function<Tensor(const RowRange& rows)>(const std::string& name,
                                                               const TensorSpec& spec)>
-        initial_rows;
+        initial_rows = {};
 
     // How long a call of a worker may take, with waiting for a server that starts again, and for
     // others where it has to.
@@ -86,15 +86,15 @@ class ParameterServerStrategy final : public Strategy {
     // Of servers: where ps:N keeps snapshots, in a folder of its own, and looks for one when it
     // starts, of as many servers as there are; empty: nowhere. The server of a program on its own
     // is ps:0.
-    std::string snapshot_folder;
+    std::string snapshot_folder = {};
     std::chrono::milliseconds snapshot_interval = std::chrono::seconds(30);
     // And whether they write down there what they acknowledge in between.
     ServerLog server_log = ServerLog::kNone;
     // A server ends when nobody has been connected for so long; 0: never.
     std::chrono::milliseconds orphaned_after = std::chrono::seconds(60);
 
-    std::string job_id;            // as ParameterServerOptions::job_id
-    TlsFiles tls;                  // where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA
+    std::string job_id = {};       // as ParameterServerOptions::job_id
+    TlsFiles tls = {};             // where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA
     bool allow_plaintext = false;  // beyond this host
   };
 

@@ -17,13 +17,13 @@ namespace cohort::collective {
 
 struct ProcessGroupOptions {
   // Who takes part; null reads the environment (resolve_cluster).
-  std::shared_ptr<const ClusterResolver> resolver;
-  MembershipOptions membership;
+  std::shared_ptr<const ClusterResolver> resolver = {};
+  MembershipOptions membership = {};
   // How the processes talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
   CommunicationBackend backend = CommunicationBackend::kAuto;
   // How long one call may wait for the others, before kDeadlineExceeded names those that have not
   // come; as long as they live without one.
-  std::optional<std::chrono::milliseconds> limit;
+  std::optional<std::chrono::milliseconds> limit = {};
 };
 
 // The processes of a job as one group, for programs that want collectives alone:

@@ -18,8 +18,8 @@ struct NumberRange {
   double max = std::numeric_limits<double>::max();
 };
 struct TextOptions {
-  std::vector<std::string> choices;  // the allowed values; empty: any
-  std::string alone;                 // of --name without a value; empty: it needs one
+  std::vector<std::string> choices = {};  // the allowed values; empty: any
+  std::string alone = {};                 // of --name without a value; empty: it needs one
 };
 
 // The command line of a program, read flag by flag:

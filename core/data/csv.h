@@ -10,13 +10,13 @@ namespace cohort::data {
 struct CsvOptions {
   // The column that is the label: a name from the header, or a number from 0, counted from the end
   // when negative. Empty: there is no label.
-  std::string label_column;
-  bool has_header = true;              // the first record holds names; a warning where these are
-                                       // numbers other than 0, 1, 2, ...
-  char delimiter = ',';                // not a quote or a line end
-  DType dtype = DType::kFloat32;       // of the features
-  DType label_dtype = DType::kInt32;   // float32 for regression
-  std::optional<int64_t> num_classes;  // when set, labels have to be from 0 to num_classes - 1
+  std::string label_column = {};
+  bool has_header = true;             // the first record holds names; a warning where these are
+                                      // numbers other than 0, 1, 2, ...
+  char delimiter = ',';               // not a quote or a line end
+  DType dtype = DType::kFloat32;      // of the features
+  DType label_dtype = DType::kInt32;  // float32 for regression
+  std::optional<int64_t> num_classes = {};  // when set, labels have to be from 0 to num_classes - 1
 };
 
 // A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold

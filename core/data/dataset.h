@@ -31,7 +31,7 @@ struct ShuffleOptions {
   // Without a seed, one is derived from global_seed() as it was when shuffle() was called, and from
   // the place in the pipeline. Shuffles with the same seed and buffer put equally long inputs in
   // the same order.
-  std::optional<uint64_t> seed;
+  std::optional<uint64_t> seed = {};
   bool reshuffle_each_iteration = true;  // another order in each epoch
 };
 
@@ -53,7 +53,7 @@ struct InterleaveOptions {
 struct IterateOptions {
   // Which pass this is; shuffles depend on it. Without one, the passes begun on this dataset and
   // its copies are counted: 0, 1, 2, ...
-  std::optional<uint64_t> epoch;
+  std::optional<uint64_t> epoch = {};
 };
 
 // One pass over a dataset. Movable; used by one thread at a time. Its threads, if the pipeline has

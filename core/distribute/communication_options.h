@@ -20,7 +20,7 @@ struct CommunicationOptions {
   // How long a replica may wait for the others in one collective; then the step is
   // kDeadlineExceeded, naming the replica. For debugging, since it costs a thread for each replica.
   // None: for ever; more than a year is as good as none.
-  std::optional<double> timeout_seconds;
+  std::optional<double> timeout_seconds = {};
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
 
   // kInvalidArgument for a negative size, or a time-out that is not positive.

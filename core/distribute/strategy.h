@@ -46,7 +46,7 @@ struct RunOptions {
   int64_t step = 0;
   Precision precision = Precision::kFloat32;
   // By input: whether every replica is given the same tensor (ReplicaGroup::same_input).
-  std::vector<bool> same_input;
+  std::vector<bool> same_input = {};
 };
 
 // Decides where variables live, how replicas run and how their gradients meet: the contract that

@@ -12,13 +12,13 @@
 namespace cohort::nn {
 
 struct DenseOptions {
-  Activation activation;
+  Activation activation = {};
   bool use_bias = true;
   initializers::Initializer kernel_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
-  regularizers::Regularizer kernel_regularizer;
-  regularizers::Regularizer bias_regularizer;
-  std::string name;
+  regularizers::Regularizer kernel_regularizer = {};
+  regularizers::Regularizer bias_regularizer = {};
+  std::string name = {};
 };
 // activation(x kernel + bias) over the last axis: [.., n] -> [.., units]. Weights: kernel [n,
 // units], bias.

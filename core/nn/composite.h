@@ -41,8 +41,8 @@ Layer make_functional(const std::vector<Symbol>& inputs, const Symbol& output,
                       std::string name = "");
 
 struct ResidualOptions {
-  Activation activation;  // of the sum
-  std::string name;
+  Activation activation = {};  // of the sum
+  std::string name = {};
 };
 // activation(inner(x) + shortcut(x)), each list applied in order; no shortcut layers mean x itself.
 Layer Residual(const std::vector<Layer>& inner, const std::vector<Layer>& shortcut = {},

@@ -25,13 +25,13 @@ struct Conv2DOptions {
   Padding padding = Padding::valid();
   Size2D dilations = 1;
   int64_t groups = 1;
-  Activation activation;
+  Activation activation = {};
   bool use_bias = true;
   initializers::Initializer kernel_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
-  regularizers::Regularizer kernel_regularizer;
-  regularizers::Regularizer bias_regularizer;
-  std::string name;
+  regularizers::Regularizer kernel_regularizer = {};
+  regularizers::Regularizer bias_regularizer = {};
+  std::string name = {};
 };
 // Weights: kernel [height, width, input channels / groups, filters], bias [filters].
 Layer Conv2D(int64_t filters, Size2D kernel_size, const Conv2DOptions& options = {});
@@ -45,13 +45,13 @@ struct DepthwiseConv2DOptions {
   Padding padding = Padding::valid();
   Size2D dilations = 1;
   int64_t depth_multiplier = 1;
-  Activation activation;
+  Activation activation = {};
   bool use_bias = true;
   initializers::Initializer depthwise_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
-  regularizers::Regularizer depthwise_regularizer;
-  regularizers::Regularizer bias_regularizer;
-  std::string name;
+  regularizers::Regularizer depthwise_regularizer = {};
+  regularizers::Regularizer bias_regularizer = {};
+  std::string name = {};
 };
 // Each channel by kernels of its own. Weights: kernel [height, width, channels, multiplier], bias.
 Layer DepthwiseConv2D(Size2D kernel_size, const DepthwiseConv2DOptions& options = {});
@@ -59,7 +59,7 @@ Layer DepthwiseConv2D(Size2D kernel_size, const DepthwiseConv2DOptions& options 
 struct Pool2DOptions {
   Size2D strides = 0;  // 0: the pool size
   Padding padding = Padding::valid();
-  std::string name;
+  std::string name = {};
 };
 // The largest element, or the mean, of each window: [batch, h, w, c] -> [batch, oh, ow, c].
 Layer MaxPool2D(Size2D pool_size = 2, const Pool2DOptions& options = {});

@@ -26,7 +26,7 @@ struct WeightOptions {
   bool trainable = true;
   Synchronization synchronization = Synchronization::kAuto;
   Aggregation aggregation = Aggregation::kNone;
-  regularizers::Regularizer regularizer;
+  regularizers::Regularizer regularizer = {};
 };
 
 // A variable of a layer. It is declared when the layer is built and created, under the strategy

@@ -18,7 +18,7 @@ struct BatchNormalizationOptions {
   bool synchronized = false;
   initializers::Initializer beta_initializer = initializers::zeros();
   initializers::Initializer gamma_initializer = initializers::ones();
-  std::string name;
+  std::string name = {};
 };
 // Over all axes but the last (Ioffe and Szegedy 2015). In training it normalises by the statistics
 // of the batch and moves moving_mean and moving_variance towards them. Each replica moves its own
@@ -31,14 +31,14 @@ Layer SyncBatchNormalization(BatchNormalizationOptions options = {});
 
 struct LayerNormalizationOptions {
   double epsilon = 1e-3;
-  std::string name;
+  std::string name = {};
 };
 // Over the last axis (Ba et al. 2016). Weights: gamma, beta.
 Layer LayerNormalization(const LayerNormalizationOptions& options = {});
 
 struct RMSNormOptions {
   double epsilon = 1e-6;
-  std::string name;
+  std::string name = {};
 };
 // x / rms(x) * scale over the last axis (Zhang and Sennrich 2019). Weight: scale.
 Layer RMSNorm(const RMSNormOptions& options = {});

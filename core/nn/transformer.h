@@ -11,7 +11,7 @@ namespace cohort::nn {
 
 struct EmbeddingOptions {
   initializers::Initializer embeddings_initializer = initializers::random_uniform();
-  std::string name;
+  std::string name = {};
 };
 // Integers [..] in [0, vocabulary) -> [.., size]: rows of the weight embeddings [vocabulary, size].
 // Its gradient is sparse: a batch touches the rows it looked up.
@@ -19,9 +19,9 @@ Layer Embedding(int64_t vocabulary, int64_t size, const EmbeddingOptions& option
 
 struct EmbeddingBagOptions {
   ops::Combiner combiner = ops::Combiner::kMean;
-  std::optional<int64_t> default_id;  // what an empty list looks up; none: zeros
+  std::optional<int64_t> default_id = {};  // what an empty list looks up; none: zeros
   initializers::Initializer embeddings_initializer = initializers::random_uniform();
-  std::string name;
+  std::string name = {};
 };
 // Lists of integers [.., n], padded with -1, in [0, vocabulary) -> [.., size]: the rows of the
 // weight embeddings [vocabulary, size] that a list names, combined into one by
@@ -39,7 +39,7 @@ struct MultiHeadAttentionOptions {
   bool use_bias = true;
   initializers::Initializer kernel_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();
-  std::string name;
+  std::string name = {};
 };
 // Multi-head attention (Vaswani et al. 2017) with `heads` heads of `key_size`: [batch, t, d] -> the
 // same. Inputs: x for self-attention; or query and value; or query, value and key, in Keras' order.

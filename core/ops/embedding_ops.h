@@ -31,7 +31,7 @@ Value embedding_lookup_sparse(const Value& params, const Value& ids, const Value
 struct SafeLookupOptions {
   Combiner combiner = Combiner::kMean;
   // The row for a list of which nothing is left, with weight 1; none: zeros.
-  std::optional<int64_t> default_id;
+  std::optional<int64_t> default_id = {};
 };
 // Leaves out what cannot be looked up: every negative id, and but for kSum, as in TensorFlow, every
 // id whose weight is not above 0. An id beyond the table is kOutOfRange at run time.

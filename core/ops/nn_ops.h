@@ -26,7 +26,7 @@ struct Padding {
 struct Conv2DOptions {  // pairs are of height and width
   std::pair<int64_t, int64_t> strides = {1, 1};
   std::pair<int64_t, int64_t> dilations = {1, 1};
-  Padding padding;
+  Padding padding = {};
   int64_t groups = 1;
 };
 // [n, h, w, ci] to [n, oh, ow, co] by a filter [kh, kw, ci / groups, co].
@@ -39,7 +39,7 @@ Value conv2d_transpose(const Value& y, const Value& filter, std::pair<int64_t, i
 struct Pool2DOptions {
   std::pair<int64_t, int64_t> size = {2, 2};
   std::pair<int64_t, int64_t> strides = {0, 0};  // 0: the same as size
-  Padding padding;                               // narrower than a window
+  Padding padding = {};                          // narrower than a window
 };
 // The largest element, or the mean, of each window: [n, h, w, c] to [n, oh, ow, c].
 Value max_pool2d(

@@ -56,24 +56,24 @@ struct GradientOptions {
   int64_t accumulation_steps = 1;
   // How replicas sum dense gradients; none: as they are. The same with one replica, so that the
   // number of replicas makes no difference.
-  std::optional<PowerSgdOptions> power_sgd;
+  std::optional<PowerSgdOptions> power_sgd = {};
   // None: gradients are taken as they are. Not together with power_sgd.
-  std::optional<LossScale> loss_scale;
+  std::optional<LossScale> loss_scale = {};
 };
 
 // Decoupled weight decay: variable -= variable * learning rate * factor before each update.
 struct WeightDecay {
   // Not negative (kInvalidArgument). None: what the optimizer has by default, 0 for all but AdamW.
-  std::optional<double> factor;
-  std::vector<std::string>
-      exclude;  // leaves variables alone whose name contains one of these: {"bias"}
+  std::optional<double> factor = {};
+  // Leaves variables alone whose name contains one of these: {"bias"}.
+  std::vector<std::string> exclude = {};
 };
 
 // What every optimizer is made of besides its rule.
 struct OptimizerOptions {
   LearningRate learning_rate = 0.001;
-  GradientOptions gradients;
-  WeightDecay weight_decay;
+  GradientOptions gradients = {};
+  WeightDecay weight_decay = {};
   std::string name = "optimizer";  // in front of its variables' names
 };
 

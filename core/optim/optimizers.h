@@ -10,8 +10,8 @@ namespace cohort::optim {
 struct SGDOptions {
   double momentum = 0;
   bool nesterov = false;
-  WeightDecay weight_decay;
-  GradientOptions gradients;
+  WeightDecay weight_decay = {};
+  GradientOptions gradients = {};
   std::string name = "optimizer";
 };
 // m = momentum m - lr g; w += m, or with nesterov w += momentum m - lr g. Slot: momentum.
@@ -25,8 +25,8 @@ struct AdamOptions {
   // Whether a sparse gradient moves its own rows and their slots only, where Adam itself lets the
   // slots of all rows decay and moves all rows (TensorFlow Addons' LazyAdam).
   bool lazy = false;
-  WeightDecay weight_decay;
-  GradientOptions gradients;
+  WeightDecay weight_decay = {};
+  GradientOptions gradients = {};
   std::string name = "optimizer";
 };
 // m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2);
@@ -41,8 +41,8 @@ struct RMSpropOptions {
   double momentum = 0;
   double epsilon = 1e-7;
   bool centered = false;
-  WeightDecay weight_decay;
-  GradientOptions gradients;
+  WeightDecay weight_decay = {};
+  GradientOptions gradients = {};
   std::string name = "optimizer";
 };
 // v = rho v + (1 - rho) g^2, centered also a = rho a + (1 - rho) g; step = lr g / sqrt(v [- a^2] +
@@ -53,8 +53,8 @@ Optimizer RMSprop(LearningRate learning_rate = 0.001, const RMSpropOptions& opti
 struct AdagradOptions {
   double initial_accumulator_value = 0.1;
   double epsilon = 1e-7;
-  WeightDecay weight_decay;
-  GradientOptions gradients;
+  WeightDecay weight_decay = {};
+  GradientOptions gradients = {};
   std::string name = "optimizer";
 };
 // a += g^2; w -= lr g / sqrt(a + epsilon) (Duchi et al. 2011). Slot: accumulator.
@@ -64,8 +64,8 @@ struct LambOptions {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
-  WeightDecay weight_decay;
-  GradientOptions gradients;
+  WeightDecay weight_decay = {};
+  GradientOptions gradients = {};
   std::string name = "optimizer";
 };
 // r = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon) with Adam's m and v; w -= lr r |w|

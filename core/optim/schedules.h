@@ -42,7 +42,7 @@ struct CosineDecayOptions {
   double alpha = 0;  // the final rate, as a fraction of the highest: in [0, 1]
   // The highest rate, reached linearly from `initial` in warmup_steps, which need it
   // (kInvalidArgument); without it, `initial` is the highest.
-  std::optional<double> warmup_target;
+  std::optional<double> warmup_target = {};
   double warmup_steps = 0;
 };
 // Falls from the highest rate along half a cosine in decay_steps after the warm-up (Loshchilov and

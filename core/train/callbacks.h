@@ -32,7 +32,7 @@ struct ProgressBarOptions {
   std::ostream* out = nullptr;  // standard output; another one has to outlive the callback
   // Draw over the same line, else print one now and then. Without it: whether it writes to standard
   // output and that is a terminal.
-  std::optional<bool> live;
+  std::optional<bool> live = {};
 };
 // "Epoch 1/5" and the line of core/base/progress.h, which does not get wider than the terminal
 // while it is drawn over; warnings are printed above it. fit() adds one unless it is told to be
@@ -46,7 +46,8 @@ struct EarlyStoppingOptions {
   Mode mode = Mode::kAuto;
   bool restore_best_weights = false;  // when training ends
   int64_t start_from_epoch = 0;       // nothing is watched before it
-  std::optional<double> baseline;     // an improvement that does not get beyond it ends no waiting
+  // An improvement that does not get beyond it ends no waiting.
+  std::optional<double> baseline = {};
 };
 // Ends training when a metric no longer improves. Backups hold how long it has waited, the best
 // value and the best weights.
@@ -57,12 +58,13 @@ struct ModelCheckpointOptions {
   bool save_best_only = false;       // with `keep`, what is among so many best
   bool save_weights_only = false;
   Mode mode = Mode::kAuto;
-  std::optional<int64_t> save_freq;  // after every so many batches; without it, after each epoch
+  // After every so many batches; without it, after each epoch.
+  std::optional<int64_t> save_freq = {};
   // Delete all but so many of the files it wrote: the newest, or the best for save_best_only. None
   // are deleted for 0.
   int64_t keep = 0;
   // What a value has to be better than to be among the best, for save_best_only.
-  std::optional<double> initial_value_threshold;
+  std::optional<double> initial_value_threshold = {};
 };
 // Saves checkpoints to `path`, in which {epoch} (from 1), {batch} and names of results are
 // replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
@@ -78,7 +80,7 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
 
 struct BackupAndRestoreOptions {
   // It saves after each epoch and, where this is set, after every so many batches of an epoch.
-  std::optional<int64_t> save_freq;
+  std::optional<int64_t> save_freq = {};
   bool delete_checkpoint = true;  // once training has ended as planned
   // For how many seconds a scheduler lets the process live after it has asked it to end (SIGTERM):
   // it saves at once, trains on, and saves again while there is time, or when the epoch ends. With
@@ -152,7 +154,8 @@ CallbackPtr StepReport(const StepReportOptions& options = {});
 CallbackPtr TerminateOnNaN();
 
 struct TensorBoardOptions {
-  std::optional<int64_t> update_freq;  // also batch_loss and so on, after every so many batches
+  // Also batch_loss and so on, after every so many batches.
+  std::optional<int64_t> update_freq = {};
 };
 // Writes results as scalars to `directory`/train and `directory`/validation, tags "epoch_loss" and
 // so on, and the strategy's histograms (Strategy::take_report). In `directory`/train there is also

@@ -65,7 +65,7 @@ struct LoadOptions {
   bool ignore_unexpected = false;  // tensors of the file that are none of them are passed over
   // Looks at the strings and the extra tensors of a file that fits, before any variable changes;
   // what it throws, on all workers alike, is why none does.
-  std::function<void(const Safetensors& rest)> check;
+  std::function<void(const Safetensors& rest)> check = {};
 };
 // Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
 // first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has

@@ -28,9 +28,9 @@ struct CompileOptions {
   optim::Optimizer optimizer;
   losses::Loss loss;
   // Of all rows alike. Names of results must differ (kInvalidArgument).
-  std::vector<metrics::Metric> metrics;
+  std::vector<metrics::Metric> metrics = {};
   // Of rows, or their time steps, by their weights: the batch's and, in training, class_weight.
-  std::vector<metrics::Metric> weighted_metrics;
+  std::vector<metrics::Metric> weighted_metrics = {};
   // kMixedFloat16 turns the optimizer's loss scaling on (Optimizer::use_loss_scale).
   Precision precision = Precision::kFloat32;
 };
@@ -68,47 +68,47 @@ struct FitOptions {
   int64_t initial_epoch = 0;  // the epoch to begin with, when continuing
   // Batches that make an epoch; without it, the whole dataset. With it, one pass over the dataset
   // follows the other as if it was repeated, and epochs begin wherever the one before has ended.
-  std::optional<int64_t> steps_per_epoch;
-  std::optional<ValidationData> validation_data;
+  std::optional<int64_t> steps_per_epoch = {};
+  std::optional<ValidationData> validation_data = {};
   int64_t validation_freq = 1;  // validate after every so many epochs
-  std::optional<int64_t> validation_steps;
-  std::vector<CallbackPtr> callbacks;
+  std::optional<int64_t> validation_steps = {};
+  std::vector<CallbackPtr> callbacks = {};
   Verbose verbose = Verbose::kAuto;
   // Of rows of training. They multiply the rows' weights; with weights of time steps they are
   // kInvalidArgument.
-  ClassWeight class_weight;
+  ClassWeight class_weight = {};
   // Whether to go on after an epoch whose loss of training is no finite number. Otherwise it ends
   // fit() with kOutOfRange, before it is validated and before callbacks see its end.
   bool allow_nan_loss = false;
 
   // For tensors only, of training or of validation; a dataset says for itself.
-  std::optional<int64_t> batch_size;             // 32 by default; over all replicas
-  std::optional<int64_t> validation_batch_size;  // of validation; batch_size by default
-  std::optional<bool> shuffle;                   // true by default; anew in each epoch
+  std::optional<int64_t> batch_size = {};             // 32 by default; over all replicas
+  std::optional<int64_t> validation_batch_size = {};  // of validation; batch_size by default
+  std::optional<bool> shuffle = {};                   // true by default; anew in each epoch
   // The last part of the rows, as a fraction in [0, 1), is for validation.
-  std::optional<double> validation_split;
+  std::optional<double> validation_split = {};
   // How much each row counts: [rows]; or [rows, t], each time step of outputs [rows, t, ..], 0 for
   // padding. Losses are multiplied by it, and their mean stays that of all rows and steps. Also of
   // the rows that validation_split takes.
-  std::optional<Tensor> sample_weight;
+  std::optional<Tensor> sample_weight = {};
 };
 
 // The arguments of Keras' Model.evaluate.
 struct EvaluateOptions {
-  std::optional<int64_t> steps;  // at most so many batches
+  std::optional<int64_t> steps = {};  // at most so many batches
   // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
   // of fit() it never does.
   bool interruptible = true;
 
   // For tensors only, as in FitOptions.
-  std::optional<int64_t> batch_size;
-  std::optional<Tensor> sample_weight;
+  std::optional<int64_t> batch_size = {};
+  std::optional<Tensor> sample_weight = {};
 };
 
 // The arguments of Keras' Model.predict.
 struct PredictOptions {
-  std::optional<int64_t> steps;       // at most so many batches
-  std::optional<int64_t> batch_size;  // for tensors only; 32 by default
+  std::optional<int64_t> steps = {};       // at most so many batches
+  std::optional<int64_t> batch_size = {};  // for tensors only; 32 by default
 };
 
 // A network with what it takes to train it. A cheap handle; copies are the same model. It belongs

@@ -11,12 +11,12 @@ namespace cohort {
 
 // What is given here wins over the environment.
 struct KubernetesResolverOptions {
-  std::optional<std::string> job_name;
-  std::optional<std::string> service;
-  std::optional<int> pods;
-  std::optional<int> port;
+  std::optional<std::string> job_name = {};
+  std::optional<std::string> service = {};
+  std::optional<int> pods = {};
+  std::optional<int> port = {};
   // Tasks of each job of the cluster; pods go to them in alphabetical order. Default: all workers.
-  JobSizes jobs;
+  JobSizes jobs = {};
   std::string rpc_layer = "grpc";
 };
 

@@ -9,10 +9,10 @@ namespace cohort {
 
 struct LiteralResolverOptions {
   // Which task this is; where they are left out, that is not known.
-  std::string task_type;
-  std::optional<int> task_id;
+  std::string task_type = {};
+  std::optional<int> task_id = {};
   std::string rpc_layer = "grpc";
-  std::string environment;
+  std::string environment = {};
 };
 
 // A cluster that the program names itself. By default an empty one: a program on its own.

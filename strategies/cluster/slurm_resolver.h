@@ -11,15 +11,15 @@ namespace cohort {
 
 struct SlurmResolverOptions {
   // Tasks of each job; ranks go to jobs in alphabetical order. Default: all are workers.
-  JobSizes jobs;
+  JobSizes jobs = {};
   // The port of the first task of a host; the next ones have the ports after it. Default: one that
   // follows from the ids of job and step, so that steps that share a host rarely meet; 8888 where
   // these ids are not set.
-  std::optional<int> port_base;
+  std::optional<int> port_base = {};
   // Default: the number of GPUs in CUDA_VISIBLE_DEVICES, else SLURM_GPUS_ON_NODE, else of the host.
-  std::optional<int> gpus_per_node;
+  std::optional<int> gpus_per_node = {};
   // Default: an equal share of them for each task of the fullest host. 0: none.
-  std::optional<int> gpus_per_task;
+  std::optional<int> gpus_per_task = {};
   std::string rpc_layer = "grpc";
 };
 

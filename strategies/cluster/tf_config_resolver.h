@@ -10,10 +10,10 @@ namespace cohort {
 
 // What is given here wins over TF_CONFIG, field by field.
 struct TFConfigResolverOptions {
-  std::optional<std::string> task_type;
-  std::optional<int> task_id;
-  std::optional<std::string> rpc_layer;
-  std::optional<std::string> environment;
+  std::optional<std::string> task_type = {};
+  std::optional<int> task_id = {};
+  std::optional<std::string> rpc_layer = {};
+  std::optional<std::string> environment = {};
 };
 
 // The variable TF_CONFIG, as TensorFlow, TFJob on Kubernetes and cloud services set it:

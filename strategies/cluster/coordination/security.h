@@ -16,9 +16,9 @@ namespace cohort {
 // The files, in PEM, with which the tasks of a job prove to each other who they are (mutual TLS).
 // All three or none.
 struct TlsFiles {
-  std::string certificate;  // of this task, and those up to the authority
-  std::string key;          // its private key
-  std::string authority;    // certificates of who signs those of all tasks
+  std::string certificate = {};  // of this task, and those up to the authority
+  std::string key = {};          // its private key
+  std::string authority = {};    // certificates of who signs those of all tasks
   // The name that the leader's certificate must carry; by default the host of its address.
   std::string leader_name = {};
 };

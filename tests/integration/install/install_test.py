@@ -17,6 +17,7 @@ sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
 import cases  # pylint: disable=wrong-import-position
 
 _WRONG_INPUT = 2  # as README.md has it
+_STRICT = ("-std=c++20", "-Wall", "-Wextra", "-Werror")
 _INCLUDE = re.compile(r'(?m)^#include ["<]([^">]+)[">]')
 _FOREIGN = re.compile(r" _Z(?:T.)?NK?\d+(?:absl|dnnl|Eigen|google|grpc|nlohmann)\w*")
 
@@ -80,10 +81,13 @@ class Use(Case):
         cls.prefix = first.rename(pathlib.Path(folder.name, "moved"))
         cls.headers = cls.prefix / "include/cohort"
 
+    def check_syntax(self, source, *flags, status=0):
+        return run("g++", "-fsyntax-only", f"-I{self.headers}", str(source), *flags, status=status)
+
     def compile(self, headers, *flags, status=0):
         source = self.folder / "source.cc"
         source.write_text("".join(f'#include "{header}"\n' for header in headers), encoding="utf-8")
-        return run("g++", "-fsyntax-only", f"-I{self.headers}", str(source), *flags, status=status)
+        return self.check_syntax(source, *flags, status=status)
 
     def check_program(self, program):
         trained = run(program)
@@ -126,7 +130,10 @@ class Use(Case):
 
     def test_headers_compile_without_warnings(self):
         headers = sorted(str(path.relative_to(self.headers)) for path in self.headers.rglob("*.h"))
-        self.compile(headers, "-std=c++20", "-Wall", "-Wextra", "-Werror")
+        self.compile(headers, *_STRICT)
+
+    def test_options_that_are_left_out_cause_no_warnings(self):
+        self.check_syntax(_HERE / "options.cc", *_STRICT)
 
     def test_an_older_standard_is_told_first(self):
         said = self.compile(["cohort.h"], "-std=c++17", "-fmax-errors=1", status=1)
