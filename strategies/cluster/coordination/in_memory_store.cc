@@ -25,6 +25,12 @@ std::string InMemoryStore::get(std::string_view key, std::chrono::milliseconds t
   return *value;
 }
 
+std::optional<std::string> InMemoryStore::find(std::string_view key) {
+  std::lock_guard lock(mutex_);
+  const std::string* value = values_.find(key);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
 int64_t InMemoryStore::add(std::string_view key, int64_t amount) {
   int64_t sum = 0;
   {
@@ -33,6 +39,17 @@ int64_t InMemoryStore::add(std::string_view key, int64_t amount) {
   }
   changed_.notify_all();
   return sum;
+}
+
+bool InMemoryStore::compare_set(std::string_view key, std::optional<std::string_view> expected,
+                                std::string_view value) {
+  bool is_set = false;
+  {
+    std::lock_guard lock(mutex_);
+    is_set = values_.compare_set(key, expected, value);
+  }
+  changed_.notify_all();
+  return is_set;
 }
 
 void InMemoryStore::erase(std::string_view key) {

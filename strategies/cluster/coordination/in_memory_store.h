@@ -13,7 +13,10 @@ class InMemoryStore : public KeyValueStore {
  public:
   void set(std::string_view key, std::string_view value) override;
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> find(std::string_view key) override;
   int64_t add(std::string_view key, int64_t amount) override;
+  bool compare_set(std::string_view key, std::optional<std::string_view> expected,
+                   std::string_view value) override;
   void erase(std::string_view key) override;
 
  private:

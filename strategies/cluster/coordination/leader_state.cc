@@ -1,7 +1,9 @@
 #include "strategies/cluster/coordination/leader_state.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/time_limits.h"
@@ -104,6 +106,14 @@ void LeaderState::call(int rank, const proto::Request& request, Time now) {
       return answer(values_.get(caller, request.get(), timeout, now));
     case proto::Request::kAdd:
       return answer(values_.add(caller, request.add().key(), request.add().amount()));
+    case proto::Request::kCompareSet: {
+      const proto::CompareSet& asked = request.compare_set();
+      const auto expected =
+          asked.has_expected() ? std::optional<std::string_view>(asked.expected()) : std::nullopt;
+      return answer(values_.compare_set(caller, asked.key(), expected, asked.value()));
+    }
+    case proto::Request::kFind:
+      return answer(values_.find(caller, request.find()));
     case proto::Request::kErase:
       return answer(values_.erase(caller, request.erase()));
     case proto::Request::kBarrier:

@@ -126,11 +126,29 @@ std::string Member::get(std::string_view key, milliseconds timeout) {
   return call(request, timeout).value;
 }
 
+std::optional<std::string> Member::find(std::string_view key) {
+  proto::Request request;
+  request.set_find(std::string(key.substr(0, kMaxKeyBytes + 1)));
+  Outcome outcome = call(request);
+  return outcome.number == 0 ? std::nullopt : std::optional(std::move(outcome.value));
+}
+
 int64_t Member::add(std::string_view key, int64_t amount) {
   proto::Request request;
   request.mutable_add()->set_key(std::string(key.substr(0, kMaxKeyBytes + 1)));
   request.mutable_add()->set_amount(amount);
   return call(request).number;
+}
+
+bool Member::compare_set(std::string_view key, std::optional<std::string_view> expected,
+                         std::string_view value) {
+  proto::Request request;
+  proto::CompareSet& asked = *request.mutable_compare_set();
+  // As in set(), of both values together.
+  asked.set_key(std::string(key.substr(0, kMaxKeyBytes + 1)));
+  if (expected) asked.set_expected(std::string(expected->substr(0, kMaxValueBytes + 1)));
+  asked.set_value(std::string(value.substr(0, kMaxValueBytes + 1 - asked.expected().size())));
+  return call(request).number != 0;
 }
 
 void Member::erase(std::string_view key) {

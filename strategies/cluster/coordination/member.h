@@ -64,7 +64,10 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   // KeyValueStore
   void set(std::string_view key, std::string_view value) override;
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> find(std::string_view key) override;
   int64_t add(std::string_view key, int64_t amount) override;
+  bool compare_set(std::string_view key, std::optional<std::string_view> expected,
+                   std::string_view value) override;
   void erase(std::string_view key) override;
   void check() const override;
 

@@ -23,6 +23,25 @@ Answers SharedValues::add(Caller caller, const std::string& key, int64_t amount)
   return {{caller, error}};
 }
 
+Answers SharedValues::compare_set(Caller caller, const std::string& key,
+                                  std::optional<std::string_view> expected,
+                                  const std::string& value) try {
+  if (!values_.compare_set(key, expected, value)) return {{caller}};
+  Answers answers = {{.to = caller, .number = 1}};
+  answer_waiters(key, answers);
+  return answers;
+} catch (const Error& error) {
+  return {{caller, error}};
+}
+
+Answers SharedValues::find(Caller caller, const std::string& key) const try {
+  const std::string* value = values_.find(key);
+  if (value == nullptr) return {{caller}};
+  return {{.to = caller, .value = *value, .number = 1}};
+} catch (const Error& error) {
+  return {{caller, error}};
+}
+
 Answers SharedValues::erase(Caller caller, const std::string& key) try {
   values_.erase(key);
   return {{caller}};

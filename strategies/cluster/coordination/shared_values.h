@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "strategies/cluster/coordination/answer.h"
@@ -20,7 +22,12 @@ class SharedValues {
 
   Answers set(Caller caller, const std::string& key, const std::string& value);
   Answers add(Caller caller, const std::string& key, int64_t amount);
+  // The number of the answer is 1 where it has written, and 0 else.
+  Answers compare_set(Caller caller, const std::string& key,
+                      std::optional<std::string_view> expected, const std::string& value);
   Answers erase(Caller caller, const std::string& key);
+  // The number of the answer is 1 where there is a value, and 0 else.
+  Answers find(Caller caller, const std::string& key) const;
   // Answered at once, when the key is set, or by expire().
   Answers get(Caller caller, const std::string& key, std::chrono::milliseconds timeout, Time now);
   // Answers those whose time is over.

@@ -67,6 +67,19 @@ int64_t ValueTable::add(std::string_view key, int64_t amount) {
   return sum;
 }
 
+bool ValueTable::compare_set(std::string_view key, std::optional<std::string_view> expected,
+                             std::string_view value) {
+  const size_t bytes = expected.value_or("").size() + value.size();
+  if (bytes > KeyValueStore::kMaxValueBytes) {
+    invalid("the value of key ", quote(key), " and the one that is expected have ", bytes,
+            " bytes; together at most ", KeyValueStore::kMaxValueBytes, " are allowed");
+  }
+  const std::string* found = find(key);
+  if (expected ? found == nullptr || *found != *expected : found != nullptr) return false;
+  set(key, value);
+  return true;
+}
+
 void ValueTable::erase(std::string_view key) {
   check_key(key);
   const auto found = values_.find(key);

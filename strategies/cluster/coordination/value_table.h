@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,8 @@ class ValueTable {
   // The value, or null where there is none. Stays until the next change.
   const std::string* find(std::string_view key) const;
   int64_t add(std::string_view key, int64_t amount);
+  bool compare_set(std::string_view key, std::optional<std::string_view> expected,
+                   std::string_view value);
   void erase(std::string_view key);
 
  private:

@@ -48,14 +48,31 @@ std::string DirectoryStore::get(std::string_view key, std::chrono::milliseconds 
   }
 }
 
-int64_t DirectoryStore::add(std::string_view key, int64_t amount) {
+int DirectoryStore::lock() const {
   const int lock = open((folder_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   flock(lock, LOCK_EX);
+  return lock;
+}
+
+std::optional<std::string> DirectoryStore::find(std::string_view key) { return read(path(key)); }
+
+int64_t DirectoryStore::add(std::string_view key, int64_t amount) {
+  const int lock = this->lock();
   const auto value = read(path(key));
   const int64_t sum = (value ? std::stoll(*value) : 0) + amount;
   set(key, str(sum));
   close(lock);
   return sum;
+}
+
+bool DirectoryStore::compare_set(std::string_view key, std::optional<std::string_view> expected,
+                                 std::string_view value) {
+  const int lock = this->lock();
+  const auto found = read(path(key));
+  const bool fits = expected ? found && *found == *expected : !found;
+  if (fits) set(key, value);
+  close(lock);
+  return fits;
 }
 
 void DirectoryStore::erase(std::string_view key) { std::remove(path(key).c_str()); }

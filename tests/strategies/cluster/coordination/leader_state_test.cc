@@ -430,7 +430,7 @@ TEST_F(LeaderStateTest, NothingThatIsSentBreaksIt) {
       const auto wire = wires[random.below(wires.size())];
       proto::FromMember message;
       std::string bytes;
-      switch (random.below(6)) {
+      switch (random.below(8)) {
         case 0:
           for (uint64_t i = random.below(40); i > 0; --i) bytes += static_cast<char>(random.next());
           message.ParseFromString(bytes);  // what there was of it stays
@@ -449,6 +449,14 @@ TEST_F(LeaderStateTest, NothingThatIsSentBreaksIt) {
           message.mutable_request()->mutable_add()->set_amount(static_cast<int64_t>(random.next()));
           break;
         case 4:
+          message.mutable_request()->mutable_compare_set()->set_key(random.below(2) ? "k" : "");
+          if (random.below(2)) message.mutable_request()->mutable_compare_set()->set_expected("1");
+          message.mutable_request()->mutable_compare_set()->set_value("1");
+          break;
+        case 5:
+          message.mutable_request()->set_find(random.below(2) ? "k" : "");
+          break;
+        case 6:
           message.mutable_leave()->set_timeout_ms(static_cast<int64_t>(random.next()));
           break;
         default:

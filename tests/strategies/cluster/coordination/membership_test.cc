@@ -1,6 +1,8 @@
 #include "strategies/cluster/coordination/membership.h"
 
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -80,6 +82,81 @@ TEST(Membership, AKeyThatNobodySetsTimesOut) {
   const Error error = error_of([&] { members[1]->store().get("step", milliseconds(200)); });
   EXPECT_EQ(error.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("\"step\""), HasSubstr("200 ms")));
+}
+
+TEST(Membership, OfThoseThatCompareAndSetTheFirstOneWrites) {
+  LocalJob job(3);
+  std::atomic<int> firsts = 0;
+  const auto errors = on_threads(3, [&](int rank) {
+    const auto member = join(job.resolver(rank));
+    KeyValueStore& store = member->store();
+    const std::string self = member->task_name(rank);
+    if (store.compare_set("first", std::nullopt, self)) {
+      ++firsts;
+      EXPECT_EQ(store.find("first"), self);
+    }
+    EXPECT_NE(store.find("first"), std::nullopt);
+    // Nobody's word is lost, and none is there twice.
+    for (int i = 0; i < 20; ++i) {
+      std::optional<std::string> said;
+      do {
+        said = store.find("said");
+      } while (!store.compare_set("said", said, said.value_or("") + std::to_string(rank)));
+    }
+    member->barrier("said", kPlenty);
+    const std::string said = store.get("said", milliseconds(0));
+    for (const char digit : {'0', '1', '2'})
+      EXPECT_EQ(std::count(said.begin(), said.end(), digit), 20) << said;
+    member->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+  EXPECT_EQ(firsts, 1);
+}
+
+void expect_compares(KeyValueStore& store) {
+  EXPECT_EQ(store.find("key"), std::nullopt);
+  EXPECT_FALSE(store.compare_set("key", "", "other")) << "no value is not an empty one";
+  EXPECT_TRUE(store.compare_set("key", std::nullopt, ""));
+  EXPECT_EQ(store.find("key"), "");
+  EXPECT_FALSE(store.compare_set("key", std::nullopt, "other"));
+  EXPECT_FALSE(store.compare_set("key", "another", "other"));
+  EXPECT_TRUE(store.compare_set("key", "", std::string("\0\xff", 2)));
+  EXPECT_EQ(store.find("key"), std::string("\0\xff", 2));
+  const std::string half(KeyValueStore::kMaxValueBytes / 2, 'v');
+  store.set("key", half);
+  EXPECT_TRUE(store.compare_set("key", half, half));
+  EXPECT_EQ(error_of([&] { store.compare_set("key", half, half + "v"); }).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { store.compare_set("key", std::string(3 << 20, 'v'), ""); }).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { store.compare_set("", std::nullopt, "v"); }).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { store.find(std::string(1 << 20, 'k')); }).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(store.find("key"), half);
+}
+
+TEST(Membership, ComparesWithNoValueWithAnEmptyOneAndWithAnyBytes) {
+  const auto alone = join(LiteralResolver());
+  expect_compares(alone->store());
+  LocalJob job(2);
+  const Members members = join_all(job);
+  expect_compares(members[1]->store());
+  EXPECT_FALSE(members[1]->failure());
+}
+
+TEST(Membership, WhoWaitsForAKeyGetsWhatIsSetByComparing) {
+  LocalJob job(2);
+  const auto errors = on_threads(2, [&](int rank) {
+    const auto member = join(job.resolver(rank));
+    if (rank == 0) {
+      EXPECT_EQ(member->store().get("key", kPlenty), "value");
+    } else {
+      EXPECT_TRUE(member->store().compare_set("key", std::nullopt, "value"));
+    }
+    member->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
 }
 
 TEST(Membership, RefusesValuesBeyondTheLimits) {

@@ -38,7 +38,12 @@ class MisleadingStore : public KeyValueStore {
       : store_(store), faults_(std::move(faults)) {}
 
   void set(std::string_view key, std::string_view value) override { store_.set(key, value); }
+  std::optional<std::string> find(std::string_view key) override { return store_.find(key); }
   int64_t add(std::string_view key, int64_t amount) override { return store_.add(key, amount); }
+  bool compare_set(std::string_view key, std::optional<std::string_view> expected,
+                   std::string_view value) override {
+    return store_.compare_set(key, expected, value);
+  }
   void erase(std::string_view key) override { store_.erase(key); }
   std::string get(std::string_view key, milliseconds timeout) override {
     std::string value = store_.get(key, timeout);
