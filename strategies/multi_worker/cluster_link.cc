@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/notice.h"
+#include "strategies/cluster/coordination/prefixed_store.h"
 #include "strategies/collective/make_communicators.h"
 #include "strategies/multi_worker/own_host.h"
 
@@ -42,6 +43,7 @@ class ClusterLink final : public WorkerLink {
   ClusterLink(std::unique_ptr<Membership> membership, CommunicationBackend backend,
               std::string address, const MembershipOptions& options)
       : membership_(std::move(membership)),
+        user_store_(membership_->store(), "user/"),
         backend_(backend),
         address_(std::move(address)),
         tls_(options.tls),
@@ -73,6 +75,11 @@ class ClusterLink final : public WorkerLink {
       if (const auto failure = membership_->failure()) throw *failure;
       throw;
     }
+  }
+
+  KeyValueStore& store() override { return user_store_; }
+  void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
+    membership_->barrier(name, timeout);
   }
 
   std::map<std::string, std::chrono::nanoseconds> take_sending_times() override {
@@ -137,6 +144,7 @@ class ClusterLink final : public WorkerLink {
   }
 
   const std::shared_ptr<Membership> membership_;
+  PrefixedStore user_store_;  // groups keep theirs under their names, which begin otherwise
   const CommunicationBackend backend_;
   const std::string address_;
   const TlsFiles tls_;
@@ -155,6 +163,7 @@ class ClusterLink final : public WorkerLink {
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options,
                                          CommunicationBackend backend) {
+  if (resolver.world().size == 1) return make_in_process_links(1).front();
   check_own_name(resolver);
   auto membership = Membership::join(resolver, options);
   const std::string host = own_host(resolver, [&] { return membership->failure(); });

@@ -12,7 +12,7 @@ namespace cohort {
 // The link of this task to the other chief and workers of its cluster, which are processes: a
 // Membership, and the communicators that suit where they are. Waits until all have joined; the
 // errors of Membership::join() and check_own_name(). Worker 0 tells on standard error by what the
-// group "replicas" is connected.
+// group "replicas" is connected. A task on its own has a link without any network.
 std::shared_ptr<WorkerLink> join_cluster(
     const ClusterResolver& resolver, const MembershipOptions& options,
     CommunicationBackend backend = CommunicationBackend::kAuto);

@@ -1,22 +1,37 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 
+#include "core/base/comma_separated.h"
+#include "core/base/quote.h"
+#include "core/base/time_limits.h"
+#include "strategies/cluster/coordination/in_memory_store.h"
+#include "strategies/cluster/coordination/limits.h"
 #include "strategies/cross_device/time_limit.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
 namespace {
 
+// One use of a name by each worker.
+struct Barrier {
+  std::set<int> present;         // ranks that have come in time
+  std::optional<Error> failure;  // once somebody has waited in vain
+  int returned = 0;              // ranks
+};
+
 // What the workers share.
 struct Job {
   explicit Job(int count) : size(count) {}
 
   const int size;
+  InMemoryStore store;
   std::mutex calling;  // callbacks
   std::mutex mutex;    // guards what follows
   std::condition_variable changed;
   std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups;
+  std::map<std::string, Barrier> barriers;
   std::optional<Error> failure;
   int left = 0;
   coordination::FailureCallbacks callbacks;
@@ -45,6 +60,27 @@ class InProcessLink final : public WorkerLink {
     for (int i = 0; i < local; ++i)
       own.push_back(std::move(group[static_cast<size_t>(rank_ * local + i)]));
     return own;
+  }
+
+  KeyValueStore& store() override { return job_->store; }
+
+  void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(job_->mutex);
+    const std::string use = str(name, " ", barrier_uses_[name]++);
+    Barrier& barrier = job_->barriers[use];
+    if (!barrier.failure) barrier.present.insert(rank_);
+    job_->changed.notify_all();
+    const bool is_over = job_->changed.wait_for(lock, clamped(timeout), [&] {
+      return job_->failure || barrier.failure ||
+             static_cast<int>(barrier.present.size()) == job_->size;
+    });
+    if (!is_over) {
+      barrier.failure = late(name, clamped(timeout), barrier.present);
+      job_->changed.notify_all();
+    }
+    const auto failure = job_->failure ? job_->failure : barrier.failure;
+    if (++barrier.returned == job_->size) job_->barriers.erase(use);
+    if (failure) throw *failure;
   }
 
   std::optional<Error> failure(std::chrono::milliseconds timeout) override {
@@ -83,10 +119,22 @@ class InProcessLink final : public WorkerLink {
   std::vector<std::unique_ptr<Communicator>> make_group(
       int local, std::optional<std::chrono::milliseconds> limit) const {
     auto group = make_in_process_communicators(job_->size * local);
-    if (!limit) return group;
+    if (!limit || group.size() == 1) return group;  // one rank waits for nobody
     std::vector<std::string> names;
     for (int r = 0; r < job_->size * local; ++r) names.push_back(name(r / local));
     return with_time_limit(std::move(group), *limit, names);
+  }
+
+  Error late(const std::string& barrier, std::chrono::milliseconds timeout,
+             const std::set<int>& present) const {
+    std::vector<std::string> missing;
+    for (int r = 0; r < job_->size; ++r)
+      if (!present.contains(r)) missing.push_back(name(r));
+    return Error(Code::kDeadlineExceeded,
+                 str("barrier ", quote(barrier), ": ", name(rank_), " has waited ",
+                     coordination::in_words(timeout), " for ", comma_separated(missing), "; ",
+                     present.size(), " of ", job_->size, " workers have come"),
+                 missing.size() == 1 ? missing[0] : "");
   }
 
   void call_all(const Error& error) {
@@ -96,7 +144,7 @@ class InProcessLink final : public WorkerLink {
 
   const std::shared_ptr<Job> job_;
   const int rank_;
-  std::map<std::string, int> uses_;  // of a name
+  std::map<std::string, int> uses_, barrier_uses_;  // of a name
   bool left_ = false;
   // Of the job, and alive as long as it.
   const std::shared_ptr<coordination::FailureCallbacks> callbacks_{job_, &job_->callbacks};

@@ -10,6 +10,7 @@
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/coordination/failure_watch.h"
+#include "strategies/cluster/coordination/key_value_store.h"
 
 namespace cohort {
 
@@ -31,6 +32,14 @@ class WorkerLink {
   virtual std::vector<std::unique_ptr<Communicator>> connect(
       const std::string& name, int local, std::optional<std::chrono::milliseconds> limit) = 0;
 
+  // What the programs of the workers tell each other, apart from what Cohort keeps for itself.
+  // Lives as long as this, and is usable until leave(); its calls throw the failure of the job.
+  virtual KeyValueStore& store() = 0;
+  // Returns when all workers have called it with this name; a name may be used again. Where
+  // somebody has not come within `timeout`, kDeadlineExceeded names all who have not, to those who
+  // wait and to those who come later, and the job goes on.
+  virtual void barrier(const std::string& name, std::chrono::milliseconds timeout) = 0;
+
   // For how long what this worker has sent to each other one, by name, has kept the network busy
   // since the last call, as far as its groups know: TcpOptions::on_sent.
   virtual std::map<std::string, std::chrono::nanoseconds> take_sending_times() { return {}; }
@@ -46,7 +55,7 @@ class WorkerLink {
 };
 
 // The links of `count` workers that are threads of this process, each with a strategy of its own:
-// for trying out programs of several workers.
+// for trying out programs of several workers. Who waits for a key is not woken by a failure.
 std::vector<std::shared_ptr<WorkerLink>> make_in_process_links(int count);
 
 }  // namespace cohort

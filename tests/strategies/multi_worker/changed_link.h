@@ -26,6 +26,10 @@ class ChangedLink final : public WorkerLink {
       for (auto& rank : ranks) rank = change_(std::move(rank));
     return ranks;
   }
+  KeyValueStore& store() override { return link_->store(); }
+  void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
+    link_->barrier(name, timeout);
+  }
   std::optional<Error> failure(std::chrono::milliseconds timeout) override {
     return link_->failure(timeout);
   }
