@@ -69,14 +69,6 @@ std::vector<Device> devices_of(std::string_view strategy, const std::vector<std:
   return gpus.empty() ? resolve_devices(strategy, {}, DefaultDevices::kCpus) : gpus;
 }
 
-// Null for a world of one.
-std::shared_ptr<WorkerLink> make_link(const MultiWorkerMirroredStrategy::Options& options,
-                                      const ClusterResolver* resolver) {
-  if (resolver == nullptr) return options.link;
-  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership, options.backend)
-                                    : nullptr;
-}
-
 void require_equal_counts(Workers& workers, size_t devices) {
   const auto counts = workers.exchange("the start", std::to_string(devices));
   for (size_t r = 1; r < counts.size(); ++r)
@@ -138,12 +130,12 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
             " s; it has to be 1 or more");
   const auto resolver = resolver_of(options);
   std::vector<Device> devices = devices_of(name(), options.devices, resolver.get());
-  link_ = make_link(options, resolver.get());
-  if (link_ != nullptr && link_->size() > 1) {
+  link_ = resolver == nullptr ? options.link
+                              : join_cluster(*resolver, options.membership, options.backend);
+  if (link_->size() > 1) {
     connect(options, std::move(devices));
     return;
   }
-  link_.reset();
   replicas_ = std::make_shared<LocalReplicas>(std::move(devices), nullptr, options.communication);
   if (share_memory(replicas_->devices())) replicas_->share_variables(replicas_->devices()[0]);
 }
@@ -182,7 +174,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
-  if (link_ == nullptr) return;
+  if (group_ == nullptr) return;
   try {
     if (std::uncaught_exceptions() > exceptions_)
       end_badly();

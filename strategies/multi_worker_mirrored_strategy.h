@@ -78,6 +78,10 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   const std::vector<Device>& devices() const override;
   int first_replica() const override;
   Workers& workers() const override;
+  // How its workers reach each other, for what a program does beside it: a group for collectives
+  // (collective::ProcessGroupOptions::link), values by key, barriers with a time-out. The strategy
+  // leaves the job at its end. A world of one has one, too.
+  std::shared_ptr<WorkerLink> link() const { return link_; }
   std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                          const Value& when = {}) override;
@@ -109,8 +113,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   void end_well();
   void end_badly();
 
-  std::shared_ptr<WorkerLink> link_;  // null in a world of one, as is the group
-  std::shared_ptr<WorkerGroup> group_;
+  std::shared_ptr<WorkerLink> link_;
+  std::shared_ptr<WorkerGroup> group_;  // null in a world of one, as is the watch of steps
   std::shared_ptr<StepWatch> step_;
   std::shared_ptr<LocalReplicas> replicas_;
   std::shared_ptr<CommonWrites> common_writes_;  // null where workers have no memory in common

@@ -13,37 +13,33 @@ namespace {
 constexpr std::chrono::seconds kEndPatience(60);
 
 std::shared_ptr<WorkerLink> join(const ProcessGroupOptions& options) {
+  if (options.link != nullptr) return options.link;
   const auto resolver = options.resolver ? options.resolver : resolve_cluster().resolver;
-  return resolver->world().size > 1 ? join_cluster(*resolver, options.membership, options.backend)
-                                    : nullptr;
-}
-
-std::unique_ptr<Communicator> connect(WorkerLink* link, const ProcessGroupOptions& options) {
-  return std::move(link == nullptr ? make_in_process_communicators(1)[0]
-                                   : link->connect("process group", 1, options.limit)[0]);
+  return join_cluster(*resolver, options.membership, options.backend);
 }
 
 }  // namespace
 
 ProcessGroup::ProcessGroup(const ProcessGroupOptions& options)
     : link_(join(options)),
-      communicator_(connect(link_.get(), options)),
+      is_beside_strategy_(options.link != nullptr),
+      communicator_(std::move(link_->connect("process group", 1, options.limit)[0])),
       exceptions_(std::uncaught_exceptions()) {
-  if (link_ == nullptr) return;
   watch_ = link_->on_failure([this](const Error& error) { communicator_->abort(error); });
 }
 
 ProcessGroup::~ProcessGroup() {
-  if (link_ == nullptr || link_->failure(std::chrono::milliseconds(0))) return;
+  if (link_->failure(std::chrono::milliseconds(0))) return;
   try {
     const std::string self = link_->name(link_->rank());
     if (std::uncaught_exceptions() > exceptions_) {
+      if (is_beside_strategy_) return;
       link_->report(
           Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));
       return;
     }
     communicator_->barrier();  // who is in another call waits for this process in vain
-    link_->leave(kEndPatience);
+    if (!is_beside_strategy_) link_->leave(kEndPatience);
   } catch (const std::exception& error) {
     print_notice(str("warning: the end of a process group: ", error.what(), "\n"));
   }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/collective/communicator.h"
 #include "strategies/cluster/cluster_resolver.h"
@@ -24,6 +25,12 @@ struct ProcessGroupOptions {
   // How long one call may wait for the others, before kDeadlineExceeded names those that have not
   // come; as long as they live without one.
   std::optional<std::chrono::milliseconds> limit = {};
+  // In place of all that but the limit: the link of a strategy
+  // (MultiWorkerMirroredStrategy::link()) whose workers these are. The group has connections of its
+  // own, and learns of failures as the strategy does; its end is a barrier of its own, and not that
+  // of the job. The two may end in either order, the same on all workers. Where an exception ends
+  // the group, others get kUnavailable from it, and the strategy goes on.
+  std::shared_ptr<WorkerLink> link = {};
 };
 
 // The processes of a job as one group, for programs that want collectives alone:
@@ -50,8 +57,20 @@ class ProcessGroup {
   // So that it can be given to the functions of collective.h, mixing.h and weighted_sums.h.
   operator Communicator&() { return *communicator_; }  // NOLINT: a group is its communicator
 
+  // Values by key that all groups of the job have in common, and Cohort keeps nothing of its own in
+  // (TCPStore). Keys have up to 1000 bytes. From any thread.
+  KeyValueStore& store() { return link_->store(); }
+  // Returns when all processes have called it with this name (monitored_barrier). Where somebody
+  // has not come within `timeout`, kDeadlineExceeded names all who have not, to those who wait and
+  // to those who come later; the group goes on, unlike after a call whose limit is over. From any
+  // thread.
+  void barrier(const std::string& name, std::chrono::milliseconds timeout) {
+    link_->barrier(name, timeout);
+  }
+
  private:
-  std::shared_ptr<WorkerLink> link_;  // null for a process on its own
+  std::shared_ptr<WorkerLink> link_;
+  bool is_beside_strategy_;  // which leaves the job
   std::unique_ptr<Communicator> communicator_;
   int exceptions_;      // on their way when this was made
   FailureWatch watch_;  // last: it uses what is above

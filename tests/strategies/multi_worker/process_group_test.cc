@@ -1,0 +1,167 @@
+// What processes of a group tell each other beside collectives, and groups beside a strategy.
+#include "strategies/process_group.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <semaphore>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "strategies/multi_worker_mirrored_strategy.h"
+#include "tests/strategies/cluster/coordination/job.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+using Options = MultiWorkerMirroredStrategy::Options;
+
+// Calls `body` for each worker with the options of its strategy: as threads that share a link, and
+// as members of a job over each backend.
+void on_all_links(int workers, const std::function<void(const Options&)>& body) {
+  const auto links = make_in_process_links(workers);
+  EXPECT_THAT(on_threads(workers,
+                         [&](int rank) {
+                           body({.devices = {"cpu:0"}, .link = links[static_cast<size_t>(rank)]});
+                         }),
+              Each(""));
+  for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
+    const LocalJob job(workers);
+    EXPECT_THAT(
+        on_threads(workers,
+                   [&](int rank) {
+                     body({.resolver = std::make_shared<LiteralResolver>(job.resolver(rank)),
+                           .devices = {"cpu:0"},
+                           .backend = backend});
+                   }),
+        Each(""));
+  }
+}
+
+// Adds up a 1 of each replica in a step, in which worker 1 may fail.
+double step_sum(MultiWorkerMirroredStrategy& strategy, bool is_traceable = true) {
+  const auto step = strategy.function([&](const Value& x) {
+    if (!is_traceable && strategy.workers().rank() == 1)
+      fail(Code::kNotFound, "there is no layer \"x\"");
+    return get_replica_context()->all_reduce(ReduceOp::kSum, x);
+  });
+  return strategy.run(step, 1.0f)[0].item();
+}
+
+double group_sum(collective::ProcessGroup& group) {
+  return collective::all_reduce(group, Tensor::scalar(1.0f)).item();
+}
+
+TEST(ProcessGroupTest, HasAStoreForItsProcesses) {
+  const LocalJob job(2);
+  const auto errors = on_threads(job.size(), [&](int rank) {
+    collective::ProcessGroup group(
+        {.resolver = std::make_shared<LiteralResolver>(job.resolver(rank))});
+    KeyValueStore& store = group.store();
+    store.set(str("from ", rank), str("value ", rank));
+    EXPECT_EQ(store.get(str("from ", 1 - rank), kPlenty), str("value ", 1 - rank));
+    EXPECT_EQ(group_sum(group), 2);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(ProcessGroupTest, OfOneProcessHasAStoreAndBarriersToo) {
+  collective::ProcessGroup group(
+      {.resolver = std::make_shared<LiteralResolver>(), .limit = milliseconds(1)});
+  EXPECT_EQ(group.size(), 1);
+  EXPECT_TRUE(group.store().compare_set("key", std::nullopt, "value"));
+  EXPECT_EQ(group.store().find("key"), "value");
+  for (int times = 0; times < 3; ++times) group.barrier("alone", milliseconds(0));
+  EXPECT_EQ(group_sum(group), 1);
+}
+
+TEST(ProcessGroupTest, ABarrierNamesWhoHasNotComeAndTheGroupGoesOn) {
+  on_all_links(2, [](const Options& options) {
+    MultiWorkerMirroredStrategy strategy(options);
+    collective::ProcessGroup group({.link = strategy.link()});
+    const bool is_late = group.rank() == 1;
+    if (is_late) {
+      EXPECT_EQ(group.store().get("given up", kPlenty), "yes");
+    }
+    const Error error =
+        error_of([&] { group.barrier("epoch", is_late ? kPlenty : milliseconds(100)); });
+    EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+    EXPECT_EQ(error.peer(), "worker:1") << error.what();
+    EXPECT_THAT(error.message(),
+                AllOf(HasSubstr("barrier \"epoch\": worker:0 has waited 100 ms for worker:1"),
+                      HasSubstr("1 of 2")));
+    if (!is_late) group.store().set("given up", "yes");
+    group.barrier("epoch", kPlenty);
+    EXPECT_EQ(group_sum(group), 2);
+    EXPECT_EQ(step_sum(strategy), 2);
+  });
+}
+
+TEST(ProcessGroupTest, WorksBesideAStrategyWhicheverEndsFirst) {
+  for (const bool strategy_first : {false, true})
+    on_all_links(3, [strategy_first](const Options& options) {
+      std::optional<collective::ProcessGroup> group;
+      std::optional<MultiWorkerMirroredStrategy> strategy(std::in_place, options);
+      group.emplace(collective::ProcessGroupOptions{.link = strategy->link()});
+      EXPECT_EQ(group->rank(), strategy->workers().rank());
+      for (int times = 0; times < 2; ++times) {
+        EXPECT_EQ(step_sum(*strategy), 3);
+        EXPECT_EQ(group_sum(*group), 3);
+      }
+      if (strategy_first) {
+        strategy.reset();
+        EXPECT_EQ(group_sum(*group), 3);
+      } else {
+        group.reset();
+        EXPECT_EQ(step_sum(*strategy), 3);
+      }
+    });
+}
+
+TEST(ProcessGroupTest, BesideAStrategyOfOneProcessIsAGroupOfOne) {
+  MultiWorkerMirroredStrategy strategy(
+      {.resolver = std::make_shared<LiteralResolver>(), .devices = {"cpu:0"}});
+  collective::ProcessGroup group({.link = strategy.link()}), another({.link = strategy.link()});
+  EXPECT_EQ(group_sum(group), 1);
+  group.store().set("key", "value");
+  EXPECT_EQ(another.store().find("key"), "value") << "of the same job";
+}
+
+TEST(ProcessGroupTest, BesideAStrategyLearnsOfTheFailureOfTheJob) {
+  std::binary_semaphore known(0);  // until then nobody ends by itself
+  on_all_links(2, [&](const Options& options) {
+    MultiWorkerMirroredStrategy strategy(options);
+    collective::ProcessGroup group({.link = strategy.link()});
+    if (group.rank() == 1) {
+      strategy.link()->report(Error(Code::kAborted, "enough"));
+      return known.acquire();
+    }
+    const Error error = error_of([&] { collective::barrier(group); });
+    known.release();
+    EXPECT_EQ(error.code(), Code::kAborted) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("enough"));
+  });
+}
+
+// As after an error in a step, which all workers get.
+TEST(ProcessGroupTest, EndedByAnExceptionLeavesItsStrategyAlone) {
+  on_all_links(2, [](const Options& options) {
+    MultiWorkerMirroredStrategy strategy(options);
+    const Error error = error_of([&] {
+      const collective::ProcessGroup group({.link = strategy.link()});
+      step_sum(strategy, false);
+    });
+    EXPECT_EQ(error.code(), Code::kNotFound) << error.what();
+    EXPECT_EQ(step_sum(strategy), 2) << "the next step works";
+    collective::ProcessGroup group({.link = strategy.link()});
+    EXPECT_EQ(group_sum(group), 2);
+  });
+}
+
+}  // namespace
+}  // namespace cohort::testing
