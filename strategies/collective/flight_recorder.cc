@@ -231,20 +231,42 @@ class Recorder {
     std::call_once(explained_, [&] {
       const bool timed_out = of_call && error.code() == Code::kDeadlineExceeded;
       try {
-        const std::string table =
-            str("The last operations of the group \"", options_.name, "\", of which rank ", rank,
-                " has got ", code_name(error.code()), " (", error.message(), "):\n") +
-            gather(timed_out ? options_.store_on_time_out.lock() : nullptr);
-        if (options_.notice)
-          options_.notice(table);
-        else if (options_.file.empty() || !append_to_file(table))
-          print_notice(table);
+        tell(str("The last operations of the group \"", options_.name, "\", of which rank ", rank,
+                 " has got ", code_name(error.code()), " (", error.message(), "):\n") +
+             gather(timed_out ? options_.store_on_time_out.lock() : nullptr));
       } catch (const std::exception&) {  // the error itself is what counts
       }
     });
   }
 
+  // FlightRecorderOptions::show. Asks no other process: whom this one waits for is in no trouble.
+  void show(const std::string& why) noexcept {
+    try {
+      tell(str("The last operations of the group \"", options_.name, "\" (", why, "):\n") +
+           table_of(own_texts()));
+      for (const auto& part : parts())
+        if (const auto present = part.lock()) present->show(why);
+    } catch (const std::exception&) {  // the call goes on
+    }
+  }
+  void add_part(const std::shared_ptr<Recorder>& part) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(parts_, [](const auto& other) { return other.expired(); });
+    parts_.push_back(part);
+  }
+
  private:
+  std::vector<std::weak_ptr<Recorder>> parts() const {
+    const std::lock_guard lock(mutex_);
+    return parts_;
+  }
+
+  void tell(const std::string& table) const {
+    if (options_.notice)
+      options_.notice(table);
+    else if (options_.file.empty() || !append_to_file(table))
+      print_notice(table);
+  }
   bool append_to_file(const std::string& table) const {
     std::ofstream file(str(options_.file, ".rank", flights_.begin()->first), std::ios::app);
     return static_cast<bool>(file << table << std::flush);
@@ -278,13 +300,23 @@ class Recorder {
     for (const auto& [rank, flight] : flights_) store.set(answer_key(rank), flight.text());
   }
 
+  std::map<int, std::string> own_texts() const {
+    std::map<int, std::string> texts;
+    for (const auto& [rank, flight] : flights_) texts[rank] = flight.text();
+    return texts;
+  }
+  static std::string table_of(const std::map<int, std::string>& texts) {
+    std::string table;
+    for (const auto& [rank, text] : texts) table += str("  rank ", rank, ' ', text);
+    return table;
+  }
+
   // What each rank has done, in rank order. `on_time_out`: those of others are in the same trouble,
   // and show it there.
   std::string gather(const std::shared_ptr<KeyValueStore>& on_time_out) {
     KeyValueStore* const store = listener_.joinable() ? options_.store : on_time_out.get();
     const auto until = Clock::now() + options_.gather_limit;
-    std::map<int, std::string> texts;
-    for (const auto& [rank, flight] : flights_) texts[rank] = flight.text();
+    std::map<int, std::string> texts = own_texts();
     if (store != nullptr) {
       try {
         publish(*store);
@@ -297,8 +329,7 @@ class Recorder {
           texts.try_emplace(r, str("cannot be asked: ", error.message(), '\n'));
       }
     }
-    std::string table;
-    for (const auto& [rank, text] : texts) table += str("  rank ", rank, ' ', text);
+    std::string table = table_of(texts);
     if (const size_t others = static_cast<size_t>(size_) - texts.size(); others > 0)
       table += others == 1
                    ? "  1 rank is in another process, which tells of it\n"
@@ -320,10 +351,15 @@ class Recorder {
   const int size_;
   std::map<int, Flight> flights_;
   std::once_flag explained_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards the two that follow
   bool ended_ = false;
+  std::vector<std::weak_ptr<Recorder>> parts_;
   std::thread listener_;
 };
+
+// Puts a RecordingCommunicator around each; null where nothing is recorded.
+std::shared_ptr<Recorder> record(std::vector<std::unique_ptr<Communicator>>& ranks,
+                                 const FlightRecorderOptions& options);
 
 class RecordingCommunicator final : public ForwardingCommunicator {
  public:
@@ -387,7 +423,8 @@ class RecordingCommunicator final : public ForwardingCommunicator {
     options.name += "/part";
     std::vector<std::unique_ptr<Communicator>> own;
     own.push_back(std::move(part));
-    return std::move(record_flights(std::move(own), options)[0]);
+    recorder_->add_part(record(own, options));
+    return std::move(own[0]);
   }
 
   // The table still shows what fails as waiting, with the time that it has waited.
@@ -414,6 +451,17 @@ class RecordingCommunicator final : public ForwardingCommunicator {
   Flight& flight_;
 };
 
+std::shared_ptr<Recorder> record(std::vector<std::unique_ptr<Communicator>>& ranks,
+                                 const FlightRecorderOptions& options) {
+  if (ranks.empty() || options.kept == 0) return nullptr;
+  std::vector<int> own;
+  for (const auto& communicator : ranks) own.push_back(communicator->rank());
+  auto recorder = std::make_shared<Recorder>(options, own, ranks[0]->size());
+  for (auto& communicator : ranks)
+    communicator = std::make_unique<RecordingCommunicator>(std::move(communicator), recorder);
+  return recorder;
+}
+
 }  // namespace
 
 FlightRecorderOptions flight_recorder_options(const std::string& name,
@@ -429,12 +477,11 @@ FlightRecorderOptions flight_recorder_options(const std::string& name,
 
 std::vector<std::unique_ptr<Communicator>> record_flights(
     std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options) {
-  if (ranks.empty() || options.kept == 0) return ranks;
-  std::vector<int> own;
-  for (const auto& communicator : ranks) own.push_back(communicator->rank());
-  const auto recorder = std::make_shared<Recorder>(options, own, ranks[0]->size());
-  for (auto& communicator : ranks)
-    communicator = std::make_unique<RecordingCommunicator>(std::move(communicator), recorder);
+  const auto recorder = record(ranks, options);
+  if (recorder != nullptr && options.show != nullptr)
+    *options.show = [recorder = std::weak_ptr(recorder)](const std::string& why) {
+      if (const auto present = recorder.lock()) present->show(why);
+    };
   return ranks;
 }
 

@@ -32,6 +32,10 @@ struct FlightRecorderOptions {
   // Gets the table, lines that end in newlines, in place of a file. Called on a thread that has got
   // an error.
   std::function<void(const std::string& table)> notice = {};
+  // Where given, it becomes what shows such a table of this process's ranks, and one of each part
+  // of them, whenever it is called while the communicators live, on any thread; `why` is in its
+  // first line. For calls that wait for long, which are no errors.
+  std::shared_ptr<std::function<void(const std::string& why)>> show = {};
 };
 
 // Those that the environment asks for, of the group `name`:

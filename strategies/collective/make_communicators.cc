@@ -307,6 +307,19 @@ ConnectedGroup connect(const GroupOptions& options) {
   return group;
 }
 
+// Has each warning of a call that waits for long followed by what the ranks of this process did
+// last, once they are recorded.
+void show_with_warnings(StallWarning& stall, FlightRecorderOptions& flights) {
+  flights.show = std::make_shared<std::function<void(const std::string& why)>>();
+  stall.notice = [notice = std::move(stall.notice), show = flights.show](const std::string& line) {
+    if (notice)
+      notice(line);
+    else
+      print_notice(line + "\n");
+    if (*show) (*show)(line);
+  };
+}
+
 }  // namespace
 
 ConnectedGroup make_communicators(const GroupOptions& given) {
@@ -314,9 +327,10 @@ ConnectedGroup make_communicators(const GroupOptions& given) {
   options.join_limit = clamped(options.join_limit);
   if (options.limit) options.limit = clamped(*options.limit);
   if (!options.stall) options.stall = stall_warning_asked_for();
-  ConnectedGroup group = connect(options);
   FlightRecorderOptions flights = flight_recorder_options(options.name);
   flights.store_on_time_out = options.store_on_time_out;
+  if (!flights.file.empty()) show_with_warnings(*options.stall, flights);
+  ConnectedGroup group = connect(options);
   group.communicators = record_flights(std::move(group.communicators), flights);
   return group;
 }

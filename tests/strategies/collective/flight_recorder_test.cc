@@ -238,6 +238,31 @@ TEST(FlightRecorderTest, RecordsPartsToo) {
   EXPECT_THAT(tables[0], AllOf(HasSubstr("\"whole/part\""), HasSubstr("Barrier")));
 }
 
+TEST(FlightRecorderTest, ShowsWhenAskedWhatAGroupAndItsPartsDo) {
+  std::vector<std::string> tables;
+  const auto show = std::make_shared<std::function<void(const std::string&)>>();
+  Group group = record_flights(
+      make_in_process_communicators(1),
+      {.name = "whole", .notice = [&](const auto& t) { tables.push_back(t); }, .show = show});
+  auto part = group[0]->split(0);
+  part->barrier();
+  for (int times = 0; times < 2; ++times) {
+    tables.clear();
+    (*show)("it takes long");
+    ASSERT_EQ(tables.size(), 2u);
+    EXPECT_THAT(tables[0], AllOf(HasSubstr("\"whole\" (it takes long)"), HasSubstr("Split")));
+    EXPECT_THAT(tables[1], AllOf(HasSubstr("\"whole/part\""), HasSubstr("Barrier")));
+  }
+  part.reset();
+  (*show)("it takes long");
+  EXPECT_EQ(tables.size(), 3u) << "there is no part any more";
+  group[0]->abort(Error(Code::kAborted, "enough"));
+  EXPECT_EQ(tables.size(), 4u) << "an error has its table all the same";
+  group.clear();
+  (*show)("it takes long");
+  EXPECT_EQ(tables.size(), 4u);
+}
+
 Environment environment(std::map<std::string, std::string> variables) {
   return [variables = std::move(variables)](const std::string& name) {
     const auto found = variables.find(name);

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -274,6 +275,36 @@ TEST(MakeCommunicatorsTest, ShowsInOneTableWhatTheRanksOfACallDidWhoseLimitIsOve
                              "  rank 2 has not answered"})
       EXPECT_NE(table.find(line), std::string::npos) << line << " in\n" << table;
     std::filesystem::remove(own);
+  }
+}
+
+TEST(MakeCommunicatorsTest, AddsToAFileWithEachWarningWhatTheRankThatWarnsDidLast) {
+  const char* const folder = std::getenv("TEST_TMPDIR");
+  const std::string file = str(folder == nullptr ? "/tmp" : folder, "/stalls", getpid());
+  for (const auto backend : {CommunicationBackend::kTcp, CommunicationBackend::kSharedMemory}) {
+    std::promise<void> warned;
+    std::future<void> is_warned = warned.get_future();
+    setenv("COHORT_FLIGHT_RECORDER_FILE", file.c_str(), 1);
+    std::vector<ConnectedGroup> processes = connect_group(2, 1, [&](int, GroupOptions& o) {
+      o.backend = backend;
+      o.stall = StallWarning{std::chrono::milliseconds(300),
+                             [&](const std::string&) { warned.set_value(); }};
+    });
+    unsetenv("COHORT_FLIGHT_RECORDER_FILE");
+    Group ranks;
+    for (auto& process : processes) ranks.push_back(std::move(process.communicators[0]));
+    on_ranks(ranks, [&](int rank, Communicator& communicator) {
+      if (rank == 1) {
+        EXPECT_EQ(is_warned.wait_for(kHangLimit), std::future_status::ready);
+      }
+      communicator.barrier();
+    });
+    const std::string table = content_of(file + ".rank0");
+    for (const char* text : {" (warning: ", " has waited for 0.3 s in a barrier for ",
+                             "  rank 0 has begun 1 collectives and 0 messages; 1 under way"})
+      EXPECT_NE(table.find(text), std::string::npos) << text << " in\n" << table;
+    EXPECT_EQ(content_of(file + ".rank1"), "") << "it has not waited for long";
+    std::filesystem::remove(file + ".rank0");
   }
 }
 
