@@ -220,6 +220,7 @@ StepTimes WorkerGroup::step_times() {
   if (!since) return {};
   StepTimes times{.computed =
                       std::chrono::steady_clock::now() - *since - waited_ - step_->waited()};
+  if (sent.empty()) return times;  // as in shared memory
   std::vector<std::string> others;
   for (int r = 0; r < size(); ++r) others.push_back(r == rank() ? "" : name(r));
   times.set_sent(sent, others);
