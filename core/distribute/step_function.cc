@@ -109,6 +109,13 @@ int StepState::trace_count() const {
   return count;
 }
 
+void StepState::continue_at(int64_t runs) {
+  if (runs < 0)
+    invalid("step \"", name_, "\" cannot continue at ", runs, " runs; it can at 0 or more");
+  const std::lock_guard lock(mutex_);
+  runs_ = runs;
+}
+
 size_t local_replicas(const Strategy& strategy) { return strategy.devices().size(); }
 
 }  // namespace internal

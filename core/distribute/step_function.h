@@ -183,6 +183,7 @@ class StepState {
   const std::string& name() const { return name_; }
   Precision precision() const { return precision_; }
   int trace_count() const;
+  void continue_at(int64_t runs);
 
  private:
   // REQUIRES: mutex_ held.
@@ -219,6 +220,10 @@ class StepFunction {
 
   // How many signatures have been traced so far.
   int trace_count() const { return state_->trace_count(); }
+  // Counts the next run as if `runs` had been made before it: a step that is made anew, as after a
+  // restart, continues with its random numbers there. Every worker makes the call. kInvalidArgument
+  // for less than 0.
+  void continue_at(int64_t runs) const { state_->continue_at(runs); }
   // For who runs it elsewhere.
   const std::shared_ptr<internal::StepState>& state() const { return state_; }
 

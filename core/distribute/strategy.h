@@ -116,8 +116,8 @@ class Strategy {
   // Runs `step` on every replica at the same time, with its component of each per-replica argument
   // and every other argument as it is. Returns a PerReplica<Tensor> where the body returns a Value,
   // and a vector of them where it returns several. What the body throws arrives as it was thrown.
-  // Random ops are keyed by global_seed() and the number of runs of `step` so far. kInvalidArgument
-  // for a tensor that is not defined().
+  // Random ops are keyed by global_seed() and the number of runs of `step` so far, which
+  // StepFunction::continue_at sets. kInvalidArgument for a tensor that is not defined().
   template <typename Result, typename... Parameters, typename... Arguments>
   auto run(const StepFunction<Result, Parameters...>& step, const Arguments&... arguments) {
     return step.run(*this, arguments...);

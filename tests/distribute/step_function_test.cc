@@ -283,6 +283,26 @@ TEST_P(StepFunctionTest, RandomNumbersDifferByReplicaAndRunAndFollowTheSeed) {
   set_global_seed(0);
 }
 
+TEST_P(StepFunctionTest, AStepThatIsMadeAnewContinuesWithTheRandomNumbersOfTheOneBefore) {
+  const Tensor ones = floats(std::vector<float>(32, 1));
+  const auto make = [&] { return strategy.function([](Value x) { return ops::dropout(x, 0.5); }); };
+  const auto masks = [&](const auto& step, int runs) {
+    std::vector<std::vector<double>> all;
+    for (int run = 0; run < runs; ++run)
+      for (const Tensor& mask : strategy.run(step, ones)) all.push_back(elements(mask));
+    return all;
+  };
+  const auto undisturbed = masks(make(), 5);
+  auto all = masks(make(), 2);
+  const auto again = make();
+  again.continue_at(2);
+  for (auto& mask : masks(again, 3)) all.push_back(std::move(mask));
+  EXPECT_EQ(all, undisturbed);
+  again.continue_at(0);
+  EXPECT_EQ(masks(again, 5), undisturbed);
+  expect_error(Code::kInvalidArgument, {"\"step\"", "-1"}, [&] { again.continue_at(-1); });
+}
+
 TEST_P(StepFunctionTest, AFunctionThatIsRunHasTheGlobalSeedUnlessItIsGivenOne) {
   const Function f =
       function([](Value x) { return x + ops::random_normal({2}, 0, 1, DType::kFloat64); });
