@@ -85,6 +85,17 @@ std::string standalone_name(const std::string& base) {
   return number == 0 ? base : str(base, "_", number);
 }
 
+// What follows the current scope in the name of a variable that is in it, "dense" of
+// "top/dense/kernel" in "top"; else nothing.
+std::string part_in_scope(std::string_view name) {
+  const std::string& scope = NameScope::current();
+  if (!scope.empty()) {
+    if (!name.starts_with(scope + '/')) return "";
+    name.remove_prefix(scope.size() + 1);
+  }
+  return std::string(name.substr(0, name.find('/')));
+}
+
 // Of the inputs that there are: a value without a node stands for none.
 std::vector<TensorSpec> specs_of_given(const std::vector<Value>& inputs) {
   std::vector<TensorSpec> specs;
@@ -159,9 +170,29 @@ void LayerBase::name_sublayers() {
     if (!layer) invalid(type_, " has an empty layer among its sublayers");
   for (const Layer& layer : layers)
     if (!layer.name().empty() && !taken.insert(layer.name()).second)
-      invalid("two layers of one network are named \"", layer.name(), "\"; names must differ");
+      invalid("two layers of one network are named \"", layer.name(),
+              "\"; names must differ: give one of them another when it is made");
+  // A network without a name that was built by itself has put none before those of its weights.
+  for (const Layer& layer : layers)
+    for (const auto& variable : layer.variables()) taken.insert(part_in_scope(variable->name()));
   for (const Layer& layer : layers)
     if (layer.name().empty()) layer.base_->name_ = unique_name(snake_case(layer.type()), taken);
+}
+
+// Networks that were built by themselves may come with weights that have the names of others, with
+// which they could not be saved.
+void LayerBase::refuse_equal_names() const {
+  std::map<std::string, std::pair<std::shared_ptr<Variable>, Layer>> found;
+  for (const Layer& layer : sublayers())
+    for (const auto& variable : layer.variables()) {
+      const auto& [first, owner] =
+          found.try_emplace(variable->name(), variable, layer).first->second;
+      if (first != variable)
+        invalid("two weights of one network are named \"", variable->name(),
+                "\", those of its layers \"", owner.name(), "\" and \"", layer.name(),
+                "\"; names must differ: give one of these, or the layer in it that has the weight, "
+                "another when it is made");
+    }
 }
 
 // Whether it has weights that an optimizer may change.
@@ -209,6 +240,7 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
       for (const auto& weight : weights_) weight->create();
     const Calling calling(*this);
     const Value y = call(inputs, context);
+    refuse_equal_names();
     if (t_calling.size() == 1 && !t_rehearsing) warn_of_unlisted();
     output_ = y.spec();
     return y;

@@ -59,8 +59,9 @@ class Weight {
 class LayerBase {
  public:
   // `type` is the class as users know it ("Dense"); an empty `name` takes a default made from it
-  // ("dense"), numbered among its siblings ("dense_1") where the layer is part of another, and
-  // within the process where it is used by itself.
+  // ("dense"), numbered among its siblings ("dense_1") where the layer is part of another, past
+  // what weights are named that they have made before, and within the process where it is used by
+  // itself.
   explicit LayerBase(std::string type, std::string name = "")
       : type_(std::move(type)), name_(std::move(name)) {}
   virtual ~LayerBase() = default;
@@ -94,6 +95,7 @@ class LayerBase {
   friend class Layer;
   Value apply(const std::vector<Value>& inputs, const CallContext& context);
   void name_sublayers();
+  void refuse_equal_names() const;
   bool is_trained() const;
   void collect(std::set<const LayerBase*>& network) const;
   void warn_of_unlisted() const;
@@ -125,6 +127,7 @@ class Layer {
   Layer(std::shared_ptr<L> base) : base_(std::move(base)) {}  // NOLINT: a layer class is a layer
 
   // Adds the layer to the function that is being traced; the first call creates its weights.
+  // kInvalidArgument where two layers of one layer, or their weights, have the same name.
   Value operator()(const Value& x, const CallContext& context = {}) const;
   Value operator()(const std::vector<Value>& inputs, const CallContext& context = {}) const;
   // Connects the layer in a network that is being drawn from nn::Input.

@@ -135,7 +135,8 @@ TEST(LayerTest, RefusesArgumentsOutOfRangeAtOnce) {
               make_sequential({Dense(2, {.name = "a"}), Dense(2, {.name = "a"})})
                   .build({{DType::kFloat32, {1, 2}}});
             }),
-            "two layers of one network are named \"a\"; names must differ");
+            "two layers of one network are named \"a\"; names must differ: give one of them "
+            "another when it is made");
 }
 
 TEST(LayerTest, SumsThePenaltiesOfWeights) {
@@ -184,6 +185,43 @@ TEST(FunctionalTest, CutsANetworkOutOfALargerOne) {
   const Layer head = make_functional({hidden}, y);
   EXPECT_EQ(run(head, {random_tensor({1, 4})}).shape(), (Shape{1, 2}));
   EXPECT_EQ(head.sublayers().size(), 1u);
+}
+
+TEST(FunctionalTest, NamesLayersPastTheWeightsOfANetworkThatWasBuiltBefore) {
+  const TensorSpec row{DType::kFloat32, {1, 3}};
+  const Symbol x = Input({3}), z = Input({3});
+  const Layer base = make_functional({x}, Dense(4)(x));
+  base.build({row});
+  const auto all = ElementsAre("dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias");
+  for (const Layer& network :
+       {make_functional({z}, Dense(2)(base(z))), make_sequential({base, Dense(2)})}) {
+    network.build({row});
+    EXPECT_THAT(names(network.variables()), all) << network.type();
+  }
+  const Layer named = make_sequential({base, Dense(2)}, "top");
+  named.build({row});
+  EXPECT_THAT(names(named.variables()),
+              ElementsAre("dense/kernel", "dense/bias", "top/dense/kernel", "top/dense/bias"));
+}
+
+TEST(FunctionalTest, RefusesNetworksThatWereBuiltWithWeightsOfOneName) {
+  const TensorSpec row{DType::kFloat32, {1, 3}};
+  const auto tower = [&] {
+    const Layer layers = make_sequential({Dense(4)});
+    layers.build({row});
+    return layers;
+  };
+  const Layer a = tower(), b = tower();
+  const Symbol x = Input({3});
+  EXPECT_EQ(error_of([&] {
+              make_functional({x}, Add()({a(x), b(x)})).build({row});
+            }),
+            "Functional of float32[1,3]: two weights of one network are named \"dense/kernel\", "
+            "those of its layers \"sequential\" and \"sequential_1\"; names must differ: give one "
+            "of these, or the layer in it that has the weight, another when it is made");
+  const Layer twice = make_functional({x}, Add()({a(x), a(x)}));
+  twice.build({row});
+  EXPECT_EQ(twice.variables().size(), 2u) << "one layer, called twice, has its weights once";
 }
 
 TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
