@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -76,14 +77,16 @@ Tensors take_extra(Tensors& tensors) {
   return extra;
 }
 
-void require_own_names(const Variables& variables) {
+// `call` is "save" or "load".
+void require_own_names(std::string_view call, const Variables& variables) {
   std::set<std::string> names;
   for (const auto& variable : variables) {
     const std::string& name = variable->name();
     if (!names.insert(name).second)
-      invalid("cannot save the variables: two are named \"", name, "\"");
+      invalid("cannot ", call, " the variables: two are named \"", name,
+              "\"; give one of the layers, networks or optimizers that they are of another `name`");
     if (name.starts_with(kExtra))
-      invalid("cannot save the variable \"", name, "\": names that begin with \"", kExtra,
+      invalid("cannot ", call, " the variable \"", name, "\": names that begin with \"", kExtra,
               "\" are those of tensors that are no variable's");
   }
 }
@@ -137,7 +140,7 @@ bool is_of_each_worker(const Variable& variable) {
 Snapshot::Snapshot(const Variables& variables, Metadata metadata, Workers& workers,
                    const Tensors& extra)
     : num_variables_(variables.size()), workers_(workers) {
-  together(workers, [&] { require_own_names(variables); });
+  together(workers, [&] { require_own_names("save", variables); });
   content_ = {.tensors = values_of(variables, workers), .metadata = std::move(metadata)};
   for (const auto& [name, tensor] : extra) content_.tensors[str(kExtra, name)] = tensor;
   together(workers, [&] { require_utf8(content_); });
@@ -189,6 +192,7 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
 
 Metadata load_variables(const std::string& path, const Variables& variables,
                         const LoadOptions& options, Workers& workers) {
+  together(workers, [&] { require_own_names("load", variables); });
   Safetensors content = read(path, workers);
   const Safetensors rest{.tensors = take_extra(content.tensors), .metadata = content.metadata};
   std::string problems;

@@ -69,9 +69,10 @@ struct LoadOptions {
 };
 // Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
 // first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
-// changed. With several workers, the chief reads and tells the others, which need no such file;
-// where each acts on its own (InputContext::independent), all read, and the chief alone sets the
-// variables that they share (is_of_each_worker).
+// changed; and so it is for names with which Snapshot would not save them. With several workers,
+// the chief reads and tells the others, which need no such file; where each acts on its own
+// (InputContext::independent), all read, and the chief alone sets the variables that they share
+// (is_of_each_worker).
 Metadata load_variables(const std::string& path, const Variables& variables,
                         const LoadOptions& options = {},
                         Workers& workers = default_strategy().workers());

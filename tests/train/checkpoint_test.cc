@@ -400,8 +400,17 @@ TEST(Checkpoint, NamesThatWouldBeTakenForOthersAreRefused) {
   EXPECT_EQ(error_of([&] {
               save_variables(path, {make("v"), make("v")});
             }),
-            "cannot save the variables: two are named \"v\"");
+            "cannot save the variables: two are named \"v\"; give one of the layers, networks or "
+            "optimizers that they are of another `name`");
   EXPECT_FALSE(std::filesystem::exists(path));
+  save_variables(path, {make("v")});
+  const Variables twins = {make("v"), make("v")};
+  twins[0]->assign(Tensor::scalar(2.0f));
+  EXPECT_EQ(error_of([&] {
+              load_variables(path, twins, {.ignore_missing = true});
+            }).find("cannot load the variables: two are named \"v\""),
+            0u);
+  EXPECT_EQ(twins[0]->value().item(), 2);
 }
 
 // Before any variable changes.
