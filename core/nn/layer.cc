@@ -140,6 +140,14 @@ void Weight::assign(const Value& value) const {
   if (!t_rehearsing) variable_->assign(value);
 }
 
+void Weight::assign_add(const Value& delta) const {
+  if (!t_rehearsing) variable_->assign_add(delta);
+}
+
+void Weight::assign_sub(const Value& delta) const {
+  if (!t_rehearsing) variable_->assign_sub(delta);
+}
+
 void Weight::create() {
   if (variable_ != nullptr) return;
   const std::string full_name = str(NameScope::current(), "/", name_);

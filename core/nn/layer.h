@@ -35,9 +35,13 @@ class Weight {
  public:
   Weight(std::string name, TensorSpec spec, WeightOptions options);
 
-  // While the layer is called: the value, and a new value for it.
+  // While the layer is called: the value, a new value for it, and a change of it. Replicas' values
+  // and changes are merged as Variable says: under Aggregation::kSum, to add what each has counted
+  // is not to assign read() plus that, which would add up the value as well.
   Value read() const;
   void assign(const Value& value) const;
+  void assign_add(const Value& delta) const;
+  void assign_sub(const Value& delta) const;
 
   const std::string& name() const { return name_; }  // within its layer: "kernel"
   const TensorSpec& spec() const { return spec_; }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/ops/math_ops.h"
+#include "tests/distribute/testing.h"
 #include "tests/nn/testing.h"
 
 namespace cohort::nn {
@@ -285,6 +286,43 @@ TEST(LayerTest, AcceptsLayersOfUsers) {
       make_sequential({std::make_shared<Scale>(), Lambda([](Value x) { return x + 1.0; })});
   testing::expect_near(run(network, {Tensor::from<float>({1, 2}, {2, 1})}), {3, 5});
   EXPECT_THAT(names(network.variables()), ElementsAre("scale/factor"));
+}
+
+// A layer of a user's own that adds up what all replicas are given, and takes a quarter off again.
+class Total final : public LayerBase {
+ public:
+  Total() : LayerBase("Total") {}
+
+ protected:
+  void build(const std::vector<TensorSpec>&) override {
+    total_ = &add_weight("total", {},
+                         {.initializer = initializers::zeros(),
+                          .trainable = false,
+                          .aggregation = Aggregation::kSum});
+  }
+  Value call(const std::vector<Value>& inputs, const CallContext&) override {
+    const Value sum = ops::reduce_sum(inputs[0]);
+    total_->assign_add(sum);
+    total_->assign_sub(sum * 0.25);
+    return inputs[0];
+  }
+
+ private:
+  Weight* total_ = nullptr;
+};
+
+class LayerReplicasTest : public testing::ReplicasTest {};
+COHORT_FOR_ALL_REPLICAS(LayerReplicasTest);
+
+TEST_P(LayerReplicasTest, AddsToAWeightWhatReplicasAddAndNothingWhileShapesAreFound) {
+  const auto scope = strategy.scope();
+  const Layer layer = std::make_shared<Total>();
+  layer.output_spec({{DType::kFloat32, {1}}});
+  const auto step = strategy.function([&](Value x) { return layer(x); });
+  for (int run = 0; run < 2; ++run)
+    strategy.run(step, each([](int r) { return testing::floats({static_cast<float>(r + 1)}); }));
+  const int of_one_run = replicas() * (replicas() + 1) / 2;
+  EXPECT_EQ(testing::weight(layer, "total").item(), 2 * 0.75 * of_one_run);
 }
 
 // A layer of a user's own that does not say what it is made of.
