@@ -84,8 +84,12 @@ class LayerBase {
   // Declares the weights by `add_weight`. Called once, before the first call, with that call's
   // inputs.
   virtual void build(const std::vector<TensorSpec>& /*inputs*/) {}
-  // Adds the layer's nodes. Errors of both get the layer's path, its type and the specs of its
-  // inputs in front, unless they come from a layer inside: layer "dense" (Dense) of float32[2,6].
+  // Adds the layer's nodes. It is called as well, for the shapes that come of it, when a network is
+  // drawn or built: outside training and in a graph that is never run, where get_replica_context()
+  // is null in a scope, as it is for code of no replica, and not null outside any. So what asks
+  // replicas does so in training or where there is a context. Errors of both get the layer's path,
+  // its type and the specs of its inputs in front, unless they come from a layer inside: layer
+  // "dense" (Dense) of float32[2,6].
   virtual Value call(const std::vector<Value>& inputs, const CallContext& context) = 0;
   // Whether the layer, used by itself and not given a name, has none: the weights of a whole
   // network are then "dense/kernel", not "sequential/dense/kernel".
