@@ -15,6 +15,7 @@ struct Symbol::Node {
   TensorSpec spec;   // with a batch extent that stands for any
   Layer layer;
   std::vector<Symbol> inputs;
+  SymbolContext context;
 };
 
 namespace {
@@ -116,7 +117,8 @@ class FunctionalLayer final : public LayerBase {
     for (const Symbol::Node* node : order_) {
       std::vector<Value> arguments;
       for (const Symbol& input : node->inputs) arguments.push_back(values.at(&input.node()));
-      values[node] = node->layer(arguments, context);
+      const bool training = node->context.training.value_or(context.training);
+      values[node] = node->layer(arguments, {.training = training});
     }
     return values.at(&output_.node());
   }
@@ -169,13 +171,15 @@ Symbol Input(const Shape& shape, const InputOptions& options) {
   return Symbol(std::make_shared<Symbol::Node>(Symbol::Node{.name = options.name, .spec = spec}));
 }
 
-Symbol Layer::operator()(const Symbol& x) const { return (*this)(std::vector<Symbol>{x}); }
+Symbol Layer::operator()(const Symbol& x, const SymbolContext& context) const {
+  return (*this)(std::vector<Symbol>{x}, context);
+}
 
-Symbol Layer::operator()(const std::vector<Symbol>& inputs) const {
+Symbol Layer::operator()(const std::vector<Symbol>& inputs, const SymbolContext& context) const {
   std::vector<TensorSpec> specs;
   for (const Symbol& input : inputs) specs.push_back(input.node().spec);
-  return Symbol(std::make_shared<Symbol::Node>(
-      Symbol::Node{.spec = output_spec(specs), .layer = *this, .inputs = inputs}));
+  return Symbol(std::make_shared<Symbol::Node>(Symbol::Node{
+      .spec = output_spec(specs), .layer = *this, .inputs = inputs, .context = context}));
 }
 
 Layer make_sequential(const std::vector<Layer>& layers, std::string name) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +19,12 @@ class Symbol;
 struct CallContext {
   bool training =
       false;  // dropout drops, batch normalisation uses and records the batch's statistics
+};
+
+// How a layer is being used at one place of a network that is drawn, whatever the network is used
+// for.
+struct SymbolContext {
+  std::optional<bool> training;  // without it, as the network
 };
 
 // What it takes to make a weight, apart from its name and shape.
@@ -85,11 +92,11 @@ class LayerBase {
   // inputs.
   virtual void build(const std::vector<TensorSpec>& /*inputs*/) {}
   // Adds the layer's nodes. It is called as well, for the shapes that come of it, when a network is
-  // drawn or built: outside training and in a graph that is never run, where get_replica_context()
-  // is null in a scope, as it is for code of no replica, and not null outside any. So what asks
-  // replicas does so in training or where there is a context. Errors of both get the layer's path,
-  // its type and the specs of its inputs in front, unless they come from a layer inside: layer
-  // "dense" (Dense) of float32[2,6].
+  // drawn or built: outside training, unless SymbolContext says otherwise, and in a graph that is
+  // never run, where get_replica_context() is null in a scope, as it is for code of no replica, and
+  // not null outside any. So what asks replicas does so in training or where there is a context.
+  // Errors of both get the layer's path, its type and the specs of its inputs in front, unless they
+  // come from a layer inside: layer "dense" (Dense) of float32[2,6].
   virtual Value call(const std::vector<Value>& inputs, const CallContext& context) = 0;
   // Whether the layer, used by itself and not given a name, has none: the weights of a whole
   // network are then "dense/kernel", not "sequential/dense/kernel".
@@ -138,9 +145,10 @@ class Layer {
   // kInvalidArgument where two layers of one layer, or their weights, have the same name.
   Value operator()(const Value& x, const CallContext& context = {}) const;
   Value operator()(const std::vector<Value>& inputs, const CallContext& context = {}) const;
-  // Connects the layer in a network that is being drawn from nn::Input.
-  Symbol operator()(const Symbol& x) const;
-  Symbol operator()(const std::vector<Symbol>& inputs) const;
+  // Connects the layer in a network that is being drawn from nn::Input: base(x, {.training =
+  // false}) keeps the batch normalisation of a network inside at its moving statistics.
+  Symbol operator()(const Symbol& x, const SymbolContext& context = {}) const;
+  Symbol operator()(const std::vector<Symbol>& inputs, const SymbolContext& context = {}) const;
 
   // Creates all weights, for inputs of these specs (batch included, its extent does not matter),
   // unless a call has already done so.

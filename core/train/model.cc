@@ -307,6 +307,17 @@ Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext&
   return state_->network(inputs, context);
 }
 
+nn::Symbol Model::operator()(const nn::Symbol& x, const nn::SymbolContext& context) const {
+  require_loaded();
+  return state_->network(x, context);
+}
+
+nn::Symbol Model::operator()(const std::vector<nn::Symbol>& inputs,
+                             const nn::SymbolContext& context) const {
+  require_loaded();
+  return state_->network(inputs, context);
+}
+
 void Model::save_weights(const std::string& path) const {
   const Variables all = built_variables();
   require_loaded();

@@ -154,6 +154,11 @@ class Model {
   Value operator()(const Value& x, const nn::CallContext& context = {}) const;
   Value operator()(const std::vector<Value>& inputs, const nn::CallContext& context = {}) const;
 
+  // The network as part of a larger one that is being drawn.
+  nn::Symbol operator()(const nn::Symbol& x, const nn::SymbolContext& context = {}) const;
+  nn::Symbol operator()(const std::vector<nn::Symbol>& inputs,
+                        const nn::SymbolContext& context = {}) const;
+
   // Creates the variables for inputs of these specs, batch included (its extent does not matter).
   // Training and predicting do so by themselves, and functional models are born built.
   void build(const std::vector<TensorSpec>& inputs);

@@ -225,6 +225,23 @@ TEST(FunctionalTest, RefusesNetworksThatWereBuiltWithWeightsOfOneName) {
   EXPECT_EQ(twice.variables().size(), 2u) << "one layer, called twice, has its weights once";
 }
 
+TEST(FunctionalTest, ALayerMayBeToldWhetherItIsTrainingWhateverTheNetworkIs) {
+  const Symbol x = Input({64});
+  const Layer drop = make_sequential({Dropout(0.5)});
+  const Layer as_network = make_functional({x}, drop(x)),
+              never = make_functional({x}, drop(x, {.training = false})),
+              always = make_functional({x}, drop(x, {.training = true}));
+  const Tensor ones = Tensor::full(DType::kFloat32, {1, 64}, 1);
+  const auto drops = [&](const Layer& network, bool training) {
+    return testing::to_vector(run(network, {ones}, training)) != testing::to_vector(ones);
+  };
+  for (const bool training : {false, true}) {
+    EXPECT_EQ(drops(as_network, training), training);
+    EXPECT_FALSE(drops(never, training));
+    EXPECT_TRUE(drops(always, training));
+  }
+}
+
 TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
   const Symbol x = Input({3}), y = Input({4}, {.name = "image"});
   EXPECT_THAT(error_of([&] {

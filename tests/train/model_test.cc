@@ -272,6 +272,27 @@ TEST(Model, SeveralInputsAreTakenInTheOrderOfTheBatch) {
   EXPECT_LT(history["loss"].back(), history["loss"].front());
 }
 
+TEST(Model, MayBeAPartOfALargerOneThatIsTrainedWhileItKeepsItsStatistics) {
+  const auto x = nn::Input({2}), z = nn::Input({2});
+  const auto base = nn::Functional({x}, nn::BatchNormalization()(nn::Dense(4)(x)));
+  auto model = nn::Functional({z}, nn::Dense(2)(base(z, {.training = false})));
+  testing::compile(model);
+  const auto value = [&](const std::string& name) {
+    for (const auto& variable : model.variables())
+      if (variable->name() == name) return to_string(variable->value());
+    return "no variable " + name;
+  };
+  const std::vector<std::string> kept = {"batch_normalization/moving_mean",
+                                         "batch_normalization/moving_variance"},
+                                 trained = {"dense/kernel", "dense_1/kernel"};
+  std::map<std::string, std::string> before;
+  for (const auto& variable : model.variables()) before[variable->name()] = value(variable->name());
+  model.fit(points(40).batch(10), {.verbose = Verbose::kSilent});
+  for (const auto& name : kept) EXPECT_EQ(value(name), before.at(name)) << name;
+  for (const auto& name : trained) EXPECT_NE(value(name), before.at(name)) << name;
+  model.save_weights(testing::make_folder() + "/weights.safetensors");
+}
+
 TEST(Model, SummaryListsLayersShapesAndParameters) {
   auto model = nn::Sequential({nn::Dense(100), nn::Dense(2)});
   EXPECT_NE(error_of([&] { model.summary(); }, Code::kFailedPrecondition).find("build()"),
