@@ -212,11 +212,11 @@ Metadata load_variables(const std::string& path, const Variables& variables,
                         content.tensors.contains(numbers_key(*variable))
                             ? ": in the file it makes its rows on first use, and here it has all"
                             : "");
-    } else if (node.mapped().spec() != variable->spec()) {
+    } else if (node.mapped().spec() == variable->spec()) {
+      values.emplace_back(variable.get(), node.mapped());
+    } else if (!options.ignore_other_shapes || node.mapped().shape() == variable->spec().shape) {
       problems += str("\n  ", variable->name(), " is ", variable->spec(), ", in the file ",
                       node.mapped().spec());
-    } else {
-      values.emplace_back(variable.get(), node.mapped());
     }
   }
   if (!options.ignore_unexpected) {

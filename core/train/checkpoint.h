@@ -63,6 +63,9 @@ Metadata load_metadata(const std::string& path, Workers& workers = default_strat
 struct LoadOptions {
   bool ignore_missing = false;     // variables that the file lacks keep their values
   bool ignore_unexpected = false;  // tensors of the file that are none of them are passed over
+  // Variables that have another shape in the file keep their values, as with Keras' skip_mismatch;
+  // but not tables of which it has the rows in use.
+  bool ignore_other_shapes = false;
   // Looks at the strings and the extra tensors of a file that fits, before any variable changes;
   // what it throws, on all workers alike, is why none does.
   std::function<void(const Safetensors& rest)> check = {};

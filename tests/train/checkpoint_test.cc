@@ -107,6 +107,28 @@ TEST(Checkpoint, MissingAndUnexpectedNamesMayBeIgnored) {
   EXPECT_EQ(model.variables().back()->value().data<float>()[1], 7);
 }
 
+TEST(Checkpoint, VariablesOfAnotherShapeMayKeepTheirValues) {
+  const std::string path = make_folder() + "/three_classes.safetensors";
+  auto model = classifier();
+  write_safetensors(path, {.tensors = {{"dense/kernel", Tensor::full(DType::kFloat32, {2, 8}, 7)},
+                                       {"dense/bias", Tensor::full(DType::kFloat32, {8}, 7)},
+                                       {"dense_1/kernel", Tensor::zeros(DType::kFloat32, {8, 3})},
+                                       {"dense_1/bias", Tensor::zeros(DType::kFloat64, {2})}}});
+  const std::string head = to_string(model.variables()[2]->value());
+  EXPECT_EQ(error_of([&] { model.load_weights(path, {.ignore_other_shapes = true}); }),
+            path +
+                " does not fit the variables:\n"
+                "  dense_1/bias is float32[2], in the file float64[2]");
+  write_safetensors(path, {.tensors = {{"dense/kernel", Tensor::full(DType::kFloat32, {2, 8}, 7)},
+                                       {"dense/bias", Tensor::full(DType::kFloat32, {8}, 7)},
+                                       {"dense_1/kernel", Tensor::zeros(DType::kFloat32, {8, 3})},
+                                       {"dense_1/bias", Tensor::full(DType::kFloat32, {2}, 7)}}});
+  model.load_weights(path, {.ignore_other_shapes = true});
+  EXPECT_EQ(to_string(model.variables()[2]->value()), head);
+  for (const size_t loaded : {0, 1, 3})
+    EXPECT_EQ(model.variables()[loaded]->value().data<float>()[0], 7) << loaded;
+}
+
 // A classifier whose layers are built for its first batch.
 Model unbuilt() {
   set_global_seed(99);
