@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/distribute/strategy.h"
 #include "core/nn/losses.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
@@ -148,6 +149,16 @@ void accumulate(State& state, std::span<const Tensor> increments) {
       for (const T& value : t.values<T>()) *target++ += static_cast<double>(value);
     });
   }
+}
+
+void accumulate(State& state, Strategy& strategy, std::span<const PerReplica<Tensor>> increments) {
+  std::vector<Tensor> sums;
+  for (const PerReplica<Tensor>& parts : increments) {
+    PerReplica<Tensor> wide(parts.size());
+    for (size_t r = 0; r < parts.size(); ++r) wide[r] = parts[r].cast(DType::kFloat64);
+    sums.push_back(strategy.reduce(ReduceOp::kSum, wide));
+  }
+  accumulate(state, sums);
 }
 
 Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> function) {

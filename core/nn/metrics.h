@@ -5,7 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "core/distribute/per_replica.h"
 #include "core/graph/graph.h"
+
+namespace cohort {
+class Strategy;
+}  // namespace cohort
 
 // Metrics by Keras' names, defaults and formulas. A metric is computed from sums, so that it is
 // exact over batches of any size and over replicas.
@@ -41,6 +46,9 @@ class Metric {
 // Adds the tensors that one replica computed for one batch to `state`, in float64; an empty state
 // takes their size, one of another size is kFailedPrecondition.
 void accumulate(State& state, std::span<const Tensor> increments);
+// Adds what all replicas computed, as Strategy::run has returned it: on every worker, all of which
+// make the call, the state is that of all rows.
+void accumulate(State& state, Strategy& strategy, std::span<const PerReplica<Tensor>> increments);
 
 // The weighted mean of `function`(y_true, y_pred), which gives [rows, ..]: how to write a metric of
 // one's own. A weight is that of the mean of all values that it is for.

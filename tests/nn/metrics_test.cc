@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/ops/math_ops.h"
+#include "tests/distribute/testing.h"
 #include "tests/nn/testing.h"
 
 namespace cohort::metrics {
@@ -44,6 +45,28 @@ TEST(AccuracyTest, OfBatchesOfAnySizeIsThatOfAllRows) {
   };
   EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {part(0, 2), part(2, 2), part(2, 3)}), 2.0 / 3,
               1e-6);
+}
+
+class MetricReplicasTest : public testing::ReplicasTest {};
+COHORT_FOR_ALL_REPLICAS(MetricReplicasTest);
+
+TEST_P(MetricReplicasTest, OfWhatReplicasHaveComputedIsThatOfAllRows) {
+  const Metric metric = SparseCategoricalAccuracy();
+  const auto step = strategy.function([&](Value y, Value x) { return metric.increments(y, x); });
+  const auto parts_of = [&](const Tensor& rows) {
+    std::vector<Tensor> parts;
+    int64_t begin = 0;
+    for (const int64_t size : split_rows(rows.shape()[0], replicas())) {
+      parts.push_back(rows.slice_rows(begin, begin + size));
+      begin += size;
+    }
+    return PerReplica<Tensor>(parts);
+  };
+  State state;
+  for (int batch = 0; batch < 2; ++batch)
+    accumulate(state, strategy, strategy.run(step, parts_of(kLabels), parts_of(kScores)));
+  EXPECT_EQ(state.back(), 6);
+  EXPECT_NEAR(metric.result(state), 2.0 / 3, 1e-6);
 }
 
 TEST(AccuracyTest, OfSequencesCountsEveryStep) {

@@ -298,6 +298,26 @@ TEST(MultiWorkerTraining, HistoriesAndResultsAreThoseOfAllRowsOnEveryWorker) {
   }
 }
 
+TEST(MultiWorkerTraining, MetricsOfALoopOfOnesOwnAreThoseOfAllRowsOnEveryWorker) {
+  auto alone = classifier();
+  const auto rows = points(53);
+  Found<metrics::State> found;
+  const auto metric = metrics::SparseCategoricalAccuracy();
+  on_good_workers(3, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    const auto model = classifier();
+    const auto step = worker.function([&](const BatchValues& batch) {
+      return metric.increments(batch["label"], model(batch["x"]));
+    });
+    metrics::State state;
+    for (const auto& batch : worker.distribute_dataset(rows.batch(10)))
+      metrics::accumulate(state, worker, worker.run(step, batch));
+    found.set(worker, state);
+  });
+  EXPECT_EQ(found.common().back(), 53) << "rows";
+  EXPECT_NEAR(metric.result(found.common()), alone.evaluate(rows.batch(53)).at("accuracy"), 1e-6);
+}
+
 TEST(MultiWorkerTraining, CallbacksDecideAlikeAndTheChiefAloneWrites) {
   const std::string folder = make_folder();
   Found<size_t> epochs;
