@@ -64,6 +64,17 @@ std::vector<size_t> ready_order(const std::vector<Gradient>& gradients) {
   return order;
 }
 
+// Of gradients that are the same on every replica, some whose sum they are.
+std::vector<Gradient> of_first_replica(const std::vector<Gradient>& gradients) {
+  const Value is_first = ops::equal(ops::replica_id(), ops::constant(0, DType::kInt64));
+  std::vector<Gradient> parts = gradients;
+  for (const size_t i : ready_order(gradients)) {
+    Value& values = parts[i].values;
+    values = ops::where(is_first, values, ops::constant(0, values.dtype()));
+  }
+  return parts;
+}
+
 // A variable with the gradient to move it along.
 struct Move {
   VariablePtr variable;
@@ -86,6 +97,14 @@ void check_variables(const std::vector<VariablePtr>& variables) {
     if (variables[i] == nullptr)
       invalid("an optimizer was given ", variables.size(), " variables, of which number ", i,
               ", counted from 0, is null");
+}
+
+// For gradients that are not summed here.
+void check_skipping(Strategy& strategy) {
+  strategy.require_replica("apply_gradients");
+  if (strategy.remote_updates() != nullptr)
+    fail(Code::kUnimplemented, "skip_gradients_aggregation under ", strategy.name(),
+         ": servers put together what workers send, whatever was done to it before");
 }
 
 // The learning rate of a schedule after so many updates: a float64 scalar.
@@ -363,6 +382,14 @@ struct Optimizer::State {
     return reduce_low_rank(gradients, states, *low_rank, step.number - 1.0, step.is_update);
   }
 
+  // What an update of this call takes.
+  std::vector<Gradient> sums(const Step& step, const std::vector<Gradient>& gradients,
+                             const std::vector<VariablePtr>& variables, bool are_sums) {
+    if (!accumulates()) return are_sums ? gradients : reduce(step, gradients, variables);
+    const auto parts = are_sums ? of_first_replica(gradients) : gradients;
+    return reduce(step, accumulate(step, parts, variables), variables);
+  }
+
   // The reduced gradient in the form in which it is applied: by rows, each once, or dense.
   Gradient prepared(const Variable& variable, const Gradient& gradient) const {
     if (gradient.sparse() && rule->row_wise() && !decays(variable))
@@ -393,7 +420,8 @@ struct Optimizer::State {
       store(*kept.of_rule[i], slots_before[i], slots_after[i]);
   }
 
-  void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables) {
+  void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables,
+             bool are_sums) {
     if (variables.empty()) warn_without_variables();
     Step step = begin_step();
     for (size_t i = 0; i < variables.size(); ++i) {
@@ -403,8 +431,7 @@ struct Optimizer::State {
         warn_without_gradient(*variables[i]);
     }
     Strategy& strategy = current_strategy();
-    const std::vector<Gradient> reduced =
-        reduce(step, accumulates() ? accumulate(step, gradients, variables) : gradients, variables);
+    const std::vector<Gradient> reduced = sums(step, gradients, variables, are_sums);
     std::vector<Move> moves;
     for (const size_t i : ready_order(reduced))
       moves.push_back({variables[i], prepared(*variables[i], reduced[i])});
@@ -475,7 +502,8 @@ void Optimizer::minimize(const Value& loss, const std::vector<VariablePtr>& vari
 }
 
 void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
-                                const std::vector<VariablePtr>& variables) const {
+                                const std::vector<VariablePtr>& variables,
+                                const ApplyOptions& options) const {
   if (gradients.size() != variables.size())
     invalid("apply_gradients was given ", gradients.size(), " gradients for ", variables.size(),
             " variables");
@@ -484,7 +512,8 @@ void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
   if (in_cross_replica_context() && current_strategy().num_replicas_in_sync() > 1)
     fail(Code::kFailedPrecondition, "an optimizer updates the variables of all replicas of ",
          current_strategy().name(), ": run the step by the strategy's run()");
-  state_->apply(gradients, variables);
+  if (options.skip_gradients_aggregation) check_skipping(current_strategy());
+  state_->apply(gradients, variables, options.skip_gradients_aggregation);
 }
 
 Value Optimizer::scale_loss(const Value& loss) const {

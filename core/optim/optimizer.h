@@ -82,6 +82,16 @@ struct OptimizerOptions {
 std::vector<Gradient> gradients(const Value& loss,
                                 const std::vector<std::shared_ptr<Variable>>& variables);
 
+// Of one call of Optimizer::apply_gradients.
+struct ApplyOptions {
+  // Gradients are applied as they are: their sum over replicas has been taken already, for instance
+  // by ReplicaContext::all_reduce, in a way of one's own. They have to be the same on every
+  // replica, or copies of a variable come to differ. With accumulation_steps they count as those of
+  // the first replica, and are summed as others are at the update. kUnimplemented where updates are
+  // made elsewhere (ParameterServerStrategy).
+  bool skip_gradients_aggregation = false;
+};
+
 // Changes variables along gradients. A cheap handle; copies share state. The same under every
 // strategy: it is traced as part of the step. Slots are made when a variable is first seen and
 // named "optimizer/momentum/dense/kernel"; a variable without gradient is left alone and named once
@@ -96,11 +106,13 @@ class Optimizer {
   // While tracing: gradients of this replica's share of the loss, summed over all replicas, then
   // applied.
   void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables) const;
-  // The same for gradients of one's own making, one a variable: they are summed over replicas here.
-  // With loss scaling they are those of scale_loss(loss).
-  // kFailedPrecondition where there are several replicas and the step is not run by their strategy.
+  // The same for gradients of one's own making, one a variable: they are summed over replicas here,
+  // unless the options say that they have been. With loss scaling they are those of
+  // scale_loss(loss). kFailedPrecondition where there are several replicas and the step is not run
+  // by their strategy.
   void apply_gradients(const std::vector<Gradient>& gradients,
-                       const std::vector<std::shared_ptr<Variable>>& variables) const;
+                       const std::vector<std::shared_ptr<Variable>>& variables,
+                       const ApplyOptions& options = {}) const;
 
   // While tracing: the loss times the loss scale, which is 1 without loss scaling.
   Value scale_loss(const Value& loss) const;

@@ -574,6 +574,20 @@ TEST(Training, UpdatesThatWaitForAllWorkersHaveNoLossScale) {
                "loss scaling under ParameterServerStrategy");
 }
 
+TEST(Training, TakesNoGradientsForSummedAlready) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {2});
+  const auto optimizer = optim::SGD(1.0);
+  const auto step = strategy->function([&](Value x) {
+    const auto found = optim::gradients(ops::reduce_sum(v->read() * x), {v});
+    optimizer.apply_gradients(found, {v}, {.skip_gradients_aggregation = true});
+  });
+  EXPECT_ERROR(strategy->run(step, 1.0f), Code::kUnimplemented,
+               "skip_gradients_aggregation under ParameterServerStrategy");
+}
+
 TEST(Training, AServersRestartIsWaitedForAndCounted) {
   const TemporaryFolder folder("ps");
   const Job job(1, 1);
