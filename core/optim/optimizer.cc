@@ -64,6 +64,23 @@ std::vector<size_t> ready_order(const std::vector<Gradient>& gradients) {
   return order;
 }
 
+// What Strategy::reduce_gradients promises, with the sums of float32 in `dtype`.
+std::vector<Gradient> reduce_rounded(DType dtype, const std::vector<Gradient>& gradients,
+                                     const Value& when) {
+  Strategy& strategy = current_strategy();
+  const double replicas = strategy.num_replicas_in_sync();
+  const auto is_rounded = [&](size_t i) {
+    return !gradients[i].sparse() && gradients[i].values.dtype() == DType::kFloat32;
+  };
+  std::vector<Gradient> shares = gradients;
+  for (const size_t i : ready_order(gradients))
+    if (is_rounded(i)) shares[i].values = ops::cast(gradients[i].values * (1 / replicas), dtype);
+  std::vector<Gradient> sums = strategy.reduce_gradients(shares, when);
+  for (const size_t i : ready_order(sums))
+    if (is_rounded(i)) sums[i].values = ops::cast(sums[i].values, DType::kFloat32) * replicas;
+  return sums;
+}
+
 // Of gradients that are the same on every replica, some whose sum they are.
 std::vector<Gradient> of_first_replica(const std::vector<Gradient>& gradients) {
   const Value is_first = ops::equal(ops::replica_id(), ops::constant(0, DType::kInt64));
@@ -85,6 +102,14 @@ std::vector<Value> values_of(const std::vector<Move>& moves) {
   std::vector<Value> values;
   for (const Move& move : moves) values.push_back(move.gradient.values);
   return values;
+}
+
+void check_reduce_as(const GradientOptions& options) {
+  if (!options.reduce_as) return;
+  if (!is_half(*options.reduce_as))
+    invalid("reduce_as must be bfloat16 or float16, got ", *options.reduce_as);
+  if (options.power_sgd)
+    invalid("reduce_as and power_sgd cannot both be set: each says how gradients are summed");
 }
 
 void check_learning_rate(double value) {
@@ -374,6 +399,8 @@ struct Optimizer::State {
   // Sums a replica's gradients over all of them.
   std::vector<Gradient> reduce(const Step& step, const std::vector<Gradient>& gradients,
                                const std::vector<VariablePtr>& variables) {
+    if (const auto& dtype = options.gradients.reduce_as)
+      return reduce_rounded(*dtype, gradients, step.is_update);
     const auto& low_rank = options.gradients.power_sgd;
     if (!low_rank) return current_strategy().reduce_gradients(gradients, step.is_update);
     std::vector<PowerSgdState> states(gradients.size());
@@ -487,6 +514,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   if (rule == nullptr) invalid("the rule of an optimizer is null");
   check_clipping(options.gradients);
   if (options.gradients.power_sgd) check_power_sgd(*options.gradients.power_sgd);
+  check_reduce_as(options.gradients);
   check_loss_scale(options.gradients);
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
