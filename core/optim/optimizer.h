@@ -58,9 +58,10 @@ struct GradientOptions {
   // How replicas sum dense gradients; none: as they are. The same with one replica, so that the
   // number of replicas makes no difference.
   std::optional<PowerSgdOptions> power_sgd = {};
-  // bfloat16 or float16: in which dense float32 gradients are summed over replicas, half the bytes
-  // between hosts; none, like all others: as they are. Each replica's gradient is divided by the
-  // number of replicas before it is rounded, and the sum multiplied by it once it is float32 again.
+  // bfloat16 or float16: in which dense float32 gradients are summed over replicas; none, like all
+  // others: as they are. It halves what hosts exchange that have one replica each, and what NCCL
+  // does; hosts of several exchange their sums, in float32. Each replica's gradient is divided by
+  // the number of replicas before it is rounded, and the sum multiplied by it once it is float32.
   // So in float16 it is infinite, which loss scaling leaves out, where a replica's share of the
   // mean, or the mean, is beyond 65504. The same with one replica, and not together with power_sgd.
   std::optional<DType> reduce_as = {};
