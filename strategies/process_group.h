@@ -41,7 +41,8 @@ struct ProcessGroupOptions {
 // Construction waits until all processes are there, destruction until all have come to it. A
 // process on its own is a group of one. When a process dies, falls silent, leaves by an exception,
 // or comes to the end, which is a barrier, while others are in another collective, what waits in
-// these ends with an error that names it. One thread at a time.
+// these, or in groups that were made of this one (split), ends with an error that names it. One
+// thread at a time.
 class ProcessGroup {
  public:
   // The errors of resolve_cluster(), Membership::join() and make_communicators().

@@ -71,12 +71,16 @@ class Communicator {
   virtual Received wait(int64_t operation) = 0;
 
   // A new group of the ranks that give the same color, in the order of their keys and then their
-  // ranks here. Null for a negative color. A collective call.
+  // ranks here: a part of this one. Null for a negative color. A collective call.
   virtual std::unique_ptr<Communicator> split(int color, int key = 0) = 0;
 
   // Ends the group: calls on any rank that still wait for others, and every later call, throw
   // `error` (the first one given wins). Collectives that all ranks have joined are finished. From
   // any thread.
+  //
+  // It also ends the parts of the group that this rank is in, those that it makes later, and
+  // theirs: where every process aborts its ranks because the job has failed, nobody waits in a
+  // part. No other end of a group reaches its parts, and none of a part reaches the group.
   virtual void abort(const Error& error) = 0;
 
   // Memory that the backend can combine in place where memory from elsewhere would have to be

@@ -6,6 +6,7 @@
 #include "core/base/part.h"
 #include "core/collective/copy_bytes.h"
 #include "core/collective/message_board.h"
+#include "core/collective/parts.h"
 #include "core/collective/queued_communicator.h"
 #include "core/collective/reduction.h"
 #include "core/collective/rendezvous.h"
@@ -75,7 +76,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
       : group_(std::move(group)), rank_(rank) {}
   // What waits in the background, here or on other ranks, would wait for ever.
   ~InProcessCommunicator() override {
-    abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group")));
+    group_->abort(Error(Code::kUnavailable, str("rank ", rank_, " has left its group")));
     group_->messages.withdraw(rank_);
     end_queue();
   }
@@ -98,10 +99,13 @@ class InProcessCommunicator final : public QueuedCommunicator {
       group_->parts.clear();
     }
     barrier();
-    return part;
+    return parts_.add(std::move(part));
   }
 
-  void abort(const Error& error) override { group_->abort(error); }
+  void abort(const Error& error) override {
+    group_->abort(error);
+    parts_.abort(error);
+  }
 
  private:
   int64_t post(const SendCall& call) override { return group_->messages.post(rank_, call); }
@@ -119,7 +123,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
     if (!mistake) std::visit([&](const auto& own) { work(own); }, call);
     group_->rendezvous.part();
     if (mistake) {
-      abort(*mistake);
+      group_->abort(*mistake);
       throw *mistake;
     }
     observe(call, begin);
@@ -243,6 +247,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
 
   std::shared_ptr<Group> group_;
   int rank_;
+  Parts parts_;
   uint64_t collectives_ = 0;
   std::vector<const void*> sources_;  // of the segment in work
   std::vector<void*> targets_;

@@ -130,5 +130,40 @@ TEST_P(CommunicatorConformanceTest, APartThatEndsLeavesTheOthersAlone) {
   });
 }
 
+// As where the job has failed, of which every process hears.
+TEST_P(CommunicatorConformanceTest, AnAbortReachesThePartsOfARankAndTheirParts) {
+  on_all([&](int rank, Communicator& communicator) {
+    const auto part = communicator.split(rank % 2), of_part = part->split(0);
+    const Error lost(Code::kUnavailable, "worker:9 has fallen silent", "worker:9");
+    const auto expect_lost = [&](const auto& call) {
+      const Error error = error_of(call);
+      EXPECT_EQ(error.code(), lost.code()) << error.what();
+      EXPECT_EQ(error.message(), lost.message());
+      EXPECT_EQ(error.peer(), lost.peer());
+    };
+    communicator.barrier();
+    // Who is in a part with the last rank waits there.
+    const int last = size() - 1;
+    Communicator& waiting = rank % 2 == last % 2 ? *of_part : communicator;
+    if (rank != last) expect_lost([&] { waiting.barrier(); });
+    communicator.abort(lost);
+    communicator.abort(Error(Code::kCancelled, "and again"));
+    for (Communicator* group : {&communicator, part.get(), of_part.get()}) {
+      expect_lost([&] { group->barrier(); });
+      expect_lost([&] { group->split(0); });
+    }
+  });
+}
+
+TEST_P(CommunicatorConformanceTest, AMistakeLeavesPartsAlone) {
+  if (size() == 1) return;
+  on_all([&](int rank, Communicator& communicator) {
+    const auto part = communicator.split(0);
+    const Error error = error_of([&] { communicator.barrier(rank == 0 ? 1 : 2); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+    EXPECT_EQ(sum_of_ranks(*part, 1), size());
+  });
+}
+
 }  // namespace
 }  // namespace cohort::testing

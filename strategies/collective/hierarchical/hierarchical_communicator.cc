@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/comma_separated.h"
+#include "core/collective/parts.h"
 #include "core/collective/split.h"
 #include "strategies/collective/hierarchical/group_end.h"
 #include "strategies/collective/hierarchical/levels.h"
@@ -64,7 +65,10 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   int size() const override { return topology().size(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override;
-  void abort(const Error& error) override { end_.abort(error); }
+  void abort(const Error& error) override {
+    end_.abort(error);
+    parts_.abort(error);
+  }
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     return levels_->host().allocate(bytes);
   }
@@ -186,6 +190,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   uint64_t agreed_ = 0;  // calls
   std::map<int64_t, int64_t> messages_;
   int64_t posted_ = 0;
+  Parts parts_;
   GroupEnd end_;  // last: it uses what is above
 };
 
@@ -218,7 +223,7 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
                                             .limit = limit_,
                                             .check = formation_check()});
     end_.finish_call();
-    return own;
+    return parts_.add(std::move(own));
   } catch (const Error& error) {
     fail_call("a split", error);
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/collective/parts.h"
 #include "strategies/collective/host/host_exchange.h"
 #include "strategies/collective/host/host_group.h"
 #include "strategies/collective/host/host_reduction.h"
@@ -38,8 +39,8 @@ class SharedMemoryCommunicator final : public HostCommunicator {
 
   // What waits in the background, here or on other ranks, would wait for ever.
   ~SharedMemoryCommunicator() override {
-    abort(Error(Code::kUnavailable, meeting_.name(rank_) + " has left its group",
-                meeting_.peer(rank_)));
+    meeting_.abort(Error(Code::kUnavailable, meeting_.name(rank_) + " has left its group",
+                         meeting_.peer(rank_)));
     end_queue();
   }
 
@@ -47,7 +48,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   int size() const override { return group_->size(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return split_host(color, key);
+    return parts_.add(split_host(color, key));
   }
   std::unique_ptr<HostCommunicator> split_host(int color, int key) override {
     const auto part = split_host_group(*this, *group_, color, key);
@@ -55,7 +56,10 @@ class SharedMemoryCommunicator final : public HostCommunicator {
     return std::make_unique<SharedMemoryCommunicator>(part.group, part.rank);
   }
 
-  void abort(const Error& error) override { meeting_.abort(error); }
+  void abort(const Error& error) override {
+    meeting_.abort(error);
+    parts_.abort(error);
+  }
 
   void renumber(std::vector<int> numbers, int size) override {
     meeting_.renumber(std::move(numbers));
@@ -141,7 +145,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   }
 
   [[noreturn]] void refuse(const Error& error) {
-    abort(error);
+    meeting_.abort(error);
     throw meeting_.error();
   }
 
@@ -188,6 +192,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   HostExchange exchange_;
   HostReduction reduction_;
   SharedMessages messages_;
+  Parts parts_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/base/time_limits.h"
+#include "core/collective/parts.h"
 #include "core/collective/queued_communicator.h"
 #include "core/collective/split.h"
 #include "strategies/cluster/parsing.h"
@@ -52,7 +53,7 @@ class MpiCommunicator final : public QueuedCommunicator {
   int size() const override { return group_.size(); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return split(color, key, group_.tasks(), limit_);
+    return parts_.add(split(color, key, group_.tasks(), limit_));
   }
   // With other names for the ranks of this group, and another limit.
   std::unique_ptr<Communicator> split(int color, int key, const std::vector<std::string>& tasks,
@@ -73,6 +74,7 @@ class MpiCommunicator final : public QueuedCommunicator {
   void abort(const Error& error) override {
     group_.abort(error);
     group_.flush_end();
+    parts_.abort(error);
   }
 
  private:
@@ -204,6 +206,7 @@ class MpiCommunicator final : public QueuedCommunicator {
   const StallWarning stall_;
   uint64_t calls_ = 0;  // of run_now, one at a time
   uint64_t splits_ = 0;
+  Parts parts_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "core/base/part.h"
 #include "core/base/time_limits.h"
 #include "core/collective/background_queue.h"
+#include "core/collective/parts.h"
 #include "core/collective/reduction.h"
 #include "core/collective/split.h"
 #include "strategies/cluster/net/socket.h"
@@ -117,11 +118,14 @@ class TcpCommunicator final : public Communicator {
     return {};
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return split(color, key, options_, {});
+    return parts_.add(split(color, key, options_, {}));
   }
   std::unique_ptr<Communicator> split(int color, int key, const TcpOptions& options,
                                       const std::vector<int>& numbers);
-  void abort(const Error& error) override { control_.abort(error); }
+  void abort(const Error& error) override {
+    control_.abort(error);
+    parts_.abort(error);
+  }
   const TcpOptions& options() const { return options_; }
   TcpRankName name_of(int rank) const { return {control_.name(rank), control_.task(rank)}; }
   void set_observer(const CommunicationObserver& observer) override { observer_ = observer; }
@@ -165,10 +169,10 @@ class TcpCommunicator final : public Communicator {
 
   // What this rank alone can see to be wrong; all are told whose mistake it is.
   void refuse(const Error& mistake) {
-    abort(Error(mistake.code(),
-                str(control_.name(rank()), " made a mistake in its collective ",
-                    exchange_.next_number(), ", ", mistake.message()),
-                control_.task(rank())));
+    control_.abort(Error(mistake.code(),
+                         str(control_.name(rank()), " made a mistake in its collective ",
+                             exchange_.next_number(), ", ", mistake.message()),
+                         control_.task(rank())));
     control_.check(std::numeric_limits<uint64_t>::max());
   }
 
@@ -229,6 +233,7 @@ class TcpCommunicator final : public Communicator {
   Control control_;
   Exchange exchange_;
   Messages messages_;
+  Parts parts_;
   CommunicationObserver observer_;
   // By rank, what on_sent has heard of.
   std::vector<std::chrono::microseconds> sent_ =

@@ -105,13 +105,29 @@ void stop_last_rank(Communicator& c) {
   print_error_of(c, [&] { c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum); });
 }
 
+void stop_last_rank_of_part(Communicator& c) {
+  const std::vector<int64_t> pids = tell_all(c, int64_t{getpid()});
+  const auto part = c.split(0);
+  c.barrier();
+  if (c.rank() == c.size() - 1) {
+    raise(SIGSTOP);
+    return;
+  }
+  const std::jthread ending([&] {
+    const bool stopped = eventually([&] { return is_stopped(pids.back()); });
+    c.abort(Error(Code::kUnavailable,
+                  stopped ? "the last rank is stopped" : "the last rank has not stopped itself"));
+  });
+  print_error_of(*part, [&] { part->barrier(); });
+}
+
 const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all{
       {"calls", make_all_calls},       {"messages", exchange_messages},
       {"split", split_groups},         {"background", run_in_background},
       {"replace", replace_memory},     {"mismatch", mismatch_calls},
       {"abort", abort_from_last_rank}, {"wait", wait_for_last_rank},
-      {"stop", stop_last_rank},
+      {"stop", stop_last_rank},        {"stop in part", stop_last_rank_of_part},
   };
   return all;
 }

@@ -119,6 +119,18 @@ TEST(SharedMemoryTest, AnAbortFreesThoseThatWaitWithinACallForAStoppedProcess) {
   EXPECT_EQ(group.wait(2), 0) << group.output(2);
 }
 
+// A stopped process has not ended: nothing but the abort of the whole frees those in a part of it.
+TEST(SharedMemoryTest, AnAbortFreesThoseThatWaitInAPartForAStoppedProcess) {
+  Processes group({"stop in part", 3});
+  for (const int p : {0, 1}) {
+    EXPECT_EQ(group.wait(p), 0) << group.output(p);
+    EXPECT_NE(group.output(p).find("UNAVAILABLE: the last rank is stopped"), std::string::npos)
+        << group.output(p);
+  }
+  kill(group.pid(2), SIGCONT);
+  EXPECT_EQ(group.wait(2), 0) << group.output(2);
+}
+
 TEST(SharedMemoryTest, AnAbortReachesAllWithItsError) {
   Processes group({"abort", 3, 2});
   for (int p = 0; p < 3; ++p) {

@@ -2,9 +2,11 @@
 #include "strategies/process_group.h"
 
 #include <functional>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <semaphore>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -161,6 +163,30 @@ TEST(ProcessGroupTest, EndedByAnExceptionLeavesItsStrategyAlone) {
     collective::ProcessGroup group({.link = strategy.link()});
     EXPECT_EQ(group_sum(group), 2);
   });
+}
+
+// The first worker, which is in no part, ends by an error of its own; the second has not come to
+// the part in which the third waits.
+TEST(ProcessGroupTest, WhoWaitsInAPartLearnsThatTheJobHasFailed) {
+  for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
+    const LocalJob job(3);
+    std::latch heard(1);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      collective::ProcessGroup group(
+          {.resolver = std::make_shared<LiteralResolver>(job.resolver(rank)),
+           .backend = backend,
+           .limit = kPlenty});
+      const auto part = group.communicator().split(rank == 0 ? -1 : 0);
+      collective::barrier(group);
+      if (rank == 0) throw std::runtime_error("out of luck");
+      if (rank == 1) return heard.wait();
+      const Error error = error_of([&] { collective::barrier(*part); });
+      heard.count_down();
+      EXPECT_EQ(error.code(), Code::kAborted) << error.what();
+      EXPECT_EQ(error.peer(), "worker:0") << error.what();
+    });
+    EXPECT_THAT(errors, ::testing::ElementsAre("out of luck", "", ""));
+  }
 }
 
 }  // namespace
