@@ -29,10 +29,6 @@ void BackgroundQueue::wait(int64_t id) {
   Lock lock(mutex_);
   while (true) {
     const auto operation = find(id);
-    if (operation == operations_.end())
-      invalid("there is no operation ", id,
-              " to wait for: it was waited for already, or is not one "
-              "of this communicator's");
     if (operation->state == State::kEnded) {
       const std::exception_ptr error = operation->error;
       operations_.erase(operation);
@@ -41,6 +37,11 @@ void BackgroundQueue::wait(int64_t id) {
     }
     advance(lock);
   }
+}
+
+bool BackgroundQueue::is_done(int64_t id) {
+  const Lock lock(mutex_);
+  return find(id)->state == State::kEnded;
 }
 
 void BackgroundQueue::drain() {
@@ -60,8 +61,12 @@ void BackgroundQueue::loop() {
 }
 
 std::vector<BackgroundQueue::Operation>::iterator BackgroundQueue::find(int64_t id) {
-  return std::find_if(operations_.begin(), operations_.end(),
-                      [&](const Operation& o) { return o.id == id; });
+  const auto operation = std::find_if(operations_.begin(), operations_.end(),
+                                      [&](const Operation& o) { return o.id == id; });
+  if (operation == operations_.end())
+    invalid("there is no operation ", id,
+            " to wait for: it was waited for already, or is not one of this communicator's");
+  return operation;
 }
 
 BackgroundQueue::Operation* BackgroundQueue::next() {

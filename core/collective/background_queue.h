@@ -26,6 +26,7 @@ class BackgroundQueue {
   // As Communicator's.
   int64_t start(const Call& call);
   void wait(int64_t id);
+  bool is_done(int64_t id);
   // Returns when all started operations have ended, for a blocking call to follow them. Their
   // errors are left to their waits.
   void drain();
@@ -41,6 +42,7 @@ class BackgroundQueue {
   using Lock = std::unique_lock<std::mutex>;
 
   void loop();
+  // kInvalidArgument for one that is not here.
   std::vector<Operation>::iterator find(int64_t id);
   // The first operation that is not ended, or null.
   Operation* next();

@@ -20,4 +20,9 @@ void check_receive(const ReceiveCall& call, int rank, int size) {
   if (call.capacity < 0) invalid("a receive has room for ", call.capacity, " bytes");
 }
 
+void refuse_unknown_message(int64_t id) {
+  invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
+          "of this communicator's");
+}
+
 }  // namespace cohort

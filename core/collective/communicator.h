@@ -69,6 +69,9 @@ class Communicator {
   // Waits for something started. Waits may come in any order, each once, and throw the operation's
   // error. The result tells what a receive has got.
   virtual Received wait(int64_t operation) = 0;
+  // Whether `wait` would return or throw at once. For asking again and again; but the time limit of
+  // a call counts in `wait` alone.
+  virtual bool is_done(int64_t operation) = 0;
 
   // A new group of the ranks that give the same color, in the order of their keys and then their
   // ranks here: a part of this one. Null for a negative color. A collective call.
@@ -136,6 +139,8 @@ class Communicator {
 // What is wrong with a message's call, kInvalidArgument, before it waits for anybody.
 void check_send(const SendCall& call, int rank, int size);
 void check_receive(const ReceiveCall& call, int rank, int size);
+// Of a message that a backend does not know.
+[[noreturn]] void refuse_unknown_message(int64_t id);
 
 // How ranks that are threads of this process reduce.
 enum class InProcessReduction {

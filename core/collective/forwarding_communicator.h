@@ -19,6 +19,7 @@ class ForwardingCommunicator : public Communicator {
   int64_t start_send(const SendCall& call) override { return inner_->start_send(call); }
   int64_t start_receive(const ReceiveCall& call) override { return inner_->start_receive(call); }
   Received wait(int64_t operation) override { return inner_->wait(operation); }
+  bool is_done(int64_t operation) override { return inner_->is_done(operation); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return inner_->split(color, key);
   }

@@ -111,6 +111,7 @@ class InProcessCommunicator final : public QueuedCommunicator {
   int64_t post(const SendCall& call) override { return group_->messages.post(rank_, call); }
   int64_t post(const ReceiveCall& call) override { return group_->messages.post(rank_, call); }
   Received wait_for_message(int64_t id) override { return group_->messages.wait(id); }
+  bool is_message_done(int64_t id) override { return group_->messages.is_done(id); }
 
   // Meets the others, does this rank's part of the work, for which it may read their memory, and
   // waits until they have done theirs.

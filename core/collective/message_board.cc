@@ -52,19 +52,25 @@ int64_t MessageBoard::post(Post post) {
 Received MessageBoard::wait(int64_t id) {
   Lock lock(mutex_);
   while (true) {
-    Post* post = find(id);
-    if (post == nullptr)
-      invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
-              "of this communicator's");
-    if (post->state == State::kEnded || (error_ && post->state == State::kPosted)) {
-      const Post ended = std::move(*post);
-      posts_.erase(posts_.begin() + (post - posts_.data()));
+    Post& post = get(id);
+    if (is_done(post)) {
+      const Post ended = std::move(post);
+      posts_.erase(posts_.begin() + (&post - posts_.data()));
       if (ended.error) throw *ended.error;
       if (ended.state != State::kEnded) throw *error_;
       return ended.received;
     }
     changed_.wait(lock);
   }
+}
+
+bool MessageBoard::is_done(int64_t id) {
+  const Lock lock(mutex_);
+  return is_done(get(id));
+}
+
+bool MessageBoard::is_done(const Post& post) const {
+  return post.state == State::kEnded || (error_ && post.state == State::kPosted);
 }
 
 void MessageBoard::abort(const Error& error) {
@@ -90,6 +96,12 @@ MessageBoard::Post* MessageBoard::find(int64_t id) {
   const auto at =
       std::find_if(posts_.begin(), posts_.end(), [&](const Post& post) { return post.id == id; });
   return at == posts_.end() ? nullptr : &*at;
+}
+
+MessageBoard::Post& MessageBoard::get(int64_t id) {
+  Post* const post = find(id);
+  if (post == nullptr) refuse_unknown_message(id);
+  return *post;
 }
 
 MessageBoard::Post* MessageBoard::find_partner(const Post& post) {

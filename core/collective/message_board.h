@@ -18,6 +18,7 @@ class MessageBoard {
   int64_t post(int rank, const SendCall& call);
   int64_t post(int rank, const ReceiveCall& call);
   Received wait(int64_t id);
+  bool is_done(int64_t id);
   // Every present and later wait throws `error`; the first one given wins.
   void abort(const Error& error);
   // Withdraws what `rank` has posted and not waited for, so that nobody touches its memory.
@@ -42,6 +43,9 @@ class MessageBoard {
 
   int64_t post(Post post);
   Post* find(int64_t id);
+  // kInvalidArgument when there is none.
+  Post& get(int64_t id);
+  bool is_done(const Post& post) const;
   // The earliest post that waits for the other side of `post`; null when there is none.
   Post* find_partner(const Post& post);
   // Copies a message between two posts. They stay where they are, but others may come meanwhile.

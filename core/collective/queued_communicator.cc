@@ -29,6 +29,11 @@ Received QueuedCommunicator::wait(int64_t operation) {
   return {};
 }
 
+bool QueuedCommunicator::is_done(int64_t operation) {
+  if (operation >= kMessage) return is_message_done(operation - kMessage);
+  return size() == 1 || queue_->is_done(operation);
+}
+
 void QueuedCommunicator::observe(const Call& call,
                                  std::chrono::steady_clock::time_point begin) const {
   const int64_t bytes = bytes_of(call);

@@ -16,6 +16,7 @@ class QueuedCommunicator : public Communicator {
   int64_t start_send(const SendCall& call) final;
   int64_t start_receive(const ReceiveCall& call) final;
   Received wait(int64_t operation) final;
+  bool is_done(int64_t operation) final;
   void set_observer(const CommunicationObserver& observer) final { observer_ = observer; }
 
  protected:
@@ -25,6 +26,7 @@ class QueuedCommunicator : public Communicator {
   virtual int64_t post(const SendCall& call) = 0;
   virtual int64_t post(const ReceiveCall& call) = 0;
   virtual Received wait_for_message(int64_t id) = 0;
+  virtual bool is_message_done(int64_t id) = 0;
 
   // Returns when nothing runs in the background any more. Every destructor of a backend calls it
   // when what runs, here or on other ranks, has been told to end: it would wait for ever.

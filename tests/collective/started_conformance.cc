@@ -99,6 +99,44 @@ TEST_P(CommunicatorConformanceTest, ABarrierEndsWhatWasStarted) {
   });
 }
 
+TEST_P(CommunicatorConformanceTest, TellsWhatIsDone) {
+  if (size() == 1) return;  // nothing is started
+  on_all([&](int rank, Communicator& communicator) {
+    int64_t value = rank, got = -1;
+    const Segment segment{&value, &value, 1};
+    if (rank == 0) {
+      const int64_t receiving = communicator.start_receive({&got, sizeof got, 1});
+      const int64_t reducing =
+          communicator.start_all_reduce({&segment, 1}, DType::kInt64, ReduceOp::kSum);
+      EXPECT_FALSE(communicator.is_done(receiving));
+      EXPECT_FALSE(communicator.is_done(reducing)) << "the others wait for a message";
+      for (int r = 1; r < size(); ++r) communicator.send(&value, 0, r, 1);
+      while (!communicator.is_done(reducing)) std::this_thread::yield();
+      EXPECT_EQ(value, size() * (size() - 1) / 2);
+      while (!communicator.is_done(receiving)) std::this_thread::yield();
+      EXPECT_EQ(got, 7);
+      EXPECT_EQ(communicator.wait(receiving).source, 1);
+      communicator.wait(reducing);
+      for (const int64_t operation : {receiving, reducing})
+        EXPECT_EQ(error_of([&] { communicator.is_done(operation); }).code(),
+                  Code::kInvalidArgument);
+    } else {
+      communicator.receive(nullptr, 0, 0, 1);
+      communicator.all_reduce({&segment, 1}, DType::kInt64, ReduceOp::kSum);
+      const int64_t seven = 7;
+      if (rank == 1) communicator.send(&seven, sizeof seven, 0);
+    }
+    communicator.barrier();
+    // What waits for nobody, as the group has ended.
+    const int64_t for_nobody = communicator.start_receive({&got, sizeof got});
+    EXPECT_FALSE(communicator.is_done(for_nobody));
+    communicator.barrier();
+    communicator.abort(Error(Code::kAborted, "enough"));
+    while (!communicator.is_done(for_nobody)) std::this_thread::yield();
+    EXPECT_EQ(error_of([&] { communicator.wait(for_nobody); }).code(), Code::kAborted);
+  });
+}
+
 TEST_P(CommunicatorConformanceTest, AnOperationIsAwaitedOnce) {
   if (size() == 1) return;  // nothing is started: see that it works
   on_all([&](int /*rank*/, Communicator& communicator) {

@@ -141,10 +141,13 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   }
   Received wait_for_message(int64_t id) override {
     const auto message = messages_.extract(id);
-    if (!message)
-      invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
-              "of this communicator's");
+    if (!message) refuse_unknown_message(id);
     return guarded([&] { return flat_->wait(message.mapped()); });
+  }
+  bool is_message_done(int64_t id) override {
+    const auto message = messages_.find(id);
+    if (message == messages_.end()) refuse_unknown_message(id);
+    return flat_->is_done(message->second);
   }
   // Returns when all ranks make the same call.
   void agree(const Call& call) {

@@ -86,6 +86,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   int64_t post(const SendCall& call) override { return messages_.start(call); }
   int64_t post(const ReceiveCall& call) override { return messages_.start(call); }
   Received wait_for_message(int64_t id) override { return messages_.wait(id); }
+  bool is_message_done(int64_t id) override { return messages_.is_done(id); }
 
   void run_now(const Call& call) override {
     const auto waiting = [&] { return describe(call); };

@@ -104,20 +104,36 @@ Received SharedMessages::wait(int64_t id) {
   }
 }
 
+bool SharedMessages::is_done(int64_t id) {
+  {
+    const Lock lock(mutex_);
+    while (advance()) {
+    }
+    if (has_ended(id)) return true;
+  }
+  host_.meeting.check_peers();  // nobody else looks where nobody waits
+  return host_.meeting.ended();
+}
+
+bool SharedMessages::has_ended(int64_t id) const {
+  const auto is = [&](const auto& operation) { return operation.id == id; };
+  if (const auto send = std::find_if(sends_.begin(), sends_.end(), is); send != sends_.end())
+    return send->ended;
+  const auto receive = std::find_if(receives_.begin(), receives_.end(), is);
+  if (receive == receives_.end()) refuse_unknown_message(id);
+  return receive->ended;
+}
+
 std::optional<Received> SharedMessages::finish(int64_t id) {
+  if (!has_ended(id)) return std::nullopt;
   const auto is = [&](const auto& operation) { return operation.id == id; };
   if (const auto send = std::find_if(sends_.begin(), sends_.end(), is); send != sends_.end()) {
-    if (!send->ended) return std::nullopt;
     const auto error = send->error;
     sends_.erase(send);
     if (error) throw *error;
     return Received{};
   }
   const auto receive = std::find_if(receives_.begin(), receives_.end(), is);
-  if (receive == receives_.end())
-    invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
-            "of this communicator's");
-  if (!receive->ended) return std::nullopt;
   const Receive ended = *receive;
   receives_.erase(receive);
   if (ended.error) throw *ended.error;

@@ -30,6 +30,7 @@ class SharedMessages {
   int64_t start(const SendCall& call);
   int64_t start(const ReceiveCall& call);
   Received wait(int64_t id);
+  bool is_done(int64_t id);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -100,6 +101,7 @@ class SharedMessages {
   void loop();
   void finish_in_background();
   bool has_unfinished() const;
+  bool has_ended(int64_t id) const;
   std::optional<Received> finish(int64_t id);
   Error late(int64_t id, std::chrono::milliseconds limit) const;
   // Says whom a message waits for.

@@ -141,9 +141,7 @@ Messages::Post* Messages::find(int64_t id) {
 const Messages::Post& Messages::get(int64_t id) const {
   const auto at =
       std::find_if(posts_.begin(), posts_.end(), [&](const Post& post) { return post.id == id; });
-  if (at == posts_.end())
-    invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
-            "of this communicator's");
+  if (at == posts_.end()) refuse_unknown_message(id);
   return *at;
 }
 

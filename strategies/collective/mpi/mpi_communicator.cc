@@ -156,10 +156,8 @@ class MpiCommunicator final : public QueuedCommunicator {
   Received wait_for_message(int64_t id) override {
     Messages& messages = group_.messages();
     const auto ready = [&] {
-      const Messages::State state = messages.state(id);
-      if (state == Messages::State::kEnded) return true;
-      if (!group_.has_ended()) return false;
-      if (state == Messages::State::kMoving && !group_.patience_is_over()) return false;
+      if (!is_over(id)) return false;
+      if (messages.state(id) == Messages::State::kEnded) return true;
       messages.forget(id);
       throw group_.error();
     };
@@ -170,6 +168,18 @@ class MpiCommunicator final : public QueuedCommunicator {
     if (!group_.transport().poll_until(begin + limit_, ready)) give_up_message(id);
     const auto lock = group_.transport().lock();
     return messages.take(id);
+  }
+
+  bool is_message_done(int64_t id) override {
+    return group_.transport().poll_until(Clock::now(), [&] { return is_over(id); });
+  }
+
+  // Whether there is nothing to wait for any more. Under the transport's lock.
+  bool is_over(int64_t id) {
+    const Messages::State state = group_.messages().state(id);
+    if (state == Messages::State::kEnded) return true;
+    if (!group_.has_ended()) return false;
+    return state != Messages::State::kMoving || group_.patience_is_over();
   }
 
   void warn_of_message(int64_t id) {

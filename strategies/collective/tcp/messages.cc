@@ -88,16 +88,24 @@ int64_t Messages::add(Operation operation) {
   return operations_.back().id;
 }
 
+bool Messages::is_done(int64_t id) {
+  const Lock lock(mutex_);
+  return find(id)->state == State::kEnded || stopped_;
+}
+
+std::list<Messages::Operation>::iterator Messages::find(int64_t id) {
+  const auto operation = std::find_if(operations_.begin(), operations_.end(),
+                                      [&](const Operation& o) { return o.id == id; });
+  if (operation == operations_.end()) refuse_unknown_message(id);
+  return operation;
+}
+
 Received Messages::wait(int64_t id) {
   Lock lock(mutex_);
   const auto begin = Clock::now(), deadline = begin + timeout_;
   bool may_warn = stall_.after.count() > 0;
   while (true) {
-    const auto operation = std::find_if(operations_.begin(), operations_.end(),
-                                        [&](const Operation& o) { return o.id == id; });
-    if (operation == operations_.end())
-      invalid("there is no message ", id, " to wait for: it was waited for already, or is not one ",
-              "of this communicator's");
+    const auto operation = find(id);
     if (operation->state == State::kEnded) {
       const Operation ended = std::move(*operation);
       operations_.erase(operation);

@@ -30,6 +30,7 @@ class Messages final : private Receiver {
   int64_t start(const SendCall& call);
   int64_t start(const ReceiveCall& call);
   Received wait(int64_t id);
+  bool is_done(int64_t id);
   // To be called before the group is ended by this rank's leaving: tells senders that their
   // messages have come.
   void flush();
@@ -63,6 +64,8 @@ class Messages final : private Receiver {
   void arrived(int peer, const FrameHeader& header) override;
 
   int64_t add(Operation operation);
+  // kInvalidArgument for one that is not here.
+  std::list<Operation>::iterator find(int64_t id);
   // Says whom a message waits for; without the lock while it does.
   void warn(const Operation& operation, Lock& lock) const;
   void loop();

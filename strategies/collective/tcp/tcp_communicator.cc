@@ -117,6 +117,10 @@ class TcpCommunicator final : public Communicator {
     queue_->wait(operation);
     return {};
   }
+  bool is_done(int64_t operation) override {
+    return operation >= kMessage ? messages_.is_done(operation - kMessage)
+                                 : queue_->is_done(operation);
+  }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return parts_.add(split(color, key, options_, {}));
   }

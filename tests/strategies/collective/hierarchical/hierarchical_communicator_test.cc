@@ -253,6 +253,7 @@ class StoppedInSplit final : public HostCommunicator {
   int64_t post(const SendCall&) override { fail(Code::kUnimplemented, "no messages"); }
   int64_t post(const ReceiveCall&) override { fail(Code::kUnimplemented, "no messages"); }
   Received wait_for_message(int64_t) override { fail(Code::kUnimplemented, "no messages"); }
+  bool is_message_done(int64_t) override { fail(Code::kUnimplemented, "no messages"); }
 
   const std::unique_ptr<HostCommunicator> inner_;
   std::promise<void>& stopped_;
