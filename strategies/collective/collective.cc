@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/collective/split.h"
 #include "strategies/collective/tensor_header.h"
 
 namespace cohort::collective {
@@ -62,6 +63,11 @@ TensorSpec broadcast_spec(Communicator& group, const Tensor& value, int root) {
   TensorHeader header = header_of(value);
   group.broadcast(&header, &header, sizeof header, root);
   return spec_of(header, root);
+}
+
+void check_size(int64_t bytes, int rank) {
+  if (bytes < 0 || bytes > kMostBytes)
+    invalid("rank ", rank, " gave ", bytes, " bytes; allowed are 0 to ", kMostBytes);
 }
 
 }  // namespace
@@ -163,10 +169,7 @@ std::vector<Tensor> all_to_all(Communicator& group, const std::vector<Tensor>& v
 void barrier(Communicator& group) { group.barrier(); }
 
 void send(Communicator& group, const Tensor& value, int destination, int tag) {
-  if (!value.defined()) invalid("a tensor that is sent has to be defined");
-  const TensorHeader header = header_of(value);
-  group.send(&header, sizeof header, destination, tag);
-  group.send(value.raw(), static_cast<int64_t>(value.bytes()), destination, tag);
+  start_send(group, value, destination, tag).wait();
 }
 
 Message receive(Communicator& group, int source, int tag) {
@@ -180,29 +183,98 @@ Message receive(Communicator& group, int source, int tag) {
   return message;
 }
 
-Pending::Pending(Communicator& group, const Tensor& value, ReduceOp op) {
-  work_ = std::make_unique<Work>(Work{group, value, Tensor(value.dtype(), value.shape()), {}, 0});
-  work_->segment = {work_->value.raw(), work_->result.raw(), value.num_elements()};
-  work_->operation = group.start(
-      AllReduceCall{{&work_->segment, 1}, value.dtype(), op, {&work_->value.shape(), 1}});
-}
-
-Pending::~Pending() {
-  try {
-    if (work_ != nullptr) work_->group.wait(work_->operation);
-  } catch (const Error&) {  // the group has ended, which its next call tells
+struct Pending::Work {
+  Work(Communicator& group, const Tensor& value) : group(group), value(value) {}
+  ~Work() {
+    while (!operations.empty()) {
+      try {
+        finish_one();
+      } catch (const Error&) {  // the group has ended, which its next call tells
+      }
+    }
   }
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  void finish_one() {
+    const int64_t operation = operations.back();
+    operations.pop_back();
+    group.wait(operation);
+  }
+
+  Communicator& group;
+  const Tensor value;
+  Tensor result;
+  Segment segment = {};             // of a reduction
+  TensorHeader header;              // of a send
+  std::vector<int64_t> operations;  // not waited for
+};
+
+Pending::Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+Pending::Pending(Pending&&) noexcept = default;
+Pending::~Pending() = default;
+
+Pending& Pending::operator=(Pending other) noexcept {
+  std::swap(work_, other.work_);
+  return *this;
 }
 
 Tensor Pending::wait() {
-  if (work_ == nullptr) fail(Code::kFailedPrecondition, "an all-reduce is waited for once");
+  if (work_ == nullptr) fail(Code::kFailedPrecondition, "what was started is waited for once");
   const std::unique_ptr<Work> work = std::move(work_);
-  work->group.wait(work->operation);
+  while (!work->operations.empty()) work->finish_one();
   return work->result;
 }
 
+bool Pending::is_done() const {
+  return work_ == nullptr ||
+         std::all_of(work_->operations.begin(), work_->operations.end(),
+                     [&](int64_t operation) { return work_->group.is_done(operation); });
+}
+
 Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
-  return Pending(group, value, op);
+  auto work = std::make_unique<Pending::Work>(group, value);
+  work->result = Tensor(value.dtype(), value.shape());
+  work->segment = {work->value.raw(), work->result.raw(), value.num_elements()};
+  work->operations.push_back(group.start(
+      AllReduceCall{{&work->segment, 1}, value.dtype(), op, {&work->value.shape(), 1}}));
+  return Pending(std::move(work));
+}
+
+// What describes the tensor goes before it, under the same tag.
+Pending start_send(Communicator& group, const Tensor& value, int destination, int tag) {
+  if (!value.defined()) invalid("a tensor that is sent has to be defined");
+  auto work = std::make_unique<Pending::Work>(group, value);
+  work->result = value;
+  work->header = header_of(value);
+  work->operations.push_back(
+      group.start_send({&work->header, sizeof work->header, destination, tag}));
+  work->operations.push_back(
+      group.start_send({work->value.raw(), static_cast<int64_t>(value.bytes()), destination, tag}));
+  return Pending(std::move(work));
+}
+
+std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root) {
+  auto size = static_cast<int64_t>(bytes.size());
+  group.broadcast(&size, &size, sizeof size, root);
+  check_size(size, root);
+  std::string result(static_cast<size_t>(size), '\0');
+  group.broadcast(bytes.data(), result.data(), size, root);
+  return result;
+}
+
+std::vector<std::string> all_gather_bytes(Communicator& group, std::string_view bytes) {
+  const std::vector<int64_t> sizes = tell_all(group, static_cast<int64_t>(bytes.size()));
+  for (int r = 0; r < group.size(); ++r) check_size(sizes[at(r)], r);
+  std::string joined(total(sizes), '\0');
+  group.all_gather(bytes.data(), joined.data(), sizes);
+  std::vector<std::string> results;
+  size_t place = 0;
+  for (const int64_t size : sizes) {
+    results.push_back(joined.substr(place, static_cast<size_t>(size)));
+    place += static_cast<size_t>(size);
+  }
+  return results;
 }
 
 }  // namespace cohort::collective

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/collective/communicator.h"
@@ -46,27 +48,38 @@ struct Message {
 };
 Message receive(Communicator& group, int source = kAnyRank, int tag = kAnyTag);
 
-// A reduction that goes on in the background. Its tensors live until `wait` has returned; who never
-// waits waits in the destructor, which keeps errors to itself.
+// What goes on in the background. Its tensors live until it has ended; who never waits waits in the
+// destructor, or where another one is assigned, which keep errors to themselves.
 class Pending {
  public:
-  Pending(Communicator& group, const Tensor& value, ReduceOp op);
-  Pending(Pending&&) noexcept = default;
-  Pending& operator=(Pending&&) = delete;
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending other) noexcept;
   ~Pending();
-  // The result; once.
+  // The result, of a send its tensor; once.
   Tensor wait();
+  // Whether `wait` would return or throw at once.
+  bool is_done() const;
 
  private:
-  struct Work {
-    Communicator& group;
-    Tensor value, result;
-    Segment segment;
-    int64_t operation;
-  };
+  struct Work;
+  explicit Pending(std::unique_ptr<Work> work);
+  friend Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op);
+  friend Pending start_send(Communicator& group, const Tensor& value, int destination, int tag);
+
   std::unique_ptr<Work> work_;  // null when it has been waited for
 };
 // The group outlives the result, and `value` is not written to until then.
 Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op = ReduceOp::kSum);
+// As send, for ranks that send to each other before they receive.
+Pending start_send(Communicator& group, const Tensor& value, int destination, int tag = 0);
+
+// Bytes, such as an object that was written to a string. Ranks need not know beforehand how many
+// others give, up to kMostBytes each; more is kInvalidArgument on every rank and leaves the group
+// as it was.
+inline constexpr int64_t kMostBytes = int64_t{1} << 30;
+// Those of rank `root`. Others' `bytes` are not looked at.
+std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root);
+// Those of each rank, by rank.
+std::vector<std::string> all_gather_bytes(Communicator& group, std::string_view bytes);
 
 }  // namespace cohort::collective

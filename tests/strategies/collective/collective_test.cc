@@ -2,6 +2,10 @@
 
 #include <functional>
 #include <numeric>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -186,6 +190,66 @@ TEST_P(CollectiveTest, ReducesInTheBackground) {
     EXPECT_EQ(moved.wait().values<float>()[9], 19);
     EXPECT_EQ(testing::error_of([&] { moved.wait(); }).code(), Code::kFailedPrecondition);
     barrier(group);
+  });
+}
+
+TEST_P(CollectiveTest, TellsWhatIsDoneAndTakesAnotherInItsPlace) {
+  on_all(2, [](int rank, Communicator& group) {
+    Pending pending = start_all_reduce(group, Tensor::scalar(static_cast<float>(rank)));
+    while (!pending.is_done()) std::this_thread::yield();
+    EXPECT_EQ(pending.wait().item(), 1);
+    EXPECT_TRUE(pending.is_done());
+    pending = start_all_reduce(group, Tensor::scalar(5.0f));
+    pending = start_all_reduce(group, Tensor::scalar(7.0f));  // the one before is waited for
+    EXPECT_EQ(pending.wait().item(), 14);
+  });
+}
+
+TEST_P(CollectiveTest, RanksSendToEachOtherBeforeTheyReceive) {
+  on_all(2, [](int rank, Communicator& group) {
+    const Tensor large = Tensor::full(DType::kFloat32, {300'000}, rank);
+    std::vector<Pending> sending;
+    sending.push_back(start_send(group, large, 1 - rank, 4));
+    sending.push_back(start_send(group, counting(2, static_cast<float>(rank)), 1 - rank, 5));
+    const Message small = receive(group, kAnyRank, 5);
+    EXPECT_EQ(small.source, 1 - rank);
+    EXPECT_EQ(values_of(small.value), values_of(counting(2, static_cast<float>(1 - rank))));
+    const Message first = receive(group);
+    EXPECT_EQ(first.tag, 4);
+    EXPECT_EQ(first.value.shape(), large.shape());
+    EXPECT_EQ(first.value.values<float>()[299'999], static_cast<float>(1 - rank));
+    for (Pending& one : sending) one.wait();
+    EXPECT_EQ(testing::error_of([&] { start_send(group, Tensor(), 1 - rank); }).code(),
+              Code::kInvalidArgument);
+    barrier(group);
+  });
+}
+
+TEST_P(CollectiveTest, BytesOfUnequalLengthsAreBroadcastAndGathered) {
+  on_all(3, [](int rank, Communicator& group) {
+    const std::string own(static_cast<size_t>(rank), static_cast<char>('a' + rank));
+    EXPECT_THAT(all_gather_bytes(group, own), ElementsAre("", "b", "cc"));
+    EXPECT_EQ(broadcast_bytes(group, own, 2), "cc");
+    EXPECT_EQ(broadcast_bytes(group, own, 0), "");
+  });
+}
+
+// Only the size is looked at.
+TEST_P(CollectiveTest, TooManyBytesAreTheSameErrorOnAllRanksAndEndNothing) {
+  on_all(2, [](int rank, Communicator& group) {
+    const char byte = 'x';
+    const std::string_view bytes(&byte, rank == 1 ? kMostBytes + 1 : 1);
+    for (const bool gathers : {true, false}) {
+      const Error error = testing::error_of([&] {
+        if (gathers)
+          all_gather_bytes(group, bytes);
+        else
+          broadcast_bytes(group, bytes, 1);
+      });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_THAT(error.message(), HasSubstr("rank 1 gave 1073741825 bytes; allowed are 0 to "));
+    }
+    EXPECT_THAT(all_gather_bytes(group, "y"), ElementsAre("y", "y"));
   });
 }
 
