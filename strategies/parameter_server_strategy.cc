@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <list>
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "core/base/crc32c.h"
@@ -325,6 +326,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     const ShardLoad all = options.load ? options.load(variable.name, spec)
                                        : ShardLoad{.bytes = bytes, .traffic = bytes};
     const ShardLoad each{.bytes = all.bytes / shards, .traffic = all.traffic / shards};
+    const std::lock_guard lock(making);
     if (neighbour != nullptr) {
       placement->add(neighbour->first_server(), each);
       return {neighbour->first_server()};
@@ -336,6 +338,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
 
   // Every worker makes the same variables in the same order, and gets the same ones.
   std::string new_key(const std::string& name) {
+    const std::lock_guard lock(making);
     std::string key = name;
     while (ServerVariableInfo::is_optimizer_key(key) || !keys.try_emplace(key, 1).second)
       key = str(name, "#", ++keys[name]);
@@ -371,6 +374,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     std::shared_ptr<ServerFunction> cut;
   };
   std::map<std::vector<const GraphFunction*>, Ready> functions;
+  std::mutex making;  // guards the next two
   std::optional<Placement> placement;
   std::map<std::string, int> keys;  // in use, with how many have been made of each
   bool began = false;               // others may wait for this worker

@@ -121,6 +121,7 @@ T answer(std::future<T> future, const RemoteWorker& worker, Deadline end) {
   while (future.wait_until(std::min(end, Clock::now() + kInterruptInterval)) !=
          std::future_status::ready) {
     check_interrupted();
+    require_no_trace();
     if (Clock::now() >= end)
       throw Error(Code::kDeadlineExceeded, "it has not answered in time; " + worker.describe(),
                   worker.task());

@@ -140,8 +140,11 @@ class ClusterCoordinator {
   // or PerWorkerValues for a parameter that is a Value; a Batch or PerWorkerIterator for one that
   // is a batch. Tensors must not be changed before the call has been executed. The body is called
   // once for each signature of its arguments, here, or on another thread for the shapes of a
-  // worker's batches; until join() has returned it must be safe to call. Throws what it throws, and
-  // pending errors.
+  // worker's batches; until join() has returned it must be safe to call. Of all functions of a
+  // coordinator one body is called at a time, so these may share layers and optimizers that nobody
+  // has built; what else would build them (fit, Strategy::run, Optimizer::build) has to come before
+  // the first call or after join(). A body cannot wait for workers (kFailedPrecondition). Throws
+  // what it throws, and pending errors.
   template <typename Result, typename... Parameters, typename... Arguments>
   RemoteValue schedule(const StepFunction<Result, Parameters...>& step,
                        const Arguments&... arguments) {

@@ -121,11 +121,17 @@ class UsedVariables {
 
 }  // namespace
 
-std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature& signature) {
+std::shared_ptr<const Definition> FunctionFamily::find(const CallSignature& signature) const {
   const std::lock_guard lock(mutex_);
   const auto known = std::ranges::find_if(
       definitions_, [&](const auto& definition) { return definition->signature == signature; });
-  if (known != definitions_.end()) return *known;
+  return known == definitions_.end() ? nullptr : *known;
+}
+
+std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature& signature) {
+  if (auto known = find(signature)) return known;
+  const std::lock_guard tracing(*tracing_);
+  if (auto known = find(signature)) return known;  // traced by another thread meanwhile
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<const GraphFunction*> functions = distinct(trace_(signature));
   auto definition = std::make_shared<Definition>(Definition{.function = id_,
@@ -139,25 +145,23 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
   definition->server_variables.assign(variables.server_variables().begin(),
                                       variables.server_variables().end());
   if (variables.any_apart()) keeps_on_workers_ = true;
-  {
-    const std::lock_guard used_lock(used_mutex_);
-    counts_.insert(variables.counts().begin(), variables.counts().end());
-    told_.add(variables.rules());
-  }
   if (!variables.counts().empty()) sums_on_workers_ = true;
   trace_us_ += std::chrono::duration_cast<std::chrono::microseconds>(
                    std::chrono::steady_clock::now() - begin)
                    .count();
+  const std::lock_guard lock(mutex_);
+  counts_.insert(variables.counts().begin(), variables.counts().end());
+  told_.add(variables.rules());
   return definitions_.emplace_back(std::move(definition));
 }
 
 bool FunctionFamily::is_count(uint64_t resource) const {
-  const std::lock_guard lock(used_mutex_);
+  const std::lock_guard lock(mutex_);
   return counts_.contains(resource);
 }
 
 bool FunctionFamily::is_outdated() const {
-  const std::lock_guard lock(used_mutex_);
+  const std::lock_guard lock(mutex_);
   return told_.are_outdated();
 }
 
@@ -167,8 +171,8 @@ std::shared_ptr<FunctionFamily> FunctionTable::family(const void* identity, cons
   const std::lock_guard lock(mutex_);
   std::shared_ptr<FunctionFamily>& family = by_identity_[identity];
   if (family == nullptr || family->is_outdated()) {
-    family =
-        std::make_shared<FunctionFamily>(families_.size() + 1, name, trace, copies_, precision);
+    family = std::make_shared<FunctionFamily>(families_.size() + 1, name, trace, copies_, tracing_,
+                                              precision);
     families_.push_back(family);
   }
   return family;

@@ -33,12 +33,16 @@ class FunctionFamily {
  public:
   // Traces, or finds what has been traced before: the graph of each replica, in order.
   using Trace = std::function<std::vector<const GraphFunction*>(const CallSignature& signature)>;
+  // `tracing` is held while `trace` is called, and has to be that of all functions whose bodies may
+  // make the same variables.
   FunctionFamily(uint64_t id, std::string name, Trace trace, std::shared_ptr<WorkerCopies> copies,
+                 std::shared_ptr<std::recursive_mutex> tracing,
                  Precision precision = Precision::kFloat32)
       : id_(id),
         name_(std::move(name)),
         trace_(std::move(trace)),
         copies_(std::move(copies)),
+        tracing_(std::move(tracing)),
         precision_(precision) {}
 
   uint64_t id() const { return id_; }
@@ -57,21 +61,26 @@ class FunctionFamily {
   bool is_outdated() const;
 
  private:
+  // Null where it has not been traced.
+  std::shared_ptr<const Definition> find(const CallSignature& signature) const;
+
   const uint64_t id_;
   const std::string name_;
   const Trace trace_;
   const std::shared_ptr<WorkerCopies> copies_;
+  // Recursive: a body may have another function traced.
+  const std::shared_ptr<std::recursive_mutex> tracing_;
   const Precision precision_;
   std::atomic<int64_t> trace_us_ = 0;
   std::atomic<bool> keeps_on_workers_ = false, sums_on_workers_ = false;
-  mutable std::mutex used_mutex_;  // apart from that which is held while it is traced
+  mutable std::mutex mutex_;  // guards what follows; not held while it is traced
   std::set<uint64_t> counts_;
   parameter_server::KnownRules told_;  // of the variables that have been defined for workers
-  std::mutex mutex_;
   std::vector<std::shared_ptr<const Definition>> definitions_;
 };
 
-// The functions of a coordinator. Thread-safe.
+// The functions of a coordinator, which are traced one at a time: their bodies share layers and
+// optimizers, and make variables in an order that names follow from. Thread-safe.
 class FunctionTable {
  public:
   // `copies` are of the variables that functions use.
@@ -86,6 +95,7 @@ class FunctionTable {
 
  private:
   const std::shared_ptr<WorkerCopies> copies_;
+  const std::shared_ptr<std::recursive_mutex> tracing_ = std::make_shared<std::recursive_mutex>();
   mutable std::mutex mutex_;
   std::map<const void*, std::shared_ptr<FunctionFamily>> by_identity_;
   std::vector<std::shared_ptr<FunctionFamily>> families_;  // by number, from 1

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/program.h"
+#include "core/runtime/trace.h"
 
 namespace cohort::coordinator {
 
@@ -28,6 +29,15 @@ inline void check_interrupted() {
   if (interrupted()) fail(Code::kCancelled, "interrupted");
 }
 
+// Before a wait for workers: these may wait for another function to be traced, and functions are
+// traced one at a time. kFailedPrecondition inside a body.
+inline void require_no_trace() {
+  if (is_tracing_function())
+    fail(Code::kFailedPrecondition,
+         "the body of a function cannot wait for workers while it is traced: wait before, and use "
+         "the result in the body");
+}
+
 // Waits until `ready`, to `end` at most; false when it is over. kCancelled after an interrupt.
 template <typename Ready>
 bool wait_interruptibly(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
@@ -36,6 +46,7 @@ bool wait_interruptibly(std::unique_lock<std::mutex>& lock, std::condition_varia
     const auto now = std::chrono::steady_clock::now();
     if (now >= end) return false;
     check_interrupted();
+    require_no_trace();
     changed.wait_until(lock, std::min(end, now + kInterruptInterval));
   }
   return true;

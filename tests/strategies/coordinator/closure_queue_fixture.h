@@ -38,7 +38,7 @@ class Queue : public ::testing::Test {
 
   ClosurePtr closure() {
     auto made = std::make_unique<Closure>();
-    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
+    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr, nullptr);
     made->result = std::make_shared<RemoteResult>();
     made->number = ++last_number_;
     return made;

@@ -304,7 +304,7 @@ TEST_F(TirelessQueue, EndsCleanWhateverTenThreadsDo) {
       for (int i = 0; i < 50; ++i) {
         if (random.below(10) == 0) swallow([&] { join(); });
         auto made = std::make_unique<Closure>();
-        made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
+        made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr, nullptr);
         made->result = std::make_shared<RemoteResult>();
         if (swallow([&] { queue_.put(std::move(made)); })) ++scheduled;
       }

@@ -100,6 +100,23 @@ TEST(ClusterCoordinator, APassThatIsLetGoOfHoldsNobodyUp) {
   EXPECT_TRUE(gate.holds_somebody()) << "the dataset's function has not returned";
 }
 
+// Functions are traced one at a time, and a worker may wait for another one.
+TEST(ClusterCoordinator, ABodyCannotWaitForWorkers) {
+  static Gate gate;
+  register_behind(gate, "behind a body");
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const OpenInTheEnd guard(gate);
+  const auto batches = coordinator->create_per_worker_dataset("behind a body").iterate();
+  const RemoteValue sum = coordinator->schedule(summing(), batches);
+  const Function scaled = function([&](Value x) { return x * sum.get().item(); }, "scaled");
+  EXPECT_ERROR(coordinator->schedule(scaled, 3.0f), Code::kFailedPrecondition,
+               "cannot wait for workers");
+  gate.open();
+  EXPECT_EQ(sum.get(kPatience).item(), 1);
+  EXPECT_EQ(coordinator->schedule(scaled, 3.0f).get(kPatience).item(), 3) << "it has come";
+}
+
 TEST(ClusterCoordinator, AFetchWaitsForAWorkerThatIsBusyUntilAnInterrupt) {
   static Gate gate;
   register_behind(gate, "busy");

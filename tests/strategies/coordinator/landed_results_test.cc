@@ -31,7 +31,7 @@ class Landing : public ::testing::Test {
  protected:
   static ClosurePtr closure() {
     auto made = std::make_unique<Closure>();
-    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
+    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr, nullptr);
     made->result = std::make_shared<RemoteResult>();
     return made;
   }

@@ -227,7 +227,7 @@ class Remote : public ::testing::Test {
  protected:
   static ClosurePtr closure(size_t bytes = 0) {
     auto made = std::make_unique<Closure>();
-    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr);
+    made->function = std::make_shared<FunctionFamily>(1, "f", nullptr, nullptr, nullptr);
     made->result = std::make_shared<RemoteResult>();
     made->bytes = bytes;
     return made;

@@ -2,9 +2,15 @@
 #include "core/distribute/strategy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "core/base/file.h"
+#include "core/nn/layers.h"
 #include "core/optim/optimizers.h"
 #include "core/train/checkpoint.h"
 #include "core/train/event_file.h"
@@ -119,6 +125,53 @@ TEST(CoordinatorOfAStrategy, FunctionsOfBeforeReadWhatAnOptimizerMoves) {
   for (int i = 0; i < 10; ++i) coordinator->schedule(step);
   coordinator->join(kPatience);
   expect_read(5);
+}
+
+// They share layers, which make their weights when they are called first.
+TEST(CoordinatorOfAStrategy, BodiesAreCalledOneAtATime) {
+  Job job(2);
+  std::mutex mutex;
+  std::map<std::string, int> made;
+  const auto strategy = job.strategy({.load = [&](const std::string& name, const TensorSpec& spec) {
+    const std::lock_guard lock(mutex);
+    ++made[name];
+    const auto bytes = static_cast<int64_t>(spec.bytes());
+    return ShardLoad{.bytes = bytes, .traffic = bytes};
+  }});
+  const auto scope = strategy->scope();
+  const auto coordinator = job.coordinator(*strategy);
+  for (int round = 0; round < 10; ++round) {
+    const auto network = nn::Sequential({nn::Dense(4), nn::Dense(1)});
+    const auto sgd = optim::SGD(0.1);
+    std::atomic<int> asked = 0, inside = 0;
+    const auto apply = [&](const Value& x) {
+      EXPECT_EQ(inside++, 0) << "another body is being called";
+      while (asked < 2) std::this_thread::yield();
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();  // where the other could begin
+      const Value y = ops::reduce_sum(network(x));
+      --inside;
+      return y;
+    };
+    const auto train = strategy->function([&](const Value& x) {
+      const Value loss = apply(x);
+      sgd.minimize(loss, network.trainable_variables());
+      return loss;
+    });
+    const auto judge = strategy->function([&](const Value& x) { return apply(x); });
+    const Tensor x = Tensor::full(DType::kFloat32, {2, 3}, 1);
+    auto judged = std::async(std::launch::async, [&] {
+      ++asked;
+      return coordinator->schedule(judge, x);
+    });
+    ++asked;
+    coordinator->schedule(train, x);
+    judged.get();
+    coordinator->join(kPatience);
+    EXPECT_EQ(network.variables().size(), 4u);
+    for (const auto& variable : network.variables())
+      EXPECT_EQ(made[variable->name()], 1) << variable->name();
+    EXPECT_EQ(sgd.iterations()->value().item(), 1);
+  }
 }
 
 TEST(CoordinatorOfAStrategy, TablesMayBeLargerThanAnyMemory) {
