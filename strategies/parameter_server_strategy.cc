@@ -290,6 +290,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   LocalReplicas replicas;
   std::unique_ptr<OwnServer> own_server;
   std::shared_ptr<ServerSession> session;
+  std::atomic<bool> coordinated = false;
 
  private:
   std::shared_ptr<ServerVariable> on_servers(const std::shared_ptr<Variable>& variable) const {
@@ -422,6 +423,18 @@ std::vector<Gradient> ParameterServerStrategy::reduce_gradients(
 }
 
 RemoteUpdates* ParameterServerStrategy::remote_updates() { return state_.get(); }
+void ParameterServerStrategy::set_coordinated(bool coordinated) {
+  state_->coordinated = coordinated;
+}
+void ParameterServerStrategy::require_shares() const {
+  if (state_->coordinated)
+    fail(
+        Code::kFailedPrecondition,
+        "a ParameterServerStrategy that has a ClusterCoordinator cannot divide a dataset, as fit() "
+        "does: its workers execute what is scheduled and would not train on their shares. Schedule "
+        "steps over create_per_worker_dataset(), or have every task run the program, with neither "
+        "run_worker_server() nor a coordinator");
+}
 void ParameterServerStrategy::end_training() { state_->leave(state_->options.timeout); }
 StrategyReport ParameterServerStrategy::take_report() { return state_->session->take_report(); }
 std::optional<StepWaits> ParameterServerStrategy::waits() const { return state_->waits(); }

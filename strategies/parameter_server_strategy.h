@@ -115,6 +115,8 @@ class ParameterServerStrategy final : public Strategy {
                                          const Value& when = {}) override;
   RemoteUpdates* remote_updates() override;
   void end_training() override;
+  // kFailedPrecondition while there is a ClusterCoordinator of this strategy.
+  void require_shares() const override;
   // ServerSession::take_report().
   StrategyReport take_report() override;
   // Pulls and pushes count as waiting, and what synchronous updates and max_staleness wait for.
@@ -125,6 +127,9 @@ class ParameterServerStrategy final : public Strategy {
   // All tasks of the job; empty for a program on its own.
   const ClusterSpec& cluster_spec() const;
   const Options& options() const;
+  // Told by a ClusterCoordinator: whether it is there, so that workers execute what it schedules
+  // and do not run the program.
+  void set_coordinated(bool coordinated);
   // This process's way to the servers.
   const std::shared_ptr<ServerSession>& session() const;
   // All servers write a snapshot now, into folders ps-N of `folder`, which is theirs; then those

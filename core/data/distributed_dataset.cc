@@ -326,6 +326,8 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
     data::require_no_trace("distribute_dataset");
     data::require_batches(dataset, data::Distribution::Kind::kSplit);
     const InputContext context = input_context();
+    const bool is_whole = options.keep_order || options.auto_shard == AutoShardPolicy::kOff;
+    if (context.num_input_pipelines > 1 && !is_whole) require_shares();
     const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
                                   static_cast<int>(devices().size()), context.independent};
     auto batches = data::pipeline_batches(dataset, options, pipeline);
@@ -345,7 +347,9 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   return data::DistributedDataset(together(workers(), [&] {
     data::require_no_trace("distribute_datasets_from_function");
     if (!function) invalid("distribute_datasets_from_function: the function is empty");
-    const data::Dataset dataset = function(input_context());
+    const InputContext context = input_context();
+    if (context.num_input_pipelines > 1) require_shares();
+    const data::Dataset dataset = function(context);
     data::require_batches(dataset, data::Distribution::Kind::kDeal);
     return std::make_shared<data::Distribution>(
         data::Distribution{dataset.source(), data::Distribution::Kind::kDeal, devices(),

@@ -188,6 +188,9 @@ class Strategy {
   // fit() has ended, for whatever reason, and nobody is to wait for steps of this process. Must not
   // throw.
   virtual void end_training() {}
+  // A dataset is about to be divided over the input pipelines of several workers. Throws where the
+  // others will not take their shares.
+  virtual void require_shares() const {}
   // What there is to say about the steps since the last call.
   virtual StrategyReport take_report() { return {}; }
   // For how long all steps so far have stood still. Nothing where nobody here sees it, as where

@@ -173,9 +173,11 @@ class ClusterCoordinator::Impl {
                                                         str("worker:", id),
                                                         cluster.address("worker", id)));
     watch_ = start_thread([this] { watch(); });
+    if (strategy_ != nullptr) strategy_->set_coordinated(true);
   }
 
   ~Impl() {
+    if (strategy_ != nullptr) strategy_->set_coordinated(false);
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;

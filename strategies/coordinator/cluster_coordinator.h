@@ -119,7 +119,8 @@ class ClusterCoordinator {
   // may read and write its variables, which the workers then pull and push. What `options` leave
   // empty of job and certificates is as the strategy has it. While there is a coordinator of a
   // strategy, another one is the same: what it is asked concerns both, and the first one's options
-  // count. kInvalidArgument for other strategies and for certificates.
+  // count; and what would give each worker a share of a dataset, as fit() and distribute_dataset()
+  // do, is kFailedPrecondition. kInvalidArgument for other strategies and for certificates.
   //
   // The chief is chief:0, or worker:0 of a cluster without one, which then executes functions too:
   // until the coordinator ends or shuts down, there is a WorkerServer of the strategy's devices at

@@ -34,6 +34,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLookInterval(50);
+constexpr milliseconds kFirstReport(5000);
 // Calls that have not said who it is that calls.
 constexpr size_t kMaxSilent = 16;
 // Calls of before that are still at their last closure.
@@ -71,6 +72,8 @@ class Worker {
   void detach(const CoordinatorCall& call, std::unique_ptr<ClosureRunner> runner);
   // Whether it is time to end, and in words why.
   std::optional<std::string> is_orphaned() const;
+  // How long it has waited for the first coordinator; nothing where there was one.
+  std::optional<milliseconds> unclaimed_for() const;
 
  private:
   // REQUIRES: mutex_ held.
@@ -304,6 +307,12 @@ std::optional<std::string> Worker::is_orphaned() const {
              claimed ? "" : " since the start", "; ending");
 }
 
+std::optional<milliseconds> Worker::unclaimed_for() const {
+  const std::lock_guard lock(mutex_);
+  if (roster_.anybody()) return std::nullopt;
+  return std::chrono::floor<milliseconds>(Clock::now() - left_alone_since_);
+}
+
 WorkerServerOptions completed(WorkerServerOptions options, const Environment& environment) {
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options.coordinator.empty()) options.coordinator = kChief;
@@ -335,11 +344,19 @@ class WorkerServer::Network {
                  .notice = worker_.options().notice}) {}
 
   void wait() {
+    milliseconds next_report = kFirstReport;
     std::unique_lock lock(mutex_);
     while (!ending_) {
       changed_.wait_for(lock, kLookInterval);
       if (interrupted()) return;
       if (const auto why = worker_.is_orphaned()) return worker_.options().notice(*why);
+      const auto unclaimed = worker_.unclaimed_for();
+      if (!unclaimed || *unclaimed < next_report) continue;
+      next_report *= 2;
+      worker_.options().notice(
+          str("worker: waiting for a ClusterCoordinator of ", worker_.options().coordinator,
+              ", which has not called for ", unclaimed->count() / 1000,
+              " s; a chief that only calls fit() never does: then every worker has to, too"));
     }
   }
 

@@ -10,10 +10,13 @@
 #include <thread>
 
 #include "core/base/file.h"
+#include "core/data/distributed_dataset.h"
 #include "core/nn/layers.h"
+#include "core/nn/losses.h"
 #include "core/optim/optimizers.h"
 #include "core/train/checkpoint.h"
 #include "core/train/event_file.h"
+#include "core/train/model.h"
 #include "strategies/mirrored_strategy.h"
 #include "tests/strategies/coordinator/job.h"
 #include "tests/testing/event_fields.h"
@@ -245,6 +248,30 @@ TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrateg
                "max_staleness is 3");
   EXPECT_ERROR(job.coordinator(*job.strategy({.max_staleness = 0})), Code::kInvalidArgument,
                "asynchronously");
+}
+
+// The workers would not train on theirs.
+TEST(CoordinatorOfAStrategy, FitDoesNotTrainOnTheChiefsShareAlone) {
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  Model model = nn::Sequential({nn::Dense(1)});
+  model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
+  const auto batches = data::from_tensor_slices({{"x", Tensor::zeros(DType::kFloat32, {6, 2})},
+                                                 {"y", Tensor::zeros(DType::kFloat32, {6, 1})}})
+                           .batch(2);
+  const auto divide = [&] { strategy->distribute_dataset(batches); };
+  {
+    const auto coordinator = job.coordinator(*strategy);
+    EXPECT_ERROR(model.fit(batches, {.verbose = Verbose::kSilent}), Code::kFailedPrecondition,
+                 "ClusterCoordinator");
+    EXPECT_ERROR(divide(), Code::kFailedPrecondition, "run_worker_server()");
+    EXPECT_ERROR(
+        strategy->distribute_datasets_from_function([&](const InputContext&) { return batches; }),
+        Code::kFailedPrecondition, "create_per_worker_dataset()");
+    EXPECT_TRUE(model.evaluate(batches).contains("loss")) << "of all rows, here";
+  }
+  EXPECT_NO_THROW(divide()) << "the workers may run the program now";
 }
 
 TEST(CoordinatorOfAStrategy, WorkersMayBeginOneAfterTheOther) {

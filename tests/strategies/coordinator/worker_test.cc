@@ -150,6 +150,22 @@ TEST(WorkerServer, EndsWhenNobodyHasEverCome) {
   EXPECT_TRUE(lines.has("since the start"));
 }
 
+TEST(WorkerServer, SaysThatNobodyHasEverCome) {
+  const launcher::ReservedPort port;
+  Lines lines;
+  WorkerServer server(Address::parse(port.address()), {.job_id = "job", .notice = lines.writer()},
+                      no_environment);
+  std::thread waiting([&] { server.wait(); });
+  EXPECT_TRUE(eventually([&] {
+    return lines.has("waiting for a ClusterCoordinator of chief:0, which has not called for 5 s");
+  }));
+  ClusterCoordinator coordinator(ClusterSpec(ClusterSpec::Jobs{{"worker", {port.address()}}}),
+                                 {.job_id = "job", .notice = lines.writer()}, no_environment);
+  coordinator.wait_for_workers();
+  coordinator.shut_down();
+  waiting.join();
+}
+
 TEST(WorkerServer, MayWaitForEver) {
   const launcher::ReservedPort port, other;
   Lines lines;
