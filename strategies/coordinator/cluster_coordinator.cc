@@ -462,9 +462,10 @@ PerWorkerIterator PerWorkerDataset::iterate() const {
   const auto table = table_.lock();
   if (table == nullptr)
     cohort::fail(Code::kFailedPrecondition, "the coordinator of dataset \"", name_, "\" has ended");
-  return PerWorkerIterator(table->add({.create = {.resource = 0, .what = CreateIterator{name_}},
-                                       .definition = {},
-                                       .resources = {}}));
+  return PerWorkerIterator(
+      table->add({.create = {.resource = 0, .what = CreateIterator{name_, table->next_pass(name_)}},
+                  .definition = {},
+                  .resources = {}}));
 }
 
 // --- ClusterCoordinator

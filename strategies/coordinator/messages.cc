@@ -73,6 +73,7 @@ class Writer {
       write(variable->value, *out.mutable_variable()->mutable_value());
     } else if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) {
       out.set_dataset(iterator->dataset);
+      out.set_pass(iterator->pass);
     } else {
       write(std::get<Run>(create.what), *out.mutable_value());
       out.set_function_name(create.function_name);
@@ -242,7 +243,7 @@ class Reader {
         create.function_name = text(in.function_name(), "the name of a function");
         break;
       case proto::Create::kDataset:
-        create.what = CreateIterator{text(in.dataset(), "the name of a dataset")};
+        create.what = CreateIterator{text(in.dataset(), "the name of a dataset"), in.pass()};
         break;
       case proto::Create::KIND_NOT_SET:
         invalid("a resource is of no kind");

@@ -23,7 +23,7 @@
 // What coordinator and worker say to each other (proto/worker.proto), as values.
 namespace cohort::coordinator {
 
-inline constexpr uint32_t kProtocolVersion = 9;
+inline constexpr uint32_t kProtocolVersion = 10;
 inline constexpr char kMethod[] = "/cohort.coordinator.proto.Worker/Serve";
 
 // What a parameter of a function is given: a tensor, or a batch of named ones.
@@ -90,6 +90,7 @@ struct CreateVariable {
 };
 struct CreateIterator {
   std::string dataset;
+  uint64_t pass = 0;  // over it: shuffles depend on it
 };
 struct Create {
   uint64_t resource = 0;

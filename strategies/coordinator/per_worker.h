@@ -50,8 +50,10 @@ class PerWorkerDataset {
       : table_(std::move(table)), name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
-  // Begins a pass on every worker. An error of the dataset's function, or that no dataset of this
-  // name is registered, is that of each function which uses the pass.
+  // Begins a pass on every worker, whose number among the coordinator's passes over this dataset is
+  // IterateOptions::epoch there: each has another order where the dataset shuffles, and a worker
+  // that starts again has the same one as before. An error of the dataset's function, or that no
+  // dataset of this name is registered, is that of each function which uses the pass.
   // kFailedPrecondition when the coordinator has ended.
   PerWorkerIterator iterate() const;
 

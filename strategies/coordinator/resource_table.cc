@@ -17,6 +17,11 @@ std::shared_ptr<const ResourceHandle> ResourceTable::add(ResourceSpec spec) {
   return std::make_shared<const ResourceHandle>(weak_from_this(), id);
 }
 
+uint64_t ResourceTable::next_pass(const std::string& dataset) {
+  const std::lock_guard lock(mutex_);
+  return passes_[dataset]++;
+}
+
 void ResourceTable::close(const Error& why) {
   const std::lock_guard lock(mutex_);
   closed_ = why;

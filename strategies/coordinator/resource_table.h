@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"
@@ -47,7 +48,9 @@ class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
 
   // Gives the resource its number.
   std::shared_ptr<const ResourceHandle> add(ResourceSpec spec);
-  // From now on that throws this.
+  // The number of a pass over a dataset that begins now: 0, 1, 2, ... of each name.
+  uint64_t next_pass(const std::string& dataset);
+  // From now on add() throws this.
   void close(const Error& why);
   // Worker `worker` has nothing.
   void begin(int worker);
@@ -65,6 +68,7 @@ class ResourceTable : public std::enable_shared_from_this<ResourceTable> {
   std::mutex mutex_;
   std::optional<Error> closed_;
   uint64_t last_ = 0;
+  std::map<std::string, uint64_t> passes_;  // begun
   std::map<uint64_t, std::shared_ptr<const ResourceSpec>> resources_;
   struct Worker {
     uint64_t told = 0;              // the last that it may have

@@ -28,7 +28,7 @@ WorkerResources::What WorkerResources::make(const CreateIterator& iterator) cons
                                                  .input_pipeline_id = attach_.worker_index,
                                                  .num_replicas_in_sync = attach_.num_workers});
   // Made ahead: while others compute, and so that a wait for an element can be cancelled.
-  return dataset.prefetch(1).iterate();
+  return dataset.prefetch(1).iterate({.epoch = iterator.pass});
 }
 
 void WorkerResources::keep(uint64_t id, Kept kept) { kept_.insert_or_assign(id, std::move(kept)); }

@@ -320,6 +320,26 @@ TEST(ClusterCoordinator, BatchesOfOtherShapesAreTracedWhenTheyCome) {
   EXPECT_ERROR(coordinator->join(kPatience), Code::kOutOfRange, "at its end");
 }
 
+TEST(ClusterCoordinator, EachPassHasAnOrderOfItsOwnAlsoOnAWorkerThatStartsAgain) {
+  register_dataset("shuffled",
+                   [](const InputContext&) { return data::range(20).shuffle(20).batch(20); });
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto all = default_strategy().function(
+      [](const BatchValues& batch) { return ops::cast(batch["value"], DType::kFloat32); }, "all");
+  const auto order = [&](const PerWorkerIterator& pass) {
+    return values_of(coordinator->schedule(all, pass).get(kPatience));
+  };
+  const auto dataset = coordinator->create_per_worker_dataset("shuffled");
+  const auto first = dataset.iterate(), second = dataset.iterate();
+  const auto third = coordinator->create_per_worker_dataset("shuffled").iterate();
+  const std::set<std::vector<float>> orders = {order(first), order(second), order(third)};
+  EXPECT_EQ(orders.size(), 3u);
+  cluster.stop(0);
+  cluster.start(0);
+  EXPECT_EQ((std::set<std::vector<float>>{order(first), order(second), order(third)}), orders);
+}
+
 TEST(ClusterCoordinator, BatchesMayBeSentToo) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
