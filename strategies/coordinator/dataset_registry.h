@@ -9,7 +9,8 @@
 
 namespace cohort {
 
-// Makes the dataset of a worker: `context` says which of how many input pipelines it is.
+// Makes the dataset of a worker: `context` says which of how many input pipelines it is, and else
+// what ParameterServerStrategy::input_context() does: the replicas in sync are those of one worker.
 using DatasetFunction = std::function<data::Dataset(const InputContext& context)>;
 
 // Gives a dataset of this program a name, under which ClusterCoordinator::create_per_worker_dataset

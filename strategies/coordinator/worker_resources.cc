@@ -23,10 +23,11 @@ WorkerResources::What WorkerResources::make(const CreateVariable& variable) cons
 }
 
 WorkerResources::What WorkerResources::make(const CreateIterator& iterator) const {
-  const data::Dataset dataset =
-      make_registered_dataset(iterator.dataset, {.num_input_pipelines = attach_.num_workers,
-                                                 .input_pipeline_id = attach_.worker_index,
-                                                 .num_replicas_in_sync = attach_.num_workers});
+  const data::Dataset dataset = make_registered_dataset(
+      iterator.dataset, {.num_input_pipelines = attach_.num_workers,
+                         .input_pipeline_id = attach_.worker_index,
+                         .num_replicas_in_sync = static_cast<int>(devices_.size()),
+                         .independent = true});
   // Made ahead: while others compute, and so that a wait for an element can be cancelled.
   return dataset.prefetch(1).iterate({.epoch = iterator.pass});
 }

@@ -250,6 +250,29 @@ TEST(CoordinatorOfAStrategy, IsForTheChiefOfAnAsynchronousParameterServerStrateg
                "asynchronously");
 }
 
+TEST(CoordinatorOfAStrategy, DatasetsAreMadeForReplicasAsTheStrategyCountsThem) {
+  static std::mutex mutex;
+  static std::vector<InputContext> seen;
+  register_dataset("contexts", [](const InputContext& context) {
+    const std::lock_guard lock(mutex);
+    seen.push_back(context);
+    return data::range(3).repeat().batch(1);
+  });
+  Job job(2);
+  const auto strategy = job.strategy();
+  const auto coordinator = job.coordinator(*strategy);
+  const auto batches = coordinator->create_per_worker_dataset("contexts").iterate();
+  coordinator->schedule(summing(), batches);
+  coordinator->join(kPatience);
+  const std::lock_guard lock(mutex);
+  ASSERT_FALSE(seen.empty());
+  for (const InputContext& context : seen) {
+    EXPECT_EQ(context.num_input_pipelines, 2);
+    EXPECT_EQ(context.num_replicas_in_sync, strategy->num_replicas_in_sync());
+    EXPECT_TRUE(context.independent);
+  }
+}
+
 // The workers would not train on theirs.
 TEST(CoordinatorOfAStrategy, FitDoesNotTrainOnTheChiefsShareAlone) {
   Job job(2);
