@@ -1,7 +1,8 @@
 #include "strategies/coordinator/present_error.h"
 
 #include <exception>
-#include <new>
+
+#include "core/distribute/workers.h"
 
 namespace cohort::coordinator {
 
@@ -10,12 +11,10 @@ Error present_error() {
     throw;
   } catch (const Error& error) {
     return error;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::kResourceExhausted, "there is no memory for it");
   } catch (const std::exception& error) {
-    return Error(Code::kUnknown, error.what());
+    return error_for_others(error);
   } catch (...) {
-    return Error(Code::kUnknown, "something has been thrown that is no std::exception");
+    return Error(Code::kAborted, "something has been thrown that is no std::exception");
   }
 }
 

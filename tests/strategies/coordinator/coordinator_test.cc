@@ -373,8 +373,8 @@ TEST(ClusterCoordinator, AFailingDatasetFunctionIsAnErrorOfWhoUsesIt) {
   coordinator->join(kPatience);
   const auto sum = summing();
   const RemoteValue value = coordinator->schedule(sum, broken);
-  EXPECT_ERROR(value.fetch(kPatience), Code::kUnknown, "no such folder");
-  EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no such folder");
+  EXPECT_ERROR(value.fetch(kPatience), Code::kAborted, "no such folder");
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kAborted, "no such folder");
 }
 
 TEST(ClusterCoordinator, ADatasetWithoutMemoryIsAnErrorOfWhoUsesIt) {
@@ -408,7 +408,7 @@ TEST(ClusterCoordinator, ABodyThatThrowsDoesSoWhereItIsTraced) {
   EXPECT_ERROR(coordinator->join(kPatience), Code::kNotFound, "no tensor \"image\"");
   const auto odd = default_strategy().function([](const BatchValues&) -> Value { throw 7; }, "odd");
   coordinator->schedule(odd, batches);
-  EXPECT_ERROR(coordinator->join(kPatience), Code::kUnknown, "no std::exception");
+  EXPECT_ERROR(coordinator->join(kPatience), Code::kAborted, "no std::exception");
 }
 
 TEST(ClusterCoordinator, NeedsNoMoreThanAShortQueue) {
