@@ -30,9 +30,9 @@ class PerWorkerValues {
 // One pass over a dataset on each worker, at its own pace. As an argument of schedule() for a
 // parameter that takes a batch it stands for the next batch of the worker which executes the
 // function, of which each of the worker's replicas gets its rows (split_rows); at the end of the
-// data that is kOutOfRange. A worker that starts again begins anew, and a batch whose worker is
-// lost is lost with it: no element is promised to be seen, or only once. A cheap handle: the
-// workers let go of the pass with the last copy.
+// data that is kOutOfRange, of which is_end_of_data() is true (end_of_data.h). A worker that starts
+// again begins anew, and a batch whose worker is lost is lost with it: no element is promised to be
+// seen, or only once. A cheap handle: the workers let go of the pass with the last copy.
 class PerWorkerIterator {
  public:
   explicit PerWorkerIterator(std::shared_ptr<const coordinator::ResourceHandle> handle)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "strategies/coordinator/dataset_registry.h"
+#include "strategies/coordinator/end_of_data.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort::coordinator {
@@ -54,9 +55,7 @@ data::Element WorkerResources::next_of(Kept& iterator) const {
   } catch (const Error& error) {
     throw error.with_context(str("dataset \"", iterator.name, '"'));
   }
-  if (!element)
-    throw Error(Code::kOutOfRange, str("dataset \"", iterator.name, "\" is at its end"),
-                attach_.worker);
+  if (!element) throw end_of_data(iterator.name, attach_.worker);
   return std::move(*element);
 }
 

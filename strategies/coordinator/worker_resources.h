@@ -48,7 +48,7 @@ class WorkerResources {
 
   // kNotFound where there is none; the error of what could not be made.
   Kept& get(uint64_t id);
-  // The next batch of a pass. kOutOfRange at its end.
+  // The next batch of a pass. end_of_data() after the last.
   data::Element next_of(Kept& iterator) const;
   // The variable that has a name; null where there is none.
   std::shared_ptr<Variable> variable(const std::string& name) const;

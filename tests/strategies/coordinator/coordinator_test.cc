@@ -9,6 +9,7 @@
 
 #include "core/distribute/strategy.h"
 #include "core/ops/random_ops.h"
+#include "strategies/coordinator/end_of_data.h"
 #include "tests/strategies/coordinator/testing.h"
 
 namespace cohort::testing {
@@ -338,6 +339,29 @@ TEST(ClusterCoordinator, EachPassHasAnOrderOfItsOwnAlsoOnAWorkerThatStartsAgain)
   cluster.stop(0);
   cluster.start(0);
   EXPECT_EQ((std::set<std::vector<float>>{order(first), order(second), order(third)}), orders);
+}
+
+TEST(ClusterCoordinator, TheEndOfTheDataIsToldFromOtherErrorsOfItsCode) {
+  register_dataset("one batch", [](const InputContext&) { return data::range(3).batch(3); });
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto batches = coordinator->create_per_worker_dataset("one batch").iterate();
+  const auto of_two_rows = default_strategy().function(
+      [](const BatchValues& batch) {
+        return ops::gather(ops::constant(floats({1, 2})), ops::cast(batch["value"], DType::kInt64));
+      },
+      "of two rows");
+  coordinator->schedule(of_two_rows, batches);
+  const Error row = error_of([&] { coordinator->join(kPatience); });
+  EXPECT_EQ(row.code(), Code::kOutOfRange) << row.what();
+  EXPECT_FALSE(is_end_of_data(row)) << row.what();
+
+  const auto sum = summing();
+  const RemoteValue value = coordinator->schedule(sum, batches);
+  const Error of_value = error_of([&] { value.fetch(kPatience); });
+  EXPECT_TRUE(is_end_of_data(of_value)) << of_value.what();
+  const Error end = error_of([&] { coordinator->join(kPatience); });
+  EXPECT_TRUE(is_end_of_data(end)) << end.what();
 }
 
 TEST(ClusterCoordinator, BatchesMayBeSentToo) {
