@@ -90,6 +90,16 @@ Task find_task(const ClusterResolver& resolver) {
   return task;
 }
 
+// What a task is to do that cannot have the strategy of chief and workers.
+std::string advice_for(const std::string& job) {
+  if (job == "ps") return ": call run_parameter_server()";
+  if (job == "evaluator")
+    return ": its model needs no strategy, or, for tables of rows on first use, one of its own, "
+           "with Options::resolver = std::make_shared<LiteralResolver>(), and neither "
+           "snapshot_folder nor server_log";
+  return "";
+}
+
 ConsistencyOptions consistency_of(const Options& options, int num_workers) {
   ConsistencyOptions consistency{.max_staleness = options.max_staleness,
                                  .num_workers = num_workers,
@@ -388,7 +398,7 @@ ParameterServerStrategy::ParameterServerStrategy(const Options& options)
         Task task = find_task(*resolver_of(options));
         if (task.job != "chief" && task.job != "worker")
           invalid("ParameterServerStrategy is for chief and workers, and this is ", task.name(),
-                  task.job == "ps" ? ": call run_parameter_server()" : "");
+                  advice_for(task.job));
         return task;
       }())) {}
 

@@ -107,6 +107,18 @@ TEST(ServerVariable, AScatterOfOtherRowsChangesNothing) {
   EXPECT_EQ(values_of(v->value()), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
+TEST(ParameterServerStrategy, TellsOtherTasksWhatTheyAreToDoInstead) {
+  const ClusterSpec cluster(ClusterSpec::Jobs{
+      {"ps", {"127.0.0.1:1"}}, {"worker", {"127.0.0.1:2"}}, {"evaluator", {"127.0.0.1:3"}}});
+  const auto make_as = [&](const std::string& job) {
+    const ParameterServerStrategy strategy(
+        Options{.resolver = std::make_shared<LiteralResolver>(
+                    cluster, LiteralResolverOptions{.task_type = job, .task_id = 0})});
+  };
+  EXPECT_ERROR(make_as("ps"), Code::kInvalidArgument, "ps:0: call run_parameter_server()");
+  EXPECT_ERROR(make_as("evaluator"), Code::kInvalidArgument, "evaluator:0: its model needs no");
+}
+
 TEST(ServerVariable, ScalarsAndIntegersHaveOneShardAndCount) {
   const Job job(2, 1);
   const auto strategy = job.worker(0);
