@@ -91,7 +91,7 @@ void fit(ParameterServerStrategy& strategy, Model& model, const data::Dataset& t
 }
 
 // The chief schedules `steps` steps for each epoch, which the workers execute on batches of
-// theirs.
+// theirs. A job that is started again goes on after the steps that its servers' snapshots have.
 void schedule(ParameterServerStrategy& strategy, const Model& model, const losses::Loss& loss,
               int64_t steps, int64_t epochs, const Folders& folders) {
   std::optional<EventFile> events;
@@ -102,17 +102,20 @@ void schedule(ParameterServerStrategy& strategy, const Model& model, const losse
     model.optimizer().minimize(mean, model.trainable_variables());
     return mean;
   });
+  model.optimizer().build(model.trainable_variables());
+  auto scheduled = static_cast<int64_t>(model.optimizer().iterations()->value().item());
   ClusterCoordinator coordinator(strategy);
   const auto batches = coordinator.create_per_worker_dataset("impressions").iterate();
-  for (int64_t epoch = 1; epoch <= epochs; ++epoch) {
+  for (int64_t epoch = scheduled / steps + 1; epoch <= epochs; ++epoch) {
     std::vector<RemoteValue> losses;
-    for (int64_t i = 0; i < steps; ++i) losses.push_back(coordinator.schedule(step, batches));
+    for (; scheduled < epoch * steps; ++scheduled)
+      losses.push_back(coordinator.schedule(step, batches));
     coordinator.join();
     double sum = 0;
     for (const RemoteValue& value : losses) sum += value.get().item();
     const StrategyReport report = coordinator.take_report();
     std::printf("epoch %ld: loss=%.4f staleness=%.2f lost_updates=%.0f\n", static_cast<long>(epoch),
-                sum / static_cast<double>(steps), report.numbers.at("staleness"),
+                sum / static_cast<double>(losses.size()), report.numbers.at("staleness"),
                 report.numbers.at("lost_updates"));
     if (events)
       events->write_histograms(epoch, {{"epoch_staleness", report.histograms.at("staleness")}});
