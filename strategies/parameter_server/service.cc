@@ -160,7 +160,8 @@ std::shared_ptr<Shard> Service::shard(const std::string& name) const {
   auto found = find(name);
   if (found == nullptr)
     fail(Code::kNotFound, "this server has no shard \"", name.substr(0, kMaxTaskBytes),
-         "\": it has not been created, or the server has lost it");
+         "\": it has not been created, or the server has lost it: then a new strategy with new ",
+         "variables makes it again, into which a checkpoint can be loaded");
   return found;
 }
 

@@ -363,7 +363,9 @@ TEST(ParameterServer, IsNamedInWhatItRefuses) {
   const ShardPull pull{.shard = "a\nname", .target = target};
   const std::string address = server.address().text();
   const std::string refusal =
-      "this server has no shard \"a\nname\": it has not been created, or the server has lost it";
+      "this server has no shard \"a\nname\": it has not been created, or the server has lost it: "
+      "then a new strategy with new variables makes it again, into which a checkpoint can be "
+      "loaded";
 
   const Error of_task = error_of([&] { client_of("ps:3").pull(pull); });
   EXPECT_EQ(of_task.code(), Code::kNotFound);
