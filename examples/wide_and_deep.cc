@@ -6,6 +6,7 @@
 //   cohort-run --workers=2 --ps=2 wide_and_deep
 //   cohort-run --workers=2 --ps=2 wide_and_deep --coordinator
 //   cohort-run --chief --workers=2 --ps=2 wide_and_deep --coordinator
+//   cohort-run --workers=2 --ps=2 --task_restarts=3 wide_and_deep --snapshots=DIR
 //   cohort-run --workers=2 --ps=2 --evaluator wide_and_deep --checkpoints=DIR
 //
 // The clicks are generated: each feature has a hidden weight, some of the more common ones much of

@@ -190,6 +190,7 @@ std::vector<std::pair<std::string, std::string>> Agent::terms() const {
           {"--chief=", flag(options_.chief)},
           {"--evaluator=", flag(options_.evaluator)},
           {"--restarts=", str(options_.restarts)},
+          {"--task_restarts=", str(options_.task_restarts)},
           {"--timeout=", str(options_.timeout.count())}};
 }
 

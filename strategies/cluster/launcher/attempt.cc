@@ -31,8 +31,12 @@ std::string prefix(const std::string& name, size_t task, bool coloured) {
   return str("\033[", kColours[task % std::size(kColours)], "m", text, "\033[0m ");
 }
 
+std::string times(int count) { return count == 1 ? "once" : str(count, " times"); }
+
 std::string describe(const Attempt::TaskRun& run) {
-  return str(run.name, " ", run.status.describe());
+  const std::string before =
+      run.restarts == 0 ? "" : str(", after it was started again ", times(run.restarts));
+  return str(run.name, " ", run.status.describe(), before);
 }
 
 // To a process, or the group of -pid, also where it is stopped: it could not end then. False when
@@ -46,13 +50,14 @@ bool send(pid_t pid, int signal) {
 // As a task is that has been told of another one's error.
 bool was_aborted(ExitStatus status) { return status.code() == exit_code(Code::kAborted); }
 
-Log open_log(const std::string& log_dir, int restart, const Task& task, const char* stream) {
+// Of a task that is started again alone, it goes on where its last process ended.
+Log open_log(const std::string& log_dir, Restarts restarts, const Task& task, const char* stream) {
   if (log_dir.empty()) return {};
-  const std::string folder = str(log_dir, "/attempt-", restart);
+  const std::string folder = str(log_dir, "/attempt-", restarts.of_all);
   create_folders(folder);
   const std::string path = str(folder, "/", task.job, "-", task.index, ".", stream);
-  Log log = {net::Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
-             path};
+  const int how = restarts.of_task > 0 ? O_APPEND : O_TRUNC;
+  Log log = {net::Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0666)), path};
   if (!log.file) fail_system("cannot write ", path);
   return log;
 }
@@ -60,49 +65,63 @@ Log open_log(const std::string& log_dir, int restart, const Task& task, const ch
 }  // namespace
 
 Attempt::Attempt(const Setting& setting, int restart)
-    : setting_(setting), deadline_(setting.timeout) {
+    : setting_(setting),
+      restart_(restart),
+      tasks_(setting.cluster.tasks().size()),
+      deadline_(setting.timeout) {
+  for (size_t i = 0; i < tasks_.size(); ++i) start(i);
+}
+
+void Attempt::start(size_t task) {
   try {
-    for (size_t i = 0; i < setting.cluster.tasks().size(); ++i) start(i, restart);
+    start_process(task);
   } catch (...) {
     kill_descendants(kPatience);  // nobody would look after them
     throw;
   }
 }
 
-void Attempt::start(size_t task, int restart) {
+void Attempt::start_process(size_t task) {
+  TaskRun& run = tasks_[task];
+  const Restarts restarts = {restart_, run.restarts};
   const LocalCluster& cluster = setting_.cluster;
   const net::Descriptor socket = cluster.socket(task);
   const Program program = {
       setting_.program, setting_.options.command,
-      cluster.environment(task, setting_.environment, restart, socket.get()).strings()};
+      cluster.environment(task, setting_.environment, restarts, socket.get()).strings()};
   Child child = launcher::start(program, socket, setting_.signals);
 
-  TaskRun& run = tasks_.emplace_back();
   run.name = cluster.tasks()[task].name();
   run.pid = child.pid;
+  run.started = Clock::now();
+  run.ended = false;
+  run.next_start.reset();
   run.last_lines = std::make_shared<LastLines>();
   const auto add = [&](net::Descriptor pipe, const std::shared_ptr<OutputSink>& sink,
                        const char* name) {
     run.streams.emplace_back(
         std::move(pipe), prefix(run.name, task, sink->has_colours()), sink,
-        open_log(setting_.options.log_dir, restart, cluster.tasks()[task], name), run.last_lines);
+        open_log(setting_.options.log_dir, restarts, cluster.tasks()[task], name), run.last_lines);
   };
   add(std::move(child.output), setting_.console.output, "stdout");
   add(std::move(child.errors), setting_.console.errors, "stderr");
 }
 
 void Attempt::run() {
-  while (!is_over_) {
+  while (!is_over()) {
     wait_for_events();
     move_output();
     handle_signals();
     follow();
     advance();
     check_deadline();
+    restart_tasks();
   }
   for (TaskRun& run : tasks_) {
     for (TaskOutput& stream : run.streams) stream.finish();
   }
+  if (!failed_) failed_ = not_restarted_;
+  note_task_restarts();
 }
 
 void Attempt::wait_for_events() const {
@@ -125,8 +144,16 @@ void Attempt::wait_for_events() const {
 int Attempt::milliseconds_to_wait() const {
   if (phase_ == Phase::kKilling) return kKillInterval;
   const int longest = setting_.agent ? static_cast<int>(kStepInterval.count()) : INT_MAX;
-  if (!deadline_) return setting_.agent ? longest : -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
+  const Clock::time_point now = Clock::now();
+  std::optional<Clock::time_point> next = deadline_;
+  for (const TaskRun& run : tasks_) {
+    if (!run.next_start) continue;
+    const Clock::time_point look =
+        std::max(*run.next_start, now + std::chrono::milliseconds(kKillInterval));
+    next = next ? std::min(*next, look) : look;
+  }
+  if (!next) return setting_.agent ? longest : -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now);
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, longest));
 }
 
@@ -222,19 +249,67 @@ void Attempt::reap() {
     const auto ended = std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
       return run.pid == pid && !run.ended;
     });
-    if (ended != tasks_.end()) record(*ended, ExitStatus(status));
+    if (ended != tasks_.end())
+      record(static_cast<size_t>(ended - tasks_.begin()), ExitStatus(status));
   }
-  is_over_ = pid < 0;  // not even adopted children are left
+  has_children_ = pid == 0;
 }
 
-void Attempt::record(TaskRun& run, ExitStatus status) {
+void Attempt::record(size_t task, ExitStatus status) {
+  TaskRun& run = tasks_[task];
   run.ended = true;
   run.status = status;
   for (TaskOutput& stream : run.streams) stream.read_available();
   if (status.ok() || !(failures_count_ || may_be_cause(status))) return;
-  if (!failed_ || weight(status) > weight(tasks_[*failed_].status)) {
-    failed_ = static_cast<size_t>(&run - tasks_.data());
+  if (may_come_back(task)) {
+    plan_restart(task);
+  } else if (!failed_ || weight(status) > weight(tasks_[*failed_].status)) {
+    failed_ = task;
   }
+}
+
+bool Attempt::may_come_back(size_t task) const {
+  return may_restart_tasks() && tasks_[task].restarts < setting_.options.task_restarts &&
+         setting_.cluster.tasks()[task].may_come_back();
+}
+
+void Attempt::plan_restart(size_t task) {
+  TaskRun& run = tasks_[task];
+  kill(-run.pid, SIGKILL);  // what is left of its group would be in the way of its successor
+  const Clock::time_point now = Clock::now();
+  const auto pause = run.restart_pause.after(now - run.started);
+  run.next_start = now + pause;
+  setting_.note(run.name, " ", run.status.describe(), "; ",
+                started_again(pause, run.restarts + 1, setting_.options.task_restarts));
+}
+
+void Attempt::restart_tasks() {
+  for (size_t task = 0; task < tasks_.size(); ++task) {
+    TaskRun& run = tasks_[task];
+    if (!run.next_start) continue;
+    if (!may_restart_tasks()) {
+      if (failures_count_) not_restarted_ = task;
+      run.next_start.reset();
+    } else if (is_due(run)) {
+      for (TaskOutput& stream : run.streams) stream.finish();
+      run.streams.clear();
+      ++run.restarts;
+      start(task);
+      has_children_ = true;
+    }
+  }
+}
+
+bool Attempt::is_due(const TaskRun& run) {
+  const bool has_left_any = kill(-run.pid, 0) == 0;
+  return Clock::now() >= *run.next_start + (has_left_any ? kPatience : std::chrono::seconds(0));
+}
+
+void Attempt::note_task_restarts() const {
+  std::vector<std::string> restarts;
+  for (const TaskRun& run : tasks_)
+    if (run.restarts > 0) restarts.push_back(str(run.name, " ", times(run.restarts)));
+  if (!restarts.empty()) setting_.note("started again alone: ", comma_separated(restarts));
 }
 
 bool Attempt::may_be_cause(ExitStatus status) const {
@@ -300,7 +375,7 @@ void Attempt::start_grace() {
 }
 
 void Attempt::check_deadline() {
-  if (is_over_) return;
+  if (is_over()) return;
   if (phase_ == Phase::kKilling) send_to_all(SIGKILL);
   if (!deadline_ || Clock::now() < *deadline_) return;
   switch (phase_) {
@@ -319,7 +394,7 @@ void Attempt::check_deadline() {
       break;
     case Phase::kKilling:
       for (const pid_t pid : children()) setting_.note("cannot end process ", pid);
-      is_over_ = true;
+      has_given_up_ = true;
   }
 }
 
@@ -348,8 +423,14 @@ bool Attempt::has_ended(const std::string& name) const {
 }
 
 bool Attempt::trainers_have_ended() const {
-  return std::all_of(tasks_.begin(), tasks_.begin() + setting_.cluster.num_trainers(),
-                     [](const TaskRun& run) { return run.ended; });
+  return std::all_of(
+      tasks_.begin(), tasks_.begin() + setting_.cluster.num_trainers(),
+      [&](const TaskRun& run) { return run.ended && !(run.next_start && may_restart_tasks()); });
+}
+
+bool Attempt::awaits_start() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const TaskRun& run) { return run.next_start.has_value(); });
 }
 
 std::string Attempt::running() const {

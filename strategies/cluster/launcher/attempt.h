@@ -15,6 +15,7 @@
 #include "strategies/cluster/launcher/local_cluster.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/output_sink.h"
+#include "strategies/cluster/launcher/restart_pause.h"
 #include "strategies/cluster/launcher/signals.h"
 #include "strategies/cluster/launcher/task_output.h"
 #include "strategies/cluster/net/descriptor.h"
@@ -45,19 +46,29 @@ struct Setting {
 // One run of all tasks of this host, from the start of the first to the end of the last process
 // below this one. Attempts on several nodes are one: what a task's end or a signal makes one of
 // them do, the agents make the others do, and none is a success before the trainers of all have
-// ended.
+// ended. Where options allow it, a task that fails is started again alone, by the attempt of its
+// host, as long as nothing has ended the run.
 class Attempt {
  public:
+  using Clock = std::chrono::steady_clock;
+
+  // One task, with its latest process.
   struct TaskRun {
     std::string name;
     pid_t pid = 0;
+    Clock::time_point started;
     bool ended = false;
     ExitStatus status;  // when it has ended
     std::shared_ptr<LastLines> last_lines;
     std::vector<TaskOutput> streams;
+
+    int restarts = 0;  // alone
+    RestartPause restart_pause;
+    std::optional<Clock::time_point> next_start;  // of one that has ended and is to come back
   };
 
-  // Starts all tasks. When one cannot be started, the others are killed and its error is thrown.
+  // Starts all tasks, after `restart` restarts of all. When one cannot be started, the others are
+  // killed and its error is thrown.
   Attempt(const Setting& setting, int restart);
 
   // Returns when nothing is left to run. Errors: kAborted when the guard is gone, with all
@@ -82,9 +93,10 @@ class Attempt {
     kEnding,    // all have been asked to end
     kKilling,
   };
-  using Clock = std::chrono::steady_clock;
 
-  void start(size_t task, int restart);
+  // When it cannot be started, all are killed and the error is thrown.
+  void start(size_t task);
+  void start_process(size_t task);
   void wait_for_events() const;
   int milliseconds_to_wait() const;
   void move_output();
@@ -97,7 +109,16 @@ class Attempt {
   void follow(const Message& order);
   void tell(const Message& message) const;
   void reap();
-  void record(TaskRun& run, ExitStatus status);
+  void record(size_t task, ExitStatus status);
+  // Whether nothing has ended the run yet.
+  bool may_restart_tasks() const { return phase_ < Phase::kEnding && !failed_; }
+  bool may_come_back(size_t task) const;
+  void plan_restart(size_t task);
+  // Starts the tasks whose time has come; none is started any more when the run ends.
+  void restart_tasks();
+  // Whether its time has come, and nothing of its last process is in the way.
+  static bool is_due(const TaskRun& run);
+  void note_task_restarts() const;
   // Of a task that ends when all have been asked to: whether nobody here has killed it, or it has
   // an error of which another one was told. What was killed may take longer to disappear, and what
   // has an error to unwind, than others to notice it and end.
@@ -121,22 +142,28 @@ class Attempt {
   void send_to_all(int signal) const;
   bool has_ended(const std::string& name) const;
   bool trainers_have_ended() const;
+  // Whether a task that has ended is to be started again.
+  bool awaits_start() const;
+  bool is_over() const { return has_given_up_ || (!has_children_ && !awaits_start()); }
   // The names of tasks that have not ended; the second says something even when there is none.
   std::string running() const;
   std::string what_runs() const;
 
   const Setting& setting_;
+  const int restart_;
   std::vector<TaskRun> tasks_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;  // of the phase
   bool failures_count_ = true;                 // the tasks' ends are their own doing
   std::optional<size_t> failed_;
-  int passed_on_ = 0;                               // the last signal that asked for the end
+  std::optional<size_t> not_restarted_;  // a task that waited for its start when a signal came
+  int passed_on_ = 0;                    // the last signal that asked for the end
   std::map<int, Clock::time_point> last_requests_;  // when each signal has come to this host
   int came_from_elsewhere_ = 0;                     // a signal that this host may still get, too
   bool told_of_trainers_ = false;
   bool timed_out_ = false;
-  bool is_over_ = false;
+  bool has_children_ = true;   // adopted ones too
+  bool has_given_up_ = false;  // on processes that cannot be killed
 };
 
 }  // namespace cohort::launcher

@@ -15,7 +15,9 @@ int size_of(const std::vector<int>& ports) { return static_cast<int>(ports.size(
 }  // namespace
 
 LocalCluster::LocalCluster(const Options& options, const NodePorts& ports, Round round)
-    : max_restarts_(options.restarts), ports_(ports), round_(std::move(round)) {
+    : max_restarts_{options.restarts, options.task_restarts},
+      ports_(ports),
+      round_(std::move(round)) {
   int first_worker = 0, first_ps = 0;
   for (int i = 0; i < static_cast<int>(round_.nodes.size()); ++i) {
     const Node& node = round_.nodes[static_cast<size_t>(i)];
@@ -28,6 +30,13 @@ LocalCluster::LocalCluster(const Options& options, const NodePorts& ports, Round
       leader_host_ = node.host;
       leader_port_ = options.chief ? node.chief : node.workers[0];
     }
+  }
+  const bool has_ps =
+      std::ranges::any_of(round_.nodes, [](const Node& n) { return !n.ps.empty(); });
+  if (options.task_restarts > 0 && !has_ps) {
+    invalid("--task_restarts=", options.task_restarts,
+            " is for jobs with --ps: without parameter servers workers train together, and none of "
+            "them can go on when one dies (--restarts starts all of them again)");
   }
   const bool is_first = round_.index == 0;
   first_rank_ = first_worker + (options.chief && !is_first ? 1 : 0);
@@ -70,7 +79,7 @@ std::string LocalCluster::tf_config(const Task& task) const {
   return config.dump();
 }
 
-Environment LocalCluster::environment(size_t task, Environment base, int restart,
+Environment LocalCluster::environment(size_t task, Environment base, Restarts restarts,
                                       int socket) const {
   const auto set = [&](const std::string& name, const auto& value) { base.set(name, str(value)); };
   // Trainers come first, so that their positions are their ranks on this host; others have none.
@@ -80,8 +89,10 @@ Environment LocalCluster::environment(size_t task, Environment base, int restart
   };
   set("TF_CONFIG", tf_config(tasks_[task]));
   set("COHORT_JOB_ID", round_.job_id);
-  set("COHORT_RESTART_COUNT", restart);
-  set("COHORT_MAX_RESTARTS", max_restarts_);
+  set("COHORT_RESTART_COUNT", restarts.of_all);
+  set("COHORT_MAX_RESTARTS", max_restarts_.of_all);
+  set("COHORT_TASK_RESTART_COUNT", restarts.of_task);
+  set("COHORT_MAX_TASK_RESTARTS", tasks_[task].may_come_back() ? max_restarts_.of_task : 0);
   base.unset("COHORT_LISTEN_FD");
   if (socket >= 0) set("COHORT_LISTEN_FD", socket);
 
@@ -95,8 +106,8 @@ Environment LocalCluster::environment(size_t task, Environment base, int restart
   for (const char* size : {"WORLD_SIZE", "ROLE_WORLD_SIZE"}) set_for_trainers(size, world_size_);
   set_for_trainers("GROUP_RANK", round_.index);
   set_for_trainers("TORCHELASTIC_RUN_ID", round_.job_id);
-  set_for_trainers("TORCHELASTIC_RESTART_COUNT", restart);
-  set_for_trainers("TORCHELASTIC_MAX_RESTARTS", max_restarts_);
+  set_for_trainers("TORCHELASTIC_RESTART_COUNT", restarts.of_all);
+  set_for_trainers("TORCHELASTIC_MAX_RESTARTS", max_restarts_.of_all);
   base.unset("TORCHELASTIC_USE_AGENT_STORE");  // nobody else serves PyTorch's store: rank 0 does
   return base;
 }

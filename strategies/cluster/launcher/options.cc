@@ -17,6 +17,7 @@ namespace cohort::launcher {
 namespace {
 
 constexpr int kMaxTasks = 1000;                // of one job
+constexpr int kMaxRestarts = 1'000'000;        // of all tasks, and of each
 constexpr double kMaxGrace = 7 * 24 * 3600;    // seconds
 constexpr double kMaxTime = 10 * 365 * 86400;  // seconds
 
@@ -80,7 +81,12 @@ Options parse_options(int argc, char** argv) {
   options.evaluator = flags.boolean("evaluator", options.evaluator, "an evaluator on the side");
   options.restarts = static_cast<int>(flags.integer(
       "restarts", options.restarts, "how often all tasks are restarted after a failure",
-      {.min = 0, .max = 1'000'000}));
+      {.min = 0, .max = kMaxRestarts}));
+  options.task_restarts = static_cast<int>(
+      flags.integer("task_restarts", options.task_restarts,
+                    "how often a worker, parameter server or evaluator of a job with --ps is "
+                    "restarted alone, while the others go on",
+                    {.min = 0, .max = kMaxRestarts}));
   options.grace = std::chrono::duration<double>(flags.number(
       "grace", options.grace.count(), "seconds between asking a task to end and killing it",
       {.min = 0, .max = kMaxGrace}));

@@ -17,6 +17,7 @@ struct Options {
   bool chief = false;
   bool evaluator = false;
   int restarts = 0;                          // how often a failed run is repeated
+  int task_restarts = 0;                     // how often a task is started again alone in a run
   std::chrono::duration<double> grace{30};   // between asking a task to end and killing it
   std::chrono::duration<double> timeout{0};  // of the whole run, restarts included; 0: none
   std::string log_dir;                       // "": no log files

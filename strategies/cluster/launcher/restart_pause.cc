@@ -11,6 +11,12 @@ namespace {
 constexpr RestartPause::Duration kShortest = std::chrono::seconds(1);
 constexpr RestartPause::Duration kLongest = std::chrono::seconds(30);
 
+// " in 2 s"; "" where that is now.
+std::string in_seconds(RestartPause::Duration pause) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(pause).count();
+  return seconds > 0 ? str(" in ", seconds, " s") : "";
+}
+
 }  // namespace
 
 RestartPause::Duration RestartPause::after(Duration lasted) {
@@ -21,9 +27,12 @@ RestartPause::Duration RestartPause::after(Duration lasted) {
 }
 
 std::string restarting(RestartPause::Duration pause, int restart, int allowed) {
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(pause).count();
-  return str("restarting all tasks", seconds > 0 ? str(" in ", seconds, " s") : "", " (restart ",
-             restart, " of ", allowed, ")");
+  return str("restarting all tasks", in_seconds(pause), " (restart ", restart, " of ", allowed,
+             ")");
+}
+
+std::string started_again(RestartPause::Duration pause, int restart, int allowed) {
+  return str("started again", in_seconds(pause), ", ", restart, " of ", allowed);
 }
 
 }  // namespace cohort::launcher

@@ -22,5 +22,7 @@ class RestartPause {
 
 // "restarting all tasks in 2 s (restart 2 of 3)".
 std::string restarting(RestartPause::Duration pause, int restart, int allowed);
+// Of one task: "started again in 2 s, 2 of 3".
+std::string started_again(RestartPause::Duration pause, int restart, int allowed);
 
 }  // namespace cohort::launcher

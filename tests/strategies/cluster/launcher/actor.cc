@@ -161,6 +161,7 @@ void call(const std::string& task) {
 }
 
 int restarts() { return std::stoi(variable("COHORT_RESTART_COUNT")); }
+int task_restarts() { return std::stoi(variable("COHORT_TASK_RESTART_COUNT")); }
 
 const std::map<std::string, std::function<void(const std::string&)>> kVerbs = {
     {"print", [](const std::string& text) { say(text + "\n"); }},
@@ -184,6 +185,14 @@ const std::map<std::string, std::function<void(const std::string&)>> kVerbs = {
     {"fail_before_restart",
      [](const std::string& restart) {
        if (restarts() < std::stoi(restart)) std::exit(3);
+     }},
+    {"fail_before_task_restart",
+     [](const std::string& restart) {
+       if (task_restarts() < std::stoi(restart)) std::exit(3);
+     }},
+    {"die_before_task_restart",
+     [](const std::string& restart) {
+       if (task_restarts() < std::stoi(restart)) raise(SIGKILL);
      }},
     {"handle_signals", handle_signals},
     {"leave_child", leave_child},

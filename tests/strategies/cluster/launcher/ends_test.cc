@@ -364,6 +364,112 @@ TEST(LauncherRestart, BlamesAFailureRatherThanThoseItLedToAskForResumption) {
   EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
 }
 
+// Restarts of one task.
+
+TEST(LauncherTaskRestart, StartsATaskThatDiesAgainWhileTheOthersGoOn) {
+  const Finished run =
+      finish({.flags = {"--workers=2", "--ps=1", "--task_restarts=2"},
+              .actions = {"show=COHORT_TASK_RESTART_COUNT", "show=COHORT_MAX_TASK_RESTARTS",
+                          "show=COHORT_RESTART_COUNT", "show=COHORT_JOB_ID", "show=TF_CONFIG",
+                          "worker:1@die_before_task_restart=1", "ps@fail_before_task_restart=1",
+                          "worker:0@call=worker:1", "worker:0@call=ps:0",
+                          "worker:1@serve=inherited", "ps@serve=inherited", "ps@hang"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  const auto shown = [&](const std::string& task, const std::string& variable) {
+    return lines_of(run.output, "[" + task + "] " + variable + "=");
+  };
+  EXPECT_THAT(shown("worker:0", "COHORT_TASK_RESTART_COUNT"), ElementsAre("0"));
+  for (const char* task : {"worker:1", "ps:0"}) {
+    SCOPED_TRACE(task);
+    EXPECT_THAT(shown(task, "COHORT_TASK_RESTART_COUNT"), ElementsAre("0", "1"));
+    EXPECT_THAT(shown(task, "COHORT_MAX_TASK_RESTARTS"), ElementsAre("2", "2"));
+    EXPECT_THAT(shown(task, "COHORT_RESTART_COUNT"), ElementsAre("0", "0"));
+    for (const char* variable : {"COHORT_JOB_ID", "TF_CONFIG"}) {
+      const auto values = shown(task, variable);
+      ASSERT_EQ(values.size(), 2);
+      EXPECT_EQ(values[0], values[1]);
+    }
+  }
+  EXPECT_THAT(run.errors,
+              HasSubstr("worker:1 was killed by SIGKILL (Killed); started again, 1 of 2\n"));
+  EXPECT_THAT(run.errors, HasSubstr("ps:0 exited with code 3; started again, 1 of 2\n"));
+  EXPECT_THAT(run.errors, HasSubstr("started again alone: worker:1 once, ps:0 once\n"));
+  EXPECT_THAT(run.errors, Not(HasSubstr("failed")));
+}
+
+TEST(LauncherTaskRestart, EndsTheOthersWhenNoneIsLeft) {
+  const Finished run = finish(
+      {.flags = {"--ps=1", "--task_restarts=1"}, .actions = {"ps@print=why", "ps@exit=3", "hang"}});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.errors, HasSubstr("ps:0 exited with code 3, after it was started again once; "
+                                    "ending worker:0"));
+  EXPECT_THAT(run.errors, HasSubstr("failed: ps:0 (pid "));
+  EXPECT_THAT(lines_of(run.errors, "cohort-run:   | "), ElementsAre("why"));
+}
+
+TEST(LauncherTaskRestart, IsCountedAnewWhenAllAreStartedAgain) {
+  const Finished run = finish({.flags = {"--ps=1", "--restarts=1", "--task_restarts=1"},
+                               .actions = {"ps@hang", "show=COHORT_TASK_RESTART_COUNT", "exit=3"}});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(lines_of(run.output, "[worker:0] COHORT_TASK_RESTART_COUNT="),
+              ElementsAre("0", "1", "0", "1"));
+  EXPECT_THAT(run.errors, HasSubstr("restarting all tasks (restart 1 of 1)"));
+}
+
+TEST(LauncherTaskRestart, IsThereForAnEvaluatorAndNotForAChief) {
+  const std::vector<std::string> flags = {"--ps=1", "--chief", "--evaluator", "--task_restarts=5"};
+  const Finished chief = finish(
+      {.flags = flags, .actions = {"chief@show=COHORT_MAX_TASK_RESTARTS", "chief@exit=3", "hang"}});
+  EXPECT_EQ(chief.code, 3);
+  EXPECT_EQ(chief.output, "[chief:0] COHORT_MAX_TASK_RESTARTS=0\n");
+  EXPECT_THAT(chief.errors, Not(HasSubstr("started again")));
+
+  const TemporaryFolder folder("launcher");
+  Launched launched({.flags = flags,
+                     .actions = {"evaluator@fail_before_task_restart=1", "evaluator@print=again",
+                                 "evaluator@hang", "await_file=" + folder.path() + "/go"}});
+  launched.wait_for_output("[evaluator:0] again");
+  touch(folder.path() + "/go");
+  EXPECT_EQ(launched.wait(), 0) << launched.errors();
+}
+
+TEST(LauncherTaskRestart, IsForATaskThatAsksToBeResumedToo) {
+  const Finished run = finish(
+      {.flags = {"--ps=1", "--task_restarts=1"}, .actions = {"ps@hang", "print=saved", "exit=42"}});
+  EXPECT_EQ(run.code, 42);
+  EXPECT_EQ(run.output, "[worker:0] saved\n[worker:0] saved\n");
+  EXPECT_THAT(run.errors,
+              HasSubstr("worker:0 exited with code 42 (resumable); started again, 1 of 1"));
+}
+
+// Which would have the port, here.
+TEST(LauncherTaskRestart, WaitsForTheEndOfWhatTheTaskHasLeftInItsGroup) {
+  const Finished run = finish(
+      {.flags = {"--ps=1", "--task_restarts=1", "--grace=0.1"},
+       .actions = {"ps@hang", "listen=inherited", "leave_child", "fail_before_task_restart=1"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(run.output, "[worker:0] listens\n[worker:0] listens\n");
+}
+
+TEST(LauncherTaskRestart, ThatIsToComeIsGivenUpAtASignal) {
+  Launched launched({.flags = {"--ps=1", "--task_restarts=1000"},
+                     .actions = {"ps@handle_signals=0", "ps@print=ready", "ps@hang", "exit=3"}});
+  launched.wait_for_output("ready");
+  launched.wait_for_errors("s, 3 of 1000");  // after a pause
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 3) << "others have ended well, it has not";
+  EXPECT_THAT(launched.errors(), HasSubstr("passing SIGTERM on to ps:0"));
+  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:0 (pid "));
+  EXPECT_THAT(launched.errors(), HasSubstr("started again alone: worker:0 2 times"));
+}
+
+TEST(LauncherTimeout, EndsARunInWhichATaskIsStartedAgainAndAgain) {
+  const Finished run = finish({.flags = {"--ps=1", "--task_restarts=1000", "--timeout=0.5"},
+                               .actions = {"ps@hang", "exit=3"}});
+  EXPECT_EQ(run.code, 14) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("timed out: worker:0 (pid "));
+}
+
 TEST(LauncherTimeout, EndsTheRunAndShowsWhatTasksPrinted) {
   const Finished run = finish({.flags = {"--workers=2", "--timeout=0.5", "--restarts=3"},
                                .actions = {"print=hello", "hang"}});

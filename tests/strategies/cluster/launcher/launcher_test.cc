@@ -281,6 +281,8 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--worker=2"}, "/bin/true", 2, "unknown flag --worker; did you mean --workers?");
   expect({"--nodes=2"}, "/bin/true", 2, "unknown flag --nodes");
   expect({"--restarts=-1"}, "/bin/true", 2, "--restarts=-1 is not allowed");
+  expect({"--task_restarts=-1"}, "/bin/true", 2, "--task_restarts=-1 is not allowed");
+  expect({"--task_restarts=1"}, "/bin/true", 2, "--task_restarts=1 is for jobs with --ps");
   expect({"--grace=nan"}, "/bin/true", 2, "--grace=nan is not allowed");
   expect({"--chief=maybe"}, "/bin/true", 2, "--chief=maybe is not allowed");
   expect({"--workers=2"}, "none", 2,
@@ -295,8 +297,8 @@ TEST(LauncherFlags, AreChecked) {
 TEST(LauncherFlags, HelpNamesThemAll) {
   const Finished run = finish({.flags = {"--help"}, .program = "none"});
   EXPECT_EQ(run.code, 0);
-  for (const char* name : {"workers", "ps", "chief", "evaluator", "restarts", "grace", "timeout",
-                           "log_dir", "standalone"}) {
+  for (const char* name : {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts",
+                           "grace", "timeout", "log_dir", "standalone"}) {
     EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
   }
 }

@@ -196,6 +196,19 @@ TEST(NodesTest, RestartTogether) {
   }
 }
 
+TEST(NodesTest, StartTheirOwnTasksAgainAlone) {
+  Nodes nodes({"--nnodes=2", "--task_restarts=1"},
+              {"ps@hang", "worker:1@die_before_task_restart=1", "worker:0@call=worker:1",
+               "worker:1@serve=inherited"});
+  nodes.start({"--node_rank=0", "--ps=1"});
+  nodes.start({"--node_rank=1"});  // the servers of another node are enough
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(nodes[0].output(), "[worker:0] this is worker:1\n");
+  EXPECT_THAT(nodes[1].errors(),
+              HasSubstr("worker:1 was killed by SIGKILL (Killed); started again, 1 of 1"));
+  EXPECT_THAT(nodes[0].errors(), Not(HasSubstr("worker:1")));
+}
+
 TEST(NodesTest, WaitForAllToSaveWhenOneAsksToBeResumed) {
   const TemporaryFolder folder("launcher");
   Nodes nodes({"--nnodes=2"}, {"worker:0@exit=42", "handle_signals=1",
@@ -344,6 +357,7 @@ TEST(NodesTest, RefuseThoseOfAnotherJob) {
   };
   expect({"--nnodes=3", "--node_rank=1"}, 19, "has --nnodes=\"3\", the rendezvous at 127.0.0.1:");
   expect({"--nnodes=2:3", "--node_rank=1", "--restarts=1"}, 19, "has --restarts=\"1\"");
+  expect({"--nnodes=2:3", "--node_rank=1", "--task_restarts=1"}, 19, "has --task_restarts=\"1\"");
   expect({"--nnodes=2:3", "--node_rank=1", "--job_id=yours"}, 17, "is of another job");
   first.send(SIGTERM);
   EXPECT_EQ(first.wait(), 128 + SIGTERM);

@@ -144,6 +144,16 @@ TEST(LauncherOutput, GoesToLogFilesToo) {
   EXPECT_EQ(read_file(folder + "/attempt-1/worker-0.stderr"), "");
 }
 
+TEST(LauncherOutput, OfATaskThatIsStartedAgainAloneGoesOnInItsLogFile) {
+  const TemporaryFolder folder("launcher");
+  const Finished run = finish(
+      {.flags = {"--ps=1", "--task_restarts=1", "--log_dir=" + folder.path()},
+       .actions = {"ps@hang", "show=COHORT_TASK_RESTART_COUNT", "fail_before_task_restart=1"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(read_file(folder.path() + "/attempt-0/worker-0.stdout"),
+            "COHORT_TASK_RESTART_COUNT=0\nCOHORT_TASK_RESTART_COUNT=1\n");
+}
+
 TEST(LauncherOutput, IsLoggedEvenIfNobodyElseReadsIt) {
   const TemporaryFolder folder("launcher");
   Launched launched({.flags = {"--log_dir=" + folder.path()},
