@@ -1,4 +1,5 @@
 // Jobs with parameter servers whose tasks are processes, started in any order and killed.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -192,23 +193,29 @@ TEST(Job, RunsUnderCohortRun) {
   }
 }
 
-// Two workers and two servers under cohort-run, which train until they are stopped.
-class EndlessJob {
+// Two workers and two servers under cohort-run, which train until they are stopped, or as
+// `actions` say.
+class LaunchedJob {
  public:
-  explicit EndlessJob(std::vector<std::string> flags)
+  explicit LaunchedJob(std::vector<std::string> flags,
+                       std::vector<std::string> actions = {"--epochs=1000000"})
       : launched_({.flags = with_tasks(std::move(flags)),
-                   .actions = {"--epochs=1000000", "--snapshots=" + snapshots_.path()},
+                   .actions = with_snapshots(std::move(actions)),
                    .environment = {{"OMP_NUM_THREADS", "1"}},
                    .program = std::getenv("TRAINER")}) {}
 
   // Until both workers have made a step since they were started so many times.
   void wait_for_steps(int starts) {
-    for (const std::string worker : {"worker:0", "worker:1"}) {
-      launched_.wait_for_output(str("[", worker, "] started"), starts);
-      const std::string step = str("[", worker, "] ", worker, " step");
-      const auto made = static_cast<int>(lines_of(launched_.output(), step).size());
-      launched_.wait_for_output(step, made + 1);
-    }
+    for (const std::string worker : {"worker:0", "worker:1"}) wait_for_step(worker, starts);
+  }
+  void wait_for_step(const std::string& worker, int starts) {
+    launched_.wait_for_output(str("[", worker, "] started"), starts);
+    const int made = steps(worker);
+    launched_.wait_for_output(step(worker), made + 1);
+  }
+  // That it has said to have made.
+  int steps(const std::string& worker) const {
+    return static_cast<int>(lines_of(launched_.output(), step(worker)).size());
   }
   // When it has been started once.
   pid_t pid_of(const std::string& task) {
@@ -221,6 +228,13 @@ class EndlessJob {
   Launched& run() { return launched_; }
 
  private:
+  static std::string step(const std::string& worker) {
+    return str("[", worker, "] ", worker, " step");
+  }
+  std::vector<std::string> with_snapshots(std::vector<std::string> actions) const {
+    actions.push_back("--snapshots=" + snapshots_.path());
+    return actions;
+  }
   static std::vector<std::string> with_tasks(std::vector<std::string> flags) {
     for (const char* flag : {"--workers=2", "--ps=2", "--standalone"}) flags.emplace_back(flag);
     return flags;
@@ -233,7 +247,7 @@ class EndlessJob {
 constexpr char kResumable[] = " exited with code 42 (resumable)";
 
 TEST(JobUnderCohortRun, SavesItsStateWhenItIsStoppedAndIsToBeStartedAgain) {
-  EndlessJob job({"--restarts=1"});
+  LaunchedJob job({"--restarts=1"});
   job.wait_for_steps(1);
   job.run().send(SIGTERM);
   EXPECT_EQ(job.run().wait(), kExitResumable);
@@ -248,7 +262,7 @@ TEST(JobUnderCohortRun, SavesItsStateWhenItIsStoppedAndIsToBeStartedAgain) {
 }
 
 TEST(JobUnderCohortRun, IsStartedAgainWhenAServerIsStopped) {
-  EndlessJob job({"--restarts=1", "--grace=8"});
+  LaunchedJob job({"--restarts=1", "--grace=8"});
   job.wait_for_steps(1);
   kill(job.pid_of("ps:1"), SIGTERM);
   job.wait_for_steps(2);
@@ -263,6 +277,29 @@ TEST(JobUnderCohortRun, IsStartedAgainWhenAServerIsStopped) {
   // They wait for ps:1 until they are asked to stop, too.
   for (const char* task : {"worker:0", "worker:1", "ps:0"})
     EXPECT_THAT(before, HasSubstr(str("then ", task, kResumable)));
+}
+
+TEST(JobUnderCohortRun, GoesOnAndLosesNothingWhenAWorkerAndAServerAreKilled) {
+  LaunchedJob job({"--task_restarts=1"}, {"--epochs=60", "--log"});
+  Launched& run = job.run();
+  job.wait_for_steps(1);
+  kill(job.pid_of("worker:1"), SIGKILL);
+  job.wait_for_step("worker:1", 2);
+  kill(job.pid_of("ps:1"), SIGKILL);
+  EXPECT_EQ(run.wait(), 0) << run.output() << run.errors();
+  for (const char* task : {"worker:1", "ps:1"})
+    EXPECT_THAT(run.errors(),
+                HasSubstr(str(task, " was killed by SIGKILL (Killed); started again, 1 of 1")));
+  EXPECT_THAT(run.output() + run.errors(), Not(HasSubstr("lost=")));
+  // Whoever ends last sees the updates of all.
+  double iterations = 0;
+  for (const std::string worker : {"worker:0", "worker:1"})
+    for (const auto& number :
+         lines_of(run.output(), str("[", worker, "] ", worker, " iterations=")))
+      iterations = std::max(iterations, std::stod(number));
+  const int acknowledged = job.steps("worker:0") + job.steps("worker:1");
+  EXPECT_GE(iterations, acknowledged);
+  EXPECT_LE(iterations, acknowledged + 1) << "one may have been under way when worker:1 was killed";
 }
 
 }  // namespace

@@ -45,12 +45,14 @@ void run(int argc, char** argv) {
   const auto epochs = flags.integer("epochs", 20, "for each worker", {.min = 0});
   const auto max_staleness = flags.integer("max_staleness", -1, "-1: any", {.min = -1});
   const auto snapshots = flags.text("snapshots", "", "folder of the servers");
+  const bool log = flags.boolean("log", false, "servers lose no change when they are killed");
   flags.finish();
   std::printf("pid=%d\nstarted\n", getpid());
   std::fflush(stdout);
   set_global_seed(1);
   ParameterServerStrategy::Options options{.snapshot_folder = snapshots,
                                            .snapshot_interval = std::chrono::milliseconds(50)};
+  if (log) options.server_log = ServerLog::kWritten;
   if (max_staleness >= 0) options.max_staleness = max_staleness;
   if (run_parameter_server(options)) return;
   ParameterServerStrategy strategy(options);
