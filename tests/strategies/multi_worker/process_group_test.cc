@@ -139,6 +139,7 @@ TEST(ProcessGroupTest, BesideAStrategyLearnsOfTheFailureOfTheJob) {
   on_all_links(2, [&](const Options& options) {
     MultiWorkerMirroredStrategy strategy(options);
     collective::ProcessGroup group({.link = strategy.link()});
+    collective::barrier(group);  // nobody is still making its own
     if (group.rank() == 1) {
       strategy.link()->report(Error(Code::kAborted, "enough"));
       return known.acquire();
