@@ -281,9 +281,9 @@ TEST(CoordinatorOfAStrategy, FitDoesNotTrainOnTheChiefsShareAlone) {
   const auto scope = strategy->scope();
   Model model = nn::Sequential({nn::Dense(1)});
   model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
-  const auto batches = data::from_tensor_slices({{"x", Tensor::zeros(DType::kFloat32, {6, 2})},
-                                                 {"label", Tensor::zeros(DType::kFloat32, {6, 1})}})
-                           .batch(2);
+  auto batches = data::from_tensor_slices({{"x", Tensor::zeros(DType::kFloat32, {6, 2})},
+                                           {"label", Tensor::zeros(DType::kFloat32, {6, 1})}})
+                     .batch(2);
   const auto divide = [&] { strategy->distribute_dataset(batches); };
   {
     const auto coordinator = job.coordinator(*strategy);
