@@ -11,6 +11,7 @@
 #include "core/base/program.h"                          // IWYU pragma: export
 #include "core/base/random.h"                           // IWYU pragma: export
 #include "core/base/temporary_folder.h"                 // IWYU pragma: export
+#include "core/base/version.h"                          // IWYU pragma: export
 #include "core/data/auto_shard.h"                       // IWYU pragma: export
 #include "core/data/cifar.h"                            // IWYU pragma: export
 #include "core/data/csv.h"                              // IWYU pragma: export

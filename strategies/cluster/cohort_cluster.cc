@@ -9,11 +9,13 @@
 #include "core/base/error.h"
 #include "core/base/flags.h"
 #include "core/base/program.h"
+#include "core/base/version.h"
 #include "strategies/cluster/cluster_check.h"
 
 namespace {
 
-constexpr const char* kUsage = "cohort-cluster check [--timeout=SECONDS] [--json]";
+constexpr const char* kUsage =
+    "cohort-cluster check [--timeout=SECONDS] [--json], or cohort-cluster --version";
 
 // Ends with an error when somebody could not be reached.
 void check(int argc, char** argv) {
@@ -42,6 +44,10 @@ int main(int argc, char** argv) {
     const std::string command = argc > 1 ? argv[1] : "";
     if (command == "--help" || command == "-h") {
       std::cout << "Usage: " << kUsage << "\n";
+      return;
+    }
+    if (command == "--version") {
+      std::cout << "cohort-cluster " << COHORT_VERSION << "\n";
       return;
     }
     if (command != "check") {

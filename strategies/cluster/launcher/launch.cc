@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "core/base/version.h"
 #include "strategies/cluster/launcher/cannot_run.h"
 #include "strategies/cluster/launcher/cores.h"
 #include "strategies/cluster/launcher/environment.h"
@@ -62,6 +63,10 @@ void divide_cores(const Options& options, Environment& environment) {
 
 int launch(int argc, char** argv) {
   const Options options = parse_options(argc, argv);
+  if (options.version) {
+    std::printf("cohort-run %s\n", COHORT_VERSION);
+    return 0;
+  }
   const std::string program = find_program(options.command[0]);
   Environment environment = Environment::current();
   const auto outer = find_outer_launcher(environment);

@@ -22,8 +22,8 @@ constexpr double kMaxGrace = 7 * 24 * 3600;    // seconds
 constexpr double kMaxTime = 10 * 365 * 86400;  // seconds
 
 // Flags that never take the next argument as their value.
-constexpr std::array<std::string_view, 6> kSwitches = {
-    "--chief", "--evaluator", "--standalone", "--allow_plaintext", "--help", "-h"};
+constexpr std::array<std::string_view, 7> kSwitches = {
+    "--chief", "--evaluator", "--standalone", "--allow_plaintext", "--version", "--help", "-h"};
 
 // The index of the first argument that belongs to the program.
 int end_of_flags(int argc, char** argv) {
@@ -97,8 +97,10 @@ Options parse_options(int argc, char** argv) {
   options.standalone =
       flags.boolean("standalone", options.standalone,
                     "start a cluster even as one of several tasks of srun or mpirun");
+  options.version = flags.boolean("version", options.version, "print the version, and end");
   options.nodes = parse_node_options(flags);
   flags.finish();
+  if (options.version) return options;
   if (options.workers == 0 && !options.chief) {
     invalid("--workers=0 leaves nobody to train: expected at least 1, or --chief");
   }

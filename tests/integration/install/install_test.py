@@ -80,6 +80,7 @@ class Use(Case):
         install(first)
         cls.prefix = first.rename(pathlib.Path(folder.name, "moved"))
         cls.headers = cls.prefix / "include/cohort"
+        cls.version = run("pkg-config", "--modversion", str(cls.prefix / "lib/pkgconfig/cohort.pc")).strip()
 
     def check_syntax(self, source, *flags, status=0):
         return run("g++", "-fsyntax-only", f"-I{self.headers}", str(source), *flags, status=status)
@@ -95,6 +96,7 @@ class Use(Case):
         self.assertEqual(len(losses), 2, trained)
         self.assertLess(losses[1], losses[0])
         self.assertIn("replicas=2\n", trained)
+        self.assertIn(f"version={self.version} library={self.version}\n", trained)
         refused = run(program, "--epochs=0", status=_WRONG_INPUT)
         self.assertIn("error: INVALID_ARGUMENT: --epochs=0 is not allowed", refused)
 
@@ -145,8 +147,7 @@ class Use(Case):
         dynamic = run("readelf", "--dynamic", "--wide", str(library))
         self.assertIn(f"soname: [{library.name}]", dynamic)
         self.assertNotRegex(dynamic, "RPATH|RUNPATH")
-        version = run("pkg-config", "--modversion", str(self.prefix / "lib/pkgconfig/cohort.pc")).strip()
-        self.assertEqual(library.name, f"libcohort.so.{version}")
+        self.assertEqual(library.name, f"libcohort.so.{self.version}")
         symbols = run("nm", "--dynamic", "--defined-only", str(library))
         self.assertIn("_ZN6cohort8run_main", symbols)
         self.assertEqual(_FOREIGN.findall(symbols), [])

@@ -1,5 +1,6 @@
 // A program of a user of Cohort, who knows nothing of its source tree.
 #include <cstdio>
+#include <string>
 
 #include "cohort.h"
 
@@ -20,5 +21,6 @@ int main(int argc, char** argv) {
                                    {.epochs = epochs, .verbose = Verbose::kSilent});
     for (const double loss : history["loss"]) std::printf("loss=%.4f\n", loss);
     std::printf("replicas=%d\n", strategy.num_replicas_in_sync());
+    std::printf("version=%s library=%s\n", COHORT_VERSION, std::string(library_version()).c_str());
   });
 }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/base/version.h"
 
 namespace cohort {
 namespace {
@@ -70,6 +71,12 @@ TEST(CohortCluster, ExitCodesAreThoseOfErrors) {
   EXPECT_THAT(unknown.output, AllOf(HasSubstr("no, MASTER_ADDR is not set"),
                                     HasSubstr("cannot be reached: leader")));
   EXPECT_EQ(run(mpi, "check --timeout=0").exit_code, 0);
+}
+
+TEST(CohortCluster, SaysOfWhichVersionItIs) {
+  const Outcome result = run("", "--version");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "cohort-cluster " COHORT_VERSION "\n");
 }
 
 TEST(CohortCluster, WrongUsage) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/temporary_folder.h"
+#include "core/base/version.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 
 namespace cohort::testing {
@@ -298,9 +299,17 @@ TEST(LauncherFlags, HelpNamesThemAll) {
   const Finished run = finish({.flags = {"--help"}, .program = "none"});
   EXPECT_EQ(run.code, 0);
   for (const char* name : {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts",
-                           "grace", "timeout", "log_dir", "standalone"}) {
+                           "grace", "timeout", "log_dir", "standalone", "version"}) {
     EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
   }
+}
+
+TEST(LauncherFlags, VersionIsAllThatIsPrintedWhereItIsAskedFor) {
+  const Finished run = finish({.flags = {"--version"}, .program = "none"});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(run.output, "cohort-run " COHORT_VERSION "\n");
+  EXPECT_EQ(finish({.flags = {"--version", "--workers=2"}, .actions = {"print=ran"}}).output,
+            run.output);
 }
 
 TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
