@@ -8,6 +8,7 @@
 #include "core/base/error.h"                            // IWYU pragma: export
 #include "core/base/file.h"                             // IWYU pragma: export
 #include "core/base/flags.h"                            // IWYU pragma: export
+#include "core/base/notice.h"                           // IWYU pragma: export
 #include "core/base/program.h"                          // IWYU pragma: export
 #include "core/base/random.h"                           // IWYU pragma: export
 #include "core/base/temporary_folder.h"                 // IWYU pragma: export

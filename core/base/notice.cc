@@ -1,6 +1,7 @@
 #include "core/base/notice.h"
 
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -9,18 +10,59 @@
 namespace cohort {
 namespace {
 
+using Sink = std::function<void(std::string_view lines)>;
+
 std::mutex mutex;                    // of all that is written here, and of what follows
 const LiveLine* standing = nullptr;  // behind whose text the cursor is
+
+// Held while the sink runs, which may call what is here, and guards what follows.
+std::recursive_mutex sink_mutex;
+bool sink_runs = false;
+
+// Never destroyed: threads may print until the process is gone.
+std::shared_ptr<const Sink>& the_sink() {
+  static auto& sink = *new std::shared_ptr<const Sink>();
+  return sink;
+}
+
+std::string printable_lines(std::string_view lines) {
+  std::string text;
+  for (size_t end = 0; (end = lines.find('\n')) != lines.npos; lines.remove_prefix(end + 1))
+    text += printable(lines.substr(0, end)) + '\n';
+  return text + printable(lines);
+}
+
+// Whether it has taken the lines.
+bool taken_by_sink(std::string_view lines) {
+  const std::lock_guard lock(sink_mutex);
+  const std::shared_ptr<const Sink> sink = the_sink();  // which may replace itself
+  if (sink == nullptr || sink_runs) return false;
+  sink_runs = true;
+  bool taken = true;
+  try {
+    (*sink)(lines);
+  } catch (...) {
+    taken = false;
+  }
+  sink_runs = false;
+  return taken;
+}
 
 }  // namespace
 
 void print_notice(std::string_view lines) {
+  const std::string text = printable_lines(lines);
+  if (taken_by_sink(text)) return;
   const std::lock_guard lock(mutex);
   if (standing != nullptr) standing->show("");
-  for (size_t end = 0; (end = lines.find('\n')) != lines.npos; lines.remove_prefix(end + 1))
-    std::cerr << printable(lines.substr(0, end)) << '\n';
-  std::cerr << printable(lines) << std::flush;
+  std::cerr << text << std::flush;
   if (standing != nullptr) standing->show(standing->text_);
+}
+
+void set_notice_sink(std::function<void(std::string_view lines)> sink) {
+  auto next = sink ? std::make_shared<const Sink>(std::move(sink)) : nullptr;
+  const std::lock_guard lock(sink_mutex);
+  std::swap(the_sink(), next);
 }
 
 void LiveLine::draw(std::string text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -10,6 +11,14 @@ namespace cohort {
 // own, also where a LiveLine stands, and are printable(), whoever wrote what they quote.
 // Thread-safe.
 void print_notice(std::string_view lines);
+
+// Gives what print_notice() is given from now on, one or several whole and printable lines at a
+// time, to `sink` instead of standard error, to which an empty one returns. A sink is called by one
+// thread at a time, for which others that print have to wait. That thread may hold locks: all that
+// the sink may call of Cohort is in this header, and what it prints itself is on standard error, as
+// are the lines that it answers by an exception. After the return of set_notice_sink(), the sink
+// before is called no more. Thread-safe.
+void set_notice_sink(std::function<void(std::string_view lines)> sink);
 
 // The last line of a terminal, drawn over again and again, such as a progress bar. Notices are
 // printed above it. Of several, the one that was drawn last stands. Thread-safe.

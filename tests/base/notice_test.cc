@@ -2,6 +2,10 @@
 
 #include <iostream>
 #include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +15,10 @@ namespace {
 // What a terminal is sent that shows both standard error and the lines that are drawn on `out`.
 class Notices : public ::testing::Test {
  protected:
-  ~Notices() override { std::cerr.rdbuf(before_); }
+  ~Notices() override {
+    set_notice_sink({});
+    std::cerr.rdbuf(before_);
+  }
 
   // Since it was last asked.
   std::string sent() {
@@ -84,6 +91,57 @@ TEST_F(Notices, AreAboveTheLineThatWasDrawnLast) {
   EXPECT_EQ(sent(), "\r\x1b[Kwarning: slow\n\rinner\x1b[K");
   outer.end();
   EXPECT_EQ(other.str(), "") << "the cursor is not in its line any more";
+}
+
+TEST_F(Notices, GoToTheSinkAloneWhileThereIsOne) {
+  std::string taken;
+  set_notice_sink([&](std::string_view lines) { taken += lines; });
+  LiveLine line(out_);
+  line.draw("1/5 [=>...]");
+  sent();
+  print_notice("warning: \x1b[2J\nwarning: slow\n");
+  EXPECT_EQ(taken, "warning: ?[2J\nwarning: slow\n");
+  EXPECT_EQ(sent(), "");
+  line.end();
+  sent();
+  set_notice_sink({});
+  print_notice("warning: late\n");
+  EXPECT_EQ(taken, "warning: ?[2J\nwarning: slow\n");
+  EXPECT_EQ(sent(), "warning: late\n");
+}
+
+TEST_F(Notices, AreOnStandardErrorWhereTheSinkThrows) {
+  set_notice_sink([](std::string_view) { throw std::runtime_error("the log is full"); });
+  print_notice("warning: slow\n");
+  print_notice("warning: slower\n");
+  EXPECT_EQ(sent(), "warning: slow\nwarning: slower\n");
+}
+
+TEST_F(Notices, OfTheSinkItselfAreOnStandardError) {
+  std::string taken;
+  set_notice_sink([&](std::string_view lines) {
+    print_notice("warning: long\n");
+    taken += lines;
+    set_notice_sink({});
+    taken += "replaced";
+  });
+  print_notice("warning: slow\n");
+  EXPECT_EQ(taken, "warning: slow\nreplaced");
+  print_notice("warning: late\n");
+  EXPECT_EQ(sent(), "warning: long\nwarning: late\n");
+}
+
+TEST_F(Notices, OfManyThreadsComeOneAtATime) {
+  constexpr int kThreads = 4, kNotices = 200;
+  std::vector<std::string> taken;  // whatever guards it is in print_notice()
+  set_notice_sink([&](std::string_view lines) { taken.emplace_back(lines); });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([] {
+      for (int notice = 0; notice < kNotices; ++notice) print_notice("warning: slow\n");
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(taken, std::vector<std::string>(kThreads * kNotices, "warning: slow\n"));
 }
 
 }  // namespace
